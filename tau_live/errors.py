@@ -1,0 +1,99 @@
+"""Everything an operator can meet, as one tree.
+
+```
+TauLiveError
+├── SettingsError              a setting is out of range or malformed (names the variable)
+├── EventError                 a line or record is not an event
+├── StoreError                 the store cannot do what was asked
+│   ├── StoreUnavailableError  it cannot be opened, read or written
+│   ├── StoreVersionError      it was written by a newer tau-live
+│   ├── UnknownError           no such rollout, attempt, worker, decision, resource or policy
+│   ├── DuplicateError         the id is taken
+│   └── InvalidTransitionError the lifecycle forbids the move
+├── CheckpointError            a checkpoint is damaged, foreign or not to be trusted
+├── LeaseLostError             another process holds the lease that this work needs
+└── TimeoutExceededError       what was waited for did not happen in time
+```
+"""
+
+
+class TauLiveError(Exception):
+    """Anything tau-live raises on purpose."""
+
+
+class SettingsError(TauLiveError):
+    """A setting is out of range or malformed; the message names its variable."""
+
+
+class EventError(TauLiveError):
+    """A line or a record is not an event."""
+
+
+class StoreError(TauLiveError):
+    """The store cannot do what was asked."""
+
+
+class StoreUnavailableError(StoreError):
+    """The store cannot be opened, read or written."""
+
+
+class StoreVersionError(StoreError):
+    """The store was written by a newer tau-live."""
+
+
+class UnknownError(StoreError):
+    """Nothing of this kind is stored under this id.
+
+    Attributes:
+        kind: ``rollout``, ``attempt``, ``worker``, ``decision``, ``resources`` or ``policy``.
+        id: What was asked for.
+    """
+
+    def __init__(self, kind: str, id_: object) -> None:
+        super().__init__(f"{kind} '{id_}' not found")
+        self.kind = kind
+        self.id = id_
+
+
+class DuplicateError(StoreError):
+    """The id is taken.
+
+    Attributes:
+        kind: What the id names.
+        id: The id.
+    """
+
+    def __init__(self, kind: str, id_: object) -> None:
+        super().__init__(f"{kind} '{id_}' already exists")
+        self.kind = kind
+        self.id = id_
+
+
+class InvalidTransitionError(StoreError):
+    """The lifecycle forbids the move.
+
+    Attributes:
+        kind: ``rollout`` or ``attempt``.
+        id: Its id.
+        old: The status it has.
+        new: The status that was asked for.
+    """
+
+    def __init__(self, kind: str, id_: str, *, old: str, new: str) -> None:
+        super().__init__(f"invalid {kind} status transition: {old} -> {new} ({kind} '{id_}')")
+        self.kind = kind
+        self.id = id_
+        self.old = old
+        self.new = new
+
+
+class CheckpointError(TauLiveError):
+    """A checkpoint is damaged, foreign or not to be trusted."""
+
+
+class LeaseLostError(TauLiveError):
+    """Another process holds the lease that this work needs."""
+
+
+class TimeoutExceededError(TauLiveError):
+    """What was waited for did not happen in time."""
