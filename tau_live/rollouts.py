@@ -1,0 +1,391 @@
+"""What is stored: rollouts, attempts, spans, decisions, rewards, and the one table of legal moves.
+
+Ids are deterministic (law 4): a rollout's is derived from the host and the host's own key of the
+run, an attempt's from its rollout and its number, a decision's from its attempt and its number.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from uuid import UUID, uuid5
+
+NAMESPACE = UUID("5f0d7f0e-2b0c-5c53-9a5e-0d1f6f1d7c11")
+
+
+class RolloutStatus(StrEnum):
+    """Where a rollout stands; the last three are its ends."""
+
+    QUEUING = "queuing"
+    PREPARING = "preparing"
+    RUNNING = "running"
+    REQUEUING = "requeuing"
+    FAILED = "failed"
+    SUCCEEDED = "succeeded"
+    CANCELLED = "cancelled"
+
+
+class AttemptStatus(StrEnum):
+    """Where an attempt stands; all but the first two are its ends."""
+
+    PREPARING = "preparing"
+    RUNNING = "running"
+    FAILED = "failed"
+    SUCCEEDED = "succeeded"
+    UNRESPONSIVE = "unresponsive"
+    TIMEOUT = "timeout"
+
+
+class RolloutMode(StrEnum):
+    """What a rollout is for; a live one has none of these."""
+
+    TRAIN = "train"
+    VAL = "val"
+    TEST = "test"
+
+
+class Reason(StrEnum):
+    """Why a rollout ended (law 5)."""
+
+    COMPLETED = "completed"
+    ERROR = "error"
+    CANCELLED = "cancelled"
+    TIMEOUT = "timeout"
+    INTERRUPTED = "interrupted"
+    LIMIT = "limit"
+    SAFETY_BLOCKED = "safety_blocked"
+    ABANDONED = "abandoned"
+
+
+class RewardSource(StrEnum):
+    """Who gave a reward; any other short name is allowed too."""
+
+    API = "api"
+    USER = "user"
+    JUDGE = "judge"
+    ENVIRONMENT = "env"
+    INFERRED = "inferred"
+    DEFAULT = "default"
+
+
+ROLLOUT_MOVES: Mapping[RolloutStatus, frozenset[RolloutStatus]] = {
+    RolloutStatus.QUEUING: frozenset(
+        {
+            RolloutStatus.PREPARING,
+            RolloutStatus.RUNNING,
+            RolloutStatus.CANCELLED,
+            RolloutStatus.REQUEUING,
+        }
+    ),
+    RolloutStatus.PREPARING: frozenset(
+        {
+            RolloutStatus.RUNNING,
+            RolloutStatus.FAILED,
+            RolloutStatus.CANCELLED,
+            RolloutStatus.REQUEUING,
+        }
+    ),
+    RolloutStatus.RUNNING: frozenset(
+        {
+            RolloutStatus.SUCCEEDED,
+            RolloutStatus.FAILED,
+            RolloutStatus.CANCELLED,
+            RolloutStatus.REQUEUING,
+        }
+    ),
+    RolloutStatus.FAILED: frozenset({RolloutStatus.REQUEUING, RolloutStatus.CANCELLED}),
+    RolloutStatus.REQUEUING: frozenset(
+        {RolloutStatus.PREPARING, RolloutStatus.RUNNING, RolloutStatus.CANCELLED}
+    ),
+    RolloutStatus.SUCCEEDED: frozenset(),
+    RolloutStatus.CANCELLED: frozenset(),
+}
+"""From each status, where a rollout may go; staying where it is is always allowed."""
+
+ATTEMPT_MOVES: Mapping[AttemptStatus, frozenset[AttemptStatus]] = {
+    AttemptStatus.PREPARING: frozenset(
+        {
+            AttemptStatus.RUNNING,
+            AttemptStatus.FAILED,
+            AttemptStatus.SUCCEEDED,
+            AttemptStatus.TIMEOUT,
+            AttemptStatus.UNRESPONSIVE,
+        }
+    ),
+    AttemptStatus.RUNNING: frozenset(
+        {
+            AttemptStatus.FAILED,
+            AttemptStatus.SUCCEEDED,
+            AttemptStatus.TIMEOUT,
+            AttemptStatus.UNRESPONSIVE,
+        }
+    ),
+    AttemptStatus.FAILED: frozenset(),
+    AttemptStatus.SUCCEEDED: frozenset(),
+    AttemptStatus.UNRESPONSIVE: frozenset(),
+    AttemptStatus.TIMEOUT: frozenset(),
+}
+"""From each status, where an attempt may go; staying where it is is always allowed."""
+
+ROLLOUT_ENDS = frozenset({RolloutStatus.FAILED, RolloutStatus.SUCCEEDED, RolloutStatus.CANCELLED})
+ATTEMPT_ENDS = frozenset(ATTEMPT_MOVES) - {AttemptStatus.PREPARING, AttemptStatus.RUNNING}
+
+
+def rollout_may_become(new: RolloutStatus) -> tuple[RolloutStatus, ...]:
+    """Return every status from which a rollout may become ``new``, itself included."""
+    return tuple(old for old, moves in ROLLOUT_MOVES.items() if new in moves or new is old)
+
+
+def attempt_may_become(new: AttemptStatus) -> tuple[AttemptStatus, ...]:
+    """Return every status from which an attempt may become ``new``, itself included."""
+    return tuple(old for old, moves in ATTEMPT_MOVES.items() if new in moves or new is old)
+
+
+def rollout_id_of(host: str, run_id: str) -> str:
+    """Return the id under which a host's run is stored: ``live-`` and a UUIDv5 of both."""
+    name = json.dumps([host, run_id], ensure_ascii=True)
+    return f"live-{uuid5(NAMESPACE, name)}"
+
+
+def attempt_id_of(rollout_id: str, attempt: int) -> str:
+    """Return the id of the ``attempt``-th try, counted from 1."""
+    return f"{rollout_id}:attempt-{attempt}"
+
+
+def decision_id_of(rollout_id: str, attempt: int, ordinal: int) -> str:
+    """Return the id of the ``ordinal``-th decision of an attempt, both counted from 1."""
+    return f"{attempt_id_of(rollout_id, attempt)}:decision-{ordinal}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutConfig:
+    """How often a queued rollout is tried, and after what.
+
+    Attributes:
+        max_attempts: At least 1; no more tries are made than this.
+        retry_on: The ends of an attempt after which it is tried again.
+        timeout_s: An attempt that runs longer is ended as ``timeout``; ``None`` is no limit.
+        unresponsive_s: An attempt without a heartbeat or span for longer is ended as
+            ``unresponsive``; ``None`` is no limit.
+    """
+
+    max_attempts: int = 1
+    retry_on: tuple[AttemptStatus, ...] = (
+        AttemptStatus.FAILED,
+        AttemptStatus.TIMEOUT,
+        AttemptStatus.UNRESPONSIVE,
+    )
+    timeout_s: float | None = None
+    unresponsive_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_attempts < 1:
+            raise ValueError(f"max_attempts must be at least 1, got {self.max_attempts!r}")
+        for name in ("timeout_s", "unresponsive_s"):
+            limit = getattr(self, name)
+            if limit is not None and not limit > 0:
+                raise ValueError(f"{name} must be above 0, got {limit!r}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollout:
+    """Our record of one execution of an agent.
+
+    Attributes:
+        rollout_id: ``rollout_id_of(host, run_id)``, or the id a queued rollout was given.
+        host: The framework that ran it; ``queue`` for one that was enqueued.
+        run_id: The host's own key of the run.
+        session_id: What runs of one conversation share.
+        parent_id: The rollout inside which this one ran.
+        name: What kind of run it is, for people and filters.
+        status: Where it stands.
+        mode: ``train``, ``val``, ``test``; ``None`` for a live one.
+        reason: Why it ended; ``None`` while it has not.
+        error_type: The class of the error it failed with.
+        input: Open-ended JSON data that a queued rollout is run with.
+        config: How it is tried again.
+        metadata: Open-ended JSON data.
+        owner: The process that collects it; ``None`` for one that no process owns.
+        worker_id: The worker that runs it.
+        attempt_count: How many attempts have begun.
+        started_at: Epoch seconds, UTC, of its first start; ``None`` before.
+        ended_at: Epoch seconds, UTC, of its end; ``None`` before.
+        seq: The store's own sequence number; 0 before it is stored.
+        ready_seq: The order in which finished and rewarded rollouts became fit to be learned
+            from; ``None`` while it is not.
+        total_reward: What it is learned from with, once it is ready.
+    """
+
+    rollout_id: str
+    host: str = "queue"
+    run_id: str = ""
+    session_id: str | None = None
+    parent_id: str | None = None
+    name: str = ""
+    status: RolloutStatus = RolloutStatus.QUEUING
+    mode: RolloutMode | None = None
+    reason: Reason | None = None
+    error_type: str | None = None
+    input: object = None
+    config: RolloutConfig = field(default_factory=RolloutConfig)
+    metadata: Mapping[str, object] = field(default_factory=dict)
+    owner: str | None = None
+    worker_id: str | None = None
+    attempt_count: int = 0
+    started_at: float | None = None
+    ended_at: float | None = None
+    seq: int = 0
+    ready_seq: int | None = None
+    total_reward: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One try at a rollout.
+
+    Attributes:
+        rollout_id: The rollout.
+        number: Counted from 1.
+        status: Where it stands.
+        execution: Tells one execution of a run from another under the same key.
+        worker_id: The worker that runs it.
+        started_at: Epoch seconds, UTC.
+        last_heartbeat_at: Epoch seconds, UTC; a span counts as a heartbeat.
+        ended_at: Epoch seconds, UTC; ``None`` while it runs.
+        error_message: What went wrong, if it did.
+    """
+
+    rollout_id: str
+    number: int
+    status: AttemptStatus
+    execution: str = ""
+    worker_id: str | None = None
+    started_at: float
+    last_heartbeat_at: float
+    ended_at: float | None = None
+    error_message: str | None = None
+
+    @property
+    def attempt_id(self) -> str:
+        """``{rollout_id}:attempt-{number}``."""
+        return attempt_id_of(self.rollout_id, self.number)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """One recorded step of an attempt.
+
+    Attributes:
+        rollout_id: The rollout.
+        attempt: The number of the attempt.
+        span_id: The host's own id, verbatim; unique within the attempt.
+        parent_span_id: The span it ran inside, if any; it may be stored later or never.
+        kind: ``run``, ``turn``, ``model``, ``tool``, ``message``, and so on.
+        name: What it is called, for people.
+        status: ``ok``, ``error``, ``cancelled`` and so on; ``unknown`` while it is open.
+        attributes: Open-ended JSON data.
+        started_at: Epoch seconds, UTC.
+        ended_at: Epoch seconds, UTC; ``None`` while it is open.
+        seq: The store's own sequence number; 0 before it is stored.
+    """
+
+    rollout_id: str
+    attempt: int
+    span_id: str
+    parent_span_id: str | None = None
+    kind: str
+    name: str
+    status: str = "unknown"
+    attributes: Mapping[str, object] = field(default_factory=dict)
+    started_at: float
+    ended_at: float | None = None
+    seq: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What was chosen, with everything that learning from it needs (law 3).
+
+    Attributes:
+        rollout_id: The rollout.
+        attempt: The number of the attempt.
+        ordinal: Its place within the attempt, from 1.
+        point: The decision point.
+        options: The names offered, in order.
+        chosen: What the policy chose; ``None`` if it was not asked.
+        applied: What the host really did.
+        default: The host's own choice, if it named one.
+        source: ``policy`` or ``default``.
+        why_not: Why the policy did not decide, or why its choice was not applied.
+        propensity: The probability with which ``applied`` had been chosen, in (0, 1]; ``None``
+            where nobody knows it: such a decision is recorded and never learned from.
+        probabilities: One for each option, or empty.
+        value: The policy's estimate of the return from here, in units of reward.
+        policy_version: The version that decided; 0 is the untrained policy.
+        arm: ``learner`` or ``control``.
+        latency_us: Microseconds in the host's thread.
+        at: Epoch seconds, UTC.
+        context: What the policy was told about the situation, as far as it may be kept.
+        features: What it was told about each option, likewise.
+        encoded: The packed feature rows that the policy really saw.
+        seq: The store's own sequence number; 0 before it is stored.
+    """
+
+    rollout_id: str
+    attempt: int
+    ordinal: int
+    point: str
+    options: tuple[str, ...]
+    chosen: str | None
+    applied: str | None
+    default: str | None = None
+    source: str = "policy"
+    why_not: str | None = None
+    propensity: float | None = None
+    probabilities: tuple[float, ...] = ()
+    value: float | None = None
+    policy_version: int = 0
+    arm: str = "learner"
+    latency_us: float = 0.0
+    at: float
+    context: Mapping[str, object] = field(default_factory=dict)
+    features: Mapping[str, object] = field(default_factory=dict)
+    encoded: bytes = b""
+    seq: int = 0
+
+    @property
+    def decision_id(self) -> str:
+        """``{rollout_id}:attempt-{attempt}:decision-{ordinal}``."""
+        return decision_id_of(self.rollout_id, self.attempt, self.ordinal)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reward:
+    """A named number for a rollout or for one of its decisions.
+
+    One target, name, source and key make one reward: the same again is nothing new, a
+    different value replaces an earlier one if it was given later.
+
+    Attributes:
+        rollout_id: The rollout; it need not be stored yet.
+        decision_id: The decision it is for; ``None`` when it is for the whole rollout.
+        name: What was measured.
+        value: The number; ``None`` for a mere comment.
+        label: The word for it, if it came as one (``true``, ``thumbs_up``).
+        comment: What somebody said.
+        source: Who gave it.
+        key: Tells rewards of one name and source apart, where there may be several.
+        at: Epoch seconds, UTC.
+        seq: The store's own sequence number; 0 before it is stored.
+    """
+
+    rollout_id: str
+    decision_id: str | None = None
+    name: str = "reward"
+    value: float | None = None
+    label: str | None = None
+    comment: str | None = None
+    source: str = RewardSource.API
+    key: str = ""
+    at: float
+    seq: int = 0

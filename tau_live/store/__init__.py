@@ -1,0 +1,1 @@
+"""Where everything is kept: Protocols by role in ``roles``, SQLite in ``sqlite``."""

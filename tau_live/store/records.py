@@ -1,0 +1,214 @@
+"""The rows that only the store's roles speak of; the domain's own are in ``rollouts``."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tau_live.rollouts import Attempt, Decision, Reward, Rollout, RolloutMode, RolloutStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutQuery:
+    """Which rollouts, in which order, and which page of them.
+
+    Attributes:
+        statuses: Only these; empty is all.
+        mode: Only this one.
+        ids: Only these; empty is all.
+        host: Only of this host.
+        name: Only of this name.
+        session_id: Only of this session.
+        parent_id: Only the children of this rollout.
+        since: Only those that started at or after this time.
+        until: Only those that started before this time.
+        order_by: ``seq`` (the order of arrival), ``started_at``, ``ended_at`` or ``total_reward``.
+        descending: Newest or largest first.
+        limit: At most so many; ``None`` is all.
+        offset: Leaves out so many first.
+    """
+
+    statuses: Sequence[RolloutStatus] = ()
+    mode: RolloutMode | None = None
+    ids: Sequence[str] = ()
+    host: str | None = None
+    name: str | None = None
+    session_id: str | None = None
+    parent_id: str | None = None
+    since: float | None = None
+    until: float | None = None
+    order_by: str = "seq"
+    descending: bool = False
+    limit: int | None = None
+    offset: int = 0
+
+
+class Page(NamedTuple):
+    """Some rollouts and how many there are in all."""
+
+    rollouts: list[Rollout]
+    total: int
+
+
+class Claim(NamedTuple):
+    """A rollout that a worker took, and the attempt it makes."""
+
+    rollout: Rollout
+    attempt: Attempt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worker:
+    """A process that takes rollouts from the queue."""
+
+    worker_id: str
+    registered_at: float
+    last_heartbeat_at: float
+    active_rollout_id: str | None = None
+    active_attempt: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourcesVersion:
+    """An immutable set of prompts and settings that runs are made with."""
+
+    version: int
+    resources: Mapping[str, object]
+    created_at: float
+
+    @property
+    def resources_id(self) -> str:
+        """``resources-{version}``."""
+        return f"resources-{self.version}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyVersion:
+    """A version of the policy of one decision point.
+
+    Attributes:
+        version: Numbers every version of every point, from 1.
+        point: The decision point.
+        parent: The version it was made from; 0 is the untrained policy.
+        algorithm: What made it.
+        sha256: The checksum of its file.
+        file: The name of its file in the checkpoint folder.
+        rollouts: How many rollouts it has been trained on in all.
+        created_at: Epoch seconds, UTC.
+        metadata: The numpy version, the seed, and so on.
+    """
+
+    version: int
+    point: str
+    parent: int
+    algorithm: str
+    sha256: str
+    file: str
+    rollouts: int
+    created_at: float
+    metadata: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InService:
+    """Which version serves a decision point.
+
+    Attributes:
+        point: The decision point.
+        version: What decides; 0 is the untrained policy.
+        pinned: Whether an operator chose it, so that updates do not replace it.
+        changed_at: Epoch seconds, UTC.
+        revision: Grows with every change.
+    """
+
+    point: str
+    version: int
+    pinned: bool
+    changed_at: float
+    revision: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """One update of a policy, or the reason why there was none.
+
+    Attributes:
+        update: The number of the update, from 1.
+        point: The decision point; empty where no rollout had a decision.
+        executed: Whether weights changed.
+        skipped_reason: Why not.
+        version: The version that it made.
+        parent: The version that it began from.
+        first_ready: The first of the rollouts it took, by ``ready_seq``.
+        last_ready: The last of them: the watermark of the decision point.
+        trajectories: How many rollouts were learned from.
+        samples: How many decisions.
+        at: Epoch seconds, UTC.
+        report: Everything else there is to say about it.
+    """
+
+    update: int
+    point: str
+    executed: bool
+    skipped_reason: str | None
+    version: int | None
+    parent: int
+    first_ready: int
+    last_ready: int
+    trajectories: int
+    samples: int
+    at: float
+    report: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateRow:
+    """The gate as it is stored.
+
+    Attributes:
+        state: ``pass`` or ``hold``.
+        reason: The code of the reason for holding.
+        detail: The last error, in words.
+        since: Epoch seconds, UTC, of the last change of state.
+        streaks: How many failures followed each other, by kind.
+        revision: Grows with every change.
+    """
+
+    state: str
+    reason: str | None
+    detail: str | None
+    since: float
+    streaks: Mapping[str, int]
+    revision: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateEntry:
+    """A line of the gate's history."""
+
+    at: float
+    event: str
+    state: str
+    kind: str | None
+    reason: str | None
+    who: str
+    seq: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditEntry:
+    """Something that an operator did."""
+
+    at: float
+    who: str
+    action: str
+    reason: str
+    details: Mapping[str, object] = field(default_factory=dict)
+    seq: int = 0
+
+
+class LearnableRollout(NamedTuple):
+    """A finished and rewarded rollout with its decisions and rewards."""
+
+    rollout: Rollout
+    decisions: list[Decision]
+    rewards: list[Reward]
