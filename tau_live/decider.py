@@ -50,7 +50,7 @@ class Decider:
         self._served: dict[str, Served] = {}
 
     def serve(self, point: str, version: int, policy: Policy) -> None:
-        """Let a version decide from now on; decisions under way end with the one they began with."""
+        """Let a version decide from now on; decisions under way end with the one they have."""
         self._served = {**self._served, point: Served(version, policy)}
 
     def withdraw(self, point: str) -> None:

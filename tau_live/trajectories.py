@@ -1,4 +1,4 @@
-"""Stored decisions become arrays; what is left out is listed with the reason, here and nowhere else.
+"""Stored decisions become arrays; what is left out is listed with the reason, only here.
 
 The steps of a trajectory are the decisions at one point, nothing else: telemetry is never a step.
 """
