@@ -43,6 +43,26 @@ class Stage(NamedTuple):
     margin: float
 
 
+class Comparison(NamedTuple):
+    """Every baseline on one list of questions.
+
+    Attributes:
+        fixed: Each search alone, its hit accepted.
+        host_default: The host's own choice.
+        cascade: The stages that earned most in training.
+        tuned_in_training: These stages.
+        tuned_in_hindsight: The stages that earn most on the measured questions themselves.
+        oracle: The bound of every policy.
+    """
+
+    fixed: dict[Strategy, Result]
+    host_default: Result
+    cascade: tuple[Stage, ...]
+    tuned_in_training: Result
+    tuned_in_hindsight: Result
+    oracle: Result
+
+
 class ResultCache:
     """Runs each search at most once for each text, for real, and remembers what it found."""
 
@@ -63,6 +83,22 @@ class ResultCache:
         if text not in self._seen:
             self._seen[text] = self._library.described(text)
         return dict(self._seen[text])
+
+
+def compared(
+    training: Sequence[Question], held_out: Sequence[Question], library: Search
+) -> Comparison:
+    """Return how every baseline does on held-out questions; only the named ones were tuned."""
+    stages = best_cascade(training, library)
+    in_hindsight = best_cascade(held_out, library)
+    return Comparison(
+        fixed=fixed(held_out, library),
+        host_default=host_default(held_out, library),
+        cascade=tuple(stages),
+        tuned_in_training=cascade(held_out, library, stages=stages),
+        tuned_in_hindsight=cascade(held_out, library, stages=in_hindsight),
+        oracle=oracle(held_out, library),
+    )
 
 
 def played(
@@ -141,7 +177,7 @@ def oracle(questions: Sequence[Question], library: Search) -> Result:
 
 
 class _Table:
-    """One strategy on all questions: what its hits are worth, and where each threshold takes them."""
+    """One strategy on all questions: what its hits are worth, and which thresholds take them."""
 
     def __init__(self, strategy: Strategy, questions: Sequence[Question], library: Search) -> None:
         hits = [library.search(strategy, question.text) for question in questions]

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tau_live.errors import TauLiveError
 
-MIN_ENTRIES = 1000
+MIN_ENTRIES = 2000
 """Fewer than this and the interpreter came without its sources; no demo can be made of it."""
 
 SOURCES: Mapping[str, tuple[str, ...]] = {
@@ -246,16 +246,20 @@ class Entry:
     text: str
 
 
-def standard_library() -> list[Entry]:
+def standard_library(root: Path | None = None) -> list[Entry]:
     """Return every documented public object of the listed modules, in a fixed order.
 
     Where several share a whole docstring, the one with the shortest name stands for all of them.
 
+    Args:
+        root: The folder of the library's sources; None is that of this Python.
+
     Raises:
         TauLiveError: This Python came without the sources of its standard library.
     """
+    root = root or Path(sysconfig.get_path("stdlib"))
     by_name: dict[str, Entry] = {}
-    for name, docstring in _documented():
+    for name, docstring in _documented(root):
         entry = _entry(name, docstring)
         if entry is not None:
             by_name.setdefault(name, entry)
@@ -267,20 +271,19 @@ def standard_library() -> list[Entry]:
     if len(by_text) < MIN_ENTRIES:
         raise TauLiveError(
             "the demo needs the sources of Python's standard library, "
-            f"found {len(by_text)} docstrings below {sysconfig.get_path('stdlib')!r}"
+            f"found {len(by_text)} docstrings with those below {str(root)!r}"
         )
     return list(by_text.values())
 
 
 def words_of(text: str) -> list[str]:
     """Return a text's words in lower case; names fall apart at dots, underscores and capitals."""
-    apart = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|_", " ", text)
+    apart = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|_", " ", text)
     return re.findall(r"[a-z0-9]+", apart.lower())
 
 
-def _documented() -> Iterator[tuple[str, str]]:
+def _documented(root: Path) -> Iterator[tuple[str, str]]:
     """Yield each public name with its docstring."""
-    root = Path(sysconfig.get_path("stdlib"))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a newer Python may warn of what it parses or imports
         for module, files in SOURCES.items():

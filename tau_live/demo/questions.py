@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import pairwise
+from itertools import islice, pairwise
 
 from tau_live.demo.corpus import Entry, words_of
 from tau_live.demo.strategies import suffixes_of
@@ -20,6 +20,9 @@ HELD_OUT = 0.3
 
 PHRASE_WORDS = 4
 """A docstring with fewer words of its own is not asked about in words."""
+
+MOST_DRAWN = 10_000
+"""After so many entries that a question cannot be made from, there is none."""
 
 
 class Kind(StrEnum):
@@ -123,6 +126,9 @@ def questions(pool: Pool, *, count: int, seed: int) -> list[Question]:
         pool: What is asked about; one side of a ``Split``.
         count: How many questions.
         seed: Of every random choice made here.
+
+    Raises:
+        ValueError: The pool has no entry that some kind of question can be made from.
     """
     rng = random.Random(f"questions {seed}")  # noqa: S311 - questions, not secrets
     kinds = rng.choices(list(SHARES), weights=list(SHARES.values()), k=count)
@@ -173,17 +179,17 @@ class _Asker:
     def _shuffled(self, entries: Sequence[Entry]) -> Iterator[Entry]:
         """Yield the entries in random order, for ever, each once before any comes again."""
         deck = list(entries)
-        while True:
+        while deck:
             self._rng.shuffle(deck)
             yield from deck
 
-    def _drawn(self, entries: Iterator[Entry], kind: Kind) -> tuple[Entry, str]:
+    def _drawn(self, deck: Iterator[Entry], kind: Kind) -> tuple[Entry, str]:
         """Return the next entry that can be asked about in this way, and the text."""
-        for entry in entries:
+        for entry in islice(deck, MOST_DRAWN):
             text = self._texts[kind](entry)
             if text is not None:
                 return entry, text
-        raise AssertionError("a deck never ends")
+        raise ValueError(f"expected entries to make a {kind} question from, found none")
 
     def _name(self, entry: Entry) -> str:
         """Return the whole name or the shortest end of it that no other has."""

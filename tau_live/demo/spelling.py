@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from difflib import SequenceMatcher
 
 from tau_live.demo.corpus import Entry, words_of
@@ -23,17 +23,17 @@ class Spelling:
             [" ".join(words_of(name)) for name in (entry.name, entry.name.rpartition(".")[2])]
             for entry in entries
         ]
-        self._holders: dict[str, dict[int, float]] = defaultdict(dict)
+        self._holders: dict[str, list[int]] = defaultdict(list)
         self._sizes: list[int] = []
         for number, entry in enumerate(entries):
-            words = Counter(words_of(entry.summary))
-            words.update(words_of(entry.name))
+            words = dict.fromkeys(words_of(f"{entry.name} {entry.summary}"))
             self._sizes.append(len(words))
             for word in words:
-                self._holders[word][number] = 1.0
+                self._holders[word].append(number)
         self._weights = {
             word: math.log(1 + len(entries) / len(held)) for word, held in self._holders.items()
         }
+        self._heaviest = max(self._weights.values(), default=1.0)
         self._by_pair: dict[str, list[str]] = defaultdict(list)
         self._by_letter: dict[str, list[str]] = defaultdict(list)
         for word in self._holders:
@@ -52,43 +52,52 @@ class Spelling:
             for other, count in shared.items()
             if (likeness := 2 * count / (len(pairs) + len(pairs_of(other)))) >= SIMILAR
         }
-        if len(word) >= 2:
-            letters = re.compile(".*".join(map(re.escape, word)))
-            for other in self._by_letter.get(word[0], ()):
-                if len(other) > len(word) and letters.match(other):
-                    found[other] = max(found.get(other, 0.0), 0.4 + 0.6 * len(word) / len(other))
+        for other in self._longer(word):
+            found[other] = max(found.get(other, 0.0), 0.4 + 0.6 * len(word) / len(other))
         return found
+
+    def _longer(self, word: str) -> list[str]:
+        """Return the known words that are ``word`` with letters put in after the first."""
+        if len(word) < 2:
+            return []
+        letters = re.compile(word[0] + "".join(f"[^{letter}]*{letter}" for letter in word[1:]))
+        return [
+            other
+            for other in self._by_letter.get(word[0], ())
+            if len(other) > len(word) and letters.match(other)
+        ]
 
     def ranked(self, text: str) -> list[tuple[float, int]]:
         """Return ``(score, number)`` of the best entries, best first, scores in ``[0, 1]``."""
         words = words_of(text)
         if not words:
             return []
-        heaviest = max(self._weights.values())
         totals: dict[int, float] = defaultdict(float)
         possible = 0.0
         for word in dict.fromkeys(words):
-            meant = self.meant_by(word)
-            best: dict[int, float] = {}
-            for other, likeness in meant.items():
-                gain = likeness * likeness * self._weights[other]
-                for number in self._holders[other]:
-                    best[number] = max(best.get(number, 0.0), gain)
-            for number, gain in best.items():
+            gains, most = self._gains(word)
+            possible += most
+            for number, gain in gains.items():
                 totals[number] += gain
-            possible += max((self._weights[other] for other in meant), default=heaviest)
-        return self._rescored(words, ((gain / possible, number) for number, gain in totals.items()))
+        covered = [
+            (total / possible - 0.002 * self._sizes[number], number)
+            for number, total in totals.items()
+        ]
+        return self._rescored(" ".join(words), _best_first(covered)[:RESCORED])
 
-    def _rescored(
-        self, words: Sequence[str], covered: Iterable[tuple[float, int]]
-    ) -> list[tuple[float, int]]:
+    def _gains(self, word: str) -> tuple[dict[int, float], float]:
+        """Return what each entry gains by holding a word that is meant, and the most it could."""
+        meant = self.meant_by(word)
+        gains: dict[int, float] = {}
+        for other, likeness in meant.items():
+            gain = likeness * likeness * self._weights[other]
+            for number in self._holders[other]:
+                gains[number] = max(gains.get(number, 0.0), gain)
+        return gains, max((self._weights[other] for other in meant), default=self._heaviest)
+
+    def _rescored(self, asked: str, best: list[tuple[float, int]]) -> list[tuple[float, int]]:
         """Mix how much of the question an entry covers with how like its name the question is."""
-        asked = " ".join(words)
         matcher = SequenceMatcher(b=asked, autojunk=False)
-        best = sorted(
-            ((share - 0.002 * self._sizes[number], number) for share, number in covered),
-            key=lambda pair: (-pair[0], pair[1]),
-        )[:RESCORED]
         scored = []
         for share, number in best:
             likeness = 0.0
@@ -96,10 +105,14 @@ class Spelling:
                 matcher.set_seq1(name)
                 likeness = max(likeness, matcher.ratio())
             scored.append((max(0.0, min(1.0, 0.72 * share + 0.28 * likeness)), number))
-        return sorted(scored, key=lambda pair: (-pair[0], pair[1]))
+        return _best_first(scored)
 
 
 def pairs_of(word: str) -> set[str]:
     """Return the pairs of neighbouring letters of a word, its ends included."""
     framed = f"^{word}$"
     return {framed[i : i + 2] for i in range(len(framed) - 1)}
+
+
+def _best_first(scored: list[tuple[float, int]]) -> list[tuple[float, int]]:
+    return sorted(scored, key=lambda pair: (-pair[0], pair[1]))

@@ -99,6 +99,10 @@ class Library:
         self._rarities = {word: math.log(len(self._entries) / n) for word, n in holders.items()}
         self._name_words = {word for entry in self._entries for word in words_of(entry.name)}
 
+    def close(self) -> None:
+        """Give up the database; nothing can be searched for from here on."""
+        self._database.close()
+
     def search(self, strategy: Strategy, text: str) -> Hit | None:
         """Return the best hit for ``text``, or None if nothing matches at all."""
         match strategy:
@@ -129,10 +133,13 @@ class Library:
         }
 
     def _exact(self, text: str) -> Hit | None:
-        found = self._by_suffix.get(text.strip().lower(), ())
-        if not found:
+        asked = text.strip().lower()
+        names = [self._entries[number].name for number in self._by_suffix.get(asked, ())]
+        if not names:
             return None
-        return Hit(self._entries[found[0]].name, 1 / len(found), float(len(found) == 1), len(found))
+        shortest = min(names, key=len)
+        alone = len(names) == 1 or shortest.lower() == asked
+        return Hit(shortest, 1.0 if alone else 1 / len(names), float(alone), len(names))
 
     def _words(self, text: str) -> Hit | None:
         words = [word for word in dict.fromkeys(words_of(text)) if word not in self._common]
@@ -153,7 +160,7 @@ class Library:
         return Hit(self._entries[number].name, score, _lead(best), len(best))
 
     def _fuzzy(self, text: str) -> Hit | None:
-        asked = re.sub(r"[\s]+", ".", text.strip().lower())
+        asked = re.sub(r"[\s\0]+", ".", text.strip().lower())
         near = self._matches(
             "select rowid, 0.0 from names where names match ? order by rank, rowid limit 20",
             _trigrams([asked]),
@@ -210,8 +217,12 @@ def suffixes_of(name: str) -> list[str]:
     return [".".join(parts[start:]) for start in range(len(parts))]
 
 
-def _database(entries: Sequence[Entry]) -> sqlite3.Connection:
-    database = sqlite3.connect(":memory:", check_same_thread=False)
+def create_tables(database: sqlite3.Connection) -> None:
+    """Create the full-text tables that are searched.
+
+    Raises:
+        TauLiveError: SQLite refuses, as it does without FTS5 or before it had trigrams (3.34).
+    """
     try:
         database.executescript("""
             create virtual table words using fts5(summary, tokenize = 'porter unicode61');
@@ -223,6 +234,11 @@ def _database(entries: Sequence[Entry]) -> sqlite3.Connection:
             "the demo needs SQLite 3.34 or newer with FTS5 and its trigram tokenizer, "
             f"this Python has {sqlite3.sqlite_version} ({error})"
         ) from error
+
+
+def _database(entries: Sequence[Entry]) -> sqlite3.Connection:
+    database = sqlite3.connect(":memory:", check_same_thread=False)
+    create_tables(database)
     rows = list(enumerate(entries))
     database.executemany(
         "insert into words (rowid, summary) values (?, ?)", [(n, e.summary) for n, e in rows]
