@@ -69,7 +69,6 @@ class ResultCache:
     def __init__(self, library: Search) -> None:
         self._library = library
         self._hits: dict[tuple[Strategy, str], Hit | None] = {}
-        self._seen: dict[str, dict[str, float | str]] = {}
 
     def search(self, strategy: Strategy, text: str) -> Hit | None:
         """Return what the library finds."""
@@ -80,9 +79,7 @@ class ResultCache:
 
     def described(self, text: str) -> dict[str, float | str]:
         """Return what the library says of a text."""
-        if text not in self._seen:
-            self._seen[text] = self._library.described(text)
-        return dict(self._seen[text])
+        return self._library.described(text)
 
 
 def compared(

@@ -230,6 +230,9 @@ BUILT_IN: Mapping[str, tuple[str, ...]] = {
 }
 """Public module -> where its parts written in C are; the first module that exists is read."""
 
+_SIGNATURE = re.compile(r"[\w.]*\(.*\)( *(->|=) *.*)?$|$")
+"""A line that says how a C function is called, or an empty one."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
@@ -360,6 +363,3 @@ def _entry(name: str, docstring: str) -> Entry | None:
     if len(words_of(summary)) < 2:
         return None
     return Entry(name=name, summary=summary, text=" ".join(text.split())[:600])
-
-
-_SIGNATURE = re.compile(r"[\w.]*\(.*\)( *(->|=) *.*)?$|$")
