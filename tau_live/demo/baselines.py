@@ -43,6 +43,18 @@ class Stage(NamedTuple):
     margin: float
 
 
+class Cascade(NamedTuple):
+    """Searches in a fixed order, each with its thresholds.
+
+    Attributes:
+        stages: What is tried, in order.
+        reward: Mean reward on the questions that it was tuned on.
+    """
+
+    stages: tuple[Stage, ...]
+    reward: float
+
+
 class Comparison(NamedTuple):
     """Every baseline on one list of questions.
 
@@ -50,8 +62,8 @@ class Comparison(NamedTuple):
         fixed: Each search alone, its hit accepted.
         host_default: The host's own choice.
         cascade: The stages that earned most in training.
-        tuned_in_training: These stages.
-        tuned_in_hindsight: The stages that earn most on the measured questions themselves.
+        tuned_in_training: How these stages do here.
+        tuned_in_hindsight: The cascade that was tuned on the measured questions themselves.
         oracle: The bound of every policy.
     """
 
@@ -86,12 +98,12 @@ def compared(
     training: Sequence[Question], held_out: Sequence[Question], library: Search
 ) -> Comparison:
     """Return how every baseline does on held-out questions; only the named ones were tuned."""
-    stages = best_cascade(training, library)
-    in_hindsight = best_cascade(held_out, library)
+    stages = best_cascade(training, library).stages
+    in_hindsight = best_cascade(held_out, library).stages
     return Comparison(
         fixed=fixed(held_out, library),
         host_default=host_default(held_out, library),
-        cascade=tuple(stages),
+        cascade=stages,
         tuned_in_training=cascade(held_out, library, stages=stages),
         tuned_in_hindsight=cascade(held_out, library, stages=in_hindsight),
         oracle=oracle(held_out, library),
@@ -142,17 +154,17 @@ def cascade(questions: Iterable[Question], library: Search, *, stages: Sequence[
     return _mean(rows)
 
 
-def best_cascade(questions: Sequence[Question], library: Search) -> list[Stage]:
+def best_cascade(questions: Sequence[Question], library: Search) -> Cascade:
     """Return the cascade of up to three searches that earns most on these questions."""
     gave_up = np.array([worth(question, None) for question in questions])
     tables = {strategy: _Table(strategy, questions, library) for strategy in Strategy}
-    best: tuple[float, list[Stage]] = (-np.inf, [])
+    best = Cascade((), -np.inf)
     for length in range(1, LONGEST + 1):
         for order in permutations(Strategy, length):
-            reward, stages = _tuned([tables[strategy] for strategy in order], gave_up)
-            if reward > best[0] + 1e-12:
-                best = reward, stages
-    return best[1]
+            tuned = _tuned([tables[strategy] for strategy in order], gave_up)
+            if tuned.reward > best.reward + 1e-12:  # of equals the shorter one
+                best = tuned
+    return best
 
 
 def oracle(questions: Sequence[Question], library: Search) -> Result:
@@ -194,8 +206,8 @@ class _Table:
         self.price = PRICES[strategy]
 
 
-def _tuned(tables: Sequence[_Table], gave_up: Array) -> tuple[float, list[Stage]]:
-    """Return the best mean reward of one order of searches, and the thresholds that reach it.
+def _tuned(tables: Sequence[_Table], gave_up: Array) -> Cascade:
+    """Return the best cascade of one order of searches.
 
     What the last stage earns is linear in which questions reach it, so all thresholds of the
     stages before it (rows) meet all of its own (columns) in one product of matrices.
@@ -213,7 +225,8 @@ def _tuned(tables: Sequence[_Table], gave_up: Array) -> tuple[float, list[Stage]
     ends = last.accepted * last.worths + (1 - last.accepted) * gave_up - last.price
     totals = earned[:, None] + reached @ ends.T
     row, column = np.unravel_index(int(totals.argmax()), totals.shape)
-    return float(totals[row, column]) / len(gave_up), [*chosen[row], last.stages[column]]
+    reward = float(totals[row, column]) / len(gave_up)
+    return Cascade((*chosen[row], last.stages[column]), reward)
 
 
 def _mean(rows: Sequence[tuple[float, bool, float]]) -> Result:
