@@ -87,7 +87,7 @@ class Learner:
         policies, rewards = self._store.policies, self._store.rewards
         return [
             point
-            for point in rewards.ready_points()
+            for point in (*rewards.ready_points(), "")
             if rewards.ready_count(point, after=policies.watermark(point))
             >= self._settings.update_interval
         ]
