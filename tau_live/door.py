@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
-    from tau_live.runtime import Runtime, RunHandle
+    from tau_live.runtime import RunHandle, Runtime
     from tau_live.settings import Settings
 
 P = ParamSpec("P")

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from math import isfinite
 from threading import Lock
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 from tau_live import events as ev
 from tau_live.decider import Decided
@@ -93,6 +93,13 @@ class Offer(NamedTuple):
     originals: tuple[object, ...]
     features: tuple[dict[str, object] | None, ...]
     default: int | None
+
+
+class _Stamp(TypedDict):
+    at: float
+    mono_ns: int
+    seq: int
+    pid: int
 
 
 class RunEvents:
@@ -267,13 +274,13 @@ class RunEvents:
             key=text_of(key),
         )
 
-    def _stamp(self) -> dict[str, float | int]:
-        return {
-            "at": time.time(),
-            "mono_ns": time.monotonic_ns(),
-            "seq": next(self._events),
-            "pid": self._pid,
-        }
+    def _stamp(self) -> "_Stamp":
+        return _Stamp(
+            at=time.time(),
+            mono_ns=time.monotonic_ns(),
+            seq=next(self._events),
+            pid=self._pid,
+        )
 
     def offer(self, options: object, default: object) -> Offer | None:
         """Return what may be chosen, as plain data; ``None`` if nothing may.

@@ -9,11 +9,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tau_live.errors import StoreUnavailableError, TauLiveError
+from tau_live.errors import TauLiveError
 from tau_live.events import Event
 from tau_live.gate import GateKeeper, Kind
 from tau_live.pipeline import Pipeline
-from tau_live.processes import is_alive
 from tau_live.rollouts import Reason
 from tau_live.settings import Settings
 from tau_live.store.roles import Store
