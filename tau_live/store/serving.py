@@ -117,8 +117,12 @@ class Policies(Protocol):
         """
         ...
 
-    def watermark(self, point: str) -> int:
-        """Return the ``last_ready`` of the newest update of a point; 0 before the first."""
+    def watermark(self, point: str, *, executed: bool = False) -> int:
+        """Return the ``last_ready`` of the newest update of a point; 0 before the first.
+
+        With ``executed`` of the newest that learned something: a skipped update moves the
+        schedule on, but its rollouts are still to be learned from.
+        """
         ...
 
     def updates(self, *, limit: int | None = None, point: str | None = None) -> list[Update]:

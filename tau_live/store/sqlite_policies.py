@@ -6,7 +6,10 @@ from tau_live.errors import DuplicateError, StoreError, UnknownError
 from tau_live.store.connection import Connection, json_of, mapping_of
 from tau_live.store.records import InService, PolicyVersion, Update
 
-WATERMARK = "select coalesce(max(last_ready), 0) from updates where point = ?"
+WATERMARK = "select last_ready from updates where point = ? order by last_ready desc limit 1"
+LEARNED = (
+    "select last_ready from updates where point = ? and executed order by last_ready desc limit 1"
+)
 
 INSERT_UPDATE = """
 insert into updates (
@@ -66,9 +69,10 @@ class SqlitePolicies:
                 self._add_version(policy)
         return update_of(row)
 
-    def watermark(self, point: str) -> int:
+    def watermark(self, point: str, *, executed: bool = False) -> int:
         """Return the ``last_ready`` of the newest update of a point; 0 before the first."""
-        return self._connection.count(WATERMARK, (point,))
+        row = self._connection.row(LEARNED if executed else WATERMARK, (point,))
+        return row[0] if row else 0
 
     def updates(self, *, limit: int | None = None, point: str | None = None) -> list[Update]:
         """Return updates, newest first."""
