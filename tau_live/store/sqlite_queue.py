@@ -27,7 +27,9 @@ from tau_live.store.sqlite_rows import INSERT_ROLLOUT, rollout_of, values_of_rol
 CLAIM = """
 update rollouts set status = 'running', worker_id = :worker_id,
     started_at = coalesce(started_at, :at), attempt_count = attempt_count + 1
-where seq = (select rollout_seq from queue order by position limit 1)
+where seq = (
+    select rollout_seq from queue where position = (select min(position) from queue)
+)
 and status in ('queuing', 'requeuing')
 returning *
 """
