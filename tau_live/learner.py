@@ -164,7 +164,7 @@ class Learner:
             window=self._collected(older, point, versions).trajectories,
             config=self._ppo,
             rng=np.random.default_rng(
-                [self._settings.seed, zlib.crc32(point.encode("utf-8", "replace")), head.version]
+                [self._settings.seed, zlib.crc32(point.encode()), head.state.counts.updates]
             ),
         )
         reason = result.skipped_reason or ("diverged, undone" if result.undone else None)
