@@ -146,7 +146,7 @@ class Redactor:
         return {"chars": len(text), "sha256": _sha256(text) or _UNHASHED}
 
     def _short(self, text: str, limit: int) -> str | None:
-        """Return the text scrubbed and cut, or ``None`` where it is content and that is not kept."""
+        """Return the text scrubbed and cut; ``None`` where it is content that is not kept."""
         if len(text) < _SHORTEST:
             return cut(text, limit)
         if self._keeps:
