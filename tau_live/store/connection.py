@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from threading import Event
 from typing import Literal
@@ -253,9 +254,14 @@ def json_of(value: object) -> str:
         StoreError: JSON cannot say it.
     """
     try:
-        return msgspec.json.encode(value, enc_hook=_plain).decode()
+        return _encoder().encode(value).decode()
     except (TypeError, ValueError, RecursionError) as error:
         raise StoreError(f"cannot store this as JSON: {error}") from error
+
+
+@cache
+def _encoder() -> msgspec.json.Encoder:
+    return msgspec.json.Encoder(enc_hook=_plain)
 
 
 def _plain(value: object) -> object:
