@@ -52,7 +52,7 @@ def attach(target: "object | Settings | None" = None) -> "Runtime | None":
         if _State.pid != os.getpid():  # a forked child starts its own
             _State.runtime, _State.tried, _State.pid = None, False, os.getpid()
         if _State.runtime is None and not _State.tried:
-            from tau_live.runtime import start
+            from tau_live.starting import start
 
             _State.tried = True
             _State.runtime = start(os.environ, target)
