@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 
 from tau_live.errors import EventError
-from tau_live.rollouts import Reason
+from tau_live.rollouts import Reason as Reason  # noqa: PLC0414  # adapters take it from here
 
 VERSION = 1
 

@@ -30,10 +30,18 @@ ALGORITHM = "ppo"
 
 
 class Learned(NamedTuple):
-    """An update and, if it made one, the policy that it made."""
+    """An update and, if it made one, the policy that it made.
+
+    Attributes:
+        update: As it is stored.
+        policy: What it made; ``None`` if it was skipped.
+        serves: Whether that decides from now on; not while another version is pinned.
+
+    """
 
     update: Update
     policy: Policy | None
+    serves: bool
 
 
 class _Head(NamedTuple):
@@ -142,7 +150,7 @@ class Learner:
             report=outcome.report,
         )
         if outcome.state is None:
-            return Learned(policies.add_update(_timed(row, began), None), None)
+            return Learned(policies.add_update(_timed(row, began), None), None, False)
         return self._keep(row, head, outcome.state, began=began)
 
     def _outcome(
@@ -164,7 +172,7 @@ class Learner:
             window=self._collected(older, point, versions).trajectories,
             config=self._ppo,
             rng=np.random.default_rng(
-                [self._settings.seed, zlib.crc32(point.encode("utf-8", "replace")), head.version]
+                [self._settings.seed, zlib.crc32(point.encode()), head.state.counts.updates]
             ),
         )
         reason = result.skipped_reason or ("diverged, undone" if result.undone else None)
@@ -222,7 +230,8 @@ class Learner:
         )
         self._heads[row.point] = _Head(version, checkpoint.sha256, state)
         self._prune()
-        return Learned(stored, state.policy)
+        serving = self._store.policies.in_service()[row.point]
+        return Learned(stored, state.policy, serving.version == version)
 
     def _head(self, point: str) -> _Head:
         """Return what to start from: what serves, or the newest version while that is pinned.

@@ -12,7 +12,7 @@ def this_process() -> str:
 
 
 def is_alive(owner: str) -> bool | None:
-    """Say whether a process named by ``this_process`` lives; ``None`` if it is another machine's."""
+    """Say whether a process lives, by its name; ``None`` if it is another machine's."""
     try:
         machine, pid, born = owner.rsplit(":", 2)
         number = int(pid)

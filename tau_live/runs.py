@@ -94,6 +94,10 @@ class Offer(NamedTuple):
     features: tuple[dict[str, object] | None, ...]
     default: int | None
 
+    def place_of(self, original: object) -> int | None:
+        """Return the index of an option as the host handed it over; ``None`` if it is none."""
+        return next((n for n, own in enumerate(self.originals) if own is original), None)
+
 
 class _Stamp(TypedDict):
     at: float
@@ -208,7 +212,7 @@ class RunEvents:
         """Return a decision: the policy's, or the host's own with the reason why not ours."""
         names = offer.names
         served = decided is not None and why_not is None
-        propensity = decided.probabilities[decided.index] if decided and served else None
+        propensity = decided.propensity if decided and served else None
         return ev.Decision(
             **self._stamp(),
             host=HOST,
