@@ -38,7 +38,7 @@ OVERDUE_ATTEMPTS = """
 select rollout_id, number, due_at < coalesce(timeout_at, 1e999) as unresponsive
 from attempts join rollouts on seq = rollout_seq
 where due_at < :now and due_at is not null and attempts.status in ('preparing', 'running')
-order by due_at
+order by due_at, rollout_seq, number
 """
 
 BEGUN = (RolloutStatus.PREPARING, RolloutStatus.RUNNING)

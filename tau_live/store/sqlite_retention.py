@@ -44,7 +44,7 @@ class SqliteRetention:
                 delete from rewards where seq in (
                     select seq from rewards where at < :before and not exists (
                         select 1 from rollouts where rollouts.rollout_id = rewards.rollout_id
-                    ) order by seq limit :limit
+                    ) order by at limit :limit
                 )
                 """,
                 {"before": before, "limit": limit},
