@@ -21,6 +21,8 @@ class RolloutQuery:
         parent_id: Only the children of this rollout.
         since: Only those that started at or after this time.
         until: Only those that started before this time.
+        after: Only those behind this ``seq``: with ``limit``, the next page of a long listing
+            without counting its way there. It does not change the total.
         order_by: ``seq`` (the order of arrival), ``started_at``, ``ended_at`` or ``total_reward``.
         descending: Newest or largest first.
         limit: At most so many; ``None`` is all.
@@ -36,6 +38,7 @@ class RolloutQuery:
     parent_id: str | None = None
     since: float | None = None
     until: float | None = None
+    after: int | None = None
     order_by: str = "seq"
     descending: bool = False
     limit: int | None = None

@@ -27,7 +27,9 @@ from tau_live.store.sqlite_rows import INSERT_ROLLOUT, rollout_of, values_of_rol
 CLAIM = """
 update rollouts set status = 'running', worker_id = :worker_id,
     started_at = coalesce(started_at, :at), attempt_count = attempt_count + 1
-where seq = (select rollout_seq from queue order by position limit 1)
+where seq = (
+    select rollout_seq from queue where position = (select min(position) from queue)
+)
 and status in ('queuing', 'requeuing')
 returning *
 """
@@ -36,7 +38,7 @@ OVERDUE_ATTEMPTS = """
 select rollout_id, number, due_at < coalesce(timeout_at, 1e999) as unresponsive
 from attempts join rollouts on seq = rollout_seq
 where due_at < :now and due_at is not null and attempts.status in ('preparing', 'running')
-order by due_at
+order by due_at, rollout_seq, number
 """
 
 BEGUN = (RolloutStatus.PREPARING, RolloutStatus.RUNNING)
