@@ -176,7 +176,7 @@ class Runtime:
             return Choice(
                 own, None, "default", id_, decided.version if decided else 0, handle.rollout_id
             )
-        self._gate.succeeded(Kind.DECISION)
+        self._gate.succeeded(Kind.DECISION, at=time.time())
         return Choice(
             offer.originals[decided.index],
             decided.propensity,

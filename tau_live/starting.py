@@ -10,7 +10,7 @@ from tau_live.decider import Decider
 from tau_live.errors import SettingsError, TauLiveError
 from tau_live.events import Event
 from tau_live.gate import GateKeeper, Kind
-from tau_live.guard import Guard, logger
+from tau_live.guard import Guard, logger, text_of
 from tau_live.inbox import Inbox
 from tau_live.learner import (
     Learned,
@@ -32,7 +32,7 @@ from tau_live.runs import RunEvents
 from tau_live.runtime import Board, Runtime
 from tau_live.settings import Learner as LearnerMode
 from tau_live.settings import Settings
-from tau_live.status import publish, status_of, status_path
+from tau_live.status import publish, status_file, status_of
 from tau_live.store.roles import Store
 from tau_live.store.sqlite import SqliteStore
 from tau_live.updater import Updater
@@ -211,12 +211,12 @@ class _System:
             self._wanted[update.point] = update.version
             self._decider.serve(update.point, update.version, learned.policy)
         self._gate.succeeded(Kind.UPDATE, at=time.time())
-        publish(status_path(self._settings), {**report, **self._runtime.snapshot()})
+        publish(status_file(self._settings), {**report, **self._runtime.snapshot()})
         if self._plugins.listens("update_finished"):
             self._plugins.update_finished(report)
 
     def _host_failed(self, kind: str, error: Exception) -> None:
-        self._gate.failed(Kind(kind), error, at=time.time())
+        self._gate.failed(Kind(kind), text_of(error), at=time.time())
 
     def _collection_failed(self, error: Exception) -> None:
         self._guard.failed(Kind.COLLECTION, error)

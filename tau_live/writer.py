@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tau_live.events import Event
-from tau_live.gate import COLLECTION, GateKeeper
+from tau_live.gate import GateKeeper, HoldReason, Kind
 from tau_live.inbox import BATCH_LIMIT
 from tau_live.pipeline import Pipeline
 from tau_live.processes import is_alive
@@ -150,7 +150,7 @@ class Writer:
             applied = pipeline.stored(batch)
             for _ in batch:
                 self._prepared.popleft()
-            self._gate.succeeded(COLLECTION, at=self._clock())
+            self._gate.succeeded(Kind.COLLECTION, at=self._clock())
             if applied.ready:
                 self._listeners.ready()
         if self._epoch != self._gate.epoch:

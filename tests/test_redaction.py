@@ -238,7 +238,7 @@ def test_what_was_redacted_can_be_written_and_read_back(event: Event, redactor: 
     assert decode(encode(found)) == found
 
 
-def test_without_content_only_size_and_hash_of_a_text_are_kept() -> None:
+def test_fault_17_without_content_only_size_and_hash_of_a_text_are_kept() -> None:
     event = message("who am I, at home in Lübeck?")
 
     found = NONE.redact(event)

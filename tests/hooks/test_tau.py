@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tau_live.events import (
     Content,
     Context,
+    Decision,
     Event,
     Fidelity,
     Message,
@@ -21,6 +22,7 @@ from tau_live.events import (
     Policy,
     Reason,
     Retry,
+    Reward,
     RunEnd,
     RunStart,
     Status,
@@ -422,6 +424,11 @@ def test_fault_3_every_run_of_a_session_ends_as_it_ended() -> None:
         ("s#8", Status.LIMIT, Reason.LIMIT),
         ("s#9", Status.UNKNOWN, Reason.ABANDONED),
     ]
+
+
+@given(LINES)
+def test_fault_13_telemetry_is_never_a_decision_nor_a_reward(lines: list[Line]) -> None:
+    assert not [event for event in heard(lines) if isinstance(event, (Decision, Reward))]
 
 
 RUN = [user("a"), START, turn(1)]
