@@ -1,6 +1,7 @@
 """``tau-live export``: everything that a recording determines, for other tools."""
 
 import os
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -49,7 +50,7 @@ def export(path: Path | None, as_json: bool, format_: str, output: Path | None) 
         counts: Counter[str] = Counter()
         rows = counted(store.export(), counts, lambda: bar.update(task, completed=counts.total()))
         if output is None:
-            write_lines(click.get_binary_stream("stdout"), rows)
+            write_lines(sys.stdout.buffer, rows)
         elif format_ == "jsonl":
             write_file(output, rows)
         else:
