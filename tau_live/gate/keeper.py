@@ -127,6 +127,7 @@ class GateKeeper:
         self._own: dict[Kind, list[float]] = {}
         self._answers_for: set[Kind] = set()
         self._loaded = False
+        self._reset_seq = 0
         self._store_failures = 0
         self._store_error: str | None = None
         self.passes = True
@@ -261,16 +262,22 @@ class GateKeeper:
 
     def _learn(self, stored: Gate, log: Sequence[GateEntry]) -> None:
         """Take over what others wrote, and what their last reset means for what was noted here."""
-        reset_at = next((line.at for line in log if line.event == "reset"), float("-inf"))
+        reset = next((line for line in log if line.event == "reset"), None)
+        reset_at = reset.at if reset is not None else float("-inf")
         with self._lock:
+            if stored.passes and not self._stored.passes:
+                self._own.clear()  # whatever the clocks say, somebody has reset the gate
+            self._own = {
+                kind: kept
+                for kind, times in self._own.items()
+                if (kept := [at for at in times if at > reset_at])
+            }
+            if reset is not None and reset.seq != self._reset_seq:
+                self._answers_for = set(self._own)
+                self._reset_seq = reset.seq
             if not self._loaded:
                 self._answers_for |= stored.streaks.keys()
                 self._loaded = True
-            elif stored.passes and not self._stored.passes:
-                self._own.clear()
-            self._own = {
-                kind: [at for at in times if at > reset_at] for kind, times in self._own.items()
-            }
             self._steps = [
                 replace(step, ended=step.event != "reset" and step.at <= reset_at)
                 for step in self._steps
