@@ -18,6 +18,7 @@ class FailingStore:
     def __init__(self, store: GateStore) -> None:
         self.inner = store
         self.fails = True
+        self.fails_after_loading = False
         self.fails_after_saving = False
         self.before_save: Callable[[], object] = lambda: None
         self.saves = 0
@@ -32,6 +33,8 @@ class FailingStore:
 
     def save(self, row: GateRow, *, entry: GateEntry | None) -> bool:
         self._check()
+        if self.fails_after_loading:
+            raise StoreUnavailableError("disk I/O error")
         self.before_save()
         self.saves += 1
         saved = self.inner.save(row, entry=entry)
@@ -209,6 +212,31 @@ def test_a_reset_of_a_passing_gate_ends_streaks_and_is_written_too(connect: Conn
     assert history(store) == [("reset", "pass", "anna", "disk repaired")]
 
 
+def test_a_failure_from_before_a_reset_is_not_counted_after_it(connect: Connect) -> None:
+    store = connect()
+    keeper = keeper_on(store)
+    keeper.failed(C, "full", at=1.0)
+
+    reset_from_another_terminal(connect(), at=2.0)
+    keeper.refresh(store, at=3.0)
+
+    assert keeper.gate.streaks == {}
+    assert store.load().streaks["collection"] == 0
+
+
+def test_a_reset_is_all_that_is_written_of_what_it_ended(connect: Connect) -> None:
+    store, other = connect(), connect()
+    keeper, colleague = keeper_on(store), keeper_on(other, who="two")
+    trip(colleague, times=2)
+    colleague.refresh(other, at=1.0)
+    keeper.failed(C, "full", at=2.0)
+
+    keeper.reset("disk repaired", who="anna", at=3.0)
+    keeper.refresh(store, at=3.0)
+
+    assert history(store) == [("reset", "pass", "anna", "disk repaired")]
+
+
 def test_what_fails_while_it_holds_is_not_counted(connect: Connect) -> None:
     store = connect()
     keeper = keeper_on(store)
@@ -355,6 +383,29 @@ def test_fault_17_a_store_that_fails_holds_the_gate_and_raises_nothing(connect: 
     snapshot = keeper.snapshot()
     assert (snapshot["state"], snapshot["reason"]) == ("hold", "store_unavailable")
     assert (snapshot["stored"], snapshot["store_error"]) == (False, "disk I/O error")
+
+
+def test_a_hold_by_failures_of_others_and_one_s_own_is_kept_although_writing_it_failed(
+    connect: Connect,
+) -> None:
+    mine, other = FailingStore(connect()), connect()
+    mine.fails = False
+    here, there = keeper_on(mine, who="here"), keeper_on(other, who="there")
+    trip(there, times=2, at=1.0)
+    there.refresh(other, at=1.0)
+    here.failed(C, "full", at=2.0)
+    mine.fails_after_loading = True
+    here.refresh(mine, at=2.0)
+    held = not here.passes
+    there.succeeded(C, at=3.0)
+    there.refresh(other, at=3.0)
+
+    mine.fails_after_loading = False
+    here.refresh(mine, at=4.0)
+
+    assert held
+    assert not here.passes
+    assert history(other) == [("hold", "hold", "here", "collection_failures")]
 
 
 def test_one_hiccup_of_the_store_holds_nothing(connect: Connect) -> None:

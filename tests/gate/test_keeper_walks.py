@@ -187,11 +187,11 @@ class Walk:
         self.disks[name].fails = self.rng.choice([0.0, 0.0, 0.3, 1.0])
         self.counts["broken disk"] += self.disks[name].fails > 0
 
-    def refresh(self, name: str) -> None:
+    def refresh(self, name: str, *, nested: bool = False) -> None:
         keeper, disk = self.keepers[name], self.disks[name]
         passed, held_since = keeper.passes, keeper.gate.since
-        others = [other for other in NAMES if other != name]
-        disk.others = lambda: self.refresh(others[0])
+        other = self.rng.choice([other for other in NAMES if other != name])
+        disk.others = lambda: None if nested else self.refresh(other, nested=True)
         disk.log_was_read = False
         keeper.refresh(disk, at=self.at)
         disk.others = lambda: None
