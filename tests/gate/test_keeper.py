@@ -222,6 +222,7 @@ def test_a_failure_from_before_a_reset_is_not_counted_after_it(connect: Connect)
 
     assert keeper.gate.streaks == {}
     assert store.load().streaks["collection"] == 0
+    assert history(store) == [("reset", "pass", "anna", "disk repaired")]
 
 
 def test_a_reset_is_all_that_is_written_of_what_it_ended(connect: Connect) -> None:
