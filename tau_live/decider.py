@@ -21,7 +21,7 @@ class Decided(NamedTuple):
     """What the policy chose and what learning from it will need.
 
     Attributes:
-        index: Which of the options.
+        place: Which of the options, from 0.
         probabilities: One for each option, as the policy gave them.
         propensity: With which probability this option had been chosen; ``None`` if unknown.
         value: Its estimate of the return from here.
@@ -29,7 +29,7 @@ class Decided(NamedTuple):
         encoded: The packed features it saw.
     """
 
-    index: int
+    place: int
     probabilities: tuple[float, ...]
     propensity: float | None
     value: float
@@ -39,7 +39,7 @@ class Decided(NamedTuple):
     def answered(self, index: int, probability: float | None) -> "Decided":
         """Return this with what a plugin chose instead; our own probabilities do not hold then."""
         own = probability if probability is not None and 0.0 < probability <= 1.0 else None
-        return self._replace(index=index, probabilities=(), propensity=own)
+        return self._replace(place=index, probabilities=(), propensity=own)
 
 
 class Decider:
@@ -91,7 +91,7 @@ class Decider:
         probabilities = tuple(policy.probabilities(encoded, default=default).tolist())
         index = drawn(probabilities, uniform(f"{self._seed}:{decision_id}"))
         return Decided(
-            index=index,
+            place=index,
             probabilities=probabilities,
             propensity=probabilities[index],
             value=policy.value(encoded),

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from tau_live.choices import Choice, fallback
 
 if TYPE_CHECKING:
-    from tau_live.runtime import RunHandle, Runtime
+    from tau_live.runs import RunHandle
+    from tau_live.runtime import Runtime
     from tau_live.settings import Settings
 
 P = ParamSpec("P")
@@ -134,13 +135,13 @@ def reward(
     Returns:
         Whether it was taken; ``False`` while tau-live is off or holds, or if it makes no sense.
     """
-    runtime = attach()
+    runtime, inside = attach(), _current.get()
     if runtime is None:
         return False
     return runtime.reward(
         value,
         run=run.id if isinstance(run, Run) else run,
-        inside=_current.get() if run is None else None,
+        inside=inside.handle if run is None and inside is not None else None,
         decision=decision.id if isinstance(decision, Choice) else decision,
         name=name,
         source=source,

@@ -4,10 +4,10 @@ import threading
 import time
 from collections.abc import Callable
 
+from tau_live.builtin import load_plugins
 from tau_live.gate import GateKeeper, Kind
 from tau_live.guard import logger, text_of
 from tau_live.learner import Learner, report_of
-from tau_live.plugins import Plugins
 from tau_live.processes import this_process
 from tau_live.settings import Settings
 from tau_live.starting import open_store
@@ -38,7 +38,7 @@ def learn_until(
     """
     owner = this_process()
     gate = GateKeeper(limit=settings.max_failure_streak, who=owner)
-    plugins = Plugins.load(off=settings.plugins_off)
+    plugins = load_plugins(settings)
     store = open_store(settings)
     done = 0
     try:

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tau_live.builtin import load_plugins
 from tau_live.errors import TauLiveError
 from tau_live.events import Event
 from tau_live.inbox import BATCH_LIMIT
 from tau_live.learner import Learner, report_of
-from tau_live.plugins import Plugins
 from tau_live.processes import this_process
 from tau_live.recording import BadLine, read
 from tau_live.rollouts import Reason
@@ -69,7 +69,7 @@ class Offline:
             self._store,
             settings,
             owner=None,
-            plugins=Plugins.load(off=settings.plugins_off),
+            plugins=load_plugins(settings),
             recorder=None,
             on_poison=self._poisoned,
         )

@@ -19,6 +19,9 @@ from tau_live.store.roles import Store
 OWN_HOST = "tau_live"
 """Runs of the public door: their rewards come from whoever runs them, maybe much later."""
 
+REFERENCE = "reference."
+"""Begins the parts of the reference's inference, which count only where no other plugin has any."""
+
 
 class Rewarding:
     """Settles finished rollouts: ready, waiting until a time, or left out.
@@ -77,7 +80,7 @@ class Rewarding:
             return False
         overdue = now >= rollout.ended_at + self._settings.reward_deadline_s
         at_once = when is InferReward.END or (when is InferReward.AUTO and rollout.host != OWN_HOST)
-        return found.state is State.WAITING and (at_once or overdue) or overdue
+        return (found.state is State.WAITING and (at_once or overdue)) or overdue
 
     def _inferred(self, rollout: Rollout, store: Store) -> Reward | None:
         parts = self._plugins.infer_reward(
@@ -86,7 +89,8 @@ class Rewarding:
         if not parts:
             return None
         values = {part.name: part.value for part in parts}
-        value = values.get("composite", sum(values.values()))
+        better = {name: value for name, value in values.items() if not name.startswith(REFERENCE)}
+        value = sum(better.values()) if better else values.get(f"{REFERENCE}composite", 0.0)
         reward = Reward(
             rollout_id=rollout.rollout_id,
             name="inferred",
@@ -165,14 +169,14 @@ def summary_of(rollout: Rollout, spans: Iterable[Span]) -> RolloutSummary:
     return RolloutSummary(
         rollout_id=rollout.rollout_id,
         host=rollout.host,
-        status=rollout.status.value,
-        reason=rollout.reason.value if rollout.reason else None,
+        status=rollout.status,
+        reason=rollout.reason,
         has_assistant_reply=any(replies),
         session_completed=rollout.status is RolloutStatus.SUCCEEDED,
         tool_errors=sum(s.kind == "tool" and s.attributes.get("is_error") is True for s in spans),
         safety_blocked=blocked > 0,
         blocked_events=blocked,
-        reason_codes=tuple(sorted(codes)),
+        reason_codes=frozenset(codes),
         turns=sum(span.kind == "turn" for span in spans),
         input_chars=asked[0] if asked else _chars(rollout.input),
         output_chars=replies[-1] if replies else 0,

@@ -221,7 +221,7 @@ class RunEvents:
             ordinal=ordinal,
             point=point,
             options=names,
-            chosen=names[decided.index] if decided else None,
+            chosen=names[decided.place] if decided else None,
             applied=None if applied is None else names[applied],
             default=None if offer.default is None else names[offer.default],
             source="policy" if served else "default",
@@ -303,7 +303,7 @@ class RunEvents:
             names[name] = len(names)
             kept.append(original)
             found = plain(own, limits=self._limits) if own else None
-            features.append(found if isinstance(found, dict) else None)
+            features.append({**found} if isinstance(found, dict) else None)
         if not names:
             return None
         at = None if default is None else names.get(text_of(default))
@@ -312,7 +312,7 @@ class RunEvents:
     def context(self, context: object) -> dict[str, object]:
         """Return what is known of the situation as plain data."""
         found = plain(context, limits=self._limits) if context else {}
-        return found if isinstance(found, dict) else {"value": found}
+        return {**found} if isinstance(found, dict) else {"value": found}
 
 
 def decision_id(handle: RunHandle, ordinal: int) -> str:

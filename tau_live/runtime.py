@@ -7,6 +7,7 @@ in it. Everything that takes time happens in the writer's thread and in the lear
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import asdict
 
 from tau_live.choices import Choice, fallback
 from tau_live.decider import Decided, Decider
@@ -99,7 +100,7 @@ class Runtime:
             if handle.recorded:
                 self._inbox.put(self._events.started(handle, metadata))
             else:
-                self._count("runs_not_recorded_while_held")
+                self.count("runs_not_recorded_while_held")
         return handle
 
     def end_run(self, handle: RunHandle, error: BaseException | None) -> None:
@@ -114,7 +115,7 @@ class Runtime:
     def emit(self, event: Event) -> bool:
         """Take an adapter's event; ``False`` while the gate holds or if it was dropped."""
         if not self._gate.passes:
-            self._count("events_not_taken_while_held")
+            self.count("events_not_taken_while_held")
             return False
         return self._inbox.put(event)
 
@@ -156,7 +157,7 @@ class Runtime:
         elapsed_ms = (time.perf_counter() - began) * 1e3
         if why_not is None and elapsed_ms > self.settings.decide_deadline_ms:
             why_not = "deadline"
-            self._count("decisions_past_deadline")
+            self.count("decisions_past_deadline")
         served = decided is not None and why_not is None
         own = fallback(options, default).option
         self._inbox.put(
@@ -167,7 +168,7 @@ class Runtime:
                 offer=offer,
                 context=known,
                 decided=decided,
-                applied=decided.index if decided and served else offer.place_of(own),
+                applied=decided.place if decided and served else offer.place_of(own),
                 why_not=why_not,
                 latency_us=elapsed_ms * 1e3,
             )
@@ -178,7 +179,7 @@ class Runtime:
             )
         self._gate.succeeded(Kind.DECISION, at=time.time())
         return Choice(
-            offer.originals[decided.index],
+            offer.originals[decided.place],
             decided.propensity,
             "policy",
             id_,
@@ -215,11 +216,11 @@ class Runtime:
                 default=None if offer.default is None else offer.names[offer.default],
             )
         )
-        if answer is None or answer.option not in offer.names:
+        if answer is None:
             return decided
         return decided.answered(offer.names.index(answer.option), answer.probability)
 
-    def reward(
+    def reward(  # noqa: PLR0913  # as the door's, all keyword-only
         self,
         value: object,
         *,
@@ -234,11 +235,11 @@ class Runtime:
         """Take a reward for a run or a decision; see ``tau_live.reward``."""
         with self._guard.catching(Kind.COLLECTION):
             if not self._gate.passes:
-                self._count("rewards_not_taken_while_held")
+                self.count("rewards_not_taken_while_held")
                 return False
             rollout_id = target_of(run, decision, inside)
             if rollout_id is None:
-                self._count("rewards_without_target")
+                self.count("rewards_without_target")
                 return False
             event = self._events.rewarded(
                 value,
@@ -252,7 +253,7 @@ class Runtime:
                 execution="",
             )
             if event is None:
-                self._count("rewards_refused")
+                self.count("rewards_refused")
                 return False
             return self._inbox.put(event)
         return False
@@ -280,7 +281,7 @@ class Runtime:
             "drops": {**self._inbox.dropped, "backlog": self._writer.dropped},
             "refused": dict(self._counts),
             "hosts": dict(self._board.hosts),
-            "plugins": self._plugins.report(),
+            "plugins": [asdict(report) for report in self._plugins.report()],
             "learner": settings.learner.value,
         }
 
@@ -288,9 +289,9 @@ class Runtime:
         """Let a host's pluggy manager take part; settings that come too late are ignored."""
         if isinstance(target, Settings):
             if target != self.settings:
-                self._count("settings_ignored_because_already_attached")
+                self.count("settings_ignored_because_already_attached")
             return
-        self._plugins.add_manager(target)
+        adopt(self._plugins, target)
 
     def close(self, timeout_s: float) -> bool:
         """Store what waits, end what is open, and stop; ``False`` if it took too long."""
@@ -301,12 +302,25 @@ class Runtime:
     def _is_recorded(self, handle: RunHandle) -> bool:
         return handle.recorded and self._gate.passes and handle.epoch == self._gate.epoch
 
-    def _count(self, name: str) -> None:
+    def count(self, name: str) -> None:
+        """Count something that was dropped or refused."""
         self._counts[name] = self._counts.get(name, 0) + 1
 
     def counts(self) -> dict[str, int]:
         """Return how often something was dropped or refused, by reason."""
         return {**{f"dropped_{k}": n for k, n in self._inbox.dropped.items()}, **self._counts}
+
+
+def adopt(plugins: Plugins, manager: object) -> int:
+    """Let the plugins of a host's pluggy manager take part in our hooks; return how many do."""
+    listed = getattr(manager, "list_name_plugin", None)
+    if listed is None:
+        raise TypeError(f"expected a pluggy manager or Settings, got {type(manager).__name__}")
+    return sum(
+        plugins.register(plugin, name=f"host:{name}")
+        for name, plugin in listed()
+        if plugin is not None and plugins.implements(plugin)
+    )
 
 
 def target_of(run: object, decision: object, inside: RunHandle | None) -> str | None:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from tau_live.builtin import load_plugins
 from tau_live.collector import Collector
 from tau_live.decider import Decider
 from tau_live.errors import SettingsError, TauLiveError
@@ -58,7 +59,7 @@ def start(environ: Mapping[str, str], target: object) -> Runtime | None:
                 log.warning("setting_doubtful", warning=warning)
         runtime = _System(settings).started()
     except SettingsError as error:
-        log.error("settings_refused", error=str(error))
+        log.warning("settings_refused", error=str(error), effect="tau-live stays off")
         return None
     if target is not None and not isinstance(target, Settings):
         runtime.add_target(target)
@@ -106,7 +107,7 @@ class _System:
         self._board = Board()
         self._gate = GateKeeper(limit=settings.max_failure_streak, who=self._owner)
         self._guard = Guard(self._host_failed)
-        self._plugins = Plugins.load(off=settings.plugins_off)
+        self._plugins = load_plugins(settings)
         self._decider = Decider(Policy.untrained(policy_config(settings)), seed=settings.seed)
         self._folder = checkpoint_folder(settings)
         self._wanted: dict[str, int] = {}
@@ -117,10 +118,12 @@ class _System:
             owner=self._owner,
             limit=settings.queue_limit,
             listeners=Listeners(
-                ready=lambda: self._updater.wake(),
+                ready=self._wake,
                 changed=self._store_changed,
+                look=self._look,
                 failed=self._collection_failed,
-                counts=lambda: self._runtime.counts(),
+                gate_changed=self._gate_changed,
+                counts=self._count_drops,
             ),
         )
         self._inbox = Inbox(
@@ -134,6 +137,7 @@ class _System:
             may=lambda: self._gate.passes,
             learned=self._learned,
             failed=self._update_failed,
+            idle=self._look,
             by_itself=settings.learner is LearnerMode.THREAD,
             learns=settings.learner is not LearnerMode.OFF,
         )
@@ -185,8 +189,13 @@ class _System:
             if self._wanted.get(point, 0) != serving.version:
                 self._serve(store, point, serving.version)
                 self._wanted[point] = serving.version
+        if not self._board.started.is_set():
+            self._look(store)
+            self._board.started.set()
+
+    def _look(self, store: Store) -> None:
+        """Refresh what is known of the store in memory."""
         self._board.stored = status_of(store, self._settings, now=time.time())
-        self._board.started.set()
 
     def _serve(self, store: Store, point: str, version: int) -> None:
         """Load a version, or the nearest ancestor whose checkpoint is whole."""
@@ -226,4 +235,17 @@ class _System:
         self._guard.failed(Kind.UPDATE, error)
 
     def _poisoned(self, event: Event, error: Exception) -> None:
+        self._runtime.count(f"events_refused_{event.event}")
         self._guard.failed(Kind.COLLECTION, error)
+
+    def _wake(self) -> None:
+        self._updater.wake()
+
+    def _count_drops(self) -> dict[str, int]:
+        return self._runtime.counts()
+
+    def _gate_changed(self) -> None:
+        snapshot = self._gate.snapshot()
+        self._log.warning("gate_changed", **snapshot)
+        if self._plugins.listens("gate_changed"):
+            self._plugins.gate_changed(snapshot)

@@ -22,17 +22,19 @@ class Updater:
         may: Whether updates may run now.
         learned: Told of each update; called in the thread.
         failed: Told of a failure; called in the thread.
+        idle: Told, with the store, when ``run_due`` has found nothing more; called in the thread.
         by_itself: Whether updates run as soon as they are due, or only inside ``run_due``.
         learns: Whether they run here at all; if not, ``run_due`` waits for another process.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # whom it tells, and when, all keyword-only
         self,
         *,
         make: Callable[[], tuple[Store, Learner]],
         may: Callable[[], bool],
         learned: Callable[[Learned], None],
         failed: Callable[[Exception], None],
+        idle: Callable[[Store], None],
         by_itself: bool,
         learns: bool = True,
     ) -> None:
@@ -40,6 +42,7 @@ class Updater:
         self._may = may
         self._learned = learned
         self._failed = failed
+        self._idle = idle
         self._by_itself = by_itself
         self._learns = learns
         self._store: Store | None = None
@@ -90,19 +93,21 @@ class Updater:
                 asked, self._woken = self._asked, False
                 wanted = self._by_itself or asked > self._done
             if wanted:
-                self._run_all()
+                self._run_all(told=asked > self._done)
             with self._condition:
                 self._done = max(self._done, asked)
                 self._condition.notify_all()
         if self._store is not None:
             self._store.close()
 
-    def _run_all(self) -> None:
+    def _run_all(self, *, told: bool) -> None:
         try:
             if self._learner is None:
                 self._store, self._learner = self._make()
             while self._may() and not self._stopping and self._run_one(self._learner):
                 pass
+            if told and self._store is not None:
+                self._idle(self._store)
         except Exception as error:  # noqa: BLE001  # the gate counts it; the host never sees it
             self._give_up_store()
             self._failed(error)

@@ -9,8 +9,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tau_live.errors import TauLiveError
 from tau_live.events import Event
 from tau_live.gate import GateKeeper, HoldReason, Kind
+from tau_live.guard import text_of
 from tau_live.inbox import BATCH_LIMIT
 from tau_live.pipeline import Pipeline
 from tau_live.processes import is_alive
@@ -31,7 +33,9 @@ class Listeners:
 
     ready: Callable[[], None]
     changed: Callable[[Store], None]
+    look: Callable[[Store], None]
     failed: Callable[[Exception], None]
+    gate_changed: Callable[[], None]
     counts: Callable[[], dict[str, int]]
 
 
@@ -70,6 +74,7 @@ class Writer:
         self._epoch = gate.epoch
         self._beaten = self._kept = self._tried = float("-inf")
         self._counted: dict[str, int] = {}
+        self._passed = True
         self.dropped = 0
 
     @property
@@ -92,16 +97,15 @@ class Writer:
     def tick(self) -> None:
         """Look after backlog, gate, heartbeat, overdue rewards and counters, between batches."""
         try:
-            if not self._is_open():
-                return
-            self._drain()
-            self._look()
-            now = self._clock()
-            if not 0.0 <= now - self._kept < HOUSEKEEPING_S:
-                self._kept = now
-                self._keep_house(now)
+            if self._is_open():
+                self._drain()
+                self._look()
+                self._keep_house(self._clock())
         except Exception as error:  # noqa: BLE001  # nothing may end this thread
             self._listeners.failed(error)
+        if self._passed != self._gate.passes:
+            self._passed = self._gate.passes
+            self._listeners.gate_changed()
 
     def close(self) -> None:
         """Store what waits, end what is open, and close the store."""
@@ -124,8 +128,15 @@ class Writer:
         now = time.monotonic()
         if now - self._tried < REOPEN_S:
             return False
-        self._tried = now
-        store, self._pipeline = self._open()
+        first, self._tried = self._tried == float("-inf"), now
+        try:
+            store, self._pipeline = self._open()
+        except TauLiveError as error:
+            if first:
+                self._gate.hold(
+                    HoldReason.STORE_UNAVAILABLE, at=self._clock(), detail=text_of(error)
+                )
+            raise
         try:
             self._beat(store, self._clock())
             self._end_orphans(store, self._pipeline)
@@ -171,8 +182,9 @@ class Writer:
 
     def _keep_house(self, now: float) -> None:
         store, pipeline = self._store, self._pipeline
-        if store is None or pipeline is None:
+        if store is None or pipeline is None or 0.0 <= now - self._kept < HOUSEKEEPING_S:
             return
+        self._kept = now
         if not 0.0 <= now - self._beaten < HEARTBEAT_S:
             self._beat(store, now)
         if self._gate.passes:
@@ -180,6 +192,7 @@ class Writer:
                 if pipeline.collector.expire(now):
                     self._listeners.ready()
         self._save_counts(store)
+        self._listeners.look(store)
 
     def _beat(self, store: Store, now: float) -> None:
         store.leases.acquire(PROCESS + self._owner, self._owner, ttl_s=HEARTBEAT_TTL_S, now=now)

@@ -302,8 +302,8 @@ def _drawn(decider: Decider, episode: Episode, number: int) -> _Steps:
             context=episode.context(),
             default=names.index(default) if default in names else None,
         )
-        first = first or names[decided.index]
-        episode.choose(names[decided.index])
+        first = first or names[decided.place]
+        episode.choose(names[decided.place])
         step += 1
     return _Steps(first, episode)
 
