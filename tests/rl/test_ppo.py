@@ -209,22 +209,38 @@ def test_a_window_of_the_same_rollouts_weighs_by_how_likely_they_are_now() -> No
 def test_the_oldest_are_left_out_where_the_effective_sample_would_be_too_small() -> None:
     state = LearnerState.untrained(SMALL)
     fresh = one_step([1.0, 0.0] * 4)
-    foreign = one_step([1.0, 0.0] * 100, options=20)
-    likely = replace(foreign, propensity=np.append(np.full(190, 1e3 / 1e3), np.full(10, 0.05)))
-    likely.propensity[:190:10] = 1e-6
+    older = one_step([1.0, 0.0] * 100, options=20)
+    propensity = np.full(200, 1.0)  # weights of 0.05, which is 1/20 over 1
+    propensity[:140:10] = 0.05  # among the oldest a few weigh 1
+    propensity[140:] = 0.05  # the newest all do
+    window = replace(older, propensity=propensity)
 
     found = update(
         state,
         fresh,
-        window=likely,
+        window=window,
         config=PPOConfig(sharpness=0.0),
         rng=np.random.default_rng(0),
     )
 
     share = found.diagnostics.effective_sample_size
     assert share is not None
-    assert 10 <= found.diagnostics.window_rollouts < 200
+    assert 60 <= found.diagnostics.window_rollouts < 200
     assert share >= 0.5 * (8 + found.diagnostics.window_rollouts)
+
+
+def test_the_critic_is_the_regression_and_what_steps_add_to_it() -> None:
+    state = LearnerState.untrained(SMALL)
+    still, moving = PPOConfig(learning_rate=1e-12), PPOConfig()
+    fresh = [one_step([1.0, 0.0, 1.0, 1.0] * 2), one_step([0.0, 0.0, 1.0, 0.0] * 2)]
+
+    once = updated(state, fresh[0], config=moving).state
+    twice = updated(once, fresh[1], config=still).state
+
+    expected = once.policy.critic - once.value_base
+    np.testing.assert_allclose(twice.policy.critic - twice.value_base, expected, atol=1e-9)
+    assert np.abs(expected).max() > 1e-3
+    assert np.abs(twice.value_base - once.value_base).max() > 0.1
 
 
 def test_the_base_moves_the_policy_by_a_bounded_step() -> None:
