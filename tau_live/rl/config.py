@@ -47,7 +47,7 @@ class PPOConfig:
     sharpness: float = 1.0
     exploration: float = 1.0
     penalty: float = 1.0
-    base_kl: float = 0.1
+    base_kl: float = 0.2
 
     def __post_init__(self) -> None:
         for name in ("clip", "learning_rate", "gradient_norm", "penalty"):

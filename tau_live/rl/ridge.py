@@ -1,9 +1,9 @@
 """Ridge regression of the reward-to-go on sparse features: sums, what they say, and how sure it is.
 
 The base of a policy: it learns from every rollout at once and from few of them, while PPO
-corrects what a regression on the past of older versions cannot know. On a simulated task of up
-to six steps, six options and six numbers, 1,504 rollouts and an update for every 8, the live mean
-was 0.83 with this base and 0.71 with PPO alone (best 0.91), and 0.88 against 0.80 on another.
+corrects what a regression on the past of older versions cannot know. On two simulated tasks of
+several steps (six options, six numbers, 1,504 rollouts, an update for every 8, five seeds) the
+live mean was 0.83 and 0.87 with both, 0.80 and 0.86 without PPO, 0.70 and 0.79 without the base.
 """
 
 from collections.abc import Mapping
