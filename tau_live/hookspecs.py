@@ -125,7 +125,8 @@ def decide(request: DecisionRequest) -> Answer | None:
 def infer_reward(summary: RolloutSummary) -> Iterable[RewardPart] | None:
     """Return named parts of a reward for a finished rollout, or ``None`` to add nothing.
 
-    The parts of all plugins are put together; of two with one name the later plugin's counts.
+    The parts of all plugins are put together; of two with one name, that of the plugin that was
+    asked first counts. Ours is asked last.
     """
 
 

@@ -3,7 +3,8 @@
 import inspect
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from importlib import metadata
 from typing import Any
 
@@ -52,14 +53,14 @@ class _Call:
         return self.function(argument) if self.takes_argument else self.function()
 
 
-@dataclass
+@dataclass(slots=True, kw_only=True)
 class _Standing:
     """How a plugin stands."""
 
     failures: int = 0
     disabled: bool = False
     problem: str | None = None
-    hooks: list[str] = field(default_factory=list)
+    hooks: tuple[str, ...] = ()
 
 
 class Plugins:
@@ -82,6 +83,8 @@ class Plugins:
         self._lock = threading.RLock()
         self._standings: dict[str, _Standing] = {}
         self._calls: Mapping[str, tuple[_Call, ...]] = {}
+        self._listening: Mapping[str, bool] = {}
+        self._blind = False
         self._arrange()
 
     def load(self, entry_points: Iterable[metadata.EntryPoint] | None = None) -> None:
@@ -117,11 +120,8 @@ class Plugins:
         """
         if name in self._off:
             return False
-        if self._manager.has_plugin(name) or self._manager.is_registered(plugin):
-            logger().warning("plugin_name_taken", plugin=name)
-            return False
         try:
-            problem = self._problem_of(plugin) or self._refused(plugin, name)
+            problem = self._problem_of(plugin, name) or self._refused(plugin, name)
         except Exception as error:  # noqa: BLE001 - attributes of other people's objects may raise
             problem = f"{type(error).__name__}: {text_of(error)}"
         if problem is not None:
@@ -130,7 +130,8 @@ class Plugins:
                 raise SettingsError(f"plugin {name!r} {problem}")
             return False
         with self._lock:
-            self._standings[name] = _Standing()
+            callers = self._manager.get_hookcallers(plugin) or ()
+            self._standings[name] = _Standing(hooks=tuple(sorted(hook.name for hook in callers)))
             self._arrange()
         return True
 
@@ -142,8 +143,8 @@ class Plugins:
             return False
 
     def listens(self, hook: str) -> bool:
-        """Say whether anybody implements a hook; costs a look into a table."""
-        return bool(self._calls[hook])
+        """Say whether calling a hook does anything; costs a look into a table."""
+        return self._listening[hook]
 
     def report(self) -> list[PluginReport]:
         """Return what became of every plugin, by name."""
@@ -151,7 +152,7 @@ class Plugins:
             return [
                 PluginReport(
                     name=name,
-                    hooks=tuple(standing.hooks),
+                    hooks=standing.hooks,
                     failures=standing.failures,
                     disabled=standing.disabled,
                     problem=standing.problem,
@@ -195,15 +196,12 @@ class Plugins:
             except Exception as error:  # noqa: BLE001 - a border to other people's code
                 self._failed(call, error)
             else:
-                parts |= {part.name: part for part in found}
+                parts = {**parts, **{p.name: p for p in found if p.name not in parts}}
         return list(parts.values())
 
     def redact(self, span: Span) -> Span:
         """Return the span as it may be written; without attributes where a plugin has failed."""
-        blind = any(
-            standing.disabled and "redact" in standing.hooks
-            for standing in self._standings.values()
-        )
+        blind = self._blind
         for call in self._calls["redact"]:
             try:
                 found = call(span)
@@ -239,21 +237,23 @@ class Plugins:
 
     def _leave_out(self, name: str, problem: str) -> None:
         with self._lock:
-            self._standings[name] = _Standing(disabled=True, problem=problem)
+            self._standings.setdefault(name, _Standing(disabled=True)).problem = problem
         _log("plugin_left_out", plugin=name, problem=problem)
 
-    def _problem_of(self, plugin: object) -> str | None:
-        """Return what is wrong with the marked functions of a plugin, if anything is."""
-        for name in dir(plugin):
-            options = self._manager.parse_hookimpl_opts(plugin, name)
+    def _problem_of(self, plugin: object, name: str) -> str | None:
+        """Return what is wrong with a plugin's name or its marked functions, if anything is."""
+        if self._manager.has_plugin(name) or self._manager.is_registered(plugin):
+            return "is registered already"
+        for attribute in dir(plugin):
+            options = self._manager.parse_hookimpl_opts(plugin, attribute)
             if options is None:
                 continue
-            hook = options.get("specname") or name
+            hook = options.get("specname") or attribute
             if hook not in self._hooks and not options.get("optionalhook"):
                 return f"implements {hook!r}, which is no hook; hooks are {', '.join(self._hooks)}"
             if options.get("wrapper") or options.get("hookwrapper"):
                 return f"wraps {hook!r}; wrappers are not called"
-            if inspect.iscoroutinefunction(getattr(plugin, name)):
+            if inspect.iscoroutinefunction(getattr(plugin, attribute)):
                 return f"implements {hook!r} as a coroutine; hooks are plain functions"
         return None
 
@@ -262,33 +262,31 @@ class Plugins:
         try:
             self._manager.register(plugin, name=name)
         except pluggy.PluginValidationError as error:
-            self._manager.unregister(plugin)
+            if self._manager.is_registered(plugin):  # before pluggy 1.7, with half of its hooks
+                self._manager.unregister(plugin)
             return " ".join(text_of(error).split())
         return None
 
     def _arrange(self) -> None:
-        """Build the table of what is called, in pluggy's order, without what is disabled."""
-        calls = {}
-        for hook in self._hooks:
-            implementations = reversed(getattr(self._manager.hook, hook).get_hookimpls())
-            calls[hook] = tuple(
+        """Build the tables of what is called, in pluggy's order, without what is disabled."""
+        enabled = {name for name, standing in self._standings.items() if not standing.disabled}
+        self._calls = {
+            hook: tuple(
                 _Call(found.plugin_name, hook, found.function, bool(found.argnames))
-                for found in implementations
-                if not self._standings[found.plugin_name].disabled
+                for found in reversed(getattr(self._manager.hook, hook).get_hookimpls())
+                if found.plugin_name in enabled
             )
-        for name, standing in self._standings.items():
-            implemented = [
-                hook for hook in self._hooks if any(c.plugin == name for c in calls[hook])
-            ]
-            standing.hooks = standing.hooks or implemented
-        self._calls = calls
+            for hook in self._hooks
+        }
+        self._blind = any("redact" in standing.hooks for name, standing in self._standings.items()
+                          if name not in enabled)  # fmt: skip
+        listening = {hook: bool(calls) for hook, calls in self._calls.items()}
+        self._listening = listening | {"redact": listening["redact"] or self._blind}
 
 
 def _log(event: str, **facts: object) -> None:
-    try:
+    with suppress(Exception):  # a host's logging may be broken; the report has the facts too
         logger().warning(event, **facts)
-    except Exception:  # noqa: BLE001, S110 - a host's broken logging; the report has the facts
-        pass
 
 
 def _checked_answer(answer: object, request: DecisionRequest) -> Answer:

@@ -8,6 +8,7 @@ was noted, and takes over what others wrote.
 import threading
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Protocol
 
 from tau_live.errors import StoreError, TauLiveError
@@ -33,11 +34,12 @@ class GateStore(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Step:
     """Something that happened here and is not yet written down.
 
     Attributes:
+        number: Counts the steps of this process.
         event: ``failed``, ``succeeded``, ``hold`` or ``reset``.
         at: Epoch seconds, UTC.
         who: The process or the person.
@@ -48,6 +50,7 @@ class _Step:
         ended: Whether a reset that came later, by another process, has ended that hold already.
     """
 
+    number: int
     event: str
     at: float
     who: str
@@ -125,9 +128,11 @@ class GateKeeper:
         self._gate = self._stored
         self._told = self._stored.state
         self._steps: list[_Step] = []
+        self._numbers = count(1)
         self._own: dict[Kind, list[float]] = {}
         self._answers_for: set[Kind] = set()
         self._loaded = False
+        self._reset_seq = 0
         self._store_failures = 0
         self._store_error: str | None = None
         self.passes = True
@@ -174,6 +179,7 @@ class GateKeeper:
             gate = self._gate.failed(kind, error_text, at)
             self._note(
                 _Step(
+                    number=next(self._numbers),
                     event="failed",
                     at=at,
                     who=self._who,
@@ -195,7 +201,9 @@ class GateKeeper:
             self._answers_for.discard(kind)
             self._own.pop(kind, None)
             self._steps = [step for step in self._steps if step.held or step.kind is not kind]
-            step = _Step(event="succeeded", at=at, who=self._who, kind=kind)
+            step = _Step(
+                number=next(self._numbers), event="succeeded", at=at, who=self._who, kind=kind
+            )
             self._note(step, self._gate.succeeded(kind))
 
     def hold(self, reason: str, *, at: float, detail: str | None = None, who: str = "") -> None:
@@ -205,6 +213,7 @@ class GateKeeper:
                 return
             gate = self._gate.hold(plain(reason), at, detail=detail)
             step = _Step(
+                number=next(self._numbers),
                 event="hold",
                 at=at,
                 who=plain(who) or self._who,
@@ -226,7 +235,13 @@ class GateKeeper:
             self._own.clear()
             self._answers_for.clear()
             self._steps = [step for step in self._steps if step.held or step.event == "reset"]
-            step = _Step(event="reset", at=at, who=plain(who), reason=plain(reason))
+            step = _Step(
+                number=next(self._numbers),
+                event="reset",
+                at=at,
+                who=plain(who),
+                reason=plain(reason),
+            )
             self._note(step, self._gate.reset(at))
 
     def refresh(self, store: GateStore, *, at: float) -> bool:
@@ -263,16 +278,22 @@ class GateKeeper:
 
     def _learn(self, stored: Gate, log: Sequence[GateEntry]) -> None:
         """Take over what others wrote, and what their last reset means for what was noted here."""
-        reset_at = next((line.at for line in log if line.event == "reset"), float("-inf"))
+        reset = next((line for line in log if line.event == "reset"), None)
+        reset_at = reset.at if reset is not None else float("-inf")
         with self._lock:
+            if stored.passes and not self._stored.passes:
+                self._own.clear()  # whatever the clocks say, somebody has reset the gate
+            self._own = {
+                kind: kept
+                for kind, times in self._own.items()
+                if (kept := [at for at in times if at > reset_at])
+            }
+            if reset is not None and reset.seq != self._reset_seq:
+                self._answers_for = set(self._own)
+                self._reset_seq = reset.seq
             if not self._loaded:
                 self._answers_for |= stored.streaks.keys()
                 self._loaded = True
-            elif stored.passes and not self._stored.passes:
-                self._own.clear()
-            self._own = {
-                kind: [at for at in times if at > reset_at] for kind, times in self._own.items()
-            }
             self._steps = [
                 replace(step, ended=step.event != "reset" and step.at <= reset_at)
                 for step in self._steps
@@ -287,22 +308,23 @@ class GateKeeper:
         with self._lock:
             steps, old = list(self._steps), self._stored
             gate = self._with_own(old, steps, {step.kind for step in steps})
-        for number, step in enumerate(steps, start=1):
+        for place, step in enumerate(steps, start=1):
             new = step.after(gate)
             entry = step.entry(gate, new)
             gate = new
-            if entry is not None or (number == len(steps) and gate != old):
+            if entry is not None or (place == len(steps) and gate != old):
                 gate = replace(gate, revision=old.revision + 1)
                 if not store.save(gate.to_row(), entry=entry):
                     return False
                 old = gate
-                self._saved(steps[:number], old)
+                self._saved(steps[:place], old)
         self._saved(steps, old)
         return True
 
     def _saved(self, steps: Sequence[_Step], stored: Gate) -> None:
         with self._lock:
-            self._steps = [step for step in self._steps if step not in steps]
+            written = {step.number for step in steps}
+            self._steps = [step for step in self._steps if step.number not in written]
             self._stored = stored
             self._show(self._replayed())
 
@@ -317,10 +339,17 @@ class GateKeeper:
         self.passes = gate.passes
 
     def _replayed(self) -> Gate:
-        """Return the stored gate after everything that was noted since."""
+        """Return the stored gate after everything that was noted since.
+
+        A failure that makes it hold, because of what others have stored, is noted as one that
+        does: the hold is seen from now on, and only a reset may end it.
+        """
         gate = self._with_own(self._stored, self._steps, set(Kind))
-        for step in self._steps:
-            gate = step.after(gate)
+        for place, step in enumerate(self._steps):
+            after = step.after(gate)
+            if gate.passes and not after.passes:
+                self._steps[place] = replace(step, held=True)
+            gate = after
         return gate
 
     def _with_own(self, gate: Gate, steps: Sequence[_Step], kinds: Set[Kind | None]) -> Gate:
