@@ -8,7 +8,7 @@ from statistics import fmean
 from tau_live.checkpoints import write_whole
 from tau_live.errors import UnknownError
 from tau_live.learner import LEASE, report_of
-from tau_live.rollouts import ROLLOUT_ENDS, RolloutStatus
+from tau_live.rollouts import RolloutStatus
 from tau_live.settings import Settings
 from tau_live.store.records import InService, LearnableRollout, RolloutQuery
 from tau_live.store.roles import Store
@@ -16,6 +16,7 @@ from tau_live.store.roles import Store
 FILE = "status.json"
 PROCESSES = "process:"
 REWARDS = 100
+ENDS = (RolloutStatus.SUCCEEDED, RolloutStatus.FAILED, RolloutStatus.CANCELLED)
 
 
 def status_of(
@@ -57,11 +58,8 @@ def status_of(
             "last": _mean_reward(store, points, newest=True),
             "of": REWARDS,
         },
-        "last_update": report_of(latest[0]) if latest else None,
-        "in_service": {
-            point: _serving(store, serving)
-            for point, serving in sorted(store.policies.in_service().items())
-        },
+        "last_report": report_of(latest[0]) if latest else None,
+        "in_service": in_service(store),
         "counters": store.counters.counts(),
         "processes": sorted(
             name.removeprefix(PROCESSES) for name in store.leases.held(PROCESSES, now=now)
@@ -86,13 +84,19 @@ def publish(path: Path, status: Mapping[str, object]) -> None:
 
 def rollouts_by_status(store: Store) -> dict[str, int]:
     """Return how many rollouts are at each of their ends, and how many are still open."""
-    counts = {
-        status.value: store.rollouts.query(RolloutQuery(statuses=(status,), limit=0)).total
-        for status in RolloutStatus
-    }
-    ends = {end.value: counts[end] for end in sorted(ROLLOUT_ENDS)}
+    ends = {end.value: _count(store, end) for end in ENDS}
     completed = sum(ends.values())
-    return {"completed": completed, **ends, "open": sum(counts.values()) - completed}
+    return {"completed": completed, **ends, "open": _count(store) - completed}
+
+
+def in_service(store: Store) -> dict[str, dict[str, object]]:
+    """Return what serves each decision point, and what it was trained on."""
+    serving = store.policies.in_service()
+    return {point: _serving(store, serving[point]) for point in sorted(serving)}
+
+
+def _count(store: Store, *statuses: RolloutStatus) -> int:
+    return store.rollouts.query(RolloutQuery(statuses=statuses, limit=0)).total
 
 
 def _mean_reward(store: Store, points: list[str], *, newest: bool) -> float | None:
