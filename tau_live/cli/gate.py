@@ -16,9 +16,9 @@ from tau_live.cli.opening import (
 from tau_live.cli.output import facts_of, print_all, print_json, styled, table_of
 from tau_live.cli.text import ago, moment
 from tau_live.errors import StoreUnavailableError
-from tau_live.gate import GateKeeper
+from tau_live.gate import GateKeeper, GateRow
 from tau_live.settings import Settings
-from tau_live.store.records import AuditEntry, GateRow
+from tau_live.store.records import AuditEntry
 from tau_live.store.roles import Store
 
 HELD = 3

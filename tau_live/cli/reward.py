@@ -7,10 +7,10 @@ from typing import TypedDict, Unpack
 
 import click
 
+from tau_live.builtin import load_plugins
 from tau_live.cli.opening import epilog, json_option, opened, store_option
 from tau_live.cli.output import print_json
 from tau_live.cli.text import number, shown
-from tau_live.plugins import Plugins
 from tau_live.rewarding import Rewarding
 from tau_live.rollouts import Reward, RewardSource
 from tau_live.settings import Settings
@@ -99,7 +99,7 @@ def store_reward(store: Store, settings: Settings, given: Reward) -> dict[str, o
         outcome = store.rewards.add_reward(given)
         rollout = store.rollouts.find_rollout(given.rollout_id)
         if rollout is not None and rollout.ended_at is not None and outcome != "same":
-            rewarding = Rewarding(settings, Plugins.load(off=settings.plugins_off))
+            rewarding = Rewarding(settings, load_plugins(settings))
             rewarding.settle(rollout, store=store, now=given.at)
             rollout = store.rollouts.rollout(given.rollout_id)
     return {

@@ -5,11 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from tau_live import checkpoints
+from tau_live.gate import GateEntry, GateRow
 from tau_live.learner import checkpoint_folder, policy_config
 from tau_live.rl.ppo import LearnerState
 from tau_live.rollouts import Reason, RolloutMode, RolloutStatus
 from tau_live.settings import Settings
-from tau_live.store.records import AuditEntry, GateEntry, GateRow, Update
+from tau_live.store.records import AuditEntry, Update
 from tau_live.store.roles import Store
 from tau_live.store.sqlite import SqliteStore
 from tests.contracts.making import attempt, decision, policy, reward, rollout, span, update
@@ -32,9 +33,7 @@ def fill(path: Path) -> None:
         _add_others(store)
         _add_policies(store, Settings(store=path))
         _add_gate(store)
-        store.leases.acquire(
-            f"process:{HOST_PROCESS}", HOST_PROCESS, ttl_s=1e9, now=time.time()
-        )
+        store.leases.acquire(f"process:{HOST_PROCESS}", HOST_PROCESS, ttl_s=1e9, now=time.time())
         store.counters.add({"dropped_queue": 2, "duplicate_spans": 1})
     store.close()
 
@@ -152,5 +151,3 @@ def version_in_service(path: Path, point: str = "model") -> int:
     version = store.policies.in_service()[point].version
     store.close()
     return version
-
-

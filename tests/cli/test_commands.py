@@ -118,9 +118,7 @@ def test_another_applications_file_is_refused_in_one_line(
         (["export", "--json"], "--json needs --output"),
     ],
 )
-def test_wrong_usage_is_one_line_and_exit_code_2(
-    arguments: list[str], said: str, run: Run
-) -> None:
+def test_wrong_usage_is_one_line_and_exit_code_2(arguments: list[str], said: str, run: Run) -> None:
     result = run(*arguments)
 
     assert result.exit_code == 2
@@ -184,9 +182,7 @@ def test_verbose_says_where_an_error_of_ours_is(
     assert "_broken" in result.stderr
 
 
-def test_ctrl_c_is_exit_code_130(
-    run: Run, filled: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_is_exit_code_130(run: Run, filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tau_live.cli.status.status_of", _interrupted)
 
     result = run("status", "--store", filled)

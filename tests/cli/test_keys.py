@@ -31,13 +31,13 @@ CALLS: Mapping[str, Sequence[str]] = {
 
 
 @pytest.mark.parametrize("command", CALLS)
-def test_json_has_the_documented_keys_and_no_others(
-    command: str, filled: Path, read: Read
-) -> None:
+def test_json_has_the_documented_keys_and_no_others(command: str, filled: Path, read: Read) -> None:
     found = read(*CALLS[command], "--store", filled)
 
     paths = set(_paths(found))
-    documented = {key: {path for path in paths if _pattern(key).fullmatch(path)} for key in KEYS[command]}
+    documented = {
+        key: {path for path in paths if _pattern(key).fullmatch(path)} for key in KEYS[command]
+    }
     unknown = paths.difference(*documented.values())
     missing = {key for key, here in documented.items() if not here and not key.endswith("**")}
     assert (unknown, missing) == (set(), set())
