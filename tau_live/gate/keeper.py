@@ -112,6 +112,7 @@ class GateKeeper:
 
     Attributes:
         passes: Whether this process may act.
+        epoch: How often it has gone to hold here: what began in an earlier one is over.
     """
 
     def __init__(self, *, limit: int, who: str) -> None:
@@ -135,6 +136,7 @@ class GateKeeper:
         self._store_failures = 0
         self._store_error: str | None = None
         self.passes = True
+        self.epoch = 0
 
     @property
     def gate(self) -> Gate:
@@ -332,6 +334,8 @@ class GateKeeper:
 
     def _show(self, gate: Gate) -> None:
         self._gate = gate
+        if self.passes and not gate.passes:
+            self.epoch += 1
         self.passes = gate.passes
 
     def _replayed(self) -> Gate:

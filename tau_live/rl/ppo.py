@@ -1,0 +1,171 @@
+"""One PPO update: rollouts in, the next version of the policy out."""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from tau_live.rl.arrays import FloatArray, frozen
+from tau_live.rl.batch import Trajectories, joined
+from tau_live.rl.config import PPOConfig
+from tau_live.rl.diagnostics import Diagnostics
+from tau_live.rl.evidence import evidence
+from tau_live.rl.lesson import Lesson, lesson
+from tau_live.rl.loss import PPOCoefficients, PPOLoss, PPOSamples, ppo_loss
+from tau_live.rl.state import LearnerState
+from tau_live.rl.surrogate import Coefficients, choices, objective
+from tau_live.rl.training import Trained, coefficients, k3, trained
+
+__all__ = [
+    "Diagnostics",
+    "LearnerState",
+    "PPOCoefficients",
+    "PPOConfig",
+    "PPOLoss",
+    "PPOSamples",
+    "Trajectories",
+    "Update",
+    "ppo_loss",
+    "update",
+]
+
+_NEAR_CERTAIN = 0.95
+
+
+class Update(NamedTuple):
+    """What became of an update.
+
+    Attributes:
+        state: To go on from.
+        diagnostics: What was measured.
+        skipped_reason: Why there was nothing to learn, ``None`` when there was.
+        undone: Whether the update went too far, so that the policy stayed as it was.
+    """
+
+    state: LearnerState
+    diagnostics: Diagnostics
+    skipped_reason: str | None
+    undone: bool
+
+
+def update(
+    state: LearnerState,
+    fresh: Trajectories,
+    *,
+    window: Trajectories | None = None,
+    config: PPOConfig,
+    rng: np.random.Generator,
+) -> Update:
+    """Return the state after learning from new rollouts, and from older ones once more.
+
+    First the base of the policy follows the returns, by a bounded step; then PPO goes on from
+    there. The ratio that is clipped is to the policy between the two; what an older version did
+    counts by ``min(1, pi / mu)``. A skipped or undone update keeps the policy and the optimiser as
+    they are, but the rollouts count as seen and stay in the sums: give every new rollout once.
+
+    Args:
+        state: From the update before.
+        fresh: Rollouts never learned from.
+        window: Rollouts that this policy decided and has learned from before, the newest last.
+        config: How to learn.
+        rng: For the order of the minibatches.
+
+    Source:
+        Schulman et al. 2017, arXiv:1707.06347; Hilton et al. 2022, arXiv:2110.00641 (decoupled
+        clip); Espeholt et al. 2018, arXiv:1802.01561 (V-trace).
+    """
+    if not len(fresh.length):
+        return _skipped(state, Diagnostics(rollouts=0, samples=0), "no new rollouts")
+    new = len(fresh.length)
+    everything = joined(fresh, window)
+    counted, started, batch, base_kl = evidence(state, fresh, everything, config=config)
+    diagnostics = Diagnostics(
+        rollouts=new,
+        samples=len(everything.encoded),
+        mean_reward=float(fresh.rollout_rewards.mean()),
+        lag_mean=float(everything.version_lag.mean()),
+        lag_max=int(everything.version_lag.max()),
+        base_kl=base_kl,
+    )
+    if len(np.unique(everything.rollout_rewards)) < 2:
+        return _skipped(counted, diagnostics, "fewer than two distinct rewards")
+    learned = lesson(counted, started, batch, everything, config=config, new=new)
+    decisions = len(fresh.encoded)
+    diagnostics = replace(
+        diagnostics,
+        window_rollouts=learned.window_rollouts,
+        effective_sample_size=learned.effective_sample_size,
+        explained_variance=_explained(fresh.value, learned.returns[:decisions]),
+    )
+    reason = _reason_to_skip(learned, config)
+    if reason is not None:
+        return _skipped(counted, diagnostics, reason)
+    moved = trained(started, learned, config, epochs=config.epochs_for(new), rng=rng)
+    diagnostics = _measured(diagnostics, learned, moved, coefficients(started, config))
+    if not (diagnostics.kl_k3 or 0.0) <= config.max_kl:
+        counts = counted.counts._replace(undone=counted.counts.undone + 1)
+        return Update(replace(counted, counts=counts), diagnostics, None, True)
+    return Update(_promoted(started, learned, moved), diagnostics, None, False)
+
+
+def _skipped(state: LearnerState, diagnostics: Diagnostics, reason: str) -> Update:
+    counts = state.counts._replace(skipped=state.counts.skipped + 1)
+    return Update(replace(state, counts=counts), diagnostics, reason, False)
+
+
+def _reason_to_skip(learned: Lesson, config: PPOConfig) -> str | None:
+    actors = int(learned.acting.sum())
+    if not actors:
+        return "no decision with a choice, a propensity and a version that is recent enough"
+    if learned.effective_sample_size < config.effective_share * actors:
+        return (
+            f"effective sample of {learned.effective_sample_size:.1f} is too small "
+            f"for {actors} decisions"
+        )
+    return None
+
+
+def _measured(
+    diagnostics: Diagnostics, learned: Lesson, moved: Trained, weighted: Coefficients
+) -> Diagnostics:
+    batch, targets = learned.batch, learned.targets
+    found = objective(batch, targets, moved.weights, moved.critic, coefficients=weighted)
+    log_ratios = (found.logprobs - targets.logprobs)[learned.acting]
+    ratios = np.exp(log_ratios)
+    after = choices(batch, moved.weights, epsilon=weighted.epsilon).probabilities
+    surest = np.maximum.reduceat(after, batch.starts[:-1])[learned.acting]
+    return replace(
+        diagnostics,
+        policy_loss=found.policy,
+        value_loss=found.value,
+        total_loss=found.total,
+        entropy=found.entropy,
+        kl_k1=float(-log_ratios.mean()),
+        kl_k2=float(0.5 * (log_ratios**2).mean()),
+        kl_k3=k3(log_ratios),
+        mean_ratio=float(ratios.mean()),
+        clip_fraction=float((np.abs(ratios - 1.0) > weighted.clip).mean()),
+        gradient_norm=moved.gradient_norm,
+        epochs_run=moved.epochs,
+        early_stop=moved.early_stop,
+        near_certain_share=float((surest >= _NEAR_CERTAIN).mean()),
+    )
+
+
+def _explained(values: FloatArray, returns: FloatArray) -> float | None:
+    spread = float(returns.var())
+    return 1.0 - float((returns - values).var()) / spread if spread > 0.0 else None
+
+
+def _promoted(started: LearnerState, learned: Lesson, moved: Trained) -> LearnerState:
+    return replace(
+        started,
+        policy=replace(
+            started.policy,
+            weights=frozen(moved.weights),
+            critic=frozen(started.value_base + started.unit * moved.critic),
+        ),
+        adam=moved.adam,
+        advantage_scale=learned.advantage_scale,
+        counts=started.counts._replace(updates=started.counts.updates + 1),
+    )
