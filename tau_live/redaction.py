@@ -23,6 +23,7 @@ _ROUNDS = 4
 _SHORTEST = 7
 _ID_LIMIT = 512
 _ENTRIES = 256
+_COUNT_BITS = 53
 _LEFT_ALONE = frozenset({"event", "at", "v", "mono_ns", "seq", "pid", "status", "fidelity"})
 _IDS = frozenset(
     {
@@ -211,13 +212,19 @@ def clean_id(id_: str) -> str:
     return f"{kept[: _ID_LIMIT - 65]}…{_sha256(id_) or len(id_)}"
 
 
-def _hidden(key: str, kind: type) -> str | None:
+def _hidden(key: str, value: object) -> str | None:
     """Return what stands instead of a value under a key like ``password``."""
-    if kind in (type(None), bool) or not is_secret_key(key):
+    if value is None or value is True or value is False or not is_secret_key(key):
         return None
-    if kind in (int, float) and key.lower().endswith("token"):
+    if key.lower().endswith("token") and _is_small_number(value):
         return None  # the number of a token, as in every record of a language model
     return "[redacted:key]"
+
+
+def _is_small_number(value: object) -> bool:
+    if type(value) is float:
+        return math.isfinite(value)
+    return type(value) is int and value.bit_length() <= _COUNT_BITS
 
 
 def _sha256(text: str) -> str | None:

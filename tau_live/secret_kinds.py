@@ -125,8 +125,10 @@ _NOT_IN_KEYS = re.compile(r"[^a-z0-9]+")
 
 def is_secret_key(key: str) -> bool:
     """Tell whether a value under this key is a secret, however the key is spelt."""
-    name = _NOT_IN_KEYS.sub("", key[-64:].lower())
-    return name in _KEY_WORDS or name.endswith(_KEY_ENDS)
+    name = key[-64:].lower()
+    if not name.isalpha():
+        name = _NOT_IN_KEYS.sub("", name)
+    return name.endswith(_KEY_ENDS) or name in _KEY_WORDS
 
 
 def alternation(extra: Mapping[str, str]) -> tuple[re.Pattern[str], list[str]]:

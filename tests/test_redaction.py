@@ -222,6 +222,7 @@ def events(draw: st.DrawFn) -> Event:
     )
 
 
+@pytest.mark.slow
 @given(events(), st.sampled_from([NONE, KEEPS, Redactor("redacted"), Redactor("none", 64)]))
 def test_to_redact_again_changes_nothing(event: Event, redactor: Redactor) -> None:
     once = redactor.redact(event)
@@ -231,6 +232,7 @@ def test_to_redact_again_changes_nothing(event: Event, redactor: Redactor) -> No
     assert again == once
 
 
+@pytest.mark.slow
 @given(events(), st.sampled_from([NONE, KEEPS]))
 def test_what_was_redacted_can_be_written_and_read_back(event: Event, redactor: Redactor) -> None:
     found = redactor.redact(event)
@@ -309,7 +311,9 @@ def test_keys_that_name_a_secret(key: str, secret: bool) -> None:
 
 
 def test_counts_of_tokens_are_not_secrets() -> None:
-    event = mapped({"usd_per_token": 0.5, "bos_token": 1, "has_password": True, "token": None})
+    event = mapped(
+        {"usd_per_token": 0.5, "bos_token": 1, "has_password": True, "token": None, "x_token": 7}
+    )
 
     found = KEEPS.redact(event)
 
