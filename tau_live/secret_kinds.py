@@ -55,7 +55,7 @@ TOKENS: Mapping[str, tuple[str, ...]] = {
     "linear": (r"lin_api_[A-Za-z0-9]{32,}+",),
     "newrelic": (r"NRAK-[A-Z0-9]{27}",),
     "age": (r"AGE-SECRET-KEY-1[A-Z0-9]{58}",),
-    "jwt": (r"e(?<![\w-]e)yJ[\w-]{8,}+\.eyJ[\w-]{4,}+\.[\w-]*+",),
+    "jwt": (r"e(?<![\w-]e)yJ[\w-]{8,}+\.eyJ[\w-]{4,}+(?:\.[\w-]*+)?",),
 }
 """Secrets that are told by their own look; none of them stands in the middle of a word."""
 

@@ -275,6 +275,25 @@ def test_a_secret_on_the_cut_is_no_secret_left_over() -> None:
         assert secret[:16].encode() not in encode(found)
 
 
+@pytest.mark.parametrize("tail", [0, 300, 20_000])
+@pytest.mark.parametrize("length", [20, 500, 30_000])
+def test_of_a_long_secret_on_the_cut_nothing_is_left(length: int, tail: int) -> None:
+    claims = "cLaIm" * (length // 5)
+    token = "ey" + "J" + LETTERS[:20] + ".ey" + "J" + claims + "." + LETTERS[:43]
+
+    found = KEEPS.redact(message("x" * 100 + " " + token + " and so on" * tail))
+
+    assert b"cLaIm" not in encode(found)
+
+
+def test_a_password_whose_end_is_behind_the_cut_is_found() -> None:
+    url = "https://me:" + "hunter2" * 40 + "@example.com/ "
+
+    found = KEEPS.redact(message("x" * 100 + " " + url + "and so on " * 1_000))
+
+    assert b"hunter2" not in encode(found)
+
+
 def test_free_text_in_a_decisions_context_is_only_kept_with_content() -> None:
     text = "my name is Jane and " * 5
     event = replace(DECISION, context={"q": text})

@@ -85,6 +85,14 @@ def test_fault_3_every_run_of_a_session_ends_as_it_ended() -> None:
             (Status.ERROR, Reason.ERROR),
             id="blocked, but it went on",
         ),
+        *(
+            pytest.param(
+                [safety("tool_output", "block"), line],
+                (Status.ERROR, Reason.ERROR),
+                id=f"blocked, then {line['type']}",
+            )
+            for line in (reply("x"), tool_start("a"), tool_end("a"), turn(2), turn_end(1))
+        ),
         pytest.param(
             [safety("outbound_http_payload", "warn")], (Status.ERROR, Reason.ERROR), id="warned"
         ),
@@ -143,14 +151,22 @@ def test_the_message_that_a_replan_writes_belongs_to_the_run() -> None:
     assert text(start.input) == "a"
 
 
+def test_the_message_that_a_replan_writes_is_told_at_once() -> None:
+    events = heard([*RUN, REPLAN, user("another way!")], end=False)
+
+    assert isinstance(events[-1], Message)
+    assert events[-1].run_id == "s#1"
+
+
 def test_a_replan_whose_line_was_lost_still_stays_in_its_run() -> None:
     events = heard([*RUN, turn_end(1), user("another way!"), turn(2), END])
 
     assert ends(events) == [("s#1", Status.OK, Reason.COMPLETED)]
 
 
-def test_a_prompt_whose_start_was_lost_is_told_by_its_first_turn() -> None:
-    events = heard([*RUN, turn_end(1), turn(2), user("b"), turn(1), END])
+@pytest.mark.parametrize("turns", [[], [turn_end(1), turn(2)]], ids=["one turn", "two"])
+def test_a_prompt_whose_start_was_lost_is_told_by_its_first_turn(turns: list[Line]) -> None:
+    events = heard([*RUN, *turns, user("b"), turn(1), END])
 
     assert ends(events) == [
         ("s#1", Status.ERROR, Reason.ERROR),
