@@ -1,0 +1,120 @@
+"""Options in, decision out: in memory, without a lock on the way, never touching the disk."""
+
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from typing import NamedTuple
+
+from tau_live.rl.features import encode, pack
+from tau_live.rl.policy import Policy
+
+FeatureMap = Mapping[str, object]
+
+
+class Served(NamedTuple):
+    """The version that decides at a point."""
+
+    version: int
+    policy: Policy
+
+
+class Decided(NamedTuple):
+    """What the policy chose and what learning from it will need.
+
+    Attributes:
+        place: Which of the options, from 0.
+        probabilities: One for each option, as the policy gave them.
+        propensity: With which probability this option had been chosen; ``None`` if unknown.
+        value: Its estimate of the return from here.
+        version: Which version decided.
+        encoded: The packed features it saw.
+    """
+
+    place: int
+    probabilities: tuple[float, ...]
+    propensity: float | None
+    value: float
+    version: int
+    encoded: bytes
+
+    def answered(self, index: int, probability: float | None) -> "Decided":
+        """Return this with what a plugin chose instead; our own probabilities do not hold then."""
+        own = probability if probability is not None and 0.0 < probability <= 1.0 else None
+        return self._replace(place=index, probabilities=(), propensity=own)
+
+
+class Decider:
+    """Holds the serving policy of every decision point.
+
+    Args:
+        untrained: What decides where nothing has been learned yet.
+        seed: With the decision's own id it determines what is drawn, so that the order in which
+            decisions arrive does not matter.
+    """
+
+    def __init__(self, untrained: Policy, *, seed: int) -> None:
+        self._untrained = Served(0, untrained)
+        self._seed = seed
+        self._served: Mapping[str, Served] = {}
+
+    def serve(self, point: str, version: int, policy: Policy) -> None:
+        """Let a version decide from now on; decisions under way end with the one they have."""
+        self._served = {**self._served, point: Served(version, policy)}
+
+    def withdraw(self, point: str) -> None:
+        """Let the untrained policy decide again."""
+        self._served = {name: held for name, held in self._served.items() if name != point}
+
+    def versions(self) -> dict[str, int]:
+        """Return which version serves each point."""
+        return {point: held.version for point, held in self._served.items()}
+
+    def choose(
+        self,
+        decision_id: str,
+        *,
+        point: str,
+        options: Sequence[tuple[str, FeatureMap | None]],
+        context: FeatureMap,
+        default: int | None,
+    ) -> Decided:
+        """Choose one of at least one options.
+
+        Args:
+            decision_id: Its id, which with the seed determines what is drawn.
+            point: The decision point.
+            options: ``[A]``, names with their features.
+            context: What is known of the situation.
+            default: The index of the host's own choice, if it has one.
+        """
+        version, policy = self._served.get(point, self._untrained)
+        encoded = encode(context, options, width=policy.config.width)
+        probabilities = tuple(policy.probabilities(encoded, default=default).tolist())
+        index = drawn(probabilities, uniform(f"{self._seed}:{decision_id}"))
+        return Decided(
+            place=index,
+            probabilities=probabilities,
+            propensity=probabilities[index],
+            value=policy.value(encoded),
+            version=version,
+            encoded=pack(encoded),
+        )
+
+
+def uniform(key: str) -> float:
+    """Return a number in ``[0, 1)`` that the key alone determines, with 53 random bits."""
+    digest = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return (int.from_bytes(digest, "little") >> 11) * 2.0**-53
+
+
+def drawn(probabilities: Sequence[float], at: float) -> int:
+    """Return the option in whose share of ``[0, 1)`` the number falls; never one that has none."""
+    below = 0.0
+    last = 0
+    for index, probability in enumerate(probabilities):
+        if probability <= 0.0:
+            continue
+        below += probability
+        last = index
+        if at < below:
+            return index
+    return last

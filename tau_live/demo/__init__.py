@@ -1,0 +1,1 @@
+"""An agent on real input: questions about the standard library, and searches of different price."""

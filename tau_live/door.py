@@ -1,0 +1,351 @@
+"""The public door: attach, run, decide, reward, flush, snapshot.
+
+With ``TAU_LIVE_RL`` unset, empty or falsy every function here works, returns the host's own
+choice, and imports, starts and writes nothing. With it on, nothing here raises into the host.
+"""
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar, Token
+from types import TracebackType
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+from tau_live.choices import Choice, fallback
+
+if TYPE_CHECKING:
+    from tau_live.runs import RunHandle
+    from tau_live.runtime import Runtime
+    from tau_live.settings import Settings
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Options = Mapping[str, Mapping[str, object] | None] | Sequence[str]
+
+HOST = "tau_live"
+
+_current: ContextVar["Run | None"] = ContextVar("tau_live_run", default=None)
+_lock = threading.RLock()
+
+
+class _State:
+    """The one runtime of this process, made on first use; nothing before."""
+
+    runtime: "Runtime | None" = None
+    tried: bool = False
+    pid: int = 0
+
+
+def attach(target: "object | Settings | None" = None) -> "Runtime | None":
+    """Start tau-live in this process; the same again returns what runs already.
+
+    Args:
+        target: A host's pluggy manager whose plugins may implement our hooks too, or
+            ``Settings`` that replace those of the environment. ``None`` reads the environment.
+
+    Returns:
+        The running system, or ``None`` while ``TAU_LIVE_RL`` is not truthy.
+    """
+    if not _is_on():
+        return None
+    with _lock:
+        if _State.pid != os.getpid():  # a forked child starts its own
+            _State.runtime, _State.tried, _State.pid = None, False, os.getpid()
+        if _State.runtime is None and not _State.tried:
+            from tau_live.starting import start
+
+            _State.tried = True
+            _State.runtime = start(os.environ, target)
+        elif _State.runtime is not None and target is not None:
+            _State.runtime.add_target(target)
+    return _State.runtime
+
+
+def detach(timeout_s: float = 5.0) -> None:
+    """Store what waits and stop; a later ``attach`` starts anew."""
+    with _lock:
+        runtime, _State.runtime, _State.tried = _State.runtime, None, False
+    if runtime is not None and _State.pid == os.getpid():
+        runtime.close(timeout_s)
+
+
+def current() -> "Run | None":
+    """Return the innermost run of this thread or task."""
+    return _current.get()
+
+
+def run(
+    name: str,
+    *,
+    key: object = None,
+    session: object = None,
+    metadata: Mapping[str, object] | None = None,
+) -> "RunContext":
+    """Record one execution of an agent: ``with``, ``async with``, or a decorator.
+
+    Args:
+        name: What kind of run it is.
+        key: Names this run among all of its name, so that its id is known before and after; the
+            same key again is another attempt at it. As a decorator: may be a function of the
+            call's arguments. ``None`` gives every run an id of its own.
+        session: What runs of one conversation share.
+        metadata: Plain data to be kept with it.
+    """
+    return RunContext(name, key=key, session=session, metadata=metadata)
+
+
+def decide(
+    point: str,
+    options: Options,
+    *,
+    context: Mapping[str, object] | None = None,
+    default: object = None,
+) -> Choice:
+    """Choose within the current run; without one, in a run of its own that ends at once."""
+    inside = _current.get()
+    if inside is not None:
+        return inside.decide(point, options, context=context, default=default)
+    with run(point) as own:
+        return own.decide(point, options, context=context, default=default)
+
+
+def reward(
+    value: object,
+    *,
+    run: "Run | str | None" = None,
+    decision: "Choice | str | None" = None,
+    name: str = "reward",
+    source: str = "api",
+    key: str = "",
+    comment: str | None = None,
+) -> bool:
+    """Value a run or one of its decisions: before, during or long after it, from anywhere.
+
+    Args:
+        value: A finite number, a boolean, or a text as a mere comment.
+        run: The run or its id; ``None`` is the current one.
+        decision: The decision (or its id) that is meant, if it is not the whole run.
+        name: What was measured.
+        source: Who says so.
+        key: Tells rewards of one name and source apart; the same again is nothing new, a
+            different value replaces an earlier one.
+        comment: What was said besides.
+
+    Returns:
+        Whether it was taken; ``False`` while tau-live is off or holds, or if it makes no sense.
+    """
+    runtime, inside = attach(), _current.get()
+    if runtime is None:
+        return False
+    return runtime.reward(
+        value,
+        run=run.id if isinstance(run, Run) else run,
+        inside=inside.handle if run is None and inside is not None else None,
+        decision=decision.id if isinstance(decision, Choice) else decision,
+        name=name,
+        source=source,
+        key=key,
+        comment=comment,
+    )
+
+
+def flush(timeout_s: float = 5.0) -> bool:
+    """Wait until all that was queued is stored and every due update is done and in service.
+
+    Returns:
+        Whether that was so within ``timeout_s``; ``True`` while tau-live is off.
+    """
+    runtime = attach()
+    return True if runtime is None else runtime.flush(timeout_s)
+
+
+def snapshot() -> dict[str, object]:
+    """Return the gate and everything an operator asks first, as plain data, from memory."""
+    runtime = attach()
+    return {"enabled": False} if runtime is None else runtime.snapshot()
+
+
+class Run:
+    """One execution of an agent, as the code inside it sees it.
+
+    Attributes:
+        name: What kind of run it is.
+        run_id: The host's key of it, from which the rollout's id is made.
+    """
+
+    __slots__ = ("_handle", "_id", "name", "run_id")
+
+    def __init__(self, name: str, run_id: str, handle: "RunHandle | None") -> None:
+        self.name = name
+        self.run_id = run_id
+        self._handle = handle
+        self._id = ""
+
+    @property
+    def id(self) -> str:
+        """The id of the rollout."""
+        if not self._id:
+            from tau_live.rollouts import rollout_id_of
+
+            self._id = rollout_id_of(HOST, self.run_id)
+        return self._id
+
+    @property
+    def handle(self) -> "RunHandle | None":
+        """What the runtime knows of it; ``None`` where nothing is recorded."""
+        return self._handle
+
+    def decide(
+        self,
+        point: str,
+        options: Options,
+        *,
+        context: Mapping[str, object] | None = None,
+        default: object = None,
+    ) -> Choice:
+        """Choose one of ``options``.
+
+        Args:
+            point: Names the place where the agent chooses.
+            options: Names, or names with features; they may differ at every decision.
+            context: What is known about the situation: numbers, categories, texts.
+            default: The host's own choice: the prior, and what is returned whenever in doubt.
+        """
+        if self._handle is None or (runtime := attach()) is None:
+            return fallback(options, default)
+        return runtime.decide(
+            self._handle, point, options=options, context=context, default=default
+        )
+
+    def reward(
+        self,
+        value: object,
+        *,
+        name: str = "reward",
+        decision: "Choice | str | None" = None,
+        source: str = "api",
+        key: str = "",
+        comment: str | None = None,
+    ) -> bool:
+        """Value this run, or one of its decisions; see ``tau_live.reward``."""
+        return reward(
+            value,
+            run=self,
+            decision=decision,
+            name=name,
+            source=source,
+            key=key,
+            comment=comment,
+        )
+
+
+class RunContext:
+    """What ``tau_live.run`` returns: enters a run, or wraps a function so that each call is one."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        key: object,
+        session: object,
+        metadata: Mapping[str, object] | None,
+    ) -> None:
+        self._name = name
+        self._key = key
+        self._session = session
+        self._metadata = metadata
+        self._entered: list[tuple[Run, Token[Run | None]]] = []
+        self._stepped: Run | None = None
+
+    def __enter__(self) -> Run:
+        entered = self._begun()
+        self._entered.append((entered, _current.set(entered)))
+        return entered
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        entered, token = self._entered.pop()
+        _reset(token)
+        _end(entered, error)
+
+    async def __aenter__(self) -> Run:
+        return self.__enter__()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.__exit__(kind, error, traceback)
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Wrap a function, coroutine function or (async) generator: each call is a run."""
+        from tau_live.wrapping import each_call_in
+
+        return each_call_in(function, self._for_call)
+
+    def begin(self) -> None:
+        """Begin the run without making it the current one; for generators."""
+        self._stepped = self._begun()
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        """Make the begun run the current one for a while."""
+        token = _current.set(self._stepped)
+        try:
+            yield
+        finally:
+            _reset(token)
+
+    def finish(self, error: BaseException | None) -> None:
+        """End the begun run."""
+        if self._stepped is not None:
+            _end(self._stepped, error)
+
+    def _begun(self) -> Run:
+        runtime = attach()
+        if runtime is None:
+            return Run(str(self._name), run_id_of(self._name, self._key), None)
+        parent = _current.get()
+        handle = runtime.begin_run(
+            self._name,
+            key=self._key,
+            session=self._session,
+            metadata=self._metadata,
+            parent=parent.handle if parent else None,
+        )
+        return Run(handle.name, handle.run_id, handle)
+
+    def _for_call(self, *args: object, **kwargs: object) -> "RunContext":
+        key = self._key(*args, **kwargs) if callable(self._key) else self._key
+        return RunContext(self._name, key=key, session=self._session, metadata=self._metadata)
+
+
+def _end(entered: Run, error: BaseException | None) -> None:
+    if entered.handle is not None and (runtime := attach()) is not None:
+        runtime.end_run(entered.handle, error)
+
+
+def _reset(token: "Token[Run | None]") -> None:
+    with suppress(ValueError):  # left in another context than it was entered in
+        _current.reset(token)
+
+
+def run_id_of(name: object, key: object) -> str:
+    """Return the host's key of a run: its name and the key it was given."""
+    try:
+        return f"{name}/{'' if key is None else key}"
+    except Exception:  # noqa: BLE001  # a host's object may raise anything when it is printed
+        return "unprintable/"
+
+
+def _is_on() -> bool:
+    from tau_live.switch import switched_on
+
+    return bool(switched_on(os.environ))

@@ -1,0 +1,339 @@
+"""When an update is due, the lease, the update itself, and its report.
+
+An update takes finished and rewarded rollouts that no update of the decision point has learned
+from, counted in the store. Only the holder of the lease updates, and the store accepts an update,
+its watermark and its version in one transaction or not at all: over any crash each rollout is
+learned from once.
+"""
+
+import time
+import zlib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from tau_live import checkpoints
+from tau_live.errors import CheckpointError
+from tau_live.rl.policy import Policy, PolicyConfig
+from tau_live.rl.ppo import LearnerState, PPOConfig, update
+from tau_live.settings import Settings
+from tau_live.store.records import LearnableRollout, PolicyVersion, Update
+from tau_live.store.roles import Store
+from tau_live.trajectories import Collected, LeftOut, trajectories_of
+
+LEASE = "update"
+ALGORITHM = "ppo"
+
+
+class Learned(NamedTuple):
+    """An update and, if it made one, the policy that it made.
+
+    Attributes:
+        update: As it is stored.
+        policy: What it made; ``None`` if it was skipped.
+        serves: Whether that decides from now on; not while another version is pinned.
+
+    """
+
+    update: Update
+    policy: Policy | None
+    serves: bool
+
+
+class _Head(NamedTuple):
+    """The version that the next update of a point starts from."""
+
+    version: int
+    sha256: str
+    state: LearnerState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Outcome:
+    """What an update came to, before it is stored."""
+
+    state: LearnerState | None = None
+    skipped_reason: str | None = None
+    trajectories: int = 0
+    samples: int = 0
+    report: Mapping[str, object] = field(default_factory=dict)
+
+
+class Learner:
+    """Runs the updates that are due, one after the other, in the thread that calls it.
+
+    Args:
+        store: A connection of its own.
+        settings: Interval, limits, window, seed.
+        holder: Names this learner in the lease.
+        clock: Wall clock, epoch seconds; for the lease only.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        *,
+        holder: str,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._holder = holder
+        self._clock = clock
+        self._folder = checkpoint_folder(settings)
+        self._ppo = PPOConfig()
+        self._heads: dict[str, _Head] = {}
+        self._diagnostics: list[str] = []
+
+    def due(self) -> list[str]:
+        """Return the decision points whose update is due; an empty one is for runs without any."""
+        policies, rewards = self._store.policies, self._store.rewards
+        return [
+            point
+            for point in (*rewards.ready_points(), "")
+            if rewards.ready_count(point, after=policies.watermark(point))
+            >= self._settings.update_interval
+        ]
+
+    def run_next(self, *, now: float | None) -> Learned | None:
+        """Run one update that is due; ``None`` when there is none or another learner is at it.
+
+        Args:
+            now: Epoch seconds, UTC, for what is stored; ``None`` takes the time at which the last
+                of its rollouts was known, so that a replay stores the same whenever it runs.
+
+        Raises:
+            TauLiveError: The update failed; nothing of it was kept.
+        """
+        if not self.due():
+            return None
+        held = self._store.leases.acquire(
+            LEASE, self._holder, ttl_s=self._settings.lease_ttl_s, now=self._clock()
+        )
+        if not held:
+            return None
+        try:
+            points = self.due()  # again: another learner may have been at it until now
+            return self._update(points[0], now=now) if points else None
+        finally:
+            self._store.leases.release(LEASE, self._holder)
+
+    def _update(self, point: str, *, now: float | None) -> Learned:
+        began = time.perf_counter()
+        policies = self._store.policies
+        seen = policies.watermark(point)
+        learned = policies.watermark(point, executed=True)
+        fresh = self._store.rewards.ready_rollouts(
+            point,
+            after=learned,
+            limit=self._settings.max_rollouts_per_update,
+            newest=learned < seen,  # what earlier updates could not learn from must not block these
+        )
+        head = self._head(point)
+        outcome = self._outcome(point, head, fresh, learned=learned)
+        row = Update(
+            update=0,
+            point=point,
+            executed=outcome.state is not None,
+            skipped_reason=outcome.skipped_reason,
+            version=None,
+            parent=head.version,
+            first_ready=fresh[0].rollout.ready_seq or 0,
+            last_ready=fresh[-1].rollout.ready_seq or 0,
+            trajectories=outcome.trajectories,
+            samples=outcome.samples,
+            at=known_at(fresh) if now is None else now,
+            report=outcome.report,
+        )
+        if outcome.state is None:
+            return Learned(policies.add_update(_timed(row, began), None), None, False)
+        return self._keep(row, head, outcome.state, began=began)
+
+    def _outcome(
+        self, point: str, head: _Head, fresh: Sequence[LearnableRollout], *, learned: int
+    ) -> _Outcome:
+        if not point:
+            return _Outcome(skipped_reason="no decisions")
+        versions = [found.version for found in self._store.policies.versions(point)]
+        new = self._collected(fresh, point, versions)
+        if new.trajectories is None:
+            report = {"left_out": _by_reason(new.left_out)}
+            return _Outcome(skipped_reason="no usable decisions", report=report)
+        older = self._store.rewards.ready_rollouts(
+            point, after=0, upto=learned, limit=self._settings.window, newest=True
+        )
+        result = update(
+            head.state,
+            new.trajectories,
+            window=self._collected(older, point, versions).trajectories,
+            config=self._ppo,
+            rng=np.random.default_rng(
+                [self._settings.seed, zlib.crc32(point.encode()), head.state.counts.updates]
+            ),
+        )
+        reason = result.skipped_reason or ("diverged, undone" if result.undone else None)
+        return _Outcome(
+            state=None if reason else result.state,
+            skipped_reason=reason,
+            trajectories=len(new.rollout_ids),
+            samples=len(new.trajectories.encoded),
+            report={
+                **asdict(result.diagnostics),
+                "samples_with_window": result.diagnostics.samples,
+                "mean_total_loss": result.diagnostics.total_loss,
+                "observed_approx_kl": result.diagnostics.kl_k3,
+                "early_stop_triggered": result.diagnostics.early_stop,
+                "left_out": _by_reason(new.left_out),
+                "checkpoint_diagnostics": self._told(),
+            },
+        )
+
+    def _collected(
+        self, rollouts: Sequence[LearnableRollout], point: str, versions: Sequence[int]
+    ) -> Collected:
+        return trajectories_of(
+            rollouts,
+            point,
+            versions=versions,
+            discount=self._ppo.gamma,
+            weights={reward.name: reward.weight for reward in self._settings.rewards},
+        )
+
+    def _keep(self, row: Update, head: _Head, state: LearnerState, *, began: float) -> Learned:
+        version = self._store.policies.next_version()
+        metadata = {"seed": self._settings.seed, "numpy": np.__version__}
+        checkpoint = checkpoints.Checkpoint(
+            version=version,
+            point=row.point,
+            parent=head.version,
+            parent_sha256=head.sha256,
+            arrays=state.arrays(),
+            metadata={"algorithm": ALGORITHM, **metadata},
+        )
+        path = checkpoints.save(self._folder, checkpoint)
+        stored = self._store.policies.add_update(
+            _timed(replace(row, version=version), began),
+            PolicyVersion(
+                version=version,
+                point=row.point,
+                parent=head.version,
+                algorithm=ALGORITHM,
+                sha256=checkpoint.sha256,
+                file=path.name,
+                rollouts=state.policy.rollouts,
+                created_at=row.at,
+                metadata=metadata,
+            ),
+        )
+        self._heads[row.point] = _Head(version, checkpoint.sha256, state)
+        self._prune()
+        serving = self._store.policies.in_service()[row.point]
+        return Learned(stored, state.policy, serving.version == version)
+
+    def _head(self, point: str) -> _Head:
+        """Return what to start from: what serves, or the newest version while that is pinned.
+
+        A damaged checkpoint is left alone and its parent taken instead, with a diagnostic.
+        """
+        version = self._head_version(point)
+        while version:
+            held = self._heads.get(point)
+            if held is not None and held.version == version:
+                return held
+            row = self._store.policies.version(version)
+            try:
+                found = checkpoints.load(self._folder / row.file, sha256=row.sha256)
+                state = LearnerState.from_arrays(found.arrays)
+            except (CheckpointError, ValueError) as error:
+                self._diagnostics.append(f"checkpoint load failed: {error}")
+                version = row.parent
+                continue
+            self._heads[point] = _Head(version, row.sha256, state)
+            return self._heads[point]
+        return _Head(0, "", LearnerState.untrained(policy_config(self._settings)))
+
+    def _head_version(self, point: str) -> int:
+        serving = self._store.policies.in_service().get(point)
+        if serving is None or not serving.pinned:
+            return serving.version if serving else 0
+        versions = self._store.policies.versions(point)
+        return max((found.version for found in versions), default=0)
+
+    def _prune(self) -> None:
+        policies = self._store.policies
+        serving = {held.version for held in policies.in_service().values()}
+        parents = {policies.version(version).parent for version in serving if version}
+        heads = {head.version for head in self._heads.values()}
+        checkpoints.prune(
+            self._folder,
+            keep=self._settings.keep_checkpoints,
+            needed=frozenset(serving | parents | heads),
+        )
+
+    def _told(self) -> list[str]:
+        told, self._diagnostics = self._diagnostics, []
+        return told
+
+
+def policy_config(settings: Settings) -> PolicyConfig:
+    """Return the shape that every policy of these settings has."""
+    return PolicyConfig(epsilon=settings.exploration)
+
+
+def checkpoint_folder(settings: Settings) -> Path:
+    """Return where the checkpoints of a store are: a folder beside it."""
+    return settings.store.with_name(f"{settings.store.stem}-policies")
+
+
+def load_policy(folder: Path, row: PolicyVersion) -> Policy:
+    """Return the policy of a stored version, verified.
+
+    Raises:
+        CheckpointError: Its file is missing, damaged, or holds no policy.
+    """
+    found = checkpoints.load(folder / row.file, sha256=row.sha256)
+    try:
+        return LearnerState.from_arrays(found.arrays).policy
+    except ValueError as error:
+        raise CheckpointError(f"checkpoint {row.file} holds no policy: {error}") from error
+
+
+def report_of(row: Update) -> dict[str, object]:
+    """Return an update as one flat report, the reference's fields first."""
+    known = {
+        "executed": row.executed,
+        "trajectories": row.trajectories,
+        "samples": row.samples,
+        "mean_total_loss": row.report.get("mean_total_loss"),
+        "observed_approx_kl": row.report.get("observed_approx_kl"),
+        "early_stop_triggered": row.report.get("early_stop_triggered", False),
+        "skipped_reason": row.skipped_reason,
+        "update": row.update,
+        "point": row.point,
+        "version": row.version,
+        "parent": row.parent,
+        "first_ready": row.first_ready,
+        "last_ready": row.last_ready,
+        "at": row.at,
+    }
+    return {**known, **{name: value for name, value in row.report.items() if name not in known}}
+
+
+def known_at(rollouts: Sequence[LearnableRollout]) -> float:
+    """Return when the last of these rollouts had ended and been rewarded, in epoch seconds."""
+    ended = (found.rollout.ended_at or 0.0 for found in rollouts)
+    rewarded = (reward.at for found in rollouts for reward in found.rewards)
+    return max((*ended, *rewarded), default=0.0)
+
+
+def _timed(row: Update, began: float) -> Update:
+    return replace(row, report={**row.report, "duration_s": time.perf_counter() - began})
+
+
+def _by_reason(left_out: Sequence[LeftOut]) -> dict[str, int]:
+    return dict(sorted(Counter(entry.reason for entry in left_out).items()))

@@ -1,0 +1,208 @@
+"""Rollouts as arrays, and what the loss needs of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import NamedTuple
+
+import numpy as np
+
+from tau_live.rl.arrays import BoolArray, FloatArray, IntArray, offsets, spans
+from tau_live.rl.crossing import Crossed, Rows, crossed, rows
+from tau_live.rl.features import Encoded
+from tau_live.rl.policy import Policy
+
+_OF_DECISIONS = (
+    "chosen",
+    "default",
+    "propensity",
+    "value",
+    "reward",
+    "discount",
+    "version_lag",
+)
+_LEAST = 1e-300  # of a propensity; below, a weight would not be finite
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Trajectories:
+    """``R`` rollouts laid end to end, ``N`` decisions in all.
+
+    Attributes:
+        encoded: ``[N]``, what each decision looked like.
+        chosen: ``[N]``, index of the option that was applied.
+        default: ``[N]``, index of the host's default, -1 where it had none.
+        propensity: ``[N]``, probability with which the applied option had been chosen, in
+            ``(0, 1]``; NaN where there is none, which teaches the critic only.
+        value: ``[N]``, what the deciding version expected.
+        reward: ``[N]``, received after each decision.
+        discount: ``[N]``, in ``[0, 1]``; 0 where the decision ended a rollout that finished.
+        bootstrap: ``[R]``, value of the state that a rollout was cut off in; without effect
+            where the last discount is 0.
+        length: ``[R]``, decisions of each rollout, at least 1.
+        version_lag: ``[N]``, how many versions ago the deciding version was the newest.
+        allowed: ``[N]`` masks ``[A]``, ``None`` where all options were allowed; ``None`` if
+            all always were.
+    """
+
+    encoded: Sequence[Encoded]
+    chosen: IntArray
+    default: IntArray
+    propensity: FloatArray
+    value: FloatArray
+    reward: FloatArray
+    discount: FloatArray
+    bootstrap: FloatArray
+    length: IntArray
+    version_lag: IntArray
+    allowed: Sequence[BoolArray | None] | None = None
+
+    def __post_init__(self) -> None:
+        self._check_shapes()
+        for name in ("value", "reward", "discount", "bootstrap"):
+            if not np.isfinite(getattr(self, name)).all():
+                raise ValueError(f"{name} must be finite")
+        bounds = {
+            "discount": (0.0, 1.0),
+            "propensity": (_LEAST, 1.0 + 1e-9),
+            "version_lag": (0, np.inf),
+        }
+        for name, (low, high) in bounds.items():
+            if (getattr(self, name) < low).any() or (getattr(self, name) > high).any():
+                raise ValueError(f"{name} must be within [{low!r}, {high!r}]")
+        self._check_choices()
+
+    def _check_shapes(self) -> None:
+        decisions = len(self.encoded)
+        for name in _OF_DECISIONS:
+            if getattr(self, name).shape != (decisions,):
+                raise ValueError(f"{name} must be [{decisions}], got {getattr(self, name).shape}")
+        if self.bootstrap.shape != self.length.shape or self.length.ndim != 1:
+            raise ValueError(
+                f"bootstrap and length must be [R], got {self.bootstrap.shape}, {self.length.shape}"
+            )
+        if (self.length < 1).any() or self.length.sum() != decisions:
+            raise ValueError(f"length must be at least 1 and sum to {decisions}")
+
+    def _check_choices(self) -> None:
+        options = np.array([one.options for one in self.encoded], dtype=np.int64)
+        masks = self.masks
+        if len({one.width for one in self.encoded}) > 1:
+            raise ValueError("all decisions must be encoded with one width")
+        if (self.chosen < 0).any() or (self.chosen >= options).any():
+            raise ValueError("chosen must be the index of an option")
+        if (self.default < -1).any() or (self.default >= options).any():
+            raise ValueError("default must be the index of an option, or -1")
+        if len(masks) != len(options):
+            raise ValueError(f"allowed must be [{len(options)}], got {len(masks)}")
+        for index, mask in enumerate(masks):
+            if mask is None:
+                continue
+            if mask.shape != (options[index],) or not mask[self.chosen[index]]:
+                raise ValueError(f"allowed must fit the options and the choice of decision {index}")
+
+    @property
+    def masks(self) -> Sequence[BoolArray | None]:
+        """``[N]``, which options were allowed; ``None`` where all were."""
+        return [None] * len(self.encoded) if self.allowed is None else self.allowed
+
+    @property
+    def rollout_rewards(self) -> FloatArray:
+        """``[R]``, the sum of each rollout's rewards."""
+        totals: FloatArray = np.add.reduceat(self.reward, offsets(self.length)[:-1])
+        return totals
+
+
+def joined(first: Trajectories, second: Trajectories | None) -> Trajectories:
+    """Return the rollouts of both, those of ``first`` before those of ``second``."""
+    if second is None or not len(second.length):
+        return first
+    both = (first, second)
+    return Trajectories(
+        encoded=list(chain.from_iterable(one.encoded for one in both)),
+        chosen=np.concatenate([one.chosen for one in both]),
+        default=np.concatenate([one.default for one in both]),
+        propensity=np.concatenate([one.propensity for one in both]),
+        value=np.concatenate([one.value for one in both]),
+        reward=np.concatenate([one.reward for one in both]),
+        discount=np.concatenate([one.discount for one in both]),
+        bootstrap=np.concatenate([one.bootstrap for one in both]),
+        length=np.concatenate([one.length for one in both]),
+        version_lag=np.concatenate([one.version_lag for one in both]),
+        allowed=list(chain.from_iterable(one.masks for one in both)),
+    )
+
+
+class Batch(NamedTuple):
+    """Decisions ready for the loss: crossed once for a whole update.
+
+    Attributes:
+        options: Crossed features of the ``M`` allowed options of all ``N`` decisions.
+        base: ``[M]``, what a logit is before the scorer adds to it.
+        starts: ``[N + 1]``, decision ``n`` has the options ``starts[n]:starts[n + 1]``.
+        chosen: ``[N]``, which of its allowed options was applied.
+        contexts: Scaled context rows, as the crossed features of ``N`` "options" of the critic.
+    """
+
+    options: Crossed
+    base: FloatArray
+    starts: IntArray
+    chosen: IntArray
+    contexts: Crossed
+
+    @property
+    def counts(self) -> IntArray:
+        """``[N]``, how many options were allowed."""
+        return np.diff(self.starts)
+
+    def select(self, decisions: IntArray) -> "Batch":
+        """Return the decisions at these indices alone, in that order."""
+        counts = self.starts[decisions + 1] - self.starts[decisions]
+        at = spans(self.starts[decisions], counts)
+        return Batch(
+            self.options.rows(at),
+            self.base[at],
+            offsets(counts),
+            self.chosen[decisions],
+            self.contexts.rows(decisions),
+        )
+
+
+def batch(policy: Policy, trajectories: Trajectories) -> Batch:
+    """Return the decisions of ``trajectories`` as ``policy`` scales and prefers them."""
+    masks = trajectories.masks
+    features = rows(trajectories.encoded, masks, policy.scale)
+    starts = offsets(features.counts)
+    return Batch(
+        crossed(features, width=policy.config.width, cross_width=policy.config.cross_width),
+        _base(policy, trajectories, starts),
+        starts,
+        _ranks(trajectories.chosen, masks),
+        contexts(features),
+    )
+
+
+def contexts(features: Rows) -> Crossed:
+    """Return the scaled context rows alone, ``[N]`` of them."""
+    at = spans(features.context_starts, features.context_lengths)
+    return Crossed(features.slots[at], features.values[at], offsets(features.context_lengths))
+
+
+def _base(policy: Policy, trajectories: Trajectories, starts: IntArray) -> FloatArray:
+    base = np.zeros(int(starts[-1]))
+    allowed_default = trajectories.default >= 0
+    for index, mask in enumerate(trajectories.masks):
+        if mask is not None and allowed_default[index]:
+            allowed_default[index] = mask[trajectories.default[index]]
+    ranks = _ranks(np.maximum(trajectories.default, 0), trajectories.masks)
+    base[(starts[:-1] + ranks)[allowed_default]] = policy.default_bonus
+    return base
+
+
+def _ranks(indices: IntArray, masks: Sequence[BoolArray | None]) -> IntArray:
+    """Return ``[N]`` the places of these options among those allowed."""
+    ranks = indices.copy()
+    for index, mask in enumerate(masks):
+        if mask is not None:
+            ranks[index] = int(mask[: indices[index]].sum())
+    return ranks

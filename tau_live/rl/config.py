@@ -1,0 +1,65 @@
+"""How an update learns."""
+
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PPOConfig:
+    """How an update learns; the defaults are those that learned best from few rollouts.
+
+    Attributes:
+        clip: How far a ratio may be from 1 and still be rewarded, above 0.
+        gamma: Discount of one step, in ``[0, 1]``.
+        lambda_: Of GAE, in ``[0, 1]``.
+        learning_rate: Of Adam, above 0.
+        epochs: Passes over the decisions; ``None`` takes 2, 6, 10 for 8, 32, 64 new rollouts.
+        minibatch: Decisions of one step, at least 1.
+        target_kl: Above this (k3) no further step is taken, at least 0.
+        max_kl: Above this an update is undone, at least ``target_kl``.
+        gradient_norm: Longest gradient, of scorer and critic each, above 0.
+        value_coefficient: Weight of the critic's loss, at least 0.
+        entropy_coefficient: Weight of the entropy, at least 0.
+        lag_bound: How many versions older a decision may be and still teach the actor.
+        effective_share: Smallest effective sample, as a share of the decisions, in ``[0, 1]``.
+    """
+
+    clip: float = 0.2
+    gamma: float = 1.0
+    lambda_: float = 0.95
+    learning_rate: float = 5e-3
+    epochs: int | None = None
+    minibatch: int = 256
+    target_kl: float = 0.03
+    max_kl: float = 0.1
+    gradient_norm: float = 0.5
+    value_coefficient: float = 0.5
+    entropy_coefficient: float = 0.01
+    lag_bound: int = 32
+    effective_share: float = 0.5
+
+    def __post_init__(self) -> None:
+        for name in ("clip", "learning_rate", "gradient_norm"):
+            self._check(name, 0.0 < getattr(self, name) < inf, "finite and > 0.0")
+        for name in ("value_coefficient", "entropy_coefficient", "target_kl", "max_kl"):
+            self._check(name, 0.0 <= getattr(self, name) < inf, "finite and >= 0.0")
+        for name in ("gamma", "lambda_", "effective_share"):
+            self._check(name, 0.0 <= getattr(self, name) <= 1.0, "finite and within [0.0, 1.0]")
+        self._check("max_kl", self.max_kl >= self.target_kl, ">= target_kl")
+        self._check("epochs", self.epochs is None or self.epochs > 0, "> 0, or None")
+        self._check("minibatch", self.minibatch > 0, "> 0")
+        self._check("lag_bound", self.lag_bound >= 0, ">= 0")
+
+    def _check(self, name: str, fits: bool, expected: str) -> None:
+        if not fits:
+            raise ValueError(
+                f"invalid ppo config: {name} must be {expected}, found {getattr(self, name)!r}"
+            )
+
+    def epochs_for(self, rollouts: int) -> int:
+        """Return how many passes to make when so many rollouts are new."""
+        if self.epochs is not None:
+            return self.epochs
+        return round(float(np.interp(rollouts, [8, 32, 64], [2, 6, 10])))

@@ -1,0 +1,273 @@
+"""What a decision looked like, as sparse rows of numbers.
+
+Row 0 is the context, rows 1 to A are the options. The context row starts with a constant 1 in
+the slot ``width``, so that crossing it with an option's features also gives those features alone.
+"""
+
+import struct
+import zlib
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from hashlib import blake2b
+from itertools import pairwise
+from math import sqrt
+from numbers import Real
+from typing import NamedTuple
+
+import numpy as np
+
+from tau_live.rl.arrays import BoolArray, Float32Array, Int32Array
+
+WIDTH = 512
+MAX_WIDTH = 65_535  # slots are packed as unsigned 16-bit integers, and ``width`` itself is a slot
+MAX_ROW = 256  # entries of one row; what is beyond is skipped and counted
+CATEGORY_CHARS = 40
+CATEGORY_WORDS = 3
+TEXT_CHARS = 4_096
+_LARGEST = 3.0e38  # float32 ends at 3.4e38
+_CACHED = 16_384
+_FORMAT = 1
+_HEADER = struct.Struct("<BHHII")  # format, width, rows, entries, skipped
+
+
+class Encoded(NamedTuple):
+    """The features of one decision: row 0 is the context, rows 1 to A the options.
+
+    Attributes:
+        indices: ``[E]``, the slot of each entry in ``[0, width]``, rows laid end to end.
+        values: ``[E]``, the entries.
+        numeric: ``[E]``, true where the entry is a number as it came, still to be scaled.
+        starts: ``[A + 2]``, row ``r`` is ``starts[r]:starts[r + 1]``.
+        width: How many slots names are hashed into.
+        skipped: How many features could not be used (objects, NaN, infinities, what was too long).
+    """
+
+    indices: Int32Array
+    values: Float32Array
+    numeric: BoolArray
+    starts: Int32Array
+    width: int
+    skipped: int
+
+    @property
+    def options(self) -> int:
+        """How many options there were to choose from."""
+        return len(self.starts) - 2
+
+
+def encode(
+    context: Mapping[str, object],
+    options: Sequence[tuple[str, Mapping[str, object] | None]],
+    *,
+    width: int = WIDTH,
+) -> Encoded:
+    """Return the sparse rows of one decision; whatever cannot be used is skipped and counted.
+
+    Numbers and booleans go as they are into a slot hashed from their name. Short texts are
+    categories: a signed one in the slot of ``name=value``. Longer texts become signed words in
+    lower case, and sequences of texts signed members, both of unit length. ``None`` means absent.
+    Every option has a one of its own, hashed from its name, so options need no features.
+
+    Args:
+        context: What is known when the choice is made.
+        options: ``[A]``, name and features (or ``None``) of each option that may be chosen.
+        width: How many slots names are hashed into, in ``[1, 65535]``.
+
+    Returns:
+        The context row and ``A`` option rows.
+
+    Source:
+        Weinberger et al. 2009, arXiv:0902.2206 (signed feature hashing).
+    """
+    rows = _Rows(width)
+    rows.add(width, 1.0, 0)
+    rows.extend(context)
+    starts = [0, len(rows.slots)]
+    for name, features in options:
+        rows.add(_own_slot(name, width), 1.0, 0)
+        if features:
+            rows.extend(features)
+        starts.append(len(rows.slots))
+    return Encoded(
+        np.frombuffer(rows.slots, dtype=np.int32),
+        np.frombuffer(rows.values, dtype=np.float32),
+        np.frombuffer(rows.numbers, dtype=np.bool_),
+        np.array(starts, dtype=np.int32),
+        width,
+        rows.skipped,
+    )
+
+
+class _Rows:
+    """Rows that grow entry by entry; flat buffers, because encoding is the cost of a decision."""
+
+    __slots__ = ("numbers", "skipped", "slots", "values", "width")
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self.slots = array("i")
+        self.values = array("f")
+        self.numbers = bytearray()
+        self.skipped = 0
+
+    def add(self, slot: int, value: float, is_number: int) -> None:
+        """Append one entry."""
+        self.slots.append(slot)
+        self.values.append(value)
+        self.numbers.append(is_number)
+
+    def extend(self, features: Mapping[str, object]) -> None:
+        """Append the entries of one row's features, at most ``MAX_ROW`` of them."""
+        slots, values, numbers, width = self.slots, self.values, self.numbers, self.width
+        begin = len(slots)
+        pairs: Iterable[tuple[object, object]] = features.items()  # names may be garbage as well
+        for name, value in pairs:
+            if isinstance(value, (float, int)):  # the usual case first, and not through _add
+                if isinstance(name, str) and -_LARGEST <= value <= _LARGEST:  # refuses NaN too
+                    slots.append(_name_slot(name, width))
+                    values.append(value)
+                    numbers.append(1)
+                else:
+                    self.skipped += 1
+            elif value is not None:
+                self._extend_other(name, value)
+        excess = len(slots) - begin - MAX_ROW
+        if excess > 0:
+            self.skipped += excess
+            del slots[-excess:], values[-excess:], numbers[-excess:]
+
+    def _extend_other(self, name: object, value: object) -> None:
+        if not isinstance(name, str):
+            self.skipped += 1
+        elif isinstance(value, str):
+            self._extend_text(name, value)
+        elif isinstance(value, list | tuple | set | frozenset):
+            self._extend_members(name, value)
+        elif isinstance(value, Real):
+            self._extend_real(name, value)
+        else:
+            self.skipped += 1
+
+    def _extend_real(self, name: str, value: Real) -> None:
+        try:
+            number = float(value)
+        except (OverflowError, ValueError, TypeError):
+            number = float("nan")
+        if -_LARGEST <= number <= _LARGEST:
+            self.add(_name_slot(name, self.width), number, 1)
+        else:
+            self.skipped += 1
+
+    def _extend_text(self, name: str, text: str) -> None:
+        if len(text) <= CATEGORY_CHARS and text.count(" ") < CATEGORY_WORDS:
+            slot, sign = _category_slot(name, text, self.width)
+            self.add(slot, sign, 0)
+            return
+        if len(text) > TEXT_CHARS:
+            self.skipped += 1
+        words = text[:TEXT_CHARS].lower().split()
+        self._extend_bag([_word_slot(name, word, self.width) for word in words])
+
+    def _extend_members(
+        self,
+        name: str,
+        members: list[object] | tuple[object, ...] | set[object] | frozenset[object],
+    ) -> None:
+        texts = sorted(member[:CATEGORY_CHARS] for member in members if isinstance(member, str))
+        self.skipped += len(members) - len(texts)
+        self._extend_bag([_category_slot(name, text, self.width) for text in texts])
+
+    def _extend_bag(self, entries: list[tuple[int, float]]) -> None:
+        kept = entries[:MAX_ROW]
+        self.skipped += len(entries) - len(kept)
+        sums: dict[int, float] = {}
+        for slot, sign in kept:
+            sums[slot] = sums.get(slot, 0.0) + sign
+        length = sqrt(sum(value * value for value in sums.values()))
+        if length > 0.0:
+            for slot, value in sums.items():
+                self.add(slot, value / length, 0)
+
+
+@lru_cache(maxsize=_CACHED)
+def _name_slot(name: str, width: int) -> int:
+    return _hashed(f"n:{name}") % width
+
+
+@lru_cache(maxsize=_CACHED)
+def _own_slot(name: str, width: int) -> int:
+    return _hashed(f"o:{name}") % width
+
+
+@lru_cache(maxsize=_CACHED)
+def _category_slot(name: str, value: str, width: int) -> tuple[int, float]:
+    return _signed(_hashed(f"c:{name}={value}"), width)
+
+
+@lru_cache(maxsize=_CACHED)
+def _word_slot(name: str, word: str, width: int) -> tuple[int, float]:
+    return _signed(_hashed(f"w:{name}={word}"), width)
+
+
+def _signed(hashed: int, width: int) -> tuple[int, float]:
+    return (hashed >> 1) % width, 1.0 if hashed & 1 else -1.0
+
+
+def _hashed(text: str) -> int:
+    encoded = text.encode("utf-8", "surrogatepass")
+    return int.from_bytes(blake2b(encoded, digest_size=8).digest(), "little")
+
+
+def pack(encoded: Encoded) -> bytes:
+    """Return the rows as bytes: little-endian, a format byte first, a checksum last.
+
+    Raises:
+        ValueError: The width is beyond 65535, or a row is longer than 65535 entries.
+    """
+    lengths = np.diff(encoded.starts)
+    if not 1 <= encoded.width <= MAX_WIDTH or lengths.max(initial=0) > MAX_WIDTH:
+        raise ValueError(f"width and rows must be at most {MAX_WIDTH}, got {encoded.width!r}")
+    body = b"".join(
+        (
+            _HEADER.pack(
+                _FORMAT, encoded.width, len(lengths), len(encoded.indices), encoded.skipped
+            ),
+            lengths.astype("<u2").tobytes(),
+            encoded.indices.astype("<u2").tobytes(),
+            encoded.values.astype("<f4").tobytes(),
+            np.packbits(encoded.numeric).tobytes(),
+        )
+    )
+    return body + zlib.crc32(body).to_bytes(4, "little")
+
+
+def unpack(packed: bytes) -> Encoded:
+    """Return the rows that ``pack`` was given.
+
+    Raises:
+        ValueError: The bytes are damaged, cut, or of an unknown format.
+    """
+    body, checksum = packed[:-4], packed[-4:]
+    if len(body) < _HEADER.size or zlib.crc32(body).to_bytes(4, "little") != checksum:
+        raise ValueError(f"packed features are damaged: {len(packed)} bytes, checksum differs")
+    format_, width, rows, entries, skipped = _HEADER.unpack_from(body)
+    if format_ != _FORMAT:
+        raise ValueError(f"packed features have format {format_!r}, expected {_FORMAT}")
+    ends = np.cumsum([_HEADER.size, 2 * rows, 2 * entries, 4 * entries, (entries + 7) // 8])
+    if ends[-1] != len(body):
+        raise ValueError(f"packed features must have {ends[-1]} bytes, got {len(body)}")
+    lengths, indices, values, bits = (body[begin:end] for begin, end in pairwise(ends))
+    starts = np.zeros(rows + 1, dtype=np.int32)
+    np.cumsum(np.frombuffer(lengths, dtype="<u2"), out=starts[1:])
+    encoded = Encoded(
+        np.frombuffer(indices, dtype="<u2").astype(np.int32),
+        np.frombuffer(values, dtype="<f4").astype(np.float32),
+        np.unpackbits(np.frombuffer(bits, dtype=np.uint8), count=entries).astype(np.bool_),
+        starts,
+        width,
+        skipped,
+    )
+    if starts[-1] != entries or encoded.indices.max(initial=0) > width:
+        raise ValueError("packed features are damaged: rows and slots do not fit")
+    return encoded

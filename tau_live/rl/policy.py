@@ -1,0 +1,210 @@
+"""The frozen policy of one decision point: arrays, and what they say about a decision."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from tau_live.rl.arrays import Array, BoolArray, FloatArray, digest, frozen, required
+from tau_live.rl.crossing import crossed_one
+from tau_live.rl.features import MAX_WIDTH, WIDTH, Encoded
+from tau_live.rl.scaling import Scale
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyConfig:
+    """The shape of a policy; never changes over its versions.
+
+    Attributes:
+        width: Slots that feature names are hashed into, in ``[1, 65535]``.
+        cross_width: Slots for pairs of features; a power of two in ``[16, 2**20]``.
+        epsilon: Share of uniform exploration, in ``[0, 1]``.
+        default_bonus: Added to the logit of the host's default at first, at least 0.
+        default_fade: Rollouts trained on until that bonus is halved, above 0.
+    """
+
+    width: int = WIDTH
+    cross_width: int = 4_096
+    epsilon: float = 0.02
+    default_bonus: float = 2.0
+    default_fade: float = 64.0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.width <= MAX_WIDTH:
+            raise ValueError(f"width must be within [1, {MAX_WIDTH}], got {self.width!r}")
+        if not 16 <= self.cross_width <= 2**20 or self.cross_width & (self.cross_width - 1):
+            raise ValueError(
+                f"cross_width must be a power of two within [16, {2**20}], got {self.cross_width!r}"
+            )
+        if not 0.0 <= self.epsilon <= 1.0:
+            raise ValueError(f"epsilon must be within [0, 1], got {self.epsilon!r}")
+        if not 0.0 <= self.default_bonus <= 100.0:
+            raise ValueError(f"default_bonus must be within [0, 100], got {self.default_bonus!r}")
+        if not 0.0 < self.default_fade <= 1e12:
+            raise ValueError(f"default_fade must be within (0, 1e12], got {self.default_fade!r}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Policy:
+    """One version of a policy. Nothing in it ever changes.
+
+    ``logit[k] = base[k] + weights . cross(context, option k)`` and
+    ``pi = (1 - epsilon) * softmax(logits of the allowed) + epsilon / allowed``.
+
+    Attributes:
+        config: The shape.
+        weights: ``[cross_width]``, the scorer of crossed features.
+        critic: ``[width + 1]``, the value of a state is its inner product with the context row.
+        scale: How numbers are scaled.
+        rollouts: How many rollouts taught it; 0 is untrained.
+    """
+
+    config: PolicyConfig
+    weights: FloatArray
+    critic: FloatArray
+    scale: Scale
+    rollouts: int
+
+    @classmethod
+    def untrained(cls, config: PolicyConfig) -> "Policy":
+        """Return version 0: the host's default preferred, otherwise uniform."""
+        return cls(
+            config=config,
+            weights=frozen(np.zeros(config.cross_width)),
+            critic=frozen(np.zeros(config.width + 1)),
+            scale=Scale.untrained(config.width),
+            rollouts=0,
+        )
+
+    @property
+    def default_bonus(self) -> float:
+        """What the host's default has added to its logit; fades as evidence grows."""
+        fade = self.config.default_fade
+        return self.config.default_bonus * fade / (fade + self.rollouts)
+
+    def logits(self, encoded: Encoded, *, default: int | None = None) -> FloatArray:
+        """Return ``[A]`` the logits of all options, masked ones included.
+
+        Raises:
+            ValueError: There is no option, ``default`` is none of them, or the width differs.
+        """
+        self._check(encoded, default)
+        return self._logits(encoded, default, None)
+
+    def probabilities(
+        self,
+        encoded: Encoded,
+        *,
+        default: int | None = None,
+        allowed: BoolArray | None = None,
+    ) -> FloatArray:
+        """Return ``[A]`` the probability of each option: finite, 0 where not allowed, summing to 1.
+
+        Args:
+            encoded: The decision.
+            default: Which option the host would take, ``None`` when it has no preference.
+            allowed: ``[A]``, false where an option must not be taken; ``None`` allows all.
+
+        Raises:
+            ValueError: No option is allowed, or a shape, ``default`` or the width does not fit.
+        """
+        self._check(encoded, default)
+        if allowed is None:
+            return self._mixed(self._logits(encoded, default, None))
+        if allowed.shape != (encoded.options,) or not allowed.any():
+            raise ValueError(f"expected [{encoded.options}] with one allowed, got {allowed!r}")
+        found = np.zeros(encoded.options)
+        found[allowed] = self._mixed(self._logits(encoded, default, allowed))
+        return found
+
+    def value(self, encoded: Encoded) -> float:
+        """Return the estimate of the return from this state, in units of reward."""
+        self._check(encoded, None)
+        split = int(encoded.starts[1])
+        slots = encoded.indices[:split].astype(np.int64)
+        values = self.scale.scaled(encoded.values[:split], encoded.numeric[:split], slots)
+        return float(np.add.reduce(self.critic[slots] * values))
+
+    def arrays(self) -> dict[str, Array]:
+        """Return everything as arrays by name."""
+        shape = [getattr(self.config, field.name) for field in fields(self.config)]
+        return {
+            "config": np.array(shape, dtype=np.float64),
+            "weights": self.weights,
+            "critic": self.critic,
+            "scale_mean": self.scale.mean,
+            "scale_inverse": self.scale.inverse,
+            "rollouts": np.array([self.rollouts], dtype=np.int64),
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Array]) -> "Policy":
+        """Return the policy that ``arrays`` gave; arrays of other names are ignored.
+
+        Raises:
+            ValueError: An array is missing, misshapen, not finite, or out of range.
+        """
+        width, cross_width, *rest = required(arrays, "config", (5,)).tolist()
+        config = PolicyConfig(
+            width=int(width),
+            cross_width=int(cross_width),
+            epsilon=rest[0],
+            default_bonus=rest[1],
+            default_fade=rest[2],
+        )
+        rollouts = int(required(arrays, "rollouts", (1,))[0])
+        if rollouts < 0:
+            raise ValueError(f"rollouts must be at least 0, got {rollouts!r}")
+        shape = (2 * config.width,)
+        return cls(
+            config=config,
+            weights=frozen(required(arrays, "weights", (config.cross_width,))),
+            critic=frozen(required(arrays, "critic", (config.width + 1,))),
+            scale=Scale(
+                frozen(required(arrays, "scale_mean", shape)),
+                frozen(required(arrays, "scale_inverse", shape)),
+            ),
+            rollouts=rollouts,
+        )
+
+    def digest(self) -> str:
+        """Return the SHA-256 of all arrays, the same on every machine."""
+        return digest(self.arrays())
+
+    def _check(self, encoded: Encoded, default: int | None) -> None:
+        if encoded.width != self.config.width or encoded.options < 1:
+            raise ValueError(
+                f"expected options encoded {self.config.width} wide, got {encoded.options} "
+                f"options encoded {encoded.width} wide"
+            )
+        if default is not None and not 0 <= default < encoded.options:
+            raise ValueError(f"default must be one of {encoded.options} options, got {default!r}")
+
+    def _logits(
+        self, encoded: Encoded, default: int | None, allowed: BoolArray | None
+    ) -> FloatArray:
+        pairs = crossed_one(encoded, allowed, self.scale, cross_width=self.config.cross_width)
+        logits = pairs.dot(self.weights)
+        if default is not None and (allowed is None or allowed[default]):
+            logits[default if allowed is None else int(allowed[:default].sum())] += (
+                self.default_bonus
+            )
+        return logits
+
+    def _mixed(self, logits: FloatArray) -> FloatArray:
+        weights = np.exp(logits - logits.max())
+        epsilon = self.config.epsilon
+        mixed: FloatArray = (1.0 - epsilon) * (weights / weights.sum()) + epsilon / len(logits)
+        return mixed
+
+
+def sample(probabilities: FloatArray, rng: np.random.Generator) -> int:
+    """Return the index of one option, drawn with these probabilities; never one that has 0.
+
+    Args:
+        probabilities: ``[A]``, at least 0, summing to 1.
+        rng: Drawn from once.
+    """
+    cumulative = np.cumsum(probabilities)
+    drawn = int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right"))
+    return min(drawn, int(np.flatnonzero(probabilities)[-1]))

@@ -1,0 +1,112 @@
+"""Running means and variances of the numbers seen, and the frozen scale that a version uses."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from tau_live.rl.arrays import (
+    Array,
+    BoolArray,
+    Float32Array,
+    FloatArray,
+    IntArray,
+    frozen,
+    required,
+)
+
+LIMIT = 5.0  # in standard deviations; what is further out counts as this far
+FEWEST = 8  # numbers seen before a slot is scaled for the first time; until then it counts as 0
+
+
+class Scale(NamedTuple):
+    """How the numbers of one version are scaled. Frozen.
+
+    The context's slots come first, then the options', so that one name may stand on both sides.
+
+    Attributes:
+        mean: ``[2 * width]``.
+        inverse: ``[2 * width]``, one over the standard deviation; 0 where that is not known yet.
+    """
+
+    mean: FloatArray
+    inverse: FloatArray
+
+    @classmethod
+    def untrained(cls, width: int) -> "Scale":
+        """Return the scale that knows no number yet and takes all for 0."""
+        return cls(frozen(np.zeros(2 * width)), frozen(np.zeros(2 * width)))
+
+    def scaled(self, values: Float32Array, numeric: BoolArray, places: IntArray) -> FloatArray:
+        """Return ``[E]`` the entries, numbers scaled; ``places`` are slots, options' plus width."""
+        scaled = values.astype(np.float64)
+        numbers = np.flatnonzero(numeric)
+        if len(numbers):
+            at = places[numbers]
+            far = (scaled[numbers] - self.mean[at]) * self.inverse[at]
+            scaled[numbers] = np.minimum(np.maximum(far, -LIMIT), LIMIT)
+        return scaled
+
+
+class Moments(NamedTuple):
+    """Counts, means and sums of squared distances of the numbers in every slot, ``[2 * width]``."""
+
+    counts: FloatArray
+    means: FloatArray
+    squares: FloatArray
+
+    @classmethod
+    def empty(cls, width: int) -> "Moments":
+        """Return the moments of no numbers."""
+        return cls(np.zeros(2 * width), np.zeros(2 * width), np.zeros(2 * width))
+
+    def including(self, values: FloatArray, places: IntArray) -> "Moments":
+        """Return the moments with more numbers, ``[E]`` each.
+
+        Source:
+            Chan, Golub and LeVeque 1979, equation 2.1 (pairwise merging).
+        """
+        size = len(self.counts)
+        count = np.bincount(places, minlength=size).astype(np.float64)
+        mean = np.bincount(places, weights=values, minlength=size) / np.maximum(count, 1.0)
+        distances = (values - mean[places]) ** 2
+        squares = np.bincount(places, weights=distances, minlength=size)
+        total = self.counts + count
+        gap = mean - self.means
+        share = count / np.maximum(total, 1.0)
+        return Moments(
+            total, self.means + gap * share, self.squares + squares + gap**2 * self.counts * share
+        )
+
+    def scale(self, previous: Scale, *, whole: bool) -> Scale:
+        """Return the scale to use from now on.
+
+        A slot gets its scale once, as soon as ``FEWEST`` different-enough numbers were seen, and
+        keeps it: weights and sums learned under one scale would mean something else under another.
+
+        Args:
+            previous: The scale in use.
+            whole: Scale every slot anew, because all that was learned is about to be rebuilt.
+        """
+        deviation = np.sqrt(self.squares / np.maximum(self.counts, 1.0))
+        known = (self.counts >= FEWEST) & (deviation > 1e-6 * np.maximum(np.abs(self.means), 1e-30))
+        renewed = known if whole else known & (previous.inverse == 0.0)
+        inverse = np.divide(1.0, deviation, out=np.zeros_like(deviation), where=known)
+        return Scale(
+            frozen(np.where(renewed, self.means, previous.mean)),
+            frozen(np.where(renewed, inverse, previous.inverse)),
+        )
+
+    def arrays(self) -> dict[str, Array]:
+        """Return the moments by name."""
+        return {f"moments_{name}": value for name, value in self._asdict().items()}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Array], *, width: int) -> "Moments":
+        """Return the moments that ``arrays`` gave.
+
+        Raises:
+            ValueError: An array is missing or malformed.
+        """
+        shape = (2 * width,)
+        return cls(*(required(arrays, f"moments_{name}", shape) for name in cls._fields))

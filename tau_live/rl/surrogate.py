@@ -1,0 +1,177 @@
+"""The clipped surrogate, entropy and value loss of a policy, with their exact gradient."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tau_live.rl.arrays import FloatArray, IntArray
+from tau_live.rl.batch import Batch
+
+_TINY = float(np.finfo(np.float64).tiny)  # a probability may underflow where there is no floor
+
+
+class Targets(NamedTuple):
+    """What each of ``N`` decisions should teach.
+
+    Attributes:
+        logprobs: ``[N]``, log-probability of the choice at the start of the update.
+        advantages: ``[N]``, scaled.
+        weights: ``[N]``, importance of each decision for the actor; 0 leaves it out.
+        returns: ``[N]``, what the critic should say.
+    """
+
+    logprobs: FloatArray
+    advantages: FloatArray
+    weights: FloatArray
+    returns: FloatArray
+
+    def select(self, decisions: IntArray) -> "Targets":
+        """Return the decisions at these indices alone, in that order."""
+        return Targets(*(array[decisions] for array in self))
+
+
+class Coefficients(NamedTuple):
+    """How the parts of the loss are weighted, and how the policy explores.
+
+    Attributes:
+        clip: How far a ratio may be from 1 and still be rewarded.
+        value: Weight of the critic's loss.
+        entropy: Weight of the entropy.
+        epsilon: The policy's share of uniform exploration.
+    """
+
+    clip: float
+    value: float
+    entropy: float
+    epsilon: float
+
+
+class Choices(NamedTuple):
+    """What a policy says about ``N`` decisions with ``M`` allowed options in all.
+
+    Attributes:
+        softmax: ``[M]``, before exploration is mixed in.
+        probabilities: ``[M]``.
+        logprobs: ``[N]``, of the choices.
+        entropies: ``[N]``, in nats.
+    """
+
+    softmax: FloatArray
+    probabilities: FloatArray
+    logprobs: FloatArray
+    entropies: FloatArray
+
+
+class Objective(NamedTuple):
+    """The loss of a batch and its gradient.
+
+    Attributes:
+        policy: The clipped surrogate, weighted mean over the decisions of the actor.
+        value: Half the mean squared error of the critic.
+        entropy: Mean entropy over the decisions of the actor.
+        total: ``policy + value coefficient * value - entropy coefficient * entropy``.
+        weights: ``[cross_width]``, gradient of ``total``.
+        critic: ``[width + 1]``, gradient of ``total``.
+        logprobs: ``[N]``, of the choices.
+    """
+
+    policy: float
+    value: float
+    entropy: float
+    total: float
+    weights: FloatArray
+    critic: FloatArray
+    logprobs: FloatArray
+
+
+def choices(batch: Batch, weights: FloatArray, *, epsilon: float) -> Choices:
+    """Return the probabilities that these weights give, and what follows from them."""
+    starts, counts = batch.starts[:-1], batch.counts
+    logits = batch.options.dot(weights) + batch.base
+    scores = np.exp(logits - np.repeat(np.maximum.reduceat(logits, starts), counts))
+    softmax = scores / np.repeat(np.add.reduceat(scores, starts), counts)
+    probabilities = (1.0 - epsilon) * softmax + np.repeat(epsilon / counts, counts)
+    logs = _logs(probabilities)
+    return Choices(
+        softmax,
+        probabilities,
+        logs[starts + batch.chosen],
+        -np.add.reduceat(probabilities * logs, starts),
+    )
+
+
+def objective(
+    batch: Batch,
+    targets: Targets,
+    weights: FloatArray,
+    critic: FloatArray,
+    *,
+    coefficients: Coefficients,
+) -> Objective:
+    """Return the loss of a batch and its exact gradient.
+
+    ``-mean(w * min(rho * A, clip(rho) * A)) - c_e * mean(H) + c_v * mean((v - R)**2) / 2``, where
+    ``rho`` is the probability now over that at the start of the update.
+
+    Source:
+        Schulman et al. 2017, arXiv:1707.06347, equation 9; the weight of what an older policy did
+        is that of Hilton et al. 2022, arXiv:2110.00641, equation 3 (decoupled clip), cut at 1.
+    """
+    found = choices(batch, weights, epsilon=coefficients.epsilon)
+    acting = targets.weights > 0.0
+    actors = max(int(acting.sum()), 1)
+    ratios = np.exp(found.logprobs - targets.logprobs)
+    plain = ratios * targets.advantages
+    cut = np.clip(ratios, 1.0 - coefficients.clip, 1.0 + coefficients.clip) * targets.advantages
+    policy = -float((targets.weights * np.minimum(plain, cut)).sum()) / actors
+    entropy = float(found.entropies[acting].sum()) / actors
+    errors = batch.contexts.dot(critic) - targets.returns
+    value = 0.5 * float((errors**2).mean())
+
+    slopes = np.where(plain <= cut, -targets.weights * plain / actors, 0.0)
+    surprises = acting.astype(np.float64) * (coefficients.entropy / actors)
+    by_logit = _logit_gradient(
+        batch, found, slopes=slopes, surprises=surprises, epsilon=coefficients.epsilon
+    )
+    by_value = errors * (coefficients.value / len(errors))
+    return Objective(
+        policy,
+        value,
+        entropy,
+        policy + coefficients.value * value - coefficients.entropy * entropy,
+        batch.options.transposed_dot(by_logit, len(weights)),
+        batch.contexts.transposed_dot(by_value, len(critic)),
+        found.logprobs,
+    )
+
+
+def _logit_gradient(
+    batch: Batch,
+    found: Choices,
+    *,
+    slopes: FloatArray,
+    surprises: FloatArray,
+    epsilon: float,
+) -> FloatArray:
+    """Return ``[M]`` the gradient by the logits, through the floor and the softmax.
+
+    Args:
+        batch: The decisions.
+        found: What the policy says about them.
+        slopes: ``[N]``, derivative of the loss by the log-probability of the choice.
+        surprises: ``[N]``, minus the derivative of the loss by the entropy.
+        epsilon: The policy's share of uniform exploration.
+    """
+    starts, counts = batch.starts[:-1], batch.counts
+    by_probability = np.repeat(surprises, counts) * (_logs(found.probabilities) + 1.0)
+    at = starts + batch.chosen
+    by_probability[at] += slopes / np.maximum(found.probabilities[at], _TINY)
+    by_softmax = (1.0 - epsilon) * by_probability
+    means = np.add.reduceat(found.softmax * by_softmax, starts)
+    gradient: FloatArray = found.softmax * (by_softmax - np.repeat(means, counts))
+    return gradient
+
+
+def _logs(probabilities: FloatArray) -> FloatArray:
+    logs: FloatArray = np.log(np.maximum(probabilities, _TINY))
+    return logs

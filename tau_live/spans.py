@@ -1,0 +1,85 @@
+"""Events as spans: which kind, under which name, with which attributes."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+
+import msgspec
+
+from tau_live import events as ev
+from tau_live.rollouts import Span
+
+_ENVELOPE = frozenset(f.name for f in fields(ev.Event)) - {"raw"}
+_STARTS = frozenset({"turn.start", "model.start", "tool.start"})
+_ENDS = frozenset({"turn.end", "model.end", "tool.end"})
+
+_NAMES: Mapping[str, Callable[[ev.Event], str]] = {
+    "turn.start": lambda event: f"agent.turn.{event.turn}",
+    "turn.end": lambda event: f"agent.turn.{event.turn}",
+    "model.start": lambda event: _named("model", getattr(event, "model_requested", None)),
+    "model.end": lambda event: _named("model", getattr(event, "model_used", None)),
+    "tool.start": lambda event: _named("tool", getattr(event, "tool", None)),
+    "tool.end": lambda event: _named("tool", getattr(event, "tool", None)),
+    "message": lambda _: "message.added",
+    "policy": lambda _: "agent.safety_policy_applied",
+    "retry": lambda _: "agent.retry",
+    "context": lambda _: "agent.context",
+    "handoff": lambda _: "agent.handoff",
+    "run.interrupt": lambda _: "agent.interrupt",
+    "run.resume": lambda _: "agent.resume",
+    "tau.error": lambda _: "tau_live.error",
+}
+
+
+def span_of(event: ev.Event, *, rollout_id: str, attempt: int) -> Span | None:
+    """Return the span that an event begins, ends or is; ``None`` for one that is none.
+
+    Starts and ends of one step share the host's span id; where the host has none, an id is made
+    from what the two have in common (the call id, the turn) or from the event's place.
+    """
+    name = _NAMES.get(event.event)
+    if name is None:
+        return None
+    open_ = event.event in _STARTS
+    return Span(
+        rollout_id=rollout_id,
+        attempt=attempt,
+        span_id=event.span_id or _made_id(event),
+        parent_span_id=event.parent_span_id,
+        kind=event.event.partition(".")[0],
+        name=name(event),
+        status="unknown" if open_ else (event.status or ev.Status.OK).value,
+        attributes=attributes_of(event),
+        started_at=event.at,
+        ended_at=None if open_ else event.at,
+    )
+
+
+def attributes_of(event: ev.Event) -> dict[str, object]:
+    """Return the fields of an event's own that hold something, and what the host had besides."""
+    found: dict[str, object] = {}
+    for field in fields(event):
+        if field.name in _ENVELOPE:
+            continue
+        value = getattr(event, field.name)
+        if value is None or value in ("", (), {}):
+            continue
+        found[field.name] = msgspec.to_builtins(value)
+    if event.error is not None:
+        found["error"] = msgspec.to_builtins(event.error)
+    if event.agent:
+        found["agent"] = event.agent
+    return found
+
+
+def _named(kind: str, name: str | None) -> str:
+    return f"{kind}.{name}" if name else kind
+
+
+def _made_id(event: ev.Event) -> str:
+    kind = event.event.partition(".")[0]
+    call_id = getattr(event, "call_id", None)
+    if call_id:
+        return f"{kind}:{call_id}"
+    if kind == "turn" and event.turn is not None:
+        return f"turn:{event.turn}"
+    return f"{event.event}:{event.seq}"

@@ -1,0 +1,282 @@
+"""One connection to one SQLite file: opened privately, with transactions and errors in words."""
+
+import os
+import sqlite3
+import stat
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from threading import Event
+from typing import Literal
+
+import msgspec
+from sqlite_utils import Database
+
+from tau_live.errors import StoreError, StoreUnavailableError
+
+Value = str | int | float | bytes | None
+Parameters = Sequence[Value] | Mapping[str, Value]
+Synchronous = Literal["normal", "full"]
+
+WAL_LIMIT_BYTES = 64 * 1024 * 1024
+RETRY_S = 0.02
+SMALLEST_BYTES = 512
+"""What is smaller SQLite takes for empty, and would write over."""
+
+CAUSES: Mapping[str, str] = {
+    "SQLITE_BUSY": "another process has kept it locked for too long",
+    "SQLITE_LOCKED": "another statement has kept it locked for too long",
+    "SQLITE_FULL": "the disk is full",
+    "SQLITE_NOTADB": "it is not a SQLite database",
+    "SQLITE_CORRUPT": "it is damaged",
+    "SQLITE_READONLY": "it is read-only",
+    "SQLITE_CANTOPEN": "it cannot be opened",
+    "SQLITE_IOERR": "reading or writing it failed",
+    "SQLITE_NOMEM": "there is no memory left",
+    "SQLITE_PERM": "access is not permitted",
+}
+"""What SQLite's codes mean to an operator; extended codes begin with these."""
+
+
+class Connection:
+    """A connection to a store's file, used by one thread at a time.
+
+    Attributes:
+        path: The file.
+        database: The same connection as sqlite-utils sees it, for schema and introspection.
+    """
+
+    def __init__(self, raw: sqlite3.Connection, path: Path) -> None:
+        self.path = path
+        self.database = Database(raw, execute_plugins=False, recursive_triggers=False)
+        self._raw = raw
+        self._depth = 0
+
+    def rows(self, sql: str, parameters: Parameters = ()) -> list[sqlite3.Row]:
+        """Run a statement and return all of its rows."""
+        self._check()
+        try:
+            cursor = self._raw.cursor()
+            cursor.row_factory = sqlite3.Row
+            return cursor.execute(sql, parameters).fetchall()
+        except (sqlite3.Error, ValueError, OverflowError) as error:
+            raise explained(error, self.path) from error
+
+    def stream(self, sql: str, parameters: Parameters = ()) -> Iterator[sqlite3.Row]:
+        """Run a statement and yield its rows as they are read."""
+        try:
+            cursor = self._raw.cursor()
+            cursor.row_factory = sqlite3.Row
+            yield from cursor.execute(sql, parameters)
+        except sqlite3.Error as error:
+            raise explained(error, self.path) from error
+
+    def row(self, sql: str, parameters: Parameters = ()) -> sqlite3.Row | None:
+        """Run a statement and return its first row, if it has one."""
+        found = self.rows(sql, parameters)
+        return found[0] if found else None
+
+    def count(self, sql: str, parameters: Parameters = ()) -> int:
+        """Run a statement and return the whole number that it answers with."""
+        return int(self.rows(sql, parameters)[0][0])
+
+    def change(self, sql: str, parameters: Parameters = ()) -> int:
+        """Run a statement that writes and return how many rows it changed."""
+        self._check()
+        try:
+            return self._raw.execute(sql, parameters).rowcount
+        except (sqlite3.Error, ValueError, OverflowError) as error:
+            raise explained(error, self.path) from error
+
+    def change_many(self, sql: str, rows: Sequence[Parameters]) -> int:
+        """Run a statement that writes once for each of ``rows``; return how many rows changed."""
+        self._check()
+        try:
+            return self._raw.executemany(sql, rows).rowcount
+        except (sqlite3.Error, ValueError, OverflowError) as error:
+            raise explained(error, self.path) from error
+
+    @contextmanager
+    def begin(self) -> Iterator[None]:
+        """Open a transaction that takes the write lock at once; inside another, a savepoint.
+
+        A deferred transaction that reads and then writes fails with "database is locked" as soon
+        as another process wrote in between; one that begins as ``immediate`` waits its turn.
+        """
+        outermost = self._depth == 0 and not self._raw.in_transaction
+        savepoint = f"tau_live_{self._depth}"
+        self.change("begin immediate" if outermost else f"savepoint {savepoint}")
+        self._depth += 1
+        try:
+            yield
+            self.change("commit" if outermost else f"release {savepoint}")
+        except BaseException:
+            self._undo(None if outermost else savepoint)
+            raise
+        finally:
+            self._depth -= 1
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Let everything that is read inside come from one state of the store."""
+        if self._raw.in_transaction:
+            yield
+            return
+        self.change("begin")
+        try:
+            yield
+        finally:
+            self._undo(None)
+
+    def prepare(self, *, synchronous: Synchronous, busy_timeout_s: float) -> None:
+        """Set the file up for many processes: write-ahead log, and pages that can be given back.
+
+        Two processes that change the journal of a new file at once do not wait for each other:
+        one is told "database is locked" without its busy timeout being honoured.
+        """
+        if not self.count("pragma page_count"):  # or it would be written at every start
+            self.rows("pragma auto_vacuum = incremental")
+        deadline = time.monotonic() + busy_timeout_s
+        while self.rows("pragma journal_mode")[0][0] != "wal":
+            try:
+                self.rows("pragma journal_mode = wal")
+                break
+            except StoreUnavailableError:
+                if time.monotonic() > deadline:
+                    raise
+                Event().wait(RETRY_S)
+        self.rows(f"pragma synchronous = {synchronous}")
+        self.rows(f"pragma journal_size_limit = {WAL_LIMIT_BYTES}")
+
+    def data_version(self) -> int:
+        """Return a number that changes whenever another connection has committed."""
+        return self.count("pragma data_version")
+
+    def close(self) -> None:
+        """Close the connection; an open transaction is undone."""
+        with suppress(sqlite3.Error):
+            self._raw.close()
+
+    def _check(self) -> None:
+        # A full disk may make SQLite undo the whole transaction on its own. What follows in it
+        # must then not be committed piece by piece.
+        if self._depth and not self._raw.in_transaction:
+            raise StoreUnavailableError(
+                f"store '{self.path}' cannot be written: its transaction was undone before its end"
+            )
+
+    def _undo(self, savepoint: str | None) -> None:
+        if not self._raw.in_transaction:
+            return
+        with suppress(sqlite3.Error):
+            if savepoint is None:
+                self._raw.execute("rollback")
+            else:
+                self._raw.execute(f"rollback to {savepoint}")
+                self._raw.execute(f"release {savepoint}")
+
+
+def explained(error: Exception, path: Path) -> StoreError:
+    """Return the error of ours that says what an error of SQLite means, naming the file."""
+    code = getattr(error, "sqlite_errorname", "") or ""
+    for known, cause in CAUSES.items():
+        if code.startswith(known):
+            return StoreUnavailableError(f"store '{path}' cannot be used: {cause} ({error})")
+    if isinstance(error, sqlite3.OperationalError) or str(error).startswith("Cannot operate on a"):
+        return StoreUnavailableError(f"store '{path}' cannot be used: {error}")
+    return StoreError(f"store '{path}' cannot store this: {error}")
+
+
+def connect(path: Path, *, busy_timeout_s: float, read_only: bool) -> Connection:
+    """Open a store's file, made private and with its folders if it is not there yet.
+
+    Nothing is written into it: it may be somebody else's.
+
+    Raises:
+        StoreUnavailableError: It cannot be opened.
+    """
+    try:
+        if not read_only:
+            _make_private(path)
+        if path.is_file() and 0 < path.stat().st_size < SMALLEST_BYTES:
+            raise StoreUnavailableError(f"store '{path}' cannot be used: {CAUSES['SQLITE_NOTADB']}")
+        raw = sqlite3.connect(
+            f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rw'}",
+            uri=True,
+            timeout=busy_timeout_s,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=512,
+        )
+    except OSError as error:
+        raise StoreUnavailableError(f"store '{path}' cannot be opened: {error}") from error
+    except (sqlite3.Error, ValueError) as error:
+        raise explained(error, path) from error
+    try:
+        raw.execute("pragma foreign_keys = on")
+        raw.execute("pragma schema_version").fetchone()
+    except sqlite3.Error as error:
+        raw.close()
+        raise explained(error, path) from error
+    raw.create_function("merged", 2, _merged, deterministic=True)
+    return Connection(raw, path)
+
+
+def _make_private(path: Path) -> None:
+    """Create the file for its owner alone, from its first byte and whatever the umask.
+
+    It is made under another name and linked: SQLite's locks on a file are lost as soon as this
+    process closes any descriptor of it, which must not happen to one that somebody already uses.
+    """
+    missing = [folder for folder in path.absolute().parents if not folder.exists()]
+    for folder in reversed(missing):
+        folder.mkdir(mode=stat.S_IRWXU, exist_ok=True)
+    if path.exists():
+        return
+    descriptor, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
+    os.close(descriptor)
+    try:
+        with suppress(FileExistsError):
+            os.link(name, path)
+    except OSError:  # a file system without hard links
+        with suppress(FileExistsError):
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    finally:
+        Path(name).unlink()
+
+
+def _merged(under: str, over: str) -> str:
+    return json_of(mapping_of(under) | mapping_of(over))
+
+
+def json_of(value: object) -> str:
+    """Return open-ended data as JSON text.
+
+    Raises:
+        StoreError: JSON cannot say it.
+    """
+    try:
+        return _encoder().encode(value).decode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise StoreError(f"cannot store this as JSON: {error}") from error
+
+
+@cache
+def _encoder() -> msgspec.json.Encoder:
+    return msgspec.json.Encoder(enc_hook=_plain)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, Sequence):
+        return list(value)
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def mapping_of(text: str) -> dict[str, object]:
+    """Return the object that JSON text holds."""
+    return msgspec.json.decode(text, type=dict[str, object])

@@ -1,0 +1,208 @@
+"""What a store can do with what happened: rollouts with their spans, decisions, rewards."""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from tau_live.rollouts import (
+    Attempt,
+    AttemptStatus,
+    Decision,
+    Reason,
+    Reward,
+    Rollout,
+    RolloutStatus,
+    Span,
+)
+from tau_live.store.records import LearnableRollout, Page, RolloutQuery
+
+
+class RolloutLog(Protocol):
+    """Rollouts, attempts and spans."""
+
+    def begin_rollout(self, rollout: Rollout) -> bool:
+        """Store a rollout as it is given; ``False`` if the id is already there."""
+        ...
+
+    def set_status(
+        self,
+        rollout_id: str,
+        new: RolloutStatus,
+        *,
+        at: float,
+        reason: Reason | None = None,
+        error_type: str | None = None,
+        worker_id: str | None = None,
+    ) -> bool:
+        """Move a rollout on, if its lifecycle allows it; ``False`` if it was there already.
+
+        Compare and set in one statement. An end sets ``ended_at`` once. An end by a worker that
+        no longer holds the rollout is refused. Requeueing puts it into the queue, cancelling
+        takes it out of it.
+
+        Raises:
+            UnknownError: No such rollout is stored.
+            InvalidTransitionError: It cannot become ``new`` from where it stands.
+        """
+        ...
+
+    def amend_rollout(
+        self,
+        rollout_id: str,
+        *,
+        name: str = "",
+        session_id: str | None = None,
+        parent_id: str | None = None,
+        input_: object = None,
+        metadata: Mapping[str, object] | None = None,
+    ) -> None:
+        """Fill in what a late start tells; what is already known stays."""
+        ...
+
+    def begin_attempt(self, attempt: Attempt) -> bool:
+        """Store an attempt; ``False`` if its number is already there."""
+        ...
+
+    def set_attempt_status(
+        self,
+        rollout_id: str,
+        number: int,
+        new: AttemptStatus,
+        *,
+        at: float,
+        error_message: str | None = None,
+    ) -> bool:
+        """Move an attempt on; as ``set_status``."""
+        ...
+
+    def add_span(self, span: Span) -> bool:
+        """Store a span, or the end of one that is open; ``False`` if it was there already.
+
+        A span is a heartbeat of its attempt and moves a preparing attempt (and its rollout) to
+        running. The same span id again within the attempt is ignored and counted
+        (``duplicate_spans``), except that a closed form of an open span closes it.
+        """
+        ...
+
+    def add_spans(self, spans: Sequence[Span]) -> int:
+        """Store spans as ``add_span`` does, and return how many were new or closed an open one.
+
+        One pass for each attempt, so that a batch costs little more than its rows.
+
+        Raises:
+            UnknownError: An attempt is not stored; then none of the spans is.
+        """
+        ...
+
+    def close_spans(self, rollout_id: str, number: int, *, status: str, at: float) -> int:
+        """End every open span of an attempt; return how many there were."""
+        ...
+
+    def rollout(self, rollout_id: str) -> Rollout:
+        """Return one rollout. Raises: UnknownError."""
+        ...
+
+    def find_rollout(self, rollout_id: str) -> Rollout | None:
+        """Return one rollout, or ``None``."""
+        ...
+
+    def query(self, query: RolloutQuery) -> Page:
+        """Return the rollouts that are asked for, and how many there are in all."""
+        ...
+
+    def attempts(self, rollout_id: str) -> list[Attempt]:
+        """Return the attempts of a rollout by number."""
+        ...
+
+    def spans(self, rollout_id: str, number: int | None = None) -> list[Span]:
+        """Return the spans of a rollout (or of one attempt) in the order of arrival."""
+        ...
+
+    def open_rollouts(self, owner: str) -> list[str]:
+        """Return the ids of the rollouts that this process left running."""
+        ...
+
+    def owners(self) -> list[str]:
+        """Return every process that owns a rollout which is not at its end."""
+        ...
+
+    def wait_for_rollouts(
+        self, ids: Sequence[str], *, statuses: Sequence[RolloutStatus], timeout_s: float
+    ) -> list[Rollout]:
+        """Return those of ``ids`` that have one of ``statuses``, as soon as all of them have.
+
+        After ``timeout_s`` it returns those that are there by then. Works across processes.
+        """
+        ...
+
+
+class DecisionLog(Protocol):
+    """Decisions."""
+
+    def add_decision(self, decision: Decision) -> bool:
+        """Store a decision; ``False`` if its place in the attempt is taken."""
+        ...
+
+    def decision(self, decision_id: str) -> Decision:
+        """Return one decision. Raises: UnknownError."""
+        ...
+
+    def decisions(self, rollout_id: str) -> list[Decision]:
+        """Return the decisions of a rollout in the order of their places."""
+        ...
+
+
+class RewardLog(Protocol):
+    """Rewards, joined by id whenever they come, and what they make ready for learning."""
+
+    def add_reward(self, reward: Reward) -> str:
+        """Store a reward; return ``new``, ``same``, ``replaced`` or ``older``.
+
+        One (target, name, source, key) is one reward. The same value again is ``same``; another
+        value replaces it if its ``at`` is not earlier, and is counted (``conflicting_rewards``).
+        """
+        ...
+
+    def rewards(self, rollout_id: str) -> list[Reward]:
+        """Return the rewards of a rollout and of its decisions, in the order of arrival."""
+        ...
+
+    def mark_ready(self, rollout_id: str, *, total_reward: float) -> bool:
+        """Give a rollout its place among those that may be learned from; ``False`` if it has one.
+
+        Its ``ready_seq`` is the next of the store's; a rollout that has one keeps it, but takes
+        the new ``total_reward``.
+        """
+        ...
+
+    def await_reward(self, rollout_id: str, *, until: float) -> None:
+        """Note that a finished rollout waits for its reward, and until when."""
+        ...
+
+    def overdue(self, now: float, *, limit: int) -> list[str]:
+        """Return the finished rollouts whose wait is over, oldest first; they wait no longer."""
+        ...
+
+    def waiting(self) -> int:
+        """Return how many finished rollouts wait for their reward."""
+        ...
+
+    def ready_points(self) -> list[str]:
+        """Return every decision point that has decisions in ready rollouts, sorted."""
+        ...
+
+    def ready_count(self, point: str, *, after: int) -> int:
+        """Return how many ready rollouts behind ``after`` have a decision at ``point``.
+
+        An empty point counts the ready rollouts without any decision.
+        """
+        ...
+
+    def ready_rollouts(
+        self, point: str, *, after: int, limit: int, newest: bool = False, upto: int | None = None
+    ) -> list[LearnableRollout]:
+        """Return ready rollouts with ``after < ready_seq <= upto``, by ``ready_seq``.
+
+        With their decisions at every point. ``newest`` takes the last ``limit`` of them instead
+        of the first (still in ascending order). An empty point asks for those without a decision.
+        """
+        ...

@@ -1,0 +1,225 @@
+"""What a store can do for those who work on it: workers, learners, the gate, operators."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from tau_live.gate import GateEntry, GateRow
+from tau_live.rollouts import AttemptStatus, Rollout, RolloutStatus
+from tau_live.store.records import (
+    AuditEntry,
+    Claim,
+    InService,
+    PolicyVersion,
+    ResourcesVersion,
+    Update,
+    Worker,
+)
+
+
+class RolloutQueue(Protocol):
+    """First in, first out; claimed by one worker each."""
+
+    def enqueue(self, rollout: Rollout, *, at: float) -> None:
+        """Put a rollout into the queue, as queuing. Raises: DuplicateError."""
+        ...
+
+    def claim(self, worker_id: str, *, at: float) -> Claim | None:
+        """Take the oldest waiting rollout, in one statement; ``None`` when there is none.
+
+        Live rollouts are never claimed. The rollout becomes running with this worker and
+        begins a new attempt, preparing until its first heartbeat or span. Registers an unknown
+        worker.
+        """
+        ...
+
+    def heartbeat(self, worker_id: str, rollout_id: str, number: int, *, at: float) -> bool:
+        """Say that an attempt lives; ``False`` if it is over or another worker's.
+
+        Raises:
+            UnknownError: No such worker is registered.
+        """
+        ...
+
+    def finish(
+        self,
+        rollout_id: str,
+        number: int,
+        status: AttemptStatus,
+        *,
+        at: float,
+        error_message: str | None = None,
+    ) -> RolloutStatus:
+        """End an attempt and move its rollout: done, failed, or requeued for another try.
+
+        It is requeued while fewer than ``max_attempts`` were made and the end is among
+        ``retry_on``. Returns what the rollout became.
+        """
+        ...
+
+    def requeue_overdue(self, *, now: float) -> list[str]:
+        """End attempts over their limits (``timeout``, ``unresponsive``) and requeue or fail them.
+
+        Returns the ids of the rollouts concerned. Rollouts without limits in their config are
+        left alone.
+        """
+        ...
+
+    def length(self) -> int:
+        """Return how many rollouts wait."""
+        ...
+
+
+class Workers(Protocol):
+    """The processes that take rollouts."""
+
+    def register(self, worker_id: str, *, at: float) -> Worker:
+        """Store a worker, or note that it lives."""
+        ...
+
+    def workers(self) -> list[Worker]:
+        """Return every worker by id."""
+        ...
+
+
+class Resources(Protocol):
+    """Immutable, versioned prompts and settings."""
+
+    def publish(self, resources: Mapping[str, object], *, at: float) -> ResourcesVersion:
+        """Store a new version, which becomes the latest; it replaces the whole of the last."""
+        ...
+
+    def latest(self) -> ResourcesVersion | None:
+        """Return the newest version, if there is any."""
+        ...
+
+    def version(self, version: int) -> ResourcesVersion:
+        """Return one version. Raises: UnknownError."""
+        ...
+
+
+class Policies(Protocol):
+    """Versions of policies, which of them serve, and the updates that made them."""
+
+    def next_version(self) -> int:
+        """Return the number that the next version will have."""
+        ...
+
+    def add_update(self, update: Update, policy: PolicyVersion | None) -> Update:
+        """Store an update and, if it made one, its version and put that into service.
+
+        One transaction: the update, the watermark, the version, and the pointer to it unless
+        the point is pinned. ``update.update`` is given by the store. A watermark that is not
+        beyond the last one of the point is refused.
+
+        Raises:
+            StoreError: Somebody else has already learned from these rollouts.
+        """
+        ...
+
+    def watermark(self, point: str, *, executed: bool = False) -> int:
+        """Return the ``last_ready`` of the newest update of a point; 0 before the first.
+
+        With ``executed`` of the newest that learned something: a skipped update moves the
+        schedule on, but its rollouts are still to be learned from.
+        """
+        ...
+
+    def updates(self, *, limit: int | None = None, point: str | None = None) -> list[Update]:
+        """Return updates, newest first."""
+        ...
+
+    def versions(self, point: str | None = None) -> list[PolicyVersion]:
+        """Return versions by number."""
+        ...
+
+    def version(self, version: int) -> PolicyVersion:
+        """Return one version. Raises: UnknownError."""
+        ...
+
+    def in_service(self) -> dict[str, InService]:
+        """Return what serves, by decision point."""
+        ...
+
+    def put_in_service(self, point: str, version: int, *, pinned: bool, at: float) -> InService:
+        """Let a version decide; 0 is the untrained policy. Raises: UnknownError."""
+        ...
+
+    def forget_version(self, version: int) -> None:
+        """Remove the row of a version whose file was pruned; never one in service."""
+        ...
+
+
+class GateState(Protocol):
+    """The gate and its history."""
+
+    def load(self) -> GateRow:
+        """Return the gate; it passes when nothing was ever stored."""
+        ...
+
+    def save(self, row: GateRow, *, entry: GateEntry | None) -> bool:
+        """Store the gate if its revision is still ``row.revision - 1``; ``False`` if it is not."""
+        ...
+
+    def log(self, *, limit: int | None = None) -> list[GateEntry]:
+        """Return the history, newest first."""
+        ...
+
+
+class Leases(Protocol):
+    """Who may do what only one may do at a time."""
+
+    def acquire(self, name: str, holder: str, *, ttl_s: float, now: float) -> bool:
+        """Take or renew a lease in one statement; ``False`` while somebody else holds it."""
+        ...
+
+    def release(self, name: str, holder: str) -> None:
+        """Give a lease back; nothing happens if it is not held."""
+        ...
+
+    def holder(self, name: str, *, now: float) -> str | None:
+        """Return who holds a lease that has not run out."""
+        ...
+
+    def held(self, prefix: str, *, now: float) -> dict[str, str]:
+        """Return the leases in force whose name begins so, with their holders."""
+        ...
+
+
+class Counters(Protocol):
+    """How often something happened."""
+
+    def add(self, counts: Mapping[str, int]) -> None:
+        """Add to counters."""
+        ...
+
+    def counts(self) -> dict[str, int]:
+        """Return every counter."""
+        ...
+
+
+class Audit(Protocol):
+    """What operators did."""
+
+    def add(self, entry: AuditEntry) -> None:
+        """Write a line."""
+        ...
+
+    def entries(self, *, limit: int | None = None) -> list[AuditEntry]:
+        """Return the lines, newest first."""
+        ...
+
+
+class Retention(Protocol):
+    """What may be forgotten."""
+
+    def collect(self, *, before: float, limit: int) -> int:
+        """Delete up to ``limit`` rollouts that ended before a time, with all that is theirs.
+
+        Never an open one, never one that waits for its reward, never one that some decision
+        point has not yet learned from (behind its watermark).
+        """
+        ...
+
+    def vacuum(self) -> None:
+        """Give free pages back to the file system, in steps."""
+        ...

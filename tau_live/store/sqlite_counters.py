@@ -1,0 +1,66 @@
+"""Counters and the audit in SQLite."""
+
+from collections.abc import Mapping
+
+from tau_live.store.connection import Connection, json_of, mapping_of
+from tau_live.store.records import AuditEntry
+
+
+class SqliteCounters:
+    """Implements ``Counters``."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def add(self, counts: Mapping[str, int]) -> None:
+        """Add to counters."""
+        with self._connection.begin():
+            for name, by in counts.items():
+                count(self._connection, name, by)
+
+    def counts(self) -> dict[str, int]:
+        """Return every counter."""
+        rows = self._connection.rows("select name, value from counters order by name")
+        return {row["name"]: row["value"] for row in rows}
+
+
+class SqliteAudit:
+    """Implements ``Audit``."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def add(self, entry: AuditEntry) -> None:
+        """Write a line."""
+        self._connection.change(
+            "insert into audit (at, who, action, reason, details) values (?, ?, ?, ?, ?)",
+            (entry.at, entry.who, entry.action, entry.reason, json_of(entry.details)),
+        )
+
+    def entries(self, *, limit: int | None = None) -> list[AuditEntry]:
+        """Return the lines, newest first."""
+        rows = self._connection.rows(
+            "select * from audit order by seq desc limit ?", (-1 if limit is None else limit,)
+        )
+        return [
+            AuditEntry(
+                at=row["at"],
+                who=row["who"],
+                action=row["action"],
+                reason=row["reason"],
+                details=mapping_of(row["details"]),
+                seq=row["seq"],
+            )
+            for row in rows
+        ]
+
+
+def count(connection: Connection, name: str, by: int = 1) -> None:
+    """Add to one counter."""
+    connection.change(
+        """
+        insert into counters (name, value) values (?, ?)
+        on conflict (name) do update set value = value + excluded.value
+        """,
+        (name, by),
+    )

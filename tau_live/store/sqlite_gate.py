@@ -1,0 +1,124 @@
+"""The gate and the leases in SQLite."""
+
+from sqlite3 import Row
+
+import msgspec
+
+from tau_live.gate import GateEntry, GateRow
+from tau_live.store.connection import Connection, json_of
+
+
+class SqliteGate:
+    """Implements ``GateState``."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def load(self) -> GateRow:
+        """Return the gate; it passes when nothing was ever stored."""
+        row = self._connection.row("select * from gate")
+        if row is None:
+            return GateRow(
+                state="pass", reason=None, detail=None, since=0.0, streaks={}, revision=0
+            )
+        return GateRow(
+            state=row["state"],
+            reason=row["reason"],
+            detail=row["detail"],
+            since=row["since"],
+            streaks=msgspec.json.decode(row["streaks"], type=dict[str, int]),
+            revision=row["revision"],
+        )
+
+    def save(self, row: GateRow, *, entry: GateEntry | None) -> bool:
+        """Store the gate if its revision is still ``row.revision - 1``; ``False`` if it is not."""
+        with self._connection.begin():
+            saved = self._connection.change(
+                """
+                insert into gate (id, state, reason, detail, since, streaks, revision)
+                select 1, :state, :reason, :detail, :since, :streaks, :revision
+                where :revision - 1 = coalesce((select revision from gate), 0)
+                on conflict (id) do update set state = excluded.state, reason = excluded.reason,
+                    detail = excluded.detail, since = excluded.since, streaks = excluded.streaks,
+                    revision = excluded.revision
+                """,
+                {
+                    "state": row.state,
+                    "reason": row.reason,
+                    "detail": row.detail,
+                    "since": row.since,
+                    "streaks": json_of(row.streaks),
+                    "revision": row.revision,
+                },
+            )
+            if saved and entry is not None:
+                self._connection.change(
+                    """
+                    insert into gate_log (at, event, state, kind, reason, who)
+                    values (?, ?, ?, ?, ?, ?)
+                    """,
+                    (entry.at, entry.event, entry.state, entry.kind, entry.reason, entry.who),
+                )
+        return saved > 0
+
+    def log(self, *, limit: int | None = None) -> list[GateEntry]:
+        """Return the history, newest first."""
+        rows = self._connection.rows(
+            "select * from gate_log order by seq desc limit ?", (-1 if limit is None else limit,)
+        )
+        return [_entry_of(row) for row in rows]
+
+
+class SqliteLeases:
+    """Implements ``Leases``."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def acquire(self, name: str, holder: str, *, ttl_s: float, now: float) -> bool:
+        """Take or renew a lease in one statement; ``False`` while somebody else holds it."""
+        acquired = self._connection.change(
+            """
+            insert into leases (name, holder, expires_at) values (:name, :holder, :expires_at)
+            on conflict (name) do update set holder = excluded.holder,
+                expires_at = excluded.expires_at
+            where leases.holder = excluded.holder or leases.expires_at <= :now
+            """,
+            {"name": name, "holder": holder, "expires_at": now + ttl_s, "now": now},
+        )
+        return acquired > 0
+
+    def release(self, name: str, holder: str) -> None:
+        """Give a lease back; nothing happens if it is not held."""
+        self._connection.change("delete from leases where name = ? and holder = ?", (name, holder))
+
+    def holder(self, name: str, *, now: float) -> str | None:
+        """Return who holds a lease that has not run out."""
+        row = self._connection.row(
+            "select holder from leases where name = ? and expires_at > ?", (name, now)
+        )
+        return None if row is None else str(row["holder"])
+
+    def held(self, prefix: str, *, now: float) -> dict[str, str]:
+        """Return the leases in force whose name begins so, with their holders."""
+        rows = self._connection.rows(
+            """
+            select name, holder from leases
+            where name >= :prefix and substr(name, 1, length(:prefix)) = :prefix
+            and expires_at > :now order by name
+            """,
+            {"prefix": prefix, "now": now},
+        )
+        return {row["name"]: row["holder"] for row in rows}
+
+
+def _entry_of(row: Row) -> GateEntry:
+    return GateEntry(
+        at=row["at"],
+        event=row["event"],
+        state=row["state"],
+        kind=row["kind"],
+        reason=row["reason"],
+        who=row["who"],
+        seq=row["seq"],
+    )

@@ -1,0 +1,286 @@
+"""The queue, the workers and the resources in SQLite."""
+
+from collections.abc import Mapping
+from sqlite3 import Row
+
+from tau_live.errors import DuplicateError, UnknownError
+from tau_live.rollouts import (
+    ATTEMPT_ENDS,
+    Attempt,
+    AttemptStatus,
+    Reason,
+    Rollout,
+    RolloutStatus,
+)
+from tau_live.store.connection import Connection, json_of, mapping_of
+from tau_live.store.records import Claim, ResourcesVersion, Worker
+from tau_live.store.sqlite_moves import (
+    Ending,
+    free_worker,
+    move_attempt,
+    move_rollout,
+    touch_attempt,
+)
+from tau_live.store.sqlite_rollouts import insert_attempt
+from tau_live.store.sqlite_rows import INSERT_ROLLOUT, rollout_of, values_of_rollout
+
+CLAIM = """
+update rollouts set status = 'running', worker_id = :worker_id,
+    started_at = coalesce(started_at, :at), attempt_count = attempt_count + 1
+where seq = (
+    select rollout_seq from queue where position = (select min(position) from queue)
+)
+and status in ('queuing', 'requeuing')
+returning *
+"""
+
+OVERDUE_ATTEMPTS = """
+select rollout_id, number, due_at < coalesce(timeout_at, 1e999) as unresponsive
+from attempts join rollouts on seq = rollout_seq
+where due_at < :now and due_at is not null and attempts.status in ('preparing', 'running')
+order by due_at, rollout_seq, number
+"""
+
+BEGUN = (RolloutStatus.PREPARING, RolloutStatus.RUNNING)
+
+REASONS = {
+    AttemptStatus.FAILED: Reason.ERROR,
+    AttemptStatus.TIMEOUT: Reason.TIMEOUT,
+    AttemptStatus.UNRESPONSIVE: Reason.TIMEOUT,
+}
+
+
+class SqliteQueue:
+    """Implements ``RolloutQueue``."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def enqueue(self, rollout: Rollout, *, at: float) -> None:
+        """Put a rollout into the queue, as queuing. Raises: DuplicateError."""
+        waiting = Rollout(
+            rollout_id=rollout.rollout_id,
+            host=rollout.host,
+            run_id=rollout.run_id,
+            session_id=rollout.session_id,
+            parent_id=rollout.parent_id,
+            name=rollout.name,
+            mode=rollout.mode,
+            input=rollout.input,
+            config=rollout.config,
+            metadata=rollout.metadata,
+        )
+        with self._connection.begin():
+            if not self._connection.change(
+                INSERT_ROLLOUT, values_of_rollout(waiting, enqueued=True)
+            ):
+                raise DuplicateError("rollout", rollout.rollout_id)
+            self._connection.change(
+                """
+                insert into queue (rollout_seq, at)
+                select seq, ? from rollouts where rollout_id = ?
+                """,
+                (at, rollout.rollout_id),
+            )
+
+    def claim(self, worker_id: str, *, at: float) -> Claim | None:
+        """Take the oldest waiting rollout, in one statement; ``None`` when there is none."""
+        with self._connection.begin():
+            row = self._connection.row(CLAIM, {"worker_id": worker_id, "at": at})
+            if row is None:
+                return None
+            rollout = rollout_of(row)
+            attempt = Attempt(
+                rollout_id=rollout.rollout_id,
+                number=rollout.attempt_count,
+                status=AttemptStatus.PREPARING,
+                worker_id=worker_id,
+                started_at=at,
+                last_heartbeat_at=at,
+            )
+            self._connection.change("delete from queue where rollout_seq = ?", (rollout.seq,))
+            insert_attempt(self._connection, attempt)
+            note_worker(self._connection, worker_id, at=at)
+            note_work(self._connection, worker_id, rollout.rollout_id, attempt.number)
+        return Claim(rollout, attempt)
+
+    def heartbeat(self, worker_id: str, rollout_id: str, number: int, *, at: float) -> bool:
+        """Say that an attempt lives; ``False`` if it is over or another worker's."""
+        with self._connection.begin():
+            if find_worker(self._connection, worker_id) is None:
+                raise UnknownError("worker", worker_id)
+            note_worker(self._connection, worker_id, at=at)
+            row = self._connection.row(
+                "select seq from rollouts where rollout_id = ?", (rollout_id,)
+            )
+            lives = row is not None and touch_attempt(
+                self._connection, row["seq"], number, at=at, worker_id=worker_id
+            )
+            if lives:
+                note_work(self._connection, worker_id, rollout_id, number)
+            else:
+                note_work(self._connection, worker_id, None, None)
+        return lives
+
+    def finish(
+        self,
+        rollout_id: str,
+        number: int,
+        status: AttemptStatus,
+        *,
+        at: float,
+        error_message: str | None = None,
+    ) -> RolloutStatus:
+        """End an attempt and move its rollout: done, failed, or requeued for another try.
+
+        Raises:
+            ValueError: ``status`` is no end of an attempt.
+            UnknownError: No such attempt is stored.
+            InvalidTransitionError: The attempt is over already; its rollout is left alone.
+        """
+        if status not in ATTEMPT_ENDS:
+            raise ValueError(f"status must be an end of an attempt, got {status!r}")
+        with self._connection.begin():
+            moved = move_attempt(
+                self._connection, rollout_id, number, status, at=at, error_message=error_message
+            )
+            rollout = self._rollout(rollout_id)
+            current = moved and rollout.attempt_count == number
+            if not current or rollout.status not in BEGUN:
+                return rollout.status
+            if rollout.status is RolloutStatus.PREPARING:
+                move_rollout(self._connection, rollout_id, RolloutStatus.RUNNING, Ending(at))
+            new = self._after(rollout, status)
+            move_rollout(self._connection, rollout_id, new, Ending(at, REASONS.get(status)))
+            free_worker(self._connection, rollout_id)
+        return new
+
+    def requeue_overdue(self, *, now: float) -> list[str]:
+        """End attempts over their limits (``timeout``, ``unresponsive``) and requeue or fail them.
+
+        An attempt is ended as what it was first: the limit that ran out earlier decides, however
+        late somebody looks.
+        """
+        with self._connection.begin():
+            overdue = self._connection.rows(OVERDUE_ATTEMPTS, {"now": now})
+            for row in overdue:
+                silent = bool(row["unresponsive"])
+                self.finish(
+                    row["rollout_id"],
+                    row["number"],
+                    AttemptStatus.UNRESPONSIVE if silent else AttemptStatus.TIMEOUT,
+                    at=now,
+                    error_message="no sign of life" if silent else "took too long",
+                )
+        return list(dict.fromkeys(row["rollout_id"] for row in overdue))
+
+    def length(self) -> int:
+        """Return how many rollouts wait."""
+        return self._connection.count("select count(*) from queue")
+
+    def _after(self, rollout: Rollout, status: AttemptStatus) -> RolloutStatus:
+        if status is AttemptStatus.SUCCEEDED:
+            return RolloutStatus.SUCCEEDED
+        left = rollout.attempt_count < rollout.config.max_attempts
+        if left and status in rollout.config.retry_on and self._enqueued(rollout.seq):
+            return RolloutStatus.REQUEUING
+        return RolloutStatus.FAILED
+
+    def _enqueued(self, seq: int) -> bool:
+        return self._connection.count("select enqueued from rollouts where seq = ?", (seq,)) > 0
+
+    def _rollout(self, rollout_id: str) -> Rollout:
+        rows = self._connection.rows("select * from rollouts where rollout_id = ?", (rollout_id,))
+        return rollout_of(rows[0])
+
+
+class SqliteWorkers:
+    """Implements ``Workers``."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def register(self, worker_id: str, *, at: float) -> Worker:
+        """Store a worker, or note that it lives."""
+        return _worker_of(note_worker(self._connection, worker_id, at=at))
+
+    def workers(self) -> list[Worker]:
+        """Return every worker by id."""
+        return [
+            _worker_of(row)
+            for row in self._connection.rows("select * from workers order by worker_id")
+        ]
+
+
+class SqliteResources:
+    """Implements ``Resources``."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def publish(self, resources: Mapping[str, object], *, at: float) -> ResourcesVersion:
+        """Store a new version, which becomes the latest; it replaces the whole of the last."""
+        rows = self._connection.rows(
+            "insert into resources (resources, created_at) values (?, ?) returning *",
+            (json_of(resources), at),
+        )
+        return _resources_of(rows[0])
+
+    def latest(self) -> ResourcesVersion | None:
+        """Return the newest version, if there is any."""
+        row = self._connection.row("select * from resources order by version desc limit 1")
+        return None if row is None else _resources_of(row)
+
+    def version(self, version: int) -> ResourcesVersion:
+        """Return one version. Raises: UnknownError."""
+        row = self._connection.row("select * from resources where version = ?", (version,))
+        if row is None:
+            raise UnknownError("resources", version)
+        return _resources_of(row)
+
+
+def find_worker(connection: Connection, worker_id: str) -> Row | None:
+    """Return the row of a worker, if it is registered."""
+    return connection.row("select * from workers where worker_id = ?", (worker_id,))
+
+
+def note_worker(connection: Connection, worker_id: str, *, at: float) -> Row:
+    """Register a worker or note that it lives, and return its row."""
+    return connection.rows(
+        """
+        insert into workers (worker_id, registered_at, last_heartbeat_at)
+        values (:worker_id, :at, :at)
+        on conflict (worker_id) do update
+            set last_heartbeat_at = max(last_heartbeat_at, excluded.last_heartbeat_at)
+        returning *
+        """,
+        {"worker_id": worker_id, "at": at},
+    )[0]
+
+
+def note_work(
+    connection: Connection, worker_id: str, rollout_id: str | None, attempt: int | None
+) -> None:
+    """Note what a worker works on."""
+    connection.change(
+        "update workers set active_rollout_id = ?, active_attempt = ? where worker_id = ?",
+        (rollout_id, attempt, worker_id),
+    )
+
+
+def _worker_of(row: Row) -> Worker:
+    return Worker(
+        worker_id=row["worker_id"],
+        registered_at=row["registered_at"],
+        last_heartbeat_at=row["last_heartbeat_at"],
+        active_rollout_id=row["active_rollout_id"],
+        active_attempt=row["active_attempt"],
+    )
+
+
+def _resources_of(row: Row) -> ResourcesVersion:
+    return ResourcesVersion(
+        version=row["version"],
+        resources=mapping_of(row["resources"]),
+        created_at=row["created_at"],
+    )

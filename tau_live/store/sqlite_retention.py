@@ -1,0 +1,58 @@
+"""What may be forgotten, in SQLite."""
+
+from tau_live.store.connection import Connection
+
+FREE_PAGES_PER_STEP = 256
+
+FORGETTABLE = """
+select seq, rollout_id from rollouts
+where ended_at < :before and status in ('succeeded', 'failed', 'cancelled')
+and not exists (select 1 from awaiting where awaiting.rollout_seq = rollouts.seq)
+and not exists (
+    select 1 from ready_points
+    where ready_points.rollout_seq = rollouts.seq and point <> ''
+    and ready_points.ready_seq > (
+        select coalesce(max(last_ready), 0) from updates where updates.point = ready_points.point
+    )
+)
+order by ended_at limit :limit
+"""
+
+
+class SqliteRetention:
+    """Implements ``Retention``."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def collect(self, *, before: float, limit: int) -> int:
+        """Delete up to ``limit`` rollouts that ended before a time, with all that is theirs.
+
+        A rollout without decisions has nothing that could be learned and does not wait for a
+        watermark. The watermark is the schedule's: what a skipped update has looked at may go,
+        or an agent whose reward never differs would fill the disk. Rewards for rollouts that
+        never came go with those of their age.
+        """
+        with self._connection.begin():
+            rows = self._connection.rows(FORGETTABLE, {"before": before, "limit": limit})
+            seqs = [(row["seq"],) for row in rows]
+            ids = [(row["rollout_id"],) for row in rows]
+            self._connection.change_many("delete from rewards where rollout_id = ?", ids)
+            self._connection.change_many("delete from rollouts where seq = ?", seqs)
+            self._connection.change(
+                """
+                delete from rewards where seq in (
+                    select seq from rewards where at < :before and not exists (
+                        select 1 from rollouts where rollouts.rollout_id = rewards.rollout_id
+                    ) order by at limit :limit
+                )
+                """,
+                {"before": before, "limit": limit},
+            )
+        return len(rows)
+
+    def vacuum(self) -> None:
+        """Give free pages back to the file system, in steps, each a short transaction."""
+        while self._connection.count("pragma freelist_count"):
+            self._connection.rows(f"pragma incremental_vacuum({FREE_PAGES_PER_STEP})")
+        self._connection.rows("pragma wal_checkpoint(truncate)")

@@ -1,0 +1,232 @@
+"""Rewards in SQLite, and what they make ready to be learned from."""
+
+from sqlite3 import Row
+
+from tau_live.errors import UnknownError
+from tau_live.rollouts import Reward
+from tau_live.store.connection import Connection, Parameters, json_of
+from tau_live.store.records import LearnableRollout
+from tau_live.store.sqlite_counters import count
+from tau_live.store.sqlite_rows import decision_of, reward_of, rollout_of
+
+INSERT_REWARD = """
+insert into rewards (
+    rollout_id, decision_id, name, value, label, comment, source, key, at
+) values (:rollout_id, :decision_id, :name, :value, :label, :comment, :source, :key, :at)
+on conflict (rollout_id, decision_id, name, source, key) do nothing
+"""
+
+SAME_REWARD = """
+where rollout_id = :rollout_id and decision_id = :decision_id and name = :name
+and source = :source and key = :key
+"""
+
+OVERDUE = """
+select rollout_seq, rollout_id from awaiting join rollouts on seq = rollout_seq
+where until <= ? order by until, rollout_seq limit ?
+"""
+
+READY_COUNT = "select count(*) from ready_points where point = ? and ready_seq > ?"
+
+READY_POINTS = """
+with recursive points (point) as (
+    select (select min(point) from ready_points)
+    union all
+    select (select min(point) from ready_points where point > points.point)
+    from points where points.point is not null
+)
+select point from points where point <> '' order by point
+"""
+"""Steps from one point to the next: ``select distinct`` reads the whole index."""
+
+
+class SqliteRewards:
+    """Implements ``RewardLog``."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def add_reward(self, reward: Reward) -> str:
+        """Store a reward; return ``new``, ``same``, ``replaced`` or ``older``.
+
+        The order of arrival does not matter, except between values of the very same time, of
+        which the later to arrive is kept.
+        """
+        values = {
+            "rollout_id": reward.rollout_id,
+            "decision_id": reward.decision_id or "",
+            "name": reward.name,
+            "value": reward.value,
+            "label": reward.label,
+            "comment": reward.comment,
+            "source": reward.source,
+            "key": reward.key,
+            "at": reward.at,
+        }
+        with self._connection.begin():
+            if self._connection.change(INSERT_REWARD, values):
+                return "new"
+            same = self._connection.change(
+                f"""
+                update rewards set at = max(at, :at) {SAME_REWARD}
+                and value is :value and label is :label and comment is :comment
+                """,
+                values,
+            )
+            if same:
+                return "same"
+            count(self._connection, "conflicting_rewards")
+            replaced = self._connection.change(
+                f"""
+                update rewards set value = :value, label = :label, comment = :comment, at = :at
+                {SAME_REWARD} and at <= :at
+                """,
+                values,
+            )
+        return "replaced" if replaced else "older"
+
+    def rewards(self, rollout_id: str) -> list[Reward]:
+        """Return the rewards of a rollout and of its decisions, in the order of arrival."""
+        rows = self._connection.rows(
+            "select * from rewards where rollout_id = ? order by seq", (rollout_id,)
+        )
+        return [reward_of(row) for row in rows]
+
+    def mark_ready(self, rollout_id: str, *, total_reward: float) -> bool:
+        """Give a rollout its place among those that may be learned from; ``False`` if it has one.
+
+        The place is given in the statement that checks that it has none. The number comes from a
+        row of its own, not from the largest in use: retention may have deleted that one, and a
+        number that is used twice would lie behind a watermark.
+        """
+        with self._connection.begin():
+            placed = self._connection.row(
+                """
+                update rollouts set total_reward = :total_reward,
+                    ready_seq = (select value + 1 from sequences where name = 'ready')
+                where rollout_id = :rollout_id and ready_seq is null
+                returning seq, ready_seq
+                """,
+                {"rollout_id": rollout_id, "total_reward": total_reward},
+            )
+            if placed is None:
+                self._set_total(rollout_id, total_reward)
+                return False
+            self._place(placed["seq"], placed["ready_seq"])
+        return True
+
+    def await_reward(self, rollout_id: str, *, until: float) -> None:
+        """Note that a finished rollout waits for its reward, and until when.
+
+        One that is ready already does not wait.
+        """
+        noted = self._connection.change(
+            """
+            insert into awaiting (rollout_seq, until)
+            select seq, :until from rollouts where rollout_id = :rollout_id and ready_seq is null
+            on conflict (rollout_seq) do update set until = excluded.until
+            """,
+            {"rollout_id": rollout_id, "until": until},
+        )
+        if not noted:
+            self._check_known(rollout_id)
+
+    def overdue(self, now: float, *, limit: int) -> list[str]:
+        """Return the finished rollouts whose wait is over, oldest first; they wait no longer."""
+        with self._connection.begin():
+            rows = self._connection.rows(OVERDUE, (now, limit))
+            self._connection.change_many(
+                "delete from awaiting where rollout_seq = ?", [(row[0],) for row in rows]
+            )
+        return [row["rollout_id"] for row in rows]
+
+    def waiting(self) -> int:
+        """Return how many finished rollouts wait for their reward."""
+        return self._connection.count("select count(*) from awaiting")
+
+    def ready_points(self) -> list[str]:
+        """Return every decision point that has decisions in ready rollouts, sorted."""
+        return [row["point"] for row in self._connection.rows(READY_POINTS)]
+
+    def ready_count(self, point: str, *, after: int) -> int:
+        """Return how many ready rollouts behind ``after`` have a decision at ``point``."""
+        return self._connection.count(READY_COUNT, (point, after))
+
+    def ready_rollouts(
+        self, point: str, *, after: int, limit: int, newest: bool = False, upto: int | None = None
+    ) -> list[LearnableRollout]:
+        """Return ready rollouts with ``after < ready_seq <= upto``, by ``ready_seq``."""
+        with self._connection.reading():
+            ready = self._connection.rows(
+                ready_sql(newest=newest, bounded=upto is not None),
+                {"point": point, "after": after, "upto": upto, "limit": limit},
+            )
+            rollouts = [rollout_of(row) for row in sorted(ready, key=lambda row: row["ready_seq"])]
+            ids = {rollout.seq: rollout.rollout_id for rollout in rollouts}
+            decisions = self._grouped(DECISIONS_OF, json_of(list(ids)), "rollout_seq")
+            rewards = self._grouped(REWARDS_OF, json_of(list(ids.values())), "rollout_id")
+        return [
+            LearnableRollout(
+                rollout,
+                [decision_of(row, rollout.rollout_id) for row in decisions.get(rollout.seq, [])],
+                [reward_of(row) for row in rewards.get(rollout.rollout_id, [])],
+            )
+            for rollout in rollouts
+        ]
+
+    def _grouped(self, sql: str, keys: str, column: str) -> dict[object, list[Row]]:
+        groups: dict[object, list[Row]] = {}
+        for row in self._connection.rows(sql, (keys,)):
+            groups.setdefault(row[column], []).append(row)
+        return groups
+
+    def _place(self, rollout_seq: int, ready_seq: int) -> None:
+        self._connection.change("update sequences set value = ? where name = 'ready'", (ready_seq,))
+        at_points: Parameters = {"seq": rollout_seq, "ready_seq": ready_seq}
+        placed = self._connection.change(
+            """
+            insert into ready_points (rollout_seq, point, ready_seq)
+            select distinct :seq, point, :ready_seq from decisions where rollout_seq = :seq
+            """,
+            at_points,
+        )
+        if not placed:
+            self._connection.change(
+                """
+                insert into ready_points (rollout_seq, point, ready_seq)
+                values (:seq, '', :ready_seq)
+                """,
+                at_points,
+            )
+        self._connection.change("delete from awaiting where rollout_seq = ?", (rollout_seq,))
+
+    def _set_total(self, rollout_id: str, total_reward: float) -> None:
+        if not self._connection.change(
+            "update rollouts set total_reward = ? where rollout_id = ?", (total_reward, rollout_id)
+        ):
+            raise UnknownError("rollout", rollout_id)
+
+    def _check_known(self, rollout_id: str) -> None:
+        if not self._connection.rows("select 1 from rollouts where rollout_id = ?", (rollout_id,)):
+            raise UnknownError("rollout", rollout_id)
+
+
+DECISIONS_OF = """
+select * from decisions where rollout_seq in (select value from json_each(?))
+order by rollout_seq, attempt, ordinal
+"""
+
+REWARDS_OF = """
+select * from rewards where rollout_id in (select value from json_each(?)) order by seq
+"""
+
+
+def ready_sql(*, newest: bool, bounded: bool) -> str:
+    """Return the statement that finds ready rollouts at a point, without their decisions."""
+    return f"""
+    select rollouts.* from ready_points
+    join rollouts on seq = rollout_seq
+    where point = :point and ready_points.ready_seq > :after
+    {"and ready_points.ready_seq <= :upto" if bounded else ""}
+    order by ready_points.ready_seq {"desc" if newest else "asc"} limit :limit
+    """

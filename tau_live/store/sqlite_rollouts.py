@@ -1,0 +1,306 @@
+"""Rollouts, attempts and spans in SQLite."""
+
+import time
+from collections.abc import Mapping, Sequence
+from threading import Event
+
+from tau_live.errors import UnknownError
+from tau_live.rollouts import (
+    Attempt,
+    AttemptStatus,
+    Reason,
+    Rollout,
+    RolloutStatus,
+    Span,
+    attempt_id_of,
+)
+from tau_live.store.connection import Connection, json_of
+from tau_live.store.records import Page, RolloutQuery
+from tau_live.store.sqlite_counters import count
+from tau_live.store.sqlite_moves import Ending, move_attempt, move_rollout, touch_attempt
+from tau_live.store.sqlite_query import page_of
+from tau_live.store.sqlite_rows import (
+    INSERT_ROLLOUT,
+    attempt_of,
+    rollout_of,
+    span_of,
+    values_of_rollout,
+)
+
+POLL_S = 0.01
+"""How often another process's writes are looked for while waiting; one look takes 2 us."""
+
+INSERT_SPAN = """
+insert into spans (
+    rollout_seq, attempt, span_id, parent_span_id, kind, name, status, attributes, started_at,
+    ended_at
+) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+on conflict (rollout_seq, attempt, span_id) do update set
+    parent_span_id = coalesce(parent_span_id, excluded.parent_span_id),
+    status = excluded.status,
+    attributes = merged(attributes, excluded.attributes),
+    ended_at = excluded.ended_at
+where ended_at is null and excluded.ended_at is not null
+"""
+
+
+class SqliteRollouts:
+    """Implements ``RolloutLog``."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def begin_rollout(self, rollout: Rollout) -> bool:
+        """Store a rollout as it is given; ``False`` if the id is already there."""
+        values = values_of_rollout(rollout, enqueued=False)
+        return self._connection.change(INSERT_ROLLOUT, values) > 0
+
+    def set_status(
+        self,
+        rollout_id: str,
+        new: RolloutStatus,
+        *,
+        at: float,
+        reason: Reason | None = None,
+        error_type: str | None = None,
+        worker_id: str | None = None,
+    ) -> bool:
+        """Move a rollout on, if its lifecycle allows it; ``False`` if it was there already."""
+        ending = Ending(at, reason, error_type, worker_id)
+        with self._connection.begin():
+            return move_rollout(self._connection, rollout_id, new, ending)
+
+    def amend_rollout(
+        self,
+        rollout_id: str,
+        *,
+        name: str = "",
+        session_id: str | None = None,
+        parent_id: str | None = None,
+        input_: object = None,
+        metadata: Mapping[str, object] | None = None,
+    ) -> None:
+        """Fill in what a late start tells; what is already known stays."""
+        changed = self._connection.change(
+            """
+            update rollouts set
+                name = case name when '' then :name else name end,
+                session_id = coalesce(session_id, :session_id),
+                parent_id = coalesce(parent_id, :parent_id),
+                input = coalesce(input, :input),
+                metadata = case :metadata when '{}' then metadata
+                           else merged(:metadata, metadata) end
+            where rollout_id = :rollout_id
+            """,
+            {
+                "name": name,
+                "session_id": session_id,
+                "parent_id": parent_id,
+                "input": None if input_ is None else json_of(input_),
+                "metadata": json_of(metadata or {}),
+                "rollout_id": rollout_id,
+            },
+        )
+        if not changed:
+            raise UnknownError("rollout", rollout_id)
+
+    def begin_attempt(self, attempt: Attempt) -> bool:
+        """Store an attempt; ``False`` if its number is already there."""
+        with self._connection.begin():
+            added = insert_attempt(self._connection, attempt)
+            if added:
+                self._connection.change(
+                    """
+                    update rollouts set attempt_count = max(attempt_count, ?),
+                        started_at = coalesce(started_at, ?)
+                    where rollout_id = ?
+                    """,
+                    (attempt.number, attempt.started_at, attempt.rollout_id),
+                )
+            elif self.find_rollout(attempt.rollout_id) is None:
+                raise UnknownError("rollout", attempt.rollout_id)
+        return added
+
+    def set_attempt_status(
+        self,
+        rollout_id: str,
+        number: int,
+        new: AttemptStatus,
+        *,
+        at: float,
+        error_message: str | None = None,
+    ) -> bool:
+        """Move an attempt on; ``False`` if it was there already."""
+        with self._connection.begin():
+            return move_attempt(
+                self._connection, rollout_id, number, new, at=at, error_message=error_message
+            )
+
+    def add_span(self, span: Span) -> bool:
+        """Store a span, or the end of one that is open; ``False`` if it was there already."""
+        return self.add_spans([span]) > 0
+
+    def add_spans(self, spans: Sequence[Span]) -> int:
+        """Store spans as ``add_span`` does; return how many were new or closed an open one."""
+        lives: dict[tuple[str, int], float] = {}
+        for span in spans:
+            attempt, at = (span.rollout_id, span.attempt), _last_sign(span)
+            lives[attempt] = max(at, lives.get(attempt, at))
+        with self._connection.begin():
+            seqs = {attempt: self._seq_of_attempt(*attempt) for attempt in lives}
+            added = self._connection.change_many(
+                INSERT_SPAN,
+                [
+                    (
+                        seqs[span.rollout_id, span.attempt],
+                        span.attempt,
+                        span.span_id,
+                        span.parent_span_id,
+                        span.kind,
+                        span.name,
+                        span.status,
+                        json_of(span.attributes),
+                        span.started_at,
+                        span.ended_at,
+                    )
+                    for span in spans
+                ],
+            )
+            for attempt, at in lives.items():
+                touch_attempt(self._connection, seqs[attempt], attempt[1], at=at)
+            if added < len(spans):
+                count(self._connection, "duplicate_spans", len(spans) - added)
+        return added
+
+    def close_spans(self, rollout_id: str, number: int, *, status: str, at: float) -> int:
+        """End every open span of an attempt; return how many there were."""
+        return self._connection.change(
+            """
+            update spans set status = :status, ended_at = max(started_at, :at)
+            where rollout_seq = (select seq from rollouts where rollout_id = :rollout_id)
+            and attempt = :number and ended_at is null
+            """,
+            {"status": status, "at": at, "rollout_id": rollout_id, "number": number},
+        )
+
+    def rollout(self, rollout_id: str) -> Rollout:
+        """Return one rollout. Raises: UnknownError."""
+        found = self.find_rollout(rollout_id)
+        if found is None:
+            raise UnknownError("rollout", rollout_id)
+        return found
+
+    def find_rollout(self, rollout_id: str) -> Rollout | None:
+        """Return one rollout, or ``None``."""
+        row = self._connection.row("select * from rollouts where rollout_id = ?", (rollout_id,))
+        return None if row is None else rollout_of(row)
+
+    def query(self, query: RolloutQuery) -> Page:
+        """Return the rollouts that are asked for, and how many there are in all."""
+        return page_of(self._connection, query)
+
+    def attempts(self, rollout_id: str) -> list[Attempt]:
+        """Return the attempts of a rollout by number."""
+        rows = self._connection.rows(
+            """
+            select * from attempts
+            where rollout_seq = (select seq from rollouts where rollout_id = ?) order by number
+            """,
+            (rollout_id,),
+        )
+        return [attempt_of(row, rollout_id) for row in rows]
+
+    def spans(self, rollout_id: str, number: int | None = None) -> list[Span]:
+        """Return the spans of a rollout (or of one attempt) in the order of arrival."""
+        rows = self._connection.rows(
+            """
+            select * from spans
+            where rollout_seq = (select seq from rollouts where rollout_id = :rollout_id)
+            and (:number is null or attempt = :number) order by seq
+            """,
+            {"rollout_id": rollout_id, "number": number},
+        )
+        return [span_of(row, rollout_id) for row in rows]
+
+    def open_rollouts(self, owner: str) -> list[str]:
+        """Return the ids of the rollouts that this process left running."""
+        rows = self._connection.rows(OPEN_ROLLOUTS, (owner,))
+        return [row["rollout_id"] for row in rows]
+
+    def owners(self) -> list[str]:
+        """Return every process that owns a rollout which is not at its end."""
+        return [row["owner"] for row in self._connection.rows(OWNERS)]
+
+    def wait_for_rollouts(
+        self, ids: Sequence[str], *, statuses: Sequence[RolloutStatus], timeout_s: float
+    ) -> list[Rollout]:
+        """Return those of ``ids`` that have one of ``statuses``, as soon as all of them have."""
+        wanted = RolloutQuery(ids=ids, statuses=statuses)
+        if not ids or not statuses:
+            return []
+        deadline = time.monotonic() + timeout_s
+        pause = Event()
+        while True:
+            version = self._connection.data_version()
+            found = self.query(wanted).rollouts
+            if len(found) == len(set(ids)):
+                return found
+            while self._connection.data_version() == version:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return found
+                pause.wait(min(POLL_S, left))
+
+    def _seq_of_attempt(self, rollout_id: str, number: int) -> int:
+        row = self._connection.row(
+            """
+            select rollout_seq from attempts
+            where rollout_seq = (select seq from rollouts where rollout_id = ?) and number = ?
+            """,
+            (rollout_id, number),
+        )
+        if row is None:
+            raise UnknownError("attempt", attempt_id_of(rollout_id, number))
+        return int(row["rollout_seq"])
+
+
+OPEN_STATUSES = "status in ('queuing', 'preparing', 'running', 'requeuing')"
+"""As in the index ``rollouts_by_owner``, word for word, so that it is used."""
+
+OPEN_ROLLOUTS = f"select rollout_id from rollouts where owner = ? and {OPEN_STATUSES} order by seq"
+
+OWNERS = f"""
+select distinct owner from rollouts where owner is not null and {OPEN_STATUSES} order by owner
+"""
+
+
+def insert_attempt(connection: Connection, attempt: Attempt) -> bool:
+    """Store an attempt with its rollout's limits; ``False`` if it, or no rollout, is there."""
+    added = connection.change(
+        """
+        insert into attempts (
+            rollout_seq, number, status, execution, worker_id, started_at, last_heartbeat_at,
+            ended_at, error_message, timeout_at, unresponsive_s
+        )
+        select seq, :number, :status, :execution, :worker_id, :started_at, :last_heartbeat_at,
+            :ended_at, :error_message, :started_at + timeout_s, unresponsive_s
+        from rollouts where rollout_id = :rollout_id
+        on conflict (rollout_seq, number) do nothing
+        """,
+        {
+            "rollout_id": attempt.rollout_id,
+            "number": attempt.number,
+            "status": attempt.status,
+            "execution": attempt.execution,
+            "worker_id": attempt.worker_id,
+            "started_at": attempt.started_at,
+            "last_heartbeat_at": attempt.last_heartbeat_at,
+            "ended_at": attempt.ended_at,
+            "error_message": attempt.error_message,
+        },
+    )
+    return added > 0
+
+
+def _last_sign(span: Span) -> float:
+    return span.started_at if span.ended_at is None else max(span.started_at, span.ended_at)

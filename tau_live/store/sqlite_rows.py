@@ -1,0 +1,221 @@
+"""Rows of the SQLite store to the domain's objects and back."""
+
+from collections.abc import Sequence
+from sqlite3 import Row
+
+import msgspec
+
+from tau_live.errors import StoreError
+from tau_live.rollouts import (
+    Attempt,
+    AttemptStatus,
+    Decision,
+    Reason,
+    Reward,
+    Rollout,
+    RolloutConfig,
+    RolloutMode,
+    RolloutStatus,
+    Span,
+)
+from tau_live.store.connection import Value, json_of, mapping_of
+
+INSERT_ROLLOUT = """
+insert into rollouts (
+    rollout_id, host, run_id, session_id, parent_id, name, status, mode, reason, error_type, input,
+    max_attempts, retry_on, timeout_s, unresponsive_s, metadata, owner, worker_id, attempt_count,
+    started_at, ended_at, enqueued
+) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+on conflict (rollout_id) do nothing
+"""
+
+INSERT_DECISION = """
+insert into decisions (
+    rollout_seq, attempt, ordinal, point, options, chosen, applied, default_option, source, why_not,
+    propensity, probabilities, value, policy_version, arm, latency_us, at, context, features,
+    encoded
+) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+on conflict (rollout_seq, attempt, ordinal) do nothing
+"""
+
+
+def values_of_rollout(rollout: Rollout, *, enqueued: bool) -> Sequence[Value]:
+    """Return the parameters of ``INSERT_ROLLOUT``."""
+    config = rollout.config
+    return (
+        rollout.rollout_id,
+        rollout.host,
+        rollout.run_id,
+        rollout.session_id,
+        rollout.parent_id,
+        rollout.name,
+        rollout.status,
+        rollout.mode,
+        rollout.reason,
+        rollout.error_type,
+        None if rollout.input is None else json_of(rollout.input),
+        config.max_attempts,
+        json_of(config.retry_on),
+        config.timeout_s,
+        config.unresponsive_s,
+        json_of(rollout.metadata),
+        rollout.owner,
+        rollout.worker_id,
+        rollout.attempt_count,
+        rollout.started_at,
+        rollout.ended_at,
+        enqueued,
+    )
+
+
+def rollout_of(row: Row) -> Rollout:
+    """Return the rollout that a row of ``rollouts`` holds.
+
+    Raises:
+        StoreError: A field holds what no version of tau-live writes.
+    """
+    try:
+        return Rollout(
+            rollout_id=row["rollout_id"],
+            host=row["host"],
+            run_id=row["run_id"],
+            session_id=row["session_id"],
+            parent_id=row["parent_id"],
+            name=row["name"],
+            status=RolloutStatus(row["status"]),
+            mode=None if row["mode"] is None else RolloutMode(row["mode"]),
+            reason=None if row["reason"] is None else Reason(row["reason"]),
+            error_type=row["error_type"],
+            input=None if row["input"] is None else msgspec.json.decode(row["input"]),
+            config=RolloutConfig(
+                max_attempts=row["max_attempts"],
+                retry_on=msgspec.json.decode(row["retry_on"], type=tuple[AttemptStatus, ...]),
+                timeout_s=row["timeout_s"],
+                unresponsive_s=row["unresponsive_s"],
+            ),
+            metadata=mapping_of(row["metadata"]),
+            owner=row["owner"],
+            worker_id=row["worker_id"],
+            attempt_count=row["attempt_count"],
+            started_at=row["started_at"],
+            ended_at=row["ended_at"],
+            seq=row["seq"],
+            ready_seq=row["ready_seq"],
+            total_reward=row["total_reward"],
+        )
+    except ValueError as error:  # also what msgspec raises
+        raise _invalid(f"rollout '{row['rollout_id']}'", error) from error
+
+
+def attempt_of(row: Row, rollout_id: str) -> Attempt:
+    """Return the attempt that a row of ``attempts`` holds. Raises: StoreError."""
+    try:
+        return Attempt(
+            rollout_id=rollout_id,
+            number=row["number"],
+            status=AttemptStatus(row["status"]),
+            execution=row["execution"],
+            worker_id=row["worker_id"],
+            started_at=row["started_at"],
+            last_heartbeat_at=row["last_heartbeat_at"],
+            ended_at=row["ended_at"],
+            error_message=row["error_message"],
+        )
+    except ValueError as error:
+        raise _invalid(f"an attempt of rollout '{rollout_id}'", error) from error
+
+
+def span_of(row: Row, rollout_id: str) -> Span:
+    """Return the span that a row of ``spans`` holds. Raises: StoreError."""
+    try:
+        return Span(
+            rollout_id=rollout_id,
+            attempt=row["attempt"],
+            span_id=row["span_id"],
+            parent_span_id=row["parent_span_id"],
+            kind=row["kind"],
+            name=row["name"],
+            status=row["status"],
+            attributes=mapping_of(row["attributes"]),
+            started_at=row["started_at"],
+            ended_at=row["ended_at"],
+            seq=row["seq"],
+        )
+    except ValueError as error:
+        raise _invalid(f"a span of rollout '{rollout_id}'", error) from error
+
+
+def values_of_decision(decision: Decision, rollout_seq: int) -> Sequence[Value]:
+    """Return the parameters of ``INSERT_DECISION``."""
+    return (
+        rollout_seq,
+        decision.attempt,
+        decision.ordinal,
+        decision.point,
+        json_of(decision.options),
+        decision.chosen,
+        decision.applied,
+        decision.default,
+        decision.source,
+        decision.why_not,
+        decision.propensity,
+        json_of(decision.probabilities),
+        decision.value,
+        decision.policy_version,
+        decision.arm,
+        decision.latency_us,
+        decision.at,
+        json_of(decision.context),
+        json_of(decision.features),
+        decision.encoded,
+    )
+
+
+def decision_of(row: Row, rollout_id: str) -> Decision:
+    """Return the decision that a row of ``decisions`` holds. Raises: StoreError."""
+    try:
+        return Decision(
+            rollout_id=rollout_id,
+            attempt=row["attempt"],
+            ordinal=row["ordinal"],
+            point=row["point"],
+            options=msgspec.json.decode(row["options"], type=tuple[str, ...]),
+            chosen=row["chosen"],
+            applied=row["applied"],
+            default=row["default_option"],
+            source=row["source"],
+            why_not=row["why_not"],
+            propensity=row["propensity"],
+            probabilities=msgspec.json.decode(row["probabilities"], type=tuple[float, ...]),
+            value=row["value"],
+            policy_version=row["policy_version"],
+            arm=row["arm"],
+            latency_us=row["latency_us"],
+            at=row["at"],
+            context=mapping_of(row["context"]),
+            features=mapping_of(row["features"]),
+            encoded=row["encoded"],
+            seq=row["seq"],
+        )
+    except ValueError as error:
+        raise _invalid(f"a decision of rollout '{rollout_id}'", error) from error
+
+
+def reward_of(row: Row) -> Reward:
+    """Return the reward that a row of ``rewards`` holds."""
+    return Reward(
+        rollout_id=row["rollout_id"],
+        decision_id=row["decision_id"] or None,
+        name=row["name"],
+        value=row["value"],
+        label=row["label"],
+        comment=row["comment"],
+        source=row["source"],
+        key=row["key"],
+        at=row["at"],
+        seq=row["seq"],
+    )
+
+
+def _invalid(what: str, error: ValueError) -> StoreError:
+    return StoreError(f"invalid persisted value for {what}: {error}")

@@ -1,0 +1,242 @@
+"""The policy: a distribution in every case, masks, floor, default, and exact storage."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tau_live.rl.arrays import BoolArray, FloatArray, frozen
+from tau_live.rl.features import Encoded, encode
+from tau_live.rl.policy import Policy, PolicyConfig, sample
+from tau_live.rl.scaling import Scale
+
+CONFIG = PolicyConfig(width=32, cross_width=64)
+
+
+def trained(seed: int, config: PolicyConfig = CONFIG, *, size: float = 1.0) -> Policy:
+    rng = np.random.default_rng(seed)
+    return replace(
+        Policy.untrained(config),
+        weights=frozen(rng.normal(size=config.cross_width) * size),
+        critic=frozen(rng.normal(size=config.width + 1)),
+        scale=Scale(
+            frozen(rng.normal(size=2 * config.width)), frozen(np.ones(2 * config.width) * 0.5)
+        ),
+        rollouts=8,
+    )
+
+
+def decision(seed: int, *, options: int, width: int = 32) -> Encoded:
+    rng = np.random.default_rng(seed)
+    return encode(
+        {"x": rng.normal(), "y": rng.normal() * 100, "kind": f"k{rng.integers(3)}"},
+        [(f"o{k}", {"cost": rng.random()} if k % 2 else None) for k in range(options)],
+        width=width,
+    )
+
+
+@given(
+    st.integers(0, 2**32),
+    st.integers(1, 9),
+    st.sampled_from(
+        [(size, floor) for size in (0.0, 1.0, 1e3, 1e300) for floor in (0.0, 0.02, 1.0)]
+    ),
+    st.data(),
+)
+@settings(deadline=None)
+def test_is_always_a_distribution_over_the_allowed(
+    seed: int, options: int, sizes: tuple[float, float], data: st.DataObject
+) -> None:
+    size, epsilon = sizes
+    policy = trained(seed, replace(CONFIG, epsilon=epsilon), size=size)
+    mask = np.array(data.draw(st.lists(st.booleans(), min_size=options, max_size=options)))
+    allowed = mask if mask.any() else None
+    default = data.draw(st.one_of(st.none(), st.integers(0, options - 1)))
+
+    found = policy.probabilities(decision(seed, options=options), default=default, allowed=allowed)
+
+    usable = np.ones(options, dtype=np.bool_) if allowed is None else allowed
+    assert found.sum() == pytest.approx(1.0, abs=1e-12)
+    assert (found[~usable] == 0.0).all()
+    assert (found[usable] >= epsilon / usable.sum() * (1 - 1e-12)).all()
+
+
+def test_masking_is_leaving_the_option_out() -> None:
+    policy = trained(1)
+    options: list[tuple[str, None]] = [("a", None), ("b", None), ("c", None)]
+    allowed: BoolArray = np.array([True, False, True])
+
+    masked = policy.probabilities(encode({"x": 1.0}, options, width=32), allowed=allowed, default=2)
+
+    without = policy.probabilities(
+        encode({"x": 1.0}, [options[0], options[2]], width=32), default=1
+    )
+    np.testing.assert_allclose(masked[allowed], without, rtol=1e-14)
+
+
+def test_the_order_of_options_does_not_matter() -> None:
+    policy = trained(2)
+    options: list[tuple[str, dict[str, object]]] = [
+        ("a", {"cost": 1.0}),
+        ("b", {"cost": 2.0}),
+        ("c", {"cost": 3.0}),
+    ]
+
+    forth = policy.probabilities(encode({"x": 1.0}, options, width=32), default=0)
+    back = policy.probabilities(encode({"x": 1.0}, options[::-1], width=32), default=2)
+
+    np.testing.assert_allclose(forth, back[::-1], rtol=1e-14)
+
+
+def test_the_context_changes_the_choice() -> None:
+    policy = trained(3)
+    options: list[tuple[str, None]] = [("a", None), ("b", None)]
+
+    found = [policy.logits(encode({"kind": kind}, options, width=32)) for kind in ("x", "y")]
+
+    differences = [float(logits[0] - logits[1]) for logits in found]
+    assert abs(differences[0] - differences[1]) > 1e-3
+
+
+def test_untrained_is_uniform_but_for_the_default() -> None:
+    policy = Policy.untrained(CONFIG)
+    encoded = decision(0, options=4)
+
+    plain, preferred = policy.probabilities(encoded), policy.probabilities(encoded, default=2)
+
+    np.testing.assert_allclose(plain, 0.25, rtol=1e-14)
+    expected = 0.98 * np.exp(2.0) / (np.exp(2.0) + 3.0) + 0.02 / 4
+    assert preferred[2] == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_bonus_of_the_default_fades_with_evidence() -> None:
+    policies = [replace(Policy.untrained(CONFIG), rollouts=rollouts) for rollouts in (0, 64, 6_400)]
+
+    bonuses = [policy.default_bonus for policy in policies]
+
+    assert bonuses == pytest.approx([2.0, 1.0, 2.0 / 101])
+
+
+def test_a_masked_default_gives_its_bonus_to_nobody() -> None:
+    allowed = np.array([True, True, False])
+
+    found = Policy.untrained(CONFIG).probabilities(
+        decision(0, options=3), default=2, allowed=allowed
+    )
+
+    np.testing.assert_allclose(found, [0.5, 0.5, 0.0], rtol=1e-14)
+
+
+def test_numbers_are_scaled_by_what_the_version_knows() -> None:
+    policy = trained(4)
+    raw = encode({"x": 3.0}, [("a", None), ("b", None)], width=32)
+    slot = int(raw.indices[1])
+
+    far = policy.value(raw)
+
+    scaled = (3.0 - policy.scale.mean[slot]) * policy.scale.inverse[slot]
+    assert far == pytest.approx(policy.critic[32] + policy.critic[slot] * scaled, rel=1e-9)
+
+
+def test_arrays_bring_back_the_same_policy() -> None:
+    policy = trained(5)
+
+    again = Policy.from_arrays(policy.arrays())
+
+    assert again.config == policy.config
+    assert again.digest() == policy.digest()
+    encoded = decision(5, options=4)
+    np.testing.assert_array_equal(
+        again.probabilities(encoded, default=1), policy.probabilities(encoded, default=1)
+    )
+
+
+def test_the_digest_does_not_depend_on_the_byte_order() -> None:
+    policy = trained(6)
+    swapped = {
+        name: array.astype(array.dtype.newbyteorder(">")) for name, array in policy.arrays().items()
+    }
+
+    assert Policy.from_arrays(swapped).digest() == policy.digest()
+
+
+def test_the_digest_sees_the_smallest_change() -> None:
+    policy = trained(7)
+    weights = np.array(policy.weights)
+    weights[3] = np.nextafter(weights[3], np.inf)
+
+    assert replace(policy, weights=frozen(weights)).digest() != policy.digest()
+
+
+@pytest.mark.parametrize("name", sorted(Policy.untrained(CONFIG).arrays()))
+def test_damaged_arrays_are_refused_by_name(name: str) -> None:
+    arrays = Policy.untrained(CONFIG).arrays()
+    damaged = np.array(arrays[name], dtype=np.float64)
+    damaged[0] = np.nan
+
+    with pytest.raises(ValueError, match=name):
+        Policy.from_arrays(arrays | {name: damaged})
+    with pytest.raises(ValueError, match=name):
+        Policy.from_arrays({key: value for key, value in arrays.items() if key != name})
+    with pytest.raises(ValueError, match=name):
+        Policy.from_arrays(arrays | {name: np.zeros(3)})
+
+
+def test_a_version_cannot_be_changed() -> None:
+    with pytest.raises(ValueError, match="read-only"):
+        Policy.untrained(CONFIG).weights[0] = 1.0
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("width", 0),
+        ("width", 65_536),
+        ("cross_width", 100),
+        ("cross_width", 8),
+        ("epsilon", -0.1),
+        ("epsilon", float("nan")),
+        ("default_bonus", -1.0),
+        ("default_fade", 0.0),
+    ],
+)
+def test_a_shape_out_of_range_is_named(field: str, value: float) -> None:
+    arguments = {field: value}
+
+    with pytest.raises(ValueError, match=field):
+        PolicyConfig(**arguments)  # type: ignore[arg-type]  # the wrong types are the test
+
+
+def test_a_decision_that_does_not_fit_is_refused() -> None:
+    policy = Policy.untrained(CONFIG)
+    encoded = decision(0, options=3)
+
+    with pytest.raises(ValueError, match="wide"):
+        policy.probabilities(decision(0, options=3, width=64))
+    with pytest.raises(ValueError, match="0 options"):
+        policy.probabilities(encode({}, [], width=32))
+    with pytest.raises(ValueError, match="default"):
+        policy.probabilities(encoded, default=3)
+    with pytest.raises(ValueError, match="one allowed"):
+        policy.probabilities(encoded, allowed=np.zeros(3, dtype=np.bool_))
+    with pytest.raises(ValueError, match="one allowed"):
+        policy.probabilities(encoded, allowed=np.ones(2, dtype=np.bool_))
+
+
+@given(st.integers(0, 2**32))
+def test_never_draws_what_has_no_probability(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    probabilities: FloatArray = np.array([0.0, 0.5, 0.0, 0.5, 0.0])
+
+    assert sample(probabilities, rng) in (1, 3)
+
+
+def test_draws_as_often_as_the_probabilities_say() -> None:
+    rng = np.random.default_rng(8)
+    probabilities: FloatArray = np.array([0.1, 0.0, 0.6, 0.3])
+
+    drawn = np.bincount([sample(probabilities, rng) for _ in range(4_000)], minlength=4) / 4_000
+
+    np.testing.assert_allclose(drawn, probabilities, atol=0.03)  # four standard errors

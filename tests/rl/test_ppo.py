@@ -1,0 +1,289 @@
+"""Updates: they learn, they are careful, and they are the same every time."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tau_live.rl.features import encode
+from tau_live.rl.policy import PolicyConfig
+from tau_live.rl.ppo import LearnerState, PPOConfig, Trajectories, Update, update
+from tests.rl.tasks import Step, Tile, TwoSteps, gathered, lived, played
+
+SMALL = PolicyConfig(width=64, cross_width=256)
+
+
+def rollouts(state: LearnerState, seed: int, count: int = 8) -> Trajectories:
+    rng = np.random.default_rng(seed)
+    task = TwoSteps()
+    return gathered([played(task, state, rng) for _ in range(count)])
+
+
+def updated(
+    state: LearnerState, fresh: Trajectories, *, seed: int = 0, config: PPOConfig | None = None
+) -> Update:
+    return update(state, fresh, config=config or PPOConfig(), rng=np.random.default_rng(seed))
+
+
+def one_step(rewards: list[float], *, options: int = 2) -> Trajectories:
+    encoded = encode({}, [(f"o{k}", None) for k in range(options)], width=64)
+    return gathered(
+        [
+            [Step(encoded, n % options, 1.0 / options, 0.0, reward)]
+            for n, reward in enumerate(rewards)
+        ]
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(5))
+def test_a_trivially_learnable_task_is_learned_in_640_rollouts(seed: int) -> None:
+    life = lived(Tile(), rollouts=800, seed=seed)
+
+    assert np.mean(life.rewards[:40]) < 0.6
+    assert np.mean(life.rewards[640:]) > 0.85
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(5))
+def test_credit_reaches_the_first_of_two_steps_in_640_rollouts(seed: int) -> None:
+    life = lived(TwoSteps(), rollouts=800, seed=seed)
+
+    assert np.mean(life.rewards[:40]) < 0.6
+    assert np.mean(life.rewards[640:]) > 0.85
+
+
+def test_the_same_seed_gives_the_same_bits() -> None:
+    first, second = (lived(Tile(), rollouts=48, seed=3, policy_config=SMALL) for _ in range(2))
+
+    assert first.state.digest() == second.state.digest()
+    assert first.state.policy.digest() == second.state.policy.digest()
+    assert first.state.digest() != lived(Tile(), rollouts=48, seed=4).state.digest()
+
+
+def test_saved_and_loaded_goes_on_bit_for_bit() -> None:
+    state = lived(TwoSteps(), rollouts=32, seed=1, policy_config=SMALL).state
+    fresh, window = rollouts(state, 5), rollouts(state, 6, 24)
+
+    loaded = LearnerState.from_arrays(state.arrays())
+
+    config = PPOConfig()
+    gone_on = [
+        update(one, fresh, window=window, config=config, rng=np.random.default_rng(9))
+        for one in (state, loaded)
+    ]
+    assert loaded.digest() == state.digest()
+    assert gone_on[0].state.counts.updates == state.counts.updates + 1
+    assert gone_on[0].state.digest() == gone_on[1].state.digest()
+
+
+def test_the_state_before_stays_as_it_was() -> None:
+    state = LearnerState.untrained(SMALL)
+    before = state.digest()
+
+    updated(state, one_step([1.0, 0.0] * 4))
+
+    assert state.digest() == before
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_was_rewarded_becomes_more_probable(seed: int) -> None:
+    state = LearnerState.untrained(SMALL)
+
+    found = updated(state, one_step([1.0, 0.0] * 4), seed=seed)
+
+    encoded = encode({}, [("o0", None), ("o1", None)], width=64)
+    assert found.state.policy.probabilities(encoded)[0] > 0.5
+    assert found.skipped_reason is None
+    assert found.state.counts.updates == 1
+    assert found.state.policy.rollouts == 8
+
+
+@pytest.mark.parametrize(
+    ("fresh", "reason"),
+    [
+        pytest.param(one_step([1.0] * 8), "fewer than two distinct rewards", id="equal rewards"),
+        pytest.param(
+            one_step([1.0, 0.0] * 4, options=1), "no decision with a choice", id="no choice"
+        ),
+        pytest.param(
+            replace(one_step([1.0, 0.0] * 4), propensity=np.full(8, np.nan)),
+            "no decision with a choice",
+            id="no propensity",
+        ),
+        pytest.param(
+            replace(one_step([1.0, 0.0] * 4), version_lag=np.full(8, 33)),
+            "no decision with a choice",
+            id="too old",
+        ),
+        pytest.param(
+            replace(
+                one_step([1.0, 0.0] * 8, options=16),
+                propensity=np.array([1.0 / 16] + [1.0] * 15),
+            ),
+            "effective sample",
+            id="too unlike the policy of now",
+        ),
+    ],
+)
+def test_too_little_to_learn_from_is_skipped_and_counted(fresh: Trajectories, reason: str) -> None:
+    state = LearnerState.untrained(SMALL)
+
+    found = updated(state, fresh)
+
+    assert found.skipped_reason is not None
+    assert reason in found.skipped_reason
+    assert found.state.policy.digest() == state.policy.digest()
+    assert found.state.counts.skipped == 1
+    assert found.state.counts.rollouts == len(fresh.length)
+
+
+def test_no_rollout_at_all_is_skipped() -> None:
+    nothing = Trajectories(
+        encoded=[],
+        chosen=np.zeros(0, dtype=np.int64),
+        default=np.zeros(0, dtype=np.int64),
+        propensity=np.zeros(0),
+        value=np.zeros(0),
+        reward=np.zeros(0),
+        discount=np.zeros(0),
+        bootstrap=np.zeros(0),
+        length=np.zeros(0, dtype=np.int64),
+        version_lag=np.zeros(0, dtype=np.int64),
+    )
+
+    found = updated(LearnerState.untrained(SMALL), nothing)
+
+    assert found.skipped_reason == "no new rollouts"
+
+
+def test_an_update_that_goes_too_far_is_undone_and_counted() -> None:
+    state = LearnerState.untrained(SMALL)
+    wild = PPOConfig(learning_rate=50.0, target_kl=0.0, max_kl=1e-6)
+
+    found = updated(state, one_step([1.0, 0.0] * 4), config=wild)
+
+    assert found.undone
+    assert found.state.policy.digest() == state.policy.digest()
+    np.testing.assert_array_equal(found.state.adam.first, state.adam.first)
+    assert found.state.counts == state.counts._replace(rollouts=8, decisions=8, undone=1)
+
+
+def test_a_window_of_the_same_rollouts_weighs_by_how_likely_they_are_now() -> None:
+    state = LearnerState.untrained(SMALL)
+    unlikely = replace(one_step([1.0, 0.0] * 4), propensity=np.full(8, 1.0))
+
+    found = update(
+        state,
+        one_step([1.0, 0.0] * 4),
+        window=unlikely,
+        config=PPOConfig(),
+        rng=np.random.default_rng(0),
+    )
+
+    expected = (8 * 1.0 + 8 * 0.5) ** 2 / (8 * 1.0 + 8 * 0.25)  # weights 1 and min(1, 0.5 / 1)
+    assert found.diagnostics.effective_sample_size == pytest.approx(expected, rel=1e-12)
+    assert found.diagnostics.samples == 16
+    assert found.diagnostics.rollouts == 8
+
+
+def test_a_single_allowed_option_teaches_the_critic_only() -> None:
+    state = LearnerState.untrained(SMALL)
+    fresh = one_step([1.0, 0.0] * 4)
+    only = np.array([True, False])
+    masked = replace(fresh, chosen=np.zeros(8, dtype=np.int64), allowed=[only] * 7 + [None])
+
+    found = updated(state, masked)
+
+    assert found.diagnostics.effective_sample_size == 1.0
+    assert found.state.policy.critic.any()
+
+
+def test_a_cut_off_rollout_is_not_taken_for_a_failure() -> None:
+    fresh = one_step([0.0] * 7 + [1.0])
+    cut = replace(fresh, discount=np.ones(8), bootstrap=np.ones(8))
+
+    values = [
+        updated(LearnerState.untrained(SMALL), one).state.policy.value(fresh.encoded[0])
+        for one in (fresh, cut)
+    ]
+
+    assert values[1] > values[0]
+
+
+def test_the_floor_of_exploration_holds_after_learning() -> None:
+    life = lived(Tile(), rollouts=160, seed=0, policy_config=replace(SMALL, epsilon=0.3))
+    encoded = encode(
+        {"wanted": "red", "noise": 0.0}, [(name, None) for name in Tile.options], width=64
+    )
+
+    assert life.state.policy.probabilities(encoded).min() >= 0.1 * (1 - 1e-12)
+
+
+def test_few_rollouts_get_few_epochs() -> None:
+    config = PPOConfig()
+
+    assert [config.epochs_for(rollouts) for rollouts in (1, 8, 32, 64, 500)] == [2, 2, 6, 10, 10]
+    assert PPOConfig(epochs=3).epochs_for(64) == 3
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("clip", 0.0),
+        ("clip", float("nan")),
+        ("gamma", 1.1),
+        ("lambda_", -0.1),
+        ("learning_rate", 0.0),
+        ("epochs", 0),
+        ("minibatch", 0),
+        ("target_kl", -1.0),
+        ("max_kl", 0.01),
+        ("gradient_norm", float("inf")),
+        ("value_coefficient", -1.0),
+        ("entropy_coefficient", float("nan")),
+        ("lag_bound", -1),
+        ("effective_share", 2.0),
+    ],
+)
+def test_a_setting_out_of_range_is_named(field: str, value: float) -> None:
+    arguments = {field: value}
+
+    with pytest.raises(ValueError, match=f"invalid ppo config: {field}"):
+        PPOConfig(**arguments)  # type: ignore[arg-type]  # the wrong types are the test
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("chosen", np.full(8, 2)),
+        ("default", np.full(8, -2)),
+        ("propensity", np.zeros(8)),
+        ("propensity", np.full(8, 1.1)),
+        ("reward", np.full(8, np.nan)),
+        ("value", np.full(8, np.inf)),
+        ("discount", np.full(8, 1.5)),
+        ("bootstrap", np.full(8, np.nan)),
+        ("length", np.full(8, 2)),
+        ("version_lag", np.full(8, -1)),
+        ("reward", np.zeros(3)),
+        ("bootstrap", np.zeros(3)),
+        ("allowed", [None]),
+        ("allowed", [np.array([False, False])] * 8),
+    ],
+)
+def test_trajectories_that_do_not_fit_are_refused(field: str, value: object) -> None:
+    fresh = one_step([1.0, 0.0] * 4)
+
+    with pytest.raises(ValueError, match=field):
+        replace(fresh, **{field: value})  # type: ignore[arg-type]  # the wrong types are the test
+
+
+def test_damaged_arrays_of_a_state_are_refused() -> None:
+    arrays = LearnerState.untrained(SMALL).arrays()
+
+    for name in ("counts", "advantage_scale", "scaled_rollouts", "adam_first", "moments_means"):
+        with pytest.raises(ValueError, match=name):
+            LearnerState.from_arrays({key: arrays[key] for key in arrays if key != name})
+    with pytest.raises(ValueError, match="counts"):
+        LearnerState.from_arrays(arrays | {"counts": np.full(5, -1)})

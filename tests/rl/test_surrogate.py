@@ -1,0 +1,214 @@
+"""The gradient is that of the loss, to the last digit finite differences can show."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tau_live.rl.arrays import BoolArray, FloatArray, IntArray, frozen
+from tau_live.rl.batch import Batch, Trajectories, batch
+from tau_live.rl.crossing import crossed, crossed_one, rows
+from tau_live.rl.features import Encoded, encode
+from tau_live.rl.policy import Policy, PolicyConfig
+from tau_live.rl.scaling import Scale
+from tau_live.rl.surrogate import Coefficients, Targets, choices, objective
+
+CONFIG = PolicyConfig(width=16, cross_width=32)
+DECISIONS = 24
+
+
+def policy(rng: np.random.Generator) -> Policy:
+    return replace(
+        Policy.untrained(CONFIG),
+        weights=frozen(rng.normal(size=CONFIG.cross_width) * 0.3),
+        critic=frozen(rng.normal(size=CONFIG.width + 1)),
+        scale=Scale(frozen(rng.normal(size=32)), frozen(rng.uniform(0.5, 2.0, size=32))),
+        rollouts=8,
+    )
+
+
+def decisions(rng: np.random.Generator) -> tuple[list[Encoded], list[BoolArray | None]]:
+    """Two to five options, with and without features, a third of them with a mask."""
+    encoded: list[Encoded] = []
+    masks: list[BoolArray | None] = []
+    for n in range(DECISIONS):
+        options = int(rng.integers(2, 6))
+        encoded.append(
+            encode(
+                {"x": rng.normal(), "kind": f"k{rng.integers(3)}"},
+                [
+                    (f"o{k}", {"cost": rng.random(), "size": "big"} if k % 2 else None)
+                    for k in range(options)
+                ],
+                width=CONFIG.width,
+            )
+        )
+        mask = rng.random(options) < 0.6
+        mask[:2] = True
+        masks.append(mask if n % 3 == 0 else None)
+    return encoded, masks
+
+
+def trajectories(rng: np.random.Generator) -> Trajectories:
+    encoded, masks = decisions(rng)
+    chosen: IntArray = rng.integers(0, 2, size=DECISIONS)
+    return Trajectories(
+        encoded=encoded,
+        chosen=chosen,
+        default=rng.integers(-1, 2, size=DECISIONS),
+        propensity=rng.uniform(0.1, 1.0, size=DECISIONS),
+        value=np.zeros(DECISIONS),
+        reward=rng.normal(size=DECISIONS),
+        discount=np.tile([1.0, 0.0], DECISIONS // 2),
+        bootstrap=np.zeros(DECISIONS // 2),
+        length=np.full(DECISIONS // 2, 2),
+        version_lag=np.zeros(DECISIONS, dtype=np.int64),
+        allowed=masks,
+    )
+
+
+def targets(data: Batch, weights: FloatArray, rng: np.random.Generator) -> Targets:
+    """Ratios from far below to far above the clip, advantages of both signs, some no actors."""
+    now = choices(data, weights, epsilon=CONFIG.epsilon).logprobs
+    return Targets(
+        now + rng.choice([-0.6, -0.1, 0.0, 0.1, 0.6], size=DECISIONS),
+        rng.normal(size=DECISIONS),
+        rng.choice([0.0, 0.4, 1.0], size=DECISIONS),
+        rng.normal(size=DECISIONS),
+    )
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.02, 0.5])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_gradient_equals_finite_differences(seed: int, epsilon: float) -> None:
+    rng = np.random.default_rng(seed)
+    start = policy(rng)
+    data = batch(start, trajectories(rng))
+    wanted = targets(data, start.weights, rng)
+    coefficients = Coefficients(clip=0.2, value=0.5, entropy=0.05, epsilon=epsilon)
+    split = len(start.weights)
+    parameters = np.concatenate([start.weights, start.critic])
+
+    found = objective(data, wanted, start.weights, start.critic, coefficients=coefficients)
+
+    def total(at: FloatArray) -> float:
+        return objective(data, wanted, at[:split], at[split:], coefficients=coefficients).total
+
+    step = 1e-5
+    expected = np.array(
+        [
+            (total(parameters + step * one) - total(parameters - step * one)) / (2 * step)
+            for one in np.eye(len(parameters))
+        ]
+    )
+    gradient = np.concatenate([found.weights, found.critic])
+    clipped = np.abs(np.exp(found.logprobs - wanted.logprobs) - 1.0) > 0.2
+    assert clipped.any() and not clipped.all()
+    assert np.linalg.norm(gradient - expected) <= 1e-6 * np.linalg.norm(expected)
+
+
+def test_all_ratios_are_1_at_the_start() -> None:
+    rng = np.random.default_rng(0)
+    start = policy(rng)
+    data = batch(start, trajectories(rng))
+    before = choices(data, start.weights, epsilon=CONFIG.epsilon)
+    wanted = targets(data, start.weights, rng)._replace(logprobs=before.logprobs)
+
+    found = objective(
+        data, wanted, start.weights, start.critic, coefficients=Coefficients(0.2, 0.5, 0.0, 0.02)
+    )
+
+    np.testing.assert_array_equal(found.logprobs, before.logprobs)
+    acting = wanted.weights > 0
+    expected = -(wanted.weights * wanted.advantages)[acting].mean()
+    assert found.policy == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_batch_says_what_the_policy_says() -> None:
+    rng = np.random.default_rng(1)
+    start = policy(rng)
+    played = trajectories(rng)
+
+    data = batch(start, played)
+
+    found = choices(data, start.weights, epsilon=CONFIG.epsilon)
+    values = data.contexts.dot(start.critic)
+    for n, (encoded, mask) in enumerate(zip(played.encoded, played.masks, strict=True)):
+        default = int(played.default[n])
+        expected = start.probabilities(
+            encoded, default=None if default < 0 else default, allowed=mask
+        )
+        kept = expected if mask is None else expected[mask]
+        part = slice(int(data.starts[n]), int(data.starts[n + 1]))
+        np.testing.assert_allclose(found.probabilities[part], kept, rtol=1e-12)
+        assert found.logprobs[n] == pytest.approx(np.log(expected[played.chosen[n]]), rel=1e-12)
+        assert values[n] == pytest.approx(start.value(encoded), rel=1e-12)
+
+
+def test_the_loss_does_not_depend_on_the_order_of_decisions() -> None:
+    rng = np.random.default_rng(2)
+    start = policy(rng)
+    data = batch(start, trajectories(rng))
+    wanted = targets(data, start.weights, rng)
+    coefficients = Coefficients(0.2, 0.5, 0.01, 0.02)
+    order = rng.permutation(DECISIONS)
+
+    found = objective(
+        data.select(order),
+        wanted.select(order),
+        start.weights,
+        start.critic,
+        coefficients=coefficients,
+    )
+
+    expected = objective(data, wanted, start.weights, start.critic, coefficients=coefficients)
+    assert found.total == pytest.approx(expected.total, rel=1e-12)
+    np.testing.assert_allclose(found.weights, expected.weights, rtol=1e-9, atol=1e-12)
+
+
+def test_the_loss_does_not_depend_on_the_order_of_options() -> None:
+    def loss(names: list[str]) -> float:
+        one = encode({"x": 1.0}, [(name, None) for name in names], width=16)
+        rng = np.random.default_rng(3)
+        start = policy(rng)
+        played = Trajectories(
+            encoded=[one],
+            chosen=np.array([names.index("b")]),
+            default=np.array([names.index("a")]),
+            propensity=np.array([0.5]),
+            value=np.zeros(1),
+            reward=np.ones(1),
+            discount=np.zeros(1),
+            bootstrap=np.zeros(1),
+            length=np.ones(1, dtype=np.int64),
+            version_lag=np.zeros(1, dtype=np.int64),
+        )
+        wanted = Targets(np.array([-1.0]), np.ones(1), np.ones(1), np.ones(1))
+        data = batch(start, played)
+        return objective(
+            data,
+            wanted,
+            start.weights,
+            start.critic,
+            coefficients=Coefficients(0.2, 0.5, 0.01, 0.02),
+        ).total
+
+    assert loss(["a", "b", "c"]) == pytest.approx(loss(["c", "a", "b"]), rel=1e-12)
+
+
+def test_one_decision_is_crossed_as_many_are() -> None:
+    rng = np.random.default_rng(4)
+    encoded, masks = decisions(rng)
+    scale = policy(rng).scale
+
+    many = crossed(rows(encoded, masks, scale), width=16, cross_width=32)
+
+    ones = [
+        crossed_one(one, mask, scale, cross_width=32)
+        for one, mask in zip(encoded, masks, strict=True)
+    ]
+    np.testing.assert_array_equal(many.slots, np.concatenate([one.slots for one in ones]))
+    np.testing.assert_array_equal(many.values, np.concatenate([one.values for one in ones]))
+    np.testing.assert_array_equal(
+        np.diff(many.starts), np.concatenate([np.diff(one.starts) for one in ones])
+    )
