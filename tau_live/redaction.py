@@ -96,8 +96,8 @@ class Redactor:
         changes: dict[str, object] = {}
         for name in plan.texts:
             text = getattr(event, name)
-            if text is not None and len(text) >= _SHORTEST:
-                kept = self._line(text)
+            if text:
+                kept = self._line(text) if len(text) >= _SHORTEST else clean(text)
                 if kept != text:
                     changes[name] = kept
         for name in plan.others:
@@ -161,6 +161,8 @@ class Redactor:
             kept: object = self._content(value)
         elif isinstance(value, ErrorInfo):
             kept = self._error(value)
+        elif name == "options" and isinstance(value, tuple):
+            kept = tuple(clean_id(option) for option in value)
         elif name == "tool_calls" and isinstance(value, tuple):
             kept = tuple(map(self._tool_call, value[:_ENTRIES]))
         elif name == "usage" and isinstance(value, Mapping):
@@ -168,8 +170,8 @@ class Redactor:
         elif isinstance(value, tuple):
             kept = self._lines(value)
         elif isinstance(value, Mapping):
-            kept = plain(value, limits=self._limits, text=self._text, hidden=_hidden)
-            kept = kept if isinstance(kept, dict) else {"…": kept}
+            found = plain(value, limits=self._limits, text=self._text, hidden=_hidden)
+            return found if isinstance(found, dict) else {"…": found}  # equal is not yet plain
         else:
             return _SAME
         return _SAME if kept == value else kept
@@ -248,7 +250,7 @@ def _plan(kind: type[Event]) -> _Plan:
     names = [field.name for field in fields(kind) if field.name not in _LEFT_ALONE]
     types = {field.name: field.type for field in fields(kind)}
     strings = [name for name in names if types[name] in (str, str | None)]
-    kept = {"options", "probabilities", "encoded"} if issubclass(kind, Decision) else set()
+    kept = {"probabilities", "encoded"} if issubclass(kind, Decision) else set()
     return _Plan(
         texts=tuple(name for name in strings if name not in _IDS),
         ids=tuple(name for name in strings if name in _IDS),

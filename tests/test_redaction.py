@@ -2,8 +2,10 @@
 
 import hashlib
 import time
+from collections import OrderedDict
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -198,6 +200,12 @@ VALUES = st.recursive(
 RAWS = st.dictionaries(TEXTS, VALUES, max_size=5)
 
 
+class Loud(str):
+    """Equals its text and is none."""
+
+    __slots__ = ()
+
+
 DECISION = Decision(host="h", run_id="r", at=1.0, ordinal=1, point="model", options=("a",))
 
 
@@ -211,7 +219,12 @@ def events(draw: st.DrawFn) -> Event:
         RunStart(host="h", run_id="r", at=1.0, metadata=draw(RAWS), input=draw(content)),
         ModelEnd(host="h", run_id="r", at=1.0, tool_calls=tuple(draw(calls))),
         Retry(host="h", run_id="r", at=1.0, reason=draw(TEXTS)),
-        replace(DECISION, context=draw(RAWS), features={"a": draw(RAWS)}),
+        replace(
+            DECISION,
+            options=(draw(TEXTS), "b"),
+            context=draw(RAWS),
+            features={"a": draw(RAWS)},
+        ),
     ]
     return replace(
         draw(st.sampled_from(kinds)),
@@ -336,7 +349,7 @@ def test_counts_of_tokens_are_not_secrets() -> None:
 
     found = KEEPS.redact(event)
 
-    assert found is event
+    assert found == event
 
 
 def test_an_event_without_anything_to_hide_is_returned_itself() -> None:
@@ -351,6 +364,18 @@ def test_the_event_that_came_in_is_not_changed() -> None:
     NONE.redact(mapped(raw))
 
     assert raw == {"password": "hunter2", "list": [1, SECRETS["aws"][0]]}
+
+
+def test_what_only_equals_plain_data_becomes_plain_data() -> None:
+    event = mapped({"a": np.float64(1.5), "b": Loud("text"), "c": OrderedDict(d=True)})
+
+    found = NONE.redact(event)
+
+    assert {name: type(value) for name, value in found.raw.items()} == {
+        "a": float,
+        "b": str,
+        "c": dict,
+    }
 
 
 def test_usage_keeps_numbers_only() -> None:
