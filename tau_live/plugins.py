@@ -135,6 +135,13 @@ class Plugins:
             self._arrange()
         return True
 
+    def implements(self, plugin: object) -> bool:
+        """Say whether an object has a function marked as an implementation of our hooks."""
+        try:
+            return any(self._manager.parse_hookimpl_opts(plugin, name) for name in dir(plugin))
+        except Exception:  # noqa: BLE001 - attributes of other people's objects may raise
+            return False
+
     def listens(self, hook: str) -> bool:
         """Say whether calling a hook does anything; costs a look into a table."""
         return self._listening[hook]

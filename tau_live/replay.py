@@ -14,6 +14,7 @@ from pathlib import Path
 from tau_live.builtin import load_plugins
 from tau_live.errors import TauLiveError
 from tau_live.events import Event
+from tau_live.gate import State
 from tau_live.inbox import BATCH_LIMIT
 from tau_live.learner import Learner, report_of
 from tau_live.processes import this_process
@@ -64,6 +65,7 @@ class Offline:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._store = open_store(settings)
+        self._check_gate()
         self._refused: Counter[str] = Counter()
         self._pipeline = pipeline_of(
             self._store,
@@ -125,6 +127,15 @@ class Offline:
         with self._store.begin():
             self._pipeline.collector.expire(self._now)
         self._learn()
+
+    def _check_gate(self) -> None:
+        gate = self._store.gate.load()
+        if gate.state != State.PASS:
+            self._store.close()
+            raise TauLiveError(
+                f"the gate holds ({gate.reason}), so nothing is collected: see `tau-live gate`, "
+                "then `tau-live gate reset --reason ...`"
+            )
 
     def _learn(self) -> None:
         while self._settings.learner is not LearnerMode.OFF:

@@ -199,12 +199,13 @@ def _rewards(store: Store) -> Check:
     """Say whether anybody ever sends rewards, judged by the last rollouts of each point."""
     made_up = {RewardSource.INFERRED, RewardSource.DEFAULT}
     points = store.rewards.ready_points()
-    ready = [
-        one
+    ready = {
+        one.rollout.rollout_id: one
         for point in ("", *points)
         for one in store.rewards.ready_rollouts(point, after=0, limit=LOOKED_AT, newest=True)
-    ]
-    sent = sum(reward.source not in made_up for one in ready for reward in one.rewards)
+    }
+    given = [reward for one in ready.values() for reward in one.rewards]
+    sent = sum(reward.source not in made_up for reward in given)
     waiting = store.rewards.waiting()
     of = f"with the last {number(len(ready))} rewarded rollouts"
     found = f"{number(sent)} {of}, {number(waiting)} wait for theirs"

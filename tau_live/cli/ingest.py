@@ -26,7 +26,8 @@ def ingest(source: str, stream: str | None, path: Path | None, as_json: bool) ->
 
     Reads our own recordings and the events of hosts that write JSON Lines.
     """
-    from tau_live.replay import ingest as ingest_source
+    from tau_live.ingesting import ingest as ingest_source
+    from tau_live_hooks.tau import TauStream
 
     stop = threading.Event()
     with stopping(stop), progress_bar(quiet=as_json) as bar:
@@ -34,6 +35,7 @@ def ingest(source: str, stream: str | None, path: Path | None, as_json: bool) ->
         report = ingest_source(
             source,
             settings_of(path),
+            translate=lambda name, clock: TauStream(name, clock=clock),
             stream=stream,
             stop=stop,
             progress=lambda done, total: bar.update(task, completed=done, total=total),

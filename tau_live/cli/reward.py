@@ -99,7 +99,7 @@ def store_reward(store: Store, settings: Settings, given: Reward) -> dict[str, o
         outcome = store.rewards.add_reward(given)
         rollout = store.rollouts.find_rollout(given.rollout_id)
         if rollout is not None and rollout.ended_at is not None and outcome != "same":
-            rewarding = Rewarding(settings, load_plugins(settings, strict=True))
+            rewarding = Rewarding(settings, load_plugins(settings))
             rewarding.settle(rollout, store=store, now=given.at)
             rollout = store.rollouts.rollout(given.rollout_id)
     return {

@@ -16,7 +16,6 @@ from tau_live.store.connection import Connection, json_of, mapping_of
 from tau_live.store.records import Claim, ResourcesVersion, Worker
 from tau_live.store.sqlite_moves import (
     Ending,
-    free_worker,
     move_attempt,
     move_rollout,
     touch_attempt,
@@ -152,7 +151,6 @@ class SqliteQueue:
                 move_rollout(self._connection, rollout_id, RolloutStatus.RUNNING, Ending(at))
             new = self._after(rollout, status)
             move_rollout(self._connection, rollout_id, new, Ending(at, REASONS.get(status)))
-            free_worker(self._connection, rollout_id)
         return new
 
     def requeue_overdue(self, *, now: float) -> list[str]:

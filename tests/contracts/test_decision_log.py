@@ -104,12 +104,13 @@ def test_a_decision_that_comes_after_its_rollout_was_ready_joins_it(store: Store
 
 
 def test_a_decision_behind_its_points_watermark_is_kept_and_counted(store: Store) -> None:
-    ready(store, "live-1", "tools")
-    ready(store, "live-2", "model")
+    for number in (1, 2, 3):
+        ready(store, f"live-{number}", "tools")
     store.policies.add_update(update(2, "model", executed=False), None)
 
-    store.decisions.add_decision(decision(2, "live-1", point="model"))
+    for number in (1, 2, 3):
+        store.decisions.add_decision(decision(2, f"live-{number}", point="model"))
 
     assert len(store.decisions.decisions("live-1")) == 2
-    assert store.counters.counts() == {"late_decisions": 1}
-    assert store.rewards.ready_count("model", after=store.policies.watermark("model")) == 0
+    assert store.counters.counts() == {"late_decisions": 2}
+    assert store.rewards.ready_count("model", after=store.policies.watermark("model")) == 1

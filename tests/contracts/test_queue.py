@@ -10,7 +10,7 @@ from tau_live.errors import DuplicateError, InvalidTransitionError, UnknownError
 from tau_live.rollouts import AttemptStatus, Reason, Rollout, RolloutConfig, RolloutStatus
 from tau_live.store.records import Claim
 from tau_live.store.roles import Store
-from tests.contracts.making import begun, queued, rollout, span
+from tests.contracts.making import attempt, begun, queued, rollout, span
 
 OpenStore = Callable[[], Store]
 
@@ -350,6 +350,49 @@ def test_a_failed_rollout_can_be_requeued_by_hand(store: Store) -> None:
     assert (claim.rollout.rollout_id, claim.attempt.number) == ("q-1", 2)
     assert claim.rollout.ended_at is None
     assert claim.rollout.started_at == 10.0
+
+
+def test_what_waits_again_is_nobodys(store: Store) -> None:
+    store.queue.enqueue(queued(config=RolloutConfig(max_attempts=2)), at=5.0)
+    claimed(store)
+
+    store.queue.finish("q-1", 1, AttemptStatus.FAILED, at=12.0)
+
+    assert store.rollouts.rollout("q-1").worker_id is None
+
+
+def test_fault_16_a_live_rollout_over_its_limits_fails_and_is_not_queued(store: Store) -> None:
+    limited = RolloutConfig(max_attempts=5, timeout_s=5.0)
+    store.rollouts.begin_rollout(replace(rollout("live-1"), config=limited))
+    store.rollouts.begin_attempt(attempt("live-1"))
+
+    concerned = store.queue.requeue_overdue(now=99.0)
+
+    found = store.rollouts.rollout("live-1")
+    assert concerned == ["live-1"]
+    assert (found.status, found.reason) == (RolloutStatus.FAILED, Reason.TIMEOUT)
+    assert store.queue.length() == 0
+
+
+def test_only_the_newest_attempt_moves_its_rollout(store: Store) -> None:
+    begun(store, "live-1")
+    store.rollouts.begin_attempt(attempt("live-1", 2))
+
+    answer = store.queue.finish("live-1", 1, AttemptStatus.FAILED, at=12.0)
+
+    assert answer is store.rollouts.rollout("live-1").status is RolloutStatus.RUNNING
+    assert [a.status for a in store.rollouts.attempts("live-1")] == ["failed", "running"]
+
+
+def test_an_attempt_of_a_rollout_that_waits_ends_alone(store: Store) -> None:
+    store.queue.enqueue(queued(config=RolloutConfig(timeout_s=5.0)), at=0.0)
+    store.rollouts.begin_attempt(attempt("q-1"))
+
+    concerned = store.queue.requeue_overdue(now=99.0)
+
+    assert concerned == ["q-1"]
+    assert store.rollouts.attempts("q-1")[0].status is AttemptStatus.TIMEOUT
+    assert store.rollouts.rollout("q-1").status is RolloutStatus.QUEUING
 
 
 def test_what_is_taken_by_hand_leaves_the_queue(store: Store) -> None:

@@ -33,6 +33,7 @@ def test_all_that_is_a_rollouts_own_goes_with_it(store: Store) -> None:
         store.rollouts.add_span(span(rollout_id=rollout_id))
         store.decisions.add_decision(decision(rollout_id=rollout_id))
         store.rewards.add_reward(reward(rollout_id=rollout_id))
+        store.rewards.add_reward(reward(rollout_id=rollout_id, name="late", at=60.0))
     store.rollouts.set_status("live-1", RolloutStatus.SUCCEEDED, at=5.0)
 
     deleted = store.retention.collect(before=50.0, limit=9)
@@ -42,7 +43,7 @@ def test_all_that_is_a_rollouts_own_goes_with_it(store: Store) -> None:
         assert len(store.rollouts.attempts(rollout_id)) == kept
         assert len(store.rollouts.spans(rollout_id)) == kept
         assert len(store.decisions.decisions(rollout_id)) == kept
-        assert len(store.rewards.rewards(rollout_id)) == kept
+        assert len(store.rewards.rewards(rollout_id)) == 2 * kept
 
 
 def test_a_forgotten_rollout_may_come_again(store: Store) -> None:

@@ -162,6 +162,12 @@ def test_a_penalty_by_code_is_checked_and_a_blank_prefix_refused() -> None:
         SafetyPolicy(hard_gate_reason_prefixes=(" ",))
 
 
+def test_what_is_no_number_counts_as_the_ceiling_once_gated() -> None:
+    penalties = [Part(HARD_GATE_TRIGGERED, 0.0), Part(PENALTY_TOTAL, -1.0)]
+
+    assert settled([math.nan, math.inf], penalties, ceiling=-0.5) == -2.0
+
+
 @given(st.permutations([1e16, 1.0, -1e16, 0.1, 1e-9]))
 def test_the_order_of_a_sum_does_not_matter(values: list[float]) -> None:
     assert total_of(values) == total_of([1e16, 1.0, -1e16, 0.1, 1e-9])

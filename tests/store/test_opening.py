@@ -12,7 +12,7 @@ import pytest
 from tau_live.errors import StoreError, StoreUnavailableError, StoreVersionError
 from tau_live.rollouts import RolloutStatus
 from tau_live.store.sqlite import SqliteStore
-from tests.contracts.making import LIVE, begun
+from tests.contracts.making import LIVE, begun, ready, reward, span, update
 
 
 @pytest.fixture
@@ -240,6 +240,19 @@ def test_after_a_full_disk_nothing_of_the_same_transaction_is_kept(store: Sqlite
 
     assert store.rollouts.find_rollout(LIVE) is None
     assert store.counters.counts() == {}
+
+
+def test_what_is_forgotten_leaves_no_row_in_any_table(path: Path, store: SqliteStore) -> None:
+    ready(store, LIVE, "model")
+    store.rollouts.add_span(span())
+    store.rewards.add_reward(reward())
+    store.policies.add_update(update(1), None)
+
+    store.retention.collect(before=99.0, limit=9)
+
+    tables = ("rollouts", "attempts", "spans", "decisions", "rewards", "ready_points", "awaiting")
+    left = {table: store._connection.count(f"select count(*) from {table}") for table in tables}
+    assert left == dict.fromkeys(tables, 0)
 
 
 def test_space_is_given_back_in_steps(path: Path, store: SqliteStore) -> None:
