@@ -9,7 +9,6 @@ from tau_live.cli.output import print_all, print_json, safe, table_of
 from tau_live.cli.text import shown
 from tau_live.settings import SETTINGS, Settings, value_text
 
-
 NAME_WIDTH = 50
 """The names of settings are there to be copied, and not broken where there is room at all."""
 

@@ -69,9 +69,7 @@ def safe(text: object, style: str = "") -> Text:
     return Text(shown(text), style=style)
 
 
-def table_of(
-    columns: Sequence[str], rows: Sequence[Sequence[object]], *, first: int = 13
-) -> Table:
+def table_of(columns: Sequence[str], rows: Sequence[Sequence[object]], *, first: int = 13) -> Table:
     """Return a table; a column whose name ends in ``#`` is set to the right, without it.
 
     Nothing is cut. What finds no room is broken, in the first column behind ``first`` characters

@@ -98,7 +98,9 @@ def show(version: int, path: Path | None, as_json: bool) -> None:
     if as_json:
         print_json(found)
     else:
-        print_all(facts_of((name.replace("_", " "), _said(name, value)) for name, value in found.items()))
+        print_all(
+            facts_of((name.replace("_", " "), _said(name, value)) for name, value in found.items())
+        )
 
 
 @policy.command(
