@@ -109,7 +109,7 @@ class Commands(click.Group):
 def _border(ctx: click.Context) -> Iterator[None]:
     try:
         yield
-    except (click.exceptions.NoArgsIsHelpError, click.exceptions.Exit, OneLineError):
+    except (click.exceptions.Exit, OneLineError):
         raise
     except (KeyboardInterrupt, click.Abort):
         click.echo(err=True)  # ends the line that the terminal shows ^C on
