@@ -375,7 +375,7 @@ class Collector:
 
 def _ending_for(reason: Reason) -> Ending:
     if reason is Reason.ABANDONED:
-        return Ending(RolloutStatus.CANCELLED, AttemptStatus.UNRESPONSIVE, reason)
+        return Ending(RolloutStatus.FAILED, AttemptStatus.UNRESPONSIVE, reason)
     return Ending(RolloutStatus.CANCELLED, AttemptStatus.FAILED, reason)
 
 

@@ -7,13 +7,16 @@ choice, and imports, starts and writes nothing. With it on, nothing here raises 
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar, Token
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+from tau_live.choices import Choice, fallback
 
 if TYPE_CHECKING:
-    from tau_live.runtime import Runtime, RunHandle
+    from tau_live.runs import RunHandle
+    from tau_live.runtime import Runtime
     from tau_live.settings import Settings
 
 P = ParamSpec("P")
@@ -24,26 +27,6 @@ HOST = "tau_live"
 
 _current: ContextVar["Run | None"] = ContextVar("tau_live_run", default=None)
 _lock = threading.RLock()
-
-
-class Choice(NamedTuple):
-    """What was chosen, and how.
-
-    Attributes:
-        option: One of the options offered; the host's own choice whenever in doubt.
-        probability: With which it had been chosen; ``None`` where nobody drew.
-        source: ``policy`` or ``default``.
-        id: Names the decision; a reward may be given for it. Empty where nothing is recorded.
-        policy_version: The version that decided; 0 is the untrained policy.
-        run: The id of the rollout it belongs to. Empty where nothing is recorded.
-    """
-
-    option: Any
-    probability: float | None
-    source: str
-    id: str
-    policy_version: int
-    run: str
 
 
 class _State:
@@ -70,7 +53,7 @@ def attach(target: "object | Settings | None" = None) -> "Runtime | None":
         if _State.pid != os.getpid():  # a forked child starts its own
             _State.runtime, _State.tried, _State.pid = None, False, os.getpid()
         if _State.runtime is None and not _State.tried:
-            from tau_live.runtime import start
+            from tau_live.starting import start
 
             _State.tried = True
             _State.runtime = start(os.environ, target)
@@ -152,13 +135,13 @@ def reward(
     Returns:
         Whether it was taken; ``False`` while tau-live is off or holds, or if it makes no sense.
     """
-    runtime = attach()
+    runtime, inside = attach(), _current.get()
     if runtime is None:
         return False
     return runtime.reward(
         value,
         run=run.id if isinstance(run, Run) else run,
-        inside=_current.get() if run is None else None,
+        inside=inside.handle if run is None and inside is not None else None,
         decision=decision.id if isinstance(decision, Choice) else decision,
         name=name,
         source=source,
@@ -344,27 +327,14 @@ class RunContext:
         return RunContext(self._name, key=key, session=self._session, metadata=self._metadata)
 
 
-def fallback(options: object, default: object) -> Choice:
-    """Return the host's own choice: the default, else the first option."""
-    option = default
-    if option is None:
-        try:
-            option = options if isinstance(options, str) else next(iter(options), None)  # type: ignore[call-overload]  # whatever the host handed over
-        except Exception:  # noqa: BLE001  # a host's object may raise anything when it is looked at
-            option = None
-    return Choice(option, None, "default", "", 0, "")
-
-
 def _end(entered: Run, error: BaseException | None) -> None:
     if entered.handle is not None and (runtime := attach()) is not None:
         runtime.end_run(entered.handle, error)
 
 
 def _reset(token: "Token[Run | None]") -> None:
-    try:
+    with suppress(ValueError):  # left in another context than it was entered in
         _current.reset(token)
-    except ValueError:  # left in another context than it was entered in
-        _current.set(None)
 
 
 def run_id_of(name: object, key: object) -> str:
@@ -376,6 +346,6 @@ def run_id_of(name: object, key: object) -> str:
 
 
 def _is_on() -> bool:
-    from tau_live.settings import switched_on
+    from tau_live.switch import switched_on
 
-    return switched_on(os.environ)
+    return bool(switched_on(os.environ))

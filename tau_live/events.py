@@ -5,138 +5,77 @@ never, children may end after their parents: events are linked by ids, never by 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from enum import StrEnum
+from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Literal
 
 import msgspec
 
+from tau_live.envelope import VERSION, Content, ErrorInfo, Event, Fidelity, Status, ToolCall
 from tau_live.errors import EventError
 from tau_live.rollouts import Reason
+from tau_live.steps import (
+    Context,
+    Handoff,
+    Message,
+    ModelEnd,
+    ModelStart,
+    Policy,
+    Retry,
+    RunInterrupt,
+    RunResume,
+    ToolEnd,
+    ToolStart,
+    TurnEnd,
+    TurnStart,
+)
 
-VERSION = 1
-
-
-class Status(StrEnum):
-    """How a span or a run ended."""
-
-    OK = "ok"
-    ERROR = "error"
-    CANCELLED = "cancelled"
-    INTERRUPTED = "interrupted"
-    RETRY = "retry"
-    VETOED = "vetoed"
-    LIMIT = "limit"
-    UNKNOWN = "unknown"
-
-
-class Fidelity(StrEnum):
-    """How directly the host told us."""
-
-    NATIVE = "native"
-    HOOKS = "hooks"
-    END_ONLY = "end_only"
-    INFERRED = "inferred"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ErrorInfo:
-    """What went wrong in the host.
-
-    Attributes:
-        type: The class of the exception.
-        message: Its text; kept only where content may be kept.
-        fatal: Whether it ended the run.
-    """
-
-    type: str
-    message: str = ""
-    fatal: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Content:
-    """A text that went in or out, or what may be kept of it.
-
-    Attributes:
-        text: The text; ``None`` where only its size and hash are kept.
-        chars: Its length in characters.
-        sha256: The hash of its UTF-8 form, in hexadecimal.
-    """
-
-    text: str | None = None
-    chars: int | None = None
-    sha256: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCall:
-    """A tool that a model asked for."""
-
-    id: str
-    name: str
-    args: Content | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
-    """The envelope of every event.
-
-    Attributes:
-        event: The name of its kind.
-        host: The framework that runs.
-        run_id: The host's own key of the run.
-        at: Epoch seconds, UTC.
-        v: The version of this form.
-        mono_ns: The process's monotonic clock.
-        seq: Counts the events of a process from 1; order is by ``(pid, seq)``.
-        pid: The process.
-        host_version: The host's version.
-        adapter_version: The adapter's.
-        session_id: What runs of one conversation share.
-        parent_run_id: The run inside which this one runs.
-        parent_host: That run's host, where it is another one.
-        execution: Tells one execution of a run from another under the same key.
-        span_id: The host's id of this step, verbatim.
-        parent_span_id: The step around it.
-        agent: The agent's name.
-        turn: The turn, from 1.
-        attempt: The try, from 1; ``None`` where the host does not count them.
-        status: How it ended; ``None`` for what has no end.
-        error: What went wrong.
-        fidelity: How directly the host told us.
-        raw: The host's attributes that have no place of their own.
-    """
-
-    event: str
-    host: str
-    run_id: str
-    at: float
-    v: int = VERSION
-    mono_ns: int = 0
-    seq: int = 0
-    pid: int = 0
-    host_version: str | None = None
-    adapter_version: str | None = None
-    session_id: str | None = None
-    parent_run_id: str | None = None
-    parent_host: str | None = None
-    execution: str = ""
-    span_id: str | None = None
-    parent_span_id: str | None = None
-    agent: str | None = None
-    turn: int | None = None
-    attempt: int | None = None
-    status: Status | None = None
-    error: ErrorInfo | None = None
-    fidelity: Fidelity = Fidelity.NATIVE
-    raw: Mapping[str, object] = field(default_factory=dict)
+__all__ = [
+    "KINDS",
+    "VERSION",
+    "Content",
+    "Context",
+    "Decision",
+    "ErrorInfo",
+    "Event",
+    "Fidelity",
+    "Handoff",
+    "Message",
+    "ModelEnd",
+    "ModelStart",
+    "Policy",
+    "Reason",
+    "Retry",
+    "Reward",
+    "RunEnd",
+    "RunInterrupt",
+    "RunResume",
+    "RunStart",
+    "Status",
+    "TauError",
+    "ToolCall",
+    "ToolEnd",
+    "ToolStart",
+    "TurnEnd",
+    "TurnStart",
+    "decode",
+    "encode",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStart(Event):
-    """A run begins; it may be announced after other events of the run."""
+    """A run begins; it may be announced after other events of the run.
+
+    Attributes:
+        name: What kind of run it is, for people and filters.
+        input: What it is to work on.
+        model: The model it asks first, where the host names one.
+        tools: The names of the tools it has.
+        instructions_hash: Tells one set of instructions from another.
+        trigger: What began it: ``user``, ``tool``, ``handoff`` or ``resume``.
+        metadata: Open-ended JSON data.
+    """
 
     event: Literal["run.start"] = "run.start"
     name: str = ""
@@ -150,7 +89,17 @@ class RunStart(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnd(Event):
-    """A run is over; ``status`` says how, ``reason`` why where that is known."""
+    """A run is over; ``status`` says how, ``reason`` why where that is known.
+
+    Attributes:
+        output: What came out.
+        usage: Tokens by kind.
+        cost_usd: What it cost, in US dollars.
+        turns: How many turns it took.
+        duration_ms: How long it took, in milliseconds.
+        reason: Why it ended; ``None`` leaves that to ``status``.
+        dropped: How many events of the run were lost on the way to the store.
+    """
 
     event: Literal["run.end"] = "run.end"
     output: Content | None = None
@@ -159,150 +108,7 @@ class RunEnd(Event):
     turns: int | None = None
     duration_ms: float | None = None
     reason: Reason | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnStart(Event):
-    """One round of the agent's loop begins."""
-
-    event: Literal["turn.start"] = "turn.start"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnEnd(Event):
-    """One round of the agent's loop is over."""
-
-    event: Literal["turn.end"] = "turn.end"
-    usage: Mapping[str, float] = field(default_factory=dict)
-    tool_calls: int | None = None
-    finish_reason: str | None = None
-    duration_ms: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelStart(Event):
-    """A model is asked."""
-
-    event: Literal["model.start"] = "model.start"
-    model_requested: str | None = None
-    provider: str | None = None
-    params: Mapping[str, object] = field(default_factory=dict)
-    messages: Content | None = None
-    tools_offered: tuple[str, ...] = ()
-    streaming: bool | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelEnd(Event):
-    """A model has answered, or failed to."""
-
-    event: Literal["model.end"] = "model.end"
-    model_used: str | None = None
-    response_id: str | None = None
-    finish_reasons: tuple[str, ...] = ()
-    usage: Mapping[str, float] = field(default_factory=dict)
-    ttft_ms: float | None = None
-    duration_ms: float | None = None
-    cost_usd: float | None = None
-    tool_calls: tuple[ToolCall, ...] = ()
-    output: Content | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolStart(Event):
-    """A tool is called."""
-
-    event: Literal["tool.start"] = "tool.start"
-    call_id: str | None = None
-    tool: str = ""
-    args: Content | None = None
-    tool_kind: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolEnd(Event):
-    """A tool has returned, or failed to."""
-
-    event: Literal["tool.end"] = "tool.end"
-    call_id: str | None = None
-    tool: str = ""
-    result: Content | None = None
-    is_error: bool | None = None
-    retry_of: str | None = None
-    duration_ms: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Message(Event):
-    """A message was added to the conversation."""
-
-    event: Literal["message"] = "message"
-    role: str = ""
-    content: Content | None = None
-    index: int | None = None
-    tool_calls: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Handoff(Event):
-    """One agent hands over to another."""
-
-    event: Literal["handoff"] = "handoff"
-    from_agent: str | None = None
-    to_agent: str | None = None
-    reason: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunInterrupt(Event):
-    """A run stops to wait for somebody; its attempt ends, the rollout does not."""
-
-    event: Literal["run.interrupt"] = "run.interrupt"
-    reason: str | None = None
-    resume_key: str | None = None
-    payload: Content | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunResume(Event):
-    """A run that waited goes on, as another attempt."""
-
-    event: Literal["run.resume"] = "run.resume"
-    reason: str | None = None
-    resume_key: str | None = None
-    payload: Content | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Policy(Event):
-    """A guardrail of the host looked at something."""
-
-    event: Literal["policy"] = "policy"
-    stage: str = ""
-    mode: str | None = None
-    rules: tuple[str, ...] = ()
-    blocked: bool = False
-    reason_codes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retry(Event):
-    """The host tries something again."""
-
-    event: Literal["retry"] = "retry"
-    what: str = ""
-    number: int | None = None
-    reason: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Context(Event):
-    """The host shortened its context."""
-
-    event: Literal["context"] = "context"
-    op: str = ""
-    before: int | None = None
-    after: int | None = None
+    dropped: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -351,7 +157,13 @@ class Reward(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TauError(Event):
-    """Something of ours failed and the host went on without it."""
+    """Something of ours failed and the host went on without it.
+
+    Attributes:
+        where: Which part of tau-live.
+        type: The class of the exception.
+        disabled: Whether that part is switched off from now on.
+    """
 
     event: Literal["tau.error"] = "tau.error"
     where: str = ""
@@ -393,19 +205,30 @@ def _decoder(kind: str) -> msgspec.json.Decoder[Event]:
 
 
 def encode(event: Event) -> bytes:
-    """Return the event as one line of JSON, without the newline.
+    """Return the event as one line of JSON, without the newline; nothing of it is lost.
+
+    JSON has no NaN and no infinity, no tuples and no keys but texts. Rather than write something
+    else for them an event that would not come back as it was is refused.
 
     Raises:
         EventError: It holds what JSON cannot say.
     """
     try:
-        return msgspec.json.encode(event)
-    except (TypeError, ValueError, RecursionError) as error:
+        line = msgspec.json.encode(event, enc_hook=_plain)
+        back = _decoder(event.event).decode(line)
+    except (TypeError, ValueError, KeyError, RecursionError) as error:
         raise EventError(f"cannot write a {event.event} event: {error}") from error
+    if back != event:
+        raise EventError(
+            f"cannot write a {event.event} event: JSON cannot say {_lost(event, back)}"
+        )
+    return line
 
 
 def decode(line: bytes | str) -> Event:
     """Return the event that a line of JSON holds; ``decode(encode(event)) == event``.
+
+    Fields that this version does not know are passed over.
 
     Raises:
         EventError: It is not JSON, not an event, of an unknown kind, or of a newer form.
@@ -419,3 +242,17 @@ def decode(line: bytes | str) -> Event:
         return _decoder(head.event).decode(line)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise EventError(f"not an event: {error}") from error
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def _lost(event: Event, back: Event) -> str:
+    """Return which fields did not come back as they were."""
+    if type(back) is not type(event):
+        return type(event).__name__
+    names = [f.name for f in fields(event) if getattr(event, f.name) != getattr(back, f.name)]
+    return ", ".join(names)

@@ -4,15 +4,21 @@ import os
 import socket
 from pathlib import Path
 
+_DEAD = frozenset({b"Z", b"X", b"x"})  # a zombie runs no more, it only was not reaped yet
+
 
 def this_process() -> str:
-    """Return a name of this process that no later process of this machine will have."""
+    """Return a name of this process that no other process will have.
+
+    It holds the machine, the number, and where the kernel tells it the time of birth, because
+    numbers are used again.
+    """
     pid = os.getpid()
     return f"{socket.gethostname()}:{pid}:{_born(pid) or 'unknown'}"
 
 
 def is_alive(owner: str) -> bool | None:
-    """Say whether a process named by ``this_process`` lives; ``None`` if it is another machine's."""
+    """Say whether a process that ``this_process`` named lives; ``None`` on another machine."""
     try:
         machine, pid, born = owner.rsplit(":", 2)
         number = int(pid)
@@ -20,21 +26,37 @@ def is_alive(owner: str) -> bool | None:
         return False
     if machine != socket.gethostname():
         return None
+    if number < 1:
+        return False  # these numbers name groups of processes
     try:
         os.kill(number, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
     except OSError:
         pass  # it exists, but is somebody else's
+    status = _status(number)
+    if status and status[0] in _DEAD:
+        return False
     now = _born(number)
     return now is None or born in {now, "unknown"}
 
 
 def _born(pid: int) -> str | None:
-    """Return when a process began, in the kernel's own ticks; ``None`` where it does not tell."""
+    """Return when a process began, in ticks of one boot; ``None`` where nobody tells."""
+    status = _status(pid)
+    if len(status) < 20:
+        return None
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        boot = ""
+    return f"{status[19].decode()}-{boot[:8]}"
+
+
+def _status(pid: int) -> list[bytes]:
+    """Return what the kernel says about a process, from its state on; empty where it does not."""
     try:
         status = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
-        return None
-    fields = status[status.rfind(b")") + 2 :].split()
-    return fields[19].decode() if len(fields) > 19 else None
+        return []
+    return status[status.rfind(b")") + 2 :].split()

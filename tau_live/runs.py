@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from math import isfinite
 from threading import Lock
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 from tau_live import events as ev
 from tau_live.decider import Decided
@@ -93,6 +93,17 @@ class Offer(NamedTuple):
     originals: tuple[object, ...]
     features: tuple[dict[str, object] | None, ...]
     default: int | None
+
+    def place_of(self, original: object) -> int | None:
+        """Return the index of an option as the host handed it over; ``None`` if it is none."""
+        return next((n for n, own in enumerate(self.originals) if own is original), None)
+
+
+class _Stamp(TypedDict):
+    at: float
+    mono_ns: int
+    seq: int
+    pid: int
 
 
 class RunEvents:
@@ -201,7 +212,7 @@ class RunEvents:
         """Return a decision: the policy's, or the host's own with the reason why not ours."""
         names = offer.names
         served = decided is not None and why_not is None
-        propensity = decided.probabilities[decided.index] if decided and served else None
+        propensity = decided.propensity if decided and served else None
         return ev.Decision(
             **self._stamp(),
             host=HOST,
@@ -210,7 +221,7 @@ class RunEvents:
             ordinal=ordinal,
             point=point,
             options=names,
-            chosen=names[decided.index] if decided else None,
+            chosen=names[decided.place] if decided else None,
             applied=None if applied is None else names[applied],
             default=None if offer.default is None else names[offer.default],
             source="policy" if served else "default",
@@ -267,13 +278,13 @@ class RunEvents:
             key=text_of(key),
         )
 
-    def _stamp(self) -> dict[str, float | int]:
-        return {
-            "at": time.time(),
-            "mono_ns": time.monotonic_ns(),
-            "seq": next(self._events),
-            "pid": self._pid,
-        }
+    def _stamp(self) -> "_Stamp":
+        return _Stamp(
+            at=time.time(),
+            mono_ns=time.monotonic_ns(),
+            seq=next(self._events),
+            pid=self._pid,
+        )
 
     def offer(self, options: object, default: object) -> Offer | None:
         """Return what may be chosen, as plain data; ``None`` if nothing may.
@@ -292,7 +303,7 @@ class RunEvents:
             names[name] = len(names)
             kept.append(original)
             found = plain(own, limits=self._limits) if own else None
-            features.append(found if isinstance(found, dict) else None)
+            features.append({**found} if isinstance(found, dict) else None)
         if not names:
             return None
         at = None if default is None else names.get(text_of(default))
@@ -301,7 +312,7 @@ class RunEvents:
     def context(self, context: object) -> dict[str, object]:
         """Return what is known of the situation as plain data."""
         found = plain(context, limits=self._limits) if context else {}
-        return found if isinstance(found, dict) else {"value": found}
+        return {**found} if isinstance(found, dict) else {"value": found}
 
 
 def decision_id(handle: RunHandle, ordinal: int) -> str:

@@ -15,7 +15,7 @@ R = TypeVar("R")
 
 
 class Scope(AbstractContextManager[object], Protocol):
-    """A run that can be entered as a whole, or begun, stepped into again and again, and finished."""
+    """A run: entered as a whole, or begun, stepped into again and again, and finished."""
 
     def begin(self) -> None:
         """Begin the run without making it the current one."""
@@ -37,16 +37,20 @@ def each_call_in(function: Callable[P, R], scope: Callable[..., Scope]) -> Calla
     and keeps its kind and signature.
     """
     wrapper: Any
-    if inspect.isasyncgenfunction(function):
+    if _is(inspect.isasyncgenfunction, function):
         wrapper = _async_generator(function, scope)
-    elif inspect.iscoroutinefunction(function):
+    elif _is(inspect.iscoroutinefunction, function):
         wrapper = _coroutine(function, scope)
-    elif inspect.isgeneratorfunction(function):
+    elif _is(inspect.isgeneratorfunction, function):
         wrapper = _generator(function, scope)
     else:
         wrapper = _plain(function, scope)
     wrapped: Callable[P, R] = functools.wraps(function)(wrapper)
     return wrapped
+
+
+def _is(kind: Callable[[object], bool], function: object) -> bool:
+    return kind(function) or kind(type(function).__call__)
 
 
 def _plain(function: Callable[..., Any], scope: Callable[..., Scope]) -> Callable[..., Any]:
@@ -67,24 +71,22 @@ def _coroutine(function: Callable[..., Any], scope: Callable[..., Scope]) -> Cal
 
 def _generator(function: Callable[..., Any], scope: Callable[..., Scope]) -> Callable[..., Any]:
     def call(*args: object, **kwargs: object) -> Generator[object, object, object]:
+        inner = function(*args, **kwargs)  # before the run: it fails where the arguments do not fit
         inside = scope(*args, **kwargs)
         inside.begin()
-        inner = function(*args, **kwargs)
         step: Callable[[], object] = functools.partial(next, inner)
+        closed: GeneratorExit | None = None
         try:
             while True:
                 with inside.step():
                     item = step()
                 try:
                     step = functools.partial(inner.send, (yield item))
-                except GeneratorExit:
-                    with inside.step():
-                        inner.close()
-                    raise
                 except BaseException as error:  # noqa: BLE001  # whatever is thrown in goes on in
+                    closed = error if isinstance(error, GeneratorExit) else None
                     step = functools.partial(inner.throw, error)
         except StopIteration as stop:
-            inside.finish(None)
+            inside.finish(closed)
             return stop.value
         except BaseException as error:
             inside.finish(error)
@@ -97,24 +99,22 @@ def _async_generator(
     function: Callable[..., Any], scope: Callable[..., Scope]
 ) -> Callable[..., Any]:
     async def call(*args: object, **kwargs: object) -> AsyncGenerator[object, object]:
+        inner = function(*args, **kwargs)  # before the run: it fails where the arguments do not fit
         inside = scope(*args, **kwargs)
         inside.begin()
-        inner = function(*args, **kwargs)
         step: Callable[[], Any] = inner.__anext__
+        closed: GeneratorExit | None = None
         try:
             while True:
                 with inside.step():
                     item = await step()
                 try:
                     step = functools.partial(inner.asend, (yield item))
-                except GeneratorExit:
-                    with inside.step():
-                        await inner.aclose()
-                    raise
                 except BaseException as error:  # noqa: BLE001  # whatever is thrown in goes on in
+                    closed = error if isinstance(error, GeneratorExit) else None
                     step = functools.partial(inner.athrow, error)
         except StopAsyncIteration:
-            inside.finish(None)
+            inside.finish(closed)
         except BaseException as error:
             inside.finish(error)
             raise

@@ -164,40 +164,6 @@ class Update:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GateRow:
-    """The gate as it is stored.
-
-    Attributes:
-        state: ``pass`` or ``hold``.
-        reason: The code of the reason for holding.
-        detail: The last error, in words.
-        since: Epoch seconds, UTC, of the last change of state.
-        streaks: How many failures followed each other, by kind.
-        revision: Grows with every change.
-    """
-
-    state: str
-    reason: str | None
-    detail: str | None
-    since: float
-    streaks: Mapping[str, int]
-    revision: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GateEntry:
-    """A line of the gate's history."""
-
-    at: float
-    event: str
-    state: str
-    kind: str | None
-    reason: str | None
-    who: str
-    seq: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEntry:
     """Something that an operator did."""
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from threading import Barrier, Thread
 
-from tau_live.store.records import GateEntry, GateRow
+from tau_live.gate import GateEntry, GateRow
 from tau_live.store.roles import Store
 
 OpenStore = Callable[[], Store]

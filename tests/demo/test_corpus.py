@@ -114,7 +114,7 @@ def test_names_fall_apart_into_words(text: str, words: list[str]) -> None:
 
 @pytest.mark.slow
 def test_the_same_seed_gives_the_same_questions_and_hits_whatever_the_hash_seed() -> None:
-    prints = {fingerprint(hash_seed=seed) for seed in ("0", "1", "4242")}
+    prints = {fingerprint(hash_seed=seed) for seed in ("0", "4242")}
 
     assert len(prints) == 1
     assert len(prints.pop()) == hashlib.sha256().digest_size * 2

@@ -1,0 +1,140 @@
+"""The demo's report, as plain data and for the terminal."""
+
+from collections.abc import Iterable, Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from tau_live.demo.baselines import Result
+from tau_live.demo.live import CURVE, Habit, Report
+
+BARS = "▁▂▃▄▅▆▇█"
+
+
+def as_data(report: Report) -> dict[str, object]:
+    """Return everything that the report says, as plain data."""
+    baselines = report.baselines
+    best_name, best = best_fixed(report)
+    return {
+        "seed": report.seed,
+        "store": str(report.store),
+        "held_out": {
+            "policy": report.after._asdict(),
+            "untrained": report.before._asdict(),
+            "best_fixed": {"name": best_name, **best._asdict()},
+            "fixed": {name.value: result._asdict() for name, result in baselines.fixed.items()},
+            "host_default": baselines.host_default._asdict(),
+            "cascade": baselines.tuned_in_training._asdict(),
+            "cascade_stages": [stage._asdict() for stage in baselines.cascade],
+            "cascade_in_hindsight": baselines.tuned_in_hindsight._asdict(),
+            "oracle": baselines.oracle._asdict(),
+        },
+        "curve": {"questions_each": CURVE, "mean_reward": list(report.curve)},
+        "policy_version": report.version,
+        "habits": {kind: habit._asdict() for kind, habit in report.habits.items()},
+        "outcomes": report.outcomes,
+        "snapshot": report.snapshot,
+        "next": next_commands(report),
+    }
+
+
+def best_fixed(report: Report) -> tuple[str, Result]:
+    """Return the fixed strategy that earned most on the held-out questions."""
+    name, result = max(report.baselines.fixed.items(), key=lambda item: item[1].reward)
+    return name.value, result
+
+
+def next_commands(report: Report) -> list[str]:
+    """Return what to try next."""
+    at = f"--store {report.store}"
+    return [
+        f"tau-live status {at}",
+        f"tau-live rollouts {at} --sort total_reward --limit 5",
+        f"tau-live updates {at} --limit 5",
+        f"tau-live policy list {at}",
+    ]
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """Return one block for each value, from the smallest to the largest."""
+    if not values:
+        return ""
+    low, high = min(values), max(values)
+    spread = (high - low) or 1.0
+    return "".join(BARS[round((value - low) / spread * (len(BARS) - 1))] for value in values)
+
+
+def rendered(report: Report) -> RenderableType:
+    """Return the report for a terminal."""
+    _, best = best_fixed(report)
+    gate = report.snapshot.get("gate")
+    state = gate.get("state") if isinstance(gate, dict) else "unknown"
+    told = ", ".join(f"{count} {when}" for when, count in sorted(report.outcomes.items()))
+    curve = report.curve
+    parts: list[RenderableType] = [
+        _table(report),
+        Text(),
+        Text.assemble(
+            ("while it learned  ", "bold"),
+            (sparkline(curve), "green"),
+            f"  {curve[0]:+.2f} to {curve[-1]:+.2f} a question, {CURVE} questions a bar"
+            if curve
+            else "",
+        ),
+        Text.assemble(("outcomes          ", "bold"), told),
+        Text.assemble(
+            ("lift              ", "bold"),
+            f"{report.after.reward - best.reward:+.3f} over the best fixed strategy, "
+            f"{report.after.reward - report.baselines.host_default.reward:+.3f} over the host's "
+            "own choice",
+        ),
+        Text(),
+        Text("What was learned", style="bold"),
+        *(Text(f"  {line}") for line in in_words(report.habits)),
+        Text(),
+        Text.assemble(("gate   ", "bold"), str(state)),
+        Text.assemble(("store  ", "bold"), str(report.store)),
+        Text(),
+        Text("Try next", style="bold"),
+        *(Text(f"  {command}") for command in next_commands(report)),
+    ]
+    return Group(*parts)
+
+
+def in_words(habits: dict[str, Habit]) -> Iterable[str]:
+    """Yield a sentence on each kind of question."""
+    for kind, habit in habits.items():
+        yield (
+            f"{kind.replace('_', ' ')}: {habit.first.replace('_', ' ')} first "
+            f"({habit.first_share:.0%}), {habit.steps:.1f} searches, {habit.success:.0%} right"
+        )
+
+
+def _table(report: Report) -> Table:
+    table = Table(title="Held-out questions, never learned from", title_justify="left")
+    table.add_column("who chooses")
+    for name in ("reward", "right", "cost"):
+        table.add_column(name, justify="right")
+    baselines = report.baselines
+    for strategy, result in baselines.fixed.items():
+        _row(table, f"always {strategy.value}", result)
+    _row(table, "the host's own choice", baselines.host_default)
+    _row(table, "best fixed cascade, tuned in training", baselines.tuned_in_training)
+    _row(table, "best fixed cascade, in hindsight", baselines.tuned_in_hindsight)
+    table.add_section()
+    _row(table, "tau-live before learning", report.before)
+    _row(table, f"tau-live, version {report.version}", report.after, style="bold green")
+    table.add_section()
+    _row(table, "nobody can do better than", baselines.oracle, style="dim")
+    return table
+
+
+def _row(table: Table, name: str, result: Result, *, style: str = "") -> None:
+    table.add_row(
+        name,
+        f"{result.reward:+.3f}",
+        f"{result.success:.1%}",
+        f"{result.cost:.3f}",
+        style=style,
+    )

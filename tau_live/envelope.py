@@ -1,0 +1,129 @@
+"""The envelope of every event, and what stands in more than one kind of them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+VERSION = 1
+
+
+class Status(StrEnum):
+    """How a span or a run ended."""
+
+    OK = "ok"
+    ERROR = "error"
+    CANCELLED = "cancelled"
+    INTERRUPTED = "interrupted"
+    RETRY = "retry"
+    VETOED = "vetoed"
+    LIMIT = "limit"
+    UNKNOWN = "unknown"
+
+
+class Fidelity(StrEnum):
+    """How directly the host told us."""
+
+    NATIVE = "native"
+    HOOKS = "hooks"
+    END_ONLY = "end_only"
+    INFERRED = "inferred"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorInfo:
+    """What went wrong in the host.
+
+    Attributes:
+        type: The class of the exception.
+        message: Its text; kept only where content may be kept.
+        fatal: Whether it ended the run.
+    """
+
+    type: str
+    message: str = ""
+    fatal: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Content:
+    """A text that went in or out, or what may be kept of it.
+
+    Attributes:
+        text: The text; ``None`` where only its size and hash are kept.
+        chars: Its length in characters.
+        sha256: The hash of its UTF-8 form, in hexadecimal.
+    """
+
+    text: str | None = None
+    chars: int | None = None
+    sha256: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """A tool that a model asked for.
+
+    Attributes:
+        id: The model's id of the call.
+        name: The tool.
+        args: What it is to be called with.
+    """
+
+    id: str
+    name: str
+    args: Content | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """The envelope of every event.
+
+    Attributes:
+        event: The name of its kind.
+        host: The framework that runs.
+        run_id: The host's own key of the run.
+        at: Epoch seconds, UTC.
+        v: The version of this form.
+        mono_ns: The process's monotonic clock.
+        seq: Counts the events of a process from 1; order is by ``(pid, seq)``.
+        pid: The process.
+        host_version: The host's version.
+        adapter_version: The adapter's.
+        session_id: What runs of one conversation share.
+        parent_run_id: The run inside which this one runs.
+        parent_host: That run's host, where it is another one.
+        execution: Tells one execution of a run from another under the same key.
+        span_id: The host's id of this step, verbatim.
+        parent_span_id: The step around it.
+        agent: The agent's name.
+        turn: The turn, from 1.
+        attempt: The try, from 1; ``None`` where the host does not count them.
+        status: How it ended; ``None`` for what has no end.
+        error: What went wrong.
+        fidelity: How directly the host told us.
+        raw: The host's attributes that have no place of their own.
+    """
+
+    event: str
+    host: str
+    run_id: str
+    at: float
+    v: int = VERSION
+    mono_ns: int = 0
+    seq: int = 0
+    pid: int = 0
+    host_version: str | None = None
+    adapter_version: str | None = None
+    session_id: str | None = None
+    parent_run_id: str | None = None
+    parent_host: str | None = None
+    execution: str = ""
+    span_id: str | None = None
+    parent_span_id: str | None = None
+    agent: str | None = None
+    turn: int | None = None
+    attempt: int | None = None
+    status: Status | None = None
+    error: ErrorInfo | None = None
+    fidelity: Fidelity = Fidelity.NATIVE
+    raw: Mapping[str, object] = field(default_factory=dict)

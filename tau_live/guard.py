@@ -1,0 +1,169 @@
+"""The one border to the host: what fails inside it is counted, logged once per cause, and stays.
+
+Only ``Exception`` is caught. ``CancelledError``, ``KeyboardInterrupt``, ``SystemExit`` and
+``GeneratorExit`` belong to the host and pass through at once.
+"""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
+T = TypeVar("T")
+F = TypeVar("F")
+
+_CAUSES = 1000
+_TEXT = 500
+
+
+class OnFailure(Protocol):
+    """Is told of every failure, with its kind and the error; usually counts it in the gate."""
+
+    def __call__(self, kind: str, error: Exception, /) -> None:
+        """Take note of a failure."""
+        ...
+
+
+def logger() -> "FilteringBoundLogger":
+    """Return our logger, which never prints where the host does not expect it.
+
+    Where somebody has configured structlog (our command line, or the host for itself), that
+    configuration is used. Elsewhere the lines go to the standard logger ``tau_live``: structlog's
+    own default would print them to standard output, which belongs to the host.
+    """
+    import logging
+
+    import structlog
+
+    if structlog.is_configured():
+        configured: FilteringBoundLogger = structlog.get_logger("tau_live")
+        return configured
+    plain: FilteringBoundLogger = structlog.wrap_logger(
+        logging.getLogger("tau_live"),
+        processors=[structlog.processors.KeyValueRenderer(key_order=["event"])],
+        wrapper_class=structlog.stdlib.BoundLogger,
+    )
+    return plain
+
+
+def text_of(error: BaseException) -> str:
+    """Return what an exception says, cut when it is long; even one whose ``__str__`` raises."""
+    try:
+        return str.__getitem__(str(error), slice(_TEXT))
+    except Exception:  # noqa: BLE001 - a hostile __str__ must not escape
+        return f"<{type(error).__name__} without a readable text>"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """Why something failed, as far as two failures are the same.
+
+    Attributes:
+        kind: What failed, in the words of whoever called.
+        type: The class of the exception.
+        place: ``file:line`` where it was raised.
+    """
+
+    kind: str
+    type: str
+    place: str
+
+
+def cause_of(kind: str, error: BaseException) -> Cause:
+    """Return the cause of a failure: its type and the innermost place."""
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    place = f"{at.tb_frame.f_code.co_filename}:{at.tb_lineno}" if at is not None else "unknown"
+    return Cause(kind=kind, type=type(error).__qualname__, place=place)
+
+
+class Guard:
+    """The border; one for a process, used by every thread, and by itself while it is at work."""
+
+    def __init__(self, on_failure: OnFailure | None = None) -> None:
+        self._on_failure = on_failure
+        # Re-entrant: a finaliser or a signal may bring the same thread here a second time.
+        self._lock = threading.RLock()
+        self._counts: dict[Cause, int] = {}
+        self._telling = threading.local()
+
+    def call(self, kind: str, function: Callable[..., T], *args: object, fallback: F) -> T | F:
+        """Return ``function(*args)``, or ``fallback`` if that raises an ``Exception``."""
+        try:
+            return function(*args)
+        except Exception as error:  # noqa: BLE001 - this is the border
+            self.failed(kind, error)
+            return fallback
+
+    def catching(self, kind: str) -> "_Border":
+        """Return a context whose ``Exception`` ends it and goes no further."""
+        return _Border(self, kind)
+
+    def failed(self, kind: str, error: Exception) -> None:
+        """Count a failure, log it if its cause is new, and tell ``on_failure``; never raises."""
+        try:
+            if self._counted(cause_of(kind, error)):
+                self._log(kind, error)
+        except Exception:  # noqa: BLE001 - a host's broken logging must not reach the host
+            self._counted(Cause(kind="guard", type="Exception", place="logging"))
+        self._tell(kind, error)
+
+    def counts(self) -> dict[Cause, int]:
+        """Return how often each cause was met."""
+        with self._lock:
+            return dict(self._counts)
+
+    def _counted(self, cause: Cause) -> bool:
+        with self._lock:
+            if cause not in self._counts and len(self._counts) >= _CAUSES:
+                cause = Cause(kind="guard", type="Exception", place="one of too many")
+            self._counts[cause] = self._counts.get(cause, 0) + 1
+            return self._counts[cause] == 1
+
+    def _log(self, kind: str, error: Exception) -> None:
+        cause = cause_of(kind, error)
+        logger().error(
+            "failure_contained",
+            kind=kind,
+            type=cause.type,
+            place=cause.place,
+            error=text_of(error),
+        )
+
+    def _tell(self, kind: str, error: Exception) -> None:
+        if self._on_failure is None or getattr(self._telling, "now", False):
+            return  # a failure of the callback is not told to the callback
+        self._telling.now = True
+        try:
+            self._on_failure(kind, error)
+        except Exception as second:  # noqa: BLE001 - the callback must not reach the host either
+            self.failed("on_failure", second)
+        finally:
+            self._telling.now = False
+
+
+class _Border:
+    __slots__ = ("_guard", "_kind")
+
+    def __init__(self, guard: Guard, kind: str) -> None:
+        self._guard = guard
+        self._kind = kind
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        if not isinstance(error, Exception):
+            return False
+        self._guard.failed(self._kind, error)
+        return True

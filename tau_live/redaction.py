@@ -1,0 +1,272 @@
+"""Secrets and unwanted content out of events, before anything is written."""
+
+import hashlib
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Literal
+
+from tau_live.events import Content, Decision, ErrorInfo, Event, ToolCall
+from tau_live.plain import DEFAULT_LIMITS, Json, Limits, clean, cut, plain
+from tau_live.secret_kinds import alternation, is_secret_key
+
+__all__ = ["Json", "Limits", "Redactor", "clean", "plain"]
+
+PAYLOAD_LIMIT = 65_536
+FREE_TEXT = 64
+"""A string of more characters is taken for free text, which is content."""
+
+_HASH_LIMIT = 16 * 2**20
+_UNHASHED = "0" * 64
+_WINDOW = 4_096
+_ROUNDS = 4
+_SHORTEST = 7
+_ID_LIMIT = 512
+_ENTRIES = 256
+_COUNT_BITS = 53
+_LEFT_ALONE = frozenset({"event", "at", "v", "mono_ns", "seq", "pid", "status", "fidelity"})
+_IDS = frozenset(
+    {
+        *("host", "run_id", "parent_run_id", "parent_host", "execution", "session_id"),
+        *("span_id", "parent_span_id", "call_id", "retry_of", "response_id", "resume_key"),
+        *("rollout_id", "decision_id", "key", "source", "instructions_hash"),
+        *("point", "chosen", "applied", "default", "arm"),
+    }
+)
+_SAME = object()
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """Which fields of one class of events are looked at, and how."""
+
+    texts: tuple[str, ...]
+    ids: tuple[str, ...]
+    others: tuple[str, ...]
+
+
+class Redactor:
+    """Takes secrets out of events, and content out of those that may not keep it.
+
+    ``redact(redact(event)) == redact(event)``, and the event that comes in is never changed.
+    Ids are left as they are, but for what no store can hold; what is chosen and offered is an id.
+
+    Args:
+        content: ``none`` keeps the size and hash of every text and of every string of more than
+            64 characters; ``redacted`` keeps them, without secrets and cut.
+        payload_limit: How many characters of one text, and of the strings of one mapping, are
+            kept; at least 64.
+        extra: More shapes of secrets: a pattern by the name of its kind.
+
+    Raises:
+        ValueError: ``payload_limit`` is too small.
+        SettingsError: A pattern in ``extra`` is malformed.
+    """
+
+    def __init__(
+        self,
+        content: Literal["none", "redacted"] = "none",
+        payload_limit: int = PAYLOAD_LIMIT,
+        extra: Mapping[str, str] | None = None,
+    ) -> None:
+        if payload_limit < FREE_TEXT:
+            raise ValueError(f"payload_limit must be at least {FREE_TEXT}, got {payload_limit!r}")
+        self._keeps = content == "redacted"
+        self._limit = payload_limit
+        self._limits = Limits(
+            chars=payload_limit, total_chars=max(payload_limit, DEFAULT_LIMITS.key_chars)
+        )
+        self._pattern, self._kinds = alternation(extra or {})
+        self._plans: dict[type[Event], _Plan] = {}
+
+    def redact(self, event: Event) -> Event:
+        """Return the event as it may be written; the same object if nothing is to be changed."""
+        kind = type(event)
+        plan = self._plans.get(kind)
+        if plan is None:
+            plan = self._plans[kind] = _plan(kind)
+        changes = self._changes(event, plan)
+        for name in plan.ids:
+            id_ = getattr(event, name)
+            if id_ and (len(id_) > _ID_LIMIT or "\0" in id_ or not id_.isascii()):
+                changes[name] = clean_id(id_)
+        return _replaced(event, changes) if changes else event
+
+    def _changes(self, event: Event, plan: _Plan) -> dict[str, object]:
+        changes: dict[str, object] = {}
+        for name in plan.texts:
+            text = getattr(event, name)
+            if text:
+                kept = self._line(text) if len(text) >= _SHORTEST else clean(text)
+                if kept != text:
+                    changes[name] = kept
+        for name in plan.others:
+            value = getattr(event, name)
+            if value:
+                kept_value = self._other(name, value)
+                if kept_value is not _SAME:
+                    changes[name] = kept_value
+        return changes
+
+    def scrub(self, text: str) -> str:
+        """Return the text with every secret in it replaced by ``[redacted:kind]``."""
+        return self._bounded(text, len(text) + _WINDOW)
+
+    def _once(self, text: str) -> str:
+        found: list[str] = []
+        end = 0
+        for match in self._pattern.finditer(text):
+            group = match.lastindex or 0
+            secret = match.start(group) if match.start(group) < match.end() else match.start()
+            found += (text[end:secret], f"[redacted:{self._kinds[group]}]")
+            end = match.end()
+        return "".join([*found, text[end:]]) if found else text
+
+    def _bounded(self, text: str, limit: int) -> str:
+        """Return the text scrubbed and cut, such that doing so again changes nothing."""
+        if len(text) > limit + _WINDOW:  # what is behind the cut need not be looked at
+            behind = len(text) - limit - _WINDOW
+            text = f"{text[:-behind]}…[{behind} more characters]"
+        for _ in range(_ROUNDS):
+            kept = cut(self._once(text), limit)
+            if kept == text:
+                return kept
+            text = kept
+        return "[redacted:text]" if limit >= _SHORTEST else "…"
+
+    def _line(self, text: str) -> str:
+        """Return what is kept of a string that stands for itself, such as a reason."""
+        kept = self._short(text, self._limit)
+        return f"…[{len(text)} characters]" if kept is None else kept
+
+    def _text(self, text: str, limit: int) -> Json:
+        """Return what is kept of a string within a mapping."""
+        kept = self._short(text, limit)
+        if kept is not None:
+            return kept
+        return {"chars": len(text), "sha256": _sha256(text) or _UNHASHED}
+
+    def _short(self, text: str, limit: int) -> str | None:
+        """Return the text scrubbed and cut; ``None`` where it is content that is not kept."""
+        if len(text) < _SHORTEST:
+            return cut(text, limit)
+        if self._keeps:
+            return self._bounded(text, limit)
+        kept = self._bounded(text, limit) if len(text) <= FREE_TEXT else None
+        return None if kept is None or len(kept) > FREE_TEXT else kept  # a scrubbed text may grow
+
+    def _other(self, name: str, value: object) -> object:
+        """Return what becomes of a field that is not a string; ``_SAME`` if it stays."""
+        if isinstance(value, Content):
+            kept: object = self._content(value)
+        elif isinstance(value, ErrorInfo):
+            kept = self._error(value)
+        elif name == "options" and isinstance(value, tuple):
+            kept = tuple(clean_id(option) for option in value)
+        elif name == "tool_calls" and isinstance(value, tuple):
+            kept = tuple(map(self._tool_call, value[:_ENTRIES]))
+        elif name == "usage" and isinstance(value, Mapping):
+            kept = _finite(value)
+        elif isinstance(value, tuple):
+            kept = self._lines(value)
+        elif isinstance(value, Mapping):
+            found = plain(value, limits=self._limits, text=self._text, hidden=_hidden)
+            return found if isinstance(found, dict) else {"…": found}  # equal is not yet plain
+        else:
+            return _SAME
+        return _SAME if kept == value else kept
+
+    def _content(self, content: Content) -> Content:
+        text = content.text
+        if text is None:
+            return content
+        first = content.chars is None
+        return Content(
+            text=self._bounded(text, self._limit) if self._keeps else None,
+            chars=len(text) if first else content.chars,
+            sha256=content.sha256 or (_sha256(text) if first else None),
+        )
+
+    def _error(self, error: ErrorInfo) -> ErrorInfo:
+        type_, message = self._line(error.type), self._line(error.message)
+        if type_ == error.type and message == error.message:
+            return error
+        return ErrorInfo(type=type_, message=message, fatal=error.fatal)
+
+    def _tool_call(self, call: ToolCall) -> ToolCall:
+        return ToolCall(
+            id=clean_id(call.id),
+            name=self._line(call.name),
+            args=None if call.args is None else self._content(call.args),
+        )
+
+    def _lines(self, values: tuple[object, ...]) -> tuple[object, ...]:
+        return tuple(
+            self._line(value) if isinstance(value, str) else value for value in values[:_ENTRIES]
+        )
+
+
+def clean_id(id_: str) -> str:
+    """Return an id that any store can hold: without NULs and surrogates, and of bounded length."""
+    kept = clean(id_)
+    if len(kept) <= _ID_LIMIT:
+        return kept
+    return f"{kept[: _ID_LIMIT - 65]}…{_sha256(id_) or len(id_)}"
+
+
+def _hidden(key: str, value: object) -> str | None:
+    """Return what stands instead of a value under a key like ``password``."""
+    if value is None or value is True or value is False or not is_secret_key(key):
+        return None
+    if key.lower().endswith("token") and _is_small_number(value):
+        return None  # the number of a token, as in every record of a language model
+    return "[redacted:key]"
+
+
+def _is_small_number(value: object) -> bool:
+    if type(value) is float:
+        return math.isfinite(value)
+    return type(value) is int and value.bit_length() <= _COUNT_BITS
+
+
+def _sha256(text: str) -> str | None:
+    if len(text) > _HASH_LIMIT:
+        return None
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _finite(usage: Mapping[str, float]) -> dict[str, float]:
+    kept = plain(usage, limits=Limits(depth=1, items=_ENTRIES, key_chars=FREE_TEXT))
+    if not isinstance(kept, dict):
+        return {}
+    return {
+        key: value
+        for key, value in kept.items()
+        if isinstance(value, (int, float)) and math.isfinite(value)
+    }
+
+
+def _plan(kind: type[Event]) -> _Plan:
+    names = [field.name for field in fields(kind) if field.name not in _LEFT_ALONE]
+    types = {field.name: field.type for field in fields(kind)}
+    strings = [name for name in names if types[name] in (str, str | None)]
+    kept = {"probabilities", "encoded"} if issubclass(kind, Decision) else set()
+    return _Plan(
+        texts=tuple(name for name in strings if name not in _IDS),
+        ids=tuple(name for name in strings if name in _IDS),
+        others=tuple(
+            name
+            for name in names
+            if name not in kept and name not in strings and not _is_number(types[name])
+        ),
+    )
+
+
+def _is_number(annotation: object) -> bool:
+    numbers = (int, float, bool, int | None, float | None, bool | None)
+    return any(annotation == number for number in numbers)
+
+
+def _replaced(event: Event, changes: Mapping[str, object]) -> Event:
+    copied: Callable[..., Event] = replace
+    return copied(event, **changes)

@@ -1,0 +1,206 @@
+"""Every setting: its name, variable, kind, default and meaning, and nowhere else.
+
+A field of ``Settings`` is a row of the table ``SETTINGS``: parsing, errors, ``tau-live config`` and
+the generated documentation are made from it. A value comes from the environment, else from the
+TOML file that ``TAU_LIVE_RL_CONFIG`` names, else from ``[tool.tau-live]`` in the nearest
+``pyproject.toml`` that has one, else it is the default. A blank counts as not given.
+"""
+
+# ruff: noqa: RUF009 - ``setting`` is a dataclass field, and every default is immutable
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import NamedTuple
+
+from tau_live.errors import SettingsError
+from tau_live.settings.kinds import (
+    Kind,
+    as_text,
+    choice,
+    names,
+    number,
+    optional,
+    path,
+    text,
+    whole,
+)
+from tau_live.settings.rows import Setting, made, rows_of, setting, settle
+from tau_live.settings.sources import from_environment, from_file, from_pyproject, parsed
+from tau_live.settings.tables import (
+    SECONDS,
+    DeclaredReward,
+    SafetySettings,
+    parsed_rewards,
+    tables_of,
+)
+from tau_live.switch import PREFIX, Switch, switched_on
+
+__all__ = [
+    "SETTINGS", "Content", "DeclaredReward", "Durability", "InferReward", "Learner", "Loaded",
+    "Row", "SafetySettings", "Setting", "Settings", "Switch", "switched_on", "value_text",
+]  # fmt: skip
+
+
+class Content(StrEnum):
+    """What of prompts, answers and tool texts is stored."""
+
+    NONE = "none"
+    REDACTED = "redacted"
+
+
+class Learner(StrEnum):
+    """Where updates are made: a background thread, inside ``flush()``, or another process."""
+
+    THREAD = "thread"
+    FLUSH = "flush"
+    OFF = "off"
+
+
+class Durability(StrEnum):
+    """What a crash of the machine may cost: the last transactions, or nothing."""
+
+    NORMAL = "normal"
+    FULL = "full"
+
+
+class InferReward(StrEnum):
+    """When a reward is inferred from how a run went.
+
+    ``auto``: where no reward is declared; ``end``: at the end of every run; ``deadline``: when
+    none has come in time; ``off``: never.
+    """
+
+    AUTO = "auto"
+    END = "end"
+    DEADLINE = "deadline"
+    OFF = "off"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How tau-live behaves; frozen, checked, complete."""
+
+    config: Path | None = setting(None, optional(path()), "A TOML file with more settings.")
+    store: Path = setting(
+        Path(".tau/live/store.sqlite"), path(), "Where everything is kept.",
+        alias=f"{PREFIX}STORE_SQLITE",
+    )  # fmt: skip
+    seed: int = setting(0, whole(least=0, most=2**63 - 1), "Every random choice comes from it.")
+    update_interval: int = setting(8, whole(least=1), "New rewarded rollouts that make an update.")
+    max_rollouts_per_update: int = setting(64, whole(least=1), "New rollouts an update may take.")
+    max_failure_streak: int = setting(
+        3, whole(least=1, most=1000), "Failures in a row of one kind that hold the gate."
+    )
+    record: Path | None = setting(None, optional(path()), "A file that every event is written to.")
+    content: Content = setting(Content.NONE, choice(Content), "What is stored of texts.")
+    stream: str | None = setting(
+        None, optional(text()), "Names the stream that ids of runs without a key come from."
+    )
+    learner: Learner = setting(
+        Learner.THREAD, choice(Learner),
+        "Where updates are made: a background thread, only inside flush(), or not here.",
+    )  # fmt: skip
+    decide_deadline_ms: float = setting(
+        50.0,
+        number(above=0.0, most=60_000.0, expects="milliseconds above 0 and at most 60000"),
+        "How long a decision may take before the default is used.",
+    )
+    queue_limit: int = setting(100_000, whole(least=1), "Events that may wait to be stored.")
+    payload_limit: int = setting(65_536, whole(least=256), "Bytes of an event that are kept.")
+    durability: Durability = setting(
+        Durability.NORMAL, choice(Durability), "Whether each commit waits for the disk (full)."
+    )
+    exploration: float = setting(
+        0.02,
+        number(least=0.0, most=0.5, expects="a number from 0 to 0.5"),
+        "The share of decisions that are made at random.",
+    )
+    window: int = setting(256, whole(least=0), "Earlier rollouts that an update replays.")
+    reward_deadline_s: float = setting(86_400.0, SECONDS, "How long a reward may take.")
+    infer_reward: InferReward = setting(
+        InferReward.AUTO, choice(InferReward), "When a reward is inferred from how a run went."
+    )
+    rewards: tuple[DeclaredReward, ...] = setting(
+        (), Kind("a table of rewards", parsed_rewards), "The rewards that are expected."
+    )
+    keep_checkpoints: int = setting(10, whole(least=2), "Checkpoints kept for each policy.")
+    retention_days: float | None = setting(
+        None,
+        optional(number(above=0.0, most=1e6, expects="days above 0 and at most 1e6")),
+        "Days after which what was learned from is forgotten.",
+    )
+    lease_ttl_s: float = setting(30.0, SECONDS, "How long the updater of a dead process blocks.")
+    plugins_off: tuple[str, ...] = setting((), names(), "Plugins that are not loaded.")
+    safety: SafetySettings = field(default_factory=SafetySettings)
+
+    def __post_init__(self) -> None:
+        settle(self, "{}")
+        if self.update_interval > self.max_rollouts_per_update:
+            raise SettingsError(
+                f"{PREFIX}UPDATE_INTERVAL cannot be greater than {PREFIX}MAX_ROLLOUTS_PER_UPDATE, "
+                f"got {self.update_interval} and {self.max_rollouts_per_update}"
+            )
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str], *, directory: Path | None = None) -> "Loaded":
+        """Return the settings in force, where each came from, and what to warn about.
+
+        Args:
+            environ: The environment.
+            directory: Where the search for ``pyproject.toml`` begins, and what a relative
+                ``TAU_LIVE_RL_CONFIG`` is relative to; ``None`` searches nothing.
+
+        Raises:
+            SettingsError: A value or a file is wrong; one line that names it.
+        """
+        warnings: list[str] = []
+        given = {} if directory is None else from_pyproject(SETTINGS, directory, warnings)
+        environment = from_environment(SETTINGS, environ, warnings)
+        if "config" in environment:
+            named = parsed(SETTINGS[0], environment["config"])
+            if isinstance(named, Path):
+                given |= from_file(SETTINGS, (directory or Path()) / named, warnings)
+        given |= environment
+
+        values = [(row, parsed(row, given[row.name])) for row in SETTINGS if row.name in given]
+        safety = {row.field: value for row, value in values if row.group}
+        own = {row.field: value for row, value in values if not row.group}
+        settings = made(cls, {**own, "safety": made(SafetySettings, safety)})
+        sources = {row.name: "default" for row in SETTINGS}
+        return Loaded(settings, sources | {name: given[name].source for name in given}, warnings)
+
+
+SETTINGS: tuple[Setting, ...] = (*rows_of(Settings), *rows_of(SafetySettings, "safety"))
+"""Every setting, in the order in which people should read them; ``config`` comes first."""
+
+
+def value_text(row: Setting, settings: Settings) -> str:
+    """Return the value of a row as it could be written into its variable."""
+    value = getattr(getattr(settings, row.group) if row.group else settings, row.field)
+    if row.field == "rewards":
+        return json.dumps(tables_of(settings.rewards), ensure_ascii=False)
+    return as_text(value)
+
+
+class Row(NamedTuple):
+    """A setting as ``tau-live config`` prints it."""
+
+    name: str
+    value: str
+    source: str
+
+
+class Loaded(NamedTuple):
+    """Settings, the source of each by its name, and warnings for the operator."""
+
+    settings: Settings
+    sources: Mapping[str, str]
+    warnings: list[str]
+
+    def rows(self) -> Iterator[Row]:
+        """Yield every setting by name, with its value as text and its source."""
+        for row in SETTINGS:
+            yield Row(row.name, value_text(row, self.settings), self.sources[row.name])

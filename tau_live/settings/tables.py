@@ -1,0 +1,151 @@
+"""What is declared in tables of its own: the rewards that are expected, the price of safety."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from tau_live.errors import SettingsError
+from tau_live.settings.kinds import (
+    Kind,
+    as_number,
+    as_table,
+    checked,
+    flag,
+    names,
+    number,
+    optional,
+)
+from tau_live.settings.rows import made, rows_of, setting, settle
+
+_LONGEST_S = 1e9
+
+
+def _span() -> Kind[tuple[float, float]]:
+    def convert(raw: object) -> tuple[float, float] | None:
+        ends = [as_number(end) for end in raw] if isinstance(raw, list | tuple) else []
+        match ends:
+            case [float(low), float(high)] if low < high:
+                return low, high
+        return None
+
+    return checked("[lowest, highest]", convert)
+
+
+_FINITE = number(expects="a finite number")
+SECONDS = number(above=0.0, most=_LONGEST_S, expects="seconds above 0 and at most 1e9")
+_PENALTY = number(least=0.0, expects="finite and non-negative")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclaredReward:
+    """A reward that an operator expects, and what it counts for."""
+
+    name: str
+    weight: float = setting(1.0, _FINITE, "How much it counts in the total.")
+    primary: bool = setting(False, flag(), "Whether the rollout's success is read from it.")
+    deadline_s: float | None = setting(
+        None, optional(SECONDS), "How long it may take; none is REWARD_DEADLINE_S."
+    )
+    default: float | None = setting(
+        None, optional(_FINITE), "What counts after the deadline; none leaves the rollout out."
+    )
+    range: tuple[float, float] | None = setting(
+        None, optional(_span()), "Its lowest and highest value, where they are known."
+    )
+
+    def __post_init__(self) -> None:
+        if not self.name.strip():
+            raise SettingsError(f"a reward's name must not be blank, got {self.name!r}")
+        settle(self, f"the {{}} of reward {self.name!r}")
+        low, high = self.range or (-math.inf, math.inf)
+        if self.default is not None and not low <= self.default <= high:
+            raise SettingsError(
+                f"the default of reward {self.name!r} must be in its range "
+                f"[{low}, {high}], got {self.default!r}"
+            )
+
+
+def _declared(name: object, raw: object) -> DeclaredReward:
+    given = {str(key).replace("-", "_"): value for key, value in as_table(raw).items()}
+    known = [row.field for row in rows_of(DeclaredReward)]
+    for key in given.keys() - set(known):
+        raise SettingsError(
+            f"reward {name!r} cannot have a {key!r}, only {', '.join(known)}"
+        )  # refused, not warned about: a misspelt weight would be learned with
+    return made(DeclaredReward, {"name": str(name), **given})
+
+
+def parsed_rewards(raw: object) -> tuple[DeclaredReward, ...]:
+    """Return the rewards that a table declares by name.
+
+    Raises:
+        ValueError: It is no such table, one of them is wrong, or several are primary.
+    """
+    if isinstance(raw, tuple) and all(isinstance(one, DeclaredReward) for one in raw):
+        rewards = raw
+    else:
+        try:
+            rewards = tuple(_declared(name, one) for name, one in as_table(raw).items())
+        except SettingsError as error:
+            raise ValueError(f"is wrong: {error}") from None
+    primary = [reward.name for reward in rewards if reward.primary]
+    if len(primary) > 1:
+        raise ValueError(f"must have at most one primary reward, got {', '.join(primary)}")
+    return rewards
+
+
+def tables_of(rewards: tuple[DeclaredReward, ...]) -> dict[str, dict[str, object]]:
+    """Return the tables that would declare these rewards; ``parsed_rewards`` undoes it."""
+    return {
+        reward.name: {
+            row.field.replace("_", "-"): getattr(reward, row.field)
+            for row in rows_of(DeclaredReward)
+            if getattr(reward, row.field) is not None
+        }
+        for reward in rewards
+    }
+
+
+def _parsed_penalties(raw: object) -> Mapping[str, float]:
+    table = as_table(raw)
+    return MappingProxyType({str(code): _PENALTY.parse(table[code]) for code in table})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SafetySettings:
+    """What a violated safety policy costs; the reference's defaults.
+
+    Source: reference-live-loop, SR1 and SR4.
+    """
+
+    blocked_penalty: float = setting(1.0, _PENALTY, "Cost of each blocked event.")
+    default_reason_code_penalty: float = setting(0.25, _PENALTY, "Cost of any other reason code.")
+    prompt_injection_penalty: float = setting(1.0, _PENALTY, "Cost of a prompt_injection.* code.")
+    secret_leak_penalty: float = setting(1.5, _PENALTY, "Cost of a secret_leak.* code.")
+    reason_code_penalties: Mapping[str, float] = setting(
+        MappingProxyType({}),
+        Kind("a table of reason codes and penalties", _parsed_penalties),
+        "Costs of single reason codes, before any other.",
+    )
+    hard_gate_reason_codes: tuple[str, ...] = setting(
+        ("prompt_injection.system_prompt_exfiltration", "secret_leak.redaction_failed"),
+        names(),
+        "Reason codes that trigger the hard gate.",
+    )
+    hard_gate_reason_prefixes: tuple[str, ...] = setting(
+        ("secret_leak.",), names(), "Beginnings of reason codes that trigger the hard gate."
+    )
+    hard_gate_reward_ceiling: float = setting(
+        0.0, number(most=0.0, expects="finite and <= 0"), "No reward is above it then."
+    )
+    hard_gate_penalty: float = setting(1.0, _PENALTY, "Cost of triggering the hard gate.")
+    blocked_event_triggers_hard_gate: bool = setting(
+        True, flag(), "Whether a blocked event triggers the hard gate."
+    )
+    reject_rollout_on_hard_gate: bool = setting(
+        False, flag(), "Whether a rollout that triggers it fails."
+    )
+
+    def __post_init__(self) -> None:
+        settle(self, "safety_reward.{}")

@@ -1,0 +1,53 @@
+"""Is tau-live on? Read alone, before anything else of ours is imported (law 1)."""
+
+from collections.abc import Mapping
+
+SWITCH = "TAU_LIVE_RL"
+OLD_SWITCH = "TAU_LIVE_RL_ENABLED"
+PREFIX = "TAU_LIVE_RL_"
+
+_ON = frozenset({"1", "true", "yes", "on"})
+_OFF = frozenset({"", "0", "false", "no", "off"})
+
+
+class Switch:
+    """What the environment says about being on; true in a condition when it is.
+
+    Attributes:
+        on: Whether tau-live may do anything at all.
+        warnings: What an operator should be told about the variable, one line each.
+    """
+
+    __slots__ = ("on", "warnings")
+
+    def __init__(self, *, on: bool, warnings: tuple[str, ...] = ()) -> None:
+        self.on = on
+        self.warnings = warnings
+
+    def __bool__(self) -> bool:
+        return self.on
+
+    def __repr__(self) -> str:
+        return f"Switch(on={self.on!r}, warnings={self.warnings!r})"
+
+
+def switched_on(environ: Mapping[str, str]) -> Switch:
+    """Say whether ``TAU_LIVE_RL`` (or the reference's ``TAU_LIVE_RL_ENABLED``) switches us on.
+
+    ``1 true yes on`` do, in any case; ``0 false no off``, nothing and blanks do not; anything
+    else is off with a warning. The old name counts only where the new one is unset or blank.
+    """
+    variable = SWITCH
+    warnings: tuple[str, ...] = ()
+    value = environ.get(SWITCH, "").strip()
+    if OLD_SWITCH in environ:
+        warnings = (f"{OLD_SWITCH} is deprecated; set {SWITCH} instead",)
+        if not value:
+            variable, value = OLD_SWITCH, environ[OLD_SWITCH].strip()
+
+    if value.lower() in _ON:
+        return Switch(on=True, warnings=warnings)
+    if value.lower() in _OFF:
+        return Switch(on=False, warnings=warnings)
+    unclear = f"{variable} must be one of 1, true, yes, on, 0, false, no, off, got {value[:80]!r}"
+    return Switch(on=False, warnings=(*warnings, f"{unclear}; tau-live stays off"))
