@@ -64,9 +64,9 @@ def is_certain(event: ev.Event, existing: Sequence[Attempt]) -> bool:
 
 def is_last(attempt: Attempt, existing: Sequence[Attempt]) -> bool:
     """Say whether the end of an attempt is the rollout's: no later number, or no later start."""
-    return attempt.number == max(other.number for other in existing) or _begin(attempt) == max(
-        map(_begin, existing)
-    )
+    numbered = max(other.number for other in existing)
+    begun = max(existing, key=lambda other: (_begin(other), other.number))
+    return attempt.number in {numbered, begun.number}
 
 
 def resumption(event: ev.RunResume) -> str:

@@ -88,9 +88,7 @@ def test_every_public_call_works_and_leaves_nothing_behind(
 
 @pytest.mark.slow
 def test_importing_costs_next_to_nothing(tmp_path: Path) -> None:
-    code = (
-        "import sys; before = set(sys.modules); import tau_live; print(set(sys.modules) - before)"
-    )
+    code = "import sys; before = set(sys.modules); import tau_live; print(set(sys.modules) - before)"
 
     done = run_python(code, tmp_path, None)
 
