@@ -6,8 +6,8 @@ Importing this costs nothing: the door behind it opens on first use.
 TYPE_CHECKING = False  # type checkers know the name; importing it would cost a host 5 ms
 
 if TYPE_CHECKING:
+    from tau_live.choices import Choice
     from tau_live.door import (
-        Choice,
         Run,
         attach,
         current,

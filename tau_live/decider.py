@@ -21,18 +21,25 @@ class Decided(NamedTuple):
     """What the policy chose and what learning from it will need.
 
     Attributes:
-        index: Which of the options.
+        place: Which of the options, from 0.
         probabilities: One for each option, as the policy gave them.
+        propensity: With which probability this option had been chosen; ``None`` if unknown.
         value: Its estimate of the return from here.
         version: Which version decided.
         encoded: The packed features it saw.
     """
 
-    index: int
+    place: int
     probabilities: tuple[float, ...]
+    propensity: float | None
     value: float
     version: int
     encoded: bytes
+
+    def answered(self, index: int, probability: float | None) -> "Decided":
+        """Return this with what a plugin chose instead; our own probabilities do not hold then."""
+        own = probability if probability is not None and 0.0 < probability <= 1.0 else None
+        return self._replace(place=index, probabilities=(), propensity=own)
 
 
 class Decider:
@@ -47,7 +54,7 @@ class Decider:
     def __init__(self, untrained: Policy, *, seed: int) -> None:
         self._untrained = Served(0, untrained)
         self._seed = seed
-        self._served: dict[str, Served] = {}
+        self._served: Mapping[str, Served] = {}
 
     def serve(self, point: str, version: int, policy: Policy) -> None:
         """Let a version decide from now on; decisions under way end with the one they have."""
@@ -83,7 +90,14 @@ class Decider:
         encoded = encode(context, options, width=policy.config.width)
         probabilities = tuple(policy.probabilities(encoded, default=default).tolist())
         index = drawn(probabilities, uniform(f"{self._seed}:{decision_id}"))
-        return Decided(index, probabilities, policy.value(encoded), version, pack(encoded))
+        return Decided(
+            place=index,
+            probabilities=probabilities,
+            propensity=probabilities[index],
+            value=policy.value(encoded),
+            version=version,
+            encoded=pack(encoded),
+        )
 
 
 def uniform(key: str) -> float:

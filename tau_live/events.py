@@ -44,6 +44,7 @@ __all__ = [
     "ModelEnd",
     "ModelStart",
     "Policy",
+    "Reason",
     "Retry",
     "Reward",
     "RunEnd",

@@ -35,9 +35,9 @@ def logger() -> "FilteringBoundLogger":
     configuration is used. Elsewhere the lines go to the standard logger ``tau_live``: structlog's
     own default would print them to standard output, which belongs to the host.
     """
-    import logging  # noqa: PLC0415 - both only when there is something to say
+    import logging
 
-    import structlog  # noqa: PLC0415
+    import structlog
 
     if structlog.is_configured():
         configured: FilteringBoundLogger = structlog.get_logger("tau_live")

@@ -19,7 +19,8 @@ class Inbox:
 
     Args:
         write: Stores a batch; it may take as long as it wants and must not raise.
-        tick: Called about five times a second, between batches; must not raise.
+        tick: Called at the start and about five times a second, between batches; must not raise.
+        end: Called at the end, in the same thread; must not raise.
         limit: How many events may wait.
     """
 
@@ -29,9 +30,11 @@ class Inbox:
         write: Callable[[list[Event]], None],
         tick: Callable[[], None],
         limit: int,
+        end: Callable[[], None] = lambda: None,
     ) -> None:
         self._write = write
         self._tick = tick
+        self._end = end
         self._limit = limit
         self._queue: SimpleQueue[Event | threading.Event | None] = SimpleQueue()
         self._dropped: dict[str, int] = {}
@@ -95,6 +98,7 @@ class Inbox:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
+        self._tick()
         ticked = time.monotonic()
         going = True
         while going:
@@ -106,6 +110,7 @@ class Inbox:
             if time.monotonic() - ticked >= TICK_S:
                 self._tick()
                 ticked = time.monotonic()
+        self._end()
 
     def _next_batch(self) -> tuple[list[Event], list[threading.Event], bool]:
         batch: list[Event] = []

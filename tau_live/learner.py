@@ -30,10 +30,18 @@ ALGORITHM = "ppo"
 
 
 class Learned(NamedTuple):
-    """An update and, if it made one, the policy that it made."""
+    """An update and, if it made one, the policy that it made.
+
+    Attributes:
+        update: As it is stored.
+        policy: What it made; ``None`` if it was skipped.
+        serves: Whether that decides from now on; not while another version is pinned.
+
+    """
 
     update: Update
     policy: Policy | None
+    serves: bool
 
 
 class _Head(NamedTuple):
@@ -92,11 +100,12 @@ class Learner:
             >= self._settings.update_interval
         ]
 
-    def run_next(self, *, now: float) -> Learned | None:
+    def run_next(self, *, now: float | None) -> Learned | None:
         """Run one update that is due; ``None`` when there is none or another learner is at it.
 
         Args:
-            now: Epoch seconds, UTC, for what is stored.
+            now: Epoch seconds, UTC, for what is stored; ``None`` takes the time at which the last
+                of its rollouts was known, so that a replay stores the same whenever it runs.
 
         Raises:
             TauLiveError: The update failed; nothing of it was kept.
@@ -114,7 +123,7 @@ class Learner:
         finally:
             self._store.leases.release(LEASE, self._holder)
 
-    def _update(self, point: str, *, now: float) -> Learned:
+    def _update(self, point: str, *, now: float | None) -> Learned:
         began = time.perf_counter()
         policies = self._store.policies
         seen = policies.watermark(point)
@@ -138,11 +147,11 @@ class Learner:
             last_ready=fresh[-1].rollout.ready_seq or 0,
             trajectories=outcome.trajectories,
             samples=outcome.samples,
-            at=now,
+            at=known_at(fresh) if now is None else now,
             report=outcome.report,
         )
         if outcome.state is None:
-            return Learned(policies.add_update(_timed(row, began), None), None)
+            return Learned(policies.add_update(_timed(row, began), None), None, False)
         return self._keep(row, head, outcome.state, began=began)
 
     def _outcome(
@@ -175,6 +184,7 @@ class Learner:
             samples=len(new.trajectories.encoded),
             report={
                 **asdict(result.diagnostics),
+                "samples_with_window": result.diagnostics.samples,
                 "mean_total_loss": result.diagnostics.total_loss,
                 "observed_approx_kl": result.diagnostics.kl_k3,
                 "early_stop_triggered": result.diagnostics.early_stop,
@@ -222,7 +232,8 @@ class Learner:
         )
         self._heads[row.point] = _Head(version, checkpoint.sha256, state)
         self._prune()
-        return Learned(stored, state.policy)
+        serving = self._store.policies.in_service()[row.point]
+        return Learned(stored, state.policy, serving.version == version)
 
     def _head(self, point: str) -> _Head:
         """Return what to start from: what serves, or the newest version while that is pinned.
@@ -294,13 +305,13 @@ def load_policy(folder: Path, row: PolicyVersion) -> Policy:
 
 def report_of(row: Update) -> dict[str, object]:
     """Return an update as one flat report, the reference's fields first."""
-    return {
+    known = {
         "executed": row.executed,
         "trajectories": row.trajectories,
         "samples": row.samples,
-        "mean_total_loss": None,
-        "observed_approx_kl": None,
-        "early_stop_triggered": False,
+        "mean_total_loss": row.report.get("mean_total_loss"),
+        "observed_approx_kl": row.report.get("observed_approx_kl"),
+        "early_stop_triggered": row.report.get("early_stop_triggered", False),
         "skipped_reason": row.skipped_reason,
         "update": row.update,
         "point": row.point,
@@ -309,8 +320,15 @@ def report_of(row: Update) -> dict[str, object]:
         "first_ready": row.first_ready,
         "last_ready": row.last_ready,
         "at": row.at,
-        **row.report,
     }
+    return {**known, **{name: value for name, value in row.report.items() if name not in known}}
+
+
+def known_at(rollouts: Sequence[LearnableRollout]) -> float:
+    """Return when the last of these rollouts had ended and been rewarded, in epoch seconds."""
+    ended = (found.rollout.ended_at or 0.0 for found in rollouts)
+    rewarded = (reward.at for found in rollouts for reward in found.rewards)
+    return max((*ended, *rewarded), default=0.0)
 
 
 def _timed(row: Update, began: float) -> Update:

@@ -53,7 +53,7 @@ class Pipeline:
             except Exception as error:  # noqa: BLE001  # what a host hands over may do anything
                 self._on_poison(event, error)
         if self._recorder is not None:
-            self._recorder.write(scrubbed)
+            self._recorder.append(scrubbed)
         if self._plugins.listens("observe"):
             for event in scrubbed:
                 self._plugins.observe(event)

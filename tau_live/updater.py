@@ -8,6 +8,10 @@ from tau_live.learner import Learned, Learner
 from tau_live.store.roles import Store
 
 POLL_S = 1.0
+"""How often updates are looked for that other processes made due."""
+
+WAIT_S = 0.05
+"""How often it is looked whether another process has finished an update."""
 
 
 class Updater:
@@ -18,23 +22,29 @@ class Updater:
         may: Whether updates may run now.
         learned: Told of each update; called in the thread.
         failed: Told of a failure; called in the thread.
+        idle: Told, with the store, when ``run_due`` has found nothing more; called in the thread.
         by_itself: Whether updates run as soon as they are due, or only inside ``run_due``.
+        learns: Whether they run here at all; if not, ``run_due`` waits for another process.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # whom it tells, and when, all keyword-only
         self,
         *,
         make: Callable[[], tuple[Store, Learner]],
         may: Callable[[], bool],
         learned: Callable[[Learned], None],
         failed: Callable[[Exception], None],
+        idle: Callable[[Store], None],
         by_itself: bool,
+        learns: bool = True,
     ) -> None:
         self._make = make
         self._may = may
         self._learned = learned
         self._failed = failed
+        self._idle = idle
         self._by_itself = by_itself
+        self._learns = learns
         self._store: Store | None = None
         self._learner: Learner | None = None
         self._condition = threading.Condition()
@@ -83,25 +93,36 @@ class Updater:
                 asked, self._woken = self._asked, False
                 wanted = self._by_itself or asked > self._done
             if wanted:
-                self._run_all()
+                self._run_all(told=asked > self._done)
             with self._condition:
                 self._done = max(self._done, asked)
                 self._condition.notify_all()
         if self._store is not None:
             self._store.close()
 
-    def _run_all(self) -> None:
+    def _run_all(self, *, told: bool) -> None:
         try:
             if self._learner is None:
                 self._store, self._learner = self._make()
-            while self._may() and not self._stopping:
-                learned = self._learner.run_next(now=time.time())
-                if learned is None:
-                    return
-                self._learned(learned)
+            while self._may() and not self._stopping and self._run_one(self._learner):
+                pass
+            if told and self._store is not None:
+                self._idle(self._store)
         except Exception as error:  # noqa: BLE001  # the gate counts it; the host never sees it
             self._give_up_store()
             self._failed(error)
+
+    def _run_one(self, learner: Learner) -> bool:
+        """Run an update or wait for whoever is at it; ``False`` when none is due any more."""
+        learned = learner.run_next(now=time.time()) if self._learns else None
+        if learned is not None:
+            self._learned(learned)
+            return True
+        if not learner.due():
+            return False
+        with self._condition:
+            self._condition.wait_for(lambda: self._stopping, WAIT_S)
+        return True
 
     def _give_up_store(self) -> None:
         store, self._store, self._learner = self._store, None, None

@@ -11,26 +11,32 @@ from dataclasses import dataclass
 
 from tau_live.errors import TauLiveError
 from tau_live.events import Event
-from tau_live.gate import GateKeeper, Kind
+from tau_live.gate import GateKeeper, HoldReason, Kind
+from tau_live.guard import text_of
+from tau_live.inbox import BATCH_LIMIT
 from tau_live.pipeline import Pipeline
+from tau_live.processes import is_alive
 from tau_live.rollouts import Reason
-from tau_live.settings import Settings
 from tau_live.store.roles import Store
 
 HEARTBEAT_S = 5.0
 HEARTBEAT_TTL_S = 20.0
 REOPEN_S = 0.5
 HOUSEKEEPING_S = 1.0
+PROCESS = "process:"
+"""Begins the name of the lease that every attached process holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hooks:
+class Listeners:
     """Who is told what by the writer, in its thread."""
 
     ready: Callable[[], None]
-    store_changed: Callable[[Store], None]
-    logged: Callable[[str, Exception], None]
-    drops: Callable[[], dict[str, int]]
+    changed: Callable[[Store], None]
+    look: Callable[[Store], None]
+    failed: Callable[[Exception], None]
+    gate_changed: Callable[[], None]
+    counts: Callable[[], dict[str, int]]
 
 
 class Writer:
@@ -38,10 +44,10 @@ class Writer:
 
     Args:
         open_: Opens the store and makes the pipeline on it.
-        settings: Limits.
-        gate: Counts failures and successes; synchronised with the store here.
+        gate: Counts failures and successes; brought into line with the store here.
         owner: This process, as ``processes.this_process`` names it.
-        hooks: Who is told what.
+        limit: How many events may wait for the store to work again.
+        listeners: Who is told what.
         clock: Epoch seconds.
     """
 
@@ -49,102 +55,165 @@ class Writer:
         self,
         open_: Callable[[], tuple[Store, Pipeline]],
         *,
-        settings: Settings,
         gate: GateKeeper,
         owner: str,
-        hooks: Hooks,
+        limit: int,
+        listeners: Listeners,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._open = open_
-        self._settings = settings
         self._gate = gate
         self._owner = owner
-        self._hooks = hooks
+        self._limit = limit
+        self._listeners = listeners
         self._clock = clock
         self._store: Store | None = None
         self._pipeline: Pipeline | None = None
-        self._backlog: deque[Event] = deque()
+        self._raw: deque[Event] = deque()
+        self._prepared: deque[Event] = deque()
         self._epoch = gate.epoch
         self._beaten = self._kept = self._tried = float("-inf")
         self._counted: dict[str, int] = {}
+        self._passed = True
+        self.dropped = 0
 
     @property
     def backlog(self) -> int:
         """How many events wait for the store to work again."""
-        return len(self._backlog)
-
-    def setup(self) -> None:
-        """Open the store, end what dead processes left, and load what serves."""
-        self._opened()
+        return len(self._raw) + len(self._prepared)
 
     def write(self, events: Sequence[Event]) -> None:
         """Store a batch; what cannot be stored now waits."""
+        self._raw.extend(events)
         try:
-            if self._opened() and self._pipeline is not None:
-                self._backlog.extend(self._pipeline.prepared(events))
-            else:
-                self._backlog.extend(events)
-            self._drain()
+            if self._is_open():
+                self._drain()
         except Exception as error:  # noqa: BLE001  # nothing may end this thread
-            self._failed(error)
-        self._bound()
+            self._listeners.failed(error)
+        while self.backlog > self._limit:
+            (self._prepared or self._raw).popleft()
+            self.dropped += 1
 
     def tick(self) -> None:
-        """Look after gate, heartbeat, overdue rewards and counters; called between batches."""
+        """Look after backlog, gate, heartbeat, overdue rewards and counters, between batches."""
         try:
-            if not self._opened():
-                return
-            self._drain()
-            self._synchronise()
-            now = self._clock()
-            if now - self._kept >= HOUSEKEEPING_S or now < self._kept:
-                self._keep_house(now)
-                self._kept = now
+            if self._is_open():
+                self._drain()
+                self._look()
+                self._keep_house(self._clock())
         except Exception as error:  # noqa: BLE001  # nothing may end this thread
-            self._failed(error)
+            self._listeners.failed(error)
+        if self._passed != self._gate.passes:
+            self._passed = self._gate.passes
+            self._listeners.gate_changed()
 
     def close(self) -> None:
-        """Store what waits and close the store."""
+        """Store what waits, end what is open, and close the store."""
+        self._kept = float("-inf")
         self.tick()
-        if self._store is not None:
-            try:
-                self._store.leases.release(_lease(self._owner), self._owner)
-                self._store.close()
-            except TauLiveError as error:
-                self._hooks.logged("store_close_failed", error)
-            self._store = self._pipeline = None
+        if self._store is None or self._pipeline is None:
+            return
+        try:
+            with self._store.begin():
+                self._pipeline.collector.end_open(reason=Reason.ABANDONED, at=self._clock())
+                self._store.leases.release(PROCESS + self._owner, self._owner)
+        except Exception as error:  # noqa: BLE001  # nothing may keep the process from ending
+            self._listeners.failed(error)
+        self._store.close()
+        self._store = self._pipeline = None
 
-    def _opened(self) -> bool:
+    def _is_open(self) -> bool:
         if self._store is not None:
             return True
         now = time.monotonic()
         if now - self._tried < REOPEN_S:
             return False
-        self._tried = now
+        first, self._tried = self._tried == float("-inf"), now
         try:
-            self._store, self._pipeline = self._open()
-            self._beat(self._clock())
-            self._end_orphans()
-            self._synchronise(first=True)
+            store, self._pipeline = self._open()
         except TauLiveError as error:
-            self._failed(error)
-            return False
+            if first:
+                self._gate.hold(
+                    HoldReason.STORE_UNAVAILABLE, at=self._clock(), detail=text_of(error)
+                )
+            raise
+        try:
+            self._beat(store, self._clock())
+            self._end_orphans(store, self._pipeline)
+            store.changed()
+            self._gate.refresh(store.gate, at=self._clock())
+            self._listeners.changed(store)
+        except BaseException:
+            store.close()
+            raise
+        self._store = store
         return True
 
     def _drain(self) -> None:
-        """Store the backlog; while the gate holds, only what was taken before it did."""
-        if self._pipeline is None:
+        store, pipeline = self._store, self._pipeline
+        if store is None or pipeline is None:
             return
-        while self._backlog:
-            batch = list(self._backlog)[:512]
-            applied = self._pipeline.stored(batch)
+        if self._raw:
+            self._prepared.extend(pipeline.prepared(list(self._raw)))
+            self._raw.clear()
+        while self._prepared:
+            batch = [self._prepared[n] for n in range(min(BATCH_LIMIT, len(self._prepared)))]
+            applied = pipeline.stored(batch)
             for _ in batch:
-                self._backlog.popleft()
+                self._prepared.popleft()
             self._gate.succeeded(Kind.COLLECTION, at=self._clock())
             if applied.ready:
-                self._hooks.ready()
+                self._listeners.ready()
         if self._epoch != self._gate.epoch:
-            with self._transaction() as store:
-                self._pipeline.collector.end_open(reason=Reason.INTERRUPTED, at=self._clock())
-                del store
+            with store.begin():
+                pipeline.collector.end_open(reason=Reason.INTERRUPTED, at=self._clock())
             self._epoch = self._gate.epoch
+
+    def _look(self) -> None:
+        """Take over what other processes changed, and give them what changed here."""
+        store = self._store
+        if store is None:
+            return
+        changed = store.changed()
+        if changed or self._gate.unsaved:
+            self._gate.refresh(store.gate, at=self._clock())
+        if changed:
+            self._listeners.changed(store)
+
+    def _keep_house(self, now: float) -> None:
+        store, pipeline = self._store, self._pipeline
+        if store is None or pipeline is None or 0.0 <= now - self._kept < HOUSEKEEPING_S:
+            return
+        self._kept = now
+        if not 0.0 <= now - self._beaten < HEARTBEAT_S:
+            self._beat(store, now)
+        if self._gate.passes:
+            with store.begin():
+                if pipeline.collector.expire(now):
+                    self._listeners.ready()
+        self._save_counts(store)
+        self._listeners.look(store)
+
+    def _beat(self, store: Store, now: float) -> None:
+        store.leases.acquire(PROCESS + self._owner, self._owner, ttl_s=HEARTBEAT_TTL_S, now=now)
+        self._beaten = now
+
+    def _save_counts(self, store: Store) -> None:
+        counts = {**self._listeners.counts(), "dropped_backlog": self.dropped}
+        grown = {name: n - self._counted.get(name, 0) for name, n in counts.items()}
+        grown = {name: n for name, n in grown.items() if n}
+        if grown:
+            store.counters.add(grown)
+            self._counted = counts
+
+    def _end_orphans(self, store: Store, pipeline: Pipeline) -> None:
+        """End what processes left open that do not live any more."""
+        now = self._clock()
+        held = store.leases.held(PROCESS, now=now)
+        for owner in store.rollouts.owners():
+            alive = is_alive(owner)
+            if alive is None:
+                alive = PROCESS + owner in held
+            if not alive and owner != self._owner:
+                with store.begin():
+                    pipeline.collector.end_owned(owner, reason=Reason.ABANDONED, at=now)

@@ -139,6 +139,7 @@ class Batch(NamedTuple):
     Attributes:
         options: Crossed features of the ``M`` allowed options of all ``N`` decisions.
         base: ``[M]``, what a logit is before the scorer adds to it.
+        preferred: ``[M]``, 1 for the host's default, else 0.
         starts: ``[N + 1]``, decision ``n`` has the options ``starts[n]:starts[n + 1]``.
         chosen: ``[N]``, which of its allowed options was applied.
         contexts: Scaled context rows, as the crossed features of ``N`` "options" of the critic.
@@ -146,6 +147,7 @@ class Batch(NamedTuple):
 
     options: Crossed
     base: FloatArray
+    preferred: FloatArray
     starts: IntArray
     chosen: IntArray
     contexts: Crossed
@@ -155,6 +157,15 @@ class Batch(NamedTuple):
         """``[N]``, how many options were allowed."""
         return np.diff(self.starts)
 
+    def under(self, policy: Policy) -> "Batch":
+        """Return the same decisions with the base of another policy of the same scale."""
+        ridge = policy.base.of(self.options.narrowed(policy.config.halvings))
+        return self._replace(base=policy.default_bonus * self.preferred + ridge)
+
+    def choices(self) -> Crossed:
+        """Return the crossed features of the options that were applied, ``[N]``."""
+        return self.options.rows(self.starts[:-1] + self.chosen)
+
     def select(self, decisions: IntArray) -> "Batch":
         """Return the decisions at these indices alone, in that order."""
         counts = self.starts[decisions + 1] - self.starts[decisions]
@@ -162,6 +173,7 @@ class Batch(NamedTuple):
         return Batch(
             self.options.rows(at),
             self.base[at],
+            self.preferred[at],
             offsets(counts),
             self.chosen[decisions],
             self.contexts.rows(decisions),
@@ -173,30 +185,28 @@ def batch(policy: Policy, trajectories: Trajectories) -> Batch:
     masks = trajectories.masks
     features = rows(trajectories.encoded, masks, policy.scale)
     starts = offsets(features.counts)
-    return Batch(
-        crossed(features, width=policy.config.width, cross_width=policy.config.cross_width),
-        _base(policy, trajectories, starts),
-        starts,
-        _ranks(trajectories.chosen, masks),
-        contexts(features),
-    )
+    options = crossed(features, width=policy.config.width, cross_width=policy.config.cross_width)
+    preferred = _preferred(trajectories, starts)
+    chosen = _ranks(trajectories.chosen, masks)
+    unbased = Batch(options, preferred, preferred, starts, chosen, _contexts(features))
+    return unbased.under(policy)
 
 
-def contexts(features: Rows) -> Crossed:
+def _contexts(features: Rows) -> Crossed:
     """Return the scaled context rows alone, ``[N]`` of them."""
     at = spans(features.context_starts, features.context_lengths)
     return Crossed(features.slots[at], features.values[at], offsets(features.context_lengths))
 
 
-def _base(policy: Policy, trajectories: Trajectories, starts: IntArray) -> FloatArray:
-    base = np.zeros(int(starts[-1]))
+def _preferred(trajectories: Trajectories, starts: IntArray) -> FloatArray:
+    preferred = np.zeros(int(starts[-1]))
     allowed_default = trajectories.default >= 0
     for index, mask in enumerate(trajectories.masks):
         if mask is not None and allowed_default[index]:
             allowed_default[index] = mask[trajectories.default[index]]
     ranks = _ranks(np.maximum(trajectories.default, 0), trajectories.masks)
-    base[(starts[:-1] + ranks)[allowed_default]] = policy.default_bonus
-    return base
+    preferred[(starts[:-1] + ranks)[allowed_default]] = 1.0
+    return preferred
 
 
 def _ranks(indices: IntArray, masks: Sequence[BoolArray | None]) -> IntArray:

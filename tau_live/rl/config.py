@@ -24,6 +24,11 @@ class PPOConfig:
         entropy_coefficient: Weight of the entropy, at least 0.
         lag_bound: How many versions older a decision may be and still teach the actor.
         effective_share: Smallest effective sample, as a share of the decisions, in ``[0, 1]``.
+        sharpness: Logits for a difference of one standard error of the ridge base, at least 0;
+            0 switches that base off, which leaves PPO alone.
+        exploration: Standard errors that an option gets for being unknown, at least 0.
+        penalty: Of the ridge regressions, above 0.
+        base_kl: How far (in nats) the base may move the policy in one update, at least 0.
     """
 
     clip: float = 0.2
@@ -39,11 +44,23 @@ class PPOConfig:
     entropy_coefficient: float = 0.01
     lag_bound: int = 32
     effective_share: float = 0.5
+    sharpness: float = 1.0
+    exploration: float = 1.0
+    penalty: float = 1.0
+    base_kl: float = 0.2
 
     def __post_init__(self) -> None:
-        for name in ("clip", "learning_rate", "gradient_norm"):
+        for name in ("clip", "learning_rate", "gradient_norm", "penalty"):
             self._check(name, 0.0 < getattr(self, name) < inf, "finite and > 0.0")
-        for name in ("value_coefficient", "entropy_coefficient", "target_kl", "max_kl"):
+        for name in (
+            "value_coefficient",
+            "entropy_coefficient",
+            "target_kl",
+            "max_kl",
+            "sharpness",
+            "exploration",
+            "base_kl",
+        ):
             self._check(name, 0.0 <= getattr(self, name) < inf, "finite and >= 0.0")
         for name in ("gamma", "lambda_", "effective_share"):
             self._check(name, 0.0 <= getattr(self, name) <= 1.0, "finite and within [0.0, 1.0]")

@@ -63,6 +63,17 @@ class Crossed(NamedTuple):
         sums = np.bincount(self.slots, weights=by_pair, minlength=size)
         return sums.astype(np.float64, copy=False)
 
+    def dense(self, width: int) -> FloatArray:
+        """Return ``[M, width]``, the features of every option as a row."""
+        options = len(self.starts) - 1
+        at = np.repeat(np.arange(options) * width, np.diff(self.starts)) + self.slots
+        flat = np.bincount(at, weights=self.values, minlength=options * width)
+        return flat.astype(np.float64, copy=False).reshape(options, width)
+
+    def narrowed(self, halvings: int) -> "Crossed":
+        """Return the same features in ``2**halvings`` times fewer slots, by more collisions."""
+        return self._replace(slots=self.slots >> halvings)
+
     def rows(self, wanted: IntArray) -> "Crossed":
         """Return the crossed features of the options ``wanted`` alone, in that order."""
         lengths = self.starts[wanted + 1] - self.starts[wanted]

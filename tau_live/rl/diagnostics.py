@@ -10,14 +10,17 @@ class Diagnostics:
     Attributes:
         rollouts: How many rollouts were new.
         samples: Decisions that the update looked at, older ones included.
+        window_rollouts: Older rollouts that taught the actor; the oldest are left out where the
+            effective sample would be too small.
         mean_reward: Of the new rollouts.
         lag_mean: Versions between deciding and learning, mean over the decisions.
         lag_max: The same, the largest.
-        policy_loss: Of the last pass, like the losses that follow.
-        value_loss: Half the mean squared error of the critic.
+        base_kl: Divergence (in nats) of the policy with the new base from the version before.
+        policy_loss: Clipped surrogate after the update.
+        value_loss: Half the mean squared error of the critic, returns having a variance of 1.
         total_loss: The sum that was made small.
         entropy: Of the policy after the update, in nats, mean over the decisions of the actor.
-        kl_k1: Estimate of the divergence from start to end, mean of ``-log ratio``.
+        kl_k1: Estimate of the divergence by PPO's steps, mean of ``-log ratio``.
         kl_k2: The same, mean of ``log(ratio)**2 / 2``.
         kl_k3: The same, mean of ``ratio - 1 - log ratio``.
         mean_ratio: Probability after over before, mean over the decisions of the actor.
@@ -26,15 +29,17 @@ class Diagnostics:
         gradient_norm: Of the scorer, before it is cut, mean over the steps.
         epochs_run: Passes begun.
         early_stop: Whether the divergence ended the update before its last step.
-        explained_variance: Of the returns, by the values before the critic learned from them.
+        explained_variance: Of the new returns, by the values logged when they were still unknown.
         near_certain_share: Share of decisions in which one option has 0.95 or more.
     """
 
     rollouts: int
     samples: int
+    window_rollouts: int = 0
     mean_reward: float | None = None
     lag_mean: float | None = None
     lag_max: int | None = None
+    base_kl: float | None = None
     policy_loss: float | None = None
     value_loss: float | None = None
     total_loss: float | None = None

@@ -8,6 +8,7 @@ import numpy as np
 from tau_live.rl.arrays import Array, BoolArray, FloatArray, digest, frozen, required
 from tau_live.rl.crossing import crossed_one
 from tau_live.rl.features import MAX_WIDTH, WIDTH, Encoded
+from tau_live.rl.ridge import Base
 from tau_live.rl.scaling import Scale
 
 
@@ -18,6 +19,7 @@ class PolicyConfig:
     Attributes:
         width: Slots that feature names are hashed into, in ``[1, 65535]``.
         cross_width: Slots for pairs of features; a power of two in ``[16, 2**20]``.
+        ridge_width: The same for the ridge base; a power of two in ``[16, cross_width]``.
         epsilon: Share of uniform exploration, in ``[0, 1]``.
         default_bonus: Added to the logit of the host's default at first, at least 0.
         default_fade: Rollouts trained on until that bonus is halved, above 0.
@@ -25,17 +27,25 @@ class PolicyConfig:
 
     width: int = WIDTH
     cross_width: int = 4_096
+    ridge_width: int = 512
     epsilon: float = 0.02
     default_bonus: float = 2.0
     default_fade: float = 64.0
 
+    @property
+    def halvings(self) -> int:
+        """How many halvings lead from ``cross_width`` to ``ridge_width``."""
+        return self.cross_width.bit_length() - self.ridge_width.bit_length()
+
     def __post_init__(self) -> None:
         if not 1 <= self.width <= MAX_WIDTH:
             raise ValueError(f"width must be within [1, {MAX_WIDTH}], got {self.width!r}")
-        if not 16 <= self.cross_width <= 2**20 or self.cross_width & (self.cross_width - 1):
-            raise ValueError(
-                f"cross_width must be a power of two within [16, {2**20}], got {self.cross_width!r}"
-            )
+        for name, widest in (("cross_width", 2**20), ("ridge_width", self.cross_width)):
+            size = getattr(self, name)
+            if not 16 <= size <= widest or size & (size - 1):
+                raise ValueError(
+                    f"{name} must be a power of two within [16, {widest}], got {size!r}"
+                )
         if not 0.0 <= self.epsilon <= 1.0:
             raise ValueError(f"epsilon must be within [0, 1], got {self.epsilon!r}")
         if not 0.0 <= self.default_bonus <= 100.0:
@@ -48,12 +58,14 @@ class PolicyConfig:
 class Policy:
     """One version of a policy. Nothing in it ever changes.
 
-    ``logit[k] = base[k] + weights . cross(context, option k)`` and
+    ``logit[k] = base[k] + weights . cross(context, option k)``, the base being what the ridge
+    regression expects of an option plus a bonus for the host's default, and
     ``pi = (1 - epsilon) * softmax(logits of the allowed) + epsilon / allowed``.
 
     Attributes:
         config: The shape.
         weights: ``[cross_width]``, the scorer of crossed features.
+        base: What the ridge regression says.
         critic: ``[width + 1]``, the value of a state is its inner product with the context row.
         scale: How numbers are scaled.
         rollouts: How many rollouts taught it; 0 is untrained.
@@ -61,6 +73,7 @@ class Policy:
 
     config: PolicyConfig
     weights: FloatArray
+    base: Base
     critic: FloatArray
     scale: Scale
     rollouts: int
@@ -71,6 +84,7 @@ class Policy:
         return cls(
             config=config,
             weights=frozen(np.zeros(config.cross_width)),
+            base=Base.untrained(config.ridge_width),
             critic=frozen(np.zeros(config.width + 1)),
             scale=Scale.untrained(config.width),
             rollouts=0,
@@ -131,6 +145,9 @@ class Policy:
         return {
             "config": np.array(shape, dtype=np.float64),
             "weights": self.weights,
+            "base_weights": self.base.weights,
+            "base_spread": self.base.spread,
+            "base_bonus": np.array([self.base.bonus], dtype=np.float64),
             "critic": self.critic,
             "scale_mean": self.scale.mean,
             "scale_inverse": self.scale.inverse,
@@ -144,14 +161,16 @@ class Policy:
         Raises:
             ValueError: An array is missing, misshapen, not finite, or out of range.
         """
-        width, cross_width, *rest = required(arrays, "config", (5,)).tolist()
+        width, cross_width, ridge_width, *rest = required(arrays, "config", (6,)).tolist()
         config = PolicyConfig(
             width=int(width),
             cross_width=int(cross_width),
+            ridge_width=int(ridge_width),
             epsilon=rest[0],
             default_bonus=rest[1],
             default_fade=rest[2],
         )
+        ridge = (config.ridge_width,)
         rollouts = int(required(arrays, "rollouts", (1,))[0])
         if rollouts < 0:
             raise ValueError(f"rollouts must be at least 0, got {rollouts!r}")
@@ -159,6 +178,11 @@ class Policy:
         return cls(
             config=config,
             weights=frozen(required(arrays, "weights", (config.cross_width,))),
+            base=Base(
+                frozen(required(arrays, "base_weights", ridge)),
+                frozen(np.maximum(required(arrays, "base_spread", ridge), 0.0)),
+                float(required(arrays, "base_bonus", (1,))[0]),
+            ),
             critic=frozen(required(arrays, "critic", (config.width + 1,))),
             scale=Scale(
                 frozen(required(arrays, "scale_mean", shape)),
@@ -185,6 +209,8 @@ class Policy:
     ) -> FloatArray:
         pairs = crossed_one(encoded, allowed, self.scale, cross_width=self.config.cross_width)
         logits = pairs.dot(self.weights)
+        if self.rollouts:
+            logits += self.base.of(pairs.narrowed(self.config.halvings))
         if default is not None and (allowed is None or allowed[default]):
             logits[default if allowed is None else int(allowed[:default].sum())] += (
                 self.default_bonus

@@ -104,7 +104,7 @@ class Settings:
         "Where updates are made: a background thread, only inside flush(), or not here.",
     )  # fmt: skip
     decide_deadline_ms: float = setting(
-        5.0,
+        50.0,
         number(above=0.0, most=60_000.0, expects="milliseconds above 0 and at most 60000"),
         "How long a decision may take before the default is used.",
     )

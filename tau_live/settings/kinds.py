@@ -42,7 +42,7 @@ def shown(value: object) -> str:
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """Return the known name that ``name`` was probably meant to be."""
-    import difflib  # noqa: PLC0415 - only a misspelt name pays for it
+    import difflib
 
     return next(iter(difflib.get_close_matches(name, list(known), n=1)), None)
 
@@ -137,7 +137,7 @@ def path() -> Kind[Path]:
             return None
         try:
             return Path(words).expanduser()
-        except RuntimeError:  # "~nobody", or no home at all
+        except (RuntimeError, ValueError):  # "~nobody", no home at all, or not a name
             return None
 
     return checked("a path", convert)
@@ -191,7 +191,7 @@ def as_table(raw: object) -> Mapping[str, object]:
 
 
 def _inline_table(raw: str) -> object:
-    import tomllib  # noqa: PLC0415 - only TOML pays for it
+    import tomllib
 
     try:
         document = tomllib.loads(f"it = {raw.strip()}")

@@ -98,7 +98,7 @@ def read_toml(file: Path) -> dict[str, object]:
     Raises:
         SettingsError: It cannot be read or is not TOML; names the file and the line.
     """
-    import tomllib  # noqa: PLC0415 - only a file pays for it
+    import tomllib
 
     try:
         content = file.read_bytes()

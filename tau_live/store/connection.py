@@ -23,6 +23,8 @@ Synchronous = Literal["normal", "full"]
 
 WAL_LIMIT_BYTES = 64 * 1024 * 1024
 RETRY_S = 0.02
+SMALLEST_BYTES = 512
+"""What is smaller SQLite takes for empty, and would write over."""
 
 CAUSES: Mapping[str, str] = {
     "SQLITE_BUSY": "another process has kept it locked for too long",
@@ -135,7 +137,8 @@ class Connection:
         Two processes that change the journal of a new file at once do not wait for each other:
         one is told "database is locked" without its busy timeout being honoured.
         """
-        self.rows("pragma auto_vacuum = incremental")
+        if not self.count("pragma page_count"):  # or it would be written at every start
+            self.rows("pragma auto_vacuum = incremental")
         deadline = time.monotonic() + busy_timeout_s
         while self.rows("pragma journal_mode")[0][0] != "wal":
             try:
@@ -198,6 +201,8 @@ def connect(path: Path, *, busy_timeout_s: float, read_only: bool) -> Connection
     try:
         if not read_only:
             _make_private(path)
+        if path.is_file() and 0 < path.stat().st_size < SMALLEST_BYTES:
+            raise StoreUnavailableError(f"store '{path}' cannot be used: {CAUSES['SQLITE_NOTADB']}")
         raw = sqlite3.connect(
             f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rw'}",
             uri=True,

@@ -135,6 +135,7 @@ RECORDING: Sequence[str] = (
         unique (rollout_id, decision_id, name, source, key)
     ) strict
     """,
+    "create index rewards_by_time on rewards (at)",
     "create table sequences (name text primary key, value integer not null) strict, without rowid",
     "insert into sequences values ('policy', 0), ('ready', 0)",
     """

@@ -21,6 +21,8 @@ class RolloutQuery:
         parent_id: Only the children of this rollout.
         since: Only those that started at or after this time.
         until: Only those that started before this time.
+        after: Only those behind this ``seq``: with ``limit``, the next page of a long listing
+            without counting its way there. It does not change the total.
         order_by: ``seq`` (the order of arrival), ``started_at``, ``ended_at`` or ``total_reward``.
         descending: Newest or largest first.
         limit: At most so many; ``None`` is all.
@@ -36,6 +38,7 @@ class RolloutQuery:
     parent_id: str | None = None
     since: float | None = None
     until: float | None = None
+    after: int | None = None
     order_by: str = "seq"
     descending: bool = False
     limit: int | None = None
@@ -158,40 +161,6 @@ class Update:
     samples: int
     at: float
     report: Mapping[str, object] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GateRow:
-    """The gate as it is stored.
-
-    Attributes:
-        state: ``pass`` or ``hold``.
-        reason: The code of the reason for holding.
-        detail: The last error, in words.
-        since: Epoch seconds, UTC, of the last change of state.
-        streaks: How many failures followed each other, by kind.
-        revision: Grows with every change.
-    """
-
-    state: str
-    reason: str | None
-    detail: str | None
-    since: float
-    streaks: Mapping[str, int]
-    revision: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GateEntry:
-    """A line of the gate's history."""
-
-    at: float
-    event: str
-    state: str
-    kind: str | None
-    reason: str | None
-    who: str
-    seq: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,12 +3,11 @@
 from collections.abc import Mapping
 from typing import Protocol
 
+from tau_live.gate import GateEntry, GateRow
 from tau_live.rollouts import AttemptStatus, Rollout, RolloutStatus
 from tau_live.store.records import (
     AuditEntry,
     Claim,
-    GateEntry,
-    GateRow,
     InService,
     PolicyVersion,
     ResourcesVersion,

@@ -4,8 +4,8 @@ from sqlite3 import Row
 
 import msgspec
 
+from tau_live.gate import GateEntry, GateRow
 from tau_live.store.connection import Connection, json_of
-from tau_live.store.records import GateEntry, GateRow
 
 
 class SqliteGate:

@@ -72,7 +72,7 @@ class SqlitePolicies:
     def watermark(self, point: str, *, executed: bool = False) -> int:
         """Return the ``last_ready`` of the newest update of a point; 0 before the first."""
         row = self._connection.row(LEARNED if executed else WATERMARK, (point,))
-        return row[0] if row else 0
+        return row["last_ready"] if row else 0
 
     def updates(self, *, limit: int | None = None, point: str | None = None) -> list[Update]:
         """Return updates, newest first."""

@@ -16,7 +16,8 @@ def page_of(connection: Connection, query: RolloutQuery) -> Page:
     sql, parameters = sql_of(query)
     with connection.reading():
         rows = connection.rows(sql, parameters)
-        total = connection.count(f"select count(*) from rollouts{where_of(query)}", parameters)
+        where = where_of(query, page=False)
+        total = connection.count(f"select count(*) from rollouts{where}", parameters)
     return Page([rollout_of(row) for row in rows], total)
 
 
@@ -36,15 +37,19 @@ def sql_of(query: RolloutQuery) -> tuple[str, dict[str, Value]]:
         "parent_id": query.parent_id,
         "since": query.since,
         "until": query.until,
+        "after": query.after,
         "limit": -1 if query.limit is None else query.limit,
         "offset": query.offset,
     }
-    sql = f"select * from rollouts{where_of(query)} order by {order} limit :limit offset :offset"
-    return sql, parameters
+    where = where_of(query, page=True)
+    return f"select * from rollouts{where} order by {order} limit :limit offset :offset", parameters
 
 
-def where_of(query: RolloutQuery) -> str:
-    """Return the condition, which names only what is asked for, so that its index is used."""
+def where_of(query: RolloutQuery, *, page: bool) -> str:
+    """Return the condition of a page or of its total.
+
+    It names only what is asked for, so that its index is used.
+    """
     conditions = [
         (query.statuses, "status in (select value from json_each(:statuses))"),
         (query.mode, "mode = :mode"),
@@ -55,6 +60,7 @@ def where_of(query: RolloutQuery) -> str:
         (query.parent_id is not None, "parent_id = :parent_id"),
         (query.since is not None, "started_at >= :since"),
         (query.until is not None, "started_at < :until"),
+        (page and query.after is not None, "seq > :after"),
     ]
     asked = [condition for wanted, condition in conditions if wanted]
     return f" where {' and '.join(asked)}" if asked else ""

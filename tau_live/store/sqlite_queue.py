@@ -16,7 +16,6 @@ from tau_live.store.connection import Connection, json_of, mapping_of
 from tau_live.store.records import Claim, ResourcesVersion, Worker
 from tau_live.store.sqlite_moves import (
     Ending,
-    free_worker,
     move_attempt,
     move_rollout,
     touch_attempt,
@@ -27,7 +26,9 @@ from tau_live.store.sqlite_rows import INSERT_ROLLOUT, rollout_of, values_of_rol
 CLAIM = """
 update rollouts set status = 'running', worker_id = :worker_id,
     started_at = coalesce(started_at, :at), attempt_count = attempt_count + 1
-where seq = (select rollout_seq from queue order by position limit 1)
+where seq = (
+    select rollout_seq from queue where position = (select min(position) from queue)
+)
 and status in ('queuing', 'requeuing')
 returning *
 """
@@ -36,7 +37,7 @@ OVERDUE_ATTEMPTS = """
 select rollout_id, number, due_at < coalesce(timeout_at, 1e999) as unresponsive
 from attempts join rollouts on seq = rollout_seq
 where due_at < :now and due_at is not null and attempts.status in ('preparing', 'running')
-order by due_at
+order by due_at, rollout_seq, number
 """
 
 BEGUN = (RolloutStatus.PREPARING, RolloutStatus.RUNNING)
@@ -150,7 +151,6 @@ class SqliteQueue:
                 move_rollout(self._connection, rollout_id, RolloutStatus.RUNNING, Ending(at))
             new = self._after(rollout, status)
             move_rollout(self._connection, rollout_id, new, Ending(at, REASONS.get(status)))
-            free_worker(self._connection, rollout_id)
         return new
 
     def requeue_overdue(self, *, now: float) -> list[str]:

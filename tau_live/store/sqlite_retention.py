@@ -29,7 +29,9 @@ class SqliteRetention:
         """Delete up to ``limit`` rollouts that ended before a time, with all that is theirs.
 
         A rollout without decisions has nothing that could be learned and does not wait for a
-        watermark. Rewards for rollouts that never came go with those of their age.
+        watermark. The watermark is the schedule's: what a skipped update has looked at may go,
+        or an agent whose reward never differs would fill the disk. Rewards for rollouts that
+        never came go with those of their age.
         """
         with self._connection.begin():
             rows = self._connection.rows(FORGETTABLE, {"before": before, "limit": limit})
@@ -42,7 +44,7 @@ class SqliteRetention:
                 delete from rewards where seq in (
                     select seq from rewards where at < :before and not exists (
                         select 1 from rollouts where rollouts.rollout_id = rewards.rollout_id
-                    ) order by seq limit :limit
+                    ) order by at limit :limit
                 )
                 """,
                 {"before": before, "limit": limit},

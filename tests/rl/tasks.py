@@ -47,6 +47,17 @@ class TwoSteps:
         return float(done[0] == 0 and chosen == 1), True
 
 
+class Scaled(TwoSteps):
+    """Two steps in another unit of reward."""
+
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+    def reward(self, done: Sequence[int], chosen: int) -> tuple[float, bool]:
+        reward, finished = super().reward(done, chosen)
+        return self.factor * reward, finished
+
+
 def played(task: Tile | TwoSteps, state: LearnerState, rng: np.random.Generator) -> list[Step]:
     """Return one rollout of the newest version."""
     steps: list[Step] = []

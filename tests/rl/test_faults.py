@@ -9,7 +9,7 @@ from tau_live.rl.policy import PolicyConfig
 from tau_live.rl.ppo import LearnerState, PPOConfig, update
 from tests.rl.tasks import Tile, TwoSteps, gathered, lived, played
 
-SMALL = PolicyConfig(width=64, cross_width=256)
+SMALL = PolicyConfig(width=64, cross_width=256, ridge_width=128)
 
 
 def first_update(

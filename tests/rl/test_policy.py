@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from tau_live.rl.arrays import BoolArray, FloatArray, frozen
 from tau_live.rl.features import Encoded, encode
 from tau_live.rl.policy import Policy, PolicyConfig, sample
+from tau_live.rl.ridge import Base
 from tau_live.rl.scaling import Scale
 
-CONFIG = PolicyConfig(width=32, cross_width=64)
+CONFIG = PolicyConfig(width=32, cross_width=64, ridge_width=32)
 
 
 def trained(seed: int, config: PolicyConfig = CONFIG, *, size: float = 1.0) -> Policy:
@@ -20,6 +21,11 @@ def trained(seed: int, config: PolicyConfig = CONFIG, *, size: float = 1.0) -> P
     return replace(
         Policy.untrained(config),
         weights=frozen(rng.normal(size=config.cross_width) * size),
+        base=Base(
+            frozen(rng.normal(size=config.ridge_width)),
+            frozen(rng.uniform(size=config.ridge_width)),
+            0.7,
+        ),
         critic=frozen(rng.normal(size=config.width + 1)),
         scale=Scale(
             frozen(rng.normal(size=2 * config.width)), frozen(np.ones(2 * config.width) * 0.5)
@@ -112,7 +118,7 @@ def test_untrained_is_uniform_but_for_the_default() -> None:
 
 
 def test_the_bonus_of_the_default_fades_with_evidence() -> None:
-    policies = [replace(Policy.untrained(CONFIG), rollouts=rollouts) for rollouts in (0, 64, 6_400)]
+    policies = [replace(Policy.untrained(CONFIG), rollouts=count) for count in (0, 64, 6_400)]
 
     bonuses = [policy.default_bonus for policy in policies]
 
@@ -196,6 +202,8 @@ def test_a_version_cannot_be_changed() -> None:
         ("width", 65_536),
         ("cross_width", 100),
         ("cross_width", 8),
+        ("ridge_width", 8_192),
+        ("ridge_width", 48),
         ("epsilon", -0.1),
         ("epsilon", float("nan")),
         ("default_bonus", -1.0),

@@ -1,0 +1,46 @@
+"""The plugins that come with tau-live, and how a process gets all of its plugins."""
+
+from collections.abc import Iterable
+
+from tau_live.hookspecs import RewardPart, RolloutSummary, hookimpl
+from tau_live.plugins import Plugins
+from tau_live.rewarding import REFERENCE
+from tau_live.rewards.inference import Summary, infer
+from tau_live.settings import Settings
+
+REFERENCE_REWARDER = "reference-rewarder"
+
+
+class ReferenceRewarder:
+    """Infers a reward from how a run went: it measures form, and is a last resort."""
+
+    @hookimpl(trylast=True)
+    def infer_reward(self, summary: RolloutSummary) -> Iterable[RewardPart]:
+        """Return the reference's composite and its parts."""
+        found = infer(
+            Summary(
+                has_reply=summary.has_assistant_reply,
+                completed=summary.session_completed,
+                tool_errors=summary.tool_errors,
+                safety_blocked=summary.safety_blocked,
+                turns=summary.turns,
+                input_chars=summary.input_chars,
+                output_chars=summary.output_chars,
+            )
+        )
+        return [
+            RewardPart(name=f"{REFERENCE}{name}", value=value)
+            for name, value in found._asdict().items()
+        ]
+
+
+def load_plugins(settings: Settings, *, strict: bool = False) -> Plugins:
+    """Return the plugins of this process: ours, and those of installed packages.
+
+    Raises:
+        SettingsError: A plugin is wrong, and ``strict`` is set.
+    """
+    plugins = Plugins(off=settings.plugins_off, strict=strict)
+    plugins.register(ReferenceRewarder(), name=REFERENCE_REWARDER)
+    plugins.load()
+    return plugins

@@ -1,0 +1,210 @@
+"""What `tau-live doctor` looks at; each check says what it found and what to do."""
+
+import os
+import platform
+import shutil
+import sqlite3
+import stat
+from collections.abc import Iterator, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import NamedTuple
+
+import tau_live
+from tau_live.cli.text import ago, number
+from tau_live.errors import SettingsError, TauLiveError
+from tau_live.learner import LEASE
+from tau_live.rollouts import RewardSource
+from tau_live.settings import Settings, switched_on
+from tau_live.status import PROCESSES
+from tau_live.store.roles import Store
+from tau_live.store.sqlite import SqliteStore
+from tau_live.switch import SWITCH
+
+OK, WARN, FAIL = "ok", "warn", "fail"
+NEEDS = ("click", "msgspec", "numpy", "pluggy", "rich", "sqlite-utils", "structlog", "wrapt")
+OLDEST_SQLITE = (3, 37, 0)
+"""The first with strict tables."""
+
+LEAST_DISK_BYTES = 200 * 1024 * 1024
+LOOKED_AT = 100
+
+
+class Check(NamedTuple):
+    """One thing that was looked at.
+
+    Attributes:
+        check: What.
+        state: ``ok``, ``warn`` or ``fail``.
+        found: What was found.
+        advice: What to do; ``None`` where nothing is to be done.
+    """
+
+    check: str
+    state: str
+    found: str
+    advice: str | None = None
+
+
+def checks(environ: Mapping[str, str], path: Path | None, *, now: float) -> Iterator[Check]:
+    """Yield every check; one that fails does not keep the others from being made.
+
+    Args:
+        environ: The environment.
+        path: What ``--store`` says.
+        now: Epoch seconds, UTC.
+    """
+    yield Check("python", OK, f"{platform.python_version()} on {platform.system()}")
+    yield _packages()
+    yield _sqlite()
+    yield from _switch(environ)
+    try:
+        loaded = Settings.from_env(environ, directory=Path.cwd())
+    except SettingsError as error:
+        yield Check("settings", FAIL, str(error), "correct it; `tau-live config` lists them all")
+        settings = None
+    else:
+        settings = loaded.settings
+        for warning in loaded.warnings:
+            yield Check("settings", WARN, warning, "correct it; it has no effect or soon will not")
+        if not loaded.warnings:
+            given = sum(source != "default" for source in loaded.sources.values())
+            yield Check("settings", OK, f"{given} given, the others at their defaults")
+    file = path or (settings.store if settings else None)
+    if file is not None:
+        yield from _file(file)
+        yield from _inside(file, now=now)
+
+
+def _packages() -> Check:
+    found, missing = [f"tau-live {tau_live.__version__}"], []
+    for name in NEEDS:
+        try:
+            found.append(f"{name} {metadata.version(name)}")
+        except metadata.PackageNotFoundError:
+            missing.append(name)
+    if missing:
+        return Check("packages", FAIL, f"missing: {', '.join(missing)}", "pip install tau-live")
+    return Check("packages", OK, ", ".join(found))
+
+
+def _sqlite() -> Check:
+    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+        wanted = ".".join(map(str, OLDEST_SQLITE))
+        return Check("sqlite", FAIL, sqlite3.sqlite_version, f"use a Python with at least {wanted}")
+    return Check("sqlite", OK, sqlite3.sqlite_version)
+
+
+def _switch(environ: Mapping[str, str]) -> Iterator[Check]:
+    switch = switched_on(environ)
+    for warning in switch.warnings:
+        yield Check("switch", WARN, warning, f"set {SWITCH}=1 or unset it")
+    if switch.on:
+        yield Check("switch", OK, "on in this shell")
+    elif not switch.warnings:
+        advice = f"set {SWITCH}=1 where your agent runs; here it need not be"
+        yield Check("switch", WARN, "off in this shell", advice)
+
+
+def _file(file: Path) -> Iterator[Check]:
+    if not file.exists():
+        advice = f"run your agent with {SWITCH}=1, or `tau-live demo`"
+        yield Check("store", WARN, f"{file} is not there yet", advice)
+        return
+    writable = os.access(file, os.R_OK | os.W_OK) and os.access(file.absolute().parent, os.W_OK)
+    if not writable:
+        yield Check("store", FAIL, f"{file} cannot be written", "let this user own it")
+    for what in (file, file.absolute().parent):
+        mode = stat.S_IMODE(what.stat().st_mode)
+        if mode & 0o077 and (what == file or mode & 0o022):
+            wanted = "600" if what == file else "700"
+            found = f"others can use {what} (mode {mode:o})"
+            yield Check("permissions", WARN, found, f"chmod {wanted} {what}")
+    free = shutil.disk_usage(file.absolute().parent).free
+    if free < LEAST_DISK_BYTES:
+        found = f"{free / 1e6:.0f} MB are free on its disk"
+        yield Check("disk", WARN, found, "make room, or `tau-live gc --older-than 30d`")
+
+
+def _inside(file: Path, *, now: float) -> Iterator[Check]:
+    if not file.exists():
+        return
+    try:
+        store = SqliteStore.open(file, read_only=True)
+    except TauLiveError as error:
+        yield Check("schema", FAIL, str(error), "move the file away, or use the tau-live it needs")
+        return
+    try:
+        yield Check("schema", OK, f"{file}, {file.stat().st_size / 1e6:,.1f} MB")
+        yield _gate(store, now=now)
+        yield _processes(store, now=now)
+        yield _learner(store, now=now)
+        yield _last_update(store, now=now)
+        yield _rewards(store)
+        yield from _drops(store)
+    except TauLiveError as error:
+        yield Check("store", FAIL, str(error), "restore it from a backup, or move it away")
+    finally:
+        store.close()
+
+
+def _gate(store: Store, *, now: float) -> Check:
+    row = store.gate.load()
+    if row.state == "pass":
+        failures = ", ".join(f"{n} {kind}" for kind, n in row.streaks.items() if n)
+        return Check("gate", OK, f"passes; failures in a row: {failures or 'none'}")
+    found = f"holds since {ago(row.since, now=now)}: {row.reason}: {row.detail}"
+    return Check("gate", FAIL, found, 'mend the cause, then `tau-live gate reset --reason "..."`')
+
+
+def _processes(store: Store, *, now: float) -> Check:
+    held = store.leases.held(PROCESSES, now=now)
+    if not held:
+        advice = f"none is needed now; an agent that runs with {SWITCH}=1 shows up here"
+        return Check("processes", OK, "no process is attached", advice)
+    return Check("processes", OK, ", ".join(name.removeprefix(PROCESSES) for name in held))
+
+
+def _learner(store: Store, *, now: float) -> Check:
+    holder = store.leases.holder(LEASE, now=now)
+    return Check("learner", OK, f"{holder} is learning" if holder else "no update is running")
+
+
+def _last_update(store: Store, *, now: float) -> Check:
+    latest = store.policies.updates(limit=1)
+    if not latest:
+        return Check("last update", OK, "none yet")
+    row = latest[0]
+    what = "learned" if row.executed else f"skipped: {row.skipped_reason}"
+    found = f"#{row.update} {ago(row.at, now=now)}: {what}"
+    if row.executed:
+        return Check("last update", OK, found)
+    return Check("last update", WARN, found, f"`tau-live updates {row.update}` says more")
+
+
+def _rewards(store: Store) -> Check:
+    """Say whether anybody ever sends rewards, judged by the last rollouts of each point."""
+    made_up = {RewardSource.INFERRED, RewardSource.DEFAULT}
+    points = store.rewards.ready_points()
+    ready = [
+        one
+        for point in ("", *points)
+        for one in store.rewards.ready_rollouts(point, after=0, limit=LOOKED_AT, newest=True)
+    ]
+    sent = sum(reward.source not in made_up for one in ready for reward in one.rewards)
+    waiting = store.rewards.waiting()
+    of = f"with the last {number(len(ready))} rewarded rollouts"
+    found = f"{number(sent)} {of}, {number(waiting)} wait for theirs"
+    if sent or not (ready or waiting):
+        return Check("rewards", OK, found)
+    advice = "call tau_live.reward(...) or `tau-live reward`: nothing is learned without rewards"
+    return Check("rewards", WARN, found, advice)
+
+
+def _drops(store: Store) -> Iterator[Check]:
+    counts = {name: n for name, n in store.counters.counts().items() if n and "drop" in name}
+    if not counts:
+        yield Check("drops", OK, "none")
+    for name, n in counts.items():
+        advice = "raise TAU_LIVE_RL_QUEUE_LIMIT, or look at what keeps the store from writing"
+        yield Check("drops", WARN, f"{name}: {number(n)}", advice)

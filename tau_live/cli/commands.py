@@ -1,0 +1,132 @@
+"""The group of all commands: loads each when it is called, and ends every failure in one line."""
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from importlib import import_module
+
+import click
+
+from tau_live.cli.text import shown
+from tau_live.errors import TauLiveError
+
+INTERRUPTED = 130
+PIPE_CLOSED = 141
+
+COMMANDS: Mapping[str, str] = {
+    "demo": "Watch a real agent learn a real task, in about a minute.",
+    "status": "Show everything that one asks first.",
+    "gate": "Show, reset or explain the pass/hold gate.",
+    "rollouts": "List rollouts.",
+    "show": "Show one rollout: spans, decisions, rewards.",
+    "reward": "Give a rollout or a decision its reward.",
+    "updates": "List the updates of policies, or show one.",
+    "policy": "List, show, choose or roll back policies.",
+    "replay": "Store and learn from a recording.",
+    "ingest": "Store events from a file, a pipe or a socket.",
+    "learn": "Run the learner in this process.",
+    "export": "Write the store out as JSON Lines or Parquet.",
+    "gc": "Forget old rollouts that were learned from.",
+    "config": "Show the settings in force and where each came from.",
+    "doctor": "Check this installation and its store.",
+}
+"""Every command and what it is for; the module of its name holds it."""
+
+
+class OneLineError(click.ClickException):
+    """A failure as it is printed: one line on standard error."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.split()))
+
+    def show(self, file: object = None) -> None:  # noqa: ARG002
+        """Print the line."""
+        click.echo(f"tau-live: {shown(self.message)}", err=True)
+
+
+class UsageLineError(OneLineError):
+    """A command that was not called as it wants to be."""
+
+    exit_code = 2
+
+
+class Commands(click.Group):
+    """Loads a command when it is asked for, and lets no traceback out."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """Return every name, ours in the order in which one gets to know them."""
+        return [*COMMANDS, *sorted(self.commands)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command, loading its module."""
+        if cmd_name not in COMMANDS:
+            return super().get_command(ctx, cmd_name)
+        found = getattr(import_module(f"tau_live.cli.{cmd_name}"), cmd_name)
+        if not isinstance(found, click.Command):
+            raise TypeError(f"tau_live.cli.{cmd_name} holds no command {cmd_name!r}")
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without loading one."""
+        added = {name: command.get_short_help_str() for name, command in self.commands.items()}
+        with formatter.section("Commands"):
+            known = {**COMMANDS, **added}
+            formatter.write_dl([(name, known[name]) for name in self.list_commands(ctx)])
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the group's own options."""
+        with _border(ctx):
+            return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run what was asked for; every failure becomes one line and an exit code."""
+        with _border(ctx):
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _border(ctx: click.Context) -> Iterator[None]:
+    try:
+        yield
+    except (click.exceptions.NoArgsIsHelpError, click.exceptions.Exit, OneLineError):
+        raise
+    except (KeyboardInterrupt, click.Abort):
+        click.echo(err=True)  # ends the line that the terminal shows ^C on
+        raise click.exceptions.Exit(INTERRUPTED) from None
+    except BrokenPipeError:
+        _let_go()
+        raise click.exceptions.Exit(PIPE_CLOSED) from None
+    except Exception as error:
+        raise _told(error, verbose=bool(ctx.params.get("verbose"))) from error
+
+
+def _told(error: Exception, *, verbose: bool) -> OneLineError:
+    """Return an error in the words in which an operator should read it."""
+    if isinstance(error, click.UsageError):
+        path = error.ctx.command_path if error.ctx else "tau-live"
+        message = f"{error.format_message().rstrip('.')} (see `{path} --help`)"
+        return UsageLineError(message)
+    if isinstance(error, click.ClickException):
+        return OneLineError(error.format_message())
+    if isinstance(error, TauLiveError):
+        return OneLineError(str(error))
+    if isinstance(error, OSError) and error.strerror:
+        return OneLineError(
+            ": ".join(str(part) for part in (error.filename, error.strerror) if part)
+        )
+    if verbose:
+        from tau_live.guard import logger
+
+        logger().error("command_failed", exc_info=error)
+    kind = type(error).__name__
+    hint = "`tau-live --verbose` says where; please report it"
+    return OneLineError(f"internal error: {kind}: {error} ({hint})")
+
+
+def _let_go() -> None:
+    """Let what is still buffered go nowhere, or the interpreter complains at its end."""
+    with suppress(OSError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)

@@ -1,0 +1,108 @@
+"""``tau-live export``: everything that a recording determines, for other tools."""
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import BinaryIO
+
+import click
+
+from tau_live.cli.opening import epilog, json_option, opened, store_option
+from tau_live.cli.output import as_json as json_of
+from tau_live.cli.output import print_json, progress_bar
+from tau_live.errors import TauLiveError
+
+Row = Mapping[str, object]
+Rows = Iterable[Row]
+
+TOLD_EVERY = 1000
+
+
+@click.command(
+    epilog=epilog(
+        "export",
+        "tau-live export -o rollouts.jsonl",
+        "tau-live export | jq 'select(.table == \"decisions\")'",
+        "tau-live export --format parquet -o export/",
+    )
+)
+@click.option(
+    "--format", "format_", type=click.Choice(["jsonl", "parquet"]), default="jsonl",
+    show_default=True, help="JSON Lines, or one Parquet file for each table (needs pyarrow).",
+)  # fmt: skip
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path),
+    help="A file, or for Parquet a folder; otherwise standard output.",
+)  # fmt: skip
+@store_option
+@json_option
+def export(path: Path | None, as_json: bool, format_: str, output: Path | None) -> None:
+    """Write the store out, a row a line; equal stores give equal bytes.
+
+    With --json it says what was written, where --output says where.
+    """
+    if output is None and (as_json or format_ == "parquet"):
+        raise click.UsageError(f"{'--json' if as_json else '--format parquet'} needs --output")
+    with opened(path) as (store, _), progress_bar(quiet=output is None) as bar:
+        task = bar.add_task("rows", total=None)
+        counts: Counter[str] = Counter()
+        rows = counted(store.export(), counts, lambda: bar.update(task, completed=counts.total()))
+        if output is None:
+            write_lines(sys.stdout.buffer, rows)
+        elif format_ == "jsonl":
+            write_file(output, rows)
+        else:
+            write_tables(output, rows)
+    if as_json:
+        print_json({"format": format_, "output": str(output), "rows": dict(counts)})
+    elif output is not None:
+        click.echo(f"{counts.total():,} rows written to {output}", err=True)
+
+
+def counted(rows: Rows, counts: Counter[str], told: Callable[[], None]) -> Iterator[Row]:
+    """Yield the rows, counting them by table; ``told`` is called now and then."""
+    for number, row in enumerate(rows):
+        counts[str(row["table"])] += 1
+        if number % TOLD_EVERY == 0:
+            told()
+        yield row
+
+
+def write_lines(file: BinaryIO, rows: Rows) -> None:
+    """Write each row as a line of JSON, in ASCII."""
+    file.writelines(f"{json_of(row)}\n".encode() for row in rows)
+    file.flush()
+
+
+def write_file(path: Path, rows: Rows) -> None:
+    """Write the lines beside a file, for its owner's eyes alone, and rename them into place.
+
+    Raises:
+        OSError: They could not be written; what stood there before still does.
+    """
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            write_lines(file, rows)
+        beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+def write_tables(folder: Path, rows: Rows) -> None:
+    """Write each table into a Parquet file of its name.
+
+    Raises:
+        TauLiveError: pyarrow is not installed.
+    """
+    try:
+        from tau_live.cli.arrow import write_parquet  # the one module that needs it
+    except ImportError as error:
+        raise TauLiveError(
+            f"--format parquet needs pyarrow ({error}): pip install 'tau-live[arrow]'"
+        ) from error
+    write_parquet(folder, rows)

@@ -1,0 +1,137 @@
+"""``tau-live gate``: show it, reset it, read its history."""
+
+import time
+from pathlib import Path
+
+import click
+
+from tau_live.cli.opening import (
+    epilog,
+    json_option,
+    opened,
+    operator,
+    reason_option,
+    store_option,
+)
+from tau_live.cli.output import facts_of, print_all, print_json, styled, table_of
+from tau_live.cli.text import ago, moment
+from tau_live.errors import StoreUnavailableError
+from tau_live.gate import GateKeeper, GateRow
+from tau_live.settings import Settings
+from tau_live.store.records import AuditEntry
+from tau_live.store.roles import Store
+
+HELD = 3
+
+
+@click.group(
+    invoke_without_command=True,
+    epilog=epilog("gate show", "tau-live gate || tau-live gate log"),
+)
+@store_option
+@json_option
+@click.pass_context
+def gate(ctx: click.Context, path: Path | None, as_json: bool) -> None:
+    """Show the gate (as `gate show`), reset it, or read its history.
+
+    While it holds, tau-live records nothing, learns nothing and decides nothing: the host acts
+    as if it were not there. Exit code 0 means pass, 3 means hold.
+    """
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(show, path=path, as_json=as_json)
+    elif path is not None or as_json:
+        raise click.UsageError(f"--store and --json belong behind {ctx.invoked_subcommand!r}", ctx)
+
+
+@gate.command("show", epilog=epilog("gate show", "tau-live gate show --json"))
+@store_option
+@json_option
+@click.pass_context
+def show(ctx: click.Context, path: Path | None, as_json: bool) -> None:
+    """Show the gate. Exit code 0 means pass, 3 means hold."""
+    with opened(path) as (store, _):
+        row = store.gate.load()
+    if as_json:
+        print_json(row)
+    else:
+        print_all(facts_of(_facts(row, now=time.time())))
+    ctx.exit(0 if row.state == "pass" else HELD)
+
+
+@gate.command("reset", epilog=epilog("gate reset", 'tau-live gate reset --reason "disk replaced"'))
+@reason_option
+@store_option
+@json_option
+def reset(path: Path | None, as_json: bool, reason: str) -> None:
+    """Let the gate pass again, in every running process within a second."""
+    who, at = operator(), time.time()
+    with opened(path, write=True) as (store, settings):
+        was = store.gate.load()
+        row = reset_of(store, settings, reason=reason, who=who, at=at)
+    if as_json:
+        print_json(
+            {
+                "state": row.state,
+                "was": was.state,
+                "reason": reason,
+                "who": who,
+                "at": at,
+                "revision": row.revision,
+            }
+        )
+    else:
+        click.echo(f"the gate passes (it was on {was.state}); written down for {who}")
+
+
+@gate.command("log", epilog=epilog("gate log", "tau-live gate log --limit 5"))
+@click.option(
+    "--limit", type=click.IntRange(1), default=50, show_default=True, help="At most so many."
+)
+@store_option
+@json_option
+def log(path: Path | None, as_json: bool, limit: int) -> None:
+    """Show the history of the gate, the newest first."""
+    with opened(path) as (store, _):
+        entries = store.gate.log(limit=limit)
+    if as_json:
+        print_json({"entries": entries})
+        return
+    rows = [
+        (moment(entry.at), styled(entry.state), entry.event, entry.kind or "", entry.who,
+         entry.reason or "")
+        for entry in entries
+    ]  # fmt: skip
+    print_all(table_of(("when (UTC)", "state", "event", "kind", "who", "reason"), rows))
+
+
+def reset_of(store: Store, settings: Settings, *, reason: str, who: str, at: float) -> GateRow:
+    """Reset the gate, write down who and why, and return it as it is stored now.
+
+    Raises:
+        StoreUnavailableError: It could not be written; the gate is as it was.
+    """
+    keeper = GateKeeper(limit=settings.max_failure_streak, who=who)
+    with store.begin():
+        was = store.gate.load().state
+        keeper.reset(reason, who=who, at=at)
+        keeper.refresh(store.gate, at=at)
+        if keeper.unsaved or keeper.store_error:
+            raise StoreUnavailableError(f"the gate was not reset: {keeper.store_error}")
+        details = {"was": was}
+        store.audit.add(
+            AuditEntry(at=at, who=who, action="gate_reset", reason=reason, details=details)
+        )
+        return store.gate.load()
+
+
+def _facts(row: GateRow, *, now: float) -> list[tuple[str, object]]:
+    streaks = ", ".join(f"{kind} {count}" for kind, count in row.streaks.items() if count)
+    facts: list[tuple[str, object]] = [("gate", styled(row.state))]
+    if row.revision:
+        facts.append(("since", ago(row.since, now=now)))
+    facts.append(("failures in a row", streaks or "none"))
+    if row.reason or row.detail:
+        facts.append(("because", f"{row.reason or ''}: {row.detail or ''}"))
+    if row.state != "pass":
+        facts.append(("then", 'tau-live gate reset --reason "..."'))
+    return facts

@@ -1,0 +1,43 @@
+"""``tau-live ingest``: events from a file, a pipe or a Unix socket."""
+
+import threading
+from pathlib import Path
+
+import click
+
+from tau_live.cli.opening import epilog, json_option, settings_of, store_option
+from tau_live.cli.output import print_json, print_report, progress_bar
+from tau_live.cli.signals import stopping
+
+
+@click.command(
+    epilog=epilog(
+        "ingest",
+        "tail -f events.jsonl | tau-live ingest -",
+        "tau-live ingest unix:/run/agent/events.sock",
+    )
+)
+@click.argument("source", metavar="FILE|-|unix:PATH")
+@click.option("--stream", metavar="NAME", help="Names the stream that ids come from.")
+@store_option
+@json_option
+def ingest(source: str, stream: str | None, path: Path | None, as_json: bool) -> None:
+    """Store events as they come, until the source ends or Ctrl-C.
+
+    Reads our own recordings and the events of hosts that write JSON Lines.
+    """
+    from tau_live.ingesting import ingest as ingest_source
+    from tau_live_hooks.tau import TauStream
+
+    stop = threading.Event()
+    with stopping(stop), progress_bar(quiet=as_json) as bar:
+        task = bar.add_task("events", total=None)
+        report = ingest_source(
+            source,
+            settings_of(path),
+            translate=lambda name, clock: TauStream(name, clock=clock),
+            stream=stream,
+            stop=stop,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+    print_json(report) if as_json else print_report(report)

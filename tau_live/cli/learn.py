@@ -1,0 +1,52 @@
+"""``tau-live learn``: the learner in a process of its own."""
+
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+
+from tau_live.cli.opening import (
+    enabled_or_refuse,
+    epilog,
+    json_option,
+    settings_of,
+    store_option,
+)
+from tau_live.cli.output import print_json
+from tau_live.cli.signals import stopping
+from tau_live.cli.text import shown
+
+
+@click.command(
+    epilog=epilog(
+        "learn",
+        "TAU_LIVE_RL=1 tau-live learn",
+        "TAU_LIVE_RL=1 tau-live learn --once --json | jq .version",
+    )
+)
+@click.option("--once", is_flag=True, help="Run every update that is due, then end.")
+@store_option
+@json_option
+def learn(path: Path | None, as_json: bool, once: bool) -> None:
+    """Run updates as they become due, until Ctrl-C. Prints a line for each update.
+
+    The agent's own processes then need TAU_LIVE_RL_LEARNER=off; a lease keeps two learners
+    apart in any case.
+    """
+    from tau_live.learning import learn_until
+
+    enabled_or_refuse("learn")
+    stop = threading.Event()
+
+    def told(report: Mapping[str, object]) -> None:
+        if as_json:
+            print_json(report)
+            return
+        made = f"made version {report['version']}" if report["executed"] else "skipped"
+        why = f": {report['skipped_reason']}" if report["skipped_reason"] else ""
+        of = f"{report['trajectories']} rollouts, {report['samples']} decisions"
+        click.echo(f"update {report['update']} of {report['point']!r}: {made}{shown(why)} ({of})")
+
+    with stopping(stop):
+        learn_until(stop, settings_of(path), once=once, report=told)

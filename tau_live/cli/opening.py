@@ -1,0 +1,139 @@
+"""What every command needs first: the settings in force and, usually, the store."""
+
+import getpass
+import os
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import click
+
+from tau_live.cli.keys import KEYS
+from tau_live.cli.text import shown
+from tau_live.errors import StoreUnavailableError, TauLiveError
+from tau_live.settings import Loaded, Settings, switched_on
+from tau_live.store.sqlite import SqliteStore
+from tau_live.switch import SWITCH
+
+Callback = TypeVar("Callback", bound=Callable[..., None])
+
+
+class Opened(NamedTuple):
+    """An open store and the settings that it was opened with."""
+
+    store: SqliteStore
+    settings: Settings
+
+
+def store_option(callback: Callback) -> Callback:
+    """Add ``--store``."""
+    return click.option(
+        "--store",
+        "path",
+        metavar="PATH",
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="The store's file.  [default: what TAU_LIVE_RL_STORE says]",
+    )(callback)
+
+
+def json_option(callback: Callback) -> Callback:
+    """Add ``--json``."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON, on one line.")(
+        callback
+    )
+
+
+def epilog(command: str, *examples: str) -> str:
+    """Return the end of a command's help: the keys of its JSON and at least one example."""
+    keys = sorted({key.split(".")[0].removesuffix("[]") for key in KEYS.get(command, ())})
+    told = f"Keys of --json: {', '.join(keys)}.\n\n" if keys else ""
+    return f"{told}\b\nExample:\n" + "\n".join(f"  {example}" for example in examples)
+
+
+def is_enabled() -> bool:
+    """Say whether ``TAU_LIVE_RL`` switches tau-live on in this shell."""
+    return bool(switched_on(os.environ))
+
+
+def enabled_or_refuse(command: str) -> None:
+    """Refuse a command that acts, while tau-live is off.
+
+    Raises:
+        TauLiveError: It is off.
+    """
+    if not is_enabled():
+        raise TauLiveError(f"tau-live is off: set {SWITCH}=1 and run `tau-live {command}` again")
+
+
+def loaded(path: Path | None) -> Loaded:
+    """Return the settings in force; ``--store`` goes before all of them.
+
+    Raises:
+        SettingsError: A setting is wrong.
+    """
+    found = Settings.from_env(os.environ, directory=Path.cwd())
+    if path is None:
+        return found
+    return Loaded(
+        replace(found.settings, store=path),
+        {**found.sources, "store": "command line"},
+        found.warnings,
+    )
+
+
+def settings_of(path: Path | None) -> Settings:
+    """Return the settings in force, after warning about them on standard error."""
+    found = loaded(path)
+    for warning in found.warnings:
+        click.echo(f"warning: {shown(warning)}", err=True)
+    return found.settings
+
+
+@contextmanager
+def opened(path: Path | None, *, write: bool = False) -> Iterator[Opened]:
+    """Open the store, which has to be there.
+
+    Args:
+        path: What ``--store`` says.
+        write: Whether anything will be written.
+
+    Raises:
+        SettingsError: A setting is wrong.
+        StoreUnavailableError: There is no store, or it cannot be used.
+        StoreVersionError: It was written by a newer tau-live.
+    """
+    settings = settings_of(path)
+    if not settings.store.exists():
+        raise StoreUnavailableError(
+            f"no store at {settings.store} yet: run your agent with {SWITCH}=1, or `tau-live demo`"
+        )
+    store = SqliteStore.open(settings.store, read_only=not write)
+    try:
+        yield Opened(store, settings)
+    finally:
+        store.close()
+
+
+def operator() -> str:
+    """Return who calls, for the audit."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's user without a name
+        user = f"uid {os.getuid()}"
+    return f"{user}@{socket.gethostname()}"
+
+
+def reason_option(callback: Callback) -> Callback:
+    """Add ``--reason``, which is written down."""
+    return click.option(
+        "--reason", required=True, callback=_not_blank, help="Why; it is written down with who."
+    )(callback)
+
+
+def _not_blank(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
+    if not value.strip():
+        raise click.BadParameter("say why.", ctx=ctx, param=parameter)
+    return value.strip()

@@ -1,0 +1,127 @@
+"""What commands print: JSON for programs, tables and trees for people."""
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Sequence
+
+import click
+import msgspec
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from tau_live.cli.text import shown
+
+PIPED_WIDTH = 1000
+STYLES = {
+    "pass": "green", "ok": "green", "succeeded": "green", "new": "green", "executed": "green",
+    "hold": "bold red", "fail": "bold red", "failed": "red", "error": "red",
+    "warn": "yellow", "cancelled": "yellow", "timeout": "red", "unresponsive": "red",
+    "running": "cyan", "preparing": "cyan", "queuing": "blue", "requeuing": "blue",
+}  # fmt: skip
+
+
+def as_json(value: object) -> str:
+    """Return a value as one line of JSON in ASCII; numbers that are not finite become null."""
+    try:
+        return json.dumps(value, allow_nan=False, default=msgspec.to_builtins)
+    except ValueError:
+        return json.dumps(json.loads(msgspec.json.encode(value)))
+
+
+def print_json(value: object) -> None:
+    """Print a value as one line of JSON."""
+    click.echo(as_json(value))
+
+
+def print_all(*parts: RenderableType) -> None:
+    """Print for people: with colours on a terminal, and whole where the output is piped."""
+    console = console_of(sys.stdout.isatty())
+    with console.capture() as capture:
+        for part in parts:
+            console.print(part)
+    lines = (line.rstrip() for line in capture.get().splitlines())
+    click.echo("".join(f"{line}\n" for line in lines), nl=False, color=console.is_terminal)
+
+
+def console_of(terminal: bool) -> Console:
+    """Return the console of this call; a pipe is wide, so that nothing is cut."""
+    fixed = os.environ.get("COLUMNS", "").isdigit()
+    width = None if terminal or fixed else PIPED_WIDTH
+    return Console(highlight=False, markup=False, emoji=False, width=width)
+
+
+def stdout_width() -> int:
+    """Return how many characters a line of the output may have."""
+    return console_of(sys.stdout.isatty()).width
+
+
+def styled(word: object) -> Text:
+    """Return a status as a word in its colour."""
+    text = shown(word)
+    return Text(text, style=STYLES.get(text, ""))
+
+
+def safe(text: object, style: str = "") -> Text:
+    """Return a text that cannot steer the terminal."""
+    return Text(shown(text), style=style)
+
+
+def table_of(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
+    """Return a table; a column whose name ends in ``#`` is set to the right, without it.
+
+    The first column names the row and is never cut, but broken where it has to be.
+    """
+    table = Table(box=None, pad_edge=False, header_style="bold", show_header=bool(any(columns)))
+    for index, column in enumerate(columns):
+        table.add_column(
+            column.rstrip("#"),
+            justify="right" if column.endswith("#") else "left",
+            overflow="fold",
+            no_wrap=False,
+            min_width=min(13, max(4, len(column))) if index == 0 else None,
+        )
+    for row in rows:
+        table.add_row(*(cell if isinstance(cell, Text) else safe(cell) for cell in row))
+    return table
+
+
+def facts_of(rows: Iterable[tuple[str, object]]) -> Table:
+    """Return names and what is to be said of each."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in rows:
+        table.add_row(safe(name), value if isinstance(value, Text) else safe(value))
+    return table
+
+
+def print_report(report: object) -> None:
+    """Print what a long piece of work came to, one fact a line."""
+    plain = msgspec.to_builtins(report)
+    facts = plain.items() if isinstance(plain, dict) else [("done", plain)]
+    print_all(
+        facts_of(
+            (
+                str(name).replace("_", " "),
+                as_json(value) if isinstance(value, dict | list) else value,
+            )
+            for name, value in facts
+        )
+    )
+
+
+def progress_bar(*, quiet: bool = False) -> Progress:
+    """Return a progress bar on standard error, which only a terminal shows."""
+    console = Console(stderr=True, highlight=False)
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=quiet or not console.is_terminal,
+    )

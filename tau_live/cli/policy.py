@@ -1,0 +1,264 @@
+"""``tau-live policy``: the versions, and which of them serve."""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+from tau_live import checkpoints
+from tau_live.cli.opening import (
+    epilog,
+    json_option,
+    opened,
+    operator,
+    reason_option,
+    store_option,
+)
+from tau_live.cli.output import as_json as json_of
+from tau_live.cli.output import facts_of, print_all, print_json, safe, table_of
+from tau_live.cli.text import moment, shown
+from tau_live.errors import CheckpointError, TauLiveError, UnknownError
+from tau_live.learner import checkpoint_folder, load_policy
+from tau_live.settings import Settings
+from tau_live.status import in_service
+from tau_live.store.records import AuditEntry, InService, PolicyVersion
+from tau_live.store.roles import Store
+
+
+class PolicyError(TauLiveError):
+    """A policy cannot be put into service where it was asked for."""
+
+
+class Change(NamedTuple):
+    """What an operator put into service, and why."""
+
+    point: str
+    version: int
+    was: int
+    pinned: bool
+    revision: int
+    reason: str
+    who: str
+    at: float
+
+
+@click.group(epilog=epilog("", "tau-live policy list"))
+def policy() -> None:
+    """List, show, choose or roll back the versions of policies."""
+
+
+@policy.command("list", epilog=epilog("policy list", "tau-live policy list --point model"))
+@click.option("--point", help="Only of this decision point.")
+@store_option
+@json_option
+def list_(path: Path | None, as_json: bool, point: str | None) -> None:
+    """List the versions, and which of them serve."""
+    with opened(path) as (store, _):
+        serving = store.policies.in_service()
+        found = [version_of(row, serving) for row in store.policies.versions(point)]
+        points = {name: of for name, of in in_service(store).items() if point in (None, name)}
+    if as_json:
+        print_json({"versions": found, "in_service": points})
+        return
+    rows = [
+        (
+            row["version"],
+            row["point"],
+            row["parent"] or "untrained",
+            row["rollouts"],
+            moment(row["created_at"] if isinstance(row["created_at"], float) else None),
+            safe("serves, pinned" if row["pinned"] else "serves", "green")
+            if row["in_service"]
+            else "",
+        )
+        for row in found
+    ]
+    print_all(
+        table_of(("version#", "point", "from#", "rollouts#", "made (UTC)", ""), rows)
+        if rows
+        else safe("no versions yet: every decision point is untrained")
+    )
+
+
+@policy.command("show", epilog=epilog("policy show", "tau-live policy show 3"))
+@click.argument("version", type=click.IntRange(1))
+@store_option
+@json_option
+def show(version: int, path: Path | None, as_json: bool) -> None:
+    """Show VERSION: what it was made from, and whether its file is there and whole."""
+    with opened(path) as (store, settings):
+        row = store.policies.version(version)
+        found = {
+            **version_of(row, store.policies.in_service()),
+            "lineage": lineage_of(store, row),
+            "checkpoint": checkpoint_of(settings, row),
+        }
+    if as_json:
+        print_json(found)
+    else:
+        print_all(facts_of((name, _said(name, value)) for name, value in found.items()))
+
+
+@policy.command(
+    "use",
+    epilog=epilog("policy use", 'tau-live policy use 3 --point model --reason "best so far" --pin'),
+)
+@click.argument("version", type=click.IntRange(0))
+@click.option("--point", required=True, help="The decision point.")
+@reason_option
+@click.option("--pin", is_flag=True, help="Keep it until the next `use`: updates leave it alone.")
+@store_option
+@json_option
+def use(
+    *, path: Path | None, as_json: bool, version: int, point: str, reason: str, pin: bool
+) -> None:
+    """Let VERSION decide at a point, in running processes too; 0 is the untrained policy."""
+    with opened(path, write=True) as (store, settings):
+        asked = Asked("policy_use", point, version, pin, reason)
+        change = put_in_service(store, settings, asked, at=time.time())
+    _print_change(change, as_json=as_json)
+
+
+@policy.command(
+    "rollback",
+    epilog=epilog("policy rollback", 'tau-live policy rollback --point model --reason "too dear"'),
+)
+@click.option("--point", required=True, help="The decision point.")
+@reason_option
+@click.option("--pin", is_flag=True, help="Keep it until the next `use`: updates leave it alone.")
+@store_option
+@json_option
+def rollback(*, path: Path | None, as_json: bool, point: str, reason: str, pin: bool) -> None:
+    """Put the parent of what serves back into service, in running processes too.
+
+    Without --pin the next update makes a new version from it.
+    """
+    with opened(path, write=True) as (store, settings):
+        asked = Asked("policy_rollback", point, None, pin, reason)
+        change = put_in_service(store, settings, asked, at=time.time())
+    _print_change(change, as_json=as_json)
+
+
+class Asked(NamedTuple):
+    """What an operator wants to serve a point.
+
+    Attributes:
+        action: The command, for the audit.
+        point: The decision point.
+        version: The version; ``None`` is the parent of what serves.
+        pin: Whether updates leave it alone.
+        reason: Why.
+    """
+
+    action: str
+    point: str
+    version: int | None
+    pin: bool
+    reason: str
+
+
+def put_in_service(store: Store, settings: Settings, asked: Asked, *, at: float) -> Change:
+    """Let a version decide, and write down who and why.
+
+    One transaction, which takes the write lock at once: no update comes in between.
+
+    Raises:
+        PolicyError: The point is unknown, has no parent to go back to, or the version is
+            another point's.
+        UnknownError: There is no such version.
+        CheckpointError: Its file is missing or damaged.
+    """
+    point, who = asked.point, operator()
+    with store.begin():
+        serving = store.policies.in_service().get(point)
+        was = serving.version if serving else 0
+        version = _parent(store, point, was) if asked.version is None else asked.version
+        _check(store, settings, point, version)
+        now = store.policies.put_in_service(point, version, pinned=asked.pin, at=at)
+        details = {"point": point, "version": version, "was": was, "pinned": asked.pin}
+        store.audit.add(
+            AuditEntry(at=at, who=who, action=asked.action, reason=asked.reason, details=details)
+        )
+    return Change(point, version, was, asked.pin, now.revision, asked.reason, who, at)
+
+
+def _parent(store: Store, point: str, version: int) -> int:
+    if not version:
+        raise PolicyError(f"point {point!r} runs the untrained policy: nothing to go back to")
+    return store.policies.version(version).parent
+
+
+def _check(store: Store, settings: Settings, point: str, version: int) -> None:
+    if version:
+        row = store.policies.version(version)
+        if row.point != point:
+            raise PolicyError(f"version {version} is for point {row.point!r}, not for {point!r}")
+        load_policy(checkpoint_folder(settings), row)
+        return
+    known = {row.point for row in store.policies.versions()} | {*store.policies.in_service()}
+    if point not in known:
+        listed = ", ".join(repr(name) for name in sorted(known)) or "none yet"
+        raise PolicyError(f"no policy decides at point {point!r}; known points: {listed}")
+
+
+def version_of(row: PolicyVersion, serving: Mapping[str, InService]) -> dict[str, object]:
+    """Return a version for JSON, with whether it serves."""
+    here = serving.get(row.point)
+    serves = here is not None and here.version == row.version
+    return {
+        "version": row.version,
+        "point": row.point,
+        "parent": row.parent,
+        "algorithm": row.algorithm,
+        "sha256": row.sha256,
+        "file": row.file,
+        "rollouts": row.rollouts,
+        "created_at": row.created_at,
+        "metadata": dict(row.metadata),
+        "in_service": serves,
+        "pinned": serves and here is not None and here.pinned,
+    }
+
+
+def lineage_of(store: Store, row: PolicyVersion) -> list[int]:
+    """Return a version and what it came from, as far as that is known; 0 is untrained."""
+    line = [row.version]
+    parent = row.parent
+    while parent and parent not in line:
+        line.append(parent)
+        try:
+            parent = store.policies.version(parent).parent
+        except UnknownError:  # its row has been forgotten with its file
+            return line
+    return [*line, parent]
+
+
+def checkpoint_of(settings: Settings, row: PolicyVersion) -> dict[str, object]:
+    """Return where a version's file is and whether it is there and whole."""
+    path = checkpoint_folder(settings) / row.file
+    try:
+        checkpoints.load(path, sha256=row.sha256)
+    except CheckpointError as error:
+        return {"path": str(path), "ok": False, "problem": str(error)}
+    return {"path": str(path), "ok": True, "problem": None}
+
+
+def _said(name: str, value: object) -> str:
+    if name == "created_at" and isinstance(value, float):
+        return moment(value)
+    if name == "lineage" and isinstance(value, list):
+        return " < ".join(str(version) if version else "untrained" for version in value)
+    return json_of(value) if isinstance(value, dict) else str(value)
+
+
+def _print_change(change: Change, *, as_json: bool) -> None:
+    if as_json:
+        print_json(change._asdict())
+        return
+    pinned = ", pinned" if change.pinned else ""
+    click.echo(
+        f"{shown(change.point)}: version {change.version} serves now (before: {change.was})"
+        f"{pinned}; written down for {shown(change.who)}"
+    )

@@ -1,0 +1,30 @@
+"""``tau-live replay``: a recording becomes rollouts, and what they teach."""
+
+from pathlib import Path
+
+import click
+
+from tau_live.cli.opening import epilog, json_option, settings_of, store_option
+from tau_live.cli.output import print_json, print_report, progress_bar
+
+
+@click.command(epilog=epilog("replay", "tau-live replay events.jsonl --store /tmp/again.sqlite"))
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@store_option
+@json_option
+def replay(file: Path, path: Path | None, as_json: bool) -> None:
+    """Store and learn from FILE, a recording made with TAU_LIVE_RL_RECORD.
+
+    Into an empty store it gives the same as any other time, byte for byte; what a store has
+    already is left alone.
+    """
+    from tau_live.replay import replay_file
+
+    with progress_bar(quiet=as_json) as bar:
+        task = bar.add_task("events", total=None)
+        report = replay_file(
+            file,
+            settings_of(path),
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+    print_json(report) if as_json else print_report(report)

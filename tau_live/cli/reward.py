@@ -1,0 +1,128 @@
+"""``tau-live reward``: from a shell, a script, or a person who looked at the result."""
+
+import math
+import time
+from pathlib import Path
+from typing import TypedDict, Unpack
+
+import click
+
+from tau_live.builtin import load_plugins
+from tau_live.cli.opening import epilog, json_option, opened, store_option
+from tau_live.cli.output import print_json
+from tau_live.cli.text import number, shown
+from tau_live.rewarding import Rewarding
+from tau_live.rollouts import Reward, RewardSource
+from tau_live.settings import Settings
+from tau_live.store.roles import Store
+
+WORDS = {"true": 1.0, "false": 0.0}
+
+
+class Asked(TypedDict):
+    """What the options say, by their names."""
+
+    run: str | None
+    decision: str | None
+    name: str
+    source: str
+    key: str
+    comment: str | None
+
+
+@click.command(
+    context_settings={"ignore_unknown_options": True},  # a value may be negative
+    epilog=epilog(
+        "reward",
+        "tau-live reward 1 --run live-5f0d7f0e-2b0c-5c53-9a5e-0d1f6f1d7c11 --name solved",
+        'tau-live reward --run ticket-17 --comment "polite, but wrong"',
+    ),
+)
+@click.argument("value", required=False)
+@click.option("--run", metavar="ID", help="The rollout.")
+@click.option("--decision", metavar="ID", help="The decision, instead of a whole rollout.")
+@click.option("--name", default="reward", show_default=True, help="What was measured.")
+@click.option("--source", default=RewardSource.API.value, show_default=True, help="Who says so.")
+@click.option("--key", default="", help="Tells rewards of one name and source apart.")
+@click.option("--comment", help="What was said; it needs no VALUE.")
+@store_option
+@json_option
+def reward(value: str | None, path: Path | None, as_json: bool, **asked: Unpack[Asked]) -> None:
+    """Give a rollout or a decision its reward: VALUE is a number, true or false.
+
+    The same again is nothing new; another value replaces it. A reward may come before its
+    rollout does, and waits for it.
+    """
+    given = reward_of(value, asked, at=time.time())
+    with opened(path, write=True) as (store, settings):
+        outcome = store_reward(store, settings, given)
+    if as_json:
+        print_json({**_plain(given), **outcome})
+        return
+    said = number(given.value) if given.value is not None else "comment"
+    click.echo(f"{shown(given.name)} {said}: {outcome['outcome']}")
+    if not outcome["stored"]:
+        click.echo(f"no rollout {shown(given.rollout_id)} is stored yet; it waits for it", err=True)
+
+
+def reward_of(value: str | None, asked: Asked, *, at: float) -> Reward:
+    """Return the reward that was meant.
+
+    Raises:
+        click.UsageError: It is for nothing, for two things, or says nothing.
+    """
+    run, decision, comment = asked["run"], asked["decision"], asked["comment"]
+    if (run is None) == (decision is None):
+        raise click.UsageError("say either --run ID or --decision ID")
+    if decision is not None and ":attempt-" not in decision:
+        raise click.BadParameter(
+            f"{decision!r} is not the id of a decision", param_hint="--decision"
+        )
+    if value is None and not (comment or "").strip():
+        raise click.UsageError("say a VALUE, or a --comment")
+    return Reward(
+        rollout_id=run if run is not None else str(decision).rpartition(":attempt-")[0],
+        decision_id=decision,
+        name=asked["name"],
+        value=None if value is None else _number(value),
+        label=value.lower() if value is not None and value.lower() in WORDS else None,
+        comment=comment,
+        source=asked["source"],
+        key=asked["key"],
+        at=at,
+    )
+
+
+def store_reward(store: Store, settings: Settings, given: Reward) -> dict[str, object]:
+    """Store a reward, settle its rollout, and return what came of it."""
+    with store.begin():
+        outcome = store.rewards.add_reward(given)
+        rollout = store.rollouts.find_rollout(given.rollout_id)
+        if rollout is not None and rollout.ended_at is not None and outcome != "same":
+            rewarding = Rewarding(settings, load_plugins(settings))
+            rewarding.settle(rollout, store=store, now=given.at)
+            rollout = store.rollouts.rollout(given.rollout_id)
+    return {
+        "outcome": outcome,
+        "stored": rollout is not None,
+        "ready": rollout is not None and rollout.ready_seq is not None,
+        "total_reward": None if rollout is None else rollout.total_reward,
+    }
+
+
+def _number(value: str) -> float:
+    if value.lower() in WORDS:
+        return WORDS[value.lower()]
+    try:
+        found = float(value)
+    except ValueError:
+        found = math.nan
+    if not math.isfinite(found):
+        raise click.BadParameter(
+            f"{value!r} is neither a number nor true or false", param_hint="VALUE"
+        )
+    return found
+
+
+def _plain(given: Reward) -> dict[str, object]:
+    return {name: getattr(given, name) for name in given.__dataclass_fields__ if name != "seq"}

@@ -1,0 +1,57 @@
+"""``tau-live show``: one rollout with all that is stored about it."""
+
+from pathlib import Path
+
+import click
+
+from tau_live.cli.finding import rollout_of
+from tau_live.cli.opening import epilog, json_option, opened, store_option
+from tau_live.cli.output import print_all, print_json
+from tau_live.cli.tree import Story, plain_decision, tree_of
+from tau_live.store.records import RolloutQuery
+from tau_live.store.roles import Store
+
+CHILDREN = 1000
+
+
+@click.command(epilog=epilog("show", "tau-live show live-5f0d7f0e", "tau-live show 5f0d --json"))
+@click.argument("rollout")
+@store_option
+@json_option
+def show(rollout: str, path: Path | None, as_json: bool) -> None:
+    """Show ROLLOUT: attempts, spans with timings, decisions with probabilities, rewards.
+
+    ROLLOUT is an id or the beginning of one, if no other begins so.
+    """
+    with opened(path) as (store, _):
+        story = story_of(store, rollout)
+    if as_json:
+        print_json(
+            {
+                **story._asdict(),
+                "decisions": [plain_decision(decision) for decision in story.decisions],
+                "children": [child.rollout_id for child in story.children],
+            }
+        )
+    else:
+        print_all(tree_of(story))
+
+
+def story_of(store: Store, beginning: str) -> Story:
+    """Return a rollout and everything that is stored about it.
+
+    Raises:
+        UnknownError: No id begins so.
+        AmbiguousIdError: Several do.
+    """
+    rollout = rollout_of(store, beginning)
+    id_ = rollout.rollout_id
+    children = store.rollouts.query(RolloutQuery(parent_id=id_, limit=CHILDREN))
+    return Story(
+        rollout=rollout,
+        attempts=store.rollouts.attempts(id_),
+        spans=store.rollouts.spans(id_),
+        decisions=store.decisions.decisions(id_),
+        rewards=store.rewards.rewards(id_),
+        children=children.rollouts,
+    )

@@ -1,0 +1,91 @@
+"""``tau-live status``: everything that one asks first."""
+
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import click
+
+from tau_live.cli.opening import epilog, is_enabled, json_option, opened, store_option
+from tau_live.cli.output import facts_of, print_all, print_json, styled
+from tau_live.cli.text import ago, number, shown
+from tau_live.status import status_of
+
+
+@click.command(
+    epilog=epilog("status", "tau-live status", "tau-live status --json | jq .gate.state")
+)
+@store_option
+@json_option
+def status(path: Path | None, as_json: bool) -> None:
+    """Show everything that one asks first: gate, rollouts, rewards, last update, policies.
+
+    A running process also publishes it as status.json beside the store.
+    """
+    now = time.time()
+    with opened(path) as (store, settings):
+        found = status_of(store, settings, now=now, enabled=is_enabled())
+    if as_json:
+        print_json(found)
+    else:
+        print_all(facts_of(_facts(found, now=now)))
+
+
+def _facts(found: Mapping[str, object], *, now: float) -> Iterator[tuple[str, object]]:
+    yield "store", found["store"]
+    yield "tau-live", "on" if found["enabled"] else "off in this shell (TAU_LIVE_RL)"
+    gate = _mapping(found["gate"])
+    yield "gate", styled(gate["state"])
+    if gate["state"] != "pass":
+        yield "  since", ago(_float(gate["since"]), now=now)
+        yield "  because", f"{gate['reason']}: {gate['detail']}"
+        yield "  then", 'tau-live gate reset --reason "..."'
+    rollouts = _mapping(found["rollouts"])
+    yield "rollouts", _counted(rollouts)
+    yield "wait for a reward", number(_float(found["waiting_for_reward"]))
+    yield "ready to learn", _counted(_mapping(found["ready_to_learn"])) or "none"
+    reward = _mapping(found["mean_reward"])
+    if reward["last"] is not None:
+        first, last = number(_float(reward["first"])), number(_float(reward["last"]))
+        yield "mean reward", f"{last} (the last {reward['of']}), {first} (the first {reward['of']})"
+    yield "last update", _update(_mapping(found["last_report"]), now=now)
+    for point, serving in _mapping(found["in_service"]).items():
+        yield f"policy {shown(point)}", _serving(_mapping(serving))
+    yield "counters", _counted(_mapping(found["counters"])) or "none"
+    processes = found["processes"]
+    attached = processes if isinstance(processes, list) else []
+    yield "attached", ", ".join(str(process) for process in attached) or "no process"
+    if found["learner"]:
+        yield "learning now", found["learner"]
+
+
+def _update(report: Mapping[str, object], *, now: float) -> str:
+    if not report:
+        return "none yet"
+    what = (
+        f"made version {report['version']} from {report['trajectories']} rollouts"
+        if report["executed"]
+        else f"skipped: {report['skipped_reason']}"
+    )
+    return f"#{report['update']} {report['point'] or '(no decision)'}: {what}, " + ago(
+        _float(report["at"]), now=now
+    )
+
+
+def _serving(serving: Mapping[str, object]) -> str:
+    pinned = ", pinned" if serving["pinned"] else ""
+    if not serving["version"]:
+        return f"untrained{pinned}"
+    return f"version {serving['version']}{pinned}, trained on {serving['rollouts']} rollouts"
+
+
+def _counted(counts: Mapping[str, object]) -> str:
+    return ", ".join(f"{number(_float(count))} {name}" for name, count in counts.items())
+
+
+def _mapping(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _float(value: object) -> float | None:
+    return value if isinstance(value, int | float) else None

@@ -1,0 +1,95 @@
+"""``tau-live updates``: what was learned, and what was skipped and why."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+
+from tau_live.cli.opening import epilog, json_option, opened, store_option
+from tau_live.cli.output import as_json as json_of
+from tau_live.cli.output import facts_of, print_all, print_json, safe, styled, table_of
+from tau_live.cli.text import moment, number
+from tau_live.errors import UnknownError
+from tau_live.learner import report_of
+from tau_live.store.records import Update
+from tau_live.store.roles import Store
+
+
+@click.command(epilog=epilog("updates", "tau-live updates --point model", "tau-live updates 12"))
+@click.argument("update", type=click.IntRange(1), required=False)
+@click.option("--point", help="Only of this decision point.")
+@click.option(
+    "--limit", type=click.IntRange(1), default=20, show_default=True, help="At most so many."
+)
+@store_option
+@json_option
+def updates(
+    *, path: Path | None, as_json: bool, update: int | None, point: str | None, limit: int
+) -> None:
+    """List the updates, the newest first, or show UPDATE with all its diagnostics."""
+    with opened(path) as (store, _):
+        if update is not None:
+            report = report_of(update_of(store, update))
+            found = [report]
+        else:
+            found = [report_of(row) for row in store.policies.updates(limit=limit, point=point)]
+    if as_json:
+        print_json(found[0] if update is not None else {"updates": found})
+    elif update is not None:
+        print_all(facts_of(_facts(found[0])))
+    elif found:
+        print_all(table_of(_COLUMNS, [_row(report) for report in found]))
+    else:
+        click.echo("no updates yet")
+
+
+def update_of(store: Store, number_: int) -> Update:
+    """Return the update of this number.
+
+    Raises:
+        UnknownError: There is none.
+    """
+    newest = store.policies.updates(limit=1)
+    behind = newest[0].update - number_ + 1 if newest else 0
+    rows = store.policies.updates(limit=behind) if behind > 0 else []
+    for row in rows:
+        if row.update == number_:
+            return row
+    raise UnknownError("update", number_)
+
+
+_COLUMNS = ("update#", "point", "what", "version#", "rollouts#", "decisions#", "loss#", "kl#",
+            "when (UTC)")  # fmt: skip
+
+
+def _row(report: Mapping[str, object]) -> tuple[object, ...]:
+    what = styled("executed") if report["executed"] else safe(report["skipped_reason"], "yellow")
+    return (
+        report["update"],
+        report["point"] or "(none)",
+        what,
+        report["version"] or "-",
+        report["trajectories"],
+        report["samples"],
+        _number(report["mean_total_loss"]),
+        _number(report["observed_approx_kl"]),
+        moment(at if isinstance(at := report["at"], float) else None),
+    )
+
+
+def _facts(report: Mapping[str, object]) -> list[tuple[str, object]]:
+    return [(name.replace("_", " "), _said(name, value)) for name, value in report.items()]
+
+
+def _said(name: str, value: object) -> str:
+    if name == "at" and isinstance(value, float):
+        return moment(value)
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "-"}[value]
+    if isinstance(value, dict | list):
+        return json_of(value)
+    return _number(value)
+
+
+def _number(value: object) -> str:
+    return number(value) if isinstance(value, int | float) else str(value or "-")

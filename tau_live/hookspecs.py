@@ -1,0 +1,154 @@
+"""Every hook, and what it is called with: pluggy project and entry-point group ``tau_live``.
+
+A plugin is a module or an object with functions marked by ``hookimpl``. Each takes one frozen
+object, so that fields can be added. Hooks are called one plugin after the other; one that raises
+is skipped and counted, and after three times it is disabled until restart. They are plain
+functions: ``async`` ones and pluggy's wrappers are refused.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import pluggy
+
+from tau_live.events import Event
+from tau_live.rollouts import Reason, RolloutStatus, Span
+
+PROJECT = "tau_live"
+
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionRequest:
+    """An agent asks what to do at a decision point.
+
+    Attributes:
+        run_id: The host's own key of the run.
+        rollout_id: Our record of it.
+        point: The decision point.
+        options: What may be chosen now, each with its features; never empty.
+        context: What is known about the situation.
+        default: What the host would do without us, if it said so.
+    """
+
+    run_id: str
+    rollout_id: str
+    point: str
+    options: Mapping[str, Mapping[str, object]]
+    context: Mapping[str, object] = field(default_factory=dict)
+    default: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a plugin chose.
+
+    Attributes:
+        option: One of the options of the request.
+        probability: With what probability it was chosen, in (0, 1]; ``None`` if nobody knows,
+            and then the decision is recorded but never learned from.
+    """
+
+    option: str
+    probability: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.probability is not None and not 0.0 < self.probability <= 1.0:
+            raise ValueError(f"probability must be in (0, 1] or None, got {self.probability!r}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutSummary:
+    """How a finished rollout went, as far as a reward can be inferred from it.
+
+    Attributes:
+        rollout_id: The rollout.
+        host: The framework that ran it.
+        status: How it ended.
+        reason: Why it ended.
+        has_assistant_reply: Whether the agent said anything.
+        session_completed: Whether it ended by itself.
+        turns: Rounds of the agent's loop.
+        tool_errors: Tools that failed.
+        safety_blocked: Whether a safety policy blocked anything.
+        blocked_events: How often.
+        reason_codes: Why safety policies were applied, each code once.
+        input_chars: Characters that went in.
+        output_chars: Characters that came out.
+    """
+
+    rollout_id: str
+    host: str
+    status: RolloutStatus
+    reason: Reason | None = None
+    has_assistant_reply: bool = False
+    session_completed: bool = False
+    turns: int = 0
+    tool_errors: int = 0
+    safety_blocked: bool = False
+    blocked_events: int = 0
+    reason_codes: frozenset[str] = frozenset()
+    input_chars: int = 0
+    output_chars: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewardPart:
+    """One named part of an inferred reward; finite."""
+
+    name: str
+    value: float
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.value):
+            raise ValueError(f"the value of {self.name!r} must be finite, got {self.value!r}")
+
+
+@hookspec
+def observe(event: Event) -> None:
+    """See every event, as it is written; in the thread that writes, so be quick."""
+
+
+@hookspec(firstresult=True)
+def decide(request: DecisionRequest) -> Answer | None:
+    """Choose one of ``request.options``, or return ``None`` to leave the choice to others.
+
+    The first plugin that answers wins; ours is asked last. In the host's thread, under the
+    deadline of a decision: no disk, no network.
+    """
+
+
+@hookspec
+def infer_reward(summary: RolloutSummary) -> Iterable[RewardPart] | None:
+    """Return named parts of a reward for a finished rollout, or ``None`` to add nothing.
+
+    The parts of all plugins are put together; of two with one name, that of the plugin that was
+    asked first counts. Ours is asked last.
+    """
+
+
+@hookspec
+def redact(span: Span) -> Span | None:
+    """Return the span without what must not be written, or ``None`` to leave it as it is.
+
+    Each plugin gets what the one before it returned. Where one raises or has been disabled, the
+    span is written without its attributes: what was not looked at is not kept.
+    """
+
+
+@hookspec
+def gate_changed(snapshot: Mapping[str, object]) -> None:
+    """Hear that the gate went to hold or was reset; ``snapshot`` is ``GateKeeper.snapshot()``."""
+
+
+@hookspec
+def update_finished(report: Mapping[str, object]) -> None:
+    """Hear what an update did, or why there was none."""
+
+
+@hookspec
+def register_commands(cli: object) -> None:
+    """Add commands to ``tau-live``; ``cli`` is its ``click.Group``."""

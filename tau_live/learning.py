@@ -1,0 +1,70 @@
+"""The learner in a process of its own: `tau-live learn`."""
+
+import threading
+import time
+from collections.abc import Callable
+
+from tau_live.builtin import load_plugins
+from tau_live.gate import GateKeeper, Kind
+from tau_live.guard import logger, text_of
+from tau_live.learner import Learner, report_of
+from tau_live.processes import this_process
+from tau_live.settings import Settings
+from tau_live.starting import open_store
+from tau_live.status import publish, status_file, status_of
+
+POLL_S = 0.5
+
+
+def learn_until(
+    stop: threading.Event,
+    settings: Settings,
+    *,
+    once: bool,
+    report: Callable[[dict[str, object]], None],
+) -> int:
+    """Run updates as they become due, until told to stop; return how many were run.
+
+    Failures count in the gate; while it holds nothing is learned.
+
+    Args:
+        stop: Set to end after the update that is running.
+        settings: Where the store is, and how to learn.
+        once: Whether to end when nothing is due any more.
+        report: Told of each update.
+
+    Raises:
+        StoreError: The store cannot be opened.
+    """
+    owner = this_process()
+    gate = GateKeeper(limit=settings.max_failure_streak, who=owner)
+    plugins = load_plugins(settings)
+    store = open_store(settings)
+    done = 0
+    try:
+        learner = Learner(store, settings, holder=owner)
+        while not stop.is_set():
+            gate.refresh(store.gate, at=time.time())
+            learned = None
+            try:
+                learned = learner.run_next(now=time.time()) if gate.passes else None
+            except Exception as error:  # noqa: BLE001  # counted by the gate, which then holds
+                gate.failed(Kind.UPDATE, text_of(error), at=time.time())
+                logger().warning("update_failed", error=text_of(error))
+            if learned is None:
+                if once:
+                    break
+                stop.wait(POLL_S)
+                continue
+            done += 1
+            gate.succeeded(Kind.UPDATE, at=time.time())
+            found = report_of(learned.update)
+            status = status_of(store, settings, now=time.time())
+            publish(status_file(settings), {**found, **status})
+            if plugins.listens("update_finished"):
+                plugins.update_finished(found)
+            report(found)
+        gate.refresh(store.gate, at=time.time())
+        return done
+    finally:
+        store.close()

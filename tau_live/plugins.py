@@ -1,0 +1,309 @@
+"""Finding plugins and calling them so that none can hurt the host or another plugin."""
+
+import inspect
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from importlib import metadata
+from typing import Any
+
+import pluggy
+
+from tau_live import hookspecs
+from tau_live.errors import SettingsError
+from tau_live.events import Event
+from tau_live.guard import logger, text_of
+from tau_live.hookspecs import Answer, DecisionRequest, RewardPart, RolloutSummary
+from tau_live.rollouts import Span
+
+GROUP = hookspecs.PROJECT
+_CHANCES = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginReport:
+    """What became of a plugin.
+
+    Attributes:
+        name: Its name, by which ``TAU_LIVE_RL_PLUGINS_OFF`` leaves it out.
+        hooks: The hooks it implements.
+        failures: How often it raised since the start.
+        disabled: Whether it is not called any more.
+        problem: The last error, or why it was left out; ``None`` if all is well.
+    """
+
+    name: str
+    hooks: tuple[str, ...] = ()
+    failures: int = 0
+    disabled: bool = False
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """One implementation of one hook."""
+
+    plugin: str
+    hook: str
+    function: Callable[..., Any]
+    takes_argument: bool
+
+    def __call__(self, argument: object) -> Any:  # noqa: ANN401 - plugins return what they like
+        return self.function(argument) if self.takes_argument else self.function()
+
+
+@dataclass(slots=True, kw_only=True)
+class _Standing:
+    """How a plugin stands."""
+
+    failures: int = 0
+    disabled: bool = False
+    problem: str | None = None
+    hooks: tuple[str, ...] = ()
+
+
+class Plugins:
+    """All plugins of a process; one object, called from any thread.
+
+    Args:
+        off: Names of plugins that are not loaded.
+        strict: Whether a plugin that is wrong (a misspelt hook, wrong arguments) is an error,
+            as at the start of the command line, and not a warning, as in a host.
+    """
+
+    def __init__(self, *, off: Collection[str] = (), strict: bool = False) -> None:
+        self._off = frozenset(off)
+        self._strict = strict
+        self._manager = pluggy.PluginManager(hookspecs.PROJECT)
+        self._manager.add_hookspecs(hookspecs)
+        self._hooks = tuple(
+            name for name, found in vars(hookspecs).items() if hasattr(found, f"{GROUP}_spec")
+        )
+        self._lock = threading.RLock()
+        self._standings: dict[str, _Standing] = {}
+        self._calls: Mapping[str, tuple[_Call, ...]] = {}
+        self._listening: Mapping[str, bool] = {}
+        self._blind = False
+        self._arrange()
+
+    def load(self, entry_points: Iterable[metadata.EntryPoint] | None = None) -> None:
+        """Register what installed packages offer, each behind a guard of its own.
+
+        Args:
+            entry_points: ``None`` takes those of the group ``tau_live`` that are installed.
+
+        Raises:
+            SettingsError: A plugin is wrong, and ``strict`` is set; never for one that cannot
+                be imported, which is logged and left out.
+        """
+        found = metadata.entry_points(group=GROUP) if entry_points is None else entry_points
+        for entry_point in found:
+            if entry_point.name in self._off:
+                continue
+            try:
+                plugin = entry_point.load()
+            except Exception as error:  # noqa: BLE001 - a border to other people's code
+                problem = f"cannot be imported: {type(error).__name__}: {text_of(error)}"
+                self._leave_out(entry_point.name, problem)
+            else:
+                self.register(plugin, name=entry_point.name)
+
+    def register(self, plugin: object, *, name: str) -> bool:
+        """Register an object whose hooks are called before those registered earlier.
+
+        Returns:
+            Whether it is in; not if it is switched off, its name is taken, or it is wrong.
+
+        Raises:
+            SettingsError: It is wrong, and ``strict`` is set.
+        """
+        if name in self._off:
+            return False
+        try:
+            problem = self._problem_of(plugin, name) or self._refused(plugin, name)
+        except Exception as error:  # noqa: BLE001 - attributes of other people's objects may raise
+            problem = f"{type(error).__name__}: {text_of(error)}"
+        if problem is not None:
+            self._leave_out(name, problem)
+            if self._strict:
+                raise SettingsError(f"plugin {name!r} {problem}")
+            return False
+        with self._lock:
+            callers = self._manager.get_hookcallers(plugin) or ()
+            self._standings[name] = _Standing(hooks=tuple(sorted(hook.name for hook in callers)))
+            self._arrange()
+        return True
+
+    def implements(self, plugin: object) -> bool:
+        """Say whether an object has a function marked as an implementation of our hooks."""
+        try:
+            return any(self._manager.parse_hookimpl_opts(plugin, name) for name in dir(plugin))
+        except Exception:  # noqa: BLE001 - attributes of other people's objects may raise
+            return False
+
+    def listens(self, hook: str) -> bool:
+        """Say whether calling a hook does anything; costs a look into a table."""
+        return self._listening[hook]
+
+    def report(self) -> list[PluginReport]:
+        """Return what became of every plugin, by name."""
+        with self._lock:
+            return [
+                PluginReport(
+                    name=name,
+                    hooks=standing.hooks,
+                    failures=standing.failures,
+                    disabled=standing.disabled,
+                    problem=standing.problem,
+                )
+                for name, standing in sorted(self._standings.items())
+            ]
+
+    def observe(self, event: Event) -> None:
+        """Show an event to every plugin."""
+        self._tell("observe", event)
+
+    def gate_changed(self, snapshot: Mapping[str, object]) -> None:
+        """Tell every plugin that the gate changed."""
+        self._tell("gate_changed", snapshot)
+
+    def update_finished(self, report: Mapping[str, object]) -> None:
+        """Tell every plugin what an update did."""
+        self._tell("update_finished", report)
+
+    def register_commands(self, cli: object) -> None:
+        """Let every plugin add commands to the ``click.Group``."""
+        self._tell("register_commands", cli)
+
+    def decide(self, request: DecisionRequest) -> Answer | None:
+        """Return the first answer that names an offered option; ``None`` when nobody has one."""
+        for call in self._calls["decide"]:
+            try:
+                answer = call(request)
+                if answer is not None:
+                    return _checked_answer(answer, request)
+            except Exception as error:  # noqa: BLE001 - a border to other people's code
+                self._failed(call, error)
+        return None
+
+    def infer_reward(self, summary: RolloutSummary) -> list[RewardPart]:
+        """Return the parts of the reward that plugins infer, each name once, in their order."""
+        parts: dict[str, RewardPart] = {}
+        for call in self._calls["infer_reward"]:
+            try:
+                found = [_checked_part(part) for part in call(summary) or ()]
+            except Exception as error:  # noqa: BLE001 - a border to other people's code
+                self._failed(call, error)
+            else:
+                parts = {**parts, **{p.name: p for p in found if p.name not in parts}}
+        return list(parts.values())
+
+    def redact(self, span: Span) -> Span:
+        """Return the span as it may be written; without attributes where a plugin has failed."""
+        blind = self._blind
+        for call in self._calls["redact"]:
+            try:
+                found = call(span)
+                span = span if found is None else _checked_span(found, span)
+            except Exception as error:  # noqa: BLE001 - a border to other people's code
+                self._failed(call, error)
+                blind = True
+        return replace(span, attributes={}) if blind else span
+
+    def _tell(self, hook: str, argument: object) -> None:
+        for call in self._calls[hook]:
+            try:
+                call(argument)
+            except Exception as error:  # noqa: BLE001 - a border to other people's code
+                self._failed(call, error)
+
+    def _failed(self, call: _Call, error: Exception) -> None:
+        with self._lock:
+            standing = self._standings[call.plugin]
+            standing.failures += 1
+            standing.problem = f"{call.hook}: {type(error).__name__}: {text_of(error)}"
+            if standing.failures >= _CHANCES and not standing.disabled:
+                standing.disabled = True
+                self._arrange()
+            failures, disabled, problem = standing.failures, standing.disabled, standing.problem
+        _log(
+            "plugin_failed",
+            plugin=call.plugin,
+            problem=problem,
+            failures=failures,
+            disabled=disabled,
+        )
+
+    def _leave_out(self, name: str, problem: str) -> None:
+        with self._lock:
+            self._standings.setdefault(name, _Standing(disabled=True)).problem = problem
+        _log("plugin_left_out", plugin=name, problem=problem)
+
+    def _problem_of(self, plugin: object, name: str) -> str | None:
+        """Return what is wrong with a plugin's name or its marked functions, if anything is."""
+        if self._manager.has_plugin(name) or self._manager.is_registered(plugin):
+            return "is registered already"
+        for attribute in dir(plugin):
+            options = self._manager.parse_hookimpl_opts(plugin, attribute)
+            if options is None:
+                continue
+            hook = options.get("specname") or attribute
+            if hook not in self._hooks and not options.get("optionalhook"):
+                return f"implements {hook!r}, which is no hook; hooks are {', '.join(self._hooks)}"
+            if options.get("wrapper") or options.get("hookwrapper"):
+                return f"wraps {hook!r}; wrappers are not called"
+            if inspect.iscoroutinefunction(getattr(plugin, attribute)):
+                return f"implements {hook!r} as a coroutine; hooks are plain functions"
+        return None
+
+    def _refused(self, plugin: object, name: str) -> str | None:
+        """Register a plugin with pluggy, or return why that refuses it."""
+        try:
+            self._manager.register(plugin, name=name)
+        except pluggy.PluginValidationError as error:
+            if self._manager.is_registered(plugin):  # before pluggy 1.7, with half of its hooks
+                self._manager.unregister(plugin)
+            return " ".join(text_of(error).split())
+        return None
+
+    def _arrange(self) -> None:
+        """Build the tables of what is called, in pluggy's order, without what is disabled."""
+        enabled = {name for name, standing in self._standings.items() if not standing.disabled}
+        self._calls = {
+            hook: tuple(
+                _Call(found.plugin_name, hook, found.function, bool(found.argnames))
+                for found in reversed(getattr(self._manager.hook, hook).get_hookimpls())
+                if found.plugin_name in enabled
+            )
+            for hook in self._hooks
+        }
+        self._blind = any("redact" in standing.hooks for name, standing in self._standings.items()
+                          if name not in enabled)  # fmt: skip
+        listening = {hook: bool(calls) for hook, calls in self._calls.items()}
+        self._listening = listening | {"redact": listening["redact"] or self._blind}
+
+
+def _log(event: str, **facts: object) -> None:
+    with suppress(Exception):  # a host's logging may be broken; the report has the facts too
+        logger().warning(event, **facts)
+
+
+def _checked_answer(answer: object, request: DecisionRequest) -> Answer:
+    if not isinstance(answer, Answer):
+        raise TypeError(f"expected an Answer or None, got {type(answer).__name__}")
+    if answer.option not in request.options:
+        raise ValueError(f"expected one of {list(request.options)}, got {answer.option!r}")
+    return answer
+
+
+def _checked_part(part: object) -> RewardPart:
+    if not isinstance(part, RewardPart):
+        raise TypeError(f"expected RewardPart, got {type(part).__name__}")
+    return part
+
+
+def _checked_span(found: object, span: Span) -> Span:
+    if not isinstance(found, Span):
+        raise TypeError(f"expected a Span or None, got {type(found).__name__}")
+    return replace(span, name=found.name, attributes=found.attributes)

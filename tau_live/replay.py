@@ -1,0 +1,185 @@
+"""Recordings and other hosts' lines into a store, with learning, in one thread.
+
+The clock is the events': the same recording into two empty stores gives the same rows, versions
+and updates, byte for byte; again into one store it adds nothing; stopped anywhere and started from
+the beginning it comes to the same.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tau_live.builtin import load_plugins
+from tau_live.errors import TauLiveError
+from tau_live.events import Event
+from tau_live.gate import State
+from tau_live.inbox import BATCH_LIMIT
+from tau_live.learner import Learner, report_of
+from tau_live.processes import this_process
+from tau_live.recording import BadLine, read
+from tau_live.rollouts import Reason
+from tau_live.settings import Learner as LearnerMode
+from tau_live.settings import Settings
+from tau_live.starting import open_store, pipeline_of
+from tau_live.status import publish, status_file, status_of
+
+MILESTONES = frozenset({"run.end", "reward"})
+"""After these a rollout may have become fit to be learned from."""
+
+BAD_KEPT = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    """What came of a recording.
+
+    Attributes:
+        events: How many events were read.
+        rollouts: How many rollouts came to their end.
+        updates: How many updates were made, skipped ones included.
+        bad: The first lines that held no event, with the reason.
+        bad_lines: How many there were.
+        refused: How many events could not be stored, by what was wrong.
+    """
+
+    events: int
+    rollouts: int
+    updates: int
+    bad: Sequence[BadLine]
+    bad_lines: int
+    refused: dict[str, int]
+
+
+class Offline:
+    """Stores events and learns from them, in the thread that calls it, on the events' own clock.
+
+    Args:
+        settings: Where the store is; whether to learn.
+
+    Raises:
+        StoreError: The store cannot be opened.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._store = open_store(settings)
+        self._check_gate()
+        self._refused: Counter[str] = Counter()
+        self._pipeline = pipeline_of(
+            self._store,
+            settings,
+            owner=None,
+            plugins=load_plugins(settings),
+            recorder=None,
+            on_poison=self._poisoned,
+        )
+        self._learner = Learner(self._store, settings, holder=this_process())
+        self._waiting: list[Event] = []
+        self._now = 0.0
+        self._finished = 0
+        self._updates = 0
+
+    def take(self, events: Iterable[Event], *, at_once: bool = False) -> None:
+        """Take events in order; they are stored at milestones, or ``at_once``.
+
+        Raises:
+            StoreError: The store failed; start again from the beginning.
+        """
+        for event in events:
+            self._waiting.append(event)
+            self._now = max(self._now, event.at)
+            if event.event in MILESTONES or len(self._waiting) >= BATCH_LIMIT:
+                self._store_waiting()
+        if at_once:
+            self._store_waiting()
+
+    def finish(self) -> None:
+        """Store what waits, end what the stream left open, and learn what is due."""
+        self._store_waiting()
+        with self._store.begin():
+            self._pipeline.collector.end_open(reason=Reason.ABANDONED, at=self._now)
+        self._learn()
+        status = status_of(self._store, self._settings, now=time.time())
+        publish(status_file(self._settings), status)
+
+    def close(self) -> None:
+        """Close the store."""
+        self._store.close()
+
+    def report(self, *, events: int, bad: Sequence[BadLine], bad_lines: int) -> Replayed:
+        """Return what came of everything so far."""
+        return Replayed(
+            events=events,
+            rollouts=self._finished,
+            updates=self._updates,
+            bad=bad,
+            bad_lines=bad_lines,
+            refused=dict(self._refused),
+        )
+
+    def _store_waiting(self) -> None:
+        if self._waiting:
+            applied = self._pipeline.stored(self._pipeline.prepared(self._waiting))
+            self._waiting.clear()
+            self._finished += applied.finished
+        with self._store.begin():
+            self._pipeline.collector.expire(self._now)
+        self._learn()
+
+    def _check_gate(self) -> None:
+        gate = self._store.gate.load()
+        if gate.state != State.PASS:
+            self._store.close()
+            raise TauLiveError(
+                f"the gate holds ({gate.reason}), so nothing is collected: see `tau-live gate`, "
+                "then `tau-live gate reset --reason ...`"
+            )
+
+    def _learn(self) -> None:
+        while self._settings.learner is not LearnerMode.OFF:
+            learned = self._learner.run_next(now=None)
+            if learned is None:
+                return
+            self._updates += 1
+            status = status_of(self._store, self._settings, now=time.time())
+            publish(status_file(self._settings), {**report_of(learned.update), **status})
+
+    def _poisoned(self, event: Event, error: Exception) -> None:
+        self._refused[f"{event.event}: {type(error).__name__}"] += 1
+
+
+def replay_file(
+    path: Path, settings: Settings, *, progress: Callable[[int, int], None]
+) -> Replayed:
+    """Store a recording and learn from it.
+
+    Args:
+        path: Events, one a line.
+        settings: Where to, and how to learn.
+        progress: Told how many bytes of how many are done.
+
+    Raises:
+        TauLiveError: The recording cannot be read, or the store failed.
+    """
+    bad: list[BadLine] = []
+    events = bad_lines = 0
+    offline = Offline(settings)
+    try:
+        with path.open("rb") as file:
+            total = path.stat().st_size
+            for found in read(file):
+                if isinstance(found, BadLine):
+                    bad_lines += 1
+                    bad += [found] if len(bad) < BAD_KEPT else []
+                    continue
+                events += 1
+                offline.take([found])
+                progress(file.tell(), total)
+        offline.finish()
+        return offline.report(events=events, bad=bad, bad_lines=bad_lines)
+    except OSError as error:
+        raise TauLiveError(f"cannot read recording '{path}': {error}") from error
+    finally:
+        offline.close()

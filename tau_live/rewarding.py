@@ -1,0 +1,169 @@
+"""Whether a finished rollout may be learned from, and with which reward.
+
+Brings together what came (``rewards.join``), what safety takes away (``rewards.safety``), and what
+plugins infer where nothing better is there.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from tau_live.hookspecs import RolloutSummary
+from tau_live.plugins import Plugins
+from tau_live.rewards.join import Outcome, State, outcome
+from tau_live.rewards.safety import SOURCE as SAFETY
+from tau_live.rewards.safety import penalties
+from tau_live.rollouts import Reason, Reward, RewardSource, Rollout, RolloutStatus, Span
+from tau_live.settings import InferReward, Settings
+from tau_live.store.roles import Store
+
+OWN_HOST = "tau_live"
+"""Runs of the public door: their rewards come from whoever runs them, maybe much later."""
+
+REFERENCE = "reference."
+"""Begins the parts of the reference's inference, which count only where no other plugin has any."""
+
+
+class Rewarding:
+    """Settles finished rollouts: ready, waiting until a time, or left out.
+
+    Args:
+        settings: Declared rewards, deadlines, when to infer, what safety costs.
+        plugins: Who infers.
+    """
+
+    def __init__(self, settings: Settings, plugins: Plugins) -> None:
+        self._settings = settings
+        self._plugins = plugins
+        self._declared = settings.rewards
+        self._safety = settings.safety
+
+    def settle(self, rollout: Rollout, *, store: Store, now: float) -> bool:
+        """Mark a finished rollout ready, waiting or left out; ``True`` if it became ready."""
+        rewards = store.rewards.rewards(rollout.rollout_id)
+        if rollout.ready_seq is None and rollout.host != OWN_HOST:
+            rewards += self._with_safety(rollout, rewards, store)
+        found = self._outcome(rollout, rewards, now=now)
+        if found.state is not State.READY and self._may_infer(rollout, found, now=now):
+            inferred = self._inferred(rollout, store)
+            if inferred is not None:
+                rewards.append(inferred)
+                found = self._outcome(rollout, rewards, now=now)
+        return self._noted(rollout, found, store)
+
+    def _outcome(self, rollout: Rollout, rewards: list[Reward], *, now: float) -> Outcome:
+        return outcome(
+            rewards,
+            self._declared,
+            ended_at=rollout.ended_at,
+            now=now,
+            deadline_s=self._settings.reward_deadline_s,
+            ceiling=self._settings.safety.hard_gate_reward_ceiling,
+        )
+
+    def _noted(self, rollout: Rollout, found: Outcome, store: Store) -> bool:
+        if found.state is State.READY and found.total is not None:
+            return store.rewards.mark_ready(rollout.rollout_id, total_reward=found.total)
+        if found.state is State.WAITING and found.until is not None:
+            store.rewards.await_reward(rollout.rollout_id, until=found.until)
+        if found.state is State.LEFT_OUT and found.reason is not None:
+            store.counters.add({f"left_out_{found.reason}": 1})
+        return False
+
+    def _may_infer(self, rollout: Rollout, found: Outcome, *, now: float) -> bool:
+        """Say whether a form of reward may stand in: only where nothing better is declared."""
+        when = self._settings.infer_reward
+        if when is InferReward.OFF or self._declared or rollout.ended_at is None:
+            return False
+        if rollout.reason is Reason.ABANDONED or not self._plugins.listens("infer_reward"):
+            return False
+        overdue = now >= rollout.ended_at + self._settings.reward_deadline_s
+        at_once = when is InferReward.END or (when is InferReward.AUTO and rollout.host != OWN_HOST)
+        return (found.state is State.WAITING and (at_once or overdue)) or overdue
+
+    def _inferred(self, rollout: Rollout, store: Store) -> Reward | None:
+        parts = self._plugins.infer_reward(
+            summary_of(rollout, store.rollouts.spans(rollout.rollout_id))
+        )
+        if not parts:
+            return None
+        values = {part.name: part.value for part in parts}
+        better = {name: value for name, value in values.items() if not name.startswith(REFERENCE)}
+        value = sum(better.values()) if better else values.get(f"{REFERENCE}composite", 0.0)
+        reward = Reward(
+            rollout_id=rollout.rollout_id,
+            name="inferred",
+            value=value,
+            comment=", ".join(f"{name} {number:g}" for name, number in values.items()),
+            source=RewardSource.INFERRED,
+            at=rollout.ended_at or 0.0,
+        )
+        store.rewards.add_reward(reward)
+        return reward
+
+    def _with_safety(
+        self, rollout: Rollout, rewards: Iterable[Reward], store: Store
+    ) -> list[Reward]:
+        if any(reward.source == SAFETY for reward in rewards):
+            return []
+        blocked, codes = safety_of(store.rollouts.spans(rollout.rollout_id))
+        found = [
+            Reward(
+                rollout_id=rollout.rollout_id,
+                name=part.name,
+                value=part.value,
+                source=SAFETY,
+                at=rollout.ended_at or 0.0,
+            )
+            for part in penalties(self._safety, blocked, codes)
+        ]
+        for reward in found:
+            store.rewards.add_reward(reward)
+        return found
+
+
+def safety_of(spans: Iterable[Span]) -> tuple[int, set[str]]:
+    """Return how many safety events blocked, and the reason codes of all of them."""
+    blocked = 0
+    codes: set[str] = set()
+    for span in spans:
+        if span.kind != "policy":
+            continue
+        blocked += bool(span.attributes.get("blocked"))
+        found = span.attributes.get("reason_codes")
+        codes.update(map(str, found) if isinstance(found, list) else ())
+    return blocked, codes
+
+
+def summary_of(rollout: Rollout, spans: Iterable[Span]) -> RolloutSummary:
+    """Return what a rewarder is told of a finished rollout."""
+    spans = list(spans)
+    blocked, codes = safety_of(spans)
+    said = [
+        (str(span.attributes.get("role", "")), _chars(span.attributes.get("content")))
+        for span in spans
+        if span.kind == "message"
+    ]
+    replies = [chars for role, chars in said if role == "assistant"]
+    asked = [chars for role, chars in said if role == "user"]
+    output = rollout.metadata.get("output")
+    if not replies and isinstance(output, Mapping):
+        replies = [_chars(output)]
+    return RolloutSummary(
+        rollout_id=rollout.rollout_id,
+        host=rollout.host,
+        status=rollout.status,
+        reason=rollout.reason,
+        has_assistant_reply=any(replies),
+        session_completed=rollout.status is RolloutStatus.SUCCEEDED,
+        tool_errors=sum(s.kind == "tool" and s.attributes.get("is_error") is True for s in spans),
+        safety_blocked=blocked > 0,
+        blocked_events=blocked,
+        reason_codes=frozenset(codes),
+        turns=sum(span.kind == "turn" for span in spans),
+        input_chars=asked[0] if asked else _chars(rollout.input),
+        output_chars=replies[-1] if replies else 0,
+    )
+
+
+def _chars(content: object) -> int:
+    found = content.get("chars") if isinstance(content, Mapping) else None
+    return found if isinstance(found, int) else 0

@@ -1,0 +1,332 @@
+"""The live system of one process: what host threads call, and the two threads behind it.
+
+A host's thread makes an event or a decision from memory and returns; nothing here touches the disk
+in it. Everything that takes time happens in the writer's thread and in the learner's.
+"""
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+
+from tau_live.choices import Choice, fallback
+from tau_live.decider import Decided, Decider
+from tau_live.events import Event
+from tau_live.gate import GateKeeper, Kind
+from tau_live.guard import Guard
+from tau_live.hookspecs import DecisionRequest
+from tau_live.inbox import Inbox
+from tau_live.plugins import Plugins
+from tau_live.runs import HOST, Offer, RunEvents, RunHandle, decision_id, text_of
+from tau_live.settings import Settings
+from tau_live.updater import Updater
+from tau_live.writer import Writer
+
+
+class Board:
+    """What is known of the store in memory, for whoever asks without wanting to wait.
+
+    The writer's and the learner's threads write it; replacing a value is atomic.
+    """
+
+    def __init__(self) -> None:
+        self.stored: Mapping[str, object] = {}
+        self.last_report: Mapping[str, object] | None = None
+        self.hosts: dict[str, str] = {HOST: "attached"}
+        self.started = threading.Event()
+
+
+class Runtime:
+    """What runs while tau-live is attached; made by ``starting.start``, reached by the door.
+
+    Args:
+        settings: How it behaves.
+        guard: The border that every call of a host passes.
+        gate: Whether anything may be done.
+        plugins: Who else is asked and told.
+        decider: What decides.
+        inbox: Where events go.
+        writer: What stores them.
+        updater: What learns.
+        board: What is known in memory.
+        events: What makes events of runs.
+    """
+
+    def __init__(  # noqa: PLR0913  # everything it is made of, in one place
+        self,
+        settings: Settings,
+        *,
+        guard: Guard,
+        gate: GateKeeper,
+        plugins: Plugins,
+        decider: Decider,
+        inbox: Inbox,
+        writer: Writer,
+        updater: Updater,
+        board: Board,
+        events: RunEvents,
+    ) -> None:
+        self.settings = settings
+        self._guard = guard
+        self._gate = gate
+        self._plugins = plugins
+        self._decider = decider
+        self._inbox = inbox
+        self._writer = writer
+        self._updater = updater
+        self._board = board
+        self._events = events
+        self._counts: dict[str, int] = {}
+
+    def begin_run(
+        self,
+        name: object,
+        *,
+        key: object,
+        session: object,
+        metadata: Mapping[str, object] | None,
+        parent: RunHandle | None,
+    ) -> RunHandle:
+        """Return a run that begins now; it is recorded while the gate passes."""
+        handle = self._events.handle(
+            name,
+            key=key,
+            session=session,
+            parent=parent,
+            epoch=self._gate.epoch,
+            recorded=self._gate.passes,
+        )
+        with self._guard.catching(Kind.COLLECTION):
+            if handle.recorded:
+                self._inbox.put(self._events.started(handle, metadata))
+            else:
+                self.count("runs_not_recorded_while_held")
+        return handle
+
+    def end_run(self, handle: RunHandle, error: BaseException | None) -> None:
+        """End a run, with what it raised."""
+        if handle.ended:
+            return
+        handle.ended = True
+        with self._guard.catching(Kind.COLLECTION):
+            if self._is_recorded(handle):
+                self._inbox.put(self._events.ended(handle, error))
+
+    def emit(self, event: Event) -> bool:
+        """Take an adapter's event; ``False`` while the gate holds or if it was dropped."""
+        if not self._gate.passes:
+            self.count("events_not_taken_while_held")
+            return False
+        return self._inbox.put(event)
+
+    def decide(
+        self,
+        handle: RunHandle,
+        point: object,
+        *,
+        options: object,
+        context: object,
+        default: object,
+    ) -> Choice:
+        """Choose one of the options, or return the host's own choice whenever in doubt."""
+        chosen: Choice | None = None
+        if self._is_recorded(handle) and not handle.ended:
+            with self._guard.catching(Kind.DECISION):
+                chosen = self._decide(
+                    handle, text_of(point), options=options, context=context, default=default
+                )
+        return chosen or fallback(options, default)
+
+    def _decide(
+        self, handle: RunHandle, point: str, *, options: object, context: object, default: object
+    ) -> Choice | None:
+        began = time.perf_counter()
+        offer = self._events.offer(options, default)
+        if offer is None:
+            return None
+        known = self._events.context(context)
+        ordinal = next(handle.ordinals)
+        id_ = decision_id(handle, ordinal)
+        decided: Decided | None = None
+        why_not: str | None = None
+        try:
+            decided = self._asked(handle, id_, point=point, offer=offer, context=known)
+        except Exception as error:  # noqa: BLE001  # counted by the gate; the row says why
+            self._guard.failed(Kind.DECISION, error)
+            why_not = f"error: {type(error).__name__}"
+        elapsed_ms = (time.perf_counter() - began) * 1e3
+        if why_not is None and elapsed_ms > self.settings.decide_deadline_ms:
+            why_not = "deadline"
+            self.count("decisions_past_deadline")
+        served = decided is not None and why_not is None
+        own = fallback(options, default).option
+        self._inbox.put(
+            self._events.decided(
+                handle,
+                ordinal,
+                point=point,
+                offer=offer,
+                context=known,
+                decided=decided,
+                applied=decided.place if decided and served else offer.place_of(own),
+                why_not=why_not,
+                latency_us=elapsed_ms * 1e3,
+            )
+        )
+        if decided is None or not served:
+            return Choice(
+                own, None, "default", id_, decided.version if decided else 0, handle.rollout_id
+            )
+        self._gate.succeeded(Kind.DECISION, at=time.time())
+        return Choice(
+            offer.originals[decided.place],
+            decided.propensity,
+            "policy",
+            id_,
+            decided.version,
+            handle.rollout_id,
+        )
+
+    def _asked(
+        self,
+        handle: RunHandle,
+        id_: str,
+        *,
+        point: str,
+        offer: Offer,
+        context: Mapping[str, object],
+    ) -> Decided:
+        """Return what the first plugin that answers chose, else what our policy chose."""
+        decided = self._decider.choose(
+            id_,
+            point=point,
+            options=list(zip(offer.names, offer.features, strict=True)),
+            context=context,
+            default=offer.default,
+        )
+        if not self._plugins.listens("decide"):
+            return decided
+        answer = self._plugins.decide(
+            DecisionRequest(
+                run_id=handle.run_id,
+                rollout_id=handle.rollout_id,
+                point=point,
+                options={n: f or {} for n, f in zip(offer.names, offer.features, strict=True)},
+                context=context,
+                default=None if offer.default is None else offer.names[offer.default],
+            )
+        )
+        if answer is None:
+            return decided
+        return decided.answered(offer.names.index(answer.option), answer.probability)
+
+    def reward(  # noqa: PLR0913  # as the door's, all keyword-only
+        self,
+        value: object,
+        *,
+        run: object,
+        inside: "RunHandle | None",
+        decision: object,
+        name: object,
+        source: object,
+        key: object,
+        comment: object,
+    ) -> bool:
+        """Take a reward for a run or a decision; see ``tau_live.reward``."""
+        with self._guard.catching(Kind.COLLECTION):
+            if not self._gate.passes:
+                self.count("rewards_not_taken_while_held")
+                return False
+            rollout_id = target_of(run, decision, inside)
+            if rollout_id is None:
+                self.count("rewards_without_target")
+                return False
+            event = self._events.rewarded(
+                value,
+                run_id="",
+                rollout_id=rollout_id,
+                decision_id=None if decision is None else text_of(decision),
+                name=name,
+                source=source,
+                key=key,
+                comment=comment,
+                execution="",
+            )
+            if event is None:
+                self.count("rewards_refused")
+                return False
+            return self._inbox.put(event)
+        return False
+
+    def flush(self, timeout_s: float) -> bool:
+        """Wait until all that was queued is stored and every due update is in service."""
+        until = time.monotonic() + timeout_s
+        stored = self._inbox.flush(timeout_s)
+        if not stored or self._writer.backlog:
+            return False
+        return self._updater.run_due(max(0.0, until - time.monotonic()))
+
+    def snapshot(self) -> dict[str, object]:
+        """Return the gate and everything an operator asks first, from memory."""
+        settings = self.settings
+        return {
+            **self._board.stored,
+            "enabled": True,
+            "store": str(settings.store),
+            "gate": self._gate.snapshot(),
+            "last_report": self._board.last_report or self._board.stored.get("last_report"),
+            "policies_in_service": self._decider.versions(),
+            "queue_depth": self._inbox.depth,
+            "backlog": self._writer.backlog,
+            "drops": {**self._inbox.dropped, "backlog": self._writer.dropped},
+            "refused": dict(self._counts),
+            "hosts": dict(self._board.hosts),
+            "plugins": [asdict(report) for report in self._plugins.report()],
+            "learner": settings.learner.value,
+        }
+
+    def add_target(self, target: object) -> None:
+        """Let a host's pluggy manager take part; settings that come too late are ignored."""
+        if isinstance(target, Settings):
+            if target != self.settings:
+                self.count("settings_ignored_because_already_attached")
+            return
+        adopt(self._plugins, target)
+
+    def close(self, timeout_s: float) -> bool:
+        """Store what waits, end what is open, and stop; ``False`` if it took too long."""
+        until = time.monotonic() + timeout_s
+        learned = self._updater.close(timeout_s)
+        return self._inbox.close(max(0.1, until - time.monotonic())) and learned
+
+    def _is_recorded(self, handle: RunHandle) -> bool:
+        return handle.recorded and self._gate.passes and handle.epoch == self._gate.epoch
+
+    def count(self, name: str) -> None:
+        """Count something that was dropped or refused."""
+        self._counts[name] = self._counts.get(name, 0) + 1
+
+    def counts(self) -> dict[str, int]:
+        """Return how often something was dropped or refused, by reason."""
+        return {**{f"dropped_{k}": n for k, n in self._inbox.dropped.items()}, **self._counts}
+
+
+def adopt(plugins: Plugins, manager: object) -> int:
+    """Let the plugins of a host's pluggy manager take part in our hooks; return how many do."""
+    listed = getattr(manager, "list_name_plugin", None)
+    if listed is None:
+        raise TypeError(f"expected a pluggy manager or Settings, got {type(manager).__name__}")
+    return sum(
+        plugins.register(plugin, name=f"host:{name}")
+        for name, plugin in listed()
+        if plugin is not None and plugins.implements(plugin)
+    )
+
+
+def target_of(run: object, decision: object, inside: RunHandle | None) -> str | None:
+    """Return the id of the rollout that a reward is for; a decision's id begins with it."""
+    if run is not None:
+        return text_of(run) or None
+    if decision is not None:
+        return text_of(decision).partition(":")[0] or None
+    return inside.rollout_id if inside is not None else None

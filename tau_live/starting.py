@@ -1,0 +1,251 @@
+"""Settings become a running system; the only module that knows everyone."""
+
+import atexit
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from tau_live.builtin import load_plugins
+from tau_live.collector import Collector
+from tau_live.decider import Decider
+from tau_live.errors import SettingsError, TauLiveError
+from tau_live.events import Event
+from tau_live.gate import GateKeeper, Kind
+from tau_live.guard import Guard, logger, text_of
+from tau_live.inbox import Inbox
+from tau_live.learner import (
+    Learned,
+    Learner,
+    checkpoint_folder,
+    load_policy,
+    policy_config,
+    report_of,
+)
+from tau_live.pipeline import Pipeline
+from tau_live.plain import Limits
+from tau_live.plugins import Plugins
+from tau_live.processes import this_process
+from tau_live.recording import Recorder
+from tau_live.redaction import Redactor
+from tau_live.rewarding import Rewarding
+from tau_live.rl.policy import Policy
+from tau_live.runs import RunEvents
+from tau_live.runtime import Board, Runtime
+from tau_live.settings import Learner as LearnerMode
+from tau_live.settings import Settings
+from tau_live.status import publish, status_file, status_of
+from tau_live.store.roles import Store
+from tau_live.store.sqlite import SqliteStore
+from tau_live.updater import Updater
+from tau_live.writer import Listeners, Writer
+
+START_S = 5.0
+"""How long ``start`` waits at most for the store to be open and the policies to be loaded."""
+
+EXIT_S = 5.0
+"""How long the end of the interpreter waits at most for what is queued to be stored."""
+
+
+def start(environ: Mapping[str, str], target: object) -> Runtime | None:
+    """Return the running system; ``None``, with a line in the log, where settings are wrong."""
+    log = logger()
+    try:
+        if isinstance(target, Settings):
+            settings = target
+        else:
+            loaded = Settings.from_env(environ, directory=Path.cwd())
+            settings = loaded.settings
+            for warning in loaded.warnings:
+                log.warning("setting_doubtful", warning=warning)
+        runtime = _System(settings).started()
+    except SettingsError as error:
+        log.warning("settings_refused", error=str(error), effect="tau-live stays off")
+        return None
+    if target is not None and not isinstance(target, Settings):
+        runtime.add_target(target)
+    return runtime
+
+
+def open_store(settings: Settings, *, busy_timeout_s: float = 5.0) -> SqliteStore:
+    """Open the store that settings name.
+
+    Raises:
+        StoreError: It cannot be opened.
+    """
+    return SqliteStore.open(
+        settings.store, synchronous=settings.durability.value, busy_timeout_s=busy_timeout_s
+    )
+
+
+def pipeline_of(
+    store: Store,
+    settings: Settings,
+    *,
+    owner: str | None,
+    plugins: Plugins,
+    recorder: Recorder | None,
+    on_poison: Callable[[Event, Exception], None],
+) -> Pipeline:
+    """Return the way of events into a store."""
+    return Pipeline(
+        store,
+        collector=Collector(store, rewarding=Rewarding(settings, plugins), owner=owner),
+        redactor=Redactor(settings.content.value, settings.payload_limit),
+        plugins=plugins,
+        recorder=recorder,
+        on_poison=on_poison,
+    )
+
+
+class _System:
+    """Everything that a runtime is made of, and what happens between its parts."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._owner = this_process()
+        self._log = logger()
+        self._board = Board()
+        self._gate = GateKeeper(limit=settings.max_failure_streak, who=self._owner)
+        self._guard = Guard(self._host_failed)
+        self._plugins = load_plugins(settings)
+        self._decider = Decider(Policy.untrained(policy_config(settings)), seed=settings.seed)
+        self._folder = checkpoint_folder(settings)
+        self._wanted: dict[str, int] = {}
+        self._recorder: Recorder | None = None
+        self._writer = Writer(
+            self._opened,
+            gate=self._gate,
+            owner=self._owner,
+            limit=settings.queue_limit,
+            listeners=Listeners(
+                ready=self._wake,
+                changed=self._store_changed,
+                look=self._look,
+                failed=self._collection_failed,
+                gate_changed=self._gate_changed,
+                counts=self._count_drops,
+            ),
+        )
+        self._inbox = Inbox(
+            write=self._writer.write,
+            tick=self._writer.tick,
+            end=self._writer.close,
+            limit=settings.queue_limit,
+        )
+        self._updater = Updater(
+            make=self._learner,
+            may=lambda: self._gate.passes,
+            learned=self._learned,
+            failed=self._update_failed,
+            idle=self._look,
+            by_itself=settings.learner is LearnerMode.THREAD,
+            learns=settings.learner is not LearnerMode.OFF,
+        )
+        self._runtime = Runtime(
+            settings,
+            guard=self._guard,
+            gate=self._gate,
+            plugins=self._plugins,
+            decider=self._decider,
+            inbox=self._inbox,
+            writer=self._writer,
+            updater=self._updater,
+            board=self._board,
+            events=RunEvents(stream=settings.stream, limits=Limits(chars=settings.payload_limit)),
+        )
+
+    def started(self) -> Runtime:
+        """Start both threads; wait until what serves is loaded, or the store turned out bad."""
+        self._inbox.start()
+        self._updater.start()
+        self._board.started.wait(START_S)
+        atexit.register(self._at_exit)
+        return self._runtime
+
+    def _at_exit(self) -> None:
+        self._runtime.close(EXIT_S)
+
+    def _opened(self) -> tuple[Store, Pipeline]:
+        store = open_store(self._settings)
+        if self._recorder is None and self._settings.record is not None:
+            self._recorder = Recorder(self._settings.record)
+        pipeline = pipeline_of(
+            store,
+            self._settings,
+            owner=self._owner,
+            plugins=self._plugins,
+            recorder=self._recorder,
+            on_poison=self._poisoned,
+        )
+        return store, pipeline
+
+    def _learner(self) -> tuple[Store, Learner]:
+        store = open_store(self._settings)
+        return store, Learner(store, self._settings, holder=self._owner)
+
+    def _store_changed(self, store: Store) -> None:
+        """Take over what serves and what is known; called by the writer's thread."""
+        for point, serving in store.policies.in_service().items():
+            if self._wanted.get(point, 0) != serving.version:
+                self._serve(store, point, serving.version)
+                self._wanted[point] = serving.version
+        if not self._board.started.is_set():
+            self._look(store)
+            self._board.started.set()
+
+    def _look(self, store: Store) -> None:
+        """Refresh what is known of the store in memory."""
+        self._board.stored = status_of(store, self._settings, now=time.time())
+
+    def _serve(self, store: Store, point: str, version: int) -> None:
+        """Load a version, or the nearest ancestor whose checkpoint is whole."""
+        while version:
+            row = store.policies.version(version)
+            try:
+                policy = load_policy(self._folder, row)
+            except TauLiveError as error:
+                self._log.warning("checkpoint_refused", version=version, error=str(error))
+                version = row.parent
+                continue
+            self._decider.serve(point, version, policy)
+            return
+        self._decider.withdraw(point)
+
+    def _learned(self, learned: Learned) -> None:
+        """Put an update's version into service and publish its report; in the learner's thread."""
+        update = learned.update
+        report = report_of(update)
+        self._board.last_report = report
+        if learned.policy is not None and learned.serves and update.version is not None:
+            self._wanted[update.point] = update.version
+            self._decider.serve(update.point, update.version, learned.policy)
+        self._gate.succeeded(Kind.UPDATE, at=time.time())
+        publish(status_file(self._settings), {**report, **self._runtime.snapshot()})
+        if self._plugins.listens("update_finished"):
+            self._plugins.update_finished(report)
+
+    def _host_failed(self, kind: str, error: Exception) -> None:
+        self._gate.failed(Kind(kind), text_of(error), at=time.time())
+
+    def _collection_failed(self, error: Exception) -> None:
+        self._guard.failed(Kind.COLLECTION, error)
+        self._board.started.set()
+
+    def _update_failed(self, error: Exception) -> None:
+        self._guard.failed(Kind.UPDATE, error)
+
+    def _poisoned(self, event: Event, error: Exception) -> None:
+        self._runtime.count(f"events_refused_{event.event}")
+        self._guard.failed(Kind.COLLECTION, error)
+
+    def _wake(self) -> None:
+        self._updater.wake()
+
+    def _count_drops(self) -> dict[str, int]:
+        return self._runtime.counts()
+
+    def _gate_changed(self) -> None:
+        snapshot = self._gate.snapshot()
+        self._log.warning("gate_changed", **snapshot)
+        if self._plugins.listens("gate_changed"):
+            self._plugins.gate_changed(snapshot)

@@ -1,0 +1,127 @@
+"""Everything that an operator asks first, as plain data from the store, and as ``status.json``."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import fmean
+
+from tau_live.checkpoints import write_whole
+from tau_live.errors import UnknownError
+from tau_live.learner import LEASE, report_of
+from tau_live.rollouts import RolloutStatus
+from tau_live.settings import Settings
+from tau_live.store.records import InService, LearnableRollout, RolloutQuery
+from tau_live.store.roles import Store
+
+FILE = "status.json"
+PROCESSES = "process:"
+REWARDS = 100
+ENDS = (RolloutStatus.SUCCEEDED, RolloutStatus.FAILED, RolloutStatus.CANCELLED)
+
+
+def status_of(
+    store: Store, settings: Settings, *, now: float, enabled: bool = True
+) -> dict[str, object]:
+    """Return what an operator asks first, as JSON data.
+
+    Args:
+        store: The store, in the thread that it belongs to.
+        settings: Where it is.
+        now: Epoch seconds, UTC: which leases are in force.
+        enabled: Whether tau-live is switched on here.
+
+    Raises:
+        StoreUnavailableError: The store cannot be read.
+    """
+    gate = store.gate.load()
+    latest = store.policies.updates(limit=1)
+    points = store.rewards.ready_points()
+    return {
+        "enabled": enabled,
+        "store": str(settings.store),
+        "at": now,
+        "gate": {
+            "state": gate.state,
+            "reason": gate.reason,
+            "detail": gate.detail,
+            "since": gate.since,
+            "streaks": dict(gate.streaks),
+        },
+        "rollouts": rollouts_by_status(store),
+        "waiting_for_reward": store.rewards.waiting(),
+        "ready_to_learn": {
+            point: store.rewards.ready_count(point, after=store.policies.watermark(point))
+            for point in points
+        },
+        "mean_reward": {
+            "first": _mean_reward(store, points, newest=False),
+            "last": _mean_reward(store, points, newest=True),
+            "of": REWARDS,
+        },
+        "last_report": report_of(latest[0]) if latest else None,
+        "in_service": in_service(store),
+        "counters": store.counters.counts(),
+        "processes": sorted(
+            name.removeprefix(PROCESSES) for name in store.leases.held(PROCESSES, now=now)
+        ),
+        "learner": store.leases.holder(LEASE, now=now),
+    }
+
+
+def status_file(settings: Settings) -> Path:
+    """Return where ``publish`` should put the status of a store: a file beside it."""
+    return settings.store.with_name(FILE)
+
+
+def publish(path: Path, status: Mapping[str, object]) -> None:
+    """Write ``status.json``, for its owner's eyes alone; a reader sees the old or the new one.
+
+    Raises:
+        OSError: It could not be written; what stood there before still does.
+    """
+    write_whole(path, json.dumps(status, indent=2).encode() + b"\n")
+
+
+def rollouts_by_status(store: Store) -> dict[str, int]:
+    """Return how many rollouts are at each of their ends, and how many are still open."""
+    ends = {end.value: _count(store, end) for end in ENDS}
+    completed = sum(ends.values())
+    return {"completed": completed, **ends, "open": _count(store) - completed}
+
+
+def in_service(store: Store) -> dict[str, dict[str, object]]:
+    """Return what serves each decision point, and what it was trained on."""
+    serving = store.policies.in_service()
+    return {point: _serving(store, serving[point]) for point in sorted(serving)}
+
+
+def _count(store: Store, *statuses: RolloutStatus) -> int:
+    return store.rollouts.query(RolloutQuery(statuses=statuses, limit=0)).total
+
+
+def _mean_reward(store: Store, points: list[str], *, newest: bool) -> float | None:
+    """Return the mean reward of the first or last ``REWARDS`` rollouts that became ready."""
+    found: dict[int, float] = {}
+    for point in ("", *points):
+        page = store.rewards.ready_rollouts(point, after=0, limit=REWARDS, newest=newest)
+        found |= dict(_reward_of(ready) for ready in page)
+    seqs = sorted(found, reverse=newest)[:REWARDS]
+    return fmean(found[seq] for seq in seqs) if seqs else None
+
+
+def _reward_of(ready: LearnableRollout) -> tuple[int, float]:
+    return ready.rollout.ready_seq or 0, ready.rollout.total_reward or 0.0
+
+
+def _serving(store: Store, serving: InService) -> dict[str, object]:
+    try:
+        row = store.policies.version(serving.version) if serving.version else None
+    except UnknownError:
+        row = None
+    return {
+        "version": serving.version,
+        "pinned": serving.pinned,
+        "since": serving.changed_at,
+        "rollouts": row.rollouts if row else 0,
+        "parent": row.parent if row else None,
+    }

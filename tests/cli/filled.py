@@ -1,0 +1,153 @@
+"""A store with one of everything, written through the store's own roles."""
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from tau_live import checkpoints
+from tau_live.gate import GateEntry, GateRow
+from tau_live.learner import checkpoint_folder, policy_config
+from tau_live.rl.ppo import LearnerState
+from tau_live.rollouts import Reason, RolloutMode, RolloutStatus
+from tau_live.settings import Settings
+from tau_live.store.records import AuditEntry, Update
+from tau_live.store.roles import Store
+from tau_live.store.sqlite import SqliteStore
+from tests.contracts.making import attempt, decision, policy, reward, rollout, span, update
+
+SOLVED = "live-5f0d7f0e-0000-5000-8000-000000000001"
+FAILED = "live-5f0d7f0e-0000-5000-8000-000000000002"
+CHILD = "live-aa0d7f0e-0000-5000-8000-000000000003"
+OPEN = "live-bb0d7f0e-0000-5000-8000-000000000004"
+QUEUED = "job-1"
+EARLY = "live-cc0d7f0e-0000-5000-8000-000000000005"
+HOST_PROCESS = "machine:1:2"
+
+
+def fill(path: Path) -> None:
+    """Write one of everything into a new store."""
+    store = SqliteStore.open(path)
+    with store.begin():
+        _add_solved(store)
+        _add_failed(store)
+        _add_others(store)
+        _add_policies(store, Settings(store=path))
+        _add_gate(store)
+        store.leases.acquire(f"process:{HOST_PROCESS}", HOST_PROCESS, ttl_s=1e9, now=time.time())
+        store.counters.add({"dropped_queue": 2, "duplicate_spans": 1})
+    store.close()
+
+
+def _add_solved(store: Store) -> None:
+    row = rollout(SOLVED, started_at=1_700_000_000.0)
+    store.rollouts.begin_rollout(
+        replace(row, name="triage", session_id="anna", metadata={"ticket": 17})
+    )
+    store.rollouts.begin_attempt(attempt(SOLVED))
+    store.rollouts.add_span(replace(span("run", SOLVED, ended_at=3.5, status="ok"), kind="run"))
+    inner = span("search", SOLVED, ended_at=2.4, status="ok", attributes={"chars": 7})
+    store.rollouts.add_span(replace(inner, parent_span_id="run"))
+    store.decisions.add_decision(decision(1, SOLVED))
+    store.decisions.add_decision(replace(decision(2, SOLVED, point="tools"), why_not="too late"))
+    store.rewards.add_reward(reward(1.0, SOLVED))
+    comment = reward(None, SOLVED, name="note", decision_id=f"{SOLVED}:attempt-1:decision-1")
+    store.rewards.add_reward(replace(comment, comment="well done"))
+    _end(store, SOLVED, RolloutStatus.SUCCEEDED, Reason.COMPLETED)
+    store.rewards.mark_ready(SOLVED, total_reward=1.0)
+
+
+def _add_failed(store: Store) -> None:
+    row = rollout(FAILED, started_at=1_700_000_100.0)
+    store.rollouts.begin_rollout(replace(row, name="triage"))
+    store.rollouts.begin_attempt(attempt(FAILED))
+    store.decisions.add_decision(decision(1, FAILED))
+    _end(store, FAILED, RolloutStatus.FAILED, Reason.ERROR)
+    store.rewards.mark_ready(FAILED, total_reward=-0.5)
+
+
+def _add_others(store: Store) -> None:
+    child = rollout(CHILD, started_at=1_700_000_000.5)
+    store.rollouts.begin_rollout(replace(child, name="look up", parent_id=SOLVED))
+    _end(store, CHILD, RolloutStatus.CANCELLED, Reason.CANCELLED)
+    store.rewards.await_reward(CHILD, until=4e9)
+    store.rollouts.begin_rollout(rollout(OPEN, owner=HOST_PROCESS, started_at=1_700_000_200.0))
+    queued = rollout(QUEUED, RolloutStatus.QUEUING, started_at=None)
+    store.queue.enqueue(
+        replace(queued, host="queue", mode=RolloutMode.TRAIN, input={"question": "why"}), at=1.0
+    )
+
+
+def _end(store: Store, rollout_id: str, status: RolloutStatus, reason: Reason) -> None:
+    began = store.rollouts.rollout(rollout_id).started_at or 0.0
+    store.rollouts.set_status(rollout_id, status, at=began + 2.5, reason=reason)
+
+
+def _add_policies(store: Store, settings: Settings) -> None:
+    """Two versions for ``model``, the second made from the first, and an update that made none."""
+    arrays = LearnerState.untrained(policy_config(settings)).arrays()
+    parent_sha256 = ""
+    for version in (1, 2):
+        made = checkpoints.Checkpoint(
+            version=version,
+            point="model",
+            parent=version - 1,
+            parent_sha256=parent_sha256,
+            arrays=arrays,
+        )
+        file = checkpoints.save(checkpoint_folder(settings), made).name
+        parent_sha256 = made.sha256
+        row = replace(policy(version, parent=version - 1), sha256=made.sha256, file=file)
+        store.policies.add_update(_learned(version), row)
+    skipped = replace(update(9, executed=False), at=200.0)
+    store.policies.add_update(skipped, None)
+
+
+def _learned(version: int) -> Update:
+    report = {
+        "mean_total_loss": 0.25,
+        "observed_approx_kl": 0.01,
+        "early_stop_triggered": False,
+        "left_out": {"no_reward": 1},
+    }
+    return replace(update(version), version=version, parent=version - 1, report=report)
+
+
+def _add_gate(store: Store) -> None:
+    row = GateRow(
+        state="pass",
+        reason=None,
+        detail="disk full",
+        since=50.0,
+        streaks={"collection": 2},
+        revision=1,
+    )
+    entry = GateEntry(
+        at=50.0, event="reset", state="pass", kind="collection", reason="replaced", who="anna"
+    )
+    store.gate.save(row, entry=entry)
+    store.audit.add(AuditEntry(at=50.0, who="anna", action="gate_reset", reason="replaced"))
+
+
+def hold(path: Path) -> None:
+    """Let the gate of a store hold."""
+    store = SqliteStore.open(path)
+    found = store.gate.load()
+    row = replace(
+        found,
+        state="hold",
+        reason="collection_failures",
+        detail="disk full",
+        since=60.0,
+        streaks={"collection": 3},
+        revision=found.revision + 1,
+    )
+    store.gate.save(row, entry=None)
+    store.close()
+
+
+def version_in_service(path: Path, point: str = "model") -> int:
+    """Return what serves a point, as any other process sees it."""
+    store = SqliteStore.open(path, read_only=True)
+    version = store.policies.in_service()[point].version
+    store.close()
+    return version

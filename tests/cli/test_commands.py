@@ -1,0 +1,199 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from tau_live.cli import main
+from tau_live.cli.commands import COMMANDS
+from tau_live.cli.keys import KEYS
+from tests.cli.conftest import Run
+from tests.cli.filled import SOLVED
+
+READING = [
+    ["status"], ["gate"], ["gate", "show"], ["gate", "log"], ["rollouts"], ["show", "live-1"],
+    ["updates"], ["policy", "list"], ["policy", "show", "1"], ["export"],
+]  # fmt: skip
+WRITING = [
+    ["gate", "reset", "--reason", "why"],
+    ["reward", "1", "--run", "live-1"],
+    ["policy", "use", "0", "--point", "model", "--reason", "why"],
+    ["policy", "rollback", "--point", "model", "--reason", "why"],
+    ["gc", "--older-than", "1d"],
+]
+
+
+def walked(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
+    yield path, command
+    if isinstance(command, click.Group):
+        with click.Context(command, info_name=path) as ctx:
+            for name in command.list_commands(ctx):
+                found = command.get_command(ctx, name)
+                assert found is not None
+                yield from walked(found, f"{path} {name}")
+
+
+EVERY = dict(walked(main, "tau-live"))
+
+
+@pytest.mark.parametrize("path", EVERY)
+def test_every_command_has_help_that_ends_with_an_example(path: str, run: Run) -> None:
+    result = run(*path.split()[1:], "--help")
+
+    assert result.exit_code == 0
+    _, found, example = result.output.partition("Example:\n")
+    assert found
+    assert path.split()[1 if " " in path else 0] in example
+    assert example.strip().count("\n\n") == 0
+
+
+@pytest.mark.parametrize(
+    "path", [path for path, command in EVERY.items() if not isinstance(command, click.Group)]
+)
+def test_every_command_can_print_json_of_a_store_that_is_named(path: str) -> None:
+    options = {option for parameter in EVERY[path].params for option in parameter.opts}
+
+    assert {"--json", "--store"} <= options
+
+
+def test_the_group_lists_every_command_as_its_module_describes_it() -> None:
+    with click.Context(main) as ctx:
+        named = {name: main.get_command(ctx, name) for name in main.list_commands(ctx)}
+
+    assert set(named) == set(COMMANDS)
+    assert {key.split()[0] for key in KEYS} <= set(named)
+    assert all(command is not None and command.name == name for name, command in named.items())
+
+
+@pytest.mark.parametrize("arguments", READING + WRITING, ids=" ".join)
+def test_without_a_store_it_says_so_in_one_line_and_makes_none(
+    arguments: list[str], run: Run, tmp_path: Path
+) -> None:
+    result = run(*arguments, "--store", tmp_path / "new" / "store.sqlite")
+
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert result.stderr == (
+        f"tau-live: no store at {tmp_path}/new/store.sqlite yet: "
+        "run your agent with TAU_LIVE_RL=1, or `tau-live demo`\n"
+    )
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("arguments", READING, ids=" ".join)
+def test_reading_leaves_the_store_as_it_was(arguments: list[str], run: Run, filled: Path) -> None:
+    before = filled.read_bytes()
+
+    run(*arguments, "--store", filled)
+
+    assert filled.read_bytes() == before
+
+
+@pytest.mark.parametrize("arguments", READING + WRITING, ids=" ".join)
+def test_another_applications_file_is_refused_in_one_line(
+    arguments: list[str], run: Run, tmp_path: Path
+) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("not a database, but long enough to be taken for one " * 50)
+
+    result = run(*arguments, "--store", file)
+
+    assert result.exit_code == 1
+    assert result.stderr.startswith("tau-live: store '")
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["bogus"], "No such command 'bogus'"),
+        (["--bogus"], "No such option: --bogus"),
+        (["rollouts", "--limit", "0"], "--limit"),
+        (["rollouts", "--since", "yesterday"], "'yesterday' is neither a time"),
+        (["gc", "--older-than", "old"], "'old' is not a length of time"),
+        (["gate", "reset"], "Missing option '--reason'"),
+        (["gate", "reset", "--reason", "  "], "say why"),
+        (["gate", "--json", "log"], "belong behind 'log'"),
+        (["reward", "1"], "--run ID or --decision ID"),
+        (["export", "--json"], "--json needs --output"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_exit_code_2(arguments: list[str], said: str, run: Run) -> None:
+    result = run(*arguments)
+
+    assert result.exit_code == 2
+    assert result.stderr.count("\n") == 1
+    assert said in result.stderr
+    assert "--help`" in result.stderr
+
+
+def test_a_setting_that_is_wrong_is_one_line(run: Run, filled: Path) -> None:
+    result = run("status", "--store", filled, TAU_LIVE_RL_UPDATE_INTERVAL="often")
+
+    assert result.exit_code == 1
+    assert result.stderr.count("\n") == 1
+    assert "TAU_LIVE_RL_UPDATE_INTERVAL" in result.stderr
+
+
+def test_a_doubtful_setting_is_a_warning_beside_the_data(run: Run, filled: Path) -> None:
+    result = run("gate", "--store", filled, TAU_LIVE_RL_SED="1")
+
+    assert result.exit_code == 0
+    assert result.stderr.startswith("warning: TAU_LIVE_RL_SED")
+
+
+def test_the_store_comes_from_the_environment(run: Run, filled: Path) -> None:
+    result = run("show", SOLVED, TAU_LIVE_RL_STORE=str(filled))
+
+    assert result.exit_code == 0
+    assert SOLVED in result.stdout
+
+
+@pytest.mark.parametrize("command", ["learn", "demo"])
+def test_what_acts_says_how_to_switch_it_on(command: str, run: Run, tmp_path: Path) -> None:
+    result = run(command)
+
+    assert result.exit_code == 1
+    assert result.stderr == (
+        f"tau-live: tau-live is off: set TAU_LIVE_RL=1 and run `tau-live {command}` again\n"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_error_of_ours_is_one_line_and_no_traceback(
+    run: Run, filled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tau_live.cli.status.status_of", _broken)
+
+    result = run("status", "--store", filled)
+
+    assert result.exit_code == 1
+    assert result.stderr.startswith("tau-live: internal error: ZeroDivisionError: two lines (")
+    assert result.stderr.count("\n") == 1
+
+
+def test_verbose_says_where_an_error_of_ours_is(
+    run: Run, filled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tau_live.cli.status.status_of", _broken)
+
+    result = run("--verbose", "status", "--store", filled)
+
+    assert "_broken" in result.stderr
+
+
+def test_ctrl_c_is_exit_code_130(run: Run, filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tau_live.cli.status.status_of", _interrupted)
+
+    result = run("status", "--store", filled)
+
+    assert result.exit_code == 130
+    assert result.stderr.strip() == ""
+
+
+def _broken(*_: object, **__: object) -> None:
+    raise ZeroDivisionError("two\nlines")
+
+
+def _interrupted(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt

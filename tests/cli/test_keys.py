@@ -1,0 +1,71 @@
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from tau_live.cli.keys import KEYS
+from tests.cli.conftest import Read, Run
+from tests.cli.filled import CHILD, SOLVED
+
+CALLS: Mapping[str, Sequence[str]] = {
+    "status": ["status"],
+    "gate show": ["gate", "show"],
+    "gate reset": ["gate", "reset", "--reason", "new disk"],
+    "gate log": ["gate", "log"],
+    "rollouts": ["rollouts"],
+    "show": ["show", SOLVED],
+    "reward": ["reward", "1", "--run", CHILD],
+    "updates": ["updates"],
+    "updates UPDATE": ["updates", "1"],
+    "policy list": ["policy", "list"],
+    "policy show": ["policy", "show", "2"],
+    "policy use": ["policy", "use", "1", "--point", "model", "--reason", "better"],
+    "policy rollback": ["policy", "rollback", "--point", "model", "--reason", "worse"],
+    "export": ["export", "-o", "out.jsonl"],
+    "config": ["config"],
+    "doctor": ["doctor"],
+    "gc": ["gc", "--older-than", "30d"],
+}
+
+
+@pytest.mark.parametrize("command", CALLS)
+def test_json_has_the_documented_keys_and_no_others(command: str, filled: Path, read: Read) -> None:
+    found = read(*CALLS[command], "--store", filled)
+
+    paths = set(_paths(found))
+    documented = {
+        key: {path for path in paths if _pattern(key).fullmatch(path)} for key in KEYS[command]
+    }
+    unknown = paths.difference(*documented.values())
+    missing = {key for key, here in documented.items() if not here and not key.endswith("**")}
+    assert (unknown, missing) == (set(), set())
+
+
+def test_every_command_that_prints_data_has_documented_keys() -> None:
+    assert set(CALLS) == set(KEYS)
+
+
+def test_json_is_ascii_so_that_it_cannot_steer_a_terminal(filled: Path, run: Run) -> None:
+    result = run("reward", "1", "--run", "na\x9bive\x1b[2J", "--store", filled, "--json")
+
+    assert result.stdout.isascii()
+    assert "\x1b" not in result.stdout
+    assert json.loads(result.stdout)["rollout_id"] == "na\x9bive\x1b[2J"
+
+
+def _pattern(key: str) -> re.Pattern[str]:
+    escaped = re.escape(key.removesuffix("[]"))
+    return re.compile(escaped.replace(r"\*\*", ".*").replace(r"\*", "[^.]+"))
+
+
+def _paths(value: object, at: str = "") -> Iterator[str]:
+    if isinstance(value, dict) and value:
+        for key, inner in value.items():
+            yield from _paths(inner, f"{at}.{key}" if at else key)
+    elif isinstance(value, list) and any(isinstance(inner, dict | list) for inner in value):
+        for inner in value:
+            yield from _paths(inner, f"{at}[]")
+    else:
+        yield at

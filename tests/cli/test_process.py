@@ -1,0 +1,127 @@
+"""What only a real process shows: exit codes, pipes, signals, what is imported."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.filled import SOLVED, hold
+
+CLI = [sys.executable, "-m", "tau_live.cli"]
+pytestmark = pytest.mark.slow
+
+
+def called(*arguments: object, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*CLI, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**_environ(), **environ},
+        check=False,
+    )
+
+
+def _environ() -> dict[str, str]:
+    roots = [str(Path(__file__).parents[2]), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, roots))}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [(["status"], 0), (["gate"], 0), (["show", "nobody"], 1), (["--bogus"], 2)],
+)
+def test_exit_codes_reach_the_shell(arguments: list[str], code: int, filled: Path) -> None:
+    result = called(*arguments, TAU_LIVE_RL_STORE=str(filled))
+
+    assert result.returncode == code
+    assert "Traceback" not in result.stderr
+
+
+def test_a_gate_that_holds_is_exit_code_3(filled: Path) -> None:
+    hold(filled)
+
+    result = called("gate", "--store", filled)
+
+    assert result.returncode == 3
+
+
+@pytest.mark.parametrize("format_", ["rollouts", "export"])
+def test_a_reader_that_leaves_early_is_no_error(format_: str, filled: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+
+    result = subprocess.run(
+        [*CLI, format_, "--store", str(filled)],
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        timeout=60,
+        env=_environ(),
+        check=False,
+    )
+    os.close(writer)
+
+    assert result.stderr == b""
+    assert result.returncode == 141
+
+
+def test_only_the_first_line_is_wanted(filled: Path) -> None:
+    command = f"{' '.join(CLI)} export --store {filled} | head -1"
+
+    result = subprocess.run(
+        ["sh", "-c", command], capture_output=True, timeout=60, env=_environ(), check=False
+    )
+
+    assert result.stdout.count(b"\n") == 1
+    assert result.stderr == b""
+
+
+def test_help_imports_neither_numpy_nor_the_store() -> None:
+    code = (
+        "import sys\n"
+        "from tau_live.cli import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'numpy', 'rich', 'sqlite_utils', 'structlog', 'msgspec', 'pluggy'}\n"
+        "sys.exit(', '.join(sorted(heavy & set(sys.modules))) or 0)\n"
+    )
+
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=_environ(), check=False
+    )
+
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_a_pipe_gets_whole_lines_without_colours(filled: Path) -> None:
+    result = called("rollouts", "--store", filled)
+
+    assert "\x1b" not in result.stdout
+    assert any(SOLVED in line and "2023-11-14" in line for line in result.stdout.splitlines())
+
+
+@pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM])
+def test_long_work_stops_when_it_is_asked_to(asked: signal.Signals) -> None:
+    code = (
+        "import threading\n"
+        "from tau_live.cli.signals import stopping\n"
+        "stop = threading.Event()\n"
+        "with stopping(stop):\n"
+        "    print('ready', flush=True)\n"
+        "    while not stop.wait(0.1): pass\n"
+        "print('ended', flush=True)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=_environ()
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+
+    process.send_signal(asked)
+    said, _ = process.communicate(timeout=60)
+
+    assert said == "ended\n"
+    assert process.returncode == 0

@@ -1,0 +1,416 @@
+"""The queue: first in, first out, one worker each, as often as the config allows."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from threading import Barrier, Thread
+
+import pytest
+
+from tau_live.errors import DuplicateError, InvalidTransitionError, UnknownError
+from tau_live.rollouts import AttemptStatus, Reason, Rollout, RolloutConfig, RolloutStatus
+from tau_live.store.records import Claim
+from tau_live.store.roles import Store
+from tests.contracts.making import attempt, begun, queued, rollout, span
+
+OpenStore = Callable[[], Store]
+
+
+def claimed(store: Store, worker_id: str = "w-1", *, at: float = 10.0) -> Claim:
+    claim = store.queue.claim(worker_id, at=at)
+    assert claim is not None
+    return claim
+
+
+def test_what_is_queued_waits_with_nothing_of_a_life_before(store: Store) -> None:
+    given = replace(
+        queued(),
+        status=RolloutStatus.FAILED,
+        reason=Reason.ERROR,
+        error_type="KeyError",
+        input={"question": 1},
+        metadata={"x": 1},
+        worker_id="w-0",
+        attempt_count=7,
+        started_at=1.0,
+        ended_at=2.0,
+    )
+
+    store.queue.enqueue(given, at=5.0)
+
+    expected = Rollout(rollout_id="q-1", input={"question": 1}, metadata={"x": 1})
+    assert replace(store.rollouts.rollout("q-1"), seq=0) == expected
+    assert store.queue.length() == 1
+
+
+def test_what_is_stored_already_cannot_be_queued(store: Store) -> None:
+    begun(store, "q-1")
+
+    with pytest.raises(DuplicateError, match="rollout 'q-1' already exists"):
+        store.queue.enqueue(queued("q-1"), at=5.0)
+
+    assert store.queue.length() == 0
+
+
+def test_the_first_that_came_is_the_first_to_be_taken(store: Store) -> None:
+    for name in ("q-9", "q-10", "q-1"):
+        store.queue.enqueue(queued(name), at=5.0)
+
+    taken = [claimed(store).rollout.rollout_id for _ in range(3)]
+
+    assert taken == ["q-9", "q-10", "q-1"]
+    assert store.queue.claim("w-1", at=10.0) is None
+    assert store.queue.length() == 0
+
+
+def test_a_claim_begins_an_attempt_and_registers_its_worker(store: Store) -> None:
+    store.queue.enqueue(queued(), at=5.0)
+
+    claim = claimed(store, "w-1", at=10.0)
+
+    assert claim.rollout == store.rollouts.rollout("q-1")
+    assert [claim.attempt] == store.rollouts.attempts("q-1")
+    assert (claim.rollout.status, claim.rollout.worker_id) == (RolloutStatus.RUNNING, "w-1")
+    assert (claim.rollout.started_at, claim.rollout.attempt_count) == (10.0, 1)
+    assert claim.attempt.status is AttemptStatus.PREPARING
+    assert (claim.attempt.started_at, claim.attempt.last_heartbeat_at) == (10.0, 10.0)
+    [worker] = store.workers.workers()
+    assert (worker.active_rollout_id, worker.active_attempt) == ("q-1", 1)
+
+
+def test_fault_16_live_rollouts_are_never_claimed(store: Store) -> None:
+    for status in RolloutStatus:
+        store.rollouts.begin_rollout(rollout(f"live-{status}", status))
+    store.rollouts.set_status("live-failed", RolloutStatus.REQUEUING, at=2.0)
+
+    assert store.queue.claim("w-1", at=10.0) is None
+
+
+@pytest.mark.slow
+def test_every_rollout_is_claimed_by_exactly_one_of_many(opened: OpenStore) -> None:
+    store = opened()
+    with store.begin():
+        for number in range(120):
+            store.queue.enqueue(queued(f"q-{number}"), at=5.0)
+    start = Barrier(8)
+    taken: dict[str, list[str]] = {f"w-{number}": [] for number in range(8)}
+
+    def work(worker_id: str) -> None:
+        queue = opened().queue
+        start.wait(timeout=10)
+        while len(taken[worker_id]) < 15:
+            claim = queue.claim(worker_id, at=10.0)
+            if claim is None:
+                return
+            taken[worker_id].append(claim.rollout.rollout_id)
+
+    threads = [Thread(target=work, args=(worker_id,)) for worker_id in taken]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=30)
+
+    everything = sorted(name for names in taken.values() for name in names)
+    assert everything == sorted(f"q-{number}" for number in range(120))
+    assert {len(names) for names in taken.values()} == {15}
+
+
+def test_a_heartbeat_keeps_an_attempt_alive_and_begins_it(store: Store) -> None:
+    store.queue.enqueue(queued(config=RolloutConfig(unresponsive_s=5.0)), at=5.0)
+    claimed(store, at=10.0)
+
+    lives = store.queue.heartbeat("w-1", "q-1", 1, at=14.0)
+
+    [attempt] = store.rollouts.attempts("q-1")
+    assert lives
+    assert (attempt.status, attempt.last_heartbeat_at) == (AttemptStatus.RUNNING, 14.0)
+    assert store.queue.requeue_overdue(now=18.0) == []
+    assert store.workers.workers()[0].last_heartbeat_at == 14.0
+
+
+def test_a_heartbeat_of_an_unregistered_worker_is_an_error(store: Store) -> None:
+    with pytest.raises(UnknownError, match="worker 'w-1' not found"):
+        store.queue.heartbeat("w-1", "q-1", 1, at=1.0)
+
+
+def test_a_heartbeat_for_another_workers_attempt_is_refused(store: Store) -> None:
+    store.queue.enqueue(queued(), at=5.0)
+    claimed(store, "w-1")
+    store.workers.register("w-2", at=1.0)
+
+    lives = store.queue.heartbeat("w-2", "q-1", 1, at=99.0)
+
+    assert not lives
+    assert store.rollouts.attempts("q-1")[0].last_heartbeat_at == 10.0
+    assert store.workers.workers()[1].active_rollout_id is None
+
+
+def test_a_heartbeat_for_an_attempt_that_is_over_tells_the_worker_to_stop(store: Store) -> None:
+    store.queue.enqueue(queued(), at=5.0)
+    claimed(store)
+    store.rollouts.set_status("q-1", RolloutStatus.CANCELLED, at=11.0)
+
+    lives = store.queue.heartbeat("w-1", "q-1", 1, at=12.0)
+
+    assert not lives
+    assert store.workers.workers()[0].active_rollout_id is None
+
+
+def test_a_heartbeat_for_nothing_is_refused(store: Store) -> None:
+    store.workers.register("w-1", at=1.0)
+
+    assert not store.queue.heartbeat("w-1", "unknown", 1, at=2.0)
+
+
+ALL_ENDS = (AttemptStatus.FAILED, AttemptStatus.TIMEOUT, AttemptStatus.UNRESPONSIVE)
+
+
+@pytest.mark.parametrize(
+    ("end", "max_attempts", "retry_on", "becomes", "reason"),
+    [
+        ("succeeded", 1, ALL_ENDS, "succeeded", Reason.COMPLETED),
+        ("succeeded", 3, ALL_ENDS, "succeeded", Reason.COMPLETED),
+        ("failed", 1, ALL_ENDS, "failed", Reason.ERROR),
+        ("timeout", 1, ALL_ENDS, "failed", Reason.TIMEOUT),
+        ("unresponsive", 1, ALL_ENDS, "failed", Reason.TIMEOUT),
+        ("failed", 2, ALL_ENDS, "requeuing", None),
+        ("timeout", 2, ALL_ENDS, "requeuing", None),
+        ("unresponsive", 2, ALL_ENDS, "requeuing", None),
+        ("failed", 2, (AttemptStatus.TIMEOUT,), "failed", Reason.ERROR),
+        ("timeout", 2, (AttemptStatus.TIMEOUT,), "requeuing", None),
+        ("failed", 2, (), "failed", Reason.ERROR),
+    ],
+)
+def test_the_end_of_an_attempt_moves_its_rollout(
+    store: Store,
+    *,
+    end: str,
+    max_attempts: int,
+    retry_on: tuple[AttemptStatus, ...],
+    becomes: str,
+    reason: Reason | None,
+) -> None:
+    config = RolloutConfig(max_attempts=max_attempts, retry_on=retry_on)
+    store.queue.enqueue(queued(config=config), at=5.0)
+    claimed(store)
+
+    answer = store.queue.finish("q-1", 1, AttemptStatus(end), at=12.0, error_message="why")
+
+    found = store.rollouts.rollout("q-1")
+    [attempt] = store.rollouts.attempts("q-1")
+    waits = becomes == "requeuing"
+    assert answer == found.status == becomes
+    assert (found.reason, found.ended_at) == (reason, None if waits else 12.0)
+    assert (attempt.status, attempt.ended_at, attempt.error_message) == (end, 12.0, "why")
+    assert store.queue.length() == waits
+    assert store.workers.workers()[0].active_rollout_id is None
+
+
+def test_a_rollout_is_tried_no_more_often_than_allowed(store: Store) -> None:
+    store.queue.enqueue(queued(config=RolloutConfig(max_attempts=3)), at=5.0)
+
+    became = []
+    for number in (1, 2, 3):
+        assert claimed(store).attempt.number == number
+        became.append(store.queue.finish("q-1", number, AttemptStatus.FAILED, at=12.0))
+
+    assert became == ["requeuing", "requeuing", "failed"]
+    assert store.queue.claim("w-1", at=13.0) is None
+
+
+def test_what_is_tried_again_waits_behind_the_others(store: Store) -> None:
+    store.queue.enqueue(queued("q-1", RolloutConfig(max_attempts=2)), at=5.0)
+    store.queue.enqueue(queued("q-2"), at=5.0)
+    claimed(store)
+
+    store.queue.finish("q-1", 1, AttemptStatus.FAILED, at=12.0)
+
+    assert [claimed(store).rollout.rollout_id for _ in range(2)] == ["q-2", "q-1"]
+
+
+def test_finishing_needs_an_end_and_an_attempt(store: Store) -> None:
+    store.queue.enqueue(queued(), at=5.0)
+    claimed(store)
+
+    with pytest.raises(ValueError, match="end of an attempt"):
+        store.queue.finish("q-1", 1, AttemptStatus.RUNNING, at=12.0)
+    with pytest.raises(UnknownError, match="attempt 'q-1:attempt-2' not found"):
+        store.queue.finish("q-1", 2, AttemptStatus.FAILED, at=12.0)
+
+
+def test_finishing_twice_changes_nothing(store: Store) -> None:
+    store.queue.enqueue(queued(config=RolloutConfig(max_attempts=5)), at=5.0)
+    claimed(store)
+    store.queue.finish("q-1", 1, AttemptStatus.FAILED, at=12.0)
+    before = store.rollouts.rollout("q-1")
+
+    again = store.queue.finish("q-1", 1, AttemptStatus.FAILED, at=13.0)
+
+    assert again is RolloutStatus.REQUEUING
+    assert store.rollouts.rollout("q-1") == before
+    assert store.queue.length() == 1
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["still waiting", "claimed again"])
+def test_a_late_finish_of_an_attempt_that_timed_out_is_refused(store: Store, at_once: bool) -> None:
+    store.queue.enqueue(queued(config=RolloutConfig(max_attempts=2, timeout_s=1.0)), at=5.0)
+    claimed(store, at=10.0)
+    store.queue.requeue_overdue(now=20.0)
+    if not at_once:
+        claimed(store, "w-2", at=21.0)
+    before = store.rollouts.rollout("q-1")
+
+    with pytest.raises(InvalidTransitionError, match="timeout -> succeeded"):
+        store.queue.finish("q-1", 1, AttemptStatus.SUCCEEDED, at=22.0)
+
+    assert store.rollouts.rollout("q-1") == before
+    assert store.rollouts.attempts("q-1")[0].status is AttemptStatus.TIMEOUT
+
+
+@pytest.mark.parametrize(
+    ("config", "now", "end"),
+    [
+        (RolloutConfig(timeout_s=5.0), 15.0, None),
+        (RolloutConfig(timeout_s=5.0), 15.1, "timeout"),
+        (RolloutConfig(unresponsive_s=5.0), 15.0, None),
+        (RolloutConfig(unresponsive_s=5.0), 15.1, "unresponsive"),
+        (RolloutConfig(timeout_s=5.0, unresponsive_s=8.0), 99.0, "timeout"),
+        (RolloutConfig(timeout_s=8.0, unresponsive_s=5.0), 99.0, "unresponsive"),
+        (RolloutConfig(timeout_s=5.0, unresponsive_s=5.0), 99.0, "timeout"),
+        (RolloutConfig(), 1e12, None),
+    ],
+)
+def test_an_attempt_over_its_limits_is_ended_as_what_it_was_first(
+    store: Store, config: RolloutConfig, now: float, end: str | None
+) -> None:
+    store.queue.enqueue(queued(config=config), at=5.0)
+    claimed(store, at=10.0)
+
+    concerned = store.queue.requeue_overdue(now=now)
+
+    [attempt] = store.rollouts.attempts("q-1")
+    assert concerned == (["q-1"] if end else [])
+    assert attempt.status == (end or "preparing")
+    assert store.rollouts.rollout("q-1").status == ("failed" if end else "running")
+
+
+def test_a_span_keeps_an_attempt_alive(store: Store) -> None:
+    store.queue.enqueue(queued(config=RolloutConfig(unresponsive_s=5.0)), at=5.0)
+    claimed(store, at=10.0)
+
+    store.rollouts.add_span(span(rollout_id="q-1", started_at=14.0))
+
+    assert store.queue.requeue_overdue(now=18.0) == []
+    assert store.queue.requeue_overdue(now=20.0) == ["q-1"]
+
+
+def test_the_overdue_are_requeued_in_the_order_in_which_they_ran_out(store: Store) -> None:
+    for name in ("q-1", "q-2", "q-3"):
+        store.queue.enqueue(queued(name, RolloutConfig(max_attempts=2, timeout_s=5.0)), at=5.0)
+    for worker, at in [("w-1", 12.0), ("w-2", 11.0), ("w-3", 10.0)]:
+        claimed(store, worker, at=at)
+    store.queue.finish("q-2", 1, AttemptStatus.SUCCEEDED, at=12.0)
+
+    concerned = store.queue.requeue_overdue(now=99.0)
+
+    assert concerned == ["q-3", "q-1"]
+    assert [claimed(store, at=98.0).rollout.rollout_id for _ in range(2)] == ["q-3", "q-1"]
+    assert store.queue.requeue_overdue(now=99.0) == []
+
+
+def test_a_rollout_that_is_cancelled_while_it_waits_leaves_the_queue(store: Store) -> None:
+    store.queue.enqueue(queued("q-1"), at=5.0)
+    store.queue.enqueue(queued("q-2"), at=5.0)
+
+    store.rollouts.set_status("q-1", RolloutStatus.CANCELLED, at=6.0)
+
+    assert store.queue.length() == 1
+    assert claimed(store).rollout.rollout_id == "q-2"
+
+
+def test_a_rollout_that_is_cancelled_while_it_runs_takes_its_attempt_along(store: Store) -> None:
+    store.queue.enqueue(queued(config=RolloutConfig(max_attempts=5)), at=5.0)
+    claimed(store)
+
+    store.rollouts.set_status("q-1", RolloutStatus.CANCELLED, at=11.0)
+
+    assert store.rollouts.attempts("q-1")[0].status is AttemptStatus.FAILED
+    with pytest.raises(InvalidTransitionError):
+        store.queue.finish("q-1", 1, AttemptStatus.SUCCEEDED, at=12.0)
+    assert store.rollouts.rollout("q-1").status is RolloutStatus.CANCELLED
+
+
+def test_a_failed_rollout_can_be_requeued_by_hand(store: Store) -> None:
+    store.queue.enqueue(queued(), at=5.0)
+    claimed(store)
+    store.queue.finish("q-1", 1, AttemptStatus.FAILED, at=12.0)
+
+    store.rollouts.set_status("q-1", RolloutStatus.REQUEUING, at=13.0)
+
+    claim = claimed(store, "w-2", at=14.0)
+    assert (claim.rollout.rollout_id, claim.attempt.number) == ("q-1", 2)
+    assert claim.rollout.ended_at is None
+    assert claim.rollout.started_at == 10.0
+
+
+def test_what_waits_again_is_nobodys(store: Store) -> None:
+    store.queue.enqueue(queued(config=RolloutConfig(max_attempts=2)), at=5.0)
+    claimed(store)
+
+    store.queue.finish("q-1", 1, AttemptStatus.FAILED, at=12.0)
+
+    assert store.rollouts.rollout("q-1").worker_id is None
+
+
+def test_fault_16_a_live_rollout_over_its_limits_fails_and_is_not_queued(store: Store) -> None:
+    limited = RolloutConfig(max_attempts=5, timeout_s=5.0)
+    store.rollouts.begin_rollout(replace(rollout("live-1"), config=limited))
+    store.rollouts.begin_attempt(attempt("live-1"))
+
+    concerned = store.queue.requeue_overdue(now=99.0)
+
+    found = store.rollouts.rollout("live-1")
+    assert concerned == ["live-1"]
+    assert (found.status, found.reason) == (RolloutStatus.FAILED, Reason.TIMEOUT)
+    assert store.queue.length() == 0
+
+
+def test_only_the_newest_attempt_moves_its_rollout(store: Store) -> None:
+    begun(store, "live-1")
+    store.rollouts.begin_attempt(attempt("live-1", 2))
+
+    answer = store.queue.finish("live-1", 1, AttemptStatus.FAILED, at=12.0)
+
+    assert answer is store.rollouts.rollout("live-1").status is RolloutStatus.RUNNING
+    assert [a.status for a in store.rollouts.attempts("live-1")] == ["failed", "running"]
+
+
+def test_an_attempt_of_a_rollout_that_waits_ends_alone(store: Store) -> None:
+    store.queue.enqueue(queued(config=RolloutConfig(timeout_s=5.0)), at=0.0)
+    store.rollouts.begin_attempt(attempt("q-1"))
+
+    concerned = store.queue.requeue_overdue(now=99.0)
+
+    assert concerned == ["q-1"]
+    assert store.rollouts.attempts("q-1")[0].status is AttemptStatus.TIMEOUT
+    assert store.rollouts.rollout("q-1").status is RolloutStatus.QUEUING
+
+
+def test_what_is_taken_by_hand_leaves_the_queue(store: Store) -> None:
+    store.queue.enqueue(queued(), at=5.0)
+
+    store.rollouts.set_status("q-1", RolloutStatus.RUNNING, at=6.0, worker_id="w-1")
+
+    assert store.queue.length() == 0
+    assert store.queue.claim("w-2", at=7.0) is None
+
+
+def test_a_worker_that_lost_its_rollout_cannot_end_it(store: Store) -> None:
+    store.queue.enqueue(queued(config=RolloutConfig(max_attempts=2, timeout_s=1.0)), at=5.0)
+    claimed(store, "w-1", at=10.0)
+    store.queue.requeue_overdue(now=20.0)
+    claimed(store, "w-2", at=21.0)
+
+    with pytest.raises(InvalidTransitionError):
+        store.rollouts.set_status("q-1", RolloutStatus.SUCCEEDED, at=22.0, worker_id="w-1")
+
+    assert store.rollouts.rollout("q-1").worker_id == "w-2"

@@ -1,0 +1,146 @@
+"""What belongs to no single role: transactions, changes seen, counters, the audit."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tau_live.errors import StoreError
+from tau_live.rollouts import RolloutStatus
+from tau_live.store.records import AuditEntry, RolloutQuery
+from tau_live.store.roles import Store
+from tests.contracts.making import LIVE, begun, decision, ready, reward, rollout, span
+
+OpenStore = Callable[[], Store]
+
+
+class _Interrupted(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, _Interrupted])
+def test_a_transaction_that_fails_leaves_nothing(store: Store, error: type[BaseException]) -> None:
+    with pytest.raises(error), store.begin():
+        begun(store)
+        raise error
+
+    assert store.rollouts.query(RolloutQuery()).total == 0
+    begun(store)
+
+
+def test_a_transaction_inside_another_fails_alone(store: Store) -> None:
+    with store.begin():
+        begun(store, "live-1")
+        with pytest.raises(ValueError, match="inner"), store.begin():
+            begun(store, "live-2")
+            with store.begin():
+                begun(store, "live-3")
+            raise ValueError("inner")
+        begun(store, "live-4")
+
+    found = [r.rollout_id for r in store.rollouts.query(RolloutQuery()).rollouts]
+    assert found == ["live-1", "live-4"]
+
+
+def test_an_operation_that_fails_within_a_transaction_takes_only_itself_back(store: Store) -> None:
+    with store.begin():
+        begun(store)
+        with pytest.raises(StoreError):
+            store.rollouts.add_spans([span("a"), span("b", number=2)])
+        store.rollouts.add_span(span("c"))
+
+    assert [s.span_id for s in store.rollouts.spans(LIVE)] == ["c"]
+
+
+def test_others_see_a_transaction_whole_or_not_at_all(opened: OpenStore) -> None:
+    writer, reader = opened(), opened()
+
+    with writer.begin():
+        begun(writer)
+        meanwhile = reader.rollouts.find_rollout(LIVE)
+
+    assert meanwhile is None
+    assert reader.rollouts.rollout(LIVE) == writer.rollouts.rollout(LIVE)
+
+
+def test_reading_before_writing_in_a_transaction_is_safe_from_others(opened: OpenStore) -> None:
+    one, other = opened(), opened()
+    begun(one)
+
+    with one.begin():
+        status = one.rollouts.rollout(LIVE).status
+        one.rollouts.set_status(LIVE, RolloutStatus.SUCCEEDED, at=2.0)
+    other.counters.add({"x": 1})
+    with one.begin():
+        counted = one.counters.counts()
+        one.counters.add({"x": 1})
+
+    assert (status, counted) == (RolloutStatus.RUNNING, {"x": 1})
+    assert other.counters.counts() == {"x": 2}
+
+
+def test_a_change_by_another_is_seen_once(opened: OpenStore) -> None:
+    mine, other = opened(), opened()
+    mine.changed()
+
+    before = mine.changed()
+    begun(mine)
+    own = mine.changed()
+    other.counters.add({"x": 1})
+    theirs, after = mine.changed(), mine.changed()
+
+    assert (before, own, theirs, after) == (False, False, True, False)
+
+
+def test_what_is_closed_is_still_there(opened: OpenStore) -> None:
+    first = opened()
+    begun(first)
+    first.close()
+    first.close()
+
+    assert opened().rollouts.rollout(LIVE).status is RolloutStatus.RUNNING
+
+
+def test_a_closed_store_says_so(store: Store) -> None:
+    store.close()
+
+    with pytest.raises(StoreError):
+        store.rollouts.find_rollout(LIVE)
+
+
+def test_counters_add_up(opened: OpenStore) -> None:
+    opened().counters.add({"b": 2, "a": 1})
+
+    opened().counters.add({"b": 3, "c": -1})
+
+    assert opened().counters.counts() == {"a": 1, "b": 5, "c": -1}
+
+
+def test_the_audit_is_told_newest_first(store: Store) -> None:
+    for at in (1.0, 2.0):
+        store.audit.add(
+            AuditEntry(at=at, who="ada", action="gate_reset", reason="fixed", details={"x": [at]})
+        )
+
+    entries = store.audit.entries()
+
+    assert [(e.at, e.who, e.action, e.reason, e.details) for e in entries] == [
+        (2.0, "ada", "gate_reset", "fixed", {"x": [2.0]}),
+        (1.0, "ada", "gate_reset", "fixed", {"x": [1.0]}),
+    ]
+    assert [e.at for e in store.audit.entries(limit=1)] == [2.0]
+
+
+def test_fault_14_every_row_of_a_rollout_is_counted_once_however_often_it_is_told(
+    store: Store,
+) -> None:
+    for _ in range(2):
+        store.rollouts.begin_rollout(rollout())
+        ready(store, "live-2", "model")
+        store.rollouts.add_span(span(rollout_id="live-2", ended_at=3.0))
+        store.rewards.add_reward(reward(rollout_id="live-2"))
+        store.decisions.add_decision(decision(2, "live-2"))
+
+    assert store.rollouts.query(RolloutQuery()).total == 2
+    assert len(store.rollouts.spans("live-2")) == 1
+    assert len(store.decisions.decisions("live-2")) == 2
+    assert len(store.rewards.rewards("live-2")) == 1

@@ -1,0 +1,531 @@
+"""One process's view of the gate: alone, among others, and while the store fails."""
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from tau_live.errors import StoreUnavailableError, TauLiveError
+from tau_live.gate import GateEntry, GateKeeper, GateRow, GateStore, HoldReason, Kind
+
+C, U, D = Kind.COLLECTION, Kind.UPDATE, Kind.DECISION
+Connect = Callable[[], GateStore]
+
+
+class FailingStore:
+    """A connection whose disk can be made to fail: before it does anything, or after."""
+
+    def __init__(self, store: GateStore) -> None:
+        self.inner = store
+        self.fails = True
+        self.fails_after_loading = False
+        self.fails_after_saving = False
+        self.before_save: Callable[[], object] = lambda: None
+        self.saves = 0
+
+    def _check(self) -> None:
+        if self.fails:
+            raise StoreUnavailableError("disk I/O error")
+
+    def load(self) -> GateRow:
+        self._check()
+        return self.inner.load()
+
+    def save(self, row: GateRow, *, entry: GateEntry | None) -> bool:
+        self._check()
+        if self.fails_after_loading:
+            raise StoreUnavailableError("disk I/O error")
+        self.before_save()
+        self.saves += 1
+        saved = self.inner.save(row, entry=entry)
+        if self.fails_after_saving:
+            raise StoreUnavailableError("disk I/O error")
+        return saved
+
+    def log(self, *, limit: int | None = None) -> list[GateEntry]:
+        self._check()
+        return self.inner.log(limit=limit)
+
+
+def keeper_on(store: GateStore, *, limit: int = 3, who: str = "one") -> GateKeeper:
+    keeper = GateKeeper(limit=limit, who=who)
+    keeper.refresh(store, at=0.0)
+    return keeper
+
+
+def reset_from_another_terminal(store: GateStore, *, at: float) -> None:
+    operator = keeper_on(store, who="terminal")
+    operator.reset("disk repaired", who="anna", at=at)
+    operator.refresh(store, at=at)
+    assert not operator.unsaved
+
+
+def trip(keeper: GateKeeper, kind: Kind = C, *, times: int = 3, at: float = 1.0) -> None:
+    for _ in range(times):
+        keeper.failed(kind, "disk I/O error", at=at)
+
+
+def history(store: GateStore) -> list[tuple[str, str, str, str | None]]:
+    return [(e.event, e.state, e.who, e.reason) for e in reversed(store.log())]
+
+
+# Alone
+
+
+def test_failures_in_a_row_hold_at_once_and_are_written_at_the_next_refresh(
+    connect: Connect,
+) -> None:
+    store = connect()
+    keeper = keeper_on(store)
+
+    trip(keeper)
+    held_before_refresh = not keeper.passes
+    changed = keeper.refresh(store, at=2.0)
+
+    assert held_before_refresh
+    assert changed
+    row = store.load()
+    assert (row.state, row.reason, row.since) == ("hold", "collection_failures", 1.0)
+    assert (row.detail, row.streaks["collection"]) == ("disk I/O error", 3)
+    assert history(store) == [("hold", "hold", "one", "collection_failures")]
+
+
+def test_fault_6_a_hold_outlives_the_process_and_can_be_reset(connect: Connect) -> None:
+    store = connect()
+    keeper = keeper_on(store)
+    trip(keeper, U)
+    keeper.refresh(store, at=2.0)
+
+    restarted = keeper_on(connect(), who="two")
+    held_after_restart = not restarted.passes
+    reset_from_another_terminal(connect(), at=3.0)
+    changed = keeper.refresh(store, at=4.0)
+
+    assert held_after_restart
+    assert changed
+    assert keeper.passes
+    assert history(store)[-1] == ("reset", "pass", "anna", "disk repaired")
+
+
+def test_fault_6_successes_of_collection_do_not_hide_failing_updates(connect: Connect) -> None:
+    store = connect()
+    keeper = keeper_on(store)
+
+    for at in range(1, 4):
+        keeper.failed(U, "no memory", at=at)
+        keeper.refresh(store, at=at)
+        keeper.succeeded(C, at=at)
+        keeper.refresh(store, at=at)
+
+    assert keeper.gate.reason == HoldReason.UPDATE_FAILURES
+
+
+def test_fault_5_the_host_s_thread_does_no_work_and_never_waits_for_the_store(
+    connect: Connect,
+) -> None:
+    store = FailingStore(connect())
+    store.fails = False
+    keeper = keeper_on(store)
+    keeper.failed(D, "too slow", at=1.0)
+    seen: list[tuple[bool, bool, int]] = []
+
+    def let_the_host_work() -> None:  # while the writer stands at the disk
+        store.before_save = lambda: None
+        host = threading.Thread(target=lambda: trip(keeper, D, times=2, at=2.0), daemon=True)
+        host.start()
+        host.join(timeout=10)
+        seen.append((host.is_alive(), keeper.passes, store.saves))
+
+    store.before_save = let_the_host_work
+    keeper.refresh(store, at=2.0)
+    keeper.refresh(store, at=3.0)
+
+    assert seen == [(False, False, 0)]  # it went on, the gate held at once, and nothing was written
+    assert store.load().streaks["decision"] == 3
+
+
+def test_successes_of_a_healthy_process_write_nothing(connect: Connect) -> None:
+    store = FailingStore(connect())
+    store.fails = False
+    keeper = keeper_on(store)
+
+    for at in range(100):
+        keeper.succeeded(C, at=at)
+        keeper.refresh(store, at=at)
+
+    assert store.saves == 0
+    assert not keeper.unsaved
+
+
+def test_a_success_ends_a_streak_that_was_written_already(connect: Connect) -> None:
+    store = connect()
+    keeper = keeper_on(store)
+    trip(keeper, times=2)
+    keeper.refresh(store, at=1.0)
+
+    keeper.succeeded(C, at=2.0)
+    keeper.refresh(store, at=2.0)
+
+    assert store.load().streaks["collection"] == 0
+    assert keeper.gate.streaks == {}
+
+
+def test_a_hold_of_an_operator_is_written_with_his_name(connect: Connect) -> None:
+    store = connect()
+    keeper = keeper_on(store)
+
+    keeper.hold(HoldReason.OPERATOR, at=1.0, detail="migration", who="anna")
+    keeper.refresh(store, at=1.0)
+
+    assert history(store) == [("hold", "hold", "anna", "operator")]
+    assert store.load().detail == "migration"
+
+
+@pytest.mark.parametrize(("reason", "who"), [("", "anna"), ("  ", "anna"), ("disk repaired", "")])
+def test_a_reset_without_a_reason_or_a_name_is_refused(reason: str, who: str) -> None:
+    keeper = GateKeeper(limit=1, who="one")
+    trip(keeper, times=1)
+
+    with pytest.raises(TauLiveError, match="a reset needs a reason and a name, got "):
+        keeper.reset(reason, who=who, at=2.0)
+
+    assert not keeper.passes
+
+
+def test_a_reset_of_a_passing_gate_ends_streaks_and_is_written_too(connect: Connect) -> None:
+    store = connect()
+    keeper = keeper_on(store)
+    trip(keeper, times=2)
+    keeper.refresh(store, at=1.0)
+
+    reset_from_another_terminal(connect(), at=2.0)
+    keeper.refresh(store, at=3.0)
+    trip(keeper, times=2, at=3.0)
+
+    assert keeper.passes
+    assert history(store) == [("reset", "pass", "anna", "disk repaired")]
+
+
+def test_a_failure_from_before_a_reset_is_not_counted_after_it(connect: Connect) -> None:
+    store = connect()
+    keeper = keeper_on(store)
+    keeper.failed(C, "full", at=1.0)
+
+    reset_from_another_terminal(connect(), at=2.0)
+    keeper.refresh(store, at=3.0)
+
+    assert keeper.gate.streaks == {}
+    assert store.load().streaks["collection"] == 0
+    assert history(store) == [("reset", "pass", "anna", "disk repaired")]
+
+
+def test_a_reset_is_all_that_is_written_of_what_it_ended(connect: Connect) -> None:
+    store, other = connect(), connect()
+    keeper, colleague = keeper_on(store), keeper_on(other, who="two")
+    trip(colleague, times=2)
+    colleague.refresh(other, at=1.0)
+    keeper.failed(C, "full", at=2.0)
+
+    keeper.reset("disk repaired", who="anna", at=3.0)
+    keeper.refresh(store, at=3.0)
+
+    assert history(store) == [("reset", "pass", "anna", "disk repaired")]
+
+
+def test_what_fails_while_it_holds_is_not_counted(connect: Connect) -> None:
+    store = connect()
+    keeper = keeper_on(store)
+    trip(keeper)
+    keeper.refresh(store, at=1.0)
+
+    trip(keeper, U, times=50)
+
+    assert not keeper.unsaved
+    assert keeper.gate.streaks == {C: 3}
+
+
+def test_the_snapshot_says_what_an_operator_asks_first(connect: Connect) -> None:
+    keeper = keeper_on(connect(), limit=2)
+    trip(keeper, U, times=2, at=7.0)
+
+    assert keeper.snapshot() == {
+        "state": "hold",
+        "reason": "update_failures",
+        "detail": "disk I/O error",
+        "since": 7.0,
+        "streaks": {"collection": 0, "update": 2, "decision": 0},
+        "limit": 2,
+        "revision": 0,
+        "stored": False,
+        "store_error": None,
+    }
+
+
+# Among others
+
+
+def test_failures_of_several_processes_make_one_streak(connect: Connect) -> None:
+    store = connect()
+    keepers = [keeper_on(connect(), who=who) for who in ("one", "two", "three")]
+
+    for at, keeper in enumerate(keepers, start=1):
+        keeper.failed(C, "full", at=at)
+        keeper.refresh(store, at=at)
+
+    assert keepers[-1].gate.reason == "collection_failures"
+    assert history(store) == [("hold", "hold", "three", "collection_failures")]
+
+
+def test_a_healthy_process_does_not_hide_one_that_fails(connect: Connect) -> None:
+    store = connect()
+    healthy, failing = keeper_on(store, who="healthy"), keeper_on(store, who="failing")
+
+    for at in range(1, 4):
+        failing.failed(C, "full", at=at)
+        failing.refresh(store, at=at)
+        healthy.refresh(store, at=at)
+        healthy.succeeded(C, at=at)
+        healthy.refresh(store, at=at)
+
+    assert not failing.passes
+    assert not healthy.passes
+
+
+def test_limit_failures_in_one_process_hold_even_if_another_ended_the_shared_streak(
+    connect: Connect,
+) -> None:
+    store = connect()
+    failing = keeper_on(store, who="failing")
+    trip(failing, times=2)
+    failing.refresh(store, at=1.0)
+    newcomer = keeper_on(store, who="newcomer")  # finds a streak of two, so it answers for it
+    newcomer.succeeded(C, at=2.0)
+    newcomer.refresh(store, at=2.0)
+    ended = store.load().streaks["collection"]
+
+    failing.refresh(store, at=3.0)
+    trip(failing, times=1, at=3.0)
+    failing.refresh(store, at=3.0)
+
+    assert ended == 0
+    assert (store.load().state, store.load().streaks["collection"]) == ("hold", 3)
+
+
+def test_a_process_that_dies_of_each_failure_is_held_in_the_end(connect: Connect) -> None:
+    store = connect()
+
+    for at in range(1, 4):
+        keeper = keeper_on(store, who=f"life {at}")
+        keeper.failed(C, "killed", at=at)
+        keeper.refresh(store, at=at)
+
+    assert store.load().state == "hold"
+
+
+def test_two_processes_that_trip_at_once_make_one_hold_and_both_say_so(connect: Connect) -> None:
+    store, racing = connect(), FailingStore(connect())
+    racing.fails = False
+    one, two = keeper_on(store, who="one"), keeper_on(racing, who="two")
+    trip(one, U, at=1.0)
+    trip(two, D, at=2.0)
+    racing.before_save = lambda: one.refresh(store, at=3.0)  # between two's read and its write
+
+    two.refresh(racing, at=3.0)
+
+    assert store.load().reason == two.gate.reason == one.gate.reason == "update_failures"
+    assert history(store) == [
+        ("hold", "hold", "one", "update_failures"),
+        ("hold", "hold", "two", "decision_failures"),
+    ]
+
+
+def test_threads_with_connections_of_their_own_lose_no_failure(connect: Connect) -> None:
+    barrier, took_part = threading.Barrier(4), []
+
+    def work(name: str) -> None:
+        store = connect()
+        keeper = keeper_on(store, limit=20, who=name)
+        barrier.wait(timeout=30)
+        for at in range(1, 5):
+            keeper.failed(C, "full", at=at)
+            while keeper.unsaved:
+                keeper.refresh(store, at=at)
+        took_part.append(name)
+
+    threads = [threading.Thread(target=work, args=(f"process {n}",)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=30)
+
+    assert len(took_part) == 4
+    assert connect().load().streaks["collection"] == 16
+
+
+# While the store fails
+
+
+def test_fault_17_a_store_that_fails_holds_the_gate_and_raises_nothing(connect: Connect) -> None:
+    store = FailingStore(connect())
+    keeper = GateKeeper(limit=3, who="one")
+
+    states = []
+    for at in range(1, 4):
+        keeper.refresh(store, at=at)
+        states.append(keeper.passes)
+
+    assert states == [True, True, False]
+    snapshot = keeper.snapshot()
+    assert (snapshot["state"], snapshot["reason"]) == ("hold", "store_unavailable")
+    assert (snapshot["stored"], snapshot["store_error"]) == (False, "disk I/O error")
+
+
+def test_a_hold_by_failures_of_others_and_one_s_own_is_kept_although_writing_it_failed(
+    connect: Connect,
+) -> None:
+    mine, other = FailingStore(connect()), connect()
+    mine.fails = False
+    here, there = keeper_on(mine, who="here"), keeper_on(other, who="there")
+    trip(there, times=2, at=1.0)
+    there.refresh(other, at=1.0)
+    here.failed(C, "full", at=2.0)
+    mine.fails_after_loading = True
+    here.refresh(mine, at=2.0)
+    held = not here.passes
+    there.succeeded(C, at=3.0)
+    there.refresh(other, at=3.0)
+
+    mine.fails_after_loading = False
+    here.refresh(mine, at=4.0)
+
+    assert held
+    assert not here.passes
+    assert history(other) == [("hold", "hold", "here", "collection_failures")]
+
+
+def test_one_hiccup_of_the_store_holds_nothing(connect: Connect) -> None:
+    store = FailingStore(connect())
+    keeper = GateKeeper(limit=2, who="one")
+
+    for at in range(10):
+        store.fails = at % 2 == 0
+        keeper.refresh(store, at=at)
+
+    assert keeper.passes
+    assert keeper.store_error is None
+
+
+def test_a_hold_is_written_down_when_the_store_is_back(connect: Connect) -> None:
+    store = FailingStore(connect())
+    keeper = GateKeeper(limit=2, who="one")
+    for at in (1.0, 2.0):
+        keeper.refresh(store, at=at)
+
+    store.fails = False
+    keeper.refresh(store, at=3.0)
+
+    assert not keeper.passes
+    assert keeper.snapshot()["stored"] is True
+    assert (store.load().state, store.load().since) == ("hold", 2.0)
+    assert history(store) == [("hold", "hold", "one", "store_unavailable")]
+
+
+def test_a_reset_from_another_terminal_ends_a_hold_that_only_memory_knew(connect: Connect) -> None:
+    store = FailingStore(connect())
+    keeper = GateKeeper(limit=1, who="one")
+    keeper.refresh(store, at=1.0)
+    held = not keeper.passes
+
+    reset_from_another_terminal(
+        connect(), at=2.0
+    )  # the disk works again, the process was not there
+    store.fails = False
+    changed = keeper.refresh(store, at=3.0)
+
+    assert held
+    assert changed
+    assert keeper.passes
+    assert store.load().state == "pass"
+    assert history(store) == [
+        ("reset", "pass", "anna", "disk repaired"),
+        ("held_in_memory", "pass", "one", "store_unavailable"),
+    ]
+
+
+def test_a_reset_that_came_before_the_hold_does_not_end_it(connect: Connect) -> None:
+    store = FailingStore(connect())
+    keeper = GateKeeper(limit=1, who="one")
+    reset_from_another_terminal(connect(), at=1.0)
+    keeper.refresh(store, at=2.0)
+
+    store.fails = False
+    keeper.refresh(store, at=3.0)
+
+    assert not keeper.passes
+    assert store.load().state == "hold"
+
+
+def test_a_hold_and_its_reset_that_only_memory_knew_are_both_written(connect: Connect) -> None:
+    store = FailingStore(connect())
+    keeper = GateKeeper(limit=1, who="one")
+    keeper.refresh(store, at=1.0)
+
+    keeper.reset("it is known", who="anna", at=2.0)
+    store.fails = False
+    keeper.refresh(store, at=3.0)
+
+    assert keeper.passes
+    assert history(store) == [
+        ("hold", "hold", "one", "store_unavailable"),
+        ("reset", "pass", "anna", "it is known"),
+    ]
+
+
+def test_a_reset_that_was_written_although_it_seemed_to_fail_is_not_done_twice(
+    connect: Connect,
+) -> None:
+    store, other = FailingStore(connect()), connect()
+    store.fails = False
+    operator = keeper_on(store, who="terminal")
+    operator.reset("disk repaired", who="anna", at=1.0)
+    store.fails_after_saving = True
+    operator.refresh(store, at=1.0)
+    colleague = keeper_on(other, who="two")
+    trip(colleague, at=2.0)
+    colleague.refresh(other, at=2.0)
+
+    store.fails_after_saving = False
+    operator.refresh(store, at=3.0)
+
+    assert not operator.passes
+    assert [event for event, *_ in history(other)] == ["reset", "hold"]
+
+
+def test_what_waits_to_be_written_is_bounded(connect: Connect) -> None:
+    store = FailingStore(connect())
+    keeper = GateKeeper(limit=1000, who="one")
+
+    for at in range(5000):
+        kind = list(Kind)[at % 3]
+        keeper.failed(kind, "full", at=at)
+        if at % 7 == 0:
+            keeper.succeeded(kind, at=at)
+    store.fails = False
+    keeper.refresh(store, at=5000)
+
+    assert store.saves == 1
+    assert not keeper.unsaved
+
+
+def test_a_clock_that_was_set_back_does_not_undo_a_reset(connect: Connect) -> None:
+    store = connect()
+    keeper = keeper_on(store)
+    trip(keeper, at=1_000_000.0)
+    keeper.refresh(store, at=1_000_000.0)
+
+    reset_from_another_terminal(connect(), at=1.0)
+    keeper.refresh(store, at=2.0)
+    trip(keeper, times=2, at=3.0)
+    keeper.refresh(store, at=3.0)
+
+    assert keeper.passes

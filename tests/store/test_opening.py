@@ -1,0 +1,271 @@
+"""Opening a file: privately, readably, and never somebody else's."""
+
+import os
+import re
+import sqlite3
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tau_live.errors import StoreError, StoreUnavailableError, StoreVersionError
+from tau_live.rollouts import RolloutStatus
+from tau_live.store.sqlite import SqliteStore
+from tests.contracts.making import LIVE, begun, ready, reward, span, update
+
+
+@pytest.fixture
+def generous_umask() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def _mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.mark.usefixtures("generous_umask")
+def test_only_its_owner_may_read_a_new_store_and_its_folders(tmp_path: Path) -> None:
+    path = tmp_path / "one" / "two" / "store.sqlite"
+
+    store = SqliteStore.open(path)
+    begun(store)
+
+    files = {file.name: _mode(file) for file in path.parent.iterdir()}
+    store.close()
+    assert files == {
+        "store.sqlite": 0o600,
+        "store.sqlite-wal": 0o600,
+        "store.sqlite-shm": 0o600,
+    }
+    assert (_mode(path.parent), _mode(path.parent.parent)) == (0o700, 0o700)
+
+
+@pytest.mark.usefixtures("generous_umask")
+def test_a_folder_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+
+    SqliteStore.open(tmp_path / "store.sqlite").close()
+
+    assert _mode(tmp_path) == 0o755
+
+
+@pytest.mark.parametrize("name", ["a b.sqlite", "a?mode=ro#x%20.sqlite", "a'b;c.sqlite", "\u2603"])
+def test_a_name_is_a_name_whatever_it_looks_like(tmp_path: Path, name: str) -> None:
+    begun(SqliteStore.open(tmp_path / name))
+
+    again = SqliteStore.open(tmp_path / name)
+
+    assert (tmp_path / name).is_file()
+    assert again.rollouts.rollout(LIVE).status is RolloutStatus.RUNNING
+
+
+def test_a_relative_path_and_a_string_will_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    SqliteStore.open("folder/store.sqlite").close()
+
+    assert (tmp_path / "folder" / "store.sqlite").is_file()
+
+
+def test_a_new_file_is_set_up_for_many_processes(path: Path, store: SqliteStore) -> None:
+    with sqlite3.connect(path) as other:
+        found = {
+            name: other.execute(f"pragma {name}").fetchone()[0]
+            for name in ("journal_mode", "auto_vacuum", "application_id")
+        }
+
+    other.close()
+    assert found == {"journal_mode": "wal", "auto_vacuum": 2, "application_id": 0x7461754C}
+
+
+@pytest.mark.parametrize(("synchronous", "expected"), [("normal", 1), ("full", 2)])
+def test_how_hard_it_is_synchronised_is_a_setting(
+    path: Path, synchronous: str, expected: int
+) -> None:
+    store = SqliteStore.open(path, synchronous="full" if synchronous == "full" else "normal")
+
+    assert store._connection.count("pragma synchronous") == expected
+
+
+def test_a_read_only_store_reads_and_refuses_to_write(path: Path, store: SqliteStore) -> None:
+    begun(store)
+
+    reader = SqliteStore.open(path, read_only=True)
+
+    assert reader.rollouts.rollout(LIVE) == store.rollouts.rollout(LIVE)
+    with pytest.raises(StoreUnavailableError, match="read-only"):
+        reader.rollouts.set_status(LIVE, RolloutStatus.FAILED, at=9.0)
+    reader.close()
+
+
+def test_a_read_only_store_must_be_there_and_is_not_made(path: Path) -> None:
+    with pytest.raises(StoreUnavailableError, match="cannot be opened"):
+        SqliteStore.open(path, read_only=True)
+
+    assert list(path.parent.iterdir()) == []
+
+
+def test_an_empty_file_is_not_a_store_for_reading(path: Path) -> None:
+    path.touch()
+
+    with pytest.raises(StoreVersionError, match="open it for writing once"):
+        SqliteStore.open(path, read_only=True)
+
+    assert path.read_bytes() == b""
+
+
+def test_an_empty_file_becomes_a_store(path: Path) -> None:
+    path.touch()
+
+    begun(SqliteStore.open(path))
+
+    assert path.stat().st_size > 0
+
+
+@pytest.mark.parametrize("content", [b"garbage" * 1000, b"x", b"SQLite format 3\x00" + b"x" * 5000])
+def test_garbage_is_refused_and_left_as_it_is(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+
+    with pytest.raises(StoreUnavailableError, match=re.escape(str(path))):
+        SqliteStore.open(path)
+
+    assert path.read_bytes() == content
+
+
+def test_a_folder_in_its_place_is_refused(path: Path) -> None:
+    path.mkdir()
+
+    with pytest.raises(StoreUnavailableError, match="cannot be opened"):
+        SqliteStore.open(path)
+
+
+def test_a_file_in_place_of_its_folder_is_refused(path: Path) -> None:
+    path.write_text("no folder")
+
+    with pytest.raises(StoreUnavailableError, match="cannot be opened"):
+        SqliteStore.open(path / "store.sqlite")
+
+
+@pytest.mark.parametrize(
+    "made",
+    ["create table theirs (x)", "pragma application_id = 7", "pragma user_version = 3"],
+)
+def test_the_database_of_another_application_is_refused_and_left_as_it_is(
+    path: Path, made: str
+) -> None:
+    other = sqlite3.connect(path)
+    other.execute(made)
+    other.commit()
+    other.close()
+    before = path.read_bytes()
+
+    with pytest.raises(StoreUnavailableError, match="belongs to another application"):
+        SqliteStore.open(path)
+
+    assert path.read_bytes() == before
+
+
+def test_a_damaged_page_is_an_error_of_ours(path: Path) -> None:
+    store = SqliteStore.open(path)
+    begun(store)
+    store.retention.vacuum()
+    store.close()
+    content = bytearray(path.read_bytes())
+    content[4096:] = b"\xff" * (len(content) - 4096)
+    path.write_bytes(content)
+
+    with pytest.raises(StoreUnavailableError, match="damaged"):
+        SqliteStore.open(path).rollouts.rollout(LIVE)
+
+
+def test_a_value_that_no_tau_live_writes_is_named(path: Path, store: SqliteStore) -> None:
+    begun(store)
+    with sqlite3.connect(path) as other:
+        other.execute("update rollouts set status = 'dancing'")
+    other.close()
+
+    with pytest.raises(StoreError, match=r"invalid persisted value for rollout 'live-1'.*dancing"):
+        store.rollouts.rollout(LIVE)
+
+
+def test_a_store_that_somebody_keeps_locked_is_waited_for_so_long_and_no_longer(
+    path: Path, store: SqliteStore
+) -> None:
+    impatient = SqliteStore.open(path, busy_timeout_s=0.01)
+
+    with store.begin(), pytest.raises(StoreUnavailableError, match="kept it locked"):
+        begun(impatient)
+
+    begun(impatient)
+    assert store.rollouts.rollout(LIVE).status is RolloutStatus.RUNNING
+    impatient.close()
+
+
+def test_a_full_disk_is_an_error_of_ours_and_leaves_nothing_half_written(
+    store: SqliteStore,
+) -> None:
+    pages = store._connection.count("pragma page_count")
+    store._connection.rows(f"pragma max_page_count = {pages + 20}")
+    written = []
+
+    with pytest.raises(StoreUnavailableError, match="the disk is full"):
+        for number in range(10_000):
+            with store.begin():
+                begun(store, f"live-{number}")
+                store.rollouts.amend_rollout(f"live-{number}", metadata={"x": "y" * 1000})
+            written.append(f"live-{number}")
+
+    found = list(store.export())
+    rollouts = [row for row in found if row["table"] == "rollouts"]
+    assert [row["rollout_id"] for row in rollouts] == written
+    assert len([row for row in found if row["table"] == "attempts"]) == len(written) > 0
+    assert all(row["metadata"] for row in rollouts)
+
+
+def test_after_a_full_disk_nothing_of_the_same_transaction_is_kept(store: SqliteStore) -> None:
+    pages = store._connection.count("pragma page_count")
+    store._connection.rows(f"pragma max_page_count = {pages + 5}")
+
+    with pytest.raises(StoreUnavailableError, match="undone before its end"), store.begin():
+        begun(store)
+        with pytest.raises(StoreUnavailableError, match="the disk is full"):
+            for number in range(1000):
+                store.rollouts.amend_rollout(LIVE, metadata={f"x{number}": "y" * 5000})
+        store.counters.add({"after": 1})
+
+    assert store.rollouts.find_rollout(LIVE) is None
+    assert store.counters.counts() == {}
+
+
+def test_what_is_forgotten_leaves_no_row_in_any_table(path: Path, store: SqliteStore) -> None:
+    ready(store, LIVE, "model")
+    store.rollouts.add_span(span())
+    store.rewards.add_reward(reward())
+    store.policies.add_update(update(1), None)
+
+    store.retention.collect(before=99.0, limit=9)
+
+    tables = ("rollouts", "attempts", "spans", "decisions", "rewards", "ready_points", "awaiting")
+    left = {table: store._connection.count(f"select count(*) from {table}") for table in tables}
+    assert left == dict.fromkeys(tables, 0)
+
+
+def test_space_is_given_back_in_steps(path: Path, store: SqliteStore) -> None:
+    with store.begin():
+        for number in range(400):
+            begun(store, f"live-{number}")
+            store.rollouts.amend_rollout(f"live-{number}", metadata={"x": "y" * 5000})
+            store.rollouts.set_status(f"live-{number}", RolloutStatus.SUCCEEDED, at=5.0)
+    store._connection.rows("pragma wal_checkpoint(truncate)")
+    before = path.stat().st_size
+
+    store.retention.collect(before=9.0, limit=1000)
+    store.retention.vacuum()
+
+    assert path.stat().st_size < before / 4
+    assert store._connection.count("pragma freelist_count") == 0

@@ -1,0 +1,133 @@
+"""Every question that a loop asks is answered from an index: no plan shows a scan."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from tau_live.rollouts import AttemptStatus, RolloutConfig, RolloutStatus
+from tau_live.store.records import RolloutQuery
+from tau_live.store.sqlite import SqliteStore
+from tests.contracts.making import LIVE, begun, decision, queued, ready, reward, span, update
+
+ALLOWED = re.compile(
+    r"SCAN (json_each|CONSTANT ROW|points|\(subquery-\d+\)|\d+ CONSTANT ROWS?)"
+    r"|USING INDEX rollouts_by_owner|USING COVERING INDEX rollouts_by_owner"
+)
+"""What is no table, and the index that holds open rollouts alone."""
+
+LOOPS: dict[str, Callable[[SqliteStore], object]] = {
+    "ready_count": lambda s: s.rewards.ready_count("model", after=0),
+    "ready_points": lambda s: s.rewards.ready_points(),
+    "ready_rollouts": lambda s: s.rewards.ready_rollouts("model", after=0, limit=9),
+    "newest ready_rollouts": lambda s: s.rewards.ready_rollouts(
+        "model", after=0, limit=9, newest=True, upto=5
+    ),
+    "mark_ready": lambda s: s.rewards.mark_ready("live-open", total_reward=1.0),
+    "mark_ready again": lambda s: s.rewards.mark_ready(LIVE, total_reward=2.0),
+    "await_reward": lambda s: s.rewards.await_reward("live-open", until=9.0),
+    "overdue": lambda s: s.rewards.overdue(99.0, limit=9),
+    "add_reward": lambda s: s.rewards.add_reward(reward()),
+    "add_reward again": lambda s: s.rewards.add_reward(reward(0.0, rollout_id="live-open")),
+    "rewards": lambda s: s.rewards.rewards(LIVE),
+    "watermark": lambda s: s.policies.watermark("model"),
+    "learned watermark": lambda s: s.policies.watermark("model", executed=True),
+    "add_update": lambda s: s.policies.add_update(update(99), None),
+    "newest update of a point": lambda s: s.policies.updates(limit=1, point="model"),
+    "begin": lambda s: begun(s, "live-new"),
+    "set_status": lambda s: s.rollouts.set_status("live-open", RolloutStatus.FAILED, at=9.0),
+    "set_attempt_status": lambda s: s.rollouts.set_attempt_status(
+        "live-open", 1, AttemptStatus.FAILED, at=9.0
+    ),
+    "amend": lambda s: s.rollouts.amend_rollout(LIVE, metadata={"x": 1}),
+    "rollout": lambda s: s.rollouts.rollout(LIVE),
+    "attempts": lambda s: s.rollouts.attempts(LIVE),
+    "add_span": lambda s: s.rollouts.add_span(span("new")),
+    "close_spans": lambda s: s.rollouts.close_spans(LIVE, 1, status="ok", at=9.0),
+    "spans": lambda s: s.rollouts.spans(LIVE),
+    "add_decision": lambda s: s.decisions.add_decision(decision(9)),
+    "decisions": lambda s: s.decisions.decisions(LIVE),
+    "decision": lambda s: s.decisions.decision(decision().decision_id),
+    "open_rollouts": lambda s: s.rollouts.open_rollouts("me"),
+    "owners": lambda s: s.rollouts.owners(),
+    "enqueue": lambda s: s.queue.enqueue(queued("q-new"), at=1.0),
+    "claim": lambda s: s.queue.claim("w-2", at=10.0),
+    "heartbeat": lambda s: s.queue.heartbeat("w-1", "q-1", 1, at=10.0),
+    "finish": lambda s: s.queue.finish("q-1", 1, AttemptStatus.FAILED, at=10.0),
+    "requeue_overdue": lambda s: s.queue.requeue_overdue(now=99.0),
+    "acquire": lambda s: s.leases.acquire("update", "me", ttl_s=1.0, now=0.0),
+    "held": lambda s: s.leases.held("process:", now=0.0),
+    "count": lambda s: s.counters.add({"x": 1}),
+    "collect": lambda s: s.retention.collect(before=99.0, limit=9),
+}
+
+
+@pytest.fixture
+def store(store: SqliteStore) -> SqliteStore:
+    ready(store, LIVE, "model")
+    begun(store, "live-open", owner="me")
+    store.rewards.add_reward(reward(rollout_id="live-open"))
+    for number in (1, 2):
+        store.queue.enqueue(
+            queued(f"q-{number}", RolloutConfig(timeout_s=5.0, max_attempts=9)), at=1.0
+        )
+    store.queue.claim("w-1", at=2.0)
+    return store
+
+
+def _plans(store: SqliteStore, act: Callable[[SqliteStore], object]) -> list[tuple[str, str]]:
+    raw = store._connection.database.conn
+    statements: list[str] = []
+    raw.set_trace_callback(statements.append)
+    act(store)
+    raw.set_trace_callback(None)
+    return [
+        (row[3], statement)
+        for statement in statements
+        if statement.split()[0].lower() in {"select", "insert", "update", "delete", "with"}
+        for row in raw.execute(f"explain query plan {statement}")
+    ]
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_fault_14_no_loop_reads_a_whole_table(store: SqliteStore, name: str) -> None:
+    plans = _plans(store, LOOPS[name])
+
+    scans = [plan for plan in plans if "SCAN" in plan[0] and not ALLOWED.search(plan[0])]
+    assert scans == []
+    assert plans or name in {"add_reward", "acquire", "count"}  # which insert, or find a conflict
+
+
+@pytest.mark.parametrize(
+    ("name", "index"),
+    [
+        ("ready_count", "USING COVERING INDEX ready_points_by_place"),
+        ("overdue", "INDEX awaiting_by_time"),
+        ("requeue_overdue", "INDEX attempts_due"),
+        ("open_rollouts", "INDEX rollouts_by_owner"),
+        ("collect", "INDEX rollouts_by_end"),
+        ("newest update of a point", "INDEX updates_by_number"),
+    ],
+)
+def test_each_question_uses_the_index_that_was_made_for_it(
+    store: SqliteStore, name: str, index: str
+) -> None:
+    plans = _plans(store, LOOPS[name])
+
+    assert any(index in plan for plan, _ in plans)
+
+
+@pytest.mark.parametrize("name", ["ready_rollouts", "newest ready_rollouts", "overdue", "claim"])
+def test_what_comes_in_order_is_not_sorted_first(store: SqliteStore, name: str) -> None:
+    [first, *_] = dict.fromkeys(statement for _, statement in _plans(store, LOOPS[name]))
+
+    steps = [plan for plan, statement in _plans(store, LOOPS[name]) if statement == first]
+
+    assert [step for step in steps if "TEMP B-TREE" in step] == []
+
+
+def test_the_next_page_is_found_without_reading_those_before(store: SqliteStore) -> None:
+    plans = _plans(store, lambda s: s.rollouts.query(RolloutQuery(after=1, limit=1)))
+
+    page = [plan for plan, statement in plans if "count(" not in statement]
+    assert page == ["SEARCH rollouts USING INTEGER PRIMARY KEY (rowid>?)"]

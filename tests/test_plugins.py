@@ -1,0 +1,496 @@
+"""Plugins are found, called one after the other, and cannot hurt the host or one another."""
+
+import logging
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from tau_live import hookspecs
+from tau_live.errors import SettingsError
+from tau_live.events import Event, RunStart
+from tau_live.hookspecs import Answer, DecisionRequest, RewardPart, RolloutSummary, hookimpl
+from tau_live.plugins import Plugins
+from tau_live.rollouts import RolloutStatus, Span
+
+EVENT = RunStart(host="test", run_id="r1", at=1.0)
+REQUEST = DecisionRequest(
+    run_id="r1", rollout_id="live-1", point="model", options={"small": {}, "large": {}}
+)
+SUMMARY = RolloutSummary(rollout_id="live-1", host="test", status=RolloutStatus.SUCCEEDED)
+SPAN = Span(
+    rollout_id="live-1",
+    attempt=1,
+    span_id="s1",
+    kind="tool",
+    name="search",
+    attributes={"key": "secret", "size": 3},
+    started_at=1.0,
+)
+
+
+class Seen:
+    """Keeps what it is shown."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    @hookimpl
+    def observe(self, event: Event) -> None:
+        self.events.append(event)
+
+
+class Broken:
+    """Raises in every hook."""
+
+    def __init__(self, error: BaseException | None = None) -> None:
+        self.calls = 0
+        self.error = error or RuntimeError("out of order")
+
+    def _fail(self) -> None:
+        self.calls += 1
+        raise self.error
+
+    @hookimpl
+    def observe(self, event: Event) -> None:
+        self._fail()
+
+    @hookimpl
+    def decide(self, request: DecisionRequest) -> Answer | None:
+        self._fail()
+        return None
+
+    @hookimpl
+    def infer_reward(self, summary: RolloutSummary) -> Iterator[RewardPart]:
+        yield RewardPart(name="half", value=0.5)
+        self._fail()
+
+    @hookimpl
+    def redact(self, span: Span) -> Span | None:
+        self._fail()
+        return None
+
+
+class Choosing:
+    """Always gives the same answer."""
+
+    def __init__(self, answer: object) -> None:
+        self.answer = answer
+
+    @hookimpl
+    def decide(self, request: DecisionRequest) -> object:
+        return self.answer
+
+
+class OurOwn:
+    """Answers when nobody else does."""
+
+    @hookimpl(trylast=True)
+    def decide(self, request: DecisionRequest) -> Answer:
+        return Answer(option="small", probability=0.5)
+
+
+class Misspelt:
+    @hookimpl
+    def observ(self, event: Event) -> None: ...
+
+
+class WrongArguments:
+    @hookimpl
+    def observe(self, event: Event) -> None: ...
+
+    @hookimpl
+    def decide(self, question: DecisionRequest) -> None: ...
+
+
+class Coroutine:
+    @hookimpl
+    async def observe(self, event: Event) -> None: ...
+
+
+class Wrapping:
+    @hookimpl(wrapper=True)
+    def observe(self, event: Event) -> Iterator[None]:
+        yield
+
+
+class Hostile:
+    @hookimpl
+    def observe(self, event: Event) -> None: ...
+
+    def __dir__(self) -> list[str]:
+        raise RuntimeError("do not look at me")
+
+
+def registered(*plugins: object, strict: bool = False) -> Plugins:
+    made = Plugins(strict=strict)
+    for number, plugin in enumerate(plugins):
+        made.register(plugin, name=f"{type(plugin).__name__.lower()}-{number}")
+    return made
+
+
+def test_an_empty_hook_is_known_to_be_empty() -> None:
+    plugins = Plugins()
+
+    assert not any(
+        plugins.listens(hook)
+        for hook in (
+            "observe",
+            "decide",
+            "infer_reward",
+            "redact",
+            "gate_changed",
+            "update_finished",
+            "register_commands",
+        )
+    )
+    plugins.observe(EVENT)
+    assert plugins.decide(REQUEST) is None
+    assert plugins.infer_reward(SUMMARY) == []
+    assert plugins.redact(SPAN) is SPAN
+
+
+def test_every_plugin_is_shown_every_event() -> None:
+    first, second = Seen(), Seen()
+    plugins = registered(first, second)
+
+    plugins.observe(EVENT)
+
+    assert plugins.listens("observe")
+    assert first.events == second.events == [EVENT]
+
+
+def test_one_that_raises_is_skipped_and_counted_and_the_others_are_called() -> None:
+    seen, broken = Seen(), Broken()
+    plugins = registered(seen, broken)
+
+    plugins.observe(EVENT)
+
+    assert seen.events == [EVENT]
+    report = {line.name: line for line in plugins.report()}
+    assert (report["broken-1"].failures, report["broken-1"].disabled) == (1, False)
+    assert report["broken-1"].problem == "observe: RuntimeError: out of order"
+    assert report["seen-0"].problem is None
+
+
+def test_after_three_failures_it_is_disabled_until_restart() -> None:
+    seen, broken = Seen(), Broken()
+    plugins = registered(seen, broken)
+
+    for _ in range(5):
+        plugins.observe(EVENT)
+        plugins.decide(REQUEST)
+
+    assert broken.calls == 3
+    assert len(seen.events) == 5
+    assert plugins.listens("observe")
+    assert not plugins.listens("decide")
+    (broken_line, _) = plugins.report()
+    assert (broken_line.failures, broken_line.disabled) == (3, True)
+    assert broken_line.hooks == ("decide", "infer_reward", "observe", "redact")
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(), GeneratorExit()])
+def test_what_belongs_to_the_host_passes_through_a_plugin(error: BaseException) -> None:
+    plugins = registered(Broken(error))
+
+    with pytest.raises(type(error)):
+        plugins.observe(EVENT)
+
+    assert plugins.report()[0].failures == 0
+
+
+def test_the_first_answer_wins_and_ours_is_asked_last() -> None:
+    plugins = registered(Choosing(Answer(option="large")), OurOwn(), Choosing(None))
+
+    answer = plugins.decide(REQUEST)
+
+    assert answer == Answer(option="large")
+
+
+def test_ours_answers_when_nobody_else_does() -> None:
+    plugins = registered(OurOwn(), Choosing(None), Broken())
+
+    assert plugins.decide(REQUEST) == Answer(option="small", probability=0.5)
+
+
+@pytest.mark.parametrize("answer", ["large", Answer(option="huge"), 3, Answer(option=None)])  # type: ignore[arg-type]  # garbage on purpose
+def test_an_answer_that_was_not_offered_is_a_failure_and_the_next_is_asked(answer: object) -> None:
+    plugins = registered(OurOwn(), Choosing(answer))
+
+    assert plugins.decide(REQUEST) == Answer(option="small", probability=0.5)
+    assert plugins.report()[0].failures == 1
+
+
+@pytest.mark.parametrize("probability", [0.0, -0.1, 1.1, float("nan")])
+def test_a_probability_that_nothing_can_be_chosen_with_is_refused(probability: float) -> None:
+    with pytest.raises(ValueError, match="probability must be in"):
+        Answer(option="small", probability=probability)
+
+
+class Inferring:
+    def __init__(self, **parts: float) -> None:
+        self.parts = parts
+
+    @hookimpl
+    def infer_reward(self, summary: RolloutSummary) -> Iterator[RewardPart]:
+        return (RewardPart(name=name, value=value) for name, value in self.parts.items())
+
+
+def test_parts_of_rewards_are_put_together_and_the_first_of_a_name_counts() -> None:
+    plugins = registered(Inferring(speed=0.1, tone=0.2), Inferring(tone=0.9))
+
+    parts = plugins.infer_reward(SUMMARY)
+
+    assert {part.name: part.value for part in parts} == {"tone": 0.9, "speed": 0.1}
+
+
+def test_a_plugin_that_raises_half_way_or_infers_nonsense_adds_no_part() -> None:
+    plugins = registered(Inferring(tone=0.9), Inferring(tone=float("nan")), Broken())
+
+    parts = plugins.infer_reward(SUMMARY)
+
+    assert parts == [RewardPart(name="tone", value=0.9)]
+    assert [line.failures for line in plugins.report()] == [1, 0, 1]
+
+
+def test_a_part_that_is_no_part_is_a_failure() -> None:
+    class Sloppy:
+        @hookimpl
+        def infer_reward(self, summary: RolloutSummary) -> object:
+            return [RewardPart(name="tone", value=0.9), ("speed", 1.0)]
+
+    plugins = registered(Sloppy())
+
+    assert plugins.infer_reward(SUMMARY) == []
+    assert plugins.report()[0].problem == (
+        "infer_reward: TypeError: expected RewardPart, got tuple"
+    )
+
+
+class Redacting:
+    def __init__(self, change: Callable[[Span], object]) -> None:
+        self.change = change
+
+    @hookimpl
+    def redact(self, span: Span) -> object:
+        return self.change(span)
+
+
+def without(key: str) -> Callable[[Span], Span]:
+    def change(span: Span) -> Span:
+        kept = {name: value for name, value in span.attributes.items() if name != key}
+        return Span(
+            rollout_id="another",
+            attempt=9,
+            span_id="another",
+            kind="another",
+            name=span.name,
+            attributes=kept,
+            started_at=9.0,
+        )
+
+    return change
+
+
+def test_each_redactor_gets_what_the_one_before_returned_and_cannot_change_whose_span_it_is() -> (
+    None
+):
+    plugins = registered(
+        Redacting(without("size")), Redacting(lambda _: None), Redacting(without("key"))
+    )
+
+    redacted = plugins.redact(SPAN)
+
+    assert redacted.attributes == {}
+    assert (redacted.rollout_id, redacted.span_id, redacted.attempt) == ("live-1", "s1", 1)
+
+
+@pytest.mark.parametrize("redactor", [Broken(), Redacting(lambda _: "no span")])
+@pytest.mark.parametrize("others", [(), (Redacting(lambda _: None),)], ids=["alone", "with others"])
+def test_what_a_redactor_could_not_look_at_is_not_kept(
+    redactor: object, others: tuple[object, ...]
+) -> None:
+    plugins = registered(*others, redactor)
+
+    kept = [dict(plugins.redact(SPAN).attributes) for _ in range(5)]
+
+    assert kept == [{}] * 5  # nor after it was disabled
+    assert plugins.listens("redact")
+
+
+@pytest.mark.parametrize(
+    ("plugin", "problem"),
+    [
+        (Misspelt(), "implements 'observ', which is no hook; hooks are observe, decide"),
+        (Coroutine(), "implements 'observe' as a coroutine; hooks are plain functions"),
+        (Wrapping(), "wraps 'observe'; wrappers are not called"),
+        (WrongArguments(), "question"),
+        (Hostile(), "RuntimeError: do not look at me"),
+    ],
+)
+def test_a_plugin_that_is_wrong_is_left_out_in_a_host_and_an_error_at_the_command_line(
+    plugin: object, problem: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    host, command_line = Plugins(), Plugins(strict=True)
+    seen = Seen()
+    host.register(seen, name="seen")
+
+    with caplog.at_level(logging.WARNING, logger="tau_live"):
+        taken = host.register(plugin, name="wrong")
+    with pytest.raises(SettingsError) as caught:
+        command_line.register(plugin, name="wrong")
+
+    assert not taken
+    assert "plugin_left_out" in caplog.text
+    assert problem in str(caught.value)
+    assert problem in (host.report()[1].problem or "")
+    host.observe(EVENT)
+    assert seen.events == [EVENT]
+
+
+def test_a_name_is_given_once() -> None:
+    plugins = Plugins()
+    first = Seen()
+    plugins.register(first, name="seen")
+
+    taken = plugins.register(Seen(), name="seen")
+
+    assert not taken
+    plugins.observe(EVENT)
+    assert first.events == [EVENT]
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., EntryPoint]:
+    """Write a module that a package would install, and return its entry point."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def install(name: str, source: str) -> EntryPoint:
+        (tmp_path / f"{name}.py").write_text(source)
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        return EntryPoint(name=name, value=name, group="tau_live")
+
+    return install
+
+
+GOOD = """
+from tau_live.hookspecs import Answer, hookimpl
+
+@hookimpl
+def decide(request):
+    return Answer(option="large")
+"""
+
+
+def test_installed_plugins_are_loaded_and_one_that_cannot_be_imported_is_left_out(
+    installed: Callable[..., EntryPoint], caplog: pytest.LogCaptureFixture
+) -> None:
+    entry_points = [
+        installed("tau_test_bad", "import a_module_that_nobody_has"),
+        installed("tau_test_good", GOOD),
+        installed("tau_test_syntax", "def"),
+    ]
+    plugins = Plugins(strict=True)
+
+    with caplog.at_level(logging.WARNING, logger="tau_live"):
+        plugins.load(entry_points)
+
+    assert plugins.decide(REQUEST) == Answer(option="large")
+    report = {line.name: line for line in plugins.report()}
+    assert report["tau_test_good"].hooks == ("decide",)
+    assert (report["tau_test_bad"].problem or "").startswith(
+        "cannot be imported: ModuleNotFoundError"
+    )
+    assert report["tau_test_syntax"].disabled
+    assert caplog.text.count("plugin_left_out") == 2
+
+
+def test_a_plugin_that_is_switched_off_is_not_even_imported(
+    installed: Callable[..., EntryPoint],
+) -> None:
+    entry_point = installed("tau_test_off", GOOD)
+    plugins = Plugins(off=["tau_test_off"])
+
+    plugins.load([entry_point])
+
+    assert "tau_test_off" not in sys.modules
+    assert plugins.decide(REQUEST) is None
+
+
+def test_an_object_of_a_name_that_is_switched_off_is_not_registered() -> None:
+    plugins = Plugins(off=["seen"])
+
+    taken = plugins.register(Seen(), name="seen")
+
+    assert not taken
+    assert not plugins.listens("observe")
+
+
+def test_nothing_is_installed_here_and_loading_works() -> None:
+    plugins = Plugins()
+
+    plugins.load()
+
+    assert all(line.problem is None for line in plugins.report())
+
+
+class Listening:
+    def __init__(self) -> None:
+        self.heard: list[object] = []
+
+    @hookimpl
+    def gate_changed(self, snapshot: Mapping[str, object]) -> None:
+        self.heard.append(snapshot)
+
+    @hookimpl
+    def update_finished(self, report: Mapping[str, object]) -> None:
+        self.heard.append(report)
+
+    @hookimpl
+    def register_commands(self, cli: object) -> None:
+        self.heard.append(cli)
+
+
+def test_plugins_hear_of_the_gate_of_updates_and_may_add_commands() -> None:
+    listening, cli = Listening(), object()
+    plugins = registered(listening)
+
+    plugins.gate_changed({"state": "hold"})
+    plugins.update_finished({"executed": True})
+    plugins.register_commands(cli)
+
+    assert listening.heard == [{"state": "hold"}, {"executed": True}, cli]
+
+
+def test_every_hook_says_what_it_is_for() -> None:
+    hooks = [found for found in vars(hookspecs).values() if hasattr(found, "tau_live_spec")]
+
+    assert len(hooks) == 7
+    assert all((hook.__doc__ or "").endswith((".", ".\n    ")) for hook in hooks)
+
+
+def test_threads_disable_a_broken_plugin_once_and_lose_no_event() -> None:
+    seen, broken = Seen(), Broken()
+    plugins = registered(seen, broken)
+    barrier, took_part = threading.Barrier(4), []
+
+    def work() -> None:
+        barrier.wait(timeout=30)
+        for _ in range(100):
+            plugins.observe(EVENT)
+        took_part.append(threading.get_ident())
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=30)
+
+    assert len(took_part) == 4
+    assert len(seen.events) == 400
+    assert 3 <= plugins.report()[0].failures == broken.calls
+    assert plugins.report()[0].disabled
