@@ -410,3 +410,14 @@ def test_the_writer_ticks_at_the_start_and_between_batches(
     inbox.start()
 
     assert all(ticks.acquire(timeout=LONG_S) for _ in range(3))
+
+
+def test_what_came_in_behind_the_close_is_written(stopped: Inbox, written: Written) -> None:
+    stopped.close(0.0)
+    stopped._queue.put(tool(2))  # by a thread that had asked before it was closed
+
+    written.go_on.set()
+    stopped._thread.join(LONG_S)
+
+    assert written.events == [tool(0, "first"), tool(2)]
+    assert stopped.dropped == {}
