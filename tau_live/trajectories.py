@@ -52,13 +52,14 @@ class _Step(NamedTuple):
     encoded: Encoded
 
 
-def trajectories_of(
+def trajectories_of(  # noqa: PLR0913  # what it depends on, all keyword-only but the first two
     rollouts: Sequence[LearnableRollout],
     point: str,
     *,
     versions: Sequence[int],
     discount: float,
     weights: Mapping[str, float],
+    born: Sequence[float] = (),
     width: int = WIDTH,
 ) -> Collected:
     """Return the decisions at one point as trajectories.
@@ -76,10 +77,13 @@ def trajectories_of(
         versions: Every version of the point in ascending order; the lag of a decision is counted
             in them.
         discount: The discount of one step, in ``[0, 1]``.
-        weights: What a decision's own reward counts by name; 1 where it is not named.
+        weights: What a decision's own reward counts by name; where any is named, one that is not
+            counts nothing.
+        born: When each of ``versions`` was made, in epoch seconds. A replayed decision names a
+            version of another store, so its lag is counted in those made after it.
         width: How wide the policy's features are; a decision encoded otherwise is left out.
     """
-    rows = _Rows(weights)
+    rows = _Rows(weights, born)
     used: list[str] = []
     left_out: list[LeftOut] = []
     for learnable in rollouts:
@@ -159,8 +163,9 @@ def _last_attempt(learnable: LearnableRollout) -> int:
 class _Rows:
     """Trajectories that grow rollout by rollout."""
 
-    def __init__(self, weights: Mapping[str, float]) -> None:
+    def __init__(self, weights: Mapping[str, float], born: Sequence[float]) -> None:
         self.weights = weights
+        self.born = sorted(born)
         self.encoded: list[Encoded] = []
         self.chosen: list[int] = []
         self.default: list[int] = []
@@ -193,13 +198,18 @@ class _Rows:
             self.default.append(_index(decision.options, decision.default))
             self.propensity.append(decision.propensity or 0.0)
             self.value.append(decision.value or 0.0)
-            newer = len(versions) - bisect_right(versions, decision.policy_version)
+            newer = self._newer(decision, learnable.rollout, versions)
             self.lag.append(newer)
         cut_off = _is_cut_off(learnable.rollout, learnable.rewards)
         self.discount.extend([discount] * (len(steps) - 1) + [discount if cut_off else 0.0])
         self.bootstrap.append(self.value[-1] if cut_off else 0.0)
         self.length.append(len(steps))
         return None
+
+    def _newer(self, decision: Decision, rollout: Rollout, versions: Sequence[int]) -> int:
+        if rollout.owner is None and self.born:
+            return len(self.born) - bisect_right(self.born, decision.at)
+        return len(versions) - bisect_right(versions, decision.policy_version)
 
     def trajectories(self) -> Trajectories:
         """Return what was added, as arrays."""
@@ -237,7 +247,7 @@ def _rewards(
     for reward in learnable.rewards:
         place = places.get(reward.decision_id or "", -1)
         if place >= 0 and reward.value is not None and isfinite(reward.value):
-            rewards[place] += weights.get(reward.name, 1.0) * reward.value
+            rewards[place] += weights.get(reward.name, 0.0 if weights else 1.0) * reward.value
     rewards[-1] += learnable.rollout.total_reward or 0.0
     return rewards
 

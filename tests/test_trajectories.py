@@ -238,7 +238,16 @@ def test_what_a_decision_earned_counts_by_its_name() -> None:
 
     found = made(learnable(GOOD, decision(2), rewards=named), weights={"speed": 0.5})
 
-    assert found.reward.tolist() == [1.5, 1.0]
+    assert found.reward.tolist() == [0.5, 1.0]
+
+
+def test_the_lag_of_a_replayed_decision_is_counted_by_time() -> None:
+    replayed = learnable(decision(1, policy_version=900), owner=None)
+    at = replayed.decisions[0].at
+
+    found = made(replayed, versions=[2, 4, 6], born=[at - 1.0, at + 1.0, at + 2.0])
+
+    assert found.version_lag.tolist() == [2]
 
 
 def test_a_comment_earns_nothing() -> None:

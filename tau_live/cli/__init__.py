@@ -26,7 +26,10 @@ Example:
 
 
 @click.group(
-    cls=Commands, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]}
+    "tau-live",
+    cls=Commands,
+    epilog=EXIT_CODES,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.option("-v", "--verbose", is_flag=True, help="Say on standard error what is being done.")
 @click.version_option(__version__, prog_name="tau-live")

@@ -130,8 +130,9 @@ def _facts(row: GateRow, *, now: float) -> list[tuple[str, object]]:
     if row.revision:
         facts.append(("since", ago(row.since, now=now)))
     facts.append(("failures in a row", streaks or "none"))
-    if row.reason or row.detail:
-        facts.append(("because", f"{row.reason or ''}: {row.detail or ''}"))
+    if row.detail:
+        facts.append(("last error", row.detail))
     if row.state != "pass":
+        facts.append(("because", row.reason or "nobody said why"))
         facts.append(("then", 'tau-live gate reset --reason "..."'))
     return facts

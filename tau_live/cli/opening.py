@@ -13,7 +13,8 @@ import click
 
 from tau_live.cli.keys import KEYS
 from tau_live.cli.text import shown
-from tau_live.errors import StoreUnavailableError, TauLiveError
+from tau_live.errors import SettingsError, StoreUnavailableError, TauLiveError
+from tau_live.plugins import Plugins
 from tau_live.settings import Loaded, Settings, switched_on
 from tau_live.store.sqlite import SqliteStore
 from tau_live.switch import SWITCH
@@ -115,6 +116,21 @@ def opened(path: Path | None, *, write: bool = False) -> Iterator[Opened]:
         yield Opened(store, settings)
     finally:
         store.close()
+
+
+def plugins() -> Plugins:
+    """Return the installed plugins; settings that are wrong switch none of them off.
+
+    Raises:
+        SettingsError: A plugin implements a hook that does not exist.
+    """
+    try:
+        off = loaded(None).settings.plugins_off
+    except SettingsError:  # the command that needs them will say so
+        off = ()
+    found = Plugins(off=off, strict=True)
+    found.load()
+    return found
 
 
 def operator() -> str:

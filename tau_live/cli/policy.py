@@ -98,7 +98,9 @@ def show(version: int, path: Path | None, as_json: bool) -> None:
     if as_json:
         print_json(found)
     else:
-        print_all(facts_of((name, _said(name, value)) for name, value in found.items()))
+        print_all(
+            facts_of((name.replace("_", " "), _said(name, value)) for name, value in found.items())
+        )
 
 
 @policy.command(
@@ -250,6 +252,8 @@ def _said(name: str, value: object) -> str:
         return moment(value)
     if name == "lineage" and isinstance(value, list):
         return " < ".join(str(version) if version else "untrained" for version in value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return json_of(value) if isinstance(value, dict) else str(value)
 
 

@@ -107,7 +107,7 @@ def test_another_applications_file_is_refused_in_one_line(
     ("arguments", "said"),
     [
         (["bogus"], "No such command 'bogus'"),
-        (["--bogus"], "No such option: --bogus"),
+        (["--bogus"], "--bogus"),
         (["rollouts", "--limit", "0"], "--limit"),
         (["rollouts", "--since", "yesterday"], "'yesterday' is neither a time"),
         (["gc", "--older-than", "old"], "'old' is not a length of time"),
