@@ -15,10 +15,10 @@ from tau_live.events import Event
 from tau_live.gate import GateKeeper, Kind
 from tau_live.guard import Guard, logger
 from tau_live.guard import text_of as error_text
+from tau_live.handed import ID_LIMIT, Listed, listed, seconds, text_of
 from tau_live.hookspecs import DecisionRequest
 from tau_live.inbox import Inbox
 from tau_live.plugins import Plugins
-from tau_live.handed import ID_LIMIT, Listed, listed, seconds, text_of
 from tau_live.runs import HOST, Offer, RunEvents, RunHandle, decision_id
 from tau_live.settings import Settings
 from tau_live.updater import Updater

@@ -19,6 +19,9 @@ from tau_live.store.records import LearnableRollout
 LEAST_PROPENSITY = 1e-300
 """Below, an importance weight would not be finite."""
 
+MOST_PROPENSITY = 1.0 + 1e-9
+"""A certain choice may be above 1 by a rounding error."""
+
 CUT_OFF = frozenset({Reason.INTERRUPTED, Reason.TIMEOUT, Reason.CANCELLED, Reason.ABANDONED})
 
 
@@ -117,7 +120,7 @@ def why_not(decision: Decision) -> str | None:
         ("applied_differs", decision.applied != decision.chosen),
         ("options_repeated", len(set(options)) < len(options)),
         ("no_propensity", propensity is None),
-        ("propensity_out_of_range", not LEAST_PROPENSITY <= (propensity or 0.0) <= 1.0),
+        ("propensity_out_of_range", not LEAST_PROPENSITY <= (propensity or 0.0) <= MOST_PROPENSITY),
         ("value_not_finite", not isfinite(decision.value or 0.0)),
         ("no_features", not decision.encoded),
     )

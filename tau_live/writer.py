@@ -131,7 +131,8 @@ class Writer:
         try:
             with self._store.begin():
                 if not self.backlog:
-                    self._pipeline.collector.end_open(reason=Reason.ABANDONED, at=self._clock())
+                    reason = Reason.ABANDONED if self._gate.passes else Reason.INTERRUPTED
+                    self._pipeline.collector.end_open(reason=reason, at=self._clock())
                 self._store.leases.release(PROCESS + self._owner, self._owner)
         except Exception as error:  # noqa: BLE001  # nothing may keep the process from ending
             self._listeners.failed(error)

@@ -133,6 +133,12 @@ def test_a_decision_that_may_not_be_learned_from_is_left_out_with_the_reason(
     assert found.trajectories.length.tolist() == [1]
 
 
+def test_a_certain_choice_may_be_rounded_up() -> None:
+    found = made(learnable(decision(1, propensity=1.0 + 2**-52)))
+
+    assert found.length.tolist() == [1]
+
+
 def test_a_decision_of_an_earlier_attempt_is_left_out() -> None:
     later = decision(1, attempt=2)
 
