@@ -6,6 +6,7 @@ same rows. Every step may be repeated: what is already stored adds nothing.
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from tau_live import attempts
@@ -349,6 +350,9 @@ class Collector:
         if reward is None:
             self._count("refused_rewards")
             return
+        if reward.decision_id and event.execution:
+            existing = self._store.rollouts.attempts(reward.rollout_id)
+            reward = replace(reward, decision_id=attempts.decision_in(event, existing))
         self._store.rewards.add_reward(reward)
         self._settle(reward.rollout_id, now=event.at)
 
