@@ -37,6 +37,10 @@ class Rewarding(Protocol):
         """Mark a finished rollout ready, waiting or left out; ``True`` if it became ready."""
         ...
 
+    def rejects(self, rollout: Rollout, *, store: Store) -> bool:
+        """Say whether safety makes a failure of a run that ended well."""
+        ...
+
 
 class Applied(NamedTuple):
     """What a batch of events changed.
@@ -265,6 +269,10 @@ class Collector:
             if event.at not in (current.ended_at, rollout.ended_at):
                 self._count("late_ends")
             return
+        if last and ending.rollout is RolloutStatus.SUCCEEDED:
+            self._store_spans()
+            if self._rewarding.rejects(rollout, store=self._store):
+                ending = ending_for(Reason.SAFETY_BLOCKED)
         error_type = event.error.type if event.error else None
         self._close(
             current, ending.attempt, spans=_left_open(ending), at=event.at, error=error_type
