@@ -23,8 +23,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Options = Mapping[str, Mapping[str, object] | None] | Sequence[str]
 
-HOST = "tau_live"
-
 _current: ContextVar["Run | None"] = ContextVar("tau_live_run", default=None)
 _lock = threading.RLock()
 
@@ -171,25 +169,21 @@ class Run:
 
     Attributes:
         name: What kind of run it is.
-        run_id: The host's key of it, from which the rollout's id is made.
+        run_id: The host's key of it, from which the rollout's id is made; while nothing is
+            recorded just its name.
     """
 
-    __slots__ = ("_handle", "_id", "name", "run_id")
+    __slots__ = ("_handle", "name", "run_id")
 
     def __init__(self, name: str, run_id: str, handle: "RunHandle | None") -> None:
         self.name = name
         self.run_id = run_id
         self._handle = handle
-        self._id = ""
 
     @property
     def id(self) -> str:
-        """The id of the rollout."""
-        if not self._id:
-            from tau_live.rollouts import rollout_id_of
-
-            self._id = rollout_id_of(HOST, self.run_id)
-        return self._id
+        """The id of the rollout; empty where nothing is recorded."""
+        return self._handle.rollout_id if self._handle is not None else ""
 
     @property
     def handle(self) -> "RunHandle | None":
@@ -311,7 +305,7 @@ class RunContext:
     def _begun(self) -> Run:
         runtime = attach()
         if runtime is None:
-            return Run(str(self._name), run_id_of(self._name, self._key), None)
+            return Run(self._name, self._name, None)
         parent = _current.get()
         handle = runtime.begin_run(
             self._name,
@@ -335,14 +329,6 @@ def _end(entered: Run, error: BaseException | None) -> None:
 def _reset(token: "Token[Run | None]") -> None:
     with suppress(ValueError):  # left in another context than it was entered in
         _current.reset(token)
-
-
-def run_id_of(name: object, key: object) -> str:
-    """Return the host's key of a run: its name and the key it was given."""
-    try:
-        return f"{name}/{'' if key is None else key}"
-    except Exception:  # noqa: BLE001  # a host's object may raise anything when it is printed
-        return "unprintable/"
 
 
 def _is_on() -> bool:

@@ -69,7 +69,7 @@ def plain(
     *,
     limits: Limits = DEFAULT_LIMITS,
     text: Callable[[str, int], Json] | None = None,
-    hidden: Callable[[str, type], str | None] | None = None,
+    hidden: Callable[[str, object], str | None] | None = None,
 ) -> Json:
     """Return the value as JSON data that any encoder takes; never raises, never mutates.
 
@@ -80,8 +80,8 @@ def plain(
         value: Anything.
         limits: How much is kept.
         text: What becomes of a string that may have so many characters; ``None`` cuts it.
-        hidden: What stands instead of a value of such a type under such a key; ``None``, as a
-            function or as its result, leaves the value.
+        hidden: What stands instead of a value under such a key; it may look at the value's type,
+            and at the value if that is a built-in one. ``None`` (as its result, too) leaves it.
 
     Returns:
         ``None``, booleans, integers of 64 bits, finite floats, strings without surrogates or
@@ -124,7 +124,7 @@ class _Walk:
         self,
         limits: Limits,
         text: Callable[[str, int], Json],
-        hidden: Callable[[str, type], str | None] | None,
+        hidden: Callable[[str, object], str | None] | None,
     ) -> None:
         self._limits = limits
         self._text = text
@@ -137,6 +137,8 @@ class _Walk:
         """Return one value; a value that cannot be read becomes a marker."""
         if value is None or value is True or value is False:
             return value
+        if type(value) is float:
+            return self._float(value)
         try:
             return self._readable(value, depth)
         except Exception:  # noqa: BLE001  # the border to the host: whatever its classes do
@@ -201,7 +203,7 @@ class _Walk:
         self._inside.add(id(value))
         for key, inner in list(islice(dict.items(value), kept)):  # one step, whoever writes to it
             name = self._key(key, found)
-            hidden = self._hidden and self._hidden(name, type(inner))
+            hidden = self._hidden and self._hidden(name, inner)
             found[name] = self.value(inner if hidden is None else hidden, depth + 1)
         self._inside.discard(id(value))
         if size > kept:

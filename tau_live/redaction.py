@@ -23,6 +23,7 @@ _ROUNDS = 4
 _SHORTEST = 7
 _ID_LIMIT = 512
 _ENTRIES = 256
+_COUNT_BITS = 53
 _LEFT_ALONE = frozenset({"event", "at", "v", "mono_ns", "seq", "pid", "status", "fidelity"})
 _IDS = frozenset(
     {
@@ -95,8 +96,8 @@ class Redactor:
         changes: dict[str, object] = {}
         for name in plan.texts:
             text = getattr(event, name)
-            if text is not None and len(text) >= _SHORTEST:
-                kept = self._line(text)
+            if text:
+                kept = self._line(text) if len(text) >= _SHORTEST else clean(text)
                 if kept != text:
                     changes[name] = kept
         for name in plan.others:
@@ -160,6 +161,8 @@ class Redactor:
             kept: object = self._content(value)
         elif isinstance(value, ErrorInfo):
             kept = self._error(value)
+        elif name == "options" and isinstance(value, tuple):
+            kept = tuple(clean_id(option) for option in value)
         elif name == "tool_calls" and isinstance(value, tuple):
             kept = tuple(map(self._tool_call, value[:_ENTRIES]))
         elif name == "usage" and isinstance(value, Mapping):
@@ -167,8 +170,8 @@ class Redactor:
         elif isinstance(value, tuple):
             kept = self._lines(value)
         elif isinstance(value, Mapping):
-            kept = plain(value, limits=self._limits, text=self._text, hidden=_hidden)
-            kept = kept if isinstance(kept, dict) else {"…": kept}
+            found = plain(value, limits=self._limits, text=self._text, hidden=_hidden)
+            return found if isinstance(found, dict) else {"…": found}  # equal is not yet plain
         else:
             return _SAME
         return _SAME if kept == value else kept
@@ -211,13 +214,19 @@ def clean_id(id_: str) -> str:
     return f"{kept[: _ID_LIMIT - 65]}…{_sha256(id_) or len(id_)}"
 
 
-def _hidden(key: str, kind: type) -> str | None:
+def _hidden(key: str, value: object) -> str | None:
     """Return what stands instead of a value under a key like ``password``."""
-    if kind in (type(None), bool) or not is_secret_key(key):
+    if value is None or value is True or value is False or not is_secret_key(key):
         return None
-    if kind in (int, float) and key.lower().endswith("token"):
+    if key.lower().endswith("token") and _is_small_number(value):
         return None  # the number of a token, as in every record of a language model
     return "[redacted:key]"
+
+
+def _is_small_number(value: object) -> bool:
+    if type(value) is float:
+        return math.isfinite(value)
+    return type(value) is int and value.bit_length() <= _COUNT_BITS
 
 
 def _sha256(text: str) -> str | None:
@@ -241,7 +250,7 @@ def _plan(kind: type[Event]) -> _Plan:
     names = [field.name for field in fields(kind) if field.name not in _LEFT_ALONE]
     types = {field.name: field.type for field in fields(kind)}
     strings = [name for name in names if types[name] in (str, str | None)]
-    kept = {"options", "probabilities", "encoded"} if issubclass(kind, Decision) else set()
+    kept = {"probabilities", "encoded"} if issubclass(kind, Decision) else set()
     return _Plan(
         texts=tuple(name for name in strings if name not in _IDS),
         ids=tuple(name for name in strings if name in _IDS),

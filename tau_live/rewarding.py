@@ -5,13 +5,12 @@ plugins infer where nothing better is there.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
 
 from tau_live.hookspecs import RolloutSummary
 from tau_live.plugins import Plugins
-from tau_live.rewards.join import DeclaredReward, Outcome, State, outcome
+from tau_live.rewards.join import Outcome, State, outcome
 from tau_live.rewards.safety import SOURCE as SAFETY
-from tau_live.rewards.safety import SafetyPolicy
+from tau_live.rewards.safety import penalties
 from tau_live.rollouts import Reason, Reward, RewardSource, Rollout, RolloutStatus, Span
 from tau_live.settings import InferReward, Settings
 from tau_live.store.roles import Store
@@ -34,10 +33,8 @@ class Rewarding:
     def __init__(self, settings: Settings, plugins: Plugins) -> None:
         self._settings = settings
         self._plugins = plugins
-        self._declared = declared_rewards(settings)
-        self._safety = SafetyPolicy(
-            **{f.name: getattr(settings.safety, f.name) for f in fields(SafetyPolicy)}
-        )
+        self._declared = settings.rewards
+        self._safety = settings.safety
 
     def settle(self, rollout: Rollout, *, store: Store, now: float) -> bool:
         """Mark a finished rollout ready, waiting or left out; ``True`` if it became ready."""
@@ -116,27 +113,11 @@ class Rewarding:
                 source=SAFETY,
                 at=rollout.ended_at or 0.0,
             )
-            for part in self._safety.penalties(blocked, codes)
+            for part in penalties(self._safety, blocked, codes)
         ]
         for reward in found:
             store.rewards.add_reward(reward)
         return found
-
-
-def declared_rewards(settings: Settings) -> tuple[DeclaredReward, ...]:
-    """Return the rewards that settings declare, as the join wants them."""
-    return tuple(
-        DeclaredReward(
-            name=one.name,
-            weight=one.weight,
-            primary=one.primary,
-            deadline_s=one.deadline_s,
-            default=one.default,
-            low=one.range[0] if one.range else None,
-            high=one.range[1] if one.range else None,
-        )
-        for one in settings.rewards
-    )
 
 
 def safety_of(spans: Iterable[Span]) -> tuple[int, set[str]]:

@@ -16,12 +16,15 @@ from typing import NamedTuple, TypedDict
 from tau_live import events as ev
 from tau_live.decider import Decided
 from tau_live.plain import Limits, plain
+from tau_live.redaction import clean_id
 from tau_live.rollouts import Reason, decision_id_of, rollout_id_of
 
 HOST = "tau_live"
 KEYS_REMEMBERED = 10_000
 OPTIONS_LIMIT = 256
 NAME_LIMIT = 200
+KEY_LIMIT = 1_000_000
+"""A longer key is cut; one that is longer than an id may be is hashed into it."""
 
 
 class RunHandle:
@@ -152,10 +155,12 @@ class RunEvents:
 
     def _run_id(self, name: str, key: object, parent: RunHandle | None) -> str:
         if key is not None:
-            return f"{name}/{text_of(key, limit=4 * NAME_LIMIT)}"
-        if parent is not None:
-            return f"{parent.run_id}>{name}#{next(parent.children)}"
-        return f"{name}/{self._stream}#{next(self._keyless)}"
+            made = run_id_of(name, key)
+        elif parent is not None:
+            made = f"{parent.run_id}>{name}#{next(parent.children)}"
+        else:
+            made = f"{name}/{self._stream}#{next(self._keyless)}"
+        return clean_id(made)
 
     def _attempt_of(self, run_id: str) -> int:
         with self._lock:
@@ -313,6 +318,11 @@ class RunEvents:
         """Return what is known of the situation as plain data."""
         found = plain(context, limits=self._limits) if context else {}
         return {**found} if isinstance(found, dict) else {"value": found}
+
+
+def run_id_of(name: object, key: object) -> str:
+    """Return the host's key of a run that was given one, from which its rollout's id is made."""
+    return clean_id(f"{text_of(name)}/{text_of(key, limit=KEY_LIMIT)}")
 
 
 def decision_id(handle: RunHandle, ordinal: int) -> str:

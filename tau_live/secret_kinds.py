@@ -55,7 +55,7 @@ TOKENS: Mapping[str, tuple[str, ...]] = {
     "linear": (r"lin_api_[A-Za-z0-9]{32,}+",),
     "newrelic": (r"NRAK-[A-Z0-9]{27}",),
     "age": (r"AGE-SECRET-KEY-1[A-Z0-9]{58}",),
-    "jwt": (r"e(?<![\w-]e)yJ[\w-]{8,}+\.eyJ[\w-]{4,}+\.[\w-]*+",),
+    "jwt": (r"e(?<![\w-]e)yJ[\w-]{8,}+\.eyJ[\w-]{4,}+(?:\.[\w-]*+)?",),
 }
 """Secrets that are told by their own look; none of them stands in the middle of a word."""
 
@@ -125,8 +125,10 @@ _NOT_IN_KEYS = re.compile(r"[^a-z0-9]+")
 
 def is_secret_key(key: str) -> bool:
     """Tell whether a value under this key is a secret, however the key is spelt."""
-    name = _NOT_IN_KEYS.sub("", key[-64:].lower())
-    return name in _KEY_WORDS or name.endswith(_KEY_ENDS)
+    name = key[-64:].lower()
+    if not name.isalpha():
+        name = _NOT_IN_KEYS.sub("", name)
+    return name.endswith(_KEY_ENDS) or name in _KEY_WORDS
 
 
 def alternation(extra: Mapping[str, str]) -> tuple[re.Pattern[str], list[str]]:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import structlog
@@ -112,6 +113,20 @@ def test_every_failure_is_counted_and_told_but_each_cause_logged_once(
     assert "event='failure_contained' kind='update' type='ValueError'" in caplog.text
 
 
+def test_two_failures_of_one_type_from_two_places_have_two_causes() -> None:
+    guard = Guard()
+
+    for function in (failing, lambda error: failing(error) if not error else int("two")):
+        guard.call("update", function, ValueError(), fallback=None)
+
+    places = [cause.place for cause in guard.counts()]
+    assert len(set(places)) == 2
+    assert all(Path(place.rpartition(":")[0]).name == Path(__file__).name for place in places)
+    assert guard.counts().keys() == {
+        Cause(kind="update", type="ValueError", place=place) for place in places
+    }
+
+
 def test_nothing_is_printed_where_the_host_has_not_configured_logging(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
@@ -146,6 +161,10 @@ def test_an_exception_that_cannot_be_printed_does_not_escape(error: Exception) -
     assert found == "default"
     assert told == ["decision"]
     assert type(text_of(error)) is str
+
+
+def test_a_text_of_a_hostile_type_is_read_all_the_same() -> None:
+    assert text_of(HostileTextError()) == "readable all the same"
 
 
 def test_a_long_text_is_cut() -> None:

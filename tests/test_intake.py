@@ -134,6 +134,14 @@ def test_a_last_line_without_a_newline_is_told(tmp_path: Path) -> None:
         assert server.next(3) == [(1, b"one"), (1, b"tw"), (1, None)]
 
 
+def test_a_last_line_too_long_is_not_told(tmp_path: Path) -> None:
+    with serving(tmp_path / "s", limit=10) as server:
+        with server.connect() as peer:
+            peer.sendall(b"x" * 11)
+
+        assert server.next() == [(1, None)]
+
+
 def test_stop_takes_in_what_was_sent_and_ends_promptly(tmp_path: Path) -> None:
     with serving(tmp_path / "s") as server, server.connect() as peer:
         peer.sendall(b"hello\n")

@@ -231,6 +231,14 @@ def test_what_json_cannot_say(value: object, expected: Json) -> None:
     assert found == expected
 
 
+def test_what_is_shared_is_no_cycle() -> None:
+    shared, mapping, record = [1], {"a": 1}, Loose("n")
+
+    found = plain([shared, shared, mapping, mapping, record, record])
+
+    assert found == [[1], [1], {"a": 1}, {"a": 1}, {"name": "n"}, {"name": "n"}]
+
+
 def test_it_says_where_it_cut() -> None:
     value = {"list": [*range(9)], "text": "x" * 100, "deep": [[[1, 2]]]}
 

@@ -257,6 +257,20 @@ def test_a_plugin_that_raises_half_way_or_infers_nonsense_adds_no_part() -> None
     assert [line.failures for line in plugins.report()] == [1, 0, 1]
 
 
+def test_a_part_that_is_no_part_is_a_failure() -> None:
+    class Sloppy:
+        @hookimpl
+        def infer_reward(self, summary: RolloutSummary) -> object:
+            return [RewardPart(name="tone", value=0.9), ("speed", 1.0)]
+
+    plugins = registered(Sloppy())
+
+    assert plugins.infer_reward(SUMMARY) == []
+    assert plugins.report()[0].problem == (
+        "infer_reward: TypeError: expected RewardPart, got tuple"
+    )
+
+
 class Redacting:
     def __init__(self, change: Callable[[Span], object]) -> None:
         self.change = change
@@ -296,8 +310,11 @@ def test_each_redactor_gets_what_the_one_before_returned_and_cannot_change_whose
 
 
 @pytest.mark.parametrize("redactor", [Broken(), Redacting(lambda _: "no span")])
-def test_what_a_redactor_could_not_look_at_is_not_kept(redactor: object) -> None:
-    plugins = registered(Redacting(lambda _: None), redactor)
+@pytest.mark.parametrize("others", [(), (Redacting(lambda _: None),)], ids=["alone", "with others"])
+def test_what_a_redactor_could_not_look_at_is_not_kept(
+    redactor: object, others: tuple[object, ...]
+) -> None:
+    plugins = registered(*others, redactor)
 
     kept = [dict(plugins.redact(SPAN).attributes) for _ in range(5)]
 
@@ -402,6 +419,15 @@ def test_a_plugin_that_is_switched_off_is_not_even_imported(
 
     assert "tau_test_off" not in sys.modules
     assert plugins.decide(REQUEST) is None
+
+
+def test_an_object_of_a_name_that_is_switched_off_is_not_registered() -> None:
+    plugins = Plugins(off=["seen"])
+
+    taken = plugins.register(Seen(), name="seen")
+
+    assert not taken
+    assert not plugins.listens("observe")
 
 
 def test_nothing_is_installed_here_and_loading_works() -> None:

@@ -13,15 +13,33 @@ from tau_live.cli.opening import (
 )
 from tau_live.cli.output import print_all, print_json, progress_bar
 
+TRAINING = 1200
+HELD_OUT = 400
+
 
 @click.command(epilog=epilog("demo", "TAU_LIVE_RL=1 tau-live demo"))
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Repeats a run.")
+@click.option(
+    "--questions",
+    type=click.IntRange(8, 20_000),
+    default=TRAINING,
+    show_default=True,
+    help="How many it learns from.",
+)
+@click.option(
+    "--held-out",
+    type=click.IntRange(8, 2_000),
+    default=HELD_OUT,
+    show_default=True,
+    help="How many others it is measured on.",
+)
 @store_option
 @json_option
-def demo(path: Path | None, as_json: bool, seed: int) -> None:
+def demo(path: Path | None, as_json: bool, *, seed: int, questions: int, held_out: int) -> None:
     """Watch an agent learn to answer questions about Python's standard library.
 
-    It goes through the whole loop and a real store, in about a minute.
+    It goes through the whole loop and a real store, in about a minute. One that was stopped goes
+    on where it was; a seed determines everything.
     """
     from tau_live.demo.live import Progress, run
     from tau_live.demo.show import as_data, rendered, sparkline
@@ -34,5 +52,11 @@ def demo(path: Path | None, as_json: bool, seed: int) -> None:
             description = f"{at.phase} {sparkline(at.curve)}".rstrip()
             bar.update(task, description=description, completed=at.done, total=at.total)
 
-        report = run(settings_of(path), seed=seed, progress=told)
+        report = run(
+            settings_of(path),
+            seed=seed,
+            training=questions,
+            held_out=held_out,
+            progress=told,
+        )
     print_json(as_data(report)) if as_json else print_all(rendered(report))

@@ -20,8 +20,6 @@ from tau_live.rl.policy import Policy
 from tau_live.settings import Learner, Settings
 from tau_live.store.sqlite import SqliteStore
 
-TRAINING = 1200
-HELD_OUT = 400
 ROUND = 8
 CURVE = 100
 """The live curve shows the mean reward of so many questions."""
@@ -99,8 +97,8 @@ def run(
     settings: Settings,
     *,
     seed: int,
-    training: int = TRAINING,
-    held_out: int = HELD_OUT,
+    training: int,
+    held_out: int,
     progress: Callable[[Progress], None],
 ) -> Report:
     """Run the demo, or go on with one that was stopped, and compare what it learned.

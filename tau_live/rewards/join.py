@@ -9,57 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from tau_live.errors import SettingsError
 from tau_live.rewards.safety import HARD_GATE_TRIGGERED, Part, settled
 from tau_live.rewards.safety import SOURCE as SAFETY
 from tau_live.rollouts import Reward, RewardSource
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeclaredReward:
-    """A reward that is expected.
-
-    Attributes:
-        name: Its name.
-        weight: What one unit of it is worth.
-        primary: Whether a rollout waits for it.
-        deadline_s: Seconds after a rollout's end until which it is waited for; ``None`` takes the
-            common deadline, which may be none at all.
-        default: What it counts as once it is too late; ``None`` leaves the rollout out.
-        low: The least that it can be; ``None`` is no limit.
-        high: The most, likewise.
-
-    Raises:
-        SettingsError: A number is not finite, the deadline is negative, or the default is not
-            between ``low`` and ``high``.
-    """
-
-    name: str
-    weight: float = 1.0
-    primary: bool = False
-    deadline_s: float | None = None
-    default: float | None = None
-    low: float | None = None
-    high: float | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("weight", "deadline_s", "default", "low", "high"):
-            number = getattr(self, name)
-            if number is not None and not math.isfinite(number):
-                raise SettingsError(f"reward {self.name!r}: {name} must be finite, got {number!r}")
-        if self.deadline_s is not None and self.deadline_s < 0.0:
-            raise SettingsError(
-                f"reward {self.name!r}: deadline_s must be at least 0, got {self.deadline_s!r}"
-            )
-        if self.default is not None and not self.allows(self.default):
-            raise SettingsError(
-                f"reward {self.name!r}: default {self.default!r} is not in "
-                f"[{self.low!r}, {self.high!r}]"
-            )
-
-    def allows(self, value: float) -> bool:
-        """Tell whether the reward can be so much."""
-        return (self.low is None or value >= self.low) and (self.high is None or value <= self.high)
+from tau_live.settings import DeclaredReward
 
 
 class State(StrEnum):

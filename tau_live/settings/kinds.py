@@ -137,7 +137,7 @@ def path() -> Kind[Path]:
             return None
         try:
             return Path(words).expanduser()
-        except RuntimeError:  # "~nobody", or no home at all
+        except (RuntimeError, ValueError):  # "~nobody", no home at all, or not a name
             return None
 
     return checked("a path", convert)

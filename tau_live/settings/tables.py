@@ -65,6 +65,11 @@ class DeclaredReward:
                 f"[{low}, {high}], got {self.default!r}"
             )
 
+    def allows(self, value: float) -> bool:
+        """Say whether the reward can be so much."""
+        low, high = self.range or (-math.inf, math.inf)
+        return low <= value <= high
+
 
 def _declared(name: object, raw: object) -> DeclaredReward:
     given = {str(key).replace("-", "_"): value for key, value in as_table(raw).items()}

@@ -1,12 +1,14 @@
 """Stores for the gate: every test runs on each of them."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import pytest
 
 from tau_live.gate import Gate, GateEntry, GateRow, GateStore
+from tau_live.store.sqlite import SqliteStore
 
 
 @dataclass
@@ -44,8 +46,15 @@ class MemoryGate:
         return newest_first[:limit]
 
 
-@pytest.fixture(params=["memory"])
-def connect() -> Callable[[], GateStore]:
-    """Open another connection to the store of this test."""
-    shelf = Shelf()
-    return lambda: MemoryGate(shelf)
+@pytest.fixture(params=["memory", "sqlite"])
+def connect(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], GateStore]]:
+    """Open another connection to the store of this test, as another process would."""
+    shelf, opened = Shelf(), []
+
+    def in_sqlite() -> GateStore:
+        opened.append(SqliteStore.open(tmp_path / "store.sqlite"))
+        return opened[-1].gate
+
+    yield in_sqlite if request.param == "sqlite" else lambda: MemoryGate(shelf)
+    for store in opened:
+        store.close()

@@ -63,6 +63,7 @@ class Model:
         self.lives[name] = Life(answers_for=found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [1, 2, 3, 5])
 def test_written_at_once_every_process_agrees_with_the_model(connect: Connect, limit: int) -> None:
     rng, store = random.Random(limit), connect()
@@ -242,6 +243,7 @@ class Walk:
             assert keeper.gate.state == row.state
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_whatever_happens_a_hold_is_kept_explained_and_shared(connect: Connect, seed: int) -> None:
     walk = Walk(connect, seed=seed, limit=1 + seed % 4)

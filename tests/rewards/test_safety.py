@@ -13,10 +13,13 @@ from tau_live.rewards.safety import (
     HARD_GATE_TRIGGERED,
     PENALTY_TOTAL,
     Part,
-    SafetyPolicy,
+    hard_gates,
+    penalties,
+    penalty,
     settled,
     total_of,
 )
+from tau_live.settings import SafetySettings
 
 CODES = [
     "prompt_injection.ignore_instructions",
@@ -26,7 +29,7 @@ CODES = [
     "own.rule",
 ]
 POLICIES = st.builds(
-    SafetyPolicy,
+    SafetySettings,
     blocked_penalty=st.floats(0, 5),
     default_reason_code_penalty=st.floats(0, 5),
     secret_leak_penalty=st.floats(0, 5),
@@ -41,25 +44,25 @@ ANY_VALUES = st.lists(st.floats(allow_nan=True, allow_infinity=True), max_size=6
 
 @given(POLICIES, FOUND, ANY_VALUES)
 def test_fault_12_a_hard_gated_rollout_is_never_worth_more_than_the_ceiling(
-    policy: SafetyPolicy, found: tuple[int, list[str]], values: list[float]
+    policy: SafetySettings, found: tuple[int, list[str]], values: list[float]
 ) -> None:
     blocked, codes = found
     ceiling = policy.hard_gate_reward_ceiling
-    if not policy.hard_gates(blocked, codes):
+    if not hard_gates(policy, blocked, codes):
         return
 
-    total = settled(values, policy.penalties(blocked, codes), ceiling=ceiling)
+    total = settled(values, penalties(policy, blocked, codes), ceiling=ceiling)
 
     assert total <= ceiling
 
 
 @given(POLICIES, FOUND, st.lists(st.floats(-5, 5), max_size=6))
 def test_safety_never_makes_a_rollout_worth_more(
-    policy: SafetyPolicy, found: tuple[int, list[str]], values: list[float]
+    policy: SafetySettings, found: tuple[int, list[str]], values: list[float]
 ) -> None:
-    penalties = policy.penalties(*found)
+    taken = penalties(policy, *found)
 
-    total = settled(values, penalties, ceiling=policy.hard_gate_reward_ceiling)
+    total = settled(values, taken, ceiling=policy.hard_gate_reward_ceiling)
 
     assert total <= math.fsum(values)
 
@@ -75,19 +78,19 @@ def test_a_penalty_that_is_above_zero_gives_nothing(
 
 @given(POLICIES, FOUND)
 def test_the_penalty_is_the_sum_over_distinct_codes_and_blocked_events(
-    policy: SafetyPolicy, found: tuple[int, list[str]]
+    policy: SafetySettings, found: tuple[int, list[str]]
 ) -> None:
     blocked, codes = found
 
-    parts = dict(policy.penalties(blocked, [*codes, *codes]))
+    parts = dict(penalties(policy, blocked, [*codes, *codes]))
 
-    expected = sum(map(policy.penalty, set(codes))) + blocked * policy.blocked_penalty
+    expected = sum(penalty(policy, code) for code in set(codes)) + blocked * policy.blocked_penalty
     assert -parts.get(PENALTY_TOTAL, 0.0) == pytest.approx(expected)
-    assert (HARD_GATE_TRIGGERED in parts) == policy.hard_gates(blocked, codes)
+    assert (HARD_GATE_TRIGGERED in parts) == hard_gates(policy, blocked, codes)
 
 
 @pytest.mark.parametrize(
-    ("code", "penalty"),
+    ("code", "cost"),
     [
         pytest.param("own.rule", 0.25, id="the default"),
         pytest.param("prompt_injection.role_spoofing", 1.0, id="an injection"),
@@ -95,10 +98,10 @@ def test_the_penalty_is_the_sum_over_distinct_codes_and_blocked_events(
         pytest.param("secret_leak.slack_token", 0.5, id="one of its own goes before its prefix"),
     ],
 )
-def test_what_a_reason_code_costs(code: str, penalty: float) -> None:
-    policy = SafetyPolicy(reason_code_penalties={"secret_leak.slack_token": 0.5})
+def test_what_a_reason_code_costs(code: str, cost: float) -> None:
+    policy = SafetySettings(reason_code_penalties={"secret_leak.slack_token": 0.5})
 
-    assert policy.penalty(code) == penalty  # SR1 and SR2 of the contract
+    assert penalty(policy, code) == cost  # SR1 and SR2 of the contract
 
 
 @pytest.mark.parametrize(
@@ -131,35 +134,41 @@ def test_what_a_reason_code_costs(code: str, penalty: float) -> None:
 def test_the_parts_by_the_references_defaults(
     blocked: int, codes: list[str], parts: list[Part]
 ) -> None:
-    assert SafetyPolicy().penalties(blocked, codes) == parts
+    assert penalties(SafetySettings(), blocked, codes) == parts
 
 
 def test_a_blocked_event_gates_only_if_it_is_to() -> None:
-    policy = SafetyPolicy(blocked_event_triggers_hard_gate=False)
+    policy = SafetySettings(blocked_event_triggers_hard_gate=False)
 
-    assert policy.penalties(1, []) == [Part(PENALTY_TOTAL, -1.0)]
+    assert penalties(policy, 1, []) == [Part(PENALTY_TOTAL, -1.0)]
 
 
 @pytest.mark.parametrize(
-    "name", [one.name for one in fields(SafetyPolicy) if one.name.endswith("_penalty")]
+    "name", [one.name for one in fields(SafetySettings) if one.name.endswith("_penalty")]
 )
 @pytest.mark.parametrize("value", [-0.1, math.nan, math.inf])
 def test_a_penalty_is_finite_and_not_negative(name: str, value: float) -> None:
     with pytest.raises(SettingsError, match=rf"safety_reward\.{name} must be finite and non-neg"):
-        SafetyPolicy(**{name: value})  # type: ignore[arg-type]  # a float field by its name
+        SafetySettings(**{name: value})  # type: ignore[arg-type]  # a float field by its name
 
 
 @pytest.mark.parametrize("value", [0.1, math.nan, -math.inf])
 def test_the_ceiling_is_finite_and_not_above_zero(value: float) -> None:
     with pytest.raises(SettingsError, match="hard_gate_reward_ceiling must be finite and <= 0"):
-        SafetyPolicy(hard_gate_reward_ceiling=value)
+        SafetySettings(hard_gate_reward_ceiling=value)
 
 
 def test_a_penalty_by_code_is_checked_and_a_blank_prefix_refused() -> None:
-    with pytest.raises(SettingsError, match=r"reason_code_penalties\.a must be finite"):
-        SafetyPolicy(reason_code_penalties={"a": -1.0})
-    with pytest.raises(SettingsError, match="must not be blank"):
-        SafetyPolicy(hard_gate_reason_prefixes=(" ",))
+    with pytest.raises(SettingsError, match="reason_code_penalties must be finite"):
+        SafetySettings(reason_code_penalties={"a": -1.0})
+    with pytest.raises(SettingsError, match="hard_gate_reason_prefixes must be"):
+        SafetySettings(hard_gate_reason_prefixes=(" ",))
+
+
+def test_what_is_no_number_counts_as_the_ceiling_once_gated() -> None:
+    penalties = [Part(HARD_GATE_TRIGGERED, 0.0), Part(PENALTY_TOTAL, -1.0)]
+
+    assert settled([math.nan, math.inf], penalties, ceiling=-0.5) == -2.0
 
 
 @given(st.permutations([1e16, 1.0, -1e16, 0.1, 1e-9]))
