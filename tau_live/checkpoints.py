@@ -1,29 +1,60 @@
 """Policies on disk: arrays with a checksum and a lineage, in numpy's own format, never pickle.
 
 A checkpoint is written beside its final name, flushed to the disk and renamed, so that a reader
-sees the whole of it or none of it. The file describes itself: its checksum covers the name, kind,
-shape and bytes of every array and the metadata that matters.
+sees the whole of it or none of it. Two checksums describe it: one of its arrays and its lineage,
+the same on every machine, and one of every byte of the file, in the comment that ends it.
 """
 
 import hashlib
 import io
 import json
-import os
+import re
+import struct
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from tau_live.errors import CheckpointError
+from tau_live.reference_checkpoints import ReferenceCheckpoint, read_reference
+from tau_live.whole_files import is_left_behind, write_whole
+
+__all__ = [
+    "Checkpoint",
+    "ReferenceCheckpoint",
+    "file_of",
+    "load",
+    "prune",
+    "read_reference",
+    "save",
+    "write_whole",
+]
 
 FORMAT = 1
 SIZE_LIMIT = 256 * 1024 * 1024
 _HEADER = "checkpoint"
-_T = TypeVar("_T")
+_FILE = re.compile(r"([0-9]{1,18})\.npz")
+_DIGEST_BYTES = 64
+_COMMENT_LENGTH = struct.Struct("<H")
+
+_UNREADABLE = (
+    ArithmeticError,
+    EOFError,
+    LookupError,
+    MemoryError,
+    OSError,
+    RuntimeError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+    struct.error,
+    zipfile.BadZipFile,
+    zipfile.LargeZipFile,
+)
+"""What zipfile, numpy and json raise for a file that was made to harm."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +100,19 @@ def save(folder: Path, checkpoint: Checkpoint) -> Path:
     """Write a checkpoint; what stood under its name is there until the new one replaces it.
 
     Raises:
-        CheckpointError: It could not be written.
+        CheckpointError: It could not be written, or holds what only pickle could write.
     """
+    path = folder / file_of(checkpoint.version)
+    try:
+        content = _content(checkpoint)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_whole(path, content)
+    except (OSError, TypeError, ValueError) as error:
+        raise CheckpointError(f"cannot write checkpoint {path}: {error}") from error
+    return path
+
+
+def _content(checkpoint: Checkpoint) -> bytes:
     header = {
         "format": FORMAT,
         "version": checkpoint.version,
@@ -80,21 +122,20 @@ def save(folder: Path, checkpoint: Checkpoint) -> Path:
         "metadata": {"numpy": np.__version__, **checkpoint.metadata},
         "sha256": checkpoint.sha256,
     }
-    text = json.dumps(header, sort_keys=True).encode()
-    content = io.BytesIO()
-    np.savez(
-        content,
-        allow_pickle=False,
-        **{_HEADER: np.frombuffer(text, dtype=np.uint8)},
-        **{f"a.{name}": _little_endian(array) for name, array in checkpoint.arrays.items()},
-    )
-    path = folder / file_of(checkpoint.version)
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        write_whole(path, content.getvalue())
-    except OSError as error:
-        raise CheckpointError(f"cannot write checkpoint {path}: {error}") from error
-    return path
+    text = json.dumps(header, sort_keys=True, allow_nan=False).encode()
+    arrays = {_HEADER: np.frombuffer(text, dtype=np.uint8)} | {
+        f"a.{name}": _little_endian(array) for name, array in sorted(checkpoint.arrays.items())
+    }
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                np.lib.format.write_array(entry, array, allow_pickle=False)
+    if file.tell() + _DIGEST_BYTES > SIZE_LIMIT:
+        raise ValueError(f"it would be larger than {SIZE_LIMIT} bytes")
+    # The last two bytes of an archive without a comment are the length of the comment.
+    body = file.getvalue()[: -_COMMENT_LENGTH.size] + _COMMENT_LENGTH.pack(_DIGEST_BYTES)
+    return body + hashlib.sha256(body).hexdigest().encode()
 
 
 def load(path: Path, *, sha256: str | None = None) -> Checkpoint:
@@ -108,10 +149,10 @@ def load(path: Path, *, sha256: str | None = None) -> Checkpoint:
         CheckpointError: It is missing, damaged, of another format, or not the one expected.
     """
     try:
-        found = _read(path)
-    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile, EOFError) as error:
+        content = _verified(path)
+        checkpoint, written = _read(content)
+    except _UNREADABLE as error:
         raise CheckpointError(f"cannot read checkpoint {path}: {error}") from error
-    checkpoint, written = found
     if checkpoint.sha256 != written:
         raise CheckpointError(f"checkpoint {path} is damaged: its checksum does not fit")
     if sha256 is not None and written != sha256:
@@ -119,18 +160,32 @@ def load(path: Path, *, sha256: str | None = None) -> Checkpoint:
     return checkpoint
 
 
-def _read(path: Path) -> tuple[Checkpoint, str]:
-    with zipfile.ZipFile(path) as archive:
+def _verified(path: Path) -> bytes:
+    """Return the bytes of a file that are covered by the checksum at its end."""
+    with path.open("rb") as file:
+        content = file.read(SIZE_LIMIT + 1)
+    if len(content) > SIZE_LIMIT:
+        raise ValueError(f"it is larger than {SIZE_LIMIT} bytes")
+    body, digest = content[:-_DIGEST_BYTES], content[-_DIGEST_BYTES:]
+    if hashlib.sha256(body).hexdigest().encode() != digest:
+        raise ValueError("it is damaged: the checksum at its end does not fit")
+    return content
+
+
+def _read(content: bytes) -> tuple[Checkpoint, str]:
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
         entries = archive.infolist()
         if sum(entry.file_size for entry in entries) > SIZE_LIMIT:
             raise ValueError(f"it claims to hold more than {SIZE_LIMIT} bytes")
         if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
             raise ValueError("it is compressed, which no checkpoint of ours is")
-    with np.load(path, allow_pickle=False) as archive:
+    with np.load(io.BytesIO(content), allow_pickle=False) as archive:
         header = json.loads(archive[_HEADER].tobytes())
         if header["format"] != FORMAT:
             raise ValueError(f"format {header['format']!r}, expected {FORMAT}")
         arrays = {name[2:]: archive[name] for name in archive.files if name.startswith("a.")}
+        if not all(isinstance(array, np.ndarray) for array in arrays.values()):
+            raise ValueError("it holds what is no array")
     checkpoint = Checkpoint(
         version=int(header["version"]),
         point=str(header["point"]),
@@ -145,99 +200,31 @@ def _read(path: Path) -> tuple[Checkpoint, str]:
 def prune(folder: Path, *, keep: int, needed: frozenset[int]) -> list[int]:
     """Delete all but the ``keep`` newest checkpoints and those that are needed.
 
+    What a process that died left half written goes as well; a file that cannot be deleted stays.
+
     Returns:
         The versions whose files are gone.
     """
-    gone = []
-    for path in sorted(folder.glob("[0-9]*.npz"))[:-keep]:
-        version = int(path.stem)
-        if version not in needed:
-            path.unlink(missing_ok=True)
-            gone.append(version)
-    return gone
+    versions: dict[int, Path] = {}
+    for path in folder.iterdir() if folder.is_dir() else ():
+        found = _FILE.fullmatch(path.name)
+        if found:
+            versions[int(found[1])] = path
+        elif is_left_behind(path):
+            _deleted(path)
+    old = sorted(versions)[: max(0, len(versions) - max(0, keep))]
+    return [version for version in old if version not in needed and _deleted(versions[version])]
 
 
-def write_whole(path: Path, content: bytes, *, mode: int = 0o600) -> None:
-    """Write a file beside its name, flush it to the disk, and rename it into place.
-
-    Raises:
-        OSError: It could not be written; what stood there before still does.
-    """
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, mode)
+def _deleted(path: Path) -> bool:
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReferenceCheckpoint:
-    """The reference system's JSON checkpoint, as it was found."""
-
-    run_id: str
-    policy_state: Mapping[str, object]
-    optimizer_state: Mapping[str, object]
-    global_step: int
-    optimizer_step: int
-    saved_at_unix_seconds: int
-
-
-def read_reference(path: Path) -> ReferenceCheckpoint:
-    """Read a JSON checkpoint of the reference system.
-
-    Raises:
-        CheckpointError: It is not one; the message is the reference's own.
-
-    Source:
-        ``contracts/reference-live-loop.md``, CK1 and CK3.
-    """
-    try:
-        text = path.read_bytes()
-    except OSError as error:
-        raise CheckpointError(f"read checkpoint {path}: {error}") from error
-    try:
-        found = json.loads(text)
-    except ValueError as error:
-        raise CheckpointError(f"parse checkpoint JSON {path}: {error}") from error
-    if not isinstance(found, dict):
-        raise CheckpointError("checkpoint payload must be a JSON object")
-    if found.get("checkpoint_version") != 1:
-        version = found.get("checkpoint_version")
-        raise CheckpointError(f"unsupported checkpoint_version {version}; expected 1")
-    run_id = _required(found, "run_id", str)
-    if not run_id.strip():
-        raise CheckpointError("checkpoint field `run_id` must not be empty")
-    return ReferenceCheckpoint(
-        run_id=run_id,
-        policy_state=_object(found, "policy_state"),
-        optimizer_state=_object(found, "optimizer_state"),
-        global_step=_required(found, "global_step", int),
-        optimizer_step=_required(found, "optimizer_step", int),
-        saved_at_unix_seconds=_required(found, "saved_at_unix_seconds", int),
-    )
-
-
-def _required(found: Mapping[str, object], name: str, kind: type[_T]) -> _T:
-    value = found.get(name)
-    if not isinstance(value, kind) or isinstance(value, bool):
-        raise CheckpointError(f"missing required checkpoint field `{name}`")
-    return value
-
-
-def _object(found: Mapping[str, object], name: str) -> Mapping[str, object]:
-    if name not in found:
-        raise CheckpointError(f"missing required checkpoint field `{name}`")
-    value = found[name]
-    if not isinstance(value, dict):
-        raise CheckpointError(f"`{name}` must be a JSON object")
-    return value
+        path.unlink(missing_ok=True)
+    except OSError:
+        return False
+    return True
 
 
 def _little_endian(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+    if array.dtype.hasobject:
+        raise TypeError("an array of objects can only be pickled")
     return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")

@@ -1,5 +1,6 @@
 """Options in, decision out: in memory, without a lock on the way, never touching the disk."""
 
+import threading
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
@@ -55,14 +56,17 @@ class Decider:
         self._untrained = Served(0, untrained)
         self._seed = seed
         self._served: Mapping[str, Served] = {}
+        self._changing = threading.Lock()  # for those who change it; nobody waits to decide
 
     def serve(self, point: str, version: int, policy: Policy) -> None:
         """Let a version decide from now on; decisions under way end with the one they have."""
-        self._served = {**self._served, point: Served(version, policy)}
+        with self._changing:
+            self._served = {**self._served, point: Served(version, policy)}
 
     def withdraw(self, point: str) -> None:
         """Let the untrained policy decide again."""
-        self._served = {name: held for name, held in self._served.items() if name != point}
+        with self._changing:
+            self._served = {name: held for name, held in self._served.items() if name != point}
 
     def versions(self) -> dict[str, int]:
         """Return which version serves each point."""

@@ -2,20 +2,41 @@
 
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
+from typing import TypeAlias
 
-from tau_live.events import Event
+from tau_live.events import Event, Reward, RunEnd, RunStart
 
 BATCH_LIMIT = 512
 TICK_S = 0.2
 
 
+_Run: TypeAlias = tuple[str, str, str]
+
+
+@dataclass(slots=True)
+class _Cut:
+    """A run whose events are not taken any more.
+
+    Attributes:
+        begun: Whether some of them were.
+        dropped: How many were not.
+    """
+
+    begun: bool
+    dropped: int = 1
+
+
 class Inbox:
     """Takes events in the host's thread and hands them, in batches, to ``write`` in its own.
 
-    Putting costs about a microsecond and never waits. Behind ``limit`` waiting events nothing
-    more is taken; behind half of it no new run is begun: a rollout is kept or dropped whole.
+    Putting costs about a microsecond and never waits for the disk. Behind half of ``limit`` no new
+    run is begun, so that those under way have room: a rollout is kept or dropped whole. If one has
+    to be cut all the same, its end is still taken and says how many events were lost. Rewards and
+    ends are taken up to twice the ``limit``; beyond that nothing is.
 
     Args:
         write: Stores a batch; it may take as long as it wants and must not raise.
@@ -38,7 +59,8 @@ class Inbox:
         self._limit = limit
         self._queue: SimpleQueue[Event | threading.Event | None] = SimpleQueue()
         self._dropped: dict[str, int] = {}
-        self._refused_runs: set[str] = set()
+        self._cut: OrderedDict[_Run, _Cut] = OrderedDict()
+        self._lock = threading.Lock()
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="tau-live-writer", daemon=True)
 
@@ -54,29 +76,66 @@ class Inbox:
     @property
     def dropped(self) -> dict[str, int]:
         """How many events were not taken, by reason."""
-        return dict(self._dropped)
+        with self._lock:
+            found = dict(self._dropped)
+        late = self._queue.qsize() if self._closed and not self._thread.is_alive() else 0
+        if late:  # what was put in the very moment in which the thread ended
+            found["closed"] = found.get("closed", 0) + late
+        return found
 
     def put(self, event: Event) -> bool:
         """Take an event; ``False`` if it was dropped, which is counted."""
-        waiting = self._queue.qsize()
-        if self._closed:
-            return self._drop("closed")
-        if self._refused_runs and event.run_id in self._refused_runs and event.event != "reward":
-            if event.event == "run.end":
-                self._refused_runs.discard(event.run_id)
-            return self._drop("queue_full")
-        if waiting >= self._limit // 2 and not self._takes_when_crowded(event, waiting):
-            return self._drop("queue_full")
+        if self._closed or self._cut or self._queue.qsize() >= self._limit // 2:
+            return self._put_if_it_may(event)
         self._queue.put(event)
         return True
 
-    def _takes_when_crowded(self, event: Event, waiting: int) -> bool:
-        if event.event == "reward":
-            return waiting < 2 * self._limit  # a reward is not dropped while its decision is kept
-        if event.event == "run.start" or waiting >= self._limit:
-            self._refused_runs.add(event.run_id)
-            return False
-        return True
+    def _put_if_it_may(self, event: Event) -> bool:
+        with self._lock:
+            waiting = self._queue.qsize()
+            taken: Event | None
+            if self._closed:
+                return self._drop("closed")
+            if isinstance(event, Reward):
+                taken = event if waiting < 2 * self._limit else None
+            elif isinstance(event, RunStart):
+                taken = self._start(event, waiting)
+            elif isinstance(event, RunEnd):
+                taken = self._ended(event, waiting)
+            else:
+                taken = self._step(event, waiting)
+            if taken is None:
+                return self._drop("queue_full")
+            self._queue.put(taken)
+            return True
+
+    def _start(self, event: RunStart, waiting: int) -> Event | None:
+        self._cut.pop(_run_of(event), None)
+        if waiting < self._limit // 2:
+            return event
+        self._remember(event, _Cut(begun=False))
+        return None
+
+    def _step(self, event: Event, waiting: int) -> Event | None:
+        cut = self._cut.get(_run_of(event))
+        if cut is None and waiting < self._limit:
+            return event
+        if cut is None:
+            self._remember(event, _Cut(begun=True))
+        else:
+            cut.dropped += 1
+        return None
+
+    def _ended(self, event: RunEnd, waiting: int) -> Event | None:
+        cut = self._cut.pop(_run_of(event), None)
+        if waiting >= 2 * self._limit or (cut is not None and not cut.begun):
+            return None
+        return event if cut is None else replace(event, dropped=event.dropped + cut.dropped)
+
+    def _remember(self, event: Event, cut: _Cut) -> None:
+        self._cut[_run_of(event)] = cut
+        if len(self._cut) > self._limit:
+            self._cut.popitem(last=False)
 
     def _drop(self, reason: str) -> bool:
         self._dropped[reason] = self._dropped.get(reason, 0) + 1
@@ -84,6 +143,8 @@ class Inbox:
 
     def flush(self, timeout_s: float) -> bool:
         """Wait until everything that was put before is written; ``False`` after ``timeout_s``."""
+        if threading.current_thread() is self._thread:
+            return False  # it would wait for itself
         if not self._thread.is_alive():
             return self._queue.empty()
         reached = threading.Event()
@@ -93,7 +154,11 @@ class Inbox:
     def close(self, timeout_s: float) -> bool:
         """Write what waits, then stop; ``False`` if that was not done within ``timeout_s``."""
         self._closed = True
+        if self._thread.ident is None:  # it was never started
+            return self._queue.empty()
         self._queue.put(None)
+        if threading.current_thread() is self._thread:
+            return False
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
@@ -101,8 +166,9 @@ class Inbox:
         self._tick()
         ticked = time.monotonic()
         going = True
-        while going:
-            batch, reached, going = self._next_batch()
+        while going or not self._queue.empty():  # also what was put while it was being closed
+            batch, reached, more = self._next_batch()
+            going = going and more
             if batch:
                 self._write(batch)
             for event in reached:
@@ -128,3 +194,7 @@ class Inbox:
         except Empty:
             pass
         return batch, [], True
+
+
+def _run_of(event: Event) -> _Run:
+    return event.host, event.run_id, event.execution

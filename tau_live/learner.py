@@ -87,6 +87,7 @@ class Learner:
         self._clock = clock
         self._folder = checkpoint_folder(settings)
         self._ppo = PPOConfig()
+        self._width = policy_config(settings).width
         self._heads: dict[str, _Head] = {}
         self._diagnostics: list[str] = []
 
@@ -159,7 +160,7 @@ class Learner:
     ) -> _Outcome:
         if not point:
             return _Outcome(skipped_reason="no decisions")
-        versions = [found.version for found in self._store.policies.versions(point)]
+        versions = self._store.policies.versions(point)
         new = self._collected(fresh, point, versions)
         if new.trajectories is None:
             report = {"left_out": _by_reason(new.left_out)}
@@ -194,19 +195,21 @@ class Learner:
         )
 
     def _collected(
-        self, rollouts: Sequence[LearnableRollout], point: str, versions: Sequence[int]
+        self, rollouts: Sequence[LearnableRollout], point: str, versions: Sequence[PolicyVersion]
     ) -> Collected:
         return trajectories_of(
             rollouts,
             point,
-            versions=versions,
+            versions=[version.version for version in versions],
+            born=[version.created_at for version in versions],
+            width=self._width,
             discount=self._ppo.gamma,
             weights={reward.name: reward.weight for reward in self._settings.rewards},
         )
 
     def _keep(self, row: Update, head: _Head, state: LearnerState, *, began: float) -> Learned:
         version = self._store.policies.next_version()
-        metadata = {"seed": self._settings.seed, "numpy": np.__version__}
+        metadata = {"seed": self._settings.seed}
         checkpoint = checkpoints.Checkpoint(
             version=version,
             point=row.point,

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields
+from hashlib import blake2b
+from math import isfinite
 
 import msgspec
 
@@ -10,7 +12,6 @@ from tau_live.rollouts import Span
 
 _ENVELOPE = frozenset(f.name for f in fields(ev.Event)) - {"raw"}
 _STARTS = frozenset({"turn.start", "model.start", "tool.start"})
-_ENDS = frozenset({"turn.end", "model.end", "tool.end"})
 
 _NAMES: Mapping[str, Callable[[ev.Event], str]] = {
     "turn.start": lambda event: f"agent.turn.{event.turn}",
@@ -47,15 +48,19 @@ def span_of(event: ev.Event, *, rollout_id: str, attempt: int) -> Span | None:
         parent_span_id=event.parent_span_id,
         kind=event.event.partition(".")[0],
         name=name(event),
-        status="unknown" if open_ else (event.status or ev.Status.OK).value,
+        status=(ev.Status.UNKNOWN if open_ else _status_of(event)).value,
         attributes=attributes_of(event),
-        started_at=event.at,
+        started_at=event.at if open_ else event.at - _took_s(event),
         ended_at=None if open_ else event.at,
     )
 
 
 def attributes_of(event: ev.Event) -> dict[str, object]:
-    """Return the fields of an event's own that hold something, and what the host had besides."""
+    """Return the fields of an event's own that hold something, and what the host had besides.
+
+    Of the envelope what a span has no place for: the turn, the agent, the error, and how the host
+    told us, where that is not directly.
+    """
     found: dict[str, object] = {}
     for field in fields(event):
         if field.name in _ENVELOPE:
@@ -68,7 +73,22 @@ def attributes_of(event: ev.Event) -> dict[str, object]:
         found["error"] = msgspec.to_builtins(event.error)
     if event.agent:
         found["agent"] = event.agent
+    if event.turn is not None:
+        found["turn"] = event.turn
+    if event.fidelity is not ev.Fidelity.NATIVE:
+        found["fidelity"] = event.fidelity.value
     return found
+
+
+def _status_of(event: ev.Event) -> ev.Status:
+    failed = event.error is not None or getattr(event, "is_error", None)
+    return event.status or (ev.Status.ERROR if failed else ev.Status.OK)
+
+
+def _took_s(event: ev.Event) -> float:
+    """Return for how long an event went on before it was told: a start may never be."""
+    took_ms = getattr(event, "duration_ms", None)
+    return took_ms / 1000.0 if took_ms is not None and isfinite(took_ms) and took_ms > 0 else 0.0
 
 
 def _named(kind: str, name: str | None) -> str:
@@ -82,4 +102,7 @@ def _made_id(event: ev.Event) -> str:
         return f"{kind}:{call_id}"
     if kind == "turn" and event.turn is not None:
         return f"turn:{event.turn}"
-    return f"{event.event}:{event.seq}"
+    if event.seq:
+        return f"{event.event}:{event.pid}-{event.seq}"
+    told = repr([event.at, attributes_of(event)])  # a host that does not count its events
+    return f"{event.event}:{blake2b(told.encode('utf-8', 'replace'), digest_size=8).hexdigest()}"

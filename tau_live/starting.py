@@ -89,7 +89,12 @@ def pipeline_of(
     """Return the way of events into a store."""
     return Pipeline(
         store,
-        collector=Collector(store, rewarding=Rewarding(settings, plugins), owner=owner),
+        collector=Collector(
+            store,
+            rewarding=Rewarding(settings, plugins),
+            owner=owner,
+            redact=plugins.redact,
+        ),
         redactor=Redactor(settings.content.value, settings.payload_limit),
         plugins=plugins,
         recorder=recorder,

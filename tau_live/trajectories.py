@@ -5,14 +5,22 @@ The steps of a trajectory are the decisions at one point, nothing else: telemetr
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from typing import NamedTuple
 
 import numpy as np
 
+from tau_live.event_rows import DROPPED
 from tau_live.rl.batch import Trajectories
-from tau_live.rl.features import Encoded, unpack
-from tau_live.rollouts import Decision, Reason, Reward, Rollout
+from tau_live.rl.features import WIDTH, Encoded, unpack
+from tau_live.rollouts import ROLLOUT_ENDS, Decision, Reason, Reward, Rollout
 from tau_live.store.records import LearnableRollout
+
+LEAST_PROPENSITY = 1e-300
+"""Below, an importance weight would not be finite."""
+
+MOST_PROPENSITY = 1.0 + 1e-9
+"""A certain choice may be above 1 by a rounding error."""
 
 CUT_OFF = frozenset({Reason.INTERRUPTED, Reason.TIMEOUT, Reason.CANCELLED, Reason.ABANDONED})
 
@@ -44,13 +52,15 @@ class _Step(NamedTuple):
     encoded: Encoded
 
 
-def trajectories_of(
+def trajectories_of(  # noqa: PLR0913  # what it depends on, all keyword-only but the first two
     rollouts: Sequence[LearnableRollout],
     point: str,
     *,
     versions: Sequence[int],
     discount: float,
     weights: Mapping[str, float],
+    born: Sequence[float] = (),
+    width: int = WIDTH,
 ) -> Collected:
     """Return the decisions at one point as trajectories.
 
@@ -67,66 +77,95 @@ def trajectories_of(
         versions: Every version of the point in ascending order; the lag of a decision is counted
             in them.
         discount: The discount of one step, in ``[0, 1]``.
-        weights: What a decision's own reward counts by name; 1 where it is not named.
+        weights: What a decision's own reward counts by name; where any is named, one that is not
+            counts nothing.
+        born: When each of ``versions`` was made, in epoch seconds. A replayed decision names a
+            version of another store, so its lag is counted in those made after it.
+        width: How wide the policy's features are; a decision encoded otherwise is left out.
     """
-    rows = _Rows(weights)
+    rows = _Rows(weights, born)
     used: list[str] = []
     left_out: list[LeftOut] = []
     for learnable in rollouts:
         rollout_id = learnable.rollout.rollout_id
-        steps = _steps_of(learnable, point, left_out)
-        total = learnable.rollout.total_reward
-        if total is None or not np.isfinite(total):
-            left_out.append(LeftOut(rollout_id, None, "reward_not_finite"))
-        elif not steps:
-            left_out.append(LeftOut(rollout_id, None, "no_usable_decisions"))
-        else:
-            rows.add(steps, learnable, versions=versions, discount=discount)
+        reason = why_not_all(learnable.rollout)
+        steps = [] if reason else _steps_of(learnable, point, left_out, width=width)
+        if reason is None:
+            reason = rows.add(steps, learnable, versions=versions, discount=discount)
+        if reason is None:
             used.append(rollout_id)
+        else:
+            left_out.append(LeftOut(rollout_id, None, reason))
     return Collected(rows.trajectories() if used else None, used, left_out)
 
 
-def _steps_of(learnable: LearnableRollout, point: str, left_out: list[LeftOut]) -> list[_Step]:
-    last_attempt = max((d.attempt for d in learnable.decisions), default=0)
-    steps = []
-    for decision in learnable.decisions:
-        if decision.point != point:
-            continue
-        reason = why_not(decision)
-        if reason is None and decision.attempt != last_attempt:
-            reason = "earlier_attempt"
-        if reason is None:
-            try:
-                encoded = unpack(decision.encoded)
-            except ValueError:
-                reason = "features_damaged"
-            else:
-                steps.append(_Step(decision, encoded))
-        if reason is not None:
-            left_out.append(LeftOut(decision.rollout_id, decision.decision_id, reason))
-    return steps
+def why_not_all(rollout: Rollout) -> str | None:
+    """Return why a rollout may not be learned from at all; ``None`` when it may."""
+    if rollout.status not in ROLLOUT_ENDS:
+        return "tried_again"
+    if rollout.metadata.get(DROPPED):
+        return "events_dropped"
+    if rollout.total_reward is None:
+        return "no_reward"
+    if not isfinite(rollout.total_reward):
+        return "reward_not_finite"
+    return None
 
 
 def why_not(decision: Decision) -> str | None:
     """Return why a decision may not be learned from; ``None`` when it may."""
-    if decision.applied is None or decision.applied not in decision.options:
-        return "applied_unknown"
-    if decision.applied != decision.chosen:
-        return "applied_differs"
-    if decision.propensity is None:
-        return "no_propensity"
-    if not 0.0 < decision.propensity <= 1.0:
-        return "propensity_out_of_range"
-    if not decision.encoded:
-        return "no_features"
-    return None
+    propensity, options = decision.propensity, decision.options
+    checks = (
+        ("applied_unknown", decision.applied is None or decision.applied not in options),
+        ("applied_differs", decision.applied != decision.chosen),
+        ("options_repeated", len(set(options)) < len(options)),
+        ("no_propensity", propensity is None),
+        ("propensity_out_of_range", not LEAST_PROPENSITY <= (propensity or 0.0) <= MOST_PROPENSITY),
+        ("value_not_finite", not isfinite(decision.value or 0.0)),
+        ("no_features", not decision.encoded),
+    )
+    return next((reason for reason, fails in checks if fails), None)
+
+
+def _steps_of(
+    learnable: LearnableRollout, point: str, left_out: list[LeftOut], *, width: int
+) -> list[_Step]:
+    last = _last_attempt(learnable)
+    steps = []
+    for decision in learnable.decisions:
+        if decision.point == point:
+            found = _step_of(decision, last=last, width=width)
+            if isinstance(found, str):
+                left_out.append(LeftOut(decision.rollout_id, decision.decision_id, found))
+            else:
+                steps.append(found)
+    return steps
+
+
+def _step_of(decision: Decision, *, last: int, width: int) -> _Step | str:
+    """Return a decision as a step, or why it is none."""
+    reason = why_not(decision) or (None if decision.attempt == last else "earlier_attempt")
+    if reason:
+        return reason
+    try:
+        encoded = unpack(decision.encoded)
+    except ValueError:
+        return "features_damaged"
+    if encoded.options != len(decision.options):
+        return "features_damaged"
+    return _Step(decision, encoded) if encoded.width == width else "features_of_another_width"
+
+
+def _last_attempt(learnable: LearnableRollout) -> int:
+    return max((decision.attempt for decision in learnable.decisions), default=0)
 
 
 class _Rows:
     """Trajectories that grow rollout by rollout."""
 
-    def __init__(self, weights: Mapping[str, float]) -> None:
+    def __init__(self, weights: Mapping[str, float], born: Sequence[float]) -> None:
         self.weights = weights
+        self.born = sorted(born)
         self.encoded: list[Encoded] = []
         self.chosen: list[int] = []
         self.default: list[int] = []
@@ -145,21 +184,32 @@ class _Rows:
         *,
         versions: Sequence[int],
         discount: float,
-    ) -> None:
-        """Append one rollout."""
+    ) -> str | None:
+        """Append one rollout; return why not, if it cannot be."""
+        if not steps:
+            return "no_usable_decisions"
+        rewards = _rewards(steps, learnable, self.weights)
+        if not all(map(isfinite, rewards)):
+            return "reward_not_finite"
+        self.reward.extend(rewards)
         for decision, encoded in steps:
             self.encoded.append(encoded)
             self.chosen.append(decision.options.index(decision.applied or ""))
             self.default.append(_index(decision.options, decision.default))
             self.propensity.append(decision.propensity or 0.0)
             self.value.append(decision.value or 0.0)
-            newer = len(versions) - bisect_right(versions, decision.policy_version)
+            newer = self._newer(decision, learnable.rollout, versions)
             self.lag.append(newer)
-        self.reward.extend(_rewards(steps, learnable, self.weights))
         cut_off = _is_cut_off(learnable.rollout, learnable.rewards)
         self.discount.extend([discount] * (len(steps) - 1) + [discount if cut_off else 0.0])
         self.bootstrap.append(self.value[-1] if cut_off else 0.0)
         self.length.append(len(steps))
+        return None
+
+    def _newer(self, decision: Decision, rollout: Rollout, versions: Sequence[int]) -> int:
+        if rollout.owner is None and self.born:
+            return len(self.born) - bisect_right(self.born, decision.at)
+        return len(versions) - bisect_right(versions, decision.policy_version)
 
     def trajectories(self) -> Trajectories:
         """Return what was added, as arrays."""
@@ -187,15 +237,17 @@ def _rewards(
 ) -> list[float]:
     """Return what came after each step: what its decision earned, and at the end the total."""
     rewards = [0.0] * len(steps)
+    last = _last_attempt(learnable)
     ordinals = [step.decision.ordinal for step in steps]
-    ids = {d.decision_id: d for d in learnable.decisions}
+    places = {
+        decision.decision_id: bisect_right(ordinals, decision.ordinal) - 1
+        for decision in learnable.decisions
+        if decision.attempt == last
+    }
     for reward in learnable.rewards:
-        decision = ids.get(reward.decision_id or "")
-        if decision is None or reward.value is None:
-            continue
-        place = bisect_right(ordinals, decision.ordinal) - 1
-        if place >= 0:
-            rewards[place] += weights.get(reward.name, 1.0) * reward.value
+        place = places.get(reward.decision_id or "", -1)
+        if place >= 0 and reward.value is not None and isfinite(reward.value):
+            rewards[place] += weights.get(reward.name, 0.0 if weights else 1.0) * reward.value
     rewards[-1] += learnable.rollout.total_reward or 0.0
     return rewards
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import tau_live
+from tau_live.builtin import load_plugins
 from tau_live.cli.text import ago, number
 from tau_live.errors import SettingsError, TauLiveError
 from tau_live.learner import LEASE
@@ -22,7 +23,7 @@ from tau_live.store.sqlite import SqliteStore
 from tau_live.switch import SWITCH
 
 OK, WARN, FAIL = "ok", "warn", "fail"
-NEEDS = ("click", "msgspec", "numpy", "pluggy", "rich", "sqlite-utils", "structlog", "wrapt")
+NEEDS = ("click", "msgspec", "numpy", "pluggy", "rich", "sqlite-utils", "structlog")
 OLDEST_SQLITE = (3, 37, 0)
 """The first with strict tables."""
 
@@ -70,6 +71,7 @@ def checks(environ: Mapping[str, str], path: Path | None, *, now: float) -> Iter
         if not loaded.warnings:
             given = sum(source != "default" for source in loaded.sources.values())
             yield Check("settings", OK, f"{given} given, the others at their defaults")
+        yield from _plugins(loaded.settings)
     file = path or (settings.store if settings else None)
     if file is not None:
         yield from _file(file)
@@ -104,6 +106,17 @@ def _switch(environ: Mapping[str, str]) -> Iterator[Check]:
     elif not switch.warnings:
         advice = f"set {SWITCH}=1 where your agent runs; here it need not be"
         yield Check("switch", WARN, "off in this shell", advice)
+
+
+def _plugins(settings: Settings) -> Iterator[Check]:
+    reports = load_plugins(settings).report()
+    for report in reports:
+        if report.problem or report.disabled:
+            found = f"{report.name}: {report.problem or 'disabled after failing'}"
+            advice = f"mend it, or name it in {SWITCH}_PLUGINS_OFF"
+            yield Check("plugins", WARN, found, advice)
+    well = [f"{one.name} ({', '.join(one.hooks)})" for one in reports if not one.problem]
+    yield Check("plugins", OK, ", ".join(well) or "none")
 
 
 def _file(file: Path) -> Iterator[Check]:
@@ -186,12 +199,13 @@ def _rewards(store: Store) -> Check:
     """Say whether anybody ever sends rewards, judged by the last rollouts of each point."""
     made_up = {RewardSource.INFERRED, RewardSource.DEFAULT}
     points = store.rewards.ready_points()
-    ready = [
-        one
+    ready = {
+        one.rollout.rollout_id: one
         for point in ("", *points)
         for one in store.rewards.ready_rollouts(point, after=0, limit=LOOKED_AT, newest=True)
-    ]
-    sent = sum(reward.source not in made_up for one in ready for reward in one.rewards)
+    }
+    given = [reward for one in ready.values() for reward in one.rewards]
+    sent = sum(reward.source not in made_up for reward in given)
     waiting = store.rewards.waiting()
     of = f"with the last {number(len(ready))} rewarded rollouts"
     found = f"{number(sent)} {of}, {number(waiting)} wait for theirs"

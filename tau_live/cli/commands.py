@@ -1,15 +1,16 @@
 """The group of all commands: loads each when it is called, and ends every failure in one line."""
 
-import os
-import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from importlib import import_module
+from contextlib import contextmanager
+from importlib import import_module, metadata
 
 import click
 
 from tau_live.cli.text import shown
 from tau_live.errors import TauLiveError
+
+GROUP = "tau_live"
+"""The entry points of plugins."""
 
 INTERRUPTED = 130
 PIPE_CLOSED = 141
@@ -54,25 +55,42 @@ class UsageLineError(OneLineError):
 class Commands(click.Group):
     """Loads a command when it is asked for, and lets no traceback out."""
 
+    _asked_plugins = False
+
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         """Return every name, ours in the order in which one gets to know them."""
-        return [*COMMANDS, *sorted(self.commands)]
+        self._ask_plugins()
+        return [*COMMANDS, *sorted(self.commands.keys() - COMMANDS.keys())]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command, loading its module."""
         if cmd_name not in COMMANDS:
+            self._ask_plugins()
             return super().get_command(ctx, cmd_name)
         found = getattr(import_module(f"tau_live.cli.{cmd_name}"), cmd_name)
         if not isinstance(found, click.Command):
             raise TypeError(f"tau_live.cli.{cmd_name} holds no command {cmd_name!r}")
         return found
 
+    def _ask_plugins(self) -> None:
+        """Let installed plugins add commands; without any, nothing is imported.
+
+        Raises:
+            SettingsError: A plugin implements a hook that does not exist.
+        """
+        if self._asked_plugins or not metadata.entry_points(group=GROUP):
+            return
+        self._asked_plugins = True
+        from tau_live.cli.opening import plugins
+
+        plugins().register_commands(self)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without loading one."""
+        names = self.list_commands(ctx)
         added = {name: command.get_short_help_str() for name, command in self.commands.items()}
         with formatter.section("Commands"):
-            known = {**COMMANDS, **added}
-            formatter.write_dl([(name, known[name]) for name in self.list_commands(ctx)])
+            formatter.write_dl([(name, {**added, **COMMANDS}[name]) for name in names])
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the group's own options."""
@@ -89,13 +107,12 @@ class Commands(click.Group):
 def _border(ctx: click.Context) -> Iterator[None]:
     try:
         yield
-    except (click.exceptions.NoArgsIsHelpError, click.exceptions.Exit, OneLineError):
+    except (click.exceptions.Exit, OneLineError):
         raise
     except (KeyboardInterrupt, click.Abort):
         click.echo(err=True)  # ends the line that the terminal shows ^C on
         raise click.exceptions.Exit(INTERRUPTED) from None
     except BrokenPipeError:
-        _let_go()
         raise click.exceptions.Exit(PIPE_CLOSED) from None
     except Exception as error:
         raise _told(error, verbose=bool(ctx.params.get("verbose"))) from error
@@ -122,11 +139,3 @@ def _told(error: Exception, *, verbose: bool) -> OneLineError:
     kind = type(error).__name__
     hint = "`tau-live --verbose` says where; please report it"
     return OneLineError(f"internal error: {kind}: {error} ({hint})")
-
-
-def _let_go() -> None:
-    """Let what is still buffered go nowhere, or the interpreter complains at its end."""
-    with suppress(OSError):
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, sys.stdout.fileno())
-        os.close(null)

@@ -9,6 +9,9 @@ from tau_live.cli.output import print_all, print_json, safe, table_of
 from tau_live.cli.text import shown
 from tau_live.settings import SETTINGS, Settings, value_text
 
+NAME_WIDTH = 50
+"""The names of settings are there to be copied, and not broken where there is room at all."""
+
 
 @click.command(epilog=epilog("config", "tau-live config", "tau-live config --json | jq .warnings"))
 @store_option
@@ -43,7 +46,7 @@ def config(path: Path | None, as_json: bool) -> None:
         )
         for row in settings
     ]
-    print_all(table_of(("variable", "value", "source"), rows))
+    print_all(table_of(("variable", "value", "source"), rows, first=NAME_WIDTH))
     click.echo(f"tau-live is {'on' if is_enabled() else 'off in this shell (TAU_LIVE_RL)'}")
     for warning in found.warnings:
         click.echo(f"warning: {shown(warning)}", err=True)

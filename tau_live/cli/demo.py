@@ -35,7 +35,7 @@ HELD_OUT = 400
 )
 @store_option
 @json_option
-def demo(path: Path | None, as_json: bool, *, seed: int, questions: int, held_out: int) -> None:
+def demo(*, path: Path | None, as_json: bool, seed: int, questions: int, held_out: int) -> None:
     """Watch an agent learn to answer questions about Python's standard library.
 
     It goes through the whole loop and a real store, in about a minute. One that was stopped goes

@@ -3,11 +3,14 @@
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
 import click
+from rich.progress import Progress, TaskID
 
 from tau_live.cli.opening import epilog, json_option, opened, store_option
 from tau_live.cli.output import as_json as json_of
@@ -48,26 +51,34 @@ def export(path: Path | None, as_json: bool, format_: str, output: Path | None) 
     with opened(path) as (store, _), progress_bar(quiet=output is None) as bar:
         task = bar.add_task("rows", total=None)
         counts: Counter[str] = Counter()
-        rows = counted(store.export(), counts, lambda: bar.update(task, completed=counts.total()))
-        if output is None:
-            write_lines(sys.stdout.buffer, rows)
-        elif format_ == "jsonl":
-            write_file(output, rows)
-        else:
-            write_tables(output, rows)
+        told = partial(_tell, bar, task, counts)
+        # Closed before the store is, or the rows that nobody took complain that it has gone.
+        with closing(counted(store.export(), counts, told)) as rows:
+            if output is None:
+                write_lines(sys.stdout.buffer, rows)
+            elif format_ == "jsonl":
+                write_file(output, rows)
+            else:
+                write_tables(output, rows)
     if as_json:
         print_json({"format": format_, "output": str(output), "rows": dict(counts)})
     elif output is not None:
         click.echo(f"{counts.total():,} rows written to {output}", err=True)
 
 
-def counted(rows: Rows, counts: Counter[str], told: Callable[[], None]) -> Iterator[Row]:
+def counted(
+    rows: Rows, counts: Counter[str], told: Callable[[], None]
+) -> Generator[Row, None, None]:
     """Yield the rows, counting them by table; ``told`` is called now and then."""
     for number, row in enumerate(rows):
         counts[str(row["table"])] += 1
         if number % TOLD_EVERY == 0:
             told()
         yield row
+
+
+def _tell(bar: Progress, task: TaskID, counts: Counter[str]) -> None:
+    bar.update(task, completed=counts.total())
 
 
 def write_lines(file: BinaryIO, rows: Rows) -> None:

@@ -222,6 +222,23 @@ KEYS: Mapping[str, Keys] = {
     },
     "policy use": CHANGE,
     "policy rollback": CHANGE,
+    "replay": {
+        "events": "events read",
+        "rollouts": "rollouts that came to their end",
+        "updates": "updates made, skipped ones included",
+        "bad[]": "the number of a line that holds no event, and why; the first ones",
+        "bad_lines": "how many there are",
+        "refused.*": "events that could not be stored, by what is wrong",
+    },
+    "ingest": {
+        "lines": "lines read",
+        "events": "events that they told",
+        "rollouts": "rollouts that came to their end",
+        "updates": "updates made, skipped ones included",
+        "bad.*": "lines that were not understood, by what is wrong",
+        "refused.*": "events that could not be stored, by what is wrong",
+    },
+    "learn": UPDATE,
     "export": {
         "format": "jsonl or parquet",
         "output": "where it was written",

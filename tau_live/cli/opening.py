@@ -13,7 +13,8 @@ import click
 
 from tau_live.cli.keys import KEYS
 from tau_live.cli.text import shown
-from tau_live.errors import StoreUnavailableError, TauLiveError
+from tau_live.errors import SettingsError, StoreUnavailableError, TauLiveError
+from tau_live.plugins import Plugins
 from tau_live.settings import Loaded, Settings, switched_on
 from tau_live.store.sqlite import SqliteStore
 from tau_live.switch import SWITCH
@@ -44,6 +45,19 @@ def json_option(callback: Callback) -> Callback:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON, on one line.")(
         callback
     )
+
+
+def default_command(ctx: click.Context, path: Path | None, *, as_json: bool) -> bool:
+    """Say whether a group was called by itself, as its first command.
+
+    Raises:
+        click.UsageError: It was not, but has options that are the commands' own.
+    """
+    if ctx.invoked_subcommand is None:
+        return True
+    if path is not None or as_json:
+        raise click.UsageError(f"--store and --json belong behind {ctx.invoked_subcommand!r}", ctx)
+    return False
 
 
 def epilog(command: str, *examples: str) -> str:
@@ -115,6 +129,21 @@ def opened(path: Path | None, *, write: bool = False) -> Iterator[Opened]:
         yield Opened(store, settings)
     finally:
         store.close()
+
+
+def plugins() -> Plugins:
+    """Return the installed plugins; settings that are wrong switch none of them off.
+
+    Raises:
+        SettingsError: A plugin implements a hook that does not exist.
+    """
+    try:
+        off = loaded(None).settings.plugins_off
+    except SettingsError:  # the command that needs them will say so
+        off = ()
+    found = Plugins(off=off, strict=True)
+    found.load()
+    return found
 
 
 def operator() -> str:

@@ -69,23 +69,28 @@ def safe(text: object, style: str = "") -> Text:
     return Text(shown(text), style=style)
 
 
-def table_of(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
+def table_of(columns: Sequence[str], rows: Sequence[Sequence[object]], *, first: int = 13) -> Table:
     """Return a table; a column whose name ends in ``#`` is set to the right, without it.
 
-    The first column names the row and is never cut, but broken where it has to be.
+    Nothing is cut. What finds no room is broken, in the first column behind ``first`` characters
+    at least.
     """
-    table = Table(box=None, pad_edge=False, header_style="bold", show_header=bool(any(columns)))
+    table = Table(box=None, pad_edge=False, header_style="bold", show_header=any(columns))
+    longest = max((len(_cell(row[0])) for row in rows), default=0)
     for index, column in enumerate(columns):
         table.add_column(
             column.rstrip("#"),
             justify="right" if column.endswith("#") else "left",
             overflow="fold",
-            no_wrap=False,
-            min_width=min(13, max(4, len(column))) if index == 0 else None,
+            min_width=min(first, longest) if index == 0 else None,
         )
     for row in rows:
-        table.add_row(*(cell if isinstance(cell, Text) else safe(cell) for cell in row))
+        table.add_row(*(_cell(cell) for cell in row))
     return table
+
+
+def _cell(value: object) -> Text:
+    return value if isinstance(value, Text) else safe(value)
 
 
 def facts_of(rows: Iterable[tuple[str, object]]) -> Table:
@@ -94,7 +99,7 @@ def facts_of(rows: Iterable[tuple[str, object]]) -> Table:
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in rows:
-        table.add_row(safe(name), value if isinstance(value, Text) else safe(value))
+        table.add_row(safe(name), _cell(value))
     return table
 
 

@@ -38,7 +38,8 @@ def _facts(found: Mapping[str, object], *, now: float) -> Iterator[tuple[str, ob
     yield "gate", styled(gate["state"])
     if gate["state"] != "pass":
         yield "  since", ago(_float(gate["since"]), now=now)
-        yield "  because", f"{gate['reason']}: {gate['detail']}"
+        yield "  because", gate["reason"]
+        yield "  last error", gate["detail"]
         yield "  then", 'tau-live gate reset --reason "..."'
     rollouts = _mapping(found["rollouts"])
     yield "rollouts", _counted(rollouts)

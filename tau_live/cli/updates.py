@@ -63,7 +63,11 @@ _COLUMNS = ("update#", "point", "what", "version#", "rollouts#", "decisions#", "
 
 
 def _row(report: Mapping[str, object]) -> tuple[object, ...]:
-    what = styled("executed") if report["executed"] else safe(report["skipped_reason"], "yellow")
+    what = (
+        styled("executed")
+        if report["executed"]
+        else safe(f"skipped: {report['skipped_reason']}", "yellow")
+    )
     return (
         report["update"],
         report["point"] or "(none)",

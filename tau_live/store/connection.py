@@ -23,6 +23,8 @@ Synchronous = Literal["normal", "full"]
 
 WAL_LIMIT_BYTES = 64 * 1024 * 1024
 RETRY_S = 0.02
+OLDEST_SQLITE = (3, 37, 0)
+"""The first with strict tables."""
 SMALLEST_BYTES = 512
 """What is smaller SQLite takes for empty, and would write over."""
 
@@ -198,6 +200,11 @@ def connect(path: Path, *, busy_timeout_s: float, read_only: bool) -> Connection
     Raises:
         StoreUnavailableError: It cannot be opened.
     """
+    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+        raise StoreUnavailableError(
+            f"store '{path}' cannot be opened: this Python has SQLite {sqlite3.sqlite_version}, "
+            f"expected {'.'.join(map(str, OLDEST_SQLITE))} or newer"
+        )
     try:
         if not read_only:
             _make_private(path)

@@ -35,9 +35,11 @@ class RolloutLog(Protocol):
     ) -> bool:
         """Move a rollout on, if its lifecycle allows it; ``False`` if it was there already.
 
-        Compare and set in one statement. An end sets ``ended_at`` once. An end by a worker that
-        no longer holds the rollout is refused. Requeueing puts it into the queue, cancelling
-        takes it out of it.
+        Compare and set in one statement. An end sets ``ended_at`` once, and a reason where none
+        is given; a failed rollout that goes on has neither any more. A worker that does not hold
+        the rollout is refused. A rollout that was once enqueued is in the queue while it is
+        queuing or requeuing, and only then. No attempt outlives its rollout: an end or a requeue
+        ends those that are open, as succeeded or else as failed.
 
         Raises:
             UnknownError: No such rollout is stored.
@@ -54,8 +56,18 @@ class RolloutLog(Protocol):
         parent_id: str | None = None,
         input_: object = None,
         metadata: Mapping[str, object] | None = None,
+        started_at: float | None = None,
+        later: bool = False,
     ) -> None:
-        """Fill in what a late start tells; what is already known stays."""
+        """Fill in what a late start tells, or with ``later`` what a later attempt's end does.
+
+        What is already known stays, but for metadata that is told ``later``, and a start that
+        was earlier.
+        """
+        ...
+
+    def take_over(self, rollout_id: str, owner: str | None) -> None:
+        """Let another process own a rollout, which it goes on with. Raises: UnknownError."""
         ...
 
     def begin_attempt(self, attempt: Attempt) -> bool:
@@ -105,6 +117,14 @@ class RolloutLog(Protocol):
         """Return one rollout, or ``None``."""
         ...
 
+    def ids_beginning_with(self, beginning: str, *, limit: int) -> list[str]:
+        """Return the ids of up to ``limit`` rollouts that begin so, in order."""
+        ...
+
+    def counts_by_status(self) -> dict[RolloutStatus, int]:
+        """Return how many rollouts have each status; costs the same however many there are."""
+        ...
+
     def query(self, query: RolloutQuery) -> Page:
         """Return the rollouts that are asked for, and how many there are in all."""
         ...
@@ -139,7 +159,15 @@ class DecisionLog(Protocol):
     """Decisions."""
 
     def add_decision(self, decision: Decision) -> bool:
-        """Store a decision; ``False`` if its place in the attempt is taken."""
+        """Store a decision; ``False`` if its place in the attempt is taken.
+
+        The same place again is counted (``duplicate_decisions``). A decision that comes after
+        its rollout became ready joins it at the rollout's ``ready_seq``; where its point has
+        already learned beyond that, it is kept, counted (``late_decisions``) and not learned from.
+
+        Raises:
+            UnknownError: The attempt is not stored.
+        """
         ...
 
     def decision(self, decision_id: str) -> Decision:
@@ -158,7 +186,8 @@ class RewardLog(Protocol):
         """Store a reward; return ``new``, ``same``, ``replaced`` or ``older``.
 
         One (target, name, source, key) is one reward. The same value again is ``same``; another
-        value replaces it if its ``at`` is not earlier, and is counted (``conflicting_rewards``).
+        value replaces it if its ``at`` is not earlier. Both that and ``older`` are counted
+        (``conflicting_rewards``).
         """
         ...
 
@@ -175,11 +204,21 @@ class RewardLog(Protocol):
         ...
 
     def await_reward(self, rollout_id: str, *, until: float) -> None:
-        """Note that a finished rollout waits for its reward, and until when."""
+        """Note that a finished rollout waits for its reward, and until when.
+
+        One that is ready does not wait.
+
+        Raises:
+            UnknownError: No such rollout is stored.
+        """
         ...
 
     def overdue(self, now: float, *, limit: int) -> list[str]:
         """Return the finished rollouts whose wait is over, oldest first; they wait no longer."""
+        ...
+
+    def mean_reward(self, *, of: int, newest: bool) -> float | None:
+        """Return the mean total of the first or last ``of`` rollouts that became ready."""
         ...
 
     def waiting(self) -> int:

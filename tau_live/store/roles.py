@@ -114,7 +114,8 @@ class Store(Protocol):
         """Yield every row that a recording determines, in a fixed order.
 
         ``{"table": ..., ...}`` with public ids instead of keys, without anything that depends
-        on this machine, process or clock; encoded features in base64.
+        on this machine, process or clock; encoded features in base64. All rows are of one
+        moment, and the store may be written to while they are read.
         """
         ...
 

@@ -52,15 +52,20 @@ class RolloutQueue(Protocol):
         """End an attempt and move its rollout: done, failed, or requeued for another try.
 
         It is requeued while fewer than ``max_attempts`` were made and the end is among
-        ``retry_on``. Returns what the rollout became.
+        ``retry_on``. Only the newest attempt moves its rollout. Returns what the rollout became.
+
+        Raises:
+            ValueError: ``status`` is no end of an attempt.
+            UnknownError: No such attempt is stored.
+            InvalidTransitionError: The attempt is over; its rollout is left alone.
         """
         ...
 
     def requeue_overdue(self, *, now: float) -> list[str]:
         """End attempts over their limits (``timeout``, ``unresponsive``) and requeue or fail them.
 
-        Returns the ids of the rollouts concerned. Rollouts without limits in their config are
-        left alone.
+        Of two limits the one that ran out first counts. Returns the ids of the rollouts
+        concerned, in that order. Rollouts without limits in their config are left alone.
         """
         ...
 
@@ -145,7 +150,11 @@ class Policies(Protocol):
         ...
 
     def forget_version(self, version: int) -> None:
-        """Remove the row of a version whose file was pruned; never one in service."""
+        """Remove the row of a version whose file was pruned; its number is not given again.
+
+        Raises:
+            StoreError: It is in service.
+        """
         ...
 
 
@@ -216,8 +225,13 @@ class Retention(Protocol):
         """Delete up to ``limit`` rollouts that ended before a time, with all that is theirs.
 
         Never an open one, never one that waits for its reward, never one that some decision
-        point has not yet learned from (behind its watermark).
+        point has not yet looked at (behind its watermark). One without decisions need not be
+        looked at. Rewards of that age whose rollout never came are deleted as well.
         """
+        ...
+
+    def count(self, *, before: float, limit: int) -> int:
+        """Return how many rollouts ``collect`` would delete, counted up to ``limit``."""
         ...
 
     def vacuum(self) -> None:

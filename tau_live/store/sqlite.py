@@ -37,7 +37,7 @@ class SqliteStore:
         retention: Retention.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, *, busy_timeout_s: float) -> None:
         self.path = connection.path
         self.rollouts = SqliteRollouts(connection)
         self.decisions = SqliteDecisions(connection)
@@ -52,6 +52,7 @@ class SqliteStore:
         self.audit = SqliteAudit(connection)
         self.retention = SqliteRetention(connection)
         self._connection = connection
+        self._busy_timeout_s = busy_timeout_s
         self._version = connection.data_version()
 
     @classmethod
@@ -76,13 +77,14 @@ class SqliteStore:
             StoreUnavailableError: It cannot be opened, or is not a store.
             StoreVersionError: It was written by a newer tau-live, or must be migrated first.
         """
-        connection = connect(Path(path), busy_timeout_s=busy_timeout_s, read_only=read_only)
+        file = Path(path).absolute()
+        connection = connect(file, busy_timeout_s=busy_timeout_s, read_only=read_only)
         try:
             check(connection, oldest=SCHEMA_VERSION if read_only else 0)
             if not read_only:
                 connection.prepare(synchronous=synchronous, busy_timeout_s=busy_timeout_s)
                 migrate(connection)
-            return cls(connection)
+            return cls(connection, busy_timeout_s=busy_timeout_s)
         except BaseException:
             connection.close()
             raise
@@ -99,9 +101,9 @@ class SqliteStore:
     def export(self) -> Iterator[dict[str, object]]:
         """Yield every row that a recording determines, in a fixed order.
 
-        All of it is of one moment; do not write through this store before it is exhausted.
+        All of it is of one moment: what was committed when the first row is asked for.
         """
-        return exported(self._connection)
+        return exported(self.path, busy_timeout_s=self._busy_timeout_s)
 
     def close(self) -> None:
         """Close the connection."""

@@ -3,10 +3,12 @@
 import sqlite3
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
 
 import msgspec
 
-from tau_live.store.connection import Connection
+from tau_live.store.connection import connect
 
 TABLES: Mapping[str, str] = {
     "rollouts": """
@@ -59,9 +61,14 @@ policies, updates and resources were made, and what a report says about duration
 CLOCKED = ("duration", "wall")
 
 
-def exported(connection: Connection) -> Iterator[dict[str, object]]:
-    """Yield every row of every table, from one state of the store."""
-    with connection.reading():
+def exported(path: Path, *, busy_timeout_s: float) -> Iterator[dict[str, object]]:
+    """Yield every row of every table, from one state of the store.
+
+    Through a connection of its own: nothing that is done with the store meanwhile can become
+    part of the long reading, or be undone with it.
+    """
+    with closing(connect(path, busy_timeout_s=busy_timeout_s, read_only=True)) as connection:
+        connection.change("begin")
         for table, sql in TABLES.items():
             for row in connection.stream(sql):
                 public = _public(row)

@@ -51,8 +51,16 @@ class SqliteRetention:
             )
         return len(rows)
 
+    def count(self, *, before: float, limit: int) -> int:
+        """Return how many rollouts ``collect`` would delete, counted up to ``limit``."""
+        return len(self._connection.rows(FORGETTABLE, {"before": before, "limit": limit}))
+
     def vacuum(self) -> None:
         """Give free pages back to the file system, in steps, each a short transaction."""
-        while self._connection.count("pragma freelist_count"):
+        free = self._connection.count("pragma freelist_count")
+        while free:
             self._connection.rows(f"pragma incremental_vacuum({FREE_PAGES_PER_STEP})")
+            before, free = free, self._connection.count("pragma freelist_count")
+            if free >= before:  # a copy that was made without incremental vacuum
+                break
         self._connection.rows("pragma wal_checkpoint(truncate)")

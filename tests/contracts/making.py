@@ -12,7 +12,7 @@ from tau_live.rollouts import (
     RolloutStatus,
     Span,
 )
-from tau_live.store.records import PolicyVersion, Update
+from tau_live.store.records import Claim, PolicyVersion, Update
 from tau_live.store.roles import Store
 
 LIVE = "live-1"
@@ -163,3 +163,10 @@ def ready(store: Store, rollout_id: str, *points: str, total_reward: float = 1.0
         store.decisions.add_decision(decision(ordinal, rollout_id, point=point))
     store.rollouts.set_status(rollout_id, RolloutStatus.SUCCEEDED, at=5.0)
     store.rewards.mark_ready(rollout_id, total_reward=total_reward)
+
+
+def claimed(store: Store, worker_id: str = "w-1", *, at: float = 10.0) -> Claim:
+    """Take the next rollout from the queue, which must have one."""
+    claim = store.queue.claim(worker_id, at=at)
+    assert claim is not None
+    return claim

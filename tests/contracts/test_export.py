@@ -174,6 +174,20 @@ def test_telling_everything_twice_adds_nothing(store: Store) -> None:
     assert _lines(store) == once
 
 
+def test_what_is_written_while_an_export_is_read_is_kept(opened: OpenStore) -> None:
+    store = opened()
+    begun(store)
+    rows = store.export()
+    next(iter(rows))
+
+    store.counters.add({"x": 1})
+    with store.begin():
+        store.counters.add({"x": 1})
+    list(rows)
+
+    assert opened().counters.counts() == {"x": 2}
+
+
 def test_an_export_shows_one_moment_even_while_others_write(opened: OpenStore) -> None:
     reader, writer = opened(), opened()
     ready(writer, LIVE, "model")

@@ -193,6 +193,15 @@ def test_a_value_that_no_tau_live_writes_is_named(path: Path, store: SqliteStore
         store.rollouts.rollout(LIVE)
 
 
+def test_a_sqlite_that_is_too_old_is_named(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 36, 0))
+
+    with pytest.raises(StoreUnavailableError, match=r"expected 3\.37\.0 or newer"):
+        SqliteStore.open(path)
+
+    assert not path.exists()
+
+
 def test_a_store_that_somebody_keeps_locked_is_waited_for_so_long_and_no_longer(
     path: Path, store: SqliteStore
 ) -> None:

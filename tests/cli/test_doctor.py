@@ -1,0 +1,96 @@
+from pathlib import Path
+
+import pytest
+
+from tau_live.store.sqlite import SqliteStore
+from tests.cli.conftest import Read, Run
+from tests.cli.filled import HOST_PROCESS, hold
+
+
+def states(found: object) -> dict[str, list[str]]:
+    assert isinstance(found, dict)
+    told: dict[str, list[str]] = {}
+    for check in found["checks"]:
+        told.setdefault(check["check"], []).append(check["state"])
+    return told
+
+
+def test_a_healthy_installation_has_no_failure(filled: Path, read: Read) -> None:
+    found = read("doctor", "--store", filled, TAU_LIVE_RL="1")
+
+    assert isinstance(found, dict)
+    assert found["worst"] == "warn"  # two events were dropped, and the last update was skipped
+    assert {name for name, of in states(found).items() if of != ["ok"]} == {"drops", "last update"}
+    assert HOST_PROCESS in next(c["found"] for c in found["checks"] if c["check"] == "processes")
+
+
+def test_every_problem_comes_with_what_to_do(filled: Path, read: Read) -> None:
+    found = read("doctor", "--store", filled)
+
+    assert isinstance(found, dict)
+    assert all(check["advice"] for check in found["checks"] if check["state"] != "ok")
+
+
+def test_without_a_store_it_warns_and_makes_none(tmp_path: Path, run: Run) -> None:
+    result = run("doctor")
+
+    assert result.exit_code == 0
+    assert "is not there yet" in result.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_gate_that_holds_is_a_failure(filled: Path, run: Run) -> None:
+    hold(filled)
+
+    result = run("doctor", "--store", filled)
+
+    assert result.exit_code == 1
+    assert "tau-live gate reset --reason" in result.stdout
+
+
+def test_settings_that_are_wrong_do_not_keep_the_store_from_being_looked_at(
+    filled: Path, run: Run
+) -> None:
+    result = run("doctor", "--store", filled, TAU_LIVE_RL_SEED="many")
+
+    assert result.exit_code == 1
+    assert "TAU_LIVE_RL_SEED" in result.stdout
+    assert "passes" in result.stdout
+
+
+@pytest.mark.parametrize("content", [b"", b"something else" * 100])
+def test_a_file_that_is_no_store_is_a_failure(content: bytes, tmp_path: Path, run: Run) -> None:
+    file = tmp_path / "store.sqlite"
+    file.write_bytes(content)
+
+    result = run("doctor", "--store", file)
+
+    assert result.exit_code == 1
+    assert "schema" in result.stdout
+
+
+def test_a_store_that_others_can_read_is_a_warning(filled: Path, read: Read) -> None:
+    filled.chmod(0o644)
+
+    found = read("doctor", "--store", filled)
+
+    assert states(found)["permissions"] == ["warn"]
+
+
+def test_a_switch_that_is_misspelt_is_a_warning(filled: Path, read: Read) -> None:
+    found = read("doctor", "--store", filled, TAU_LIVE_RL="jes")
+
+    assert states(found)["switch"] == ["warn"]
+
+
+def test_nobody_sending_rewards_is_a_warning(tmp_path: Path, read: Read) -> None:
+    from tests.contracts.making import rollout
+
+    store = SqliteStore.open(tmp_path / "new.sqlite")
+    store.rollouts.begin_rollout(rollout("live-1"))
+    store.rewards.await_reward("live-1", until=4e9)
+    store.close()
+
+    found = read("doctor", "--store", tmp_path / "new.sqlite")
+
+    assert states(found)["rewards"] == ["warn"]

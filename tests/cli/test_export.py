@@ -1,0 +1,100 @@
+import json
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+from tau_live.store.sqlite import SqliteStore
+from tests.cli.conftest import Read, Run
+from tests.cli.filled import fill
+
+
+def test_equal_stores_give_equal_bytes(tmp_path: Path, run: Run) -> None:
+    for name in ("one", "two"):
+        fill(tmp_path / name / "store.sqlite")
+
+    exports = [
+        run("export", "--store", tmp_path / name / "store.sqlite") for name in ("one", "two")
+    ]
+
+    assert exports[0].stdout_bytes == exports[1].stdout_bytes
+    assert exports[0].stdout.count("\n") > 10
+
+
+def test_each_line_is_a_row_of_the_stores_export(filled: Path, run: Run) -> None:
+    lines = run("export", "--store", filled).stdout.splitlines()
+
+    store = SqliteStore.open(filled, read_only=True)
+    expected = list(store.export())
+    store.close()
+    assert [json.loads(line) for line in lines] == expected
+
+
+def test_a_file_is_written_whole_and_privately(filled: Path, run: Run, read: Read) -> None:
+    done = read("export", "-o", "out.jsonl", "--store", filled)
+
+    file = Path("out.jsonl")
+    assert isinstance(done, dict)
+    assert file.read_text() == run("export", "--store", filled).stdout
+    assert sum(done["rows"].values()) == len(file.read_text().splitlines())
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert [path.name for path in Path().iterdir() if "out" in path.name] == ["out.jsonl"]
+
+
+def test_a_folder_that_is_not_there_is_one_line(filled: Path, run: Run) -> None:
+    result = run("export", "-o", "no/such/out.jsonl", "--store", filled)
+
+    assert result.exit_code == 1
+    assert result.stderr.count("\n") == 1
+    assert "No such file or directory" in result.stderr
+
+
+def test_without_pyarrow_it_says_what_to_install(
+    filled: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.delitem(sys.modules, "tau_live.cli.arrow", raising=False)
+
+    result = run("export", "--format", "parquet", "-o", "out", "--store", filled)
+
+    assert result.exit_code == 1
+    assert result.stderr.endswith("pip install 'tau-live[arrow]'\n")
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_parquet_has_every_row_of_every_table(filled: Path, run: Run) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    lines = [json.loads(line) for line in run("export", "--store", filled).stdout.splitlines()]
+
+    result = run("export", "--format", "parquet", "-o", "out", "--store", filled)
+
+    assert result.exit_code == 0
+    for table in {line["table"] for line in lines}:
+        expected = [line for line in lines if line["table"] == table]
+        found = parquet.read_table(f"out/{table}.parquet").to_pylist()
+        assert [_as_stored(line) for line in expected] == found
+
+
+@pytest.mark.slow
+def test_a_number_stays_a_number_in_parquet(filled: Path, run: Run) -> None:
+    """A column that the exporter does not know would become text without anybody noticing."""
+    parquet = pytest.importorskip("pyarrow.parquet")
+    lines = [json.loads(line) for line in run("export", "--store", filled).stdout.splitlines()]
+
+    run("export", "--format", "parquet", "-o", "out", "--store", filled)
+
+    for line in lines:
+        schema = parquet.read_schema(f"out/{line['table']}.parquet")
+        for name, value in line.items():
+            if isinstance(value, int | float):
+                assert str(schema.field(name).type) in {"int64", "double", "bool"}, name
+
+
+def _as_stored(line: dict[str, object]) -> dict[str, object]:
+    return {
+        name: json.dumps(value) if isinstance(value, dict | list) else value
+        for name, value in line.items()
+        if name != "table"
+    }

@@ -1,0 +1,104 @@
+from pathlib import Path
+
+from tau_live.cli.gc import collected, forgettable
+from tau_live.store.records import RolloutQuery
+from tau_live.store.roles import Store
+from tau_live.store.sqlite import SqliteStore
+from tests.cli.conftest import Read, Run
+from tests.cli.filled import CHILD, FAILED, OPEN, QUEUED, SOLVED
+
+
+def kept(path: Path) -> set[str]:
+    store = SqliteStore.open(path, read_only=True)
+    found = {one.rollout_id for one in store.rollouts.query(RolloutQuery()).rollouts}
+    store.close()
+    return found
+
+
+def test_what_was_learned_from_goes_and_the_rest_stays(filled: Path, read: Read) -> None:
+    done = read("gc", "--older-than", "30d", "--store", filled)
+
+    assert isinstance(done, dict)
+    assert kept(filled) == {
+        SOLVED,
+        CHILD,
+        OPEN,
+        QUEUED,
+    }  # SOLVED has a decision nobody learned from
+    assert done["rollouts"] == 1
+
+
+def test_a_dry_run_counts_and_changes_nothing(filled: Path, read: Read) -> None:
+    done = read("gc", "--older-than", "30d", "--dry-run", "--store", filled)
+
+    assert isinstance(done, dict)
+    assert (done["rollouts"], done["more"]) == (1, False)
+    assert FAILED in kept(filled)
+
+
+def test_what_is_not_old_enough_stays(filled: Path, read: Read) -> None:
+    before = kept(filled)
+
+    read("gc", "--older-than", "5000w", "--store", filled)
+
+    assert kept(filled) == before
+
+
+def test_the_age_may_be_a_setting(filled: Path, read: Read) -> None:
+    done = read("gc", "--store", filled, TAU_LIVE_RL_RETENTION_DAYS="30")
+
+    assert isinstance(done, dict)
+    assert done["rollouts"] == 1
+
+
+def test_without_an_age_it_asks_for_one(filled: Path, run: Run) -> None:
+    result = run("gc", "--store", filled)
+
+    assert result.exit_code == 2
+    assert "TAU_LIVE_RL_RETENTION_DAYS" in result.stderr
+    assert FAILED in kept(filled)
+
+
+def test_it_is_written_down(filled: Path, run: Run) -> None:
+    run("gc", "--older-than", "30d", "--store", filled)
+
+    store = SqliteStore.open(filled, read_only=True)
+    entry = store.audit.entries(limit=1)[0]
+    store.close()
+    assert (entry.action, entry.reason, entry.details["rollouts"]) == (
+        "gc",
+        "older than 30 days",
+        1,
+    )
+
+
+def test_many_go_in_steps_that_others_can_write_between(tmp_path: Path) -> None:
+    store = with_ended(tmp_path / "store.sqlite", count=450)
+    told: list[int] = []
+
+    gone = collected(store, before=10.0, told=told.append)
+
+    store.close()
+    assert (gone, told) == (450, [200, 400, 450])
+
+
+def test_a_dry_run_counts_no_further_than_its_limit(tmp_path: Path) -> None:
+    store = with_ended(tmp_path / "store.sqlite", count=30)
+
+    found = forgettable(store, before=10.0, limit=20)
+
+    store.close()
+    assert found == (20, True)
+
+
+def with_ended(path: Path, *, count: int) -> Store:
+    from tau_live.rollouts import RolloutStatus
+    from tests.contracts.making import rollout
+
+    store = SqliteStore.open(path)
+    with store.begin():
+        for n in range(count):
+            store.rollouts.begin_rollout(
+                rollout(f"live-{n}", RolloutStatus.SUCCEEDED, ended_at=2.0)
+            )
+    return store

@@ -1,0 +1,92 @@
+"""Replay, ingest and learn as commands; what they do has tests of its own."""
+
+import json
+from pathlib import Path
+
+from tau_live.events import Event, Reward, RunEnd, RunStart, Status, encode
+from tau_live.store.records import RolloutQuery
+from tau_live.store.sqlite import SqliteStore
+from tests.cli.conftest import Read, Run
+
+TAU_SESSION = Path(__file__).parents[1] / "golden" / "tau_session.jsonl"
+
+
+def recording(path: Path) -> Path:
+    events: list[Event] = []
+    for n in range(3):
+        run_id, at = f"run-{n}", 10.0 * n
+        events += [
+            RunStart(host="h", run_id=run_id, at=at, name="triage"),
+            Reward(host="h", run_id=run_id, at=at + 1.0, value=1.0),
+            RunEnd(host="h", run_id=run_id, at=at + 2.0, status=Status.OK),
+        ]
+    path.write_bytes(b"".join(encode(event) + b"\n" for event in events) + b"garbage\n")
+    return path
+
+
+def rollouts(path: Path) -> int:
+    store = SqliteStore.open(path, read_only=True)
+    found = store.rollouts.query(RolloutQuery()).total
+    store.close()
+    return found
+
+
+def test_a_recording_becomes_rollouts_in_a_store_that_is_made_for_it(
+    tmp_path: Path, read: Read
+) -> None:
+    done = read("replay", recording(tmp_path / "events.jsonl"), "--store", tmp_path / "new.sqlite")
+
+    assert isinstance(done, dict)
+    assert (done["events"], done["rollouts"], done["bad_lines"]) == (9, 3, 1)
+    assert rollouts(tmp_path / "new.sqlite") == 3
+
+
+def test_people_are_told_what_became_of_it(tmp_path: Path, run: Run) -> None:
+    told = run("replay", recording(tmp_path / "events.jsonl"), "--store", tmp_path / "new.sqlite")
+
+    assert told.exit_code == 0
+    assert "rollouts   3" in told.stdout
+
+
+def test_the_same_recording_into_two_stores_gives_the_same_export(tmp_path: Path, run: Run) -> None:
+    file = recording(tmp_path / "events.jsonl")
+    exports = []
+    for name in ("one.sqlite", "two.sqlite", "two.sqlite"):
+        run("replay", file, "--store", tmp_path / name)
+        exports.append(run("export", "--store", tmp_path / name).stdout)
+
+    assert exports[0] == exports[1] == exports[2]
+    assert exports[0].count('"table": "rollouts"') == 3
+
+
+def test_the_reference_hosts_lines_are_taken_in(tmp_path: Path, read: Read) -> None:
+    done = read("ingest", TAU_SESSION, "--stream", "s", "--store", tmp_path / "new.sqlite")
+
+    assert isinstance(done, dict)
+    assert done["rollouts"] == rollouts(tmp_path / "new.sqlite") > 0
+
+
+def test_a_file_that_is_not_there_is_one_line(tmp_path: Path, run: Run) -> None:
+    for command in ("replay", "ingest"):
+        result = run(command, "nothing.jsonl", "--store", tmp_path / "new.sqlite")
+
+        assert result.exit_code in {1, 2}
+        assert result.stderr.count("\n") == 1
+        assert "nothing.jsonl" in result.stderr
+
+
+def test_each_update_is_a_line(filled: Path, run: Run) -> None:
+    """The decision at ``tools`` is the only one that nobody has learned from yet."""
+    environ = {"TAU_LIVE_RL": "1", "TAU_LIVE_RL_UPDATE_INTERVAL": "1"}
+
+    result = run("learn", "--once", "--json", "--store", filled, **environ)
+
+    assert result.exit_code == 0
+    (line,) = map(json.loads, result.stdout.splitlines())
+    assert (line["point"], line["executed"]) == ("tools", False)
+
+
+def test_nothing_to_learn_is_no_error(filled: Path, run: Run) -> None:
+    result = run("learn", "--once", "--store", filled, TAU_LIVE_RL="1")
+
+    assert (result.exit_code, result.stdout) == (0, "")

@@ -1,0 +1,125 @@
+from pathlib import Path
+
+import pytest
+
+from tau_live.learner import checkpoint_folder
+from tau_live.settings import Settings
+from tau_live.store.sqlite import SqliteStore
+from tests.cli.conftest import Read, Run
+from tests.cli.filled import version_in_service
+
+USE = ["policy", "use", "--point", "model", "--reason", "better"]
+ROLLBACK = ["policy", "rollback", "--point", "model", "--reason", "worse"]
+
+
+def test_versions_are_listed_with_what_serves(filled: Path, read: Read) -> None:
+    found = read("policy", "list", "--store", filled)
+
+    assert isinstance(found, dict)
+    assert [(one["version"], one["parent"], one["in_service"]) for one in found["versions"]] == [
+        (1, 0, False),
+        (2, 1, True),
+    ]
+    assert found["in_service"]["model"]["version"] == 2
+
+
+def test_a_version_shows_what_it_came_from_and_that_its_file_is_whole(
+    filled: Path, read: Read
+) -> None:
+    found = read("policy", "show", 2, "--store", filled)
+
+    assert isinstance(found, dict)
+    assert found["lineage"] == [2, 1, 0]
+    assert found["checkpoint"]["ok"]
+
+
+def test_a_damaged_file_is_seen(filled: Path, read: Read) -> None:
+    _damage(filled, 2)
+
+    found = read("policy", "show", 2, "--store", filled)
+
+    assert isinstance(found, dict)
+    assert not found["checkpoint"]["ok"]
+    assert "000000002.npz" in found["checkpoint"]["problem"]
+
+
+def test_rollback_puts_the_parent_into_service_and_then_the_untrained_policy(
+    filled: Path, run: Run
+) -> None:
+    served = []
+    for _ in range(2):
+        assert run(*ROLLBACK, "--store", filled).exit_code == 0
+        served.append(version_in_service(filled))
+
+    result = run(*ROLLBACK, "--store", filled)
+
+    assert served == [1, 0]
+    assert result.exit_code == 1
+    assert result.stderr == (
+        "tau-live: point 'model' runs the untrained policy: nothing to go back to\n"
+    )
+
+
+def test_a_running_process_sees_the_change(filled: Path, run: Run) -> None:
+    elsewhere = SqliteStore.open(filled)
+    before = elsewhere.policies.in_service()["model"].revision
+    elsewhere.changed()
+
+    run(*USE, "1", "--pin", "--store", filled)
+
+    assert elsewhere.changed()
+    now = elsewhere.policies.in_service()["model"]
+    assert (now.version, now.pinned) == (1, True)
+    assert now.revision > before
+    elsewhere.close()
+
+
+@pytest.mark.parametrize(
+    ("command", "action"), [([*USE, "1"], "policy_use"), (ROLLBACK, "policy_rollback")]
+)
+def test_each_change_is_written_down_with_who_and_why(
+    command: list[str], action: str, filled: Path, read: Read
+) -> None:
+    done = read(*command, "--store", filled)
+
+    assert isinstance(done, dict)
+    store = SqliteStore.open(filled, read_only=True)
+    entry = store.audit.entries(limit=1)[0]
+    store.close()
+    assert (entry.action, entry.who, entry.reason) == (action, done["who"], done["reason"])
+    assert dict(entry.details) == {"point": "model", "version": 1, "was": 2, "pinned": False}
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (["7", "--point", "model"], "policy '7' not found"),
+        (["1", "--point", "tools"], "version 1 is for point 'model', not for 'tools'"),
+        (["0", "--point", "tols"], "no policy decides at point 'tols'; known points: 'model'"),
+    ],
+)
+def test_what_cannot_serve_is_refused_and_changes_nothing(
+    asked: list[str], said: str, filled: Path, run: Run
+) -> None:
+    result = run("policy", "use", *asked, "--reason", "why", "--store", filled)
+
+    assert result.exit_code == 1
+    assert said in result.stderr
+    assert version_in_service(filled) == 2
+
+
+def test_a_version_whose_file_is_damaged_is_not_put_into_service(filled: Path, run: Run) -> None:
+    _damage(filled, 1)
+
+    result = run(*ROLLBACK, "--store", filled)
+
+    assert result.exit_code == 1
+    assert "000000001.npz" in result.stderr
+    assert version_in_service(filled) == 2
+
+
+def _damage(store: Path, version: int) -> None:
+    file = checkpoint_folder(Settings(store=store)) / f"{version:09d}.npz"
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    file.write_bytes(content)

@@ -1,0 +1,104 @@
+from pathlib import Path
+
+import pytest
+
+from tau_live.rollouts import Reward
+from tau_live.store.sqlite import SqliteStore
+from tests.cli.conftest import Read, Run
+from tests.cli.filled import CHILD, EARLY, OPEN, SOLVED
+
+DECISION = f"{SOLVED}:attempt-1:decision-2"
+
+
+def stored(path: Path, rollout_id: str) -> list[Reward]:
+    store = SqliteStore.open(path, read_only=True)
+    found = store.rewards.rewards(rollout_id)
+    store.close()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (["1"], (1.0, None)),
+        (["-0.25"], (-0.25, None)),
+        (["1e-3"], (0.001, None)),
+        (["true"], (1.0, "true")),
+        (["False"], (0.0, "false")),
+        (["--comment", "too slow"], (None, None)),
+    ],
+)
+def test_a_value_may_be_a_number_a_word_or_a_mere_comment(
+    given: list[str], expected: tuple[float | None, str | None], filled: Path, run: Run
+) -> None:
+    result = run("reward", *given, "--run", OPEN, "--store", filled)
+
+    assert result.exit_code == 0
+    assert [(one.value, one.label) for one in stored(filled, OPEN)] == [expected]
+
+
+def test_everything_that_is_said_is_stored(filled: Path, read: Read) -> None:
+    said = ["--name", "solved", "--source", "judge", "--key", "k", "--comment", "fine"]
+
+    done = read("reward", "0.5", "--decision", DECISION, *said, "--store", filled)
+
+    one = stored(filled, SOLVED)[-1]
+    assert isinstance(done, dict)
+    assert (one.decision_id, one.name, one.value, one.source, one.key, one.comment, one.at) == (
+        DECISION, "solved", 0.5, "judge", "k", "fine", done["at"],
+    )  # fmt: skip
+
+
+def test_a_rollout_that_waited_becomes_ready(filled: Path, read: Read) -> None:
+    done = read("reward", "0.5", "--run", CHILD, "--store", filled)
+
+    assert isinstance(done, dict)
+    assert (done["outcome"], done["ready"], done["total_reward"]) == ("new", True, 0.5)
+    store = SqliteStore.open(filled, read_only=True)
+    assert store.rollouts.rollout(CHILD).ready_seq is not None
+    assert store.rewards.waiting() == 0
+    store.close()
+
+
+def test_the_same_again_is_nothing_new_and_another_value_replaces_it(
+    filled: Path, read: Read
+) -> None:
+    outcomes = [
+        read("reward", value, "--run", CHILD, "--store", filled) for value in ("1", "1", "0")
+    ]
+
+    found = [(one["outcome"], one["total_reward"]) for one in outcomes if isinstance(one, dict)]
+    assert found == [("new", 1.0), ("same", 1.0), ("replaced", 0.0)]
+
+
+def test_a_reward_may_come_before_its_rollout(filled: Path, run: Run) -> None:
+    result = run("reward", "1", "--run", EARLY, "--store", filled)
+
+    assert result.exit_code == 0
+    assert "is stored yet; it waits for it" in result.stderr
+    assert [one.value for one in stored(filled, EARLY)] == [1.0]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["nan", "--run", "a"],
+        ["inf", "--run", "a"],
+        ["good", "--run", "a"],
+        ["--run", "a"],
+        ["1"],
+        ["1", "--run", "a", "--decision", DECISION],
+        ["1", "--decision", SOLVED],
+        ["1", "--run", "a", "--nmae", "typo"],
+        ["1", "2", "--run", "a"],
+    ],
+    ids=" ".join,
+)
+def test_what_cannot_be_meant_is_refused(arguments: list[str], filled: Path, run: Run) -> None:
+    before = filled.read_bytes()
+
+    result = run("reward", *arguments, "--store", filled)
+
+    assert result.exit_code == 2
+    assert result.stderr.count("\n") == 1
+    assert filled.read_bytes() == before

@@ -1,0 +1,149 @@
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tau_live.store.roles import Store
+from tau_live.store.sqlite import SqliteStore
+from tests.cli.conftest import Read, Run
+from tests.cli.filled import CHILD, FAILED, SOLVED
+from tests.contracts.making import attempt, decision, rollout, span
+
+
+def test_a_rollout_is_told_as_a_tree(filled: Path, run: Run) -> None:
+    told = run("show", SOLVED, "--store", filled).stdout
+
+    lines = told.splitlines()
+    assert lines[0].startswith(f"{SOLVED} · triage · tests · succeeded (completed) · reward 1")
+    depth = {name: _depth(lines, name) for name in ("attempt 1", "run search", "tool search")}
+    assert depth["attempt 1"] < depth["run search"] < depth["tool search"]
+    assert "solved 1 · by user" in told
+    assert "note comment · for decision-1 · by user" in told
+    assert "well done" in told
+    assert f"{CHILD} · look up · cancelled" in told
+
+
+def test_a_decision_shows_its_probabilities_as_bars(filled: Path, run: Run) -> None:
+    told = run("show", SOLVED, "--store", filled).stdout
+
+    assert "decision 1 · model · by policy version 3, control · 12 us" in told
+    small, large = [line for line in told.splitlines() if "%" in line][:2]
+    assert "25.0%  chosen, applied" in small
+    assert "75.0%  default" in large
+    assert (small.count("█"), large.count("█")) == (5, 15)
+
+
+@pytest.mark.parametrize(
+    "beginning", [SOLVED, SOLVED[:-1] + "1", "5f0d7f0e-0000-5000-8000-000000000001"]
+)
+def test_an_id_may_lack_its_live(beginning: str, filled: Path, read: Read) -> None:
+    found = read("show", beginning, "--store", filled)
+
+    assert isinstance(found, dict)
+    assert found["rollout"]["rollout_id"] == SOLVED
+
+
+def test_the_beginning_of_an_id_is_enough(filled: Path, read: Read) -> None:
+    found = read("show", "live-aa", "--store", filled)
+
+    assert isinstance(found, dict)
+    assert found["rollout"]["rollout_id"] == CHILD
+
+
+def test_a_beginning_that_several_share_lists_them(filled: Path, run: Run) -> None:
+    result = run("show", "5f0d7f0e", "--store", filled)
+
+    assert result.exit_code == 1
+    assert result.stderr == (
+        f"tau-live: several rollouts begin with '5f0d7f0e': {SOLVED}, {FAILED}\n"
+    )
+
+
+def test_an_exact_id_wins_over_longer_ones(filled: Path, read: Read) -> None:
+    with_store(filled, lambda store: store.rollouts.begin_rollout(rollout(SOLVED + "0")))
+
+    found = read("show", SOLVED, "--store", filled)
+
+    assert isinstance(found, dict)
+    assert found["rollout"]["rollout_id"] == SOLVED
+
+
+@pytest.mark.parametrize("beginning", ["nobody", "%", "_", "", "\x1b[2J", "'; drop table x"])
+def test_an_id_that_nobody_has_is_one_line(beginning: str, filled: Path, run: Run) -> None:
+    result = run("show", beginning, "--store", filled)
+
+    assert result.exit_code == 1
+    assert result.stderr.startswith("tau-live: rollout '")
+    assert result.stderr.count("\n") == 1
+    assert "\x1b" not in result.stderr
+
+
+def test_spans_without_a_parent_in_a_ring_and_very_deep_are_all_shown(
+    filled: Path, run: Run
+) -> None:
+    with_store(filled, _odd_spans)
+
+    told = run("show", "odd", "--store", filled, COLUMNS="100").stdout
+
+    named = [f"name-{n}" for n in range(40)] + ["orphan", "ring-a", "ring-b", "self"]
+    assert [name for name in named if told.count(f"{name} ") != 1] == []
+
+
+def test_a_span_that_comes_before_its_parent_hangs_under_it(filled: Path, run: Run) -> None:
+    with_store(filled, _late_parent)
+
+    lines = run("show", "late", "--store", filled).stdout.splitlines()
+
+    assert _depth(lines, "grandparent") < _depth(lines, "parent ") < _depth(lines, "child")
+
+
+def test_names_cannot_steer_the_terminal(filled: Path, run: Run) -> None:
+    with_store(filled, _evil_names)
+
+    told = run("show", "evil", "--store", filled).stdout
+
+    assert all(character.isprintable() for character in told.replace("\n", ""))
+    assert told.count(r"\x1b[2J") == 4
+
+
+def test_a_narrow_terminal_is_not_overrun(filled: Path, run: Run) -> None:
+    told = run("show", SOLVED, "--store", filled, COLUMNS="50").stdout
+
+    assert max(map(len, told.splitlines())) <= 50
+
+
+def with_store(path: Path, write: Callable[[Store], object]) -> None:
+    store = SqliteStore.open(path)
+    write(store)
+    store.close()
+
+
+def _odd_spans(store: Store) -> None:
+    store.rollouts.begin_rollout(rollout("odd"))
+    store.rollouts.begin_attempt(attempt("odd"))
+    chain = [(f"name-{n}", f"name-{n - 1}" if n else None) for n in range(40)]
+    odd = [("orphan", "gone"), ("ring-a", "ring-b"), ("ring-b", "ring-a"), ("self", "self")]
+    for name, parent in [*chain, *odd]:
+        store.rollouts.add_span(replace(span(name, "odd"), name=name, parent_span_id=parent))
+
+
+def _late_parent(store: Store) -> None:
+    store.rollouts.begin_rollout(rollout("late"))
+    store.rollouts.begin_attempt(attempt("late"))
+    for name, parent in [("child", "parent"), ("parent", "grandparent"), ("grandparent", "gone")]:
+        store.rollouts.add_span(replace(span(name, "late"), name=name, parent_span_id=parent))
+
+
+def _evil_names(store: Store) -> None:
+    evil = "\x1b[2J"
+    store.rollouts.begin_rollout(replace(rollout("evil"), name=evil))
+    store.rollouts.begin_attempt(attempt("evil"))
+    store.rollouts.add_span(replace(span("one", "evil"), name=evil))
+    store.decisions.add_decision(
+        replace(decision(1, "evil"), point=evil, options=(evil, "large"), chosen=None, applied=None)
+    )
+
+
+def _depth(lines: list[str], name: str) -> int:
+    return next(line.index(name) for line in lines if f" {name}" in line)

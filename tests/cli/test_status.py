@@ -1,0 +1,46 @@
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Read, Run
+from tests.cli.filled import HOST_PROCESS, hold
+
+
+def test_people_see_what_they_ask_first(filled: Path, run: Run) -> None:
+    told = run("status", "--store", filled).stdout
+
+    for line in (
+        "gate               pass",
+        "3 completed, 1 succeeded, 1 failed, 1 cancelled, 2 open",
+        "#3 model: skipped: one_reward",
+        "version 2, trained on 8 rollouts",
+        "2 dropped_queue",
+        HOST_PROCESS,
+    ):
+        assert line in told
+
+
+def test_a_gate_that_holds_is_told_with_the_way_out(filled: Path, run: Run) -> None:
+    hold(filled)
+
+    told = run("status", "--store", filled).stdout
+
+    assert "collection_failures" in told
+    assert "disk full" in told
+    assert "tau-live gate reset" in told
+
+
+@pytest.mark.parametrize(("switch", "enabled"), [("1", True), ("", False)])
+def test_it_says_whether_the_variable_is_on_here(
+    switch: str, enabled: bool, filled: Path, read: Read
+) -> None:
+    found = read("status", "--store", filled, TAU_LIVE_RL=switch)
+
+    assert isinstance(found, dict)
+    assert found["enabled"] is enabled
+
+
+def test_a_narrow_terminal_is_not_overrun(filled: Path, run: Run) -> None:
+    told = run("status", "--store", filled, COLUMNS="40").stdout
+
+    assert max(map(len, told.splitlines())) <= 40

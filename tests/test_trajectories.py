@@ -1,0 +1,355 @@
+"""Trajectories: which decisions are learned from, and what each of them earned."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tau_live.rl.batch import Trajectories
+from tau_live.rl.features import WIDTH, encode, pack
+from tau_live.rollouts import Decision, Reason, Reward, Rollout, RolloutStatus
+from tau_live.store.records import LearnableRollout
+from tau_live.trajectories import CUT_OFF, Collected, trajectories_of
+
+OPTIONS = ("a", "b", "c")
+PACKED = pack(encode({"x": 1.0}, [(name, None) for name in OPTIONS], width=WIDTH))
+GOOD = Decision(
+    rollout_id="r",
+    attempt=1,
+    ordinal=1,
+    point="model",
+    options=OPTIONS,
+    chosen="b",
+    applied="b",
+    propensity=0.5,
+    probabilities=(0.25, 0.5, 0.25),
+    value=0.75,
+    policy_version=3,
+    at=1.0,
+    encoded=PACKED,
+)
+
+
+def decision(ordinal: int, point: str = "model", **fields: Any) -> Decision:
+    return replace(GOOD, ordinal=ordinal, point=point, **fields)
+
+
+def reward(value: float | None, of: Decision | None = None, **fields: Any) -> Reward:
+    return Reward(
+        rollout_id="r", decision_id=of.decision_id if of else None, value=value, at=2.0, **fields
+    )
+
+
+def learnable(
+    *decisions: Decision, rewards: tuple[Reward, ...] = (), **fields: Any
+) -> LearnableRollout:
+    known: dict[str, Any] = {
+        "status": RolloutStatus.SUCCEEDED,
+        "reason": Reason.COMPLETED,
+        "total_reward": 1.0,
+    }
+    return LearnableRollout(
+        Rollout(rollout_id="r", **(known | fields)), list(decisions), list(rewards)
+    )
+
+
+def collected(*rollouts: LearnableRollout, **options: Any) -> Collected:
+    known: dict[str, Any] = {"versions": [1, 2, 3], "discount": 0.9, "weights": {}}
+    return trajectories_of(rollouts, "model", **(known | options))
+
+
+def made(*rollouts: LearnableRollout, **options: Any) -> Trajectories:
+    found = collected(*rollouts, **options).trajectories
+    assert found is not None
+    return found
+
+
+def test_decisions_are_steps_with_what_was_known_when_they_were_made() -> None:
+    found = made(learnable(GOOD, decision(2, chosen="a", applied="a", default="c", value=None)))
+
+    assert found.chosen.tolist() == [1, 0]
+    assert found.default.tolist() == [-1, 2]
+    assert found.propensity.tolist() == [0.5, 0.5]
+    assert found.value.tolist() == [0.75, 0.0]
+    assert found.length.tolist() == [2]
+    assert [one.options for one in found.encoded] == [3, 3]
+
+
+def test_decisions_at_other_points_are_no_steps() -> None:
+    found = made(learnable(GOOD, decision(2, "tools"), decision(3)))
+
+    assert found.length.tolist() == [2]
+
+
+def test_rollouts_stand_in_their_order_with_their_ids() -> None:
+    second = learnable(GOOD, decision(2))
+    second = second._replace(rollout=replace(second.rollout, rollout_id="s"))
+
+    found = collected(learnable(GOOD), second)
+
+    assert found.rollout_ids == ["r", "s"]
+    assert found.trajectories is not None
+    assert found.trajectories.length.tolist() == [1, 2]
+
+
+WHY_NOT = [
+    ("applied_unknown", {"applied": None}),
+    ("applied_unknown", {"applied": "z"}),
+    ("applied_differs", {"applied": "a"}),
+    ("applied_differs", {"chosen": None}),
+    ("options_repeated", {"options": ("a", "b", "b")}),
+    ("no_propensity", {"propensity": None}),
+    ("propensity_out_of_range", {"propensity": 0.0}),
+    ("propensity_out_of_range", {"propensity": -0.5}),
+    ("propensity_out_of_range", {"propensity": 1.5}),
+    ("propensity_out_of_range", {"propensity": math.nan}),
+    ("propensity_out_of_range", {"propensity": 5e-324}),
+    ("value_not_finite", {"value": math.inf}),
+    ("value_not_finite", {"value": math.nan}),
+    ("no_features", {"encoded": b""}),
+    ("features_damaged", {"encoded": PACKED[:-1]}),
+    ("features_damaged", {"encoded": b"\x00" * 40}),
+    ("features_damaged", {"encoded": pack(encode({}, [("a", None), ("b", None)]))}),
+    (
+        "features_of_another_width",
+        {"encoded": pack(encode({}, [(name, None) for name in OPTIONS], width=WIDTH // 2))},
+    ),
+]
+
+
+@pytest.mark.parametrize(("reason", "fields"), WHY_NOT)
+def test_a_decision_that_may_not_be_learned_from_is_left_out_with_the_reason(
+    reason: str, fields: dict[str, Any]
+) -> None:
+    broken = decision(2, **fields)
+
+    found = collected(learnable(GOOD, broken))
+
+    assert found.left_out == [("r", broken.decision_id, reason)]
+    assert found.trajectories is not None
+    assert found.trajectories.length.tolist() == [1]
+
+
+def test_a_certain_choice_may_be_rounded_up() -> None:
+    found = made(learnable(decision(1, propensity=1.0 + 2**-52)))
+
+    assert found.length.tolist() == [1]
+
+
+def test_a_decision_of_an_earlier_attempt_is_left_out() -> None:
+    later = decision(1, attempt=2)
+
+    found = collected(learnable(GOOD, later))
+
+    assert found.left_out == [("r", GOOD.decision_id, "earlier_attempt")]
+
+
+def test_the_last_attempt_is_the_last_with_a_decision_at_any_point() -> None:
+    found = collected(learnable(GOOD, decision(1, "tools", attempt=2)))
+
+    assert [left.reason for left in found.left_out] == ["earlier_attempt", "no_usable_decisions"]
+
+
+@pytest.mark.parametrize(
+    ("reason", "fields"),
+    [
+        ("no_reward", {"total_reward": None}),
+        ("reward_not_finite", {"total_reward": math.nan}),
+        ("reward_not_finite", {"total_reward": math.inf}),
+        ("tried_again", {"status": RolloutStatus.RUNNING, "reason": None}),
+        ("events_dropped", {"metadata": {"dropped_events": 3}}),
+    ],
+)
+def test_a_rollout_that_may_not_be_learned_from_is_left_out_with_the_reason(
+    reason: str, fields: dict[str, Any]
+) -> None:
+    found = collected(learnable(GOOD, **fields))
+
+    assert found == (None, [], [("r", None, reason)])
+
+
+def test_a_rollout_without_a_decision_is_left_out() -> None:
+    assert collected(learnable()).left_out == [("r", None, "no_usable_decisions")]
+
+
+def test_rewards_beyond_all_numbers_are_left_out() -> None:
+    most = reward(1.7e308, GOOD)
+
+    found = collected(learnable(GOOD, rewards=(most,), total_reward=1.7e308))
+
+    assert found.left_out == [("r", None, "reward_not_finite")]
+
+
+def test_nothing_makes_no_trajectories() -> None:
+    assert collected() == (None, [], [])
+
+
+def test_the_total_comes_after_the_last_decision() -> None:
+    found = made(learnable(GOOD, decision(2), decision(3, "tools")))
+
+    assert found.reward.tolist() == [0.0, 1.0]
+
+
+def test_what_a_decision_earned_comes_after_it() -> None:
+    second = decision(2)
+
+    found = made(learnable(GOOD, second, decision(3), rewards=(reward(0.25, second),)))
+
+    assert found.reward.tolist() == [0.0, 0.25, 1.0]
+
+
+def test_what_another_point_earned_comes_after_the_last_decision_up_to_then() -> None:
+    other = decision(2, "tools")
+
+    found = made(learnable(GOOD, other, decision(3), rewards=(reward(0.25, other),)))
+
+    assert found.reward.tolist() == [0.25, 1.0]
+
+
+def test_what_was_earned_before_the_first_decision_is_nobodys() -> None:
+    other = decision(1, "tools")
+
+    found = made(learnable(other, decision(2), rewards=(reward(0.25, other),)))
+
+    assert found.reward.tolist() == [1.0]
+
+
+def test_what_a_decision_earned_that_is_no_step_goes_to_the_step_before() -> None:
+    broken = decision(2, propensity=None)
+
+    found = made(learnable(GOOD, broken, decision(3), rewards=(reward(0.25, broken),)))
+
+    assert found.reward.tolist() == [0.25, 1.0]
+
+
+def test_what_an_earlier_attempt_earned_is_not_the_later_ones() -> None:
+    later = decision(1, attempt=2)
+
+    found = made(learnable(GOOD, later, rewards=(reward(0.25, GOOD),)))
+
+    assert found.reward.tolist() == [1.0]
+
+
+def test_what_a_decision_earned_counts_by_its_name() -> None:
+    named = (reward(1.0, GOOD, name="speed"), reward(1.0, GOOD, name="other"))
+
+    found = made(learnable(GOOD, decision(2), rewards=named), weights={"speed": 0.5})
+
+    assert found.reward.tolist() == [0.5, 1.0]
+
+
+def test_the_lag_of_a_replayed_decision_is_counted_by_time() -> None:
+    replayed = learnable(decision(1, policy_version=900), owner=None)
+    at = replayed.decisions[0].at
+
+    found = made(replayed, versions=[2, 4, 6], born=[at - 1.0, at + 1.0, at + 2.0])
+
+    assert found.version_lag.tolist() == [2]
+
+
+def test_a_comment_earns_nothing() -> None:
+    found = made(learnable(GOOD, decision(2), rewards=(reward(None, GOOD),)))
+
+    assert found.reward.tolist() == [0.0, 1.0]
+
+
+def test_several_points_learn_from_the_same_total() -> None:
+    both = learnable(GOOD, decision(2, "tools"))
+
+    found = [
+        trajectories_of([both], point, versions=[], discount=1.0, weights={}).trajectories
+        for point in ("model", "tools")
+    ]
+
+    assert [one.reward.tolist() for one in found if one] == [[1.0], [1.0]]
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_only_a_run_that_was_cut_off_goes_on(reason: Reason) -> None:
+    found = made(
+        learnable(GOOD, decision(2, value=0.5), reason=reason, status=RolloutStatus.FAILED)
+    )
+
+    cut_off = reason in CUT_OFF
+    assert found.discount.tolist() == [0.9, 0.9 if cut_off else 0.0]
+    assert found.bootstrap.tolist() == [0.5 if cut_off else 0.0]
+
+
+@pytest.mark.parametrize(
+    ("given", "goes_on"),
+    [
+        (reward(1.0), False),
+        (reward(1.0, source="default"), True),
+        (reward(None), True),
+        (reward(1.0, GOOD), True),
+    ],
+)
+def test_a_run_that_was_valued_as_a_whole_does_not_go_on(given: Reward, goes_on: bool) -> None:
+    cut_off = learnable(
+        GOOD, rewards=(given,), reason=Reason.INTERRUPTED, status=RolloutStatus.FAILED
+    )
+
+    found = made(cut_off)
+
+    assert bool(found.discount[-1] > 0.0) is goes_on
+
+
+@pytest.mark.parametrize(("version", "lag"), [(0, 3), (2, 2), (4, 1), (6, 0), (9, 0)])
+def test_the_lag_is_how_many_versions_are_newer(version: int, lag: int) -> None:
+    found = made(learnable(decision(1, policy_version=version)), versions=[2, 4, 6])
+
+    assert found.version_lag.tolist() == [lag]
+
+
+@st.composite
+def learnables(draw: st.DrawFn) -> LearnableRollout:
+    decisions = [
+        decision(
+            ordinal,
+            draw(st.sampled_from(["model", "tools"])),
+            propensity=draw(st.sampled_from([0.5, 0.5, None])),
+            attempt=draw(st.sampled_from([1, 1, 2])),
+        )
+        for ordinal in range(1, 1 + draw(st.integers(0, 6)))
+    ]
+    decisions.sort(key=lambda one: (one.attempt, one.ordinal))
+    rewards = tuple(
+        reward(draw(st.integers(-8, 8)) / 4, of) for of in decisions if draw(st.booleans())
+    )
+    return learnable(*decisions, rewards=rewards, total_reward=draw(st.integers(-8, 8)) / 4)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(learnables(), max_size=3))
+def test_the_rewards_of_the_steps_are_the_total_and_what_was_earned_from_the_first_on(
+    rollouts: list[LearnableRollout],
+) -> None:
+    found = collected(*rollouts)
+
+    expected = []
+    for one in rollouts:
+        last = max((d.attempt for d in one.decisions), default=0)
+        attempt = [d for d in one.decisions if d.attempt == last]
+        usable = [d.ordinal for d in attempt if d.point == "model" and d.propensity is not None]
+        if usable:
+            places = {d.decision_id for d in attempt if d.ordinal >= usable[0]}
+            earned = sum(r.value or 0.0 for r in one.rewards if r.decision_id in places)
+            expected.append((one.rollout.total_reward or 0.0) + earned)
+    sums = found.trajectories.rollout_rewards.tolist() if found.trajectories else []
+    assert sums == expected
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(learnables(), max_size=3))
+def test_every_decision_is_a_step_or_is_left_out(rollouts: list[LearnableRollout]) -> None:
+    found = collected(*rollouts)
+
+    steps = 0 if found.trajectories is None else len(found.trajectories.encoded)
+    left_out = sum(left.decision_id is not None for left in found.left_out)
+    at_point = sum(d.point == "model" for one in rollouts for d in one.decisions)
+    whole = sum(left.decision_id is None for left in found.left_out)
+    assert steps + left_out == at_point
+    assert len(found.rollout_ids) + whole == len(rollouts)
