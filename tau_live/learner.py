@@ -18,6 +18,7 @@ import numpy as np
 
 from tau_live import checkpoints
 from tau_live.errors import CheckpointError
+from tau_live.rewarding import earned_by_decisions
 from tau_live.rl.policy import Policy, PolicyConfig
 from tau_live.rl.ppo import LearnerState, PPOConfig, update
 from tau_live.settings import Settings
@@ -204,7 +205,7 @@ class Learner:
             born=[version.created_at for version in versions],
             width=self._width,
             discount=self._ppo.gamma,
-            weights={reward.name: reward.weight for reward in self._settings.rewards},
+            earned=lambda found: earned_by_decisions(found, self._settings),
         )
 
     def _keep(self, row: Update, head: _Head, state: LearnerState, *, began: float) -> Learned:

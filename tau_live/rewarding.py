@@ -4,6 +4,7 @@ Brings together what came (``rewards.join``), what safety takes away (``rewards.
 plugins infer where nothing better is there.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 
 from tau_live.hookspecs import RolloutSummary
@@ -13,6 +14,7 @@ from tau_live.rewards.safety import SOURCE as SAFETY
 from tau_live.rewards.safety import penalties
 from tau_live.rollouts import Reason, Reward, RewardSource, Rollout, RolloutStatus, Span
 from tau_live.settings import InferReward, Settings
+from tau_live.store.records import LearnableRollout
 from tau_live.store.roles import Store
 
 OWN_HOST = "tau_live"
@@ -118,6 +120,18 @@ class Rewarding:
         for reward in found:
             store.rewards.add_reward(reward)
         return found
+
+
+def earned_by_decisions(found: LearnableRollout, settings: Settings) -> Mapping[str, float]:
+    """Return what each decision of a rollout is worth besides its total, safety included."""
+    return outcome(
+        found.rewards,
+        settings.rewards,
+        ended_at=found.rollout.ended_at,
+        now=math.inf,
+        deadline_s=settings.reward_deadline_s,
+        ceiling=settings.safety.hard_gate_reward_ceiling,
+    ).decisions
 
 
 def safety_of(spans: Iterable[Span]) -> tuple[int, set[str]]:
