@@ -4,7 +4,7 @@ import inspect
 import re
 import sqlite3
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import fields
 from pathlib import Path
@@ -67,6 +67,7 @@ TABLES: Mapping[str, str] = {
     "leases": "Who may do what alone: the updater, and one lease for each attached process.",
     "counters": "How often something was dropped, duplicate, conflicting or late.",
     "audit": "What operators did, and why.",
+    "status_counts": "How many rollouts stand where; kept by the table of rollouts itself.",
     "_sqlite_migrations": "Which migrations were applied; kept by sqlite-utils.",
 }
 """What each table holds."""
@@ -92,6 +93,8 @@ COLUMNS: Mapping[str, str] = {
     "leases.expires_at": "When it ends by itself; epoch seconds.",
     "counters.name": "What is counted.",
     "counters.value": "How often it happened.",
+    "status_counts.status": "Where they stand.",
+    "status_counts.total": "How many.",
     "gate.id": "Always 1.",
     "workers.worker_id": "Its own name for itself.",
     "workers.registered_at": "Since when it is known; epoch seconds.",
@@ -161,7 +164,7 @@ def rewards_reference() -> str:
 def commands_reference() -> str:
     """Return the help of every command."""
     parts = []
-    for path, context in _commands():
+    for path, context in commands_with_help():
         level = "##" if path.count(" ") < 2 else "###"
         parts.append(f"{level} {path}\n\n```text\n{context.command.get_help(context)}\n```\n")
     return "\n".join(parts)
@@ -195,7 +198,7 @@ def hooks_reference() -> str:
     return "\n".join(parts)
 
 
-def hook_functions() -> dict[str, object]:
+def hook_functions() -> dict[str, Callable[..., object]]:
     """Return every hook by name."""
     marker = f"{hookspecs.PROJECT}_spec"
     return {name: found for name, found in vars(hookspecs).items() if hasattr(found, marker)}
@@ -250,7 +253,8 @@ def _column(table: str, name: str) -> str:
     return found
 
 
-def _commands() -> Iterator[tuple[str, click.Context]]:
+def commands_with_help() -> Iterator[tuple[str, click.Context]]:
+    """Yield every command of ours by its path, with a context to ask for its help."""
     root = click.Context(
         cli.main, info_name="tau-live", terminal_width=WIDTH, max_content_width=WIDTH
     )

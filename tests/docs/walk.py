@@ -13,7 +13,7 @@ import sys
 from contextlib import redirect_stdout, suppress
 from pathlib import Path
 
-from blocks import Block, blocks, commands, printed
+from tests.docs.blocks import Block, blocks, commands, printed
 
 DEADLINE_S = 90
 OURS = {"_", "SHLVL", "PWD", "OLDPWD"}
