@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from tau_live import events as ev
-from tau_live.rollouts import Attempt
+from tau_live.rollouts import Attempt, attempt_id_of
 
 Key: TypeAlias = tuple[str, str, int | None]
 """A rollout, an execution of it, and the attempt where the host counts them."""
@@ -81,6 +81,19 @@ def resumed(event: ev.RunResume, existing: Sequence[Attempt]) -> int | None:
         if attempt.execution == execution or attempt.number == counted:
             return attempt.number
     return None
+
+
+def decision_in(event: ev.Reward, existing: Sequence[Attempt]) -> str | None:
+    """Return the id of the decision that a reward is for, by the attempt of its execution.
+
+    A process that does not know of another's attempts counts its own from 1.
+    """
+    attempt, mark, ordinal = (event.decision_id or "").rpartition(":decision-")
+    rollout_id = attempt.rpartition(":attempt-")[0]
+    mine = [one for one in existing if _execution(one) == event.execution]
+    if not mark or not rollout_id or len(mine) != 1:
+        return event.decision_id
+    return f"{attempt_id_of(rollout_id, mine[0].number)}:decision-{ordinal}"
 
 
 def _counted(event: ev.Event) -> int | None:

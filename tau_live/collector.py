@@ -6,6 +6,7 @@ same rows. Every step may be repeated: what is already stored adds nothing.
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from tau_live import attempts
@@ -34,6 +35,10 @@ class Rewarding(Protocol):
 
     def settle(self, rollout: Rollout, *, store: Store, now: float) -> bool:
         """Mark a finished rollout ready, waiting or left out; ``True`` if it became ready."""
+        ...
+
+    def rejects(self, rollout: Rollout, *, store: Store) -> bool:
+        """Say whether safety makes a failure of a run that ended well."""
         ...
 
 
@@ -264,6 +269,10 @@ class Collector:
             if event.at not in (current.ended_at, rollout.ended_at):
                 self._count("late_ends")
             return
+        if last and ending.rollout is RolloutStatus.SUCCEEDED:
+            self._store_spans()
+            if self._rewarding.rejects(rollout, store=self._store):
+                ending = ending_for(Reason.SAFETY_BLOCKED)
         error_type = event.error.type if event.error else None
         self._close(
             current, ending.attempt, spans=_left_open(ending), at=event.at, error=error_type
@@ -349,6 +358,9 @@ class Collector:
         if reward is None:
             self._count("refused_rewards")
             return
+        if reward.decision_id and event.execution:
+            existing = self._store.rollouts.attempts(reward.rollout_id)
+            reward = replace(reward, decision_id=attempts.decision_in(event, existing))
         self._store.rewards.add_reward(reward)
         self._settle(reward.rollout_id, now=event.at)
 

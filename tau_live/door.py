@@ -24,15 +24,16 @@ R = TypeVar("R")
 Options = Mapping[str, Mapping[str, object] | None] | Sequence[str]
 
 _current: ContextVar["Run | None"] = ContextVar("tau_live_run", default=None)
-_lock = threading.RLock()
 
 
 class _State:
     """The one runtime of this process, made on first use; nothing before."""
 
+    lock = threading.RLock()
     runtime: "Runtime | None" = None
     tried: bool = False
-    pid: int = 0
+    watches_forks: bool = False
+    warned: str = ""
 
 
 def attach(target: "object | Settings | None" = None) -> "Runtime | None":
@@ -45,26 +46,23 @@ def attach(target: "object | Settings | None" = None) -> "Runtime | None":
     Returns:
         The running system, or ``None`` while ``TAU_LIVE_RL`` is not truthy.
     """
-    if not _is_on():
+    try:
+        if not _is_on():
+            return None
+        if _State.runtime is not None and target is None:
+            return _State.runtime
+        with _State.lock:
+            return _started(target)
+    except Exception as error:  # noqa: BLE001  # the border to the host
+        _log("start_failed", error)
         return None
-    with _lock:
-        if _State.pid != os.getpid():  # a forked child starts its own
-            _State.runtime, _State.tried, _State.pid = None, False, os.getpid()
-        if _State.runtime is None and not _State.tried:
-            from tau_live.starting import start
-
-            _State.tried = True
-            _State.runtime = start(os.environ, target)
-        elif _State.runtime is not None and target is not None:
-            _State.runtime.add_target(target)
-    return _State.runtime
 
 
 def detach(timeout_s: float = 5.0) -> None:
     """Store what waits and stop; a later ``attach`` starts anew."""
-    with _lock:
+    with _State.lock:
         runtime, _State.runtime, _State.tried = _State.runtime, None, False
-    if runtime is not None and _State.pid == os.getpid():
+    if runtime is not None:
         runtime.close(timeout_s)
 
 
@@ -136,11 +134,13 @@ def reward(
     runtime, inside = attach(), _current.get()
     if runtime is None:
         return False
+    own = run if issubclass(type(run), Run) else None  # a hostile ``__class__`` is not asked
+    chosen = decision if issubclass(type(decision), Choice) else None
     return runtime.reward(
         value,
-        run=run.id if isinstance(run, Run) else run,
+        run=own.id if isinstance(own, Run) else run,
         inside=inside.handle if run is None and inside is not None else None,
-        decision=decision.id if isinstance(decision, Choice) else decision,
+        decision=chosen.id if isinstance(chosen, Choice) else decision,
         name=name,
         source=source,
         key=key,
@@ -263,7 +263,9 @@ class RunContext:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        entered, token = self._entered.pop()
+        inside = _current.get()
+        places = [n for n, (run_, _) in enumerate(self._entered) if run_ is inside]
+        entered, token = self._entered.pop(places[-1] if places else -1)  # threads may share it
         _reset(token)
         _end(entered, error)
 
@@ -317,7 +319,13 @@ class RunContext:
         return Run(handle.name, handle.run_id, handle)
 
     def _for_call(self, *args: object, **kwargs: object) -> "RunContext":
-        key = self._key(*args, **kwargs) if callable(self._key) else self._key
+        key = self._key
+        if callable(key):
+            try:
+                key = key(*args, **kwargs)
+            except Exception as error:  # noqa: BLE001  # the call itself must not suffer
+                _log("key_failed", error)
+                key = None
         return RunContext(self._name, key=key, session=self._session, metadata=self._metadata)
 
 
@@ -331,7 +339,41 @@ def _reset(token: "Token[Run | None]") -> None:
         _current.reset(token)
 
 
+def _started(target: object) -> "Runtime | None":
+    if _State.runtime is None and not _State.tried:
+        from tau_live.starting import start
+
+        _State.tried = True
+        if not _State.watches_forks:
+            _State.watches_forks = True
+            os.register_at_fork(after_in_child=_forked)
+        _State.runtime = start(os.environ, target)
+    elif _State.runtime is not None and target is not None:
+        _State.runtime.add_target(target)
+    return _State.runtime
+
+
+def _forked() -> None:
+    """Let a forked child begin with a runtime of its own: it has none of its parent's threads."""
+    _State.lock = threading.RLock()  # another thread may have held it
+    _State.runtime, _State.tried = None, False
+
+
 def _is_on() -> bool:
     from tau_live.switch import switched_on
 
-    return bool(switched_on(os.environ))
+    found = switched_on(os.environ)
+    if found.warnings and _State.warned != found.warnings[-1]:
+        _State.warned = found.warnings[-1]
+        if not found.on:  # where it is on, the settings tell
+            import logging
+
+            logging.getLogger("tau_live").warning(_State.warned)
+    return found.on
+
+
+def _log(event: str, error: Exception) -> None:
+    import logging
+
+    with suppress(Exception):  # a host's logging may be broken
+        logging.getLogger("tau_live").error("%s: %s", event, type(error).__name__, exc_info=error)

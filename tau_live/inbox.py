@@ -57,7 +57,7 @@ class Inbox:
         self._tick = tick
         self._end = end
         self._limit = limit
-        self._queue: SimpleQueue[Event | threading.Event | None] = SimpleQueue()
+        self._queue: SimpleQueue[Event | Callable[[], None] | None] = SimpleQueue()
         self._dropped: dict[str, int] = {}
         self._cut: OrderedDict[_Run, _Cut] = OrderedDict()
         self._lock = threading.Lock()
@@ -148,8 +148,12 @@ class Inbox:
         if not self._thread.is_alive():
             return self._queue.empty()
         reached = threading.Event()
-        self._queue.put(reached)
+        self._queue.put(reached.set)
         return reached.wait(timeout_s)
+
+    def mark(self, reached: Callable[[], None]) -> None:
+        """Call back, in the thread that writes, when everything put before is written."""
+        self._queue.put(reached)
 
     def close(self, timeout_s: float) -> bool:
         """Write what waits, then stop; ``False`` if that was not done within ``timeout_s``."""
@@ -171,21 +175,21 @@ class Inbox:
             going = going and more
             if batch:
                 self._write(batch)
-            for event in reached:
-                event.set()
+            for call in reached:
+                call()
             if time.monotonic() - ticked >= TICK_S:
                 self._tick()
                 ticked = time.monotonic()
         self._end()
 
-    def _next_batch(self) -> tuple[list[Event], list[threading.Event], bool]:
+    def _next_batch(self) -> tuple[list[Event], list[Callable[[], None]], bool]:
         batch: list[Event] = []
         try:
             item = self._queue.get(timeout=TICK_S)
             while True:
                 if item is None:
                     return batch, [], False
-                if isinstance(item, threading.Event):
+                if not isinstance(item, Event):
                     return batch, [item], True
                 batch.append(item)
                 if len(batch) >= BATCH_LIMIT:

@@ -6,18 +6,20 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from queue import Empty, SimpleQueue
+from queue import Empty, Queue
 from typing import Protocol
 
 from tau_live.errors import EventError, TauLiveError
 from tau_live.events import Event, decode
 from tau_live.intake import file_lines, serve_unix, stdin_lines
 from tau_live.processes import this_process
+from tau_live.recording import Line
 from tau_live.replay import Offline, Replayed
 from tau_live.settings import Settings
 
 UNIX = "unix:"
 POLL_S = 0.1
+LINES_AHEAD = 1_000
 
 
 class Translator(Protocol):
@@ -173,7 +175,10 @@ def ingest(
         elif source == "-":
             name = stream or f"stdin:{this_process()}"
             for line in _stdin(stop):
-                intake.line(name, line, time.time, at_once=True)
+                if line.too_long:
+                    intake.skipped()
+                else:
+                    intake.line(name, line.data, time.time, at_once=True)
         else:
             _from_file(Path(source), intake, stream=stream, stop=stop)
         return intake.finish()
@@ -207,15 +212,16 @@ def _from_socket(path: Path, intake: _Intake, *, stream: str | None, stop: threa
     serve_unix(path, take, stop)
 
 
-def _stdin(stop: threading.Event) -> Iterator[bytes]:
+def _stdin(stop: threading.Event) -> Iterator[Line]:
     """Yield lines as they come; a thread waits for them, so that ``stop`` is heard meanwhile."""
-    queue: SimpleQueue[bytes | None] = SimpleQueue()
+    queue: Queue[Line | None] = Queue(LINES_AHEAD)
 
     def read() -> None:
-        for line in stdin_lines():
-            if not line.too_long:
-                queue.put(line.data)
-        queue.put(None)
+        try:
+            for line in stdin_lines():
+                queue.put(line)
+        finally:
+            queue.put(None)
 
     threading.Thread(target=read, name="tau-live-stdin", daemon=True).start()
     while not stop.is_set():

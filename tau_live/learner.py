@@ -7,24 +7,23 @@ learned from once.
 """
 
 import time
-import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from tau_live import checkpoints
-from tau_live.errors import CheckpointError
-from tau_live.rewarding import earned_by_decisions
+from tau_live.errors import CheckpointError, LeaseLostError
+from tau_live.guard import logger
+from tau_live.lessons import Lessons
+from tau_live.processes import is_alive
 from tau_live.rl.policy import Policy, PolicyConfig
-from tau_live.rl.ppo import LearnerState, PPOConfig, update
+from tau_live.rl.ppo import LearnerState, PPOConfig
 from tau_live.settings import Settings
 from tau_live.store.records import LearnableRollout, PolicyVersion, Update
 from tau_live.store.roles import Store
-from tau_live.trajectories import Collected, LeftOut, trajectories_of
+from tau_live.trajectories import LeftOut
 
 LEASE = "update"
 ALGORITHM = "ppo"
@@ -88,7 +87,6 @@ class Learner:
         self._clock = clock
         self._folder = checkpoint_folder(settings)
         self._ppo = PPOConfig()
-        self._width = policy_config(settings).width
         self._heads: dict[str, _Head] = {}
         self._diagnostics: list[str] = []
 
@@ -114,16 +112,29 @@ class Learner:
         """
         if not self.due():
             return None
-        held = self._store.leases.acquire(
-            LEASE, self._holder, ttl_s=self._settings.lease_ttl_s, now=self._clock()
-        )
-        if not held:
+        if not self._has_lease() and not self._inherits_lease():
             return None
         try:
             points = self.due()  # again: another learner may have been at it until now
             return self._update(points[0], now=now) if points else None
+        except LeaseLostError as error:
+            logger().warning("lease_lost", holder=self._holder, error=str(error))
+            return None
         finally:
             self._store.leases.release(LEASE, self._holder)
+
+    def _has_lease(self) -> bool:
+        return self._store.leases.acquire(
+            LEASE, self._holder, ttl_s=self._settings.lease_ttl_s, now=self._clock()
+        )
+
+    def _inherits_lease(self) -> bool:
+        """Take the lease of a process of this machine that is known to be dead."""
+        holder = self._store.leases.holder(LEASE, now=self._clock())
+        if holder is None or is_alive(holder) is not False:
+            return False
+        self._store.leases.release(LEASE, holder)
+        return self._has_lease()
 
     def _update(self, point: str, *, now: float | None) -> Learned:
         began = time.perf_counter()
@@ -161,23 +172,20 @@ class Learner:
     ) -> _Outcome:
         if not point:
             return _Outcome(skipped_reason="no decisions")
-        versions = self._store.policies.versions(point)
-        new = self._collected(fresh, point, versions)
-        if new.trajectories is None:
-            report = {"left_out": _by_reason(new.left_out)}
-            return _Outcome(skipped_reason="no usable decisions", report=report)
         older = self._store.rewards.ready_rollouts(
             point, after=0, upto=learned, limit=self._settings.window, newest=True
         )
-        result = update(
-            head.state,
-            new.trajectories,
-            window=self._collected(older, point, versions).trajectories,
-            config=self._ppo,
-            rng=np.random.default_rng(
-                [self._settings.seed, zlib.crc32(point.encode()), head.state.counts.updates]
-            ),
+        lessons = Lessons(
+            self._settings,
+            self._ppo,
+            point=point,
+            versions=self._store.policies.versions(point),
+            state=head.state,
         )
+        result, new = lessons.learnt(fresh, older)
+        if result is None or new.trajectories is None:
+            report = {"left_out": _by_reason(new.left_out)}
+            return _Outcome(skipped_reason="no usable decisions", report=report)
         reason = result.skipped_reason or ("diverged, undone" if result.undone else None)
         return _Outcome(
             state=None if reason else result.state,
@@ -195,19 +203,6 @@ class Learner:
             },
         )
 
-    def _collected(
-        self, rollouts: Sequence[LearnableRollout], point: str, versions: Sequence[PolicyVersion]
-    ) -> Collected:
-        return trajectories_of(
-            rollouts,
-            point,
-            versions=[version.version for version in versions],
-            born=[version.created_at for version in versions],
-            width=self._width,
-            discount=self._ppo.gamma,
-            earned=lambda found: earned_by_decisions(found, self._settings),
-        )
-
     def _keep(self, row: Update, head: _Head, state: LearnerState, *, began: float) -> Learned:
         version = self._store.policies.next_version()
         metadata = {"seed": self._settings.seed}
@@ -219,6 +214,8 @@ class Learner:
             arrays=state.arrays(),
             metadata={"algorithm": ALGORITHM, **metadata},
         )
+        if not self._has_lease():  # it took too long: another may be writing this very version
+            raise LeaseLostError(f"update of '{row.point}' took longer than its lease")
         path = checkpoints.save(self._folder, checkpoint)
         stored = self._store.policies.add_update(
             _timed(replace(row, version=version), began),

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 
 from tau_live.builtin import load_plugins
+from tau_live.errors import StoreError
 from tau_live.gate import GateKeeper, Kind
 from tau_live.guard import logger, text_of
 from tau_live.learner import Learner, report_of
@@ -12,6 +13,7 @@ from tau_live.processes import this_process
 from tau_live.settings import Settings
 from tau_live.starting import open_store
 from tau_live.status import publish, status_file, status_of
+from tau_live.store.roles import Store
 
 POLL_S = 0.5
 
@@ -59,8 +61,7 @@ def learn_until(
             done += 1
             gate.succeeded(Kind.UPDATE, at=time.time())
             found = report_of(learned.update)
-            status = status_of(store, settings, now=time.time())
-            publish(status_file(settings), {**found, **status})
+            _publish(store, settings, found)
             if plugins.listens("update_finished"):
                 plugins.update_finished(found)
             report(found)
@@ -68,3 +69,12 @@ def learn_until(
         return done
     finally:
         store.close()
+
+
+def _publish(store: Store, settings: Settings, found: dict[str, object]) -> None:
+    """Publish the report; the update is kept already, so a failure is only told."""
+    try:
+        status = status_of(store, settings, now=time.time())
+        publish(status_file(settings), {**found, **status})
+    except (OSError, StoreError) as error:
+        logger().warning("status_not_published", error=text_of(error))

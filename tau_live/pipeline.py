@@ -5,14 +5,29 @@ intake.
 """
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
-from tau_live.collector import Applied, Collector
+from tau_live.collector import Collector
 from tau_live.errors import StoreUnavailableError
 from tau_live.events import Event
 from tau_live.plugins import Plugins
 from tau_live.recording import Recorder
 from tau_live.redaction import Redactor
 from tau_live.store.roles import Store
+
+
+class Stored(NamedTuple):
+    """What a batch came to.
+
+    Attributes:
+        finished: How many rollouts came to their end.
+        ready: How many became fit to be learned from.
+        refused: How many events could not be stored.
+    """
+
+    finished: int
+    ready: int
+    refused: int
 
 
 class Pipeline:
@@ -25,9 +40,10 @@ class Pipeline:
         plugins: Who is shown them.
         recorder: Where they are recorded besides; ``None`` for nowhere.
         on_poison: Told of an event that nothing could be done with, and why.
+        on_unrecorded: Told how many events could not be recorded, and why.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # its parts and whom it tells, all keyword-only
         self,
         store: Store,
         *,
@@ -36,6 +52,7 @@ class Pipeline:
         plugins: Plugins,
         recorder: Recorder | None,
         on_poison: Callable[[Event, Exception], None],
+        on_unrecorded: Callable[[int, OSError], None] = lambda _number, _error: None,
     ) -> None:
         self._store = store
         self.collector = collector
@@ -43,6 +60,7 @@ class Pipeline:
         self._plugins = plugins
         self._recorder = recorder
         self._on_poison = on_poison
+        self._on_unrecorded = on_unrecorded
 
     def prepared(self, events: Sequence[Event]) -> list[Event]:
         """Return the events without secrets, after they were recorded and shown to plugins."""
@@ -52,14 +70,22 @@ class Pipeline:
                 scrubbed.append(self._redactor.redact(event))
             except Exception as error:  # noqa: BLE001  # what a host hands over may do anything
                 self._on_poison(event, error)
-        if self._recorder is not None:
-            self._recorder.append(scrubbed)
+        self._record(scrubbed)
         if self._plugins.listens("observe"):
             for event in scrubbed:
                 self._plugins.observe(event)
         return scrubbed
 
-    def stored(self, events: Sequence[Event]) -> Applied:
+    def _record(self, events: Sequence[Event]) -> None:
+        """Record events; what is stored must not suffer from a recording that fails."""
+        if self._recorder is None:
+            return
+        try:
+            self._recorder.append(events)
+        except OSError as error:
+            self._on_unrecorded(len(events), error)
+
+    def stored(self, events: Sequence[Event]) -> Stored:
         """Store prepared events in one transaction; where one of them fails, each in its own.
 
         Raises:
@@ -67,7 +93,8 @@ class Pipeline:
         """
         try:
             with self._store.begin():
-                return self.collector.apply(events)
+                applied = self.collector.apply(events)
+            return Stored(applied.finished, applied.ready, 0)
         except StoreUnavailableError:
             self.collector.forget()
             raise
@@ -75,8 +102,8 @@ class Pipeline:
             self.collector.forget()
             return self._one_by_one(events)
 
-    def _one_by_one(self, events: Sequence[Event]) -> Applied:
-        finished = ready = 0
+    def _one_by_one(self, events: Sequence[Event]) -> Stored:
+        finished = ready = refused = 0
         for event in events:
             try:
                 with self._store.begin():
@@ -87,7 +114,8 @@ class Pipeline:
             except Exception as error:  # noqa: BLE001  # left out, counted, and reported
                 self.collector.forget()
                 self._on_poison(event, error)
+                refused += 1
             else:
                 finished += applied.finished
                 ready += applied.ready
-        return Applied(finished, ready)
+        return Stored(finished, ready, refused)

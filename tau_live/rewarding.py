@@ -11,7 +11,7 @@ from tau_live.hookspecs import RolloutSummary
 from tau_live.plugins import Plugins
 from tau_live.rewards.join import Outcome, State, outcome
 from tau_live.rewards.safety import SOURCE as SAFETY
-from tau_live.rewards.safety import penalties
+from tau_live.rewards.safety import hard_gates, penalties
 from tau_live.rollouts import Reason, Reward, RewardSource, Rollout, RolloutStatus, Span
 from tau_live.settings import InferReward, Settings
 from tau_live.store.records import LearnableRollout
@@ -41,8 +41,8 @@ class Rewarding:
     def settle(self, rollout: Rollout, *, store: Store, now: float) -> bool:
         """Mark a finished rollout ready, waiting or left out; ``True`` if it became ready."""
         rewards = store.rewards.rewards(rollout.rollout_id)
-        if rollout.ready_seq is None and rollout.host != OWN_HOST:
-            rewards += self._with_safety(rollout, rewards, store)
+        if rollout.host != OWN_HOST and any(map(_is_reported, rewards)):
+            rewards += self._with_safety(rollout, rewards, store)  # an inferred one includes it
         found = self._outcome(rollout, rewards, now=now)
         if found.state is not State.READY and self._may_infer(rollout, found, now=now):
             inferred = self._inferred(rollout, store)
@@ -50,6 +50,13 @@ class Rewarding:
                 rewards.append(inferred)
                 found = self._outcome(rollout, rewards, now=now)
         return self._noted(rollout, found, store)
+
+    def rejects(self, rollout: Rollout, *, store: Store) -> bool:
+        """Say whether safety makes a failure of a run that ended well."""
+        if not self._safety.reject_rollout_on_hard_gate or rollout.host == OWN_HOST:
+            return False
+        blocked, codes = safety_of(store.rollouts.spans(rollout.rollout_id))
+        return hard_gates(self._safety, blocked, codes)
 
     def _outcome(self, rollout: Rollout, rewards: list[Reward], *, now: float) -> Outcome:
         return outcome(
@@ -120,6 +127,10 @@ class Rewarding:
         for reward in found:
             store.rewards.add_reward(reward)
         return found
+
+
+def _is_reported(reward: Reward) -> bool:
+    return reward.value is not None and reward.source not in {SAFETY, RewardSource.INFERRED}
 
 
 def earned_by_decisions(found: LearnableRollout, settings: Settings) -> Mapping[str, float]:

@@ -8,23 +8,28 @@ import os
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
-from math import isfinite
+from collections.abc import Mapping
 from threading import Lock
 from typing import NamedTuple, TypedDict
 
 from tau_live import events as ev
 from tau_live.decider import Decided
+from tau_live.handed import (
+    COMMENT_LIMIT,
+    KEY_LIMIT,
+    OPTIONS_LIMIT,
+    Listed,
+    finite,
+    key_text,
+    kind_of,
+    text_of,
+)
 from tau_live.plain import Limits, plain
 from tau_live.redaction import clean_id
 from tau_live.rollouts import Reason, decision_id_of, rollout_id_of
 
 HOST = "tau_live"
 KEYS_REMEMBERED = 10_000
-OPTIONS_LIMIT = 256
-NAME_LIMIT = 200
-KEY_LIMIT = 1_000_000
-"""A longer key is cut; one that is longer than an id may be is hashed into it."""
 
 
 class RunHandle:
@@ -41,6 +46,7 @@ class RunHandle:
         epoch: How often the gate had held when it began; it is recorded while that is so.
         recorded: Whether it is recorded at all.
         ended: Whether it is over.
+        home: What makes its events; a forked child, or a later ``attach``, has another.
     """
 
     __slots__ = (
@@ -49,6 +55,7 @@ class RunHandle:
         "ended",
         "epoch",
         "execution",
+        "home",
         "name",
         "ordinals",
         "parent",
@@ -67,7 +74,9 @@ class RunHandle:
         parent: "RunHandle | None",
         epoch: int,
         recorded: bool,
+        home: "RunEvents",
     ) -> None:
+        self.home = home
         self.name = name
         self.run_id = run_id
         self.rollout_id = rollout_id_of(HOST, run_id)
@@ -90,16 +99,16 @@ class Offer(NamedTuple):
         originals: ``[A]``, as the host handed them over.
         features: ``[A]``, plain data or ``None``.
         default: The index of the host's own choice; ``None`` if it is not among them.
+        own: The index of what the host does without us; ``None`` if it is not among them.
+        cut: How many options were too many.
     """
 
     names: tuple[str, ...]
     originals: tuple[object, ...]
     features: tuple[dict[str, object] | None, ...]
     default: int | None
-
-    def place_of(self, original: object) -> int | None:
-        """Return the index of an option as the host handed it over; ``None`` if it is none."""
-        return next((n for n, own in enumerate(self.originals) if own is original), None)
+    own: int | None
+    cut: int
 
 
 class _Stamp(TypedDict):
@@ -127,6 +136,7 @@ class RunEvents:
         self._executions = itertools.count(1)
         self._born = f"{self._pid:x}-{time.time_ns():x}"
         self._attempts: OrderedDict[str, int] = OrderedDict()
+        self._given: OrderedDict[str, str] = OrderedDict()
         self._lock = Lock()
 
     def handle(
@@ -141,6 +151,7 @@ class RunEvents:
     ) -> RunHandle:
         """Return a new run with its ids."""
         known = text_of(name)
+        key = None if key is None else key_text(key)
         handle = RunHandle(
             known,
             self._run_id(known, key, parent),
@@ -148,16 +159,20 @@ class RunEvents:
             parent=parent,
             epoch=epoch,
             recorded=recorded,
+            home=self,
         )
         handle.execution = f"{self._born}-{next(self._executions)}"
-        handle.attempt = self._attempt_of(handle.run_id)
+        if key is not None or parent is not None:  # without either no other run has its id
+            handle.attempt = self._attempt_of(handle.run_id)
         return handle
 
-    def _run_id(self, name: str, key: object, parent: RunHandle | None) -> str:
+    def _run_id(self, name: str, key: str | None, parent: RunHandle | None) -> str:
         if key is not None:
             made = run_id_of(name, key)
-        elif parent is not None:
+        elif parent is not None and parent.home is self:
             made = f"{parent.run_id}>{name}#{next(parent.children)}"
+        elif parent is not None:  # another process may count its children too
+            made = f"{parent.run_id}>{name}/{self._stream}#{next(self._keyless)}"
         else:
             made = f"{name}/{self._stream}#{next(self._keyless)}"
         return clean_id(made)
@@ -170,10 +185,25 @@ class RunEvents:
                 self._attempts.popitem(last=False)
         return number
 
+    def give(self, handle: RunHandle, decision: str) -> None:
+        """Remember which execution a decision's id was given out in.
+
+        Another process may have had the attempt that this one takes for its first: the store
+        alone can tell, and finds the decision by its execution.
+        """
+        with self._lock:
+            self._given[decision] = handle.execution
+            if len(self._given) > KEYS_REMEMBERED:
+                self._given.popitem(last=False)
+
+    def execution_of(self, decision: str) -> str:
+        """Return the execution that a decision's id was given out in; empty if not here."""
+        return self._given.get(decision, "")
+
     def started(self, handle: RunHandle, metadata: object) -> ev.RunStart:
         """Return the start of a run."""
         parent = handle.parent
-        found = plain(metadata, limits=self._limits) if metadata else {}
+        found = {} if metadata is None else plain(metadata, limits=self._limits)
         return ev.RunStart(
             **self._stamp(),
             host=HOST,
@@ -190,7 +220,7 @@ class RunEvents:
         status, reason = ending_of(error)
         info = None
         if error is not None:
-            info = ev.ErrorInfo(type=type(error).__name__, message=text_of(error), fatal=True)
+            info = ev.ErrorInfo(type=kind_of(error), message=text_of(error), fatal=True)
         return ev.RunEnd(
             **self._stamp(),
             host=HOST,
@@ -247,23 +277,22 @@ class RunEvents:
         self,
         value: object,
         *,
-        run_id: str,
-        rollout_id: str | None,
+        rollout_id: str,
         decision_id: str | None,
         name: object,
         source: object,
         key: object,
         comment: object,
-        execution: str,
     ) -> ev.Reward | None:
         """Return a reward; ``None`` if the value is no finite number, truth or text."""
         number: float | None = None
         label: str | None = None
-        said = comment
-        if isinstance(value, bool):
+        said = None if comment is None else text_of(comment, limit=COMMENT_LIMIT)
+        if value is True or value is False:
             number, label = float(value), str(value).lower()
-        elif isinstance(value, str):
-            said = value if comment is None else f"{value}\n{text_of(comment)}"
+        elif issubclass(type(value), str):
+            own = text_of(value, limit=COMMENT_LIMIT)
+            said = own if said is None else f"{own}\n{said}"
         else:
             number = finite(value)
             if number is None:
@@ -271,14 +300,14 @@ class RunEvents:
         return ev.Reward(
             **self._stamp(),
             host=HOST,
-            run_id=run_id,
-            execution=execution,
+            run_id="",
+            execution=self.execution_of(decision_id) if decision_id else "",
             rollout_id=rollout_id,
             decision_id=decision_id,
             name=text_of(name) or "reward",
             value=number,
             label=label,
-            comment=None if said is None else ev.Content(text=text_of(said, limit=10_000)),
+            comment=None if said is None else ev.Content(text=said),
             source=text_of(source) or "api",
             key=text_of(key),
         )
@@ -291,38 +320,44 @@ class RunEvents:
             pid=self._pid,
         )
 
-    def offer(self, options: object, default: object) -> Offer | None:
+    def offer(self, listed: Listed, default: object) -> Offer | None:
         """Return what may be chosen, as plain data; ``None`` if nothing may.
 
-        Options that are called the same are one; what is beyond ``OPTIONS_LIMIT`` is left out,
-        unless it is the default.
+        Options that are called the same are one; what is beyond ``OPTIONS_LIMIT`` is left out
+        and counted, unless it is the default.
         """
-        originals, given = _listed(options)
+        wanted = None if default is None else text_of(default)
         names: dict[str, int] = {}
         kept: list[object] = []
         features: list[dict[str, object] | None] = []
-        for original, own in zip(originals, given, strict=True):
+        cut = 0
+        for original, own in zip(listed.originals, listed.features, strict=True):
             name = text_of(original)
-            if name in names or (len(names) >= OPTIONS_LIMIT and original != default):
+            if name in names:
+                continue
+            if len(names) >= OPTIONS_LIMIT and name != wanted:
+                cut += 1
                 continue
             names[name] = len(names)
             kept.append(original)
-            found = plain(own, limits=self._limits) if own else None
+            found = None if own is None else plain(own, limits=self._limits)
             features.append({**found} if isinstance(found, dict) else None)
         if not names:
             return None
-        at = None if default is None else names.get(text_of(default))
-        return Offer(tuple(names), tuple(kept), tuple(features), at)
+        at = None if wanted is None else names.get(wanted)
+        own_place = 0 if wanted is None else at
+        return Offer(tuple(names), tuple(kept), tuple(features), at, own_place, cut)
 
     def context(self, context: object) -> dict[str, object]:
         """Return what is known of the situation as plain data."""
-        found = plain(context, limits=self._limits) if context else {}
+        found = {} if context is None else plain(context, limits=self._limits)
         return {**found} if isinstance(found, dict) else {"value": found}
 
 
 def run_id_of(name: object, key: object) -> str:
     """Return the host's key of a run that was given one, from which its rollout's id is made."""
-    return clean_id(f"{text_of(name)}/{text_of(key, limit=KEY_LIMIT)}")
+    kind = text_of(name).replace("%", "%25").replace("/", "%2F")  # or names could run into keys
+    return clean_id(f"{kind}/{text_of(key, limit=KEY_LIMIT)}")
 
 
 def decision_id(handle: RunHandle, ordinal: int) -> str:
@@ -334,37 +369,9 @@ def ending_of(error: BaseException | None) -> tuple[ev.Status, Reason]:
     """Return how a run ended that raised ``error``, or nothing."""
     if error is None:
         return ev.Status.OK, Reason.COMPLETED
-    names = {kind.__name__ for kind in type(error).__mro__}
+    names = {kind.__name__ for kind in type.mro(type(error))}
     if names & {"CancelledError", "GeneratorExit", "KeyboardInterrupt", "SystemExit"}:
         return ev.Status.CANCELLED, Reason.CANCELLED
     if "TimeoutError" in names:
         return ev.Status.ERROR, Reason.TIMEOUT
     return ev.Status.ERROR, Reason.ERROR
-
-
-def text_of(value: object, *, limit: int = NAME_LIMIT) -> str:
-    """Return a bounded text for anything, whatever it does when it is printed."""
-    try:
-        text = value if type(value) is str else str(value)
-        return text[:limit].encode("utf-8", "replace").decode()
-    except Exception:  # noqa: BLE001  # a host's object may raise anything when it is printed
-        return f"unprintable {type(value).__name__}"
-
-
-def finite(value: object) -> float | None:
-    """Return a number as a finite float; ``None`` for everything else."""
-    try:
-        number = float(value)  # type: ignore[arg-type]  # anything may come
-    except Exception:  # noqa: BLE001  # a host's object may raise anything when it is converted
-        return None
-    return number if isfinite(number) else None
-
-
-def _listed(options: object) -> tuple[list[object], list[object]]:
-    if isinstance(options, Mapping):
-        pairs = list(itertools.islice(options.items(), 100 * OPTIONS_LIMIT))
-        return [name for name, _ in pairs], [features for _, features in pairs]
-    if isinstance(options, str) or not isinstance(options, Iterable):
-        return [options], [None]
-    names = list(itertools.islice(options, 100 * OPTIONS_LIMIT))
-    return names, [None] * len(names)

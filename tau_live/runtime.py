@@ -13,11 +13,13 @@ from tau_live.choices import Choice, fallback
 from tau_live.decider import Decided, Decider
 from tau_live.events import Event
 from tau_live.gate import GateKeeper, Kind
-from tau_live.guard import Guard
+from tau_live.guard import Guard, logger
+from tau_live.guard import text_of as error_text
+from tau_live.handed import ID_LIMIT, Listed, listed, seconds, text_of
 from tau_live.hookspecs import DecisionRequest
 from tau_live.inbox import Inbox
 from tau_live.plugins import Plugins
-from tau_live.runs import HOST, Offer, RunEvents, RunHandle, decision_id, text_of
+from tau_live.runs import HOST, Offer, RunEvents, RunHandle, decision_id
 from tau_live.settings import Settings
 from tau_live.updater import Updater
 from tau_live.writer import Writer
@@ -77,6 +79,7 @@ class Runtime:
         self._board = board
         self._events = events
         self._counts: dict[str, int] = {}
+        self._counting = threading.Lock()
 
     def begin_run(
         self,
@@ -84,7 +87,7 @@ class Runtime:
         *,
         key: object,
         session: object,
-        metadata: Mapping[str, object] | None,
+        metadata: object,
         parent: RunHandle | None,
     ) -> RunHandle:
         """Return a run that begins now; it is recorded while the gate passes."""
@@ -104,8 +107,8 @@ class Runtime:
         return handle
 
     def end_run(self, handle: RunHandle, error: BaseException | None) -> None:
-        """End a run, with what it raised."""
-        if handle.ended:
+        """End a run, with what it raised; one that a forked child inherited is its parent's."""
+        if handle.ended or handle.home is not self._events:
             return
         handle.ended = True
         with self._guard.catching(Kind.COLLECTION):
@@ -129,24 +132,45 @@ class Runtime:
         default: object,
     ) -> Choice:
         """Choose one of the options, or return the host's own choice whenever in doubt."""
+        if handle.home is not self._events:
+            return self._decide_apart(
+                handle, point, options=options, context=context, default=default
+            )
         chosen: Choice | None = None
-        if self._is_recorded(handle) and not handle.ended:
+        offered = listed(options)
+        if not offered.readable:
+            self.count("options_refused")
+        elif self._is_recorded(handle) and not handle.ended:
             with self._guard.catching(Kind.DECISION):
                 chosen = self._decide(
-                    handle, text_of(point), options=options, context=context, default=default
+                    handle, text_of(point), offered=offered, context=context, default=default
                 )
-        return chosen or fallback(options, default)
+        return chosen or fallback(offered.originals, default)
+
+    def _decide_apart(
+        self, inside: RunHandle, point: object, *, options: object, context: object, default: object
+    ) -> Choice:
+        """Decide in a run of its own, inside one that another process (or runtime) began."""
+        own = self.begin_run(point, key=None, session=inside.session_id, metadata=None,
+                             parent=inside)  # fmt: skip
+        try:
+            return self.decide(own, point, options=options, context=context, default=default)
+        finally:
+            self.end_run(own, None)
 
     def _decide(
-        self, handle: RunHandle, point: str, *, options: object, context: object, default: object
+        self, handle: RunHandle, point: str, *, offered: Listed, context: object, default: object
     ) -> Choice | None:
         began = time.perf_counter()
-        offer = self._events.offer(options, default)
+        offer = self._events.offer(offered, default)
         if offer is None:
             return None
+        if offer.cut:
+            self.count("options_cut", offer.cut)
         known = self._events.context(context)
         ordinal = next(handle.ordinals)
         id_ = decision_id(handle, ordinal)
+        self._events.give(handle, id_)
         decided: Decided | None = None
         why_not: str | None = None
         try:
@@ -159,7 +183,7 @@ class Runtime:
             why_not = "deadline"
             self.count("decisions_past_deadline")
         served = decided is not None and why_not is None
-        own = fallback(options, default).option
+        own = offer.originals[0] if default is None else default
         self._inbox.put(
             self._events.decided(
                 handle,
@@ -168,7 +192,7 @@ class Runtime:
                 offer=offer,
                 context=known,
                 decided=decided,
-                applied=decided.place if decided and served else offer.place_of(own),
+                applied=decided.place if decided and served else offer.own,
                 why_not=why_not,
                 latency_us=elapsed_ms * 1e3,
             )
@@ -238,19 +262,17 @@ class Runtime:
                 self.count("rewards_not_taken_while_held")
                 return False
             rollout_id = target_of(run, decision, inside)
-            if rollout_id is None:
+            if not rollout_id:
                 self.count("rewards_without_target")
                 return False
             event = self._events.rewarded(
                 value,
-                run_id="",
                 rollout_id=rollout_id,
-                decision_id=None if decision is None else text_of(decision),
+                decision_id=None if decision is None else text_of(decision, limit=ID_LIMIT),
                 name=name,
                 source=source,
                 key=key,
                 comment=comment,
-                execution="",
             )
             if event is None:
                 self.count("rewards_refused")
@@ -258,11 +280,10 @@ class Runtime:
             return self._inbox.put(event)
         return False
 
-    def flush(self, timeout_s: float) -> bool:
+    def flush(self, timeout_s: object) -> bool:
         """Wait until all that was queued is stored and every due update is in service."""
-        until = time.monotonic() + timeout_s
-        stored = self._inbox.flush(timeout_s)
-        if not stored or self._writer.backlog:
+        until = time.monotonic() + (left := seconds(timeout_s))
+        if not self._inbox.flush(left) or self._writer.backlog:
             return False
         return self._updater.run_due(max(0.0, until - time.monotonic()))
 
@@ -291,20 +312,26 @@ class Runtime:
             if target != self.settings:
                 self.count("settings_ignored_because_already_attached")
             return
-        adopt(self._plugins, target)
+        try:
+            adopt(self._plugins, target)
+        except Exception as error:  # noqa: BLE001  # a host's object; it is told, and goes on
+            self.count("targets_refused")
+            logger().warning("target_refused", error=error_text(error))
 
-    def close(self, timeout_s: float) -> bool:
+    def close(self, timeout_s: object) -> bool:
         """Store what waits, end what is open, and stop; ``False`` if it took too long."""
-        until = time.monotonic() + timeout_s
-        learned = self._updater.close(timeout_s)
-        return self._inbox.close(max(0.1, until - time.monotonic())) and learned
+        until = time.monotonic() + (left := seconds(timeout_s))
+        self._updater.stop()
+        stored = self._inbox.close(left)
+        return self._updater.close(max(0.0, until - time.monotonic())) and stored
 
     def _is_recorded(self, handle: RunHandle) -> bool:
         return handle.recorded and self._gate.passes and handle.epoch == self._gate.epoch
 
-    def count(self, name: str) -> None:
+    def count(self, name: str, number: int = 1) -> None:
         """Count something that was dropped or refused."""
-        self._counts[name] = self._counts.get(name, 0) + 1
+        with self._counting:
+            self._counts[name] = self._counts.get(name, 0) + number
 
     def counts(self) -> dict[str, int]:
         """Return how often something was dropped or refused, by reason."""
@@ -325,8 +352,11 @@ def adopt(plugins: Plugins, manager: object) -> int:
 
 def target_of(run: object, decision: object, inside: RunHandle | None) -> str | None:
     """Return the id of the rollout that a reward is for; a decision's id begins with it."""
+    of_decision = "" if decision is None else text_of(decision, limit=ID_LIMIT)
+    if ":attempt-" in of_decision:
+        return of_decision.rpartition(":attempt-")[0]
     if run is not None:
-        return text_of(run) or None
+        return text_of(run, limit=ID_LIMIT)
     if decision is not None:
-        return text_of(decision).partition(":")[0] or None
+        return None
     return inside.rollout_id if inside is not None else None

@@ -1,6 +1,7 @@
 """Settings become a running system; the only module that knows everyone."""
 
 import atexit
+import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 from tau_live.builtin import load_plugins
 from tau_live.collector import Collector
 from tau_live.decider import Decider
-from tau_live.errors import SettingsError, TauLiveError
+from tau_live.errors import SettingsError
 from tau_live.events import Event
 from tau_live.gate import GateKeeper, Kind
 from tau_live.guard import Guard, logger, text_of
@@ -17,7 +18,6 @@ from tau_live.learner import (
     Learned,
     Learner,
     checkpoint_folder,
-    load_policy,
     policy_config,
     report_of,
 )
@@ -31,6 +31,7 @@ from tau_live.rewarding import Rewarding
 from tau_live.rl.policy import Policy
 from tau_live.runs import RunEvents
 from tau_live.runtime import Board, Runtime
+from tau_live.service import Service
 from tau_live.settings import Learner as LearnerMode
 from tau_live.settings import Settings
 from tau_live.status import publish, status_file, status_of
@@ -77,7 +78,7 @@ def open_store(settings: Settings, *, busy_timeout_s: float = 5.0) -> SqliteStor
     )
 
 
-def pipeline_of(
+def pipeline_of(  # noqa: PLR0913  # its parts and whom it tells, all keyword-only
     store: Store,
     settings: Settings,
     *,
@@ -85,6 +86,7 @@ def pipeline_of(
     plugins: Plugins,
     recorder: Recorder | None,
     on_poison: Callable[[Event, Exception], None],
+    on_unrecorded: Callable[[int, OSError], None] = lambda _number, _error: None,
 ) -> Pipeline:
     """Return the way of events into a store."""
     return Pipeline(
@@ -99,6 +101,7 @@ def pipeline_of(
         plugins=plugins,
         recorder=recorder,
         on_poison=on_poison,
+        on_unrecorded=on_unrecorded,
     )
 
 
@@ -108,14 +111,14 @@ class _System:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._owner = this_process()
+        self._pid = os.getpid()
         self._log = logger()
         self._board = Board()
         self._gate = GateKeeper(limit=settings.max_failure_streak, who=self._owner)
         self._guard = Guard(self._host_failed)
         self._plugins = load_plugins(settings)
         self._decider = Decider(Policy.untrained(policy_config(settings)), seed=settings.seed)
-        self._folder = checkpoint_folder(settings)
-        self._wanted: dict[str, int] = {}
+        self._service = Service(self._decider, checkpoint_folder(settings))
         self._recorder: Recorder | None = None
         self._writer = Writer(
             self._opened,
@@ -129,6 +132,7 @@ class _System:
                 failed=self._collection_failed,
                 gate_changed=self._gate_changed,
                 counts=self._count_drops,
+                mark=self._mark,
             ),
         )
         self._inbox = Inbox(
@@ -142,7 +146,7 @@ class _System:
             may=lambda: self._gate.passes,
             learned=self._learned,
             failed=self._update_failed,
-            idle=self._look,
+            idle=self._caught_up,
             by_itself=settings.learner is LearnerMode.THREAD,
             learns=settings.learner is not LearnerMode.OFF,
         )
@@ -168,21 +172,29 @@ class _System:
         return self._runtime
 
     def _at_exit(self) -> None:
-        self._runtime.close(EXIT_S)
+        if os.getpid() == self._pid:  # a forked child inherits this, but none of the threads
+            self._runtime.close(EXIT_S)
 
     def _opened(self) -> tuple[Store, Pipeline]:
         store = open_store(self._settings)
-        if self._recorder is None and self._settings.record is not None:
-            self._recorder = Recorder(self._settings.record)
         pipeline = pipeline_of(
             store,
             self._settings,
             owner=self._owner,
             plugins=self._plugins,
-            recorder=self._recorder,
+            recorder=self._recording(),
             on_poison=self._poisoned,
+            on_unrecorded=self._unrecorded,
         )
         return store, pipeline
+
+    def _recording(self) -> Recorder | None:
+        if self._recorder is None and self._settings.record is not None:
+            try:
+                self._recorder = Recorder(self._settings.record)
+            except OSError as error:
+                self._unrecorded(0, error)
+        return self._recorder
 
     def _learner(self) -> tuple[Store, Learner]:
         store = open_store(self._settings)
@@ -190,10 +202,7 @@ class _System:
 
     def _store_changed(self, store: Store) -> None:
         """Take over what serves and what is known; called by the writer's thread."""
-        for point, serving in store.policies.in_service().items():
-            if self._wanted.get(point, 0) != serving.version:
-                self._serve(store, point, serving.version)
-                self._wanted[point] = serving.version
+        self._service.take_over(store)
         if not self._board.started.is_set():
             self._look(store)
             self._board.started.set()
@@ -202,30 +211,25 @@ class _System:
         """Refresh what is known of the store in memory."""
         self._board.stored = status_of(store, self._settings, now=time.time())
 
-    def _serve(self, store: Store, point: str, version: int) -> None:
-        """Load a version, or the nearest ancestor whose checkpoint is whole."""
-        while version:
-            row = store.policies.version(version)
-            try:
-                policy = load_policy(self._folder, row)
-            except TauLiveError as error:
-                self._log.warning("checkpoint_refused", version=version, error=str(error))
-                version = row.parent
-                continue
-            self._decider.serve(point, version, policy)
-            return
-        self._decider.withdraw(point)
+    def _caught_up(self, store: Store) -> None:
+        """Let what other processes have learned serve here too, and refresh what is known."""
+        self._service.take_over(store)
+        self._look(store)
 
-    def _learned(self, learned: Learned) -> None:
+    def _learned(self, store: Store, learned: Learned) -> None:
         """Put an update's version into service and publish its report; in the learner's thread."""
         update = learned.update
         report = report_of(update)
         self._board.last_report = report
-        if learned.policy is not None and learned.serves and update.version is not None:
-            self._wanted[update.point] = update.version
-            self._decider.serve(update.point, update.version, learned.policy)
+        if learned.policy is not None and update.version is not None:
+            self._service.made(update.version, learned.policy)
+        self._service.take_over(store)
         self._gate.succeeded(Kind.UPDATE, at=time.time())
-        publish(status_file(self._settings), {**report, **self._runtime.snapshot()})
+        try:
+            publish(status_file(self._settings), {**report, **self._runtime.snapshot()})
+        except OSError as error:
+            self._runtime.count("status_not_published")
+            self._log.warning("status_not_published", error=text_of(error))
         if self._plugins.listens("update_finished"):
             self._plugins.update_finished(report)
 
@@ -241,7 +245,15 @@ class _System:
 
     def _poisoned(self, event: Event, error: Exception) -> None:
         self._runtime.count(f"events_refused_{event.event}")
-        self._guard.failed(Kind.COLLECTION, error)
+        self._log.warning("event_refused", kind=event.event, error=text_of(error))
+
+    def _unrecorded(self, events: int, error: OSError) -> None:
+        if not self._runtime.counts().get("events_not_recorded"):
+            self._log.warning("recording_failed", error=text_of(error))
+        self._runtime.count("events_not_recorded", events)
+
+    def _mark(self, reached: Callable[[], None]) -> None:
+        self._inbox.mark(reached)
 
     def _wake(self) -> None:
         self._updater.wake()

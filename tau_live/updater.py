@@ -20,7 +20,7 @@ class Updater:
     Args:
         make: Opens a store and a learner on it; called in the thread, again after a failure.
         may: Whether updates may run now.
-        learned: Told of each update; called in the thread.
+        learned: Told of each update, with the store; called in the thread.
         failed: Told of a failure; called in the thread.
         idle: Told, with the store, when ``run_due`` has found nothing more; called in the thread.
         by_itself: Whether updates run as soon as they are due, or only inside ``run_due``.
@@ -32,7 +32,7 @@ class Updater:
         *,
         make: Callable[[], tuple[Store, Learner]],
         may: Callable[[], bool],
-        learned: Callable[[Learned], None],
+        learned: Callable[[Store, Learned], None],
         failed: Callable[[Exception], None],
         idle: Callable[[Store], None],
         by_itself: bool,
@@ -50,6 +50,8 @@ class Updater:
         self._condition = threading.Condition()
         self._asked = 0
         self._done = 0
+        self._good = 0
+        self._until = float("-inf")
         self._woken = False
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="tau-live-learner", daemon=True)
@@ -65,21 +67,30 @@ class Updater:
             self._condition.notify_all()
 
     def run_due(self, timeout_s: float) -> bool:
-        """Run every update that is due now; ``False`` if that was not done in time."""
-        if not self._thread.is_alive():
+        """Run every update that is due now; ``False`` if that was not done, or not in time."""
+        if not self._thread.is_alive() or threading.current_thread() is self._thread:
             return False
         with self._condition:
             self._asked += 1
             mine = self._asked
+            self._until = max(self._until, time.monotonic() + timeout_s)
             self._condition.notify_all()
-            return self._condition.wait_for(lambda: self._done >= mine, timeout_s)
+            self._condition.wait_for(lambda: self._done >= mine or self._stopping, timeout_s)
+            return self._good >= mine
 
-    def close(self, timeout_s: float) -> bool:
-        """Stop after the update that is running; ``False`` if it takes longer than that."""
+    def stop(self) -> None:
+        """Stop after the update that is running; does not wait for it."""
         with self._condition:
             self._stopping = True
             self._condition.notify_all()
-        self._thread.join(timeout_s)
+
+    def close(self, timeout_s: float) -> bool:
+        """Stop after the update that is running; ``False`` if it takes longer than that."""
+        self.stop()
+        if threading.current_thread() is self._thread:
+            return False
+        if self._thread.ident is not None:
+            self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
     def _run(self) -> None:
@@ -92,33 +103,39 @@ class Updater:
                     break
                 asked, self._woken = self._asked, False
                 wanted = self._by_itself or asked > self._done
-            if wanted:
-                self._run_all(told=asked > self._done)
+            good = self._run_all(told=asked > self._done) if wanted else False
             with self._condition:
+                if good:
+                    self._good = max(self._good, asked)
                 self._done = max(self._done, asked)
                 self._condition.notify_all()
         if self._store is not None:
             self._store.close()
 
-    def _run_all(self, *, told: bool) -> None:
+    def _run_all(self, *, told: bool) -> bool:
+        """Run what is due; ``True`` if nothing is any more."""
         try:
             if self._learner is None:
                 self._store, self._learner = self._make()
-            while self._may() and not self._stopping and self._run_one(self._learner):
-                pass
-            if told and self._store is not None:
-                self._idle(self._store)
+            store, learner = self._store, self._learner
+            while store is not None and self._may() and not self._stopping:
+                if not self._run_one(store, learner):
+                    break
+            if told and store is not None:
+                self._idle(store)
+            return not learner.due()
         except Exception as error:  # noqa: BLE001  # the gate counts it; the host never sees it
             self._give_up_store()
             self._failed(error)
+            return False
 
-    def _run_one(self, learner: Learner) -> bool:
-        """Run an update or wait for whoever is at it; ``False`` when none is due any more."""
+    def _run_one(self, store: Store, learner: Learner) -> bool:
+        """Run an update or wait for whoever is at it; ``False`` when there is nothing to do."""
         learned = learner.run_next(now=time.time()) if self._learns else None
         if learned is not None:
-            self._learned(learned)
+            self._learned(store, learned)
             return True
-        if not learner.due():
+        if not learner.due() or (not self._learns and time.monotonic() > self._until):
             return False
         with self._condition:
             self._condition.wait_for(lambda: self._stopping, WAIT_S)

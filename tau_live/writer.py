@@ -29,7 +29,17 @@ PROCESS = "process:"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listeners:
-    """Who is told what by the writer, in its thread."""
+    """Who is told what by the writer, in its thread.
+
+    Attributes:
+        ready: Something became fit to be learned from.
+        changed: Another process has written, or the store was just opened.
+        look: It is time to refresh what is known of the store in memory.
+        failed: Something could not be stored.
+        gate_changed: The gate has changed.
+        counts: Returns what is to be counted in the store.
+        mark: Calls back, in this thread, when all that was taken by now has come here.
+    """
 
     ready: Callable[[], None]
     changed: Callable[[Store], None]
@@ -37,6 +47,7 @@ class Listeners:
     failed: Callable[[Exception], None]
     gate_changed: Callable[[], None]
     counts: Callable[[], dict[str, int]]
+    mark: Callable[[Callable[[], None]], None]
 
 
 class Writer:
@@ -72,6 +83,8 @@ class Writer:
         self._raw: deque[Event] = deque()
         self._prepared: deque[Event] = deque()
         self._epoch = gate.epoch
+        self._ending = False
+        self._stale = False
         self._beaten = self._kept = self._tried = float("-inf")
         self._counted: dict[str, int] = {}
         self._passed = True
@@ -85,6 +98,7 @@ class Writer:
     def write(self, events: Sequence[Event]) -> None:
         """Store a batch; what cannot be stored now waits."""
         self._raw.extend(events)
+        self._note_hold()
         try:
             if self._is_open():
                 self._drain()
@@ -96,6 +110,7 @@ class Writer:
 
     def tick(self) -> None:
         """Look after backlog, gate, heartbeat, overdue rewards and counters, between batches."""
+        self._note_hold()
         try:
             if self._is_open():
                 self._drain()
@@ -115,7 +130,9 @@ class Writer:
             return
         try:
             with self._store.begin():
-                self._pipeline.collector.end_open(reason=Reason.ABANDONED, at=self._clock())
+                if not self.backlog:
+                    reason = Reason.ABANDONED if self._gate.passes else Reason.INTERRUPTED
+                    self._pipeline.collector.end_open(reason=reason, at=self._clock())
                 self._store.leases.release(PROCESS + self._owner, self._owner)
         except Exception as error:  # noqa: BLE001  # nothing may keep the process from ending
             self._listeners.failed(error)
@@ -161,24 +178,46 @@ class Writer:
             applied = pipeline.stored(batch)
             for _ in batch:
                 self._prepared.popleft()
-            self._gate.succeeded(Kind.COLLECTION, at=self._clock())
+            if applied.refused < len(batch):
+                self._gate.succeeded(Kind.COLLECTION, at=self._clock())
+            else:  # one bad event is its host's; nothing but bad ones may be ours
+                self._gate.failed(Kind.COLLECTION, "no event of a batch could be stored",
+                                  at=self._clock())  # fmt: skip
             if applied.ready:
                 self._listeners.ready()
-        if self._epoch != self._gate.epoch:
+        if self._ending:
             with store.begin():
                 pipeline.collector.end_open(reason=Reason.INTERRUPTED, at=self._clock())
+            self._ending = False
+
+    def _note_hold(self) -> None:
+        """When the gate has gone to hold, end what is open behind what was taken until then.
+
+        The ends of runs that were over by then may still wait to be stored; runs that begin after
+        a reset come behind the mark.
+        """
+        if self._epoch != self._gate.epoch:
             self._epoch = self._gate.epoch
+            self._listeners.mark(self._end_open_next)
+
+    def _end_open_next(self) -> None:
+        self._ending = True
+        try:
+            self._drain()
+        except Exception as error:  # noqa: BLE001  # nothing may end this thread
+            self._listeners.failed(error)
 
     def _look(self) -> None:
         """Take over what other processes changed, and give them what changed here."""
         store = self._store
         if store is None:
             return
-        changed = store.changed()
-        if changed or self._gate.unsaved:
+        self._stale = store.changed() or self._stale  # until it has been looked at with success
+        if self._stale or self._gate.unsaved or self._gate.store_error is not None:
             self._gate.refresh(store.gate, at=self._clock())
-        if changed:
+        if self._stale:
             self._listeners.changed(store)
+            self._stale = self._gate.store_error is not None
 
     def _keep_house(self, now: float) -> None:
         store, pipeline = self._store, self._pipeline
