@@ -95,6 +95,7 @@ COLUMNS: Mapping[str, str] = {
     "counters.value": "How often it happened.",
     "status_counts.status": "Where they stand.",
     "status_counts.total": "How many.",
+    "spans.told": "What was told of it: 1 its start, 2 its end, 3 both; 0 neither.",
     "gate.id": "Always 1.",
     "workers.worker_id": "Its own name for itself.",
     "workers.registered_at": "Since when it is known; epoch seconds.",
