@@ -62,7 +62,9 @@ def kind_of(value: object) -> str:
 
 
 def finite(value: object) -> float | None:
-    """Return a number as a finite float; ``None`` for everything else."""
+    """Return a number as a finite float; ``None`` for everything else, texts of digits too."""
+    if issubclass(type(value), (str, bytes, bytearray)):
+        return None
     try:
         number = float(value)  # type: ignore[arg-type]  # anything may come
     except Exception:  # noqa: BLE001  # a host's object may raise anything when it is converted

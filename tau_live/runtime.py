@@ -308,7 +308,7 @@ class Runtime:
 
     def add_target(self, target: object) -> None:
         """Let a host's pluggy manager take part; settings that come too late are ignored."""
-        if isinstance(target, Settings):
+        if issubclass(type(target), Settings):  # a hostile ``__class__`` is not asked
             if target != self.settings:
                 self.count("settings_ignored_because_already_attached")
             return

@@ -51,8 +51,9 @@ def start(environ: Mapping[str, str], target: object) -> Runtime | None:
     """Return the running system; ``None``, with a line in the log, where settings are wrong."""
     log = logger()
     try:
-        if isinstance(target, Settings):
-            settings = target
+        given = target if issubclass(type(target), Settings) else None
+        if isinstance(given, Settings):
+            settings = given
         else:
             loaded = Settings.from_env(environ, directory=Path.cwd())
             settings = loaded.settings
@@ -62,7 +63,7 @@ def start(environ: Mapping[str, str], target: object) -> Runtime | None:
     except SettingsError as error:
         log.warning("settings_refused", error=str(error), effect="tau-live stays off")
         return None
-    if target is not None and not isinstance(target, Settings):
+    if target is not None and given is None:
         runtime.add_target(target)
     return runtime
 
