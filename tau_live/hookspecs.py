@@ -116,14 +116,14 @@ class Promotion:
         point: The decision point.
         version: What decides; 0 is the untrained policy.
         was: What decided before.
-        reason: ``update`` when learning put it into service, ``operator`` when somebody did.
+        pinned: Whether an operator chose it, so that updates do not replace it.
         at: Epoch seconds, UTC, at which this process took it over.
     """
 
     point: str
     version: int
     was: int
-    reason: str
+    pinned: bool
     at: float
 
 

@@ -71,7 +71,7 @@ class Runtime:
         self.settings = settings
         self._guard = guard
         self._gate = gate
-        self._plugins = plugins
+        self.plugins = plugins
         self._decider = decider
         self._inbox = inbox
         self._writer = writer
@@ -228,9 +228,9 @@ class Runtime:
             context=context,
             default=offer.default,
         )
-        if not self._plugins.listens("decide"):
+        if not self.plugins.listens("decide"):
             return decided
-        answer = self._plugins.decide(
+        answer = self.plugins.decide(
             DecisionRequest(
                 run_id=handle.run_id,
                 rollout_id=handle.rollout_id,
@@ -302,7 +302,7 @@ class Runtime:
             "drops": {**self._inbox.dropped, "backlog": self._writer.dropped},
             "refused": dict(self._counts),
             "hosts": dict(self._board.hosts),
-            "plugins": [asdict(report) for report in self._plugins.report()],
+            "plugins": [asdict(report) for report in self.plugins.report()],
             "learner": settings.learner.value,
         }
 
@@ -313,7 +313,7 @@ class Runtime:
                 self.count("settings_ignored_because_already_attached")
             return
         try:
-            adopt(self._plugins, target)
+            adopt(self.plugins, target)
         except Exception as error:  # noqa: BLE001  # a host's object; it is told, and goes on
             self.count("targets_refused")
             logger().warning("target_refused", error=error_text(error))

@@ -13,6 +13,7 @@ from tau_live.errors import SettingsError
 from tau_live.events import Event
 from tau_live.gate import GateKeeper, Kind
 from tau_live.guard import Guard, logger, text_of
+from tau_live.hookspecs import Promotion
 from tau_live.inbox import Inbox
 from tau_live.learner import (
     Learned,
@@ -29,12 +30,13 @@ from tau_live.recording import Recorder
 from tau_live.redaction import Redactor
 from tau_live.rewarding import Rewarding
 from tau_live.rl.policy import Policy
-from tau_live.runs import RunEvents
+from tau_live.runs import HOST, RunEvents
 from tau_live.runtime import Board, Runtime
 from tau_live.service import Service
 from tau_live.settings import Learner as LearnerMode
 from tau_live.settings import Settings
 from tau_live.status import publish, status_file, status_of
+from tau_live.store.records import RolloutQuery
 from tau_live.store.roles import Store
 from tau_live.store.sqlite import SqliteStore
 from tau_live.updater import Updater
@@ -42,6 +44,9 @@ from tau_live.writer import Listeners, Writer
 
 START_S = 5.0
 """How long ``start`` waits at most for the store to be open and the policies to be loaded."""
+
+REMEMBERED = 2_000
+"""Of so many of the newest runs it is known at the start how often they were tried."""
 
 EXIT_S = 5.0
 """How long the end of the interpreter waits at most for what is queued to be stored."""
@@ -119,13 +124,13 @@ class _System:
         self._guard = Guard(self._host_failed)
         self._plugins = load_plugins(settings)
         self._decider = Decider(Policy.untrained(policy_config(settings)), seed=settings.seed)
-        self._service = Service(self._decider, checkpoint_folder(settings))
+        self._service = Service(self._decider, checkpoint_folder(settings), promoted=self._promoted)
         self._recorder: Recorder | None = None
         self._writer = Writer(
             self._opened,
             gate=self._gate,
             owner=self._owner,
-            limit=settings.queue_limit,
+            settings=settings,
             listeners=Listeners(
                 ready=self._wake,
                 changed=self._store_changed,
@@ -151,6 +156,9 @@ class _System:
             by_itself=settings.learner is LearnerMode.THREAD,
             learns=settings.learner is not LearnerMode.OFF,
         )
+        self._events = RunEvents(
+            stream=settings.stream, limits=Limits(chars=settings.payload_limit)
+        )
         self._runtime = Runtime(
             settings,
             guard=self._guard,
@@ -161,7 +169,7 @@ class _System:
             writer=self._writer,
             updater=self._updater,
             board=self._board,
-            events=RunEvents(stream=settings.stream, limits=Limits(chars=settings.payload_limit)),
+            events=self._events,
         )
 
     def started(self) -> Runtime:
@@ -205,8 +213,15 @@ class _System:
         """Take over what serves and what is known; called by the writer's thread."""
         self._service.take_over(store)
         if not self._board.started.is_set():
+            self._remember(store)
             self._look(store)
             self._board.started.set()
+
+    def _remember(self, store: Store) -> None:
+        """Learn how often the newest runs were tried, so that a retry's decisions are its own."""
+        newest = RolloutQuery(host=HOST, descending=True, limit=REMEMBERED)
+        for rollout in store.rollouts.query(newest).rollouts:
+            self._events.tried(rollout.run_id, rollout.attempt_count)
 
     def _look(self, store: Store) -> None:
         """Refresh what is known of the store in memory."""
@@ -261,6 +276,10 @@ class _System:
 
     def _count_drops(self) -> dict[str, int]:
         return self._runtime.counts()
+
+    def _promoted(self, promotion: Promotion) -> None:
+        if self._plugins.listens("policy_promoted"):
+            self._plugins.policy_promoted(promotion)
 
     def _gate_changed(self) -> None:
         snapshot = self._gate.snapshot()

@@ -508,7 +508,7 @@ def test_plugins_make_hosts_known_and_a_wrong_one_is_left_out() -> None:
 
 
 def test_plugins_hear_which_version_decides() -> None:
-    promotion = Promotion(point="model", version=2, was=1, reason="update", at=5.0)
+    promotion = Promotion(point="model", version=2, was=1, pinned=False, at=5.0)
     listening = Promoted()
     plugins = registered(listening)
 

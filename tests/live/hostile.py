@@ -108,7 +108,9 @@ GARBAGE: st.SearchStrategy[Any] = st.one_of(
     st.text(max_size=20),
     st.binary(max_size=20),
     st.recursive(
-        st.one_of(st.none(), st.text(max_size=5), st.floats(), st.integers(0, len(WORST) - 1).map(worst)),
+        st.one_of(
+            st.none(), st.text(max_size=5), st.floats(), st.integers(0, len(WORST) - 1).map(worst)
+        ),
         lambda inner: st.one_of(
             st.lists(inner, max_size=4), st.dictionaries(st.text(max_size=5), inner, max_size=4)
         ),

@@ -48,7 +48,9 @@ def test_a_reward_may_come_before_during_and_after_its_run(live: Path) -> None:
     assert run.id == run_id
     assert (early, during, after) == (True, True, True)
     assert {r.name: r.value for r in rewards(live, run_id)} == {
-        **{"early": 1.0, "during": 2.0, "after": 3.0}
+        "early": 1.0,
+        "during": 2.0,
+        "after": 3.0,
     }
     assert rollout(live, run_id).total_reward == 6.0
 
