@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Options = Mapping[str, Mapping[str, object] | None] | Sequence[str]
+Options = Mapping[str, Mapping[str, object] | None] | Sequence[object]
 
 _current: ContextVar["Run | None"] = ContextVar("tau_live_run", default=None)
 
