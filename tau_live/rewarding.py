@@ -44,7 +44,7 @@ class Rewarding:
         if rollout.host != OWN_HOST and any(map(_is_reported, rewards)):
             rewards += self._with_safety(rollout, rewards, store)  # an inferred one includes it
         found = self._outcome(rollout, rewards, now=now)
-        if found.state is not State.READY and self._may_infer(rollout, found, now=now):
+        if found.state is not State.READY and self._may_infer(rollout, now=now):
             inferred = self._inferred(rollout, store)
             if inferred is not None:
                 rewards.append(inferred)
@@ -77,16 +77,17 @@ class Rewarding:
             store.counters.add({f"left_out_{found.reason}": 1})
         return False
 
-    def _may_infer(self, rollout: Rollout, found: Outcome, *, now: float) -> bool:
+    def _may_infer(self, rollout: Rollout, *, now: float) -> bool:
         """Say whether a form of reward may stand in: only where nothing better is declared."""
         when = self._settings.infer_reward
         if when is InferReward.OFF or self._declared or rollout.ended_at is None:
             return False
         if rollout.reason is Reason.ABANDONED or not self._plugins.listens("infer_reward"):
             return False
-        overdue = now >= rollout.ended_at + self._settings.reward_deadline_s
-        at_once = when is InferReward.END or (when is InferReward.AUTO and rollout.host != OWN_HOST)
-        return (found.state is State.WAITING and (at_once or overdue)) or overdue
+        if when is InferReward.AUTO and rollout.host == OWN_HOST:
+            return False  # whoever runs it could have said what it was worth: unknown is not zero
+        at_once = when is not InferReward.DEADLINE
+        return at_once or now >= rollout.ended_at + self._settings.reward_deadline_s
 
     def _inferred(self, rollout: Rollout, store: Store) -> Reward | None:
         parts = self._plugins.infer_reward(

@@ -9,10 +9,10 @@ from tau_live.builtin import load_plugins
 from tau_live.collector import Collector
 from tau_live.events import Event, Policy, RunEnd, RunStart, Status
 from tau_live.events import Reward as RewardEvent
-from tau_live.rewarding import Rewarding, earned_by_decisions
+from tau_live.rewarding import OWN_HOST, Rewarding, earned_by_decisions
 from tau_live.rewards.safety import HARD_GATE_TRIGGERED, SOURCE
 from tau_live.rollouts import Reason, Reward, Rollout, RolloutStatus, rollout_id_of
-from tau_live.settings import DeclaredReward, SafetySettings, Settings
+from tau_live.settings import DeclaredReward, InferReward, SafetySettings, Settings
 from tau_live.store.records import LearnableRollout
 from tau_live.store.sqlite import SqliteStore
 
@@ -91,3 +91,36 @@ def test_a_hard_gated_run_fails_where_that_is_asked_for(store: SqliteStore) -> N
     rollout = stored(store, settings, BLOCKED, ENDED)
 
     assert (rollout.status, rollout.reason) == (RolloutStatus.FAILED, Reason.SAFETY_BLOCKED)
+
+
+def settled(store: SqliteStore, host: str, *, infer: InferReward, now: float) -> Rollout:
+    settings = Settings(infer_reward=infer, reward_deadline_s=10.0)
+    collector = Collector(store, rewarding=Rewarding(settings, load_plugins(settings)), owner=None)
+    with store.begin():
+        collector.apply(
+            [
+                RunStart(host=host, run_id="r", at=1.0),
+                RunEnd(host=host, run_id="r", at=3.0, status=Status.OK),
+            ]
+        )
+        collector.expire(now)
+    return store.rollouts.rollout(rollout_id_of(host, "r"))
+
+
+@pytest.mark.parametrize(
+    ("infer", "host", "now", "total"),
+    [
+        pytest.param(InferReward.AUTO, HOST, 4.0, 0.5, id="a host's run, at its end"),
+        pytest.param(InferReward.AUTO, OWN_HOST, 99.0, None, id="our own, never"),
+        pytest.param(InferReward.END, OWN_HOST, 4.0, 0.5, id="any run, at its end"),
+        pytest.param(InferReward.DEADLINE, HOST, 4.0, None, id="not before the deadline"),
+        pytest.param(InferReward.DEADLINE, OWN_HOST, 14.0, 0.5, id="at the deadline"),
+        pytest.param(InferReward.OFF, HOST, 99.0, None, id="never"),
+    ],
+)
+def test_a_reward_is_inferred_when_it_is_asked_for(
+    store: SqliteStore, infer: InferReward, host: str, now: float, total: float | None
+) -> None:
+    rollout = settled(store, host, infer=infer, now=now)
+
+    assert rollout.total_reward == total
