@@ -17,7 +17,7 @@ from tau_live.ingesting import Ingested, ingest
 from tau_live.recording import BadLine, read
 from tau_live.replay import Replayed, replay_file
 from tau_live.settings import Settings
-from tau_live_hooks.tau import TauReader
+from tau_live_hooks.tau import TauStream
 from tests.live.running import DEADLINE_S, environ, exported, integrity, process, rollouts, until
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "tau_session.jsonl"
@@ -169,7 +169,7 @@ def ingested(source: str, path: Path, *, stream: str | None = "one") -> Ingested
     return ingest(
         source,
         Settings(store=path),
-        translate=lambda name, clock: TauReader(stream=name, clock=clock),
+        translate=lambda name, clock: TauStream(name, clock=clock),
         stream=stream,
         stop=threading.Event(),
         progress=lambda done, total: None,
@@ -229,7 +229,7 @@ def test_two_connections_of_a_socket_are_two_streams(path: Path) -> None:
                 Settings(store=path),
                 stream=None,
                 stop=stop,
-                translate=lambda name, clock: TauReader(stream=name, clock=clock),
+                translate=lambda name, clock: TauStream(name, clock=clock),
                 progress=lambda done, total: None,
             )  # fmt: skip
         )
