@@ -373,7 +373,7 @@ def _is_on() -> bool:
 
 
 def _log(event: str, error: Exception) -> None:
-    import logging
-
     with suppress(Exception):  # a host's logging may be broken
+        import logging
+
         logging.getLogger("tau_live").error("%s: %s", event, type(error).__name__, exc_info=error)

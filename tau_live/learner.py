@@ -90,15 +90,32 @@ class Learner:
         self._heads: dict[str, _Head] = {}
         self._diagnostics: list[str] = []
 
-    def due(self) -> list[str]:
-        """Return the decision points whose update is due; an empty one is for runs without any."""
+    def due(self, *, upto: int | None = None) -> list[str]:
+        """Return the decision points whose update is due; an empty one is for runs without any.
+
+        Args:
+            upto: Counts only what had become ready by then, as ``horizon`` told; ``None`` all.
+        """
         policies, rewards = self._store.policies, self._store.rewards
-        return [
-            point
+        found = []
+        for point in (*rewards.ready_points(), ""):
+            learned = policies.watermark(point)
+            if upto is not None and learned >= upto:
+                continue
+            beyond = 0 if upto is None else rewards.ready_count(point, after=upto)
+            fresh = rewards.ready_count(point, after=learned) - beyond
+            if fresh >= self._settings.update_interval:
+                found.append(point)
+        return found
+
+    def horizon(self) -> int:
+        """Return the place of the newest rollout that may be learned from; 0 before the first."""
+        rewards = self._store.rewards
+        newest = (
+            rewards.ready_rollouts(point, after=0, limit=1, newest=True)
             for point in (*rewards.ready_points(), "")
-            if rewards.ready_count(point, after=policies.watermark(point))
-            >= self._settings.update_interval
-        ]
+        )
+        return max((one.rollout.ready_seq or 0 for page in newest for one in page), default=0)
 
     def run_next(self, *, now: float | None) -> Learned | None:
         """Run one update that is due; ``None`` when there is none or another learner is at it.

@@ -283,7 +283,7 @@ class Runtime:
     def flush(self, timeout_s: object) -> bool:
         """Wait until all that was queued is stored and every due update is in service."""
         until = time.monotonic() + (left := seconds(timeout_s))
-        if not self._inbox.flush(left) or self._writer.backlog:
+        if not self._inbox.flush(left) or self._writer.kept_back:
             return False
         return self._updater.run_due(max(0.0, until - time.monotonic()))
 

@@ -67,7 +67,10 @@ class Updater:
             self._condition.notify_all()
 
     def run_due(self, timeout_s: float) -> bool:
-        """Run every update that is due now; ``False`` if that was not done, or not in time."""
+        """Run every update that is due now; ``False`` if that was not done, or not in time.
+
+        What becomes due meanwhile is not waited for: under load something always is.
+        """
         if not self._thread.is_alive() or threading.current_thread() is self._thread:
             return False
         with self._condition:
@@ -101,7 +104,8 @@ class Updater:
                 )
                 if self._stopping:
                     break
-                asked, self._woken = self._asked, False
+                asked = self._asked
+                self._woken = self._by_itself and asked > self._done  # then look once more
                 wanted = self._by_itself or asked > self._done
             good = self._run_all(told=asked > self._done) if wanted else False
             with self._condition:
@@ -113,32 +117,35 @@ class Updater:
             self._store.close()
 
     def _run_all(self, *, told: bool) -> bool:
-        """Run what is due; ``True`` if nothing is any more."""
+        """Run what is due, or was so when somebody asked; ``True`` if nothing of it is any more."""
         try:
             if self._learner is None:
                 self._store, self._learner = self._make()
             store, learner = self._store, self._learner
-            while store is not None and self._may() and not self._stopping:
-                if not self._run_one(store, learner):
-                    break
-            if told and store is not None:
+            upto = learner.horizon() if told else None
+            if store is None:
+                return False
+            settled = self._settled(store, learner, upto=upto)
+            if told:
                 self._idle(store)
-            return not learner.due()
+            return settled
         except Exception as error:  # noqa: BLE001  # the gate counts it; the host never sees it
             self._give_up_store()
             self._failed(error)
             return False
 
-    def _run_one(self, store: Store, learner: Learner) -> bool:
-        """Run an update or wait for whoever is at it; ``False`` when there is nothing to do."""
-        learned = learner.run_next(now=time.time()) if self._learns else None
-        if learned is not None:
-            self._learned(store, learned)
-            return True
-        if not learner.due() or (not self._learns and time.monotonic() > self._until):
-            return False
-        with self._condition:
-            self._condition.wait_for(lambda: self._stopping, WAIT_S)
+    def _settled(self, store: Store, learner: Learner, *, upto: int | None) -> bool:
+        """Run updates, or wait for whoever is at it, until none is due; ``False`` if one stays."""
+        while learner.due(upto=upto):
+            late = not self._learns and time.monotonic() > self._until
+            if late or self._stopping or not self._may():
+                return False
+            learned = learner.run_next(now=time.time()) if self._learns else None
+            if learned is not None:
+                self._learned(store, learned)
+                continue
+            with self._condition:
+                self._condition.wait_for(lambda: self._stopping, WAIT_S)
         return True
 
     def _give_up_store(self) -> None:

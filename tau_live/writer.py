@@ -4,6 +4,7 @@ What cannot be stored while the store fails waits in memory, bounded, and is sto
 again. While the gate holds nothing new is taken; what was open when it tripped is ended truthfully.
 """
 
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -23,6 +24,8 @@ from tau_live.store.roles import Store
 HEARTBEAT_S = 5.0
 HEARTBEAT_TTL_S = 20.0
 REOPEN_S = 0.5
+BREATH_S = 0.004
+"""Between two batches in a row: who waits for SQLite's lock looks only now and then."""
 HOUSEKEEPING_S = 1.0
 FORGOTTEN_AT_ONCE = 64
 PROCESS = "process:"
@@ -62,6 +65,10 @@ class Writer:
         settings: How many events may wait for the store to work again, and what to forget when.
         listeners: Who is told what.
         clock: Epoch seconds.
+
+    Attributes:
+        dropped: How many events were too many to wait.
+        kept_back: Whether something came here that could not be stored yet.
     """
 
     def __init__(
@@ -91,8 +98,11 @@ class Writer:
         self._stale = False
         self._beaten = self._kept = self._tried = float("-inf")
         self._counted: dict[str, int] = {}
+        self._pause = threading.Event()
         self._passed = True
+        self._knows = False
         self.dropped = 0
+        self.kept_back = False
 
     @property
     def backlog(self) -> int:
@@ -108,9 +118,14 @@ class Writer:
                 self._drain()
         except Exception as error:  # noqa: BLE001  # nothing may end this thread
             self._listeners.failed(error)
+        if (
+            len(events) >= BATCH_LIMIT
+        ):  # or other processes would find the store locked all the time
+            self._pause.wait(BREATH_S)
         while self.backlog > self._limit:
             (self._prepared or self._raw).popleft()
             self.dropped += 1
+        self.kept_back = self.backlog > 0
 
     def tick(self) -> None:
         """Look after backlog, gate, heartbeat, overdue rewards and counters, between batches."""
@@ -122,6 +137,7 @@ class Writer:
                 self._keep_house(self._clock())
         except Exception as error:  # noqa: BLE001  # nothing may end this thread
             self._listeners.failed(error)
+        self.kept_back = self.backlog > 0
         if self._passed != self._gate.passes:
             self._passed = self._gate.passes
             self._listeners.gate_changed()
@@ -149,11 +165,12 @@ class Writer:
         now = time.monotonic()
         if now - self._tried < REOPEN_S:
             return False
-        first, self._tried = self._tried == float("-inf"), now
+        first, self._tried = not self._knows, now
         try:
             store, self._pipeline = self._open()
         except TauLiveError as error:
-            if first:
+            self._knows = not is_busy(error)
+            if first and self._knows:
                 self._gate.hold(
                     HoldReason.STORE_UNAVAILABLE, at=self._clock(), detail=text_of(error)
                 )
@@ -168,6 +185,7 @@ class Writer:
             store.close()
             raise
         self._store = store
+        self._knows = True
         return True
 
     def _drain(self) -> None:
@@ -178,21 +196,24 @@ class Writer:
             self._prepared.extend(pipeline.prepared(list(self._raw)))
             self._raw.clear()
         while self._prepared:
-            batch = [self._prepared[n] for n in range(min(BATCH_LIMIT, len(self._prepared)))]
-            applied = pipeline.stored(batch)
-            for _ in batch:
-                self._prepared.popleft()
-            if applied.refused < len(batch):
-                self._gate.succeeded(Kind.COLLECTION, at=self._clock())
-            else:  # one bad event is its host's; nothing but bad ones may be ours
-                self._gate.failed(Kind.COLLECTION, "no event of a batch could be stored",
-                                  at=self._clock())  # fmt: skip
-            if applied.ready:
-                self._listeners.ready()
+            self._store_batch(pipeline)
         if self._ending:
             with store.begin():
                 pipeline.collector.end_open(reason=Reason.INTERRUPTED, at=self._clock())
             self._ending = False
+
+    def _store_batch(self, pipeline: Pipeline) -> None:
+        batch = [self._prepared[n] for n in range(min(BATCH_LIMIT, len(self._prepared)))]
+        stored = pipeline.stored(batch)
+        for _ in batch:
+            self._prepared.popleft()
+        if stored.refused < len(batch):
+            self._gate.succeeded(Kind.COLLECTION, at=self._clock())
+        else:  # one bad event is its host's; nothing but bad ones may be ours
+            text = "no event of a batch could be stored"
+            self._gate.failed(Kind.COLLECTION, text, at=self._clock())
+        if stored.ready:
+            self._listeners.ready()
 
     def _note_hold(self) -> None:
         """When the gate has gone to hold, end what is open behind what was taken until then.
@@ -262,3 +283,9 @@ class Writer:
             if not alive and owner != self._owner:
                 with store.begin():
                     pipeline.collector.end_owned(owner, reason=Reason.ABANDONED, at=now)
+
+
+def is_busy(error: Exception) -> bool:
+    """Say whether a store could not be used only because others were at work on it."""
+    name = getattr(error.__cause__, "sqlite_errorname", None) or ""
+    return str(name).startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))

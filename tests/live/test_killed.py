@@ -22,20 +22,19 @@ from tests.live.running import (
 pytestmark = pytest.mark.slow
 
 LOAD = """
-import json, threading, tau_live
+import json, threading, time, tau_live
 assert tau_live.attach() is not None
 opened = tau_live.run("open", key="left-open")
 run = opened.__enter__()
 run.decide("model", ["small", "large"])
 
 def work(number):
-    done = 0
     while True:
         with tau_live.run("load") as one:
             choice = one.decide("model", ["small", "large"])
             one.reward(float(choice.option == "large"))
-        done += 1
         ids.append(one.id)
+        time.sleep(0.04)
 
 ids = []
 for number in range(4):
@@ -75,13 +74,15 @@ def test_what_was_acknowledged_before_a_kill_is_there(path: Path) -> None:
     acknowledged: list[str] = []
     left_open: list[str] = []
     for _ in range(3):
+        known: list[str] = []
         with process(LOAD, path) as load:
-            for _ in range(4):
+            while len(known) < 20:
                 found = said(load)
+                assert isinstance(found["acknowledged"], list)
+                known = found["acknowledged"]
             os.kill(load.pid, signal.SIGKILL)
             load.wait()
-        known, still_open = found["acknowledged"], found["open"]
-        assert isinstance(known, list)
+        still_open = found["open"]
         assert isinstance(still_open, str)
         acknowledged += known
         left_open.append(still_open)
@@ -90,7 +91,7 @@ def test_what_was_acknowledged_before_a_kill_is_there(path: Path) -> None:
         done(p)
 
     stored = {row.rollout_id: row for row in rollouts(path)}
-    assert len(set(acknowledged)) == len(acknowledged) > 100
+    assert len(set(acknowledged)) == len(acknowledged) > 30
     assert set(acknowledged) <= set(stored)
     assert {stored[id_].status for id_ in acknowledged} == {"succeeded"}
     assert all(stored[id_].total_reward is not None for id_ in acknowledged)
@@ -175,6 +176,7 @@ def load():
     while not stop.is_set():
         with tau_live.run("parent load") as run:
             run.decide("model", ["a", "b"])
+        stop.wait(0.04)
 
 threads = [threading.Thread(target=load) for _ in range(3)]
 for thread in threads:

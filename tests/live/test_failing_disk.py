@@ -1,0 +1,235 @@
+"""A disk that really fails: the gate holds, the host goes on, a reset lets everything go on."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tau_live
+from tau_live.learner import checkpoint_folder
+from tau_live.settings import Settings
+from tau_live.store.records import AuditEntry
+from tests.live.running import (
+    done,
+    environ,
+    gate,
+    go,
+    opened,
+    process,
+    rollout,
+    rollouts,
+    rounds,
+    said,
+    until,
+)
+
+FULL = """
+import json, resource, signal, sys, threading, time, tau_live
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+assert tau_live.attach() is not None
+
+def work(number, name):
+    sources = set()
+    for at in range(number):
+        with tau_live.run(name) as run:
+            choice = run.decide("model", ["small", "large"], default="large")
+            run.reward(1.0)
+        sources.add((choice.option, choice.source))
+    return sources
+
+def tell(**more):
+    found = tau_live.snapshot()
+    print(json.dumps({**more, **{k: found[k] for k in ("gate", "drops", "backlog", "refused")}}),
+          flush=True)
+
+def limit(size):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+work(20, "before")
+assert tau_live.flush(30)
+still = tau_live.run("open", key="left-open")
+run = still.__enter__()
+assert tau_live.flush(30)
+limit(4096)
+work(20, "queued")
+until = time.monotonic() + 30
+while tau_live.snapshot()["gate"]["state"] == "pass" and time.monotonic() < until:
+    work(1, "failing")
+    time.sleep(0.02)
+sources = work(50, "held")
+choice = run.decide("model", ["small", "large"], default="large")
+sources.add((choice.option, choice.source))
+tell(sources=sorted(sources), flushed=tau_live.flush(0.5), open=run.id)
+sys.stdin.readline()
+limit(resource.RLIM_INFINITY)
+print("raised", flush=True)
+sys.stdin.readline()
+began = time.monotonic()
+while tau_live.snapshot()["gate"]["state"] != "pass" and time.monotonic() < began + 30:
+    time.sleep(0.01)
+waited = time.monotonic() - began
+still.__exit__(None, None, None)
+after = work(20, "after")
+tell(waited=waited, sources=sorted(after), flushed=tau_live.flush(30))
+"""
+
+
+def reset(path: Path) -> subprocess.CompletedProcess[str]:
+    """Reset the gate as an operator does."""
+    return subprocess.run(
+        [sys.executable, "-m", "tau_live.cli", "gate", "reset", "--reason", "disk replaced"],
+        env=environ(path),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+def test_a_full_disk_holds_the_gate_and_a_reset_from_elsewhere_lets_it_pass(path: Path) -> None:
+    with process(FULL, path, TAU_LIVE_RL_DECIDE_DEADLINE_MS="60000") as host:
+        held = said(host)
+        go(host)
+        assert host.stdout is not None
+        raised = host.stdout.readline().strip()
+        until(lambda: stored_gate(path) == "hold")
+        done_reset = reset(path)
+        go(host)
+        passed = said(host)
+        done(host)
+
+    before, after = held["gate"], passed["gate"]
+    assert isinstance(before, dict)
+    assert isinstance(after, dict)
+    assert raised == "raised"
+    assert (before["state"], before["reason"]) == ("hold", "collection_failures")
+    assert before["streaks"]["collection"] == 3
+    assert before["stored"] is False
+    assert held["sources"] == [["large", "default"]]
+    assert held["flushed"] is False
+    assert (done_reset.returncode, done_reset.stderr) == (0, "")
+    assert after["state"] == "pass"
+    assert isinstance(passed["waited"], float)
+    assert passed["waited"] < 1.0
+    assert passed["flushed"] is True
+    assert {source for _, source in passed["sources"]} == {"policy"}  # type: ignore[attr-defined]
+
+    found = rollouts(path)
+    names = [row.name for row in found]
+    left = rollout(path, str(held["open"]))
+    assert (left.status, left.reason) == ("failed", "interrupted")
+    assert [names.count(name) for name in ("before", "queued", "held", "after")] == [20, 20, 0, 20]
+    assert {row.status for row in found if row.name in ("before", "queued", "after")} == {
+        "succeeded"
+    }
+    refused = passed["refused"]
+    assert isinstance(refused, dict)
+    assert refused["runs_not_recorded_while_held"] >= 50
+    with opened(path) as store:
+        events = [(entry.event, entry.reason) for entry in store.gate.log()]
+        audit: list[AuditEntry] = store.audit.entries()
+        counted = store.counters.counts()
+    assert events == [("reset", "disk replaced"), ("hold", "collection_failures")]
+    assert [(entry.action, entry.reason) for entry in audit] == [("gate_reset", "disk replaced")]
+    assert counted["runs_not_recorded_while_held"] == refused["runs_not_recorded_while_held"]
+
+
+def stored_gate(path: Path) -> str:
+    with opened(path) as store:
+        return store.gate.load().state
+
+
+@pytest.mark.slow
+def test_failing_updates_hold_the_gate_although_collection_succeeds(
+    live: Path, settings: Settings
+) -> None:
+    """Fault 6: the reference resets one shared streak with every collected run."""
+    checkpoint_folder(settings).write_text("not a folder")
+
+    flushed = []
+    for start in range(0, 80, 8):
+        rounds(8, start=start)
+        flushed.append(tau_live.flush(30))
+        if gate()["state"] != "pass":
+            break
+
+    found = gate()
+    streaks = found["streaks"]
+    assert isinstance(streaks, dict)
+    assert (found["state"], found["reason"]) == ("hold", "update_failures")
+    assert (streaks["update"], streaks["collection"]) == (3, 0)
+    assert True not in flushed
+    with opened(live) as store:
+        assert store.policies.updates() == []
+        assert store.policies.versions() == []
+
+    tau_live.detach()
+    assert tau_live.attach(settings) is not None
+    assert (gate()["state"], gate()["reason"]) == ("hold", "update_failures")
+
+    checkpoint_folder(settings).unlink()
+    assert reset(live).returncode == 0
+    until(lambda: gate()["state"] == "pass", deadline_s=2.0)
+    rounds(8, start=100)
+    assert tau_live.flush(30)
+    with opened(live) as store:
+        assert store.policies.updates()
+
+
+def test_failing_decisions_hold_the_gate_and_the_host_decides(
+    live: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = tau_live.attach()
+    assert runtime is not None
+    monkeypatch.setattr(runtime._decider, "_untrained", None)  # what serves is damaged in memory
+
+    with tau_live.run("triage", key=1) as run:
+        found = [run.decide("model", ["a", "b"], default="b") for _ in range(5)]
+    until(lambda: stored_gate(live) == "hold")
+
+    assert {(choice.option, choice.source) for choice in found} == {("b", "default")}
+    assert (gate()["state"], gate()["reason"]) == ("hold", "decision_failures")
+    until(lambda: rollout(live, run.id).reason == "interrupted")
+
+
+@pytest.mark.slow
+def test_a_run_that_was_over_when_the_gate_tripped_has_its_own_end(live: Path) -> None:
+    runtime = tau_live.attach()
+    assert runtime is not None
+    ids = rounds(700)
+
+    with tau_live.run("open", key=1) as still:
+        runtime._gate.hold("operator", at=1.0)
+        after = still.decide("model", ["a", "b"], default="b")
+    until(lambda: rollout_or_none(live, still.id) == "interrupted")
+
+    assert after.source == "default"
+    assert {rollout(live, id_).reason for id_ in ids} == {"completed"}
+
+
+def rollout_or_none(path: Path, rollout_id: str) -> str | None:
+    with opened(path) as store:
+        found = store.rollouts.find_rollout(rollout_id)
+    return found.reason if found is not None else None
+
+
+@pytest.mark.slow
+def test_a_recording_that_cannot_be_written_costs_nothing_but_itself(path: Path) -> None:
+    code = """
+import tau_live
+from tests.live.running import rounds
+assert tau_live.attach() is not None
+rounds(4)
+assert tau_live.flush(30)
+print(tau_live.snapshot()["gate"]["state"])
+"""
+    folder = path.with_name("a folder")
+    folder.mkdir()
+
+    with process(code, path, TAU_LIVE_RL_RECORD=str(folder)) as host:
+        state = done(host).strip()
+
+    assert state == "pass"
+    assert len(rollouts(path)) == 4
