@@ -15,9 +15,9 @@ class Hostile:
     def _raise(self, *_: object) -> Any:
         raise HostileError
 
-    __str__ = __repr__ = __hash__ = __eq__ = __iter__ = __len__ = __bool__ = _raise  # type: ignore[assignment]
+    __str__ = __repr__ = __hash__ = __eq__ = __iter__ = __len__ = __bool__ = _raise
     __float__ = __int__ = __index__ = __getattr__ = __call__ = __getitem__ = __lt__ = _raise
-    __enter__ = __exit__ = __contains__ = __format__ = _raise  # type: ignore[assignment]
+    __enter__ = __exit__ = __contains__ = __format__ = _raise
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
@@ -32,7 +32,7 @@ class HostileText(str):
     def _raise(self, *_: object) -> Any:
         raise HostileError
 
-    __str__ = __repr__ = __hash__ = __eq__ = __iter__ = __len__ = _raise  # type: ignore[assignment]
+    __str__ = __repr__ = __hash__ = __eq__ = __iter__ = __len__ = _raise
     __format__ = __getitem__ = encode = _raise  # type: ignore[assignment]
 
 
@@ -42,7 +42,7 @@ class HostileMapping(dict[Any, Any]):
     def _raise(self, *_: object) -> Any:
         raise HostileError
 
-    __iter__ = __len__ = __getitem__ = items = keys = values = get = _raise  # type: ignore[assignment]
+    __iter__ = __len__ = __getitem__ = items = keys = values = get = _raise
 
 
 class HostileNumber(float):
@@ -51,7 +51,7 @@ class HostileNumber(float):
     def _raise(self, *_: object) -> Any:
         raise HostileError
 
-    __float__ = __str__ = __repr__ = __eq__ = __hash__ = _raise  # type: ignore[assignment]
+    __float__ = __str__ = __repr__ = __eq__ = __hash__ = _raise
 
 
 class Endless:

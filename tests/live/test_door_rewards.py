@@ -48,7 +48,9 @@ def test_a_reward_may_come_before_during_and_after_its_run(live: Path) -> None:
     assert run.id == run_id
     assert (early, during, after) == (True, True, True)
     assert {r.name: r.value for r in rewards(live, run_id)} == {
-        **{"early": 1.0, "during": 2.0, "after": 3.0}
+        "early": 1.0,
+        "during": 2.0,
+        "after": 3.0,
     }
     assert rollout(live, run_id).total_reward == 6.0
 
@@ -65,7 +67,7 @@ def test_a_reward_may_come_from_another_process_after_a_restart(
     with process(REWARD, live, run.id if by == "run" else choice.id, 0.5, by) as other:
         taken = done(other).strip()
     assert tau_live.attach(settings) is not None
-    tau_live.reward(0.25, **{by: run.id if by == "run" else choice.id}, name="back")  # type: ignore[arg-type]
+    tau_live.reward(0.25, **{by: run.id if by == "run" else choice.id}, name="back")
     assert tau_live.flush(30)
 
     found = rewards(live, run.id)

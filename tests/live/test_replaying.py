@@ -231,7 +231,7 @@ def test_two_connections_of_a_socket_are_two_streams(path: Path) -> None:
                 stop=stop,
                 translate=lambda name, clock: TauStream(name, clock=clock),
                 progress=lambda done, total: None,
-            )  # fmt: skip
+            )
         )
 
     server = threading.Thread(target=serve)
