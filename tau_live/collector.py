@@ -5,7 +5,7 @@ same rows. Every step may be repeated: what is already stored adds nothing.
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
@@ -37,6 +37,10 @@ class Rewarding(Protocol):
         """Mark a finished rollout ready, waiting or left out; ``True`` if it became ready."""
         ...
 
+    def rejects(self, rollout: Rollout, *, store: Store) -> bool:
+        """Say whether safety makes a failure of a run that ended well."""
+        ...
+
 
 class Applied(NamedTuple):
     """What a batch of events changed.
@@ -58,12 +62,21 @@ class Collector:
         rewarding: Decides whether a finished rollout may be learned from.
         owner: The process that collects; ``None`` for a replay, whose open rollouts no later
             start may end.
+        redact: What plugins make of a span before it is written.
     """
 
-    def __init__(self, store: Store, *, rewarding: Rewarding, owner: str | None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        rewarding: Rewarding,
+        owner: str | None,
+        redact: Callable[[Span], Span] = lambda span: span,
+    ) -> None:
         self._store = store
         self._rewarding = rewarding
         self._owner = owner
+        self._redact = redact
         self._known: OrderedDict[attempts.Key, int] = OrderedDict()
         self._open: OrderedDict[str, None] = OrderedDict()
         self._spans: list[Span] = []
@@ -147,6 +160,7 @@ class Collector:
             parent_id=rollout.parent_id,
             input_=rollout.input,
             metadata=rollout.metadata,
+            started_at=event.at,
         )
         existing = self._store.rollouts.attempts(rollout_id)
         found = attempts.of_event(event, existing)
@@ -217,6 +231,7 @@ class Collector:
         if rollout.status is RolloutStatus.FAILED:
             self._store.rollouts.set_status(rollout_id, RolloutStatus.REQUEUING, at=at)
             self._store.rollouts.set_status(rollout_id, RolloutStatus.RUNNING, at=at)
+            self._store.rollouts.take_over(rollout_id, self._owner)
         else:
             self._count("reruns_after_end")
 
@@ -254,12 +269,19 @@ class Collector:
             if event.at not in (current.ended_at, rollout.ended_at):
                 self._count("late_ends")
             return
+        if last and ending.rollout is RolloutStatus.SUCCEEDED:
+            self._store_spans()
+            if self._rewarding.rejects(rollout, store=self._store):
+                ending = ending_for(Reason.SAFETY_BLOCKED)
         error_type = event.error.type if event.error else None
         self._close(
             current, ending.attempt, spans=_left_open(ending), at=event.at, error=error_type
         )
         self._store.rollouts.amend_rollout(
-            rollout.rollout_id, name=event.agent or "", metadata=metadata_of_end(event)
+            rollout.rollout_id,
+            name=event.agent or "",
+            metadata=metadata_of_end(event),
+            later=len(existing) > 1,
         )
         if last:
             self._end(rollout, ending, at=event.at, error_type=error_type)
@@ -315,7 +337,9 @@ class Collector:
         rollout_id = rollout_id_of(event.host, event.run_id)
         span = span_of(event, rollout_id=rollout_id, attempt=number)
         if span is not None:
-            self._spans.append(span)  # a batch of them costs little more than its rows
+            self._spans.append(
+                self._redact(span)
+            )  # a batch of them costs little more than its rows
 
     def _store_spans(self) -> None:
         if self._spans:

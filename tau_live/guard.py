@@ -129,7 +129,7 @@ class Guard:
         cause = cause_of(kind, error)
         logger().error(
             "failure_contained",
-            kind=kind,
+            kind=str(kind),
             type=cause.type,
             place=cause.place,
             error=text_of(error),

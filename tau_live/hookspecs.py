@@ -7,8 +7,9 @@ functions: ``async`` ones and pluggy's wrappers are refused.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import pluggy
 
@@ -107,6 +108,49 @@ class RewardPart:
             raise ValueError(f"the value of {self.name!r} must be finite, got {self.value!r}")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promotion:
+    """Another version of a policy decides from now on.
+
+    Attributes:
+        point: The decision point.
+        version: What decides; 0 is the untrained policy.
+        was: What decided before.
+        pinned: Whether an operator chose it, so that updates do not replace it.
+        at: Epoch seconds, UTC, at which this process took it over.
+    """
+
+    point: str
+    version: int
+    was: int
+    pinned: bool
+    at: float
+
+
+class Translator(Protocol):
+    """Turns the lines of one stream of a host into events."""
+
+    @property
+    def bad(self) -> dict[str, int]:
+        """How many lines were not understood, by what is wrong with them."""
+        ...
+
+    def events(self, line: bytes) -> list[Event]:
+        """Return what one more line tells; no line makes it raise."""
+        ...
+
+    def end(self) -> list[Event]:
+        """Return what is to be said at the end of the stream."""
+        ...
+
+
+Translate = Callable[[str, Callable[[], float]], Translator]
+"""Makes a translator from the name of a stream and a clock of epoch seconds."""
+
+Register = Callable[[str, Translate], None]
+"""Makes a host known by its name."""
+
+
 @hookspec
 def observe(event: Event) -> None:
     """See every event, as it is written; in the thread that writes, so be quick."""
@@ -147,6 +191,19 @@ def gate_changed(snapshot: Mapping[str, object]) -> None:
 @hookspec
 def update_finished(report: Mapping[str, object]) -> None:
     """Hear what an update did, or why there was none."""
+
+
+@hookspec
+def policy_promoted(promotion: Promotion) -> None:
+    """Hear that another version decides in this process from now on."""
+
+
+@hookspec
+def register_hosts(register: Register) -> None:
+    """Make hosts known whose event lines ``tau-live ingest`` can read: ``register(name, make)``.
+
+    ``make(stream, clock)`` returns a ``Translator``; it is called once for each stream.
+    """
 
 
 @hookspec

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tau_live.guard import logger
+from tau_live.rewarding import earned_by_decisions
 from tau_live.rl.ppo import LearnerState, PPOConfig, Trajectories, Update, update
 from tau_live.settings import Settings
 from tau_live.store.records import LearnableRollout, PolicyVersion
@@ -32,7 +33,7 @@ class Lessons:
     """Updates of one decision point, from one state.
 
     Args:
-        settings: Seed, window, weights of rewards.
+        settings: Seed, and what rewards are worth.
         config: How PPO learns.
         point: The decision point.
         versions: Every version of the point, in ascending order.
@@ -111,7 +112,7 @@ class Lessons:
             born=self._born,
             width=self._state.policy.config.width,
             discount=self._config.gamma,
-            weights={reward.name: reward.weight for reward in self._settings.rewards},
+            earned=lambda found: earned_by_decisions(found, self._settings),
         )
 
 

@@ -14,7 +14,14 @@ from tau_live import hookspecs
 from tau_live.errors import SettingsError
 from tau_live.events import Event
 from tau_live.guard import logger, text_of
-from tau_live.hookspecs import Answer, DecisionRequest, RewardPart, RolloutSummary
+from tau_live.hookspecs import (
+    Answer,
+    DecisionRequest,
+    Promotion,
+    RewardPart,
+    RolloutSummary,
+    Translate,
+)
 from tau_live.rollouts import Span
 
 GROUP = hookspecs.PROJECT
@@ -171,6 +178,22 @@ class Plugins:
     def update_finished(self, report: Mapping[str, object]) -> None:
         """Tell every plugin what an update did."""
         self._tell("update_finished", report)
+
+    def policy_promoted(self, promotion: Promotion) -> None:
+        """Tell every plugin that another version decides."""
+        self._tell("policy_promoted", promotion)
+
+    def hosts(self) -> dict[str, Translate]:
+        """Return the hosts whose lines plugins can read, by name; the first to name one has it."""
+        found: dict[str, Translate] = {}
+
+        def register(name: str, make: Translate) -> None:
+            if not callable(make):
+                raise TypeError(f"expected a function for host {name!r}, got {make!r}")
+            found.setdefault(str(name), make)
+
+        self._tell("register_hosts", register)
+        return found
 
     def register_commands(self, cli: object) -> None:
         """Let every plugin add commands to the ``click.Group``."""

@@ -14,7 +14,7 @@ def this_process() -> str:
     numbers are used again.
     """
     pid = os.getpid()
-    return f"{socket.gethostname()}:{pid}:{_born(pid) or 'unknown'}"
+    return f"{_machine()}:{pid}:{_born(pid) or 'unknown'}"
 
 
 def is_alive(owner: str) -> bool | None:
@@ -24,7 +24,7 @@ def is_alive(owner: str) -> bool | None:
         number = int(pid)
     except ValueError:
         return False
-    if machine != socket.gethostname():
+    if machine != _machine():
         return None
     if number < 1:
         return False  # these numbers name groups of processes
@@ -39,6 +39,15 @@ def is_alive(owner: str) -> bool | None:
         return False
     now = _born(number)
     return now is None or born in {now, "unknown"}
+
+
+def _machine() -> str:
+    """Return where numbers of processes mean the same: a host, or a container of one."""
+    try:
+        space = Path("/proc/self/ns/pid").readlink().name
+    except OSError:
+        return socket.gethostname()
+    return f"{socket.gethostname()}/{space.removeprefix('pid:')}"
 
 
 def _born(pid: int) -> str | None:

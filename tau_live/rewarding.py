@@ -4,15 +4,17 @@ Brings together what came (``rewards.join``), what safety takes away (``rewards.
 plugins infer where nothing better is there.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 
 from tau_live.hookspecs import RolloutSummary
 from tau_live.plugins import Plugins
 from tau_live.rewards.join import Outcome, State, outcome
 from tau_live.rewards.safety import SOURCE as SAFETY
-from tau_live.rewards.safety import penalties
+from tau_live.rewards.safety import hard_gates, penalties
 from tau_live.rollouts import Reason, Reward, RewardSource, Rollout, RolloutStatus, Span
 from tau_live.settings import InferReward, Settings
+from tau_live.store.records import LearnableRollout
 from tau_live.store.roles import Store
 
 OWN_HOST = "tau_live"
@@ -39,15 +41,22 @@ class Rewarding:
     def settle(self, rollout: Rollout, *, store: Store, now: float) -> bool:
         """Mark a finished rollout ready, waiting or left out; ``True`` if it became ready."""
         rewards = store.rewards.rewards(rollout.rollout_id)
-        if rollout.ready_seq is None and rollout.host != OWN_HOST:
-            rewards += self._with_safety(rollout, rewards, store)
+        if rollout.host != OWN_HOST and any(map(_is_reported, rewards)):
+            rewards += self._with_safety(rollout, rewards, store)  # an inferred one includes it
         found = self._outcome(rollout, rewards, now=now)
-        if found.state is not State.READY and self._may_infer(rollout, found, now=now):
+        if found.state is not State.READY and self._may_infer(rollout, now=now):
             inferred = self._inferred(rollout, store)
             if inferred is not None:
                 rewards.append(inferred)
                 found = self._outcome(rollout, rewards, now=now)
         return self._noted(rollout, found, store)
+
+    def rejects(self, rollout: Rollout, *, store: Store) -> bool:
+        """Say whether safety makes a failure of a run that ended well."""
+        if not self._safety.reject_rollout_on_hard_gate or rollout.host == OWN_HOST:
+            return False
+        blocked, codes = safety_of(store.rollouts.spans(rollout.rollout_id))
+        return hard_gates(self._safety, blocked, codes)
 
     def _outcome(self, rollout: Rollout, rewards: list[Reward], *, now: float) -> Outcome:
         return outcome(
@@ -68,16 +77,17 @@ class Rewarding:
             store.counters.add({f"left_out_{found.reason}": 1})
         return False
 
-    def _may_infer(self, rollout: Rollout, found: Outcome, *, now: float) -> bool:
+    def _may_infer(self, rollout: Rollout, *, now: float) -> bool:
         """Say whether a form of reward may stand in: only where nothing better is declared."""
         when = self._settings.infer_reward
         if when is InferReward.OFF or self._declared or rollout.ended_at is None:
             return False
         if rollout.reason is Reason.ABANDONED or not self._plugins.listens("infer_reward"):
             return False
-        overdue = now >= rollout.ended_at + self._settings.reward_deadline_s
-        at_once = when is InferReward.END or (when is InferReward.AUTO and rollout.host != OWN_HOST)
-        return (found.state is State.WAITING and (at_once or overdue)) or overdue
+        if when is InferReward.AUTO and rollout.host == OWN_HOST:
+            return False  # whoever runs it could have said what it was worth: unknown is not zero
+        at_once = when is not InferReward.DEADLINE
+        return at_once or now >= rollout.ended_at + self._settings.reward_deadline_s
 
     def _inferred(self, rollout: Rollout, store: Store) -> Reward | None:
         parts = self._plugins.infer_reward(
@@ -118,6 +128,22 @@ class Rewarding:
         for reward in found:
             store.rewards.add_reward(reward)
         return found
+
+
+def _is_reported(reward: Reward) -> bool:
+    return reward.value is not None and reward.source not in {SAFETY, RewardSource.INFERRED}
+
+
+def earned_by_decisions(found: LearnableRollout, settings: Settings) -> Mapping[str, float]:
+    """Return what each decision of a rollout is worth besides its total, safety included."""
+    return outcome(
+        found.rewards,
+        settings.rewards,
+        ended_at=found.rollout.ended_at,
+        now=math.inf,
+        deadline_s=settings.reward_deadline_s,
+        ceiling=settings.safety.hard_gate_reward_ceiling,
+    ).decisions
 
 
 def safety_of(spans: Iterable[Span]) -> tuple[int, set[str]]:

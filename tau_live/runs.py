@@ -177,6 +177,11 @@ class RunEvents:
             made = f"{name}/{self._stream}#{next(self._keyless)}"
         return clean_id(made)
 
+    def tried(self, run_id: str, attempts: int) -> None:
+        """Know that a run was tried so often before this process."""
+        with self._lock:
+            self._attempts.setdefault(run_id, attempts)
+
     def _attempt_of(self, run_id: str) -> int:
         with self._lock:
             number = self._attempts.pop(run_id, 0) + 1

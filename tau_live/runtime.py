@@ -12,6 +12,7 @@ from dataclasses import asdict
 from tau_live.choices import Choice, fallback
 from tau_live.decider import Decided, Decider
 from tau_live.events import Event
+from tau_live.forking import Forks
 from tau_live.gate import GateKeeper, Kind
 from tau_live.guard import Guard, logger
 from tau_live.guard import text_of as error_text
@@ -51,6 +52,7 @@ class Runtime:
         writer: What stores them.
         updater: What learns.
         board: What is known in memory.
+        forks: What is done when the process forks.
         events: What makes events of runs.
     """
 
@@ -66,12 +68,14 @@ class Runtime:
         writer: Writer,
         updater: Updater,
         board: Board,
+        forks: Forks,
         events: RunEvents,
     ) -> None:
         self.settings = settings
+        self.forks = forks
         self._guard = guard
         self._gate = gate
-        self._plugins = plugins
+        self.plugins = plugins
         self._decider = decider
         self._inbox = inbox
         self._writer = writer
@@ -228,9 +232,9 @@ class Runtime:
             context=context,
             default=offer.default,
         )
-        if not self._plugins.listens("decide"):
+        if not self.plugins.listens("decide"):
             return decided
-        answer = self._plugins.decide(
+        answer = self.plugins.decide(
             DecisionRequest(
                 run_id=handle.run_id,
                 rollout_id=handle.rollout_id,
@@ -302,7 +306,7 @@ class Runtime:
             "drops": {**self._inbox.dropped, "backlog": self._writer.dropped},
             "refused": dict(self._counts),
             "hosts": dict(self._board.hosts),
-            "plugins": [asdict(report) for report in self._plugins.report()],
+            "plugins": [asdict(report) for report in self.plugins.report()],
             "learner": settings.learner.value,
         }
 
@@ -313,7 +317,7 @@ class Runtime:
                 self.count("settings_ignored_because_already_attached")
             return
         try:
-            adopt(self._plugins, target)
+            adopt(self.plugins, target)
         except Exception as error:  # noqa: BLE001  # a host's object; it is told, and goes on
             self.count("targets_refused")
             logger().warning("target_refused", error=error_text(error))

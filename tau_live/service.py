@@ -1,13 +1,16 @@
 """What decides at each point: the version that the store says, loaded and verified."""
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from tau_live.decider import Decider
 from tau_live.errors import CheckpointError, UnknownError
 from tau_live.guard import logger
+from tau_live.hookspecs import Promotion
 from tau_live.learner import load_policy
 from tau_live.rl.policy import Policy
+from tau_live.store.records import InService
 from tau_live.store.roles import Store
 
 
@@ -19,11 +22,15 @@ class Service:
     Args:
         decider: What decides.
         folder: Where the checkpoints are.
+        promoted: Told when another version decides; called in the thread that noticed.
     """
 
-    def __init__(self, decider: Decider, folder: Path) -> None:
+    def __init__(
+        self, decider: Decider, folder: Path, *, promoted: Callable[[Promotion], None]
+    ) -> None:
         self._decider = decider
         self._folder = folder
+        self._promoted = promoted
         self._lock = threading.Lock()
         self._wanted: dict[str, int] = {}
         self._made: tuple[int, Policy] | None = None
@@ -40,10 +47,26 @@ class Service:
             StoreUnavailableError: The store cannot be read; what served goes on.
         """
         with self._lock:
-            for point, serving in store.policies.in_service().items():
-                if self._wanted.get(point, 0) != serving.version:
-                    self._serve(store, point, serving.version)
-                    self._wanted[point] = serving.version
+            promotions = [
+                self._changed(store, serving)
+                for serving in store.policies.in_service().values()
+                if self._wanted.get(serving.point, 0) != serving.version
+            ]
+        for promotion in promotions:
+            self._promoted(promotion)
+
+    def _changed(self, store: Store, serving: InService) -> Promotion:
+        point = serving.point
+        was = self._decider.versions().get(point, 0)
+        self._serve(store, point, serving.version)
+        self._wanted[point] = serving.version
+        return Promotion(
+            point=point,
+            version=self._decider.versions().get(point, 0),
+            was=was,
+            pinned=serving.pinned,
+            at=serving.changed_at,
+        )
 
     def _serve(self, store: Store, point: str, version: int) -> None:
         """Load a version, or the nearest ancestor whose checkpoint is whole."""

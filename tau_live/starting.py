@@ -11,8 +11,10 @@ from tau_live.collector import Collector
 from tau_live.decider import Decider
 from tau_live.errors import SettingsError
 from tau_live.events import Event
+from tau_live.forking import Forks
 from tau_live.gate import GateKeeper, Kind
 from tau_live.guard import Guard, logger, text_of
+from tau_live.hookspecs import Promotion
 from tau_live.inbox import Inbox
 from tau_live.learner import (
     Learned,
@@ -29,12 +31,13 @@ from tau_live.recording import Recorder
 from tau_live.redaction import Redactor
 from tau_live.rewarding import Rewarding
 from tau_live.rl.policy import Policy
-from tau_live.runs import RunEvents
+from tau_live.runs import HOST, RunEvents
 from tau_live.runtime import Board, Runtime
 from tau_live.service import Service
 from tau_live.settings import Learner as LearnerMode
 from tau_live.settings import Settings
 from tau_live.status import publish, status_file, status_of
+from tau_live.store.records import RolloutQuery
 from tau_live.store.roles import Store
 from tau_live.store.sqlite import SqliteStore
 from tau_live.updater import Updater
@@ -42,6 +45,9 @@ from tau_live.writer import Listeners, Writer
 
 START_S = 5.0
 """How long ``start`` waits at most for the store to be open and the policies to be loaded."""
+
+REMEMBERED = 2_000
+"""Of so many of the newest runs it is known at the start how often they were tried."""
 
 EXIT_S = 5.0
 """How long the end of the interpreter waits at most for what is queued to be stored."""
@@ -92,7 +98,12 @@ def pipeline_of(  # noqa: PLR0913  # its parts and whom it tells, all keyword-on
     """Return the way of events into a store."""
     return Pipeline(
         store,
-        collector=Collector(store, rewarding=Rewarding(settings, plugins), owner=owner),
+        collector=Collector(
+            store,
+            rewarding=Rewarding(settings, plugins),
+            owner=owner,
+            redact=plugins.redact,
+        ),
         redactor=Redactor(settings.content.value, settings.payload_limit),
         plugins=plugins,
         recorder=recorder,
@@ -110,17 +121,18 @@ class _System:
         self._pid = os.getpid()
         self._log = logger()
         self._board = Board()
+        self._forks = Forks()
         self._gate = GateKeeper(limit=settings.max_failure_streak, who=self._owner)
         self._guard = Guard(self._host_failed)
         self._plugins = load_plugins(settings)
         self._decider = Decider(Policy.untrained(policy_config(settings)), seed=settings.seed)
-        self._service = Service(self._decider, checkpoint_folder(settings))
+        self._service = Service(self._decider, checkpoint_folder(settings), promoted=self._promoted)
         self._recorder: Recorder | None = None
         self._writer = Writer(
             self._opened,
             gate=self._gate,
             owner=self._owner,
-            limit=settings.queue_limit,
+            settings=settings,
             listeners=Listeners(
                 ready=self._wake,
                 changed=self._store_changed,
@@ -146,6 +158,9 @@ class _System:
             by_itself=settings.learner is LearnerMode.THREAD,
             learns=settings.learner is not LearnerMode.OFF,
         )
+        self._events = RunEvents(
+            stream=settings.stream, limits=Limits(chars=settings.payload_limit)
+        )
         self._runtime = Runtime(
             settings,
             guard=self._guard,
@@ -156,7 +171,8 @@ class _System:
             writer=self._writer,
             updater=self._updater,
             board=self._board,
-            events=RunEvents(stream=settings.stream, limits=Limits(chars=settings.payload_limit)),
+            forks=self._forks,
+            events=self._events,
         )
 
     def started(self) -> Runtime:
@@ -172,7 +188,7 @@ class _System:
             self._runtime.close(EXIT_S)
 
     def _opened(self) -> tuple[Store, Pipeline]:
-        store = open_store(self._settings)
+        store = self._forks.add("writer", open_store(self._settings))
         pipeline = pipeline_of(
             store,
             self._settings,
@@ -193,15 +209,22 @@ class _System:
         return self._recorder
 
     def _learner(self) -> tuple[Store, Learner]:
-        store = open_store(self._settings)
+        store = self._forks.add("learner", open_store(self._settings))
         return store, Learner(store, self._settings, holder=self._owner)
 
     def _store_changed(self, store: Store) -> None:
         """Take over what serves and what is known; called by the writer's thread."""
         self._service.take_over(store)
         if not self._board.started.is_set():
+            self._remember(store)
             self._look(store)
             self._board.started.set()
+
+    def _remember(self, store: Store) -> None:
+        """Learn how often the newest runs were tried, so that a retry's decisions are its own."""
+        newest = RolloutQuery(host=HOST, descending=True, limit=REMEMBERED)
+        for rollout in store.rollouts.query(newest).rollouts:
+            self._events.tried(rollout.run_id, rollout.attempt_count)
 
     def _look(self, store: Store) -> None:
         """Refresh what is known of the store in memory."""
@@ -256,6 +279,10 @@ class _System:
 
     def _count_drops(self) -> dict[str, int]:
         return self._runtime.counts()
+
+    def _promoted(self, promotion: Promotion) -> None:
+        if self._plugins.listens("policy_promoted"):
+            self._plugins.policy_promoted(promotion)
 
     def _gate_changed(self) -> None:
         snapshot = self._gate.snapshot()

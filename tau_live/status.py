@@ -3,14 +3,13 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from statistics import fmean
 
 from tau_live.checkpoints import write_whole
 from tau_live.errors import UnknownError
 from tau_live.learner import LEASE, report_of
 from tau_live.rollouts import RolloutStatus
 from tau_live.settings import Settings
-from tau_live.store.records import InService, LearnableRollout, RolloutQuery
+from tau_live.store.records import InService
 from tau_live.store.roles import Store
 
 FILE = "status.json"
@@ -54,8 +53,8 @@ def status_of(
             for point in points
         },
         "mean_reward": {
-            "first": _mean_reward(store, points, newest=False),
-            "last": _mean_reward(store, points, newest=True),
+            "first": store.rewards.mean_reward(of=REWARDS, newest=False),
+            "last": store.rewards.mean_reward(of=REWARDS, newest=True),
             "of": REWARDS,
         },
         "last_report": report_of(latest[0]) if latest else None,
@@ -84,33 +83,16 @@ def publish(path: Path, status: Mapping[str, object]) -> None:
 
 def rollouts_by_status(store: Store) -> dict[str, int]:
     """Return how many rollouts are at each of their ends, and how many are still open."""
-    ends = {end.value: _count(store, end) for end in ENDS}
+    counts = store.rollouts.counts_by_status()
+    ends = {end.value: counts[end] for end in ENDS}
     completed = sum(ends.values())
-    return {"completed": completed, **ends, "open": _count(store) - completed}
+    return {"completed": completed, **ends, "open": sum(counts.values()) - completed}
 
 
 def in_service(store: Store) -> dict[str, dict[str, object]]:
     """Return what serves each decision point, and what it was trained on."""
     serving = store.policies.in_service()
     return {point: _serving(store, serving[point]) for point in sorted(serving)}
-
-
-def _count(store: Store, *statuses: RolloutStatus) -> int:
-    return store.rollouts.query(RolloutQuery(statuses=statuses, limit=0)).total
-
-
-def _mean_reward(store: Store, points: list[str], *, newest: bool) -> float | None:
-    """Return the mean reward of the first or last ``REWARDS`` rollouts that became ready."""
-    found: dict[int, float] = {}
-    for point in ("", *points):
-        page = store.rewards.ready_rollouts(point, after=0, limit=REWARDS, newest=newest)
-        found |= dict(_reward_of(ready) for ready in page)
-    seqs = sorted(found, reverse=newest)[:REWARDS]
-    return fmean(found[seq] for seq in seqs) if seqs else None
-
-
-def _reward_of(ready: LearnableRollout) -> tuple[int, float]:
-    return ready.rollout.ready_seq or 0, ready.rollout.total_reward or 0.0
 
 
 def _serving(store: Store, serving: InService) -> dict[str, object]:

@@ -4,7 +4,7 @@ The steps of a trajectory are the decisions at one point, nothing else: telemetr
 """
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
 from typing import NamedTuple
 
@@ -21,6 +21,9 @@ LEAST_PROPENSITY = 1e-300
 
 MOST_PROPENSITY = 1.0 + 1e-9
 """A certain choice may be above 1 by a rounding error."""
+
+Earned = Callable[[LearnableRollout], Mapping[str, float]]
+"""Returns what the decisions of a rollout are worth by id, as its rewards were joined."""
 
 CUT_OFF = frozenset({Reason.INTERRUPTED, Reason.TIMEOUT, Reason.CANCELLED, Reason.ABANDONED})
 
@@ -58,7 +61,7 @@ def trajectories_of(  # noqa: PLR0913  # what it depends on, all keyword-only bu
     *,
     versions: Sequence[int],
     discount: float,
-    weights: Mapping[str, float],
+    earned: Earned,
     born: Sequence[float] = (),
     width: int = WIDTH,
 ) -> Collected:
@@ -77,13 +80,12 @@ def trajectories_of(  # noqa: PLR0913  # what it depends on, all keyword-only bu
         versions: Every version of the point in ascending order; the lag of a decision is counted
             in them.
         discount: The discount of one step, in ``[0, 1]``.
-        weights: What a decision's own reward counts by name; where any is named, one that is not
-            counts nothing.
+        earned: What each decision of a rollout earned besides the total, by its id.
         born: When each of ``versions`` was made, in epoch seconds. A replayed decision names a
             version of another store, so its lag is counted in those made after it.
         width: How wide the policy's features are; a decision encoded otherwise is left out.
     """
-    rows = _Rows(weights, born)
+    rows = _Rows(earned, born)
     used: list[str] = []
     left_out: list[LeftOut] = []
     for learnable in rollouts:
@@ -163,8 +165,8 @@ def _last_attempt(learnable: LearnableRollout) -> int:
 class _Rows:
     """Trajectories that grow rollout by rollout."""
 
-    def __init__(self, weights: Mapping[str, float], born: Sequence[float]) -> None:
-        self.weights = weights
+    def __init__(self, earned: Earned, born: Sequence[float]) -> None:
+        self.earned = earned
         self.born = sorted(born)
         self.encoded: list[Encoded] = []
         self.chosen: list[int] = []
@@ -188,7 +190,7 @@ class _Rows:
         """Append one rollout; return why not, if it cannot be."""
         if not steps:
             return "no_usable_decisions"
-        rewards = _rewards(steps, learnable, self.weights)
+        rewards = _rewards(steps, learnable, self.earned(learnable))
         if not all(map(isfinite, rewards)):
             return "reward_not_finite"
         self.reward.extend(rewards)
@@ -233,7 +235,7 @@ def _index(options: Sequence[str], name: str | None) -> int:
 
 
 def _rewards(
-    steps: Sequence[_Step], learnable: LearnableRollout, weights: Mapping[str, float]
+    steps: Sequence[_Step], learnable: LearnableRollout, earned: Mapping[str, float]
 ) -> list[float]:
     """Return what came after each step: what its decision earned, and at the end the total."""
     rewards = [0.0] * len(steps)
@@ -244,10 +246,10 @@ def _rewards(
         for decision in learnable.decisions
         if decision.attempt == last
     }
-    for reward in learnable.rewards:
-        place = places.get(reward.decision_id or "", -1)
-        if place >= 0 and reward.value is not None and isfinite(reward.value):
-            rewards[place] += weights.get(reward.name, 0.0 if weights else 1.0) * reward.value
+    for decision_id, value in earned.items():
+        place = places.get(decision_id, -1)
+        if place >= 0:
+            rewards[place] += value
     rewards[-1] += learnable.rollout.total_reward or 0.0
     return rewards
 

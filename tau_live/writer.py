@@ -18,6 +18,7 @@ from tau_live.inbox import BATCH_LIMIT
 from tau_live.pipeline import Pipeline
 from tau_live.processes import is_alive
 from tau_live.rollouts import Reason
+from tau_live.settings import Settings
 from tau_live.store.roles import Store
 
 HEARTBEAT_S = 5.0
@@ -26,6 +27,7 @@ REOPEN_S = 0.5
 BREATH_S = 0.004
 """Between two batches in a row: who waits for SQLite's lock looks only now and then."""
 HOUSEKEEPING_S = 1.0
+FORGOTTEN_AT_ONCE = 64
 PROCESS = "process:"
 """Begins the name of the lease that every attached process holds."""
 
@@ -60,7 +62,7 @@ class Writer:
         open_: Opens the store and makes the pipeline on it.
         gate: Counts failures and successes; brought into line with the store here.
         owner: This process, as ``processes.this_process`` names it.
-        limit: How many events may wait for the store to work again.
+        settings: How many events may wait for the store to work again, and what to forget when.
         listeners: Who is told what.
         clock: Epoch seconds.
 
@@ -75,14 +77,16 @@ class Writer:
         *,
         gate: GateKeeper,
         owner: str,
-        limit: int,
+        settings: Settings,
         listeners: Listeners,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._open = open_
         self._gate = gate
         self._owner = owner
-        self._limit = limit
+        self._limit = settings.queue_limit
+        days = settings.retention_days
+        self._retention_s = None if days is None else 86_400.0 * days
         self._listeners = listeners
         self._clock = clock
         self._store: Store | None = None
@@ -251,6 +255,8 @@ class Writer:
             with store.begin():
                 if pipeline.collector.expire(now):
                     self._listeners.ready()
+        if self._retention_s is not None:
+            store.retention.collect(before=now - self._retention_s, limit=FORGOTTEN_AT_ONCE)
         self._save_counts(store)
         self._listeners.look(store)
 

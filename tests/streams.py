@@ -20,6 +20,9 @@ E = TypeVar("E", bound=ev.Event)
 class ByReward:
     """Makes a finished rollout ready as soon as it has a reward, the sum of them."""
 
+    def rejects(self, rollout: Rollout, *, store: Store) -> bool:
+        return False
+
     def settle(self, rollout: Rollout, *, store: Store, now: float) -> bool:
         rewards = store.rewards.rewards(rollout.rollout_id)
         values = [r.value for r in rewards if r.value is not None and r.decision_id is None]

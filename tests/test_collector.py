@@ -584,6 +584,9 @@ def test_a_batch_says_what_finished_and_what_became_ready(store: Store) -> None:
 class Waiting(ByReward):
     """Lets rollouts without a reward wait until 20, and then takes 0 for it."""
 
+    def rejects(self, rollout: Rollout, *, store: Store) -> bool:
+        return False
+
     def settle(self, rollout: Rollout, *, store: Store, now: float) -> bool:
         if now >= 20.0:
             return store.rewards.mark_ready(rollout.rollout_id, total_reward=0.0)

@@ -122,7 +122,7 @@ def test_fault_13_telemetry_is_never_a_step(store: SqliteStore) -> None:
     collected(store, [event(ev.RunStart, at=1.0), *telemetry, *ends])
 
     learnable = store.rewards.ready_rollouts("", after=0, limit=9)
-    found = trajectories_of(learnable, "model", versions=[], discount=1.0, weights={})
+    found = trajectories_of(learnable, "model", versions=[], discount=1.0, earned=lambda _: {})
     assert len(learnable) == 1
     assert found.trajectories is None
 

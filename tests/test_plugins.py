@@ -12,7 +12,15 @@ import pytest
 from tau_live import hookspecs
 from tau_live.errors import SettingsError
 from tau_live.events import Event, RunStart
-from tau_live.hookspecs import Answer, DecisionRequest, RewardPart, RolloutSummary, hookimpl
+from tau_live.hookspecs import (
+    Answer,
+    DecisionRequest,
+    Promotion,
+    Register,
+    RewardPart,
+    RolloutSummary,
+    hookimpl,
+)
 from tau_live.plugins import Plugins
 from tau_live.rollouts import RolloutStatus, Span
 
@@ -144,6 +152,8 @@ def test_an_empty_hook_is_known_to_be_empty() -> None:
             "redact",
             "gate_changed",
             "update_finished",
+            "policy_promoted",
+            "register_hosts",
             "register_commands",
         )
     )
@@ -466,10 +476,62 @@ def test_plugins_hear_of_the_gate_of_updates_and_may_add_commands() -> None:
     assert listening.heard == [{"state": "hold"}, {"executed": True}, cli]
 
 
+class Hosting:
+    """Knows two hosts, one of which is wrong."""
+
+    @hookimpl
+    def register_hosts(self, register: Register) -> None:
+        register("mine", Silent)
+        register("wrong", None)  # type: ignore[arg-type]  # what a careless plugin does
+
+
+class Silent:
+    """A host whose lines tell nothing."""
+
+    def __init__(self, stream: str, clock: Callable[[], float]) -> None:
+        self.bad: dict[str, int] = {}
+
+    def events(self, line: bytes) -> list[Event]:
+        return []
+
+    def end(self) -> list[Event]:
+        return []
+
+
+def test_plugins_make_hosts_known_and_a_wrong_one_is_left_out() -> None:
+    plugins = registered(Hosting())
+
+    hosts = plugins.hosts()
+
+    assert hosts == {"mine": Silent}
+    assert plugins.report()[0].failures == 1
+
+
+def test_plugins_hear_which_version_decides() -> None:
+    promotion = Promotion(point="model", version=2, was=1, pinned=False, at=5.0)
+    listening = Promoted()
+    plugins = registered(listening)
+
+    plugins.policy_promoted(promotion)
+
+    assert listening.heard == [promotion]
+
+
+class Promoted:
+    """Remembers what it hears."""
+
+    def __init__(self) -> None:
+        self.heard: list[Promotion] = []
+
+    @hookimpl
+    def policy_promoted(self, promotion: Promotion) -> None:
+        self.heard.append(promotion)
+
+
 def test_every_hook_says_what_it_is_for() -> None:
     hooks = [found for found in vars(hookspecs).values() if hasattr(found, "tau_live_spec")]
 
-    assert len(hooks) == 7
+    assert len(hooks) == 9
     assert all((hook.__doc__ or "").endswith((".", ".\n    ")) for hook in hooks)
 
 

@@ -56,8 +56,17 @@ def learnable(
     )
 
 
+def earned(one: LearnableRollout, **weights: float) -> dict[str, float]:
+    given: dict[str, float] = {}
+    for own in one.rewards:
+        if own.decision_id and own.value is not None:
+            value = weights.get(own.name, 0.0 if weights else 1.0) * own.value
+            given[own.decision_id] = given.get(own.decision_id, 0.0) + value
+    return given
+
+
 def collected(*rollouts: LearnableRollout, **options: Any) -> Collected:
-    known: dict[str, Any] = {"versions": [1, 2, 3], "discount": 0.9, "weights": {}}
+    known: dict[str, Any] = {"versions": [1, 2, 3], "discount": 0.9, "earned": earned}
     return trajectories_of(rollouts, "model", **(known | options))
 
 
@@ -236,7 +245,9 @@ def test_what_an_earlier_attempt_earned_is_not_the_later_ones() -> None:
 def test_what_a_decision_earned_counts_by_its_name() -> None:
     named = (reward(1.0, GOOD, name="speed"), reward(1.0, GOOD, name="other"))
 
-    found = made(learnable(GOOD, decision(2), rewards=named), weights={"speed": 0.5})
+    found = made(
+        learnable(GOOD, decision(2), rewards=named), earned=lambda one: earned(one, speed=0.5)
+    )
 
     assert found.reward.tolist() == [0.5, 1.0]
 
@@ -260,7 +271,7 @@ def test_several_points_learn_from_the_same_total() -> None:
     both = learnable(GOOD, decision(2, "tools"))
 
     found = [
-        trajectories_of([both], point, versions=[], discount=1.0, weights={}).trajectories
+        trajectories_of([both], point, versions=[], discount=1.0, earned=earned).trajectories
         for point in ("model", "tools")
     ]
 

@@ -28,16 +28,21 @@ Example:
 @click.group(
     "tau-live",
     cls=Commands,
+    invoke_without_command=True,
     epilog=EXIT_CODES,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.option("-v", "--verbose", is_flag=True, help="Say on standard error what is being done.")
 @click.version_option(__version__, prog_name="tau-live")
-def main(verbose: bool) -> None:
+@click.pass_context
+def main(ctx: click.Context, verbose: bool) -> None:
     """Lets an LLM agent you already run learn from its own decisions.
 
     Switched on by TAU_LIVE_RL=1. Without it these commands still look after a store.
     """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+        return
     from tau_live.cli.logs import configure
 
     configure(verbose=verbose)

@@ -23,7 +23,7 @@ from tau_live.store.sqlite import SqliteStore
 from tau_live.switch import SWITCH
 
 OK, WARN, FAIL = "ok", "warn", "fail"
-NEEDS = ("click", "msgspec", "numpy", "pluggy", "rich", "sqlite-utils", "structlog", "wrapt")
+NEEDS = ("click", "msgspec", "numpy", "pluggy", "rich", "sqlite-utils", "structlog")
 OLDEST_SQLITE = (3, 37, 0)
 """The first with strict tables."""
 

@@ -1,9 +1,7 @@
 """The group of all commands: loads each when it is called, and ends every failure in one line."""
 
-import os
-import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib import import_module, metadata
 
 import click
@@ -109,13 +107,12 @@ class Commands(click.Group):
 def _border(ctx: click.Context) -> Iterator[None]:
     try:
         yield
-    except (click.exceptions.NoArgsIsHelpError, click.exceptions.Exit, OneLineError):
+    except (click.exceptions.Exit, OneLineError):
         raise
     except (KeyboardInterrupt, click.Abort):
         click.echo(err=True)  # ends the line that the terminal shows ^C on
         raise click.exceptions.Exit(INTERRUPTED) from None
     except BrokenPipeError:
-        _let_go()
         raise click.exceptions.Exit(PIPE_CLOSED) from None
     except Exception as error:
         raise _told(error, verbose=bool(ctx.params.get("verbose"))) from error
@@ -142,11 +139,3 @@ def _told(error: Exception, *, verbose: bool) -> OneLineError:
     kind = type(error).__name__
     hint = "`tau-live --verbose` says where; please report it"
     return OneLineError(f"internal error: {kind}: {error} ({hint})")
-
-
-def _let_go() -> None:
-    """Let what is still buffered go nowhere, or the interpreter complains at its end."""
-    with suppress(OSError):
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, sys.stdout.fileno())
-        os.close(null)

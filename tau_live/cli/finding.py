@@ -1,13 +1,9 @@
 """Rollouts by the beginning of their id."""
 
-from collections.abc import Iterator
-
 from tau_live.errors import TauLiveError, UnknownError
 from tau_live.rollouts import Rollout
-from tau_live.store.records import RolloutQuery
 from tau_live.store.roles import Store
 
-PAGE = 1000
 CANDIDATES = 5
 
 
@@ -27,32 +23,20 @@ def rollout_of(store: Store, beginning: str) -> Rollout:
     exact = store.rollouts.find_rollout(beginning)
     if exact is not None:
         return exact
-    found: list[Rollout] = []
-    for rollout in _beginning_with(store, beginning):
-        found.append(rollout)
-        if len(found) > CANDIDATES:
-            break
+    found = _beginning_with(store, beginning) if beginning else []
     if not found:
         raise UnknownError("rollout", beginning)
     if len(found) > 1:
-        listed = ", ".join(rollout.rollout_id for rollout in found[:CANDIDATES])
+        listed = ", ".join(found[:CANDIDATES])
         more = ", ..." if len(found) > CANDIDATES else ""
         raise AmbiguousIdError(f"several rollouts begin with {beginning!r}: {listed}{more}")
-    return found[0]
+    return store.rollouts.rollout(found[0])
 
 
-def _beginning_with(store: Store, beginning: str) -> Iterator[Rollout]:
-    if not beginning:
-        return
-    after = 0
-    while True:
-        page = store.rollouts.query(RolloutQuery(after=after, limit=PAGE)).rollouts
-        yield from (
-            rollout
-            for rollout in page
-            if rollout.rollout_id.removeprefix("live-").startswith(beginning)
-            or rollout.rollout_id.startswith(beginning)
-        )
-        if len(page) < PAGE:
-            return
-        after = page[-1].seq
+def _beginning_with(store: Store, beginning: str) -> list[str]:
+    found = {
+        rollout_id
+        for whole in (beginning, f"live-{beginning}")
+        for rollout_id in store.rollouts.ids_beginning_with(whole, limit=CANDIDATES + 1)
+    }
+    return sorted(found)

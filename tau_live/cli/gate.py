@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from tau_live.cli.opening import (
+    default_command,
     epilog,
     json_option,
     opened,
@@ -37,10 +38,8 @@ def gate(ctx: click.Context, path: Path | None, as_json: bool) -> None:
     While it holds, tau-live records nothing, learns nothing and decides nothing: the host acts
     as if it were not there. Exit code 0 means pass, 3 means hold.
     """
-    if ctx.invoked_subcommand is None:
+    if default_command(ctx, path, as_json=as_json):
         ctx.invoke(show, path=path, as_json=as_json)
-    elif path is not None or as_json:
-        raise click.UsageError(f"--store and --json belong behind {ctx.invoked_subcommand!r}", ctx)
 
 
 @gate.command("show", epilog=epilog("gate show", "tau-live gate show --json"))

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -63,14 +62,8 @@ def gc(path: Path | None, as_json: bool, older_than: float | None, dry_run: bool
 
 
 def forgettable(store: Store, *, before: float, limit: int) -> tuple[int, bool]:
-    """Return how many rollouts would go, counted up to ``limit``, and whether there are more.
-
-    It deletes them and takes that back: nobody sees it, but other writers wait that long.
-    """
-    found = 0
-    with suppress(_TakenBackError), store.begin():
-        found = store.retention.collect(before=before, limit=limit + 1)
-        raise _TakenBackError
+    """Return how many rollouts would go, counted up to ``limit``, and whether there are more."""
+    found = store.retention.count(before=before, limit=limit + 1)
     return min(found, limit), found > limit
 
 
@@ -92,10 +85,6 @@ def collected(store: Store, *, before: float, told: Callable[[int], None]) -> in
         told(gone)
         if step < STEP:
             return gone
-
-
-class _TakenBackError(Exception):
-    """Ends a transaction that is not to be kept."""
 
 
 def _collected(store: Store, *, before: float, age: float, quiet: bool) -> int:

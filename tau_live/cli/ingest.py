@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from tau_live.cli.opening import epilog, json_option, settings_of, store_option
+from tau_live.cli.opening import epilog, json_option, plugins, settings_of, store_option
 from tau_live.cli.output import print_json, print_report, progress_bar
 from tau_live.cli.signals import stopping
 
@@ -18,24 +18,36 @@ from tau_live.cli.signals import stopping
     )
 )
 @click.argument("source", metavar="FILE|-|unix:PATH")
+@click.option(
+    "--host",
+    default="tau",
+    show_default=True,
+    metavar="NAME",
+    help="Whose lines they are, where they are not our own events; plugins may add hosts.",
+)
 @click.option("--stream", metavar="NAME", help="Names the stream that ids come from.")
 @store_option
 @json_option
-def ingest(source: str, stream: str | None, path: Path | None, as_json: bool) -> None:
+def ingest(source: str, *, host: str, stream: str | None, path: Path | None, as_json: bool) -> None:
     """Store events as they come, until the source ends or Ctrl-C.
 
     Reads our own recordings and the events of hosts that write JSON Lines.
     """
     from tau_live.ingesting import ingest as ingest_source
-    from tau_live_hooks.tau import TauStream
+    from tau_live_hooks import tau_plugin
 
+    known = plugins()
+    known.register(tau_plugin, name="tau")
+    hosts = known.hosts()
+    if host not in hosts:
+        raise click.BadParameter(f"{host!r} is none of {', '.join(sorted(hosts)) or 'none'}")
     stop = threading.Event()
     with stopping(stop), progress_bar(quiet=as_json) as bar:
         task = bar.add_task("events", total=None)
         report = ingest_source(
             source,
             settings_of(path),
-            translate=lambda name, clock: TauStream(name, clock=clock),
+            translate=hosts[host],
             stream=stream,
             stop=stop,
             progress=lambda done, total: bar.update(task, completed=done, total=total),

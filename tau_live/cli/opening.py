@@ -47,6 +47,19 @@ def json_option(callback: Callback) -> Callback:
     )
 
 
+def default_command(ctx: click.Context, path: Path | None, *, as_json: bool) -> bool:
+    """Say whether a group was called by itself, as its first command.
+
+    Raises:
+        click.UsageError: It was not, but has options that are the commands' own.
+    """
+    if ctx.invoked_subcommand is None:
+        return True
+    if path is not None or as_json:
+        raise click.UsageError(f"--store and --json belong behind {ctx.invoked_subcommand!r}", ctx)
+    return False
+
+
 def epilog(command: str, *examples: str) -> str:
     """Return the end of a command's help: the keys of its JSON and at least one example."""
     keys = sorted({key.split(".")[0].removesuffix("[]") for key in KEYS.get(command, ())})

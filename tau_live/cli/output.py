@@ -111,7 +111,7 @@ def print_report(report: object) -> None:
         facts_of(
             (
                 str(name).replace("_", " "),
-                as_json(value) if isinstance(value, dict | list) else value,
+                (as_json(value) if value else "none") if isinstance(value, dict | list) else value,
             )
             for name, value in facts
         )

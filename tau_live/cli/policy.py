@@ -9,6 +9,7 @@ import click
 
 from tau_live import checkpoints
 from tau_live.cli.opening import (
+    default_command,
     epilog,
     json_option,
     opened,
@@ -44,9 +45,21 @@ class Change(NamedTuple):
     at: float
 
 
-@click.group(epilog=epilog("", "tau-live policy list"))
-def policy() -> None:
-    """List, show, choose or roll back the versions of policies."""
+@click.group(
+    invoke_without_command=True,
+    epilog=epilog(
+        "policy list",
+        "tau-live policy",
+        'tau-live policy rollback --point model --reason "too dear"',
+    ),
+)
+@store_option
+@json_option
+@click.pass_context
+def policy(ctx: click.Context, path: Path | None, as_json: bool) -> None:
+    """List the versions of policies (as `policy list`), show one, choose one, roll back."""
+    if default_command(ctx, path, as_json=as_json):
+        ctx.invoke(list_, path=path, as_json=as_json, point=None)
 
 
 @policy.command("list", epilog=epilog("policy list", "tau-live policy list --point model"))

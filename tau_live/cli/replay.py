@@ -8,7 +8,7 @@ from tau_live.cli.opening import epilog, json_option, settings_of, store_option
 from tau_live.cli.output import print_json, print_report, progress_bar
 
 
-@click.command(epilog=epilog("replay", "tau-live replay events.jsonl --store /tmp/again.sqlite"))
+@click.command(epilog=epilog("replay", "tau-live replay events.jsonl --store again.sqlite"))
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @store_option
 @json_option

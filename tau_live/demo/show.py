@@ -1,5 +1,6 @@
 """The demo's report, as plain data and for the terminal."""
 
+import shlex
 from collections.abc import Iterable, Sequence
 
 from rich.console import Group, RenderableType
@@ -8,6 +9,7 @@ from rich.text import Text
 
 from tau_live.demo.baselines import Result
 from tau_live.demo.live import CURVE, Habit, Report
+from tau_live.settings import Settings
 
 BARS = "▁▂▃▄▅▆▇█"
 
@@ -47,12 +49,13 @@ def best_fixed(report: Report) -> tuple[str, Result]:
 
 def next_commands(report: Report) -> list[str]:
     """Return what to try next."""
-    at = f"--store {report.store}"
+    usual = report.store == Settings().store
+    at = "" if usual else f" --store {shlex.quote(str(report.store))}"
     return [
-        f"tau-live status {at}",
-        f"tau-live rollouts {at} --sort total_reward --limit 5",
-        f"tau-live updates {at} --limit 5",
-        f"tau-live policy list {at}",
+        f"tau-live status{at}",
+        f"tau-live rollouts --sort total_reward --limit 5{at}",
+        f"tau-live updates --limit 5{at}",
+        f"tau-live policy list{at}",
     ]
 
 

@@ -81,7 +81,7 @@ def infer(summary: Summary) -> Inference:
     """
     completion = 0.5 if summary.has_reply else 0.0
     session_completion = 0.0 if summary.completed else -0.25
-    reliability = -0.25 * min(summary.tool_errors, 2)
+    reliability = 0.0 - 0.25 * min(summary.tool_errors, 2)  # never -0.0
     efficiency = 0.5 if summary.turns <= 2 else 0.25 if summary.turns <= 4 else 0.0
     token_efficiency = _token_efficiency(summary.input_chars, summary.output_chars)
     total = completion + session_completion + reliability + efficiency + token_efficiency

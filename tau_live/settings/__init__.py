@@ -69,8 +69,9 @@ class Durability(StrEnum):
 class InferReward(StrEnum):
     """When a reward is inferred from how a run went.
 
-    ``auto``: where no reward is declared; ``end``: at the end of every run; ``deadline``: when
-    none has come in time; ``off``: never.
+    Only where none is declared. ``auto``: at the end of runs that a host reports, never for those
+    of ``tau_live.run``; ``end``: at the end of every run; ``deadline``: when none has come in
+    time; ``off``: never.
     """
 
     AUTO = "auto"

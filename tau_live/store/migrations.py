@@ -47,6 +47,31 @@ RECORDING: Sequence[str] = (
     create index rollouts_by_owner on rollouts (owner)
     where owner is not null and status in ('queuing', 'preparing', 'running', 'requeuing')
     """,
+    """
+    create table status_counts (
+        status text primary key,
+        total integer not null
+    ) strict, without rowid
+    """,
+    """
+    create trigger rollouts_counted_in after insert on rollouts begin
+        insert into status_counts values (new.status, 1)
+        on conflict (status) do update set total = total + 1;
+    end
+    """,
+    """
+    create trigger rollouts_counted_out after delete on rollouts begin
+        update status_counts set total = total - 1 where status = old.status;
+    end
+    """,
+    """
+    create trigger rollouts_counted_on after update of status on rollouts
+    when old.status <> new.status begin
+        update status_counts set total = total - 1 where status = old.status;
+        insert into status_counts values (new.status, 1)
+        on conflict (status) do update set total = total + 1;
+    end
+    """,
     "create index rollouts_by_session on rollouts (session_id) where session_id is not null",
     "create index rollouts_by_parent on rollouts (parent_id) where parent_id is not null",
     "create index rollouts_by_end on rollouts (ended_at) where ended_at is not null",
@@ -89,6 +114,7 @@ RECORDING: Sequence[str] = (
         attributes text not null,
         started_at real not null,
         ended_at real,
+        told integer not null,
         unique (rollout_seq, attempt, span_id),
         foreign key (rollout_seq, attempt) references attempts on delete cascade
     ) strict

@@ -56,8 +56,18 @@ class RolloutLog(Protocol):
         parent_id: str | None = None,
         input_: object = None,
         metadata: Mapping[str, object] | None = None,
+        started_at: float | None = None,
+        later: bool = False,
     ) -> None:
-        """Fill in what a late start tells; what is already known stays."""
+        """Fill in what a late start tells, or with ``later`` what a later attempt's end does.
+
+        What is already known stays, but for metadata that is told ``later``, and a start that
+        was earlier.
+        """
+        ...
+
+    def take_over(self, rollout_id: str, owner: str | None) -> None:
+        """Let another process own a rollout, which it goes on with. Raises: UnknownError."""
         ...
 
     def begin_attempt(self, attempt: Attempt) -> bool:
@@ -105,6 +115,14 @@ class RolloutLog(Protocol):
 
     def find_rollout(self, rollout_id: str) -> Rollout | None:
         """Return one rollout, or ``None``."""
+        ...
+
+    def ids_beginning_with(self, beginning: str, *, limit: int) -> list[str]:
+        """Return the ids of up to ``limit`` rollouts that begin so, in order."""
+        ...
+
+    def counts_by_status(self) -> dict[RolloutStatus, int]:
+        """Return how many rollouts have each status; costs the same however many there are."""
         ...
 
     def query(self, query: RolloutQuery) -> Page:
@@ -197,6 +215,10 @@ class RewardLog(Protocol):
 
     def overdue(self, now: float, *, limit: int) -> list[str]:
         """Return the finished rollouts whose wait is over, oldest first; they wait no longer."""
+        ...
+
+    def mean_reward(self, *, of: int, newest: bool) -> float | None:
+        """Return the mean total of the first or last ``of`` rollouts that became ready."""
         ...
 
     def waiting(self) -> int:

@@ -230,6 +230,10 @@ class Retention(Protocol):
         """
         ...
 
+    def count(self, *, before: float, limit: int) -> int:
+        """Return how many rollouts ``collect`` would delete, counted up to ``limit``."""
+        ...
+
     def vacuum(self) -> None:
         """Give free pages back to the file system, in steps."""
         ...

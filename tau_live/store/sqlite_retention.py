@@ -51,6 +51,10 @@ class SqliteRetention:
             )
         return len(rows)
 
+    def count(self, *, before: float, limit: int) -> int:
+        """Return how many rollouts ``collect`` would delete, counted up to ``limit``."""
+        return len(self._connection.rows(FORGETTABLE, {"before": before, "limit": limit}))
+
     def vacuum(self) -> None:
         """Give free pages back to the file system, in steps, each a short transaction."""
         free = self._connection.count("pragma freelist_count")

@@ -140,6 +140,11 @@ class SqliteRewards:
             )
         return [row["rollout_id"] for row in rows]
 
+    def mean_reward(self, *, of: int, newest: bool) -> float | None:
+        """Return the mean total of the first or last ``of`` rollouts that became ready."""
+        row = self._connection.row(mean_sql(newest=newest), (of,))
+        return row["mean"] if row else None
+
     def waiting(self) -> int:
         """Return how many finished rollouts wait for their reward."""
         return self._connection.count("select count(*) from awaiting")
@@ -219,6 +224,16 @@ order by rollout_seq, attempt, ordinal
 REWARDS_OF = """
 select * from rewards where rollout_id in (select value from json_each(?)) order by seq
 """
+
+
+def mean_sql(*, newest: bool) -> str:
+    """Return the statement that takes the mean of the first or last totals."""
+    return f"""
+    select avg(total_reward) as mean from (
+        select total_reward from rollouts where ready_seq is not null
+        order by ready_seq {"desc" if newest else "asc"} limit ?
+    )
+    """
 
 
 def ready_sql(*, newest: bool, bounded: bool) -> str:

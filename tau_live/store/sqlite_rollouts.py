@@ -30,17 +30,25 @@ from tau_live.store.sqlite_rows import (
 POLL_S = 0.01
 """How often another process's writes are looked for while waiting; one look takes 2 us."""
 
-INSERT_SPAN = """
+START, END = 1, 2
+"""What was told of a span; one that ``close_spans`` ended was told no end, and may yet be."""
+
+INSERT_SPAN = f"""
 insert into spans (
     rollout_seq, attempt, span_id, parent_span_id, kind, name, status, attributes, started_at,
-    ended_at
-) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    ended_at, told
+) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 on conflict (rollout_seq, attempt, span_id) do update set
     parent_span_id = coalesce(parent_span_id, excluded.parent_span_id),
-    status = excluded.status,
-    attributes = merged(attributes, excluded.attributes),
-    ended_at = excluded.ended_at
-where ended_at is null and excluded.ended_at is not null
+    status = iif(excluded.told = {END}, excluded.status, status),
+    attributes = iif(
+        excluded.told = {END},
+        merged(attributes, excluded.attributes), merged(excluded.attributes, attributes)
+    ),
+    started_at = iif(excluded.told = {START}, min(started_at, excluded.started_at), started_at),
+    ended_at = iif(excluded.told = {END}, excluded.ended_at, ended_at),
+    told = told | excluded.told
+where told & excluded.told = 0
 """
 
 
@@ -79,8 +87,10 @@ class SqliteRollouts:
         parent_id: str | None = None,
         input_: object = None,
         metadata: Mapping[str, object] | None = None,
+        started_at: float | None = None,
+        later: bool = False,
     ) -> None:
-        """Fill in what a late start tells; what is already known stays."""
+        """Fill in what a late start tells, or with ``later`` what a later attempt's end does."""
         changed = self._connection.change(
             """
             update rollouts set
@@ -88,7 +98,9 @@ class SqliteRollouts:
                 session_id = coalesce(session_id, :session_id),
                 parent_id = coalesce(parent_id, :parent_id),
                 input = coalesce(input, :input),
-                metadata = case :metadata when '{}' then metadata
+                started_at = min(started_at, coalesce(:started_at, started_at)),
+                metadata = case when :metadata = '{}' then metadata
+                           when :later then merged(metadata, :metadata)
                            else merged(:metadata, metadata) end
             where rollout_id = :rollout_id
             """,
@@ -98,10 +110,19 @@ class SqliteRollouts:
                 "parent_id": parent_id,
                 "input": None if input_ is None else json_of(input_),
                 "metadata": json_of(metadata or {}),
+                "started_at": started_at,
+                "later": later,
                 "rollout_id": rollout_id,
             },
         )
         if not changed:
+            raise UnknownError("rollout", rollout_id)
+
+    def take_over(self, rollout_id: str, owner: str | None) -> None:
+        """Let another process own a rollout, which it goes on with."""
+        if not self._connection.change(
+            "update rollouts set owner = ? where rollout_id = ?", (owner, rollout_id)
+        ):
             raise UnknownError("rollout", rollout_id)
 
     def begin_attempt(self, attempt: Attempt) -> bool:
@@ -162,6 +183,7 @@ class SqliteRollouts:
                         json_of(span.attributes),
                         span.started_at,
                         span.ended_at,
+                        START if span.ended_at is None else END,
                     )
                     for span in spans
                 ],
@@ -194,6 +216,17 @@ class SqliteRollouts:
         """Return one rollout, or ``None``."""
         row = self._connection.row("select * from rollouts where rollout_id = ?", (rollout_id,))
         return None if row is None else rollout_of(row)
+
+    def ids_beginning_with(self, beginning: str, *, limit: int) -> list[str]:
+        """Return the ids of up to ``limit`` rollouts that begin so, in order."""
+        rows = self._connection.rows(IDS_BEGINNING, (beginning, beginning, limit))
+        return [row["rollout_id"] for row in rows]
+
+    def counts_by_status(self) -> dict[RolloutStatus, int]:
+        """Return how many rollouts have each status; costs the same however many there are."""
+        rows = self._connection.rows("select status, total from status_counts")
+        counted = {row["status"]: row["total"] for row in rows}
+        return {status: counted.get(status.value, 0) for status in RolloutStatus}
 
     def query(self, query: RolloutQuery) -> Page:
         """Return the rollouts that are asked for, and how many there are in all."""
@@ -266,6 +299,11 @@ class SqliteRollouts:
 
 OPEN_STATUSES = "status in ('queuing', 'preparing', 'running', 'requeuing')"
 """As in the index ``rollouts_by_owner``, word for word, so that it is used."""
+
+IDS_BEGINNING = """
+select rollout_id from rollouts where rollout_id >= ? and rollout_id < ? || char(1114111)
+order by rollout_id limit ?
+"""
 
 OPEN_ROLLOUTS = f"select rollout_id from rollouts where owner = ? and {OPEN_STATUSES} order by seq"
 

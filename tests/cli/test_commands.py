@@ -47,6 +47,19 @@ def test_every_command_has_help_that_ends_with_an_example(path: str, run: Run) -
     assert example.strip().count("\n\n") == 0
 
 
+@pytest.mark.parametrize(("group", "first"), [("gate", "show"), ("policy", "list")])
+def test_a_group_by_itself_is_its_first_command(
+    group: str, first: str, run: Run, filled: Path
+) -> None:
+    alone = run(group, "--store", filled, "--json")
+
+    assert alone.output == run(group, first, "--store", filled, "--json").output
+
+
+def test_tau_live_by_itself_is_its_help(run: Run) -> None:
+    assert run().output == run("--help").output
+
+
 @pytest.mark.parametrize(
     "path", [path for path, command in EVERY.items() if not isinstance(command, click.Group)]
 )
@@ -87,6 +100,20 @@ def test_reading_leaves_the_store_as_it_was(arguments: list[str], run: Run, fill
     run(*arguments, "--store", filled)
 
     assert filled.read_bytes() == before
+
+
+@pytest.mark.parametrize("arguments", READING, ids=" ".join)
+def test_reading_makes_no_store_of_an_empty_file(
+    arguments: list[str], run: Run, tmp_path: Path
+) -> None:
+    file = tmp_path / "store.sqlite"
+    file.touch()
+
+    result = run(*arguments, "--store", file)
+
+    assert result.exit_code == 1
+    assert result.stderr.count("\n") == 1
+    assert file.read_bytes() == b""
 
 
 @pytest.mark.parametrize("arguments", READING + WRITING, ids=" ".join)

@@ -62,8 +62,11 @@ def test_a_narrow_terminal_shows_what_matters_most(width: int, filled: Path, run
     lines = run("rollouts", "--store", filled, COLUMNS=str(width)).stdout.splitlines()
 
     assert max(map(len, lines)) <= width
-    text = "".join(line.split(" ")[0] for line in lines)
-    assert "live-bb0d7f0e" in text
+    assert "live-bb0d7f0e" in "".join(line.split(" ")[0] for line in lines)
+    if width >= 40:
+        solved = next(line for line in lines if "succeeded" in line)
+        assert solved.startswith("live-5f0d7f0e")
+        assert ("2023-11-14 22:13:20" in solved) == (width >= 80)
 
 
 def test_names_cannot_steer_the_terminal(filled: Path, run: Run) -> None:

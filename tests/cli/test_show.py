@@ -90,6 +90,14 @@ def test_spans_without_a_parent_in_a_ring_and_very_deep_are_all_shown(
     assert [name for name in named if told.count(f"{name} ") != 1] == []
 
 
+def test_a_span_that_comes_before_its_parent_hangs_under_it(filled: Path, run: Run) -> None:
+    with_store(filled, _late_parent)
+
+    lines = run("show", "late", "--store", filled).stdout.splitlines()
+
+    assert _depth(lines, "grandparent") < _depth(lines, "parent ") < _depth(lines, "child")
+
+
 def test_names_cannot_steer_the_terminal(filled: Path, run: Run) -> None:
     with_store(filled, _evil_names)
 
@@ -120,6 +128,13 @@ def _odd_spans(store: Store) -> None:
         store.rollouts.add_span(replace(span(name, "odd"), name=name, parent_span_id=parent))
 
 
+def _late_parent(store: Store) -> None:
+    store.rollouts.begin_rollout(rollout("late"))
+    store.rollouts.begin_attempt(attempt("late"))
+    for name, parent in [("child", "parent"), ("parent", "grandparent"), ("grandparent", "gone")]:
+        store.rollouts.add_span(replace(span(name, "late"), name=name, parent_span_id=parent))
+
+
 def _evil_names(store: Store) -> None:
     evil = "\x1b[2J"
     store.rollouts.begin_rollout(replace(rollout("evil"), name=evil))
@@ -131,4 +146,4 @@ def _evil_names(store: Store) -> None:
 
 
 def _depth(lines: list[str], name: str) -> int:
-    return next(line.index(name) for line in lines if name in line)
+    return next(line.index(name) for line in lines if f" {name}" in line)

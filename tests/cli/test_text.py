@@ -54,6 +54,7 @@ def test_a_time_that_no_calendar_has_is_shown_as_a_number(at: float) -> None:
     assert moment(at) == str(at)
 
 
+@pytest.mark.slow
 @given(
     st.recursive(
         st.none() | st.floats() | st.text(),

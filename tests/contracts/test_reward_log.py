@@ -275,3 +275,13 @@ def test_a_failed_rollout_may_be_learned_from_too(store: Store) -> None:
     store.rollouts.set_status(LIVE, RolloutStatus.FAILED, at=5.0)
 
     assert store.rewards.mark_ready(LIVE, total_reward=-1.0)
+
+
+def test_the_mean_reward_is_of_the_first_or_last_that_became_ready(store: Store) -> None:
+    assert store.rewards.mean_reward(of=2, newest=True) is None
+    for number, total in enumerate([1.0, 2.0, 4.0]):
+        store.rollouts.begin_rollout(rollout(f"live-{number}", RolloutStatus.RUNNING))
+        store.rewards.mark_ready(f"live-{number}", total_reward=total)
+
+    assert store.rewards.mean_reward(of=2, newest=False) == 1.5
+    assert store.rewards.mean_reward(of=2, newest=True) == 3.0

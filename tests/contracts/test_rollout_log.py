@@ -318,3 +318,36 @@ def test_a_rollout_that_was_never_queued_is_not_put_into_the_queue(store: Store)
     store.rollouts.set_status(LIVE, RolloutStatus.REQUEUING, at=2.0)
 
     assert store.queue.length() == 1
+
+
+def test_rollouts_are_counted_by_status_through_every_move(store: Store) -> None:
+    for number in range(3):
+        store.rollouts.begin_rollout(rollout(f"live-{number}", RolloutStatus.RUNNING))
+    store.rollouts.set_status("live-0", RolloutStatus.SUCCEEDED, at=5.0)
+    store.rollouts.set_status("live-1", RolloutStatus.FAILED, at=5.0)
+    store.retention.collect(before=9.0, limit=1)
+
+    counts = store.rollouts.counts_by_status()
+
+    assert sum(counts.values()) == 2
+    assert counts[RolloutStatus.RUNNING] == 1
+
+
+def test_ids_are_found_by_how_they_begin(store: Store) -> None:
+    for rollout_id in ("live-ab1", "live-ab2", "live-b1", "other"):
+        store.rollouts.begin_rollout(rollout(rollout_id))
+
+    assert store.rollouts.ids_beginning_with("live-ab", limit=9) == ["live-ab1", "live-ab2"]
+    assert store.rollouts.ids_beginning_with("live-", limit=2) == ["live-ab1", "live-ab2"]
+    assert store.rollouts.ids_beginning_with("%", limit=2) == []
+
+
+def test_another_process_can_take_a_rollout_over(store: Store) -> None:
+    store.rollouts.begin_rollout(rollout("live-1", RolloutStatus.RUNNING, owner="one"))
+
+    store.rollouts.take_over("live-1", "two")
+
+    assert store.rollouts.open_rollouts("one") == []
+    assert store.rollouts.open_rollouts("two") == ["live-1"]
+    with pytest.raises(UnknownError):
+        store.rollouts.take_over("nobody", "two")

@@ -171,7 +171,7 @@ def ended_by(error: BaseException | None) -> Iterator[None]:
     """Expect that what is inside passes on the very same error."""
     try:
         yield
-    except BaseException as caught:  # noqa: BLE001  # cancellations too
+    except BaseException as caught:  # cancellations too
         assert caught is error
     else:
         assert error is None

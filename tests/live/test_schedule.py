@@ -54,7 +54,8 @@ from tau_live.processes import this_process
 from tau_live.settings import Settings
 from tau_live.store.sqlite import SqliteStore
 store = SqliteStore.open(sys.argv[1])
-learner = Learner(store, Settings(store=Path(sys.argv[1])), holder=this_process())
+settings = Settings(store=Path(sys.argv[1]), max_rollouts_per_update=16)
+learner = Learner(store, settings, holder=this_process())
 print("ready", flush=True)
 sys.stdin.readline()
 made = 0
@@ -232,7 +233,7 @@ def test_learners_that_start_at_once_share_the_updates(path: Path) -> None:
         made = [int(done(worker)) for worker in workers]
 
     check(path, settings)
-    assert sum(made) == len(updates(path)) == 10
+    assert sum(made) == len(updates(path)) == 40
     assert sum(number > 0 for number in made) > 1, made
 
 

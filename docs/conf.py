@@ -1,0 +1,36 @@
+"""How the documentation is built: MyST, Furo, nothing from the network."""
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "hooks")]
+
+from tau_live import __version__  # noqa: E402  # found by the line above
+
+project = "tau-live"
+author = "the tau-live authors"
+version = release = __version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+exclude_patterns = ["_build"]
+myst_enable_extensions = ["colon_fence", "deflist"]
+myst_heading_anchors = 3
+suppress_warnings = ["myst.strikethrough"]
+
+autodoc_typehints = "none"
+autodoc_member_order = "bysource"
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+napoleon_use_ivar = True
+napoleon_custom_sections = ["Source"]
+
+html_theme = "furo"
+html_title = f"tau-live {release}"
+html_static_path = ["_static"]
+html_copy_source = False
+html_show_sphinx = False
+html_theme_options = {
+    "light_css_variables": {"font-stack": "system-ui, sans-serif"},
+    "dark_css_variables": {"font-stack": "system-ui, sans-serif"},
+}

@@ -1,0 +1,45 @@
+"""The documentation is built without a warning, and what is generated in it is up to date."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.conftest import ROOT
+
+
+@pytest.mark.slow
+def test_what_is_generated_is_up_to_date(reader: dict[str, str]) -> None:
+    files = sorted(str(file.relative_to(ROOT)) for file in (ROOT / "docs/reference").glob("*.md"))
+
+    done = subprocess.run(
+        [sys.executable, "-m", "cogapp", "--check", "-I", ".", "-I", "hooks",
+         "-p", "from tests.generated import *", *files],
+        cwd=ROOT, env=reader, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 0, f"run `poe generate`\n{done.stdout}{done.stderr}"
+
+
+@pytest.mark.slow
+def test_it_is_built_without_a_warning(reader: dict[str, str], tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html",
+         "-d", str(tmp_path / "trees"), str(ROOT / "docs"), str(tmp_path / "html")],
+        env=reader, capture_output=True, text=True, timeout=180, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
+    for page in (tmp_path / "html").rglob("*.html"):
+        loaded = re.findall(r"<(?:script|img|link rel=\"stylesheet\")[^>]*", page.read_text())
+        assert not [tag for tag in loaded if "http" in tag], page
+
+
+def test_the_picture_loads_nothing() -> None:
+    drawn = (ROOT / "docs/_static/demo.svg").read_text()
+
+    assert "while&#160;it&#160;learned" in drawn
+    assert not re.findall(r"url\(\s*['\"]?http|href=['\"]http|@import|@font-face", drawn)

@@ -1,0 +1,141 @@
+"""Everything that there is stands in the documentation, and what stands there is."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tau_live
+from tau_live import cli, events
+from tau_live.cli.commands import COMMANDS
+from tau_live.cli.keys import KEYS
+from tau_live.rewards.join import LeftOut
+from tau_live.settings import SETTINGS
+from tests.docs.blocks import pages, prose
+from tests.docs.conftest import ROOT
+from tests.generated import commands_with_help, hook_functions
+
+REFERENCE = ROOT / "docs/reference"
+COUNTER = re.compile(r"[a-z]+(_[a-z]+)+")
+COUNTING = {"count", "_count", "add"}
+NO_COUNTERS = {"reference_checkpoints.py"}
+UNUSED = "traces?|episodes?|samples?|bridges?|managers?|handlers?|helpers?|utils|legacy|v2"
+ALLOWED = {"pluggy manager", "effective sample", "V-trace", "sqlite-utils"}
+"""The words of others for what is theirs."""
+
+
+def test_every_setting_is_described() -> None:
+    page = (REFERENCE / "settings.md").read_text()
+
+    missing = [row.variable for row in SETTINGS if f"`{row.variable}`" not in page]
+
+    assert not missing
+
+
+def test_every_command_and_option_is_described() -> None:
+    page = (REFERENCE / "cli.md").read_text()
+
+    for path, context in commands_with_help():
+        assert f"# {path}\n" in page
+        for option in context.command.params:
+            assert all(name in page for name in option.opts if name.startswith("-"))
+    assert set(COMMANDS) <= {path.split()[-1] for path, _ in commands_with_help()}
+
+
+def test_every_hook_is_described_and_shown_at_work() -> None:
+    reference = (REFERENCE / "hooks.md").read_text()
+    at_work = (ROOT / "docs/howto/plugins.md").read_text()
+
+    for hook in hook_functions():
+        assert f"## {hook}\n" in reference
+        assert f"def {hook}(" in at_work
+
+
+def test_every_event_is_described() -> None:
+    page = (REFERENCE / "events.md").read_text()
+
+    assert all(f"## {kind}\n" in page for kind in events.KINDS)
+
+
+def test_every_counter_is_described() -> None:
+    page = (REFERENCE / "counters.md").read_text()
+
+    found = set(counters())
+
+    assert len(found) > 10
+    assert not [name for name in found if f"`{name}`" not in page]
+
+
+def test_every_public_function_is_described() -> None:
+    page = (REFERENCE / "python.md").read_text()
+
+    assert all(f"tau_live.{name}\n" in page for name in tau_live.__all__)
+
+
+def test_every_command_with_json_has_its_keys_described() -> None:
+    page = (REFERENCE / "json.md").read_text()
+
+    assert all(f"## tau-live {command}\n" in page for command in KEYS)
+
+
+def test_every_exit_code_is_described() -> None:
+    page = (REFERENCE / "exit-codes.md").read_text()
+
+    codes = re.findall(r"^  (\d+) ", cli.EXIT_CODES, re.MULTILINE)
+
+    assert len(codes) > 3
+    assert all(f"| `{code}` |" in page for code in codes)
+
+
+def test_every_test_that_a_page_names_is_there() -> None:
+    named = [
+        match
+        for page in pages(ROOT)
+        for match in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", page.read_text())
+    ]
+
+    assert len(named) > 30
+    assert not [
+        f"{file}::{name}" for file, name in named if f"def {name}(" not in (ROOT / file).read_text()
+    ]
+
+
+@pytest.mark.parametrize("page", pages(ROOT), ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_a_page_uses_our_words(page: Path) -> None:
+    text = prose(page.read_text())
+    for phrase in ALLOWED:
+        text = text.replace(phrase, "")
+
+    assert not re.findall(rf"\b({UNUSED})\b", text, re.IGNORECASE)
+
+
+def test_links_of_the_readme_lead_somewhere() -> None:
+    for file in (ROOT / "README.md", ROOT / "hooks/README.md"):
+        targets = re.findall(r"\]\(([^)#]+)[^)]*\)", file.read_text())
+        assert not [target for target in targets if not (file.parent / target).exists()]
+
+
+def counters() -> Iterator[str]:
+    """Yield the name of every counter that the code counts with."""
+    for file in (ROOT / "tau_live").rglob("*.py"):
+        if file.name not in NO_COUNTERS:
+            yield from _counted(ast.parse(file.read_text()))
+    yield from (f"left_out_{reason.value}" for reason in LeftOut)
+
+
+def _counted(tree: ast.AST) -> Iterator[str]:
+    for call in ast.walk(tree):
+        if not isinstance(call, ast.Call):
+            continue
+        function = call.func
+        name = function.attr if isinstance(function, ast.Attribute) else ""
+        name = function.id if isinstance(function, ast.Name) else name
+        if name not in COUNTING:
+            continue
+        for argument in call.args:
+            said = argument.keys if isinstance(argument, ast.Dict) else [argument]
+            for one in said:
+                if isinstance(one, ast.Constant) and COUNTER.fullmatch(str(one.value)):
+                    yield str(one.value)

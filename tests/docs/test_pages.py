@@ -1,0 +1,71 @@
+"""Whatever a page tells a reader to do works, in order, in an empty folder."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.blocks import Block, blocks, commands, pages
+from tests.docs.conftest import ROOT
+
+WALKED = [page for page in pages(ROOT) if any(b.runs for b in blocks(page.read_text()))]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", WALKED, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_a_page_does_what_it_says(page: Path, reader: dict[str, str], tmp_path: Path) -> None:
+    folder, beside = tmp_path / "folder", tmp_path / "beside"
+    folder.mkdir()
+    beside.mkdir()
+
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tests/docs/walk.py"), str(page), str(beside)],
+        cwd=folder,
+        env=reader,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+
+
+def test_what_is_not_run_only_installs(root: Path) -> None:
+    skipped = [
+        block
+        for page in pages(root)
+        for block in blocks(page.read_text())
+        if "no-run" in block.words
+    ]
+
+    assert all("pip install" in block.text for block in skipped)
+    assert len(skipped) <= 6
+
+
+@pytest.mark.parametrize(
+    ("page", "expected"),
+    [
+        pytest.param(
+            "```python\nx = 1\n```\n", Block(1, "python", {}, "x = 1\n"), id="a plain block"
+        ),
+        pytest.param(
+            "a\n\n```json file=e.jsonl\n{}\n```\n",
+            Block(3, "json", {"file": "e.jsonl"}, "{}\n"),
+            id="a file",
+        ),
+        pytest.param(
+            "````console exit=3\n```\n````\n",
+            Block(1, "console", {"exit": "3"}, "```\n"),
+            id="a longer fence",
+        ),
+    ],
+)
+def test_a_block_is_found_with_what_its_fence_says(page: str, expected: Block) -> None:
+    assert list(blocks(page)) == [expected]
+
+
+def test_a_command_goes_on_behind_a_backslash() -> None:
+    assert commands("$ one \\\n  two\nsaid\n$ three\n") == ["one \\\n  two", "three"]

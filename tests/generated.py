@@ -1,0 +1,323 @@
+"""What the reference pages are generated from: the code itself, written as Markdown by cog."""
+
+import inspect
+import re
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import fields
+from pathlib import Path
+
+import click
+
+from tau_live import cli, envelope, events, hookspecs, rollouts
+from tau_live.cli.commands import COMMANDS
+from tau_live.cli.keys import KEYS
+from tau_live.gate.state import GateEntry, GateRow
+from tau_live.settings import SETTINGS, Settings, value_text
+from tau_live.settings.rows import rows_of
+from tau_live.settings.tables import DeclaredReward
+from tau_live.store import records
+from tau_live.store.sqlite import SqliteStore
+
+__all__ = [
+    "commands_reference", "events_reference", "exit_codes_reference", "hooks_reference",
+    "json_reference", "rewards_reference", "schema_reference", "settings_reference",
+]  # fmt: skip
+
+WIDTH = 88
+NO_FIELDS = "It has no fields of its own.\n"
+MODULE = re.compile(r"\b(?:[a-z_]+\.)+(?=[A-Za-z])")
+
+ROW_TYPES: Mapping[str, type] = {
+    "rollouts": rollouts.Rollout,
+    "attempts": rollouts.Attempt,
+    "spans": rollouts.Span,
+    "decisions": rollouts.Decision,
+    "rewards": rollouts.Reward,
+    "workers": records.Worker,
+    "resources": records.ResourcesVersion,
+    "policies": records.PolicyVersion,
+    "in_service": records.InService,
+    "updates": records.Update,
+    "gate": GateRow,
+    "gate_log": GateEntry,
+    "audit": records.AuditEntry,
+}
+"""The dataclass whose attributes describe the columns of a table."""
+
+TABLES: Mapping[str, str] = {
+    "rollouts": "One row for each run.",
+    "attempts": "Each try at a rollout.",
+    "spans": "Each recorded step of an attempt.",
+    "decisions": "Each choice, with everything that learning from it needs.",
+    "rewards": "Every reward, also those that wait for a rollout that is not stored yet.",
+    "sequences": "The next numbers that the store hands out.",
+    "ready_points": "Which rollouts may be learned from, in the order in which they became ready.",
+    "awaiting": "Rollouts that have ended and wait for a reward.",
+    "queue": "Rollouts that wait for a worker, first in, first out.",
+    "workers": "Processes that take rollouts from the queue.",
+    "resources": "Versions of prompts or settings that runs are made with; never changed.",
+    "policies": "Every version of every policy; the weights are in the checkpoint folder.",
+    "in_service": "Which version decides at each decision point.",
+    "updates": "Every update, skipped ones included.",
+    "gate": "The pass/hold gate; one row.",
+    "gate_log": "The history of the gate.",
+    "leases": "Who may do what alone: the updater, and one lease for each attached process.",
+    "counters": "How often something was dropped, duplicate, conflicting or late.",
+    "audit": "What operators did, and why.",
+    "status_counts": "How many rollouts stand where; kept by the table of rollouts itself.",
+    "_sqlite_migrations": "Which migrations were applied; kept by sqlite-utils.",
+}
+"""What each table holds."""
+
+COLUMNS: Mapping[str, str] = {
+    "rollouts.max_attempts": "How often it may be tried.",
+    "rollouts.retry_on": "The ends of an attempt after which it is tried again, as JSON.",
+    "rollouts.timeout_s": "After how many seconds an attempt is ended; null for never.",
+    "rollouts.unresponsive_s": "After how many silent seconds it is ended; null for never.",
+    "rollouts.enqueued": "Whether it was given to the queue.",
+    "attempts.timeout_at": "When it is ended as timed out; epoch seconds.",
+    "attempts.unresponsive_s": "After how many silent seconds it is ended.",
+    "attempts.due_at": "When it is to be looked at next; computed.",
+    "sequences.name": "What is counted.",
+    "sequences.value": "The last number handed out.",
+    "ready_points.point": "The decision point; empty for rollouts without a decision.",
+    "ready_points.ready_seq": "Its place in the order; the watermark of an update is one of these.",
+    "awaiting.until": "When to look again; epoch seconds.",
+    "queue.position": "Its place in the queue.",
+    "queue.at": "Since when it waits; epoch seconds.",
+    "leases.name": "What is leased.",
+    "leases.holder": "The process that holds it.",
+    "leases.expires_at": "When it ends by itself; epoch seconds.",
+    "counters.name": "What is counted.",
+    "counters.value": "How often it happened.",
+    "status_counts.status": "Where they stand.",
+    "status_counts.total": "How many.",
+    "spans.told": "What was told of it: 1 its start, 2 its end, 3 both; 0 neither.",
+    "gate.id": "Always 1.",
+    "workers.worker_id": "Its own name for itself.",
+    "workers.registered_at": "Since when it is known; epoch seconds.",
+    "workers.last_heartbeat_at": "When it was last heard of; epoch seconds.",
+    "workers.active_rollout_id": "The rollout that it runs now.",
+    "workers.active_attempt": "Which attempt at it.",
+    "resources.version": "Counted from 1; the newest is in force.",
+    "resources.resources": "Names and contents, as JSON.",
+    "resources.created_at": "Epoch seconds.",
+    "updates.number": "Counted from 1.",
+    "audit.at": "Epoch seconds.",
+    "audit.who": "The operator.",
+    "audit.action": "What was done.",
+    "audit.reason": "Why, in the operator's words.",
+    "audit.details": "What it concerned, as JSON.",
+    "_sqlite_migrations.id": "Its number.",
+    "_sqlite_migrations.migration_set": "Always `tau_live`.",
+    "_sqlite_migrations.name": "The migration.",
+    "_sqlite_migrations.applied_at": "When it was applied.",
+}
+"""What the columns hold that no dataclass describes."""
+
+EVERYWHERE: Mapping[str, str] = {
+    "rollout_seq": "The `seq` of its rollout.",
+    "seq": "Its place in the order of arrival.",
+    "default_option": "The host's own choice.",
+    "input": "What the run works on, as JSON.",
+    "attempt": "The number of its attempt.",
+}
+"""What columns of these names hold in every table."""
+
+
+def settings_reference() -> str:
+    """Return a table of every setting."""
+    defaults = Settings()
+    return _table(
+        ("variable", "in TOML", "default", "accepts", "meaning"),
+        [
+            (
+                f"`{row.variable}`",
+                f"`{row.key}`",
+                f"`{value_text(row, defaults)}`" if value_text(row, defaults) else "(none)",
+                row.kind.expects,
+                row.help + (f" Its deprecated name is `{row.alias}`." if row.alias else ""),
+            )
+            for row in SETTINGS
+        ],
+    )
+
+
+def rewards_reference() -> str:
+    """Return a table of what can be said of a declared reward."""
+    return _table(
+        ("key", "default", "accepts", "meaning"),
+        [
+            (
+                f"`{row.field.replace('_', '-')}`",
+                "(none)" if row.default is None else f"`{str(row.default).lower()}`",
+                row.kind.expects,
+                row.help,
+            )
+            for row in rows_of(DeclaredReward)
+        ],
+    )
+
+
+def commands_reference() -> str:
+    """Return the help of every command."""
+    parts = []
+    for path, context in commands_with_help():
+        level = "##" if path.count(" ") < 2 else "###"
+        parts.append(f"{level} {path}\n\n```text\n{context.command.get_help(context)}\n```\n")
+    return "\n".join(parts)
+
+
+def exit_codes_reference() -> str:
+    """Return a table of the exit codes that the command line's own help names."""
+    found = re.findall(r"^  (\d+) +(.+)$", cli.EXIT_CODES, re.MULTILINE)
+    return _table(("code", "meaning"), [(f"`{code}`", meaning) for code, meaning in found])
+
+
+def json_reference() -> str:
+    """Return the keys of every command's JSON."""
+    return "\n".join(
+        f"## tau-live {command}\n\n"
+        + _table(("key", "meaning"), [(f"`{key}`", meaning) for key, meaning in keys.items()])
+        for command, keys in KEYS.items()
+    )
+
+
+def hooks_reference() -> str:
+    """Return every hook with its argument, and what the objects hold that hooks are given."""
+    parts = []
+    for name, hook in hook_functions().items():
+        signature = MODULE.sub("", str(inspect.signature(hook)))
+        parts.append(f"## {name}\n\n```text\n{name}{signature}\n```\n\n{inspect.getdoc(hook)}\n")
+    parts.append("## What hooks are given and return\n")
+    owned = (hookspecs.DecisionRequest, hookspecs.Answer, hookspecs.RolloutSummary,
+             hookspecs.RewardPart)  # fmt: skip
+    parts += [_described(of, level="###") for of in owned]
+    return "\n".join(parts)
+
+
+def hook_functions() -> dict[str, Callable[..., object]]:
+    """Return every hook by name."""
+    marker = f"{hookspecs.PROJECT}_spec"
+    return {name: found for name, found in vars(hookspecs).items() if hasattr(found, marker)}
+
+
+def events_reference() -> str:
+    """Return every event with its fields, the common ones first."""
+    parts = ["## Every event\n", _fields(envelope.Event, ())]
+    common = {field.name for field in fields(envelope.Event)}
+    for name, kind in events.KINDS.items():
+        own = _fields(kind, common)
+        parts.append(f"## {name}\n\n{_first(kind)}\n\n{own or NO_FIELDS}")
+    parts.append("## What fields hold\n")
+    parts += [
+        _described(of, level="###")
+        for of in (envelope.Content, envelope.ToolCall, envelope.ErrorInfo)
+    ]
+    for words in (envelope.Status, envelope.Fidelity, rollouts.Reason):
+        listed = ", ".join(f"`{word.value}`" for word in words)
+        parts.append(f"### {words.__name__}\n\n{_first(words)}\nOne of {listed}.\n")
+    return "\n".join(parts)
+
+
+def schema_reference() -> str:
+    """Return every table and column of a new store."""
+    parts = []
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "store.sqlite"
+        SqliteStore.open(path).close()
+        with closing(sqlite3.connect(path)) as database:
+            tables = "select name from sqlite_schema where type = 'table' and name not glob ?"
+            for (table,) in database.execute(tables, ("sqlite_*",)).fetchall():
+                columns = database.execute(f"pragma table_xinfo([{table}])").fetchall()
+                rows = [
+                    (f"`{name}`", kind or "any", _column(table, name))
+                    for _, name, kind, *_ in columns
+                ]
+                parts.append(
+                    f"## {table}\n\n{TABLES[table]}\n\n{_table(('column', 'type', 'holds'), rows)}"
+                )
+    return "\n".join(parts)
+
+
+def _column(table: str, name: str) -> str:
+    found = COLUMNS.get(f"{table}.{name}")
+    if found is None and table in ROW_TYPES:
+        found = attributes_of(ROW_TYPES[table]).get(name)
+    if found is None:
+        found = EVERYWHERE.get(name) or attributes_of(rollouts.Rollout).get(name)
+    if found is None:
+        raise KeyError(f"no sentence about column {table}.{name}")
+    return found
+
+
+def commands_with_help() -> Iterator[tuple[str, click.Context]]:
+    """Yield every command of ours by its path, with a context to ask for its help."""
+    root = click.Context(
+        cli.main, info_name="tau-live", terminal_width=WIDTH, max_content_width=WIDTH
+    )
+    yield "tau-live", root
+    for name in COMMANDS:
+        command = cli.main.get_command(root, name)
+        if command is not None:
+            yield from _below(root, command, f"tau-live {name}")
+
+
+def _below(
+    parent: click.Context, command: click.Command, path: str
+) -> Iterator[tuple[str, click.Context]]:
+    context = click.Context(command, info_name=path.rpartition(" ")[2], parent=parent)
+    yield path, context
+    if isinstance(command, click.Group):
+        for name, found in command.commands.items():
+            yield from _below(context, found, f"{path} {name}")
+
+
+def _described(of: type, *, level: str) -> str:
+    return f"{level} {of.__name__}\n\n{_first(of)}\n\n{_fields(of, ())}"
+
+
+def _fields(of: type, without: Iterable[str]) -> str:
+    known = {"name": "Its name.", "value": "How much it is."} | attributes_of(of)
+    rows = [
+        (f"`{field.name}`", f"`{_type(field.type)}`", known[field.name])
+        for field in fields(of)
+        if field.name not in without
+    ]
+    return _table(("field", "type", "meaning"), rows) if rows else ""
+
+
+def _type(annotation: object) -> str:
+    text = annotation.__name__ if isinstance(annotation, type) else str(annotation)
+    return MODULE.sub("", text if "[" not in str(annotation) else str(annotation))
+
+
+def _first(of: object) -> str:
+    return (inspect.getdoc(of) or "").split("\n\n")[0].replace("\n", " ")
+
+
+def attributes_of(of: type) -> dict[str, str]:
+    """Return what a class, and those it is made from, say of their attributes."""
+    found: dict[str, str] = {}
+    twins = {events.Decision: rollouts.Decision, events.Reward: rollouts.Reward}
+    for owner in reversed((*of.__mro__, *([twins[of]] if of in twins else []))):
+        found |= _attributes(owner.__doc__ or "")
+    return found
+
+
+def _attributes(doc: str) -> dict[str, str]:
+    section = inspect.cleandoc(doc).partition("Attributes:\n")[2]
+    body = re.split(r"\n\n?(?=\S)", section)[0]
+    entries = re.split(r"\n(?=    \S)", "\n" + body)
+    pairs = (entry.strip().partition(": ") for entry in entries if ": " in entry)
+    return {name: " ".join(text.split()) for name, _, text in pairs}
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(
+        "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines
+    )

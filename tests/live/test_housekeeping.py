@@ -1,0 +1,107 @@
+"""What the live system does by itself: forgets, remembers, and tells of promotions."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+import tau_live
+from tau_live.hookspecs import Promotion, hookimpl
+from tau_live.settings import Learner, Settings
+from tau_live.store.records import RolloutQuery
+from tau_live.store.sqlite import SqliteStore
+from tests.live.running import until
+
+PATIENCE_S = 20.0
+
+
+def rollouts(path: Path) -> int:
+    store = SqliteStore.open(path, read_only=True)
+    try:
+        return store.rollouts.query(RolloutQuery(limit=0)).total
+    finally:
+        store.close()
+
+
+@pytest.fixture
+def on(monkeypatch: pytest.MonkeyPatch) -> None:
+    tau_live.detach()
+    monkeypatch.setenv("TAU_LIVE_RL", "1")
+
+
+@pytest.mark.slow
+def test_what_is_older_than_the_retention_is_forgotten_by_itself(on: None, path: Path) -> None:
+    tau_live.attach(Settings(store=path, retention_days=1e-9))
+    with tau_live.run("old") as run:
+        run.reward(1.0)
+    assert tau_live.flush(PATIENCE_S)
+
+    until(lambda: rollouts(path) == 0)
+
+    tau_live.detach()
+
+
+@pytest.mark.slow
+def test_without_a_retention_nothing_is_forgotten(live: Path) -> None:
+    with tau_live.run("old") as run:
+        run.reward(1.0)
+    assert tau_live.flush(PATIENCE_S)
+    kept_house = time.monotonic() + 1.5
+    until(lambda: time.monotonic() > kept_house)
+
+    assert rollouts(live) == 1
+
+
+@pytest.mark.slow
+def test_a_retry_in_another_life_names_its_decisions_by_its_own_attempt(
+    on: None, path: Path
+) -> None:
+    tau_live.attach(Settings(store=path))
+    with pytest.raises(OSError, match="gone"), tau_live.run("job", key=1) as first:
+        lost = first.decide("p", ["a", "b"])
+        raise OSError("gone")
+    tau_live.detach()
+
+    tau_live.attach(Settings(store=path))
+    with tau_live.run("job", key=1) as again:
+        kept = again.decide("p", ["a", "b"])
+    tau_live.detach()
+
+    store = SqliteStore.open(path, read_only=True)
+    options = [store.decisions.decision(choice.id).chosen for choice in (lost, kept)]
+    store.close()
+    assert lost.id.endswith(":attempt-1:decision-1")
+    assert kept.id.endswith(":attempt-2:decision-1")
+    assert options == [lost.option, kept.option]
+
+
+class Promoted:
+    """Remembers which versions came to decide."""
+
+    def __init__(self) -> None:
+        self.heard: list[Promotion] = []
+
+    @hookimpl
+    def policy_promoted(self, promotion: Promotion) -> None:
+        self.heard.append(promotion)
+
+
+@pytest.mark.slow
+def test_a_plugin_hears_of_each_version_that_comes_to_decide(on: None, path: Path) -> None:
+    runtime = tau_live.attach(Settings(store=path, learner=Learner.FLUSH))
+    assert runtime is not None
+    promoted = Promoted()
+    runtime.plugins.register(promoted, name="promoted")
+    for number in range(16):
+        with tau_live.run("job") as run:
+            run.reward(float(run.decide("p", ["a", "b"]).option == "a"))
+        if number % 8 == 7:
+            assert tau_live.flush(PATIENCE_S)
+    store = SqliteStore.open(path)
+    store.policies.put_in_service("p", 0, pinned=True, at=time.time())
+    store.close()
+    until(lambda: len(promoted.heard) >= 3)
+    tau_live.detach()
+
+    heard = [(one.point, one.was, one.version, one.pinned) for one in promoted.heard]
+    assert heard == [("p", 0, 1, False), ("p", 1, 2, False), ("p", 2, 0, True)]
