@@ -30,7 +30,7 @@ def test_options_that_are_objects_come_back_as_they_were(live: Path) -> None:
     models = [Model("small"), Model("large")]
 
     with tau_live.run("objects") as run:
-        choice = run.decide("model", models, default=models[1])  # type: ignore[arg-type]  # hosts do so
+        choice = run.decide("model", models, default=models[1])
     assert tau_live.flush(30)
 
     row = decisions(live, run.id)[0]
