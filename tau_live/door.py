@@ -346,17 +346,29 @@ def _started(target: object) -> "Runtime | None":
         _State.tried = True
         if not _State.watches_forks:
             _State.watches_forks = True
-            os.register_at_fork(after_in_child=_forked)
+            os.register_at_fork(before=_forking, after_in_parent=_fork_made, after_in_child=_forked)
         _State.runtime = start(os.environ, target)
     elif _State.runtime is not None and target is not None:
         _State.runtime.add_target(target)
     return _State.runtime
 
 
+def _forking() -> None:
+    if _State.runtime is not None:
+        _State.runtime.forks.before()
+
+
+def _fork_made() -> None:
+    if _State.runtime is not None:
+        _State.runtime.forks.in_parent()
+
+
 def _forked() -> None:
     """Let a forked child begin with a runtime of its own: it has none of its parent's threads."""
+    inherited, _State.runtime, _State.tried = _State.runtime, None, False
     _State.lock = threading.RLock()  # another thread may have held it
-    _State.runtime, _State.tried = None, False
+    if inherited is not None:
+        inherited.forks.in_child()
 
 
 def _is_on() -> bool:

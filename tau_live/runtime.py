@@ -12,6 +12,7 @@ from dataclasses import asdict
 from tau_live.choices import Choice, fallback
 from tau_live.decider import Decided, Decider
 from tau_live.events import Event
+from tau_live.forking import Forks
 from tau_live.gate import GateKeeper, Kind
 from tau_live.guard import Guard, logger
 from tau_live.guard import text_of as error_text
@@ -51,6 +52,7 @@ class Runtime:
         writer: What stores them.
         updater: What learns.
         board: What is known in memory.
+        forks: What is done when the process forks.
         events: What makes events of runs.
     """
 
@@ -66,9 +68,11 @@ class Runtime:
         writer: Writer,
         updater: Updater,
         board: Board,
+        forks: Forks,
         events: RunEvents,
     ) -> None:
         self.settings = settings
+        self.forks = forks
         self._guard = guard
         self._gate = gate
         self.plugins = plugins

@@ -11,6 +11,7 @@ from tau_live.collector import Collector
 from tau_live.decider import Decider
 from tau_live.errors import SettingsError
 from tau_live.events import Event
+from tau_live.forking import Forks
 from tau_live.gate import GateKeeper, Kind
 from tau_live.guard import Guard, logger, text_of
 from tau_live.hookspecs import Promotion
@@ -120,6 +121,7 @@ class _System:
         self._pid = os.getpid()
         self._log = logger()
         self._board = Board()
+        self._forks = Forks()
         self._gate = GateKeeper(limit=settings.max_failure_streak, who=self._owner)
         self._guard = Guard(self._host_failed)
         self._plugins = load_plugins(settings)
@@ -169,6 +171,7 @@ class _System:
             writer=self._writer,
             updater=self._updater,
             board=self._board,
+            forks=self._forks,
             events=self._events,
         )
 
@@ -185,7 +188,7 @@ class _System:
             self._runtime.close(EXIT_S)
 
     def _opened(self) -> tuple[Store, Pipeline]:
-        store = open_store(self._settings)
+        store = self._forks.add("writer", open_store(self._settings))
         pipeline = pipeline_of(
             store,
             self._settings,
@@ -206,7 +209,7 @@ class _System:
         return self._recorder
 
     def _learner(self) -> tuple[Store, Learner]:
-        store = open_store(self._settings)
+        store = self._forks.add("learner", open_store(self._settings))
         return store, Learner(store, self._settings, holder=self._owner)
 
     def _store_changed(self, store: Store) -> None:

@@ -95,3 +95,17 @@ def test_importing_costs_next_to_nothing(tmp_path: Path) -> None:
     done = run_python(code, tmp_path, None)
 
     assert done.stdout.strip() == "{'tau_live'}", done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("switch", "told"), [("perhaps", 1), ("0", 0), (None, 0)])
+def test_a_switch_that_is_unclear_is_told_once(
+    tmp_path: Path, switch: str | None, told: int
+) -> None:
+    code = "import tau_live\nfor _ in range(3): tau_live.attach(); tau_live.decide('m', ['a'])"
+
+    done = run_python(code, tmp_path, switch)
+
+    assert done.returncode == 0
+    assert done.stderr.count("TAU_LIVE_RL must be one of") == told
+    assert list(tmp_path.rglob("*")) == []

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from threading import Event
+from threading import Event, RLock
 from typing import Literal
 
 import msgspec
@@ -56,14 +56,16 @@ class Connection:
         self.database = Database(raw, execute_plugins=False, recursive_triggers=False)
         self._raw = raw
         self._depth = 0
+        self._working = RLock()  # held while a statement or a transaction runs
 
     def rows(self, sql: str, parameters: Parameters = ()) -> list[sqlite3.Row]:
         """Run a statement and return all of its rows."""
         self._check()
         try:
-            cursor = self._raw.cursor()
-            cursor.row_factory = sqlite3.Row
-            return cursor.execute(sql, parameters).fetchall()
+            with self._working:
+                cursor = self._raw.cursor()
+                cursor.row_factory = sqlite3.Row
+                return cursor.execute(sql, parameters).fetchall()
         except (sqlite3.Error, ValueError, OverflowError) as error:
             raise explained(error, self.path) from error
 
@@ -89,7 +91,8 @@ class Connection:
         """Run a statement that writes and return how many rows it changed."""
         self._check()
         try:
-            return self._raw.execute(sql, parameters).rowcount
+            with self._working:
+                return self._raw.execute(sql, parameters).rowcount
         except (sqlite3.Error, ValueError, OverflowError) as error:
             raise explained(error, self.path) from error
 
@@ -97,7 +100,8 @@ class Connection:
         """Run a statement that writes once for each of ``rows``; return how many rows changed."""
         self._check()
         try:
-            return self._raw.executemany(sql, rows).rowcount
+            with self._working:
+                return self._raw.executemany(sql, rows).rowcount
         except (sqlite3.Error, ValueError, OverflowError) as error:
             raise explained(error, self.path) from error
 
@@ -108,6 +112,10 @@ class Connection:
         A deferred transaction that reads and then writes fails with "database is locked" as soon
         as another process wrote in between; one that begins as ``immediate`` waits its turn.
         """
+        with self._working:
+            yield from self._transaction()
+
+    def _transaction(self) -> Iterator[None]:
         outermost = self._depth == 0 and not self._raw.in_transaction
         savepoint = f"tau_live_{self._depth}"
         self.change("begin immediate" if outermost else f"savepoint {savepoint}")
@@ -127,11 +135,12 @@ class Connection:
         if self._raw.in_transaction:
             yield
             return
-        self.change("begin")
-        try:
-            yield
-        finally:
-            self._undo(None)
+        with self._working:
+            self.change("begin")
+            try:
+                yield
+            finally:
+                self._undo(None)
 
     def prepare(self, *, synchronous: Synchronous, busy_timeout_s: float) -> None:
         """Set the file up for many processes: write-ahead log, and pages that can be given back.
@@ -156,6 +165,14 @@ class Connection:
     def data_version(self) -> int:
         """Return a number that changes whenever another connection has committed."""
         return self.count("pragma data_version")
+
+    def hold_still(self, timeout_s: float) -> bool:
+        """Let no statement begin until ``go_on``; ``False`` if one goes on for too long."""
+        return self._working.acquire(timeout=timeout_s)
+
+    def go_on(self) -> None:
+        """End a ``hold_still`` of the same thread."""
+        self._working.release()
 
     def close(self) -> None:
         """Close the connection; an open transaction is undone."""

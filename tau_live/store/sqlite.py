@@ -105,6 +105,14 @@ class SqliteStore:
         """
         return exported(self.path, busy_timeout_s=self._busy_timeout_s)
 
+    def hold_still(self, timeout_s: float) -> bool:
+        """Let no statement begin until ``go_on``; ``False`` if one goes on for too long."""
+        return self._connection.hold_still(timeout_s)
+
+    def go_on(self) -> None:
+        """End a ``hold_still`` of the same thread."""
+        self._connection.go_on()
+
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()

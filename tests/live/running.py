@@ -158,3 +158,20 @@ def gate() -> dict[str, object]:
     found = tau_live.snapshot()["gate"]
     assert isinstance(found, dict)
     return found
+
+
+def throw(error: BaseException | None) -> None:
+    """Raise an error, if there is one."""
+    if error is not None:
+        raise error
+
+
+@contextmanager
+def ended_by(error: BaseException | None) -> Iterator[None]:
+    """Expect that what is inside passes on the very same error."""
+    try:
+        yield
+    except BaseException as caught:  # cancellations too
+        assert caught is error
+    else:
+        assert error is None

@@ -11,7 +11,7 @@ import pytest
 
 import tau_live
 from tau_live.rollouts import rollout_id_of
-from tests.live.running import decisions, rewards, rollout, rollouts
+from tests.live.running import decisions, ended_by, rewards, rollout, rollouts, throw
 
 TASKS, THREADS = 1_000, 64
 
@@ -210,16 +210,11 @@ def test_runs_with_different_names_or_keys_never_share_an_id(
 def test_a_run_that_raises_ends_truthfully_and_passes_on_the_very_same(
     live: Path, error: BaseException, status: str, reason: str
 ) -> None:
-    caught: BaseException | None = None
-    try:
-        with tau_live.run("raises") as run:
-            raise error
-    except BaseException as passed:
-        caught = passed
+    with ended_by(error), tau_live.run("raises") as run:
+        throw(error)
     assert tau_live.flush(30)
 
     row = rollout(live, run.id)
-    assert caught is error
     assert (row.status, row.reason, row.error_type) == (status, reason, type(error).__name__)
 
 

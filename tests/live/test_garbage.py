@@ -38,7 +38,9 @@ def still_learns(path: Path, start_at: int) -> None:
     assert before["state"] == "pass", before
     assert gate()["state"] == "pass"
     with opened(path) as store:
-        assert store.policies.watermark("model") >= (store.rollouts.rollout(ids[-1]).ready_seq or 0)
+        last = store.rollouts.rollout(ids[-1]).ready_seq
+        assert last is not None
+        assert store.policies.watermark("model") >= last
 
 
 def call_decide(inside: tau_live.Run, bad: Any) -> None:

@@ -230,9 +230,9 @@ def test_a_forked_child_has_a_runtime_of_its_own_and_its_parents_goes_on(path: P
 
 
 def test_a_store_that_many_processes_open_at_once_starts_all_of_them(path: Path) -> None:
-    with process(EXIT, path, "flushed", 5, "end") as one:
-        with process(EXIT, path, "flushed", 5, "end") as two:
-            done(one)
-            done(two)
+    first, second = (process(EXIT, path, "flushed", 5, "end") for _ in range(2))
+    with first as one, second as two:
+        done(one)
+        done(two)
 
     assert len({row.rollout_id for row in rollouts(path)}) == 12
