@@ -320,7 +320,7 @@ class RunContext:
 
     def _for_call(self, *args: object, **kwargs: object) -> "RunContext":
         key = self._key
-        if callable(key):
+        if callable(key) and _is_on():
             try:
                 key = key(*args, **kwargs)
             except Exception as error:  # noqa: BLE001  # the call itself must not suffer

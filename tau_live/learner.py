@@ -158,12 +158,7 @@ class Learner:
         policies = self._store.policies
         seen = policies.watermark(point)
         learned = policies.watermark(point, executed=True)
-        fresh = self._store.rewards.ready_rollouts(
-            point,
-            after=learned,
-            limit=self._settings.max_rollouts_per_update,
-            newest=learned < seen,  # what earlier updates could not learn from must not block these
-        )
+        fresh = self._fresh(point, learned=learned, seen=seen)
         head = self._head(point)
         outcome = self._outcome(point, head, fresh, learned=learned)
         row = Update(
@@ -183,6 +178,23 @@ class Learner:
         if outcome.state is None:
             return Learned(policies.add_update(_timed(row, began), None), None, False)
         return self._keep(row, head, outcome.state, began=began)
+
+    def _fresh(self, point: str, *, learned: int, seen: int) -> list[LearnableRollout]:
+        """Return the rollouts to learn from: the next that are due, in their order.
+
+        With them go the newest of those that skipped updates could not learn from, as far as
+        there is room.
+        """
+        limit = self._settings.max_rollouts_per_update
+        rewards = self._store.rewards
+        due = rewards.ready_rollouts(point, after=seen, limit=limit)
+        room = limit - len(due)
+        if not room or learned >= seen:
+            return due
+        return [
+            *rewards.ready_rollouts(point, after=learned, upto=seen, limit=room, newest=True),
+            *due,
+        ]
 
     def _outcome(
         self, point: str, head: _Head, fresh: Sequence[LearnableRollout], *, learned: int

@@ -26,6 +26,8 @@ from tau_live.rollouts import Span
 
 GROUP = hookspecs.PROJECT
 _CHANCES = 3
+_LEAVES = (Exception, SystemExit, KeyboardInterrupt)
+"""What a hook may raise that is called in a thread of ours, where nobody asked to exit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,8 +218,8 @@ class Plugins:
         for call in self._calls["infer_reward"]:
             try:
                 found = [_checked_part(part) for part in call(summary) or ()]
-            except Exception as error:  # noqa: BLE001 - a border to other people's code
-                self._failed(call, error)
+            except _LEAVES as error:
+                self._failed(call, _contained(error))
             else:
                 parts = {**parts, **{p.name: p for p in found if p.name not in parts}}
         return list(parts.values())
@@ -229,8 +231,8 @@ class Plugins:
             try:
                 found = call(span)
                 span = span if found is None else _checked_span(found, span)
-            except Exception as error:  # noqa: BLE001 - a border to other people's code
-                self._failed(call, error)
+            except _LEAVES as error:
+                self._failed(call, _contained(error))
                 blind = True
         return replace(span, attributes={}) if blind else span
 
@@ -238,10 +240,10 @@ class Plugins:
         for call in self._calls[hook]:
             try:
                 call(argument)
-            except Exception as error:  # noqa: BLE001 - a border to other people's code
-                self._failed(call, error)
+            except _LEAVES as error:
+                self._failed(call, _contained(error))
 
-    def _failed(self, call: _Call, error: Exception) -> None:
+    def _failed(self, call: _Call, error: BaseException) -> None:
         with self._lock:
             standing = self._standings[call.plugin]
             standing.failures += 1
@@ -310,6 +312,14 @@ class Plugins:
 def _log(event: str, **facts: object) -> None:
     with suppress(Exception):  # a host's logging may be broken; the report has the facts too
         logger().warning(event, **facts)
+
+
+def _contained(error: BaseException) -> BaseException:
+    """Return the error, unless it is the operator's who wants the main thread to end."""
+    wants_out = isinstance(error, SystemExit | KeyboardInterrupt)
+    if wants_out and threading.current_thread() is threading.main_thread():
+        raise error
+    return error
 
 
 def _checked_answer(answer: object, request: DecisionRequest) -> Answer:

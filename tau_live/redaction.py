@@ -158,7 +158,7 @@ class Redactor:
     def _other(self, name: str, value: object) -> object:
         """Return what becomes of a field that is not a string; ``_SAME`` if it stays."""
         if isinstance(value, Content):
-            kept: object = self._content(value)
+            kept: object = self._content(value, keeps=self._keeps or name == "comment")
         elif isinstance(value, ErrorInfo):
             kept = self._error(value)
         elif name == "options" and isinstance(value, tuple):
@@ -176,13 +176,16 @@ class Redactor:
             return _SAME
         return _SAME if kept == value else kept
 
-    def _content(self, content: Content) -> Content:
+    def _content(self, content: Content, *, keeps: bool | None = None) -> Content:
+        """Return a text as it may be kept; what somebody says of a run is said to be kept."""
         text = content.text
         if text is None:
             return content
         first = content.chars is None
         return Content(
-            text=self._bounded(text, self._limit) if self._keeps else None,
+            text=self._bounded(text, self._limit)
+            if (self._keeps if keeps is None else keeps)
+            else None,
             chars=len(text) if first else content.chars,
             sha256=content.sha256 or (_sha256(text) if first else None),
         )

@@ -2,6 +2,7 @@
 
 import atexit
 import os
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -180,8 +181,15 @@ class _System:
         self._inbox.start()
         self._updater.start()
         self._board.started.wait(START_S)
-        atexit.register(self._at_exit)
+        self._stop_at_exit()
         return self._runtime
+
+    def _stop_at_exit(self) -> None:
+        """Store what waits when the process ends; a forked worker ends without ``atexit``."""
+        workers = sys.modules.get("multiprocessing.util")
+        if workers is not None and sys.modules["multiprocessing"].parent_process() is not None:
+            workers.Finalize(None, self._at_exit, exitpriority=0)
+        atexit.register(self._at_exit)
 
     def _at_exit(self) -> None:
         if os.getpid() == self._pid:  # a forked child inherits this, but none of the threads

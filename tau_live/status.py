@@ -7,6 +7,7 @@ from pathlib import Path
 from tau_live.checkpoints import write_whole
 from tau_live.errors import UnknownError
 from tau_live.learner import LEASE, report_of
+from tau_live.processes import is_alive
 from tau_live.rollouts import RolloutStatus
 from tau_live.settings import Settings
 from tau_live.store.records import InService
@@ -61,9 +62,11 @@ def status_of(
         "in_service": in_service(store),
         "counters": store.counters.counts(),
         "processes": sorted(
-            name.removeprefix(PROCESSES) for name in store.leases.held(PROCESSES, now=now)
+            owner
+            for owner in store.leases.held(PROCESSES, now=now).values()
+            if is_alive(owner) is not False
         ),
-        "learner": store.leases.holder(LEASE, now=now),
+        "learner": _alive(store.leases.holder(LEASE, now=now)),
     }
 
 
@@ -79,6 +82,10 @@ def publish(path: Path, status: Mapping[str, object]) -> None:
         OSError: It could not be written; what stood there before still does.
     """
     write_whole(path, json.dumps(status, indent=2).encode() + b"\n")
+
+
+def _alive(owner: str | None) -> str | None:
+    return None if owner is None or is_alive(owner) is False else owner
 
 
 def rollouts_by_status(store: Store) -> dict[str, int]:

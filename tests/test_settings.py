@@ -412,7 +412,7 @@ def test_an_unknown_key_is_warned_about_with_the_nearest_key(tmp_path: Path) -> 
 def test_the_switches_are_no_unknown_settings() -> None:
     loaded = Settings.from_env({"TAU_LIVE_RL": "1", "TAU_LIVE_RL_ENABLED": "1", "TAU_LIVELY": "1"})
 
-    assert loaded.warnings == []
+    assert loaded.warnings == ["TAU_LIVE_RL_ENABLED is deprecated; set TAU_LIVE_RL instead"]
 
 
 def test_the_reference_s_store_variable_still_counts_with_one_deprecation_warning() -> None:

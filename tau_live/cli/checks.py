@@ -121,6 +121,11 @@ def _plugins(settings: Settings) -> Iterator[Check]:
 
 def _file(file: Path) -> Iterator[Check]:
     if not file.exists():
+        there = next(folder for folder in file.absolute().parents if folder.exists())
+        if not os.access(there, os.W_OK | os.X_OK) or there.is_file():
+            found = f"{file} cannot be made: {there} cannot be written"
+            yield Check("store", FAIL, found, f"set {SWITCH}_STORE to a file that can be")
+            return
         advice = f"run your agent with {SWITCH}=1, or `tau-live demo`"
         yield Check("store", WARN, f"{file} is not there yet", advice)
         return

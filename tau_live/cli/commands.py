@@ -64,8 +64,9 @@ class Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command, loading its module."""
-        if cmd_name not in COMMANDS:
+        if cmd_name != "doctor":  # which says itself what is wrong with them
             self._ask_plugins()
+        if cmd_name not in COMMANDS:
             return super().get_command(ctx, cmd_name)
         found = getattr(import_module(f"tau_live.cli.{cmd_name}"), cmd_name)
         if not isinstance(found, click.Command):

@@ -88,6 +88,11 @@ def list_(path: Path | None, as_json: bool, point: str | None) -> None:
         )
         for row in found
     ]
+    rows += [
+        (0, name, "", 0, "", safe("serves, pinned" if of["pinned"] else "serves", "green"))
+        for name, of in points.items()
+        if of["version"] == 0
+    ]
     print_all(
         table_of(("version#", "point", "from#", "rollouts#", "made (UTC)", ""), rows)
         if rows

@@ -1,13 +1,16 @@
 """``tau-live reward``: from a shell, a script, or a person who looked at the result."""
 
 import math
+import re
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TypedDict, Unpack
 
 import click
 
 from tau_live.builtin import load_plugins
+from tau_live.cli.finding import rollout_of
 from tau_live.cli.opening import epilog, json_option, opened, store_option
 from tau_live.cli.output import print_json
 from tau_live.cli.text import number, shown
@@ -17,6 +20,7 @@ from tau_live.settings import Settings
 from tau_live.store.roles import Store
 
 WORDS = {"true": 1.0, "false": 0.0}
+WHOLE_ID = re.compile(r"live-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class Asked(TypedDict):
@@ -35,7 +39,7 @@ class Asked(TypedDict):
     epilog=epilog(
         "reward",
         "tau-live reward 1 --run live-5f0d7f0e-2b0c-5c53-9a5e-0d1f6f1d7c11 --name solved",
-        'tau-live reward --run ticket-17 --comment "polite, but wrong"',
+        'tau-live reward --run live-5f0d7f0e --comment "polite, but wrong"',
     ),
 )
 @click.argument("value", required=False)
@@ -55,6 +59,7 @@ def reward(value: str | None, path: Path | None, as_json: bool, **asked: Unpack[
     """
     given = reward_of(value, asked, at=time.time())
     with opened(path, write=True) as (store, settings):
+        given = replace(given, rollout_id=target_of(store, given.rollout_id))
         outcome = store_reward(store, settings, given)
     if as_json:
         print_json({**_plain(given), **outcome})
@@ -63,6 +68,16 @@ def reward(value: str | None, path: Path | None, as_json: bool, **asked: Unpack[
     click.echo(f"{shown(given.name)} {said}: {outcome['outcome']}")
     if not outcome["stored"]:
         click.echo(f"no rollout {shown(given.rollout_id)} is stored yet; it waits for it", err=True)
+
+
+def target_of(store: Store, named: str) -> str:
+    """Return the id of the rollout that was meant: one that may come yet, or one that is there.
+
+    Raises:
+        UnknownError: It is no whole id, and no rollout has one that begins so.
+        TauLiveError: Several have.
+    """
+    return named if WHOLE_ID.fullmatch(named) else rollout_of(store, named).rollout_id
 
 
 def reward_of(value: str | None, asked: Asked, *, at: float) -> Reward:

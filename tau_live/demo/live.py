@@ -166,18 +166,32 @@ def _learn(
     cache: ResultCache,
     settings: Settings,
     progress: Callable[[Progress], None],
-) -> Outcomes:
-    outcomes = Outcomes(settings.store.with_name(f"{settings.store.stem}-{settings.seed}.outcomes"))
-    tell_since = 0
-    for number in range(len(outcomes.known), len(asked)):
-        round_ = number // ROUND
-        outcome = _answered(number, asked[number], cache, seed=settings.seed)
-        outcomes.add(outcome)
-        if number % ROUND == ROUND - 1 or number == len(asked) - 1:
-            _tell(outcomes.due(round_, since=tell_since))
-            tell_since = round_ + 1
-            progress(Progress("learning", number + 1, len(asked), curve_of(outcomes.known)))
-    return outcomes
+) -> list[Outcome]:
+    """Answer what is not answered yet, round by round, and return the outcomes of everything.
+
+    Outcomes are noted when their rollouts are stored, and told only then, so that a demo that is
+    killed anywhere has told and noted nothing that its store does not have.
+    """
+    store = SqliteStore.open(settings.store, read_only=True)
+    outcomes = Outcomes(
+        settings.store.with_name(f"{settings.store.stem}-{settings.seed}.outcomes"),
+        stored=lambda run_id: store.rollouts.find_rollout(run_id) is not None,
+        round_=ROUND,
+    )
+    try:
+        answered = len(outcomes.known)
+        _tell(outcomes.due((answered - 1) // ROUND, since=0))
+        for begin in range(answered, len(asked), ROUND):
+            numbers = range(begin, min(begin + ROUND, len(asked)))
+            round_ = [_answered(n, asked[n], cache, seed=settings.seed) for n in numbers]
+            _flush()
+            outcomes.add(round_)
+            _tell(outcomes.due(begin // ROUND, since=begin // ROUND))
+            progress(Progress("learning", numbers[-1] + 1, len(asked), curve_of(outcomes.known)))
+        return outcomes.known
+    finally:
+        outcomes.close()
+        store.close()
 
 
 def _answered(number: int, question: Question, cache: ResultCache, *, seed: int) -> Outcome:
@@ -206,6 +220,10 @@ def _answered(number: int, question: Question, cache: ResultCache, *, seed: int)
 def _tell(outcomes: Iterable[Outcome]) -> None:
     for outcome in outcomes:
         tau_live.reward(outcome.reward, run=outcome.run, name="answer", source="user")
+    _flush()
+
+
+def _flush() -> None:
     if not tau_live.flush(timeout_s=60.0):
         raise TauLiveError(
             "tau-live did not finish its work within a minute; see `tau-live doctor`"
@@ -222,7 +240,7 @@ def curve_of(outcomes: Sequence[Outcome]) -> tuple[float, ...]:
 def _report(
     settings: Settings,
     baselines: Comparison,
-    outcomes: Outcomes,
+    outcomes: Sequence[Outcome],
     snapshot: dict[str, object],
     *,
     kept: Sequence[Question],
@@ -234,7 +252,7 @@ def _report(
     after, habits = _played(policy, kept, cache, settings)
     told = Counter(
         "never" if o.due is None else "late" if o.due > o.question // ROUND else "at once"
-        for o in outcomes.known
+        for o in outcomes
     )
     return Report(
         seed=settings.seed,
@@ -242,7 +260,7 @@ def _report(
         baselines=baselines,
         before=before,
         after=after,
-        curve=curve_of(outcomes.known),
+        curve=curve_of(outcomes),
         version=version,
         habits=habits,
         outcomes=dict(told),

@@ -4,12 +4,16 @@ What was decided about each answer stands in a file of its own, as it would in a
 that a demo that was killed goes on where it stopped.
 """
 
+import fcntl
 import json
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
+
+from tau_live.errors import TauLiveError
 
 AT_ONCE = 0.5
 NEVER = 0.1
@@ -47,36 +51,53 @@ def due_after(question: int, *, round_: int, seed: int) -> int | None:
 
 
 class Outcomes:
-    """The outcomes so far, appended to a file line by line.
+    """The outcomes so far, in a file that belongs to one demo at a time.
 
     Args:
         path: The file; its folder must be there.
+        stored: Says whether a rollout is in the store: outcomes of others are forgotten, and
+            what came after them.
+        round_: So many questions make a round; one that is not whole is forgotten too.
+
+    Raises:
+        TauLiveError: Another demo of this seed runs on this store.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.known = list(_read(path))
+    def __init__(self, path: Path, *, stored: Callable[[str], bool], round_: int) -> None:
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(self._file)
+            raise TauLiveError("another demo of this seed runs on this store") from error
+        known = list(takewhile(lambda outcome: stored(outcome.run), _read(path)))
+        self.known = known[: len(known) - len(known) % round_]
+        os.ftruncate(self._file, 0)
+        self._write(self.known)
 
-    def add(self, outcome: Outcome) -> None:
-        """Note an outcome."""
-        self.known.append(outcome)
-        with os.fdopen(
-            os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a"
-        ) as f:
-            f.write(json.dumps(outcome._asdict()) + "\n")
+    def add(self, outcomes: Sequence[Outcome]) -> None:
+        """Note outcomes whose rollouts are stored."""
+        self.known += outcomes
+        self._write(outcomes)
 
     def due(self, round_: int, *, since: int) -> list[Outcome]:
         """Return what is told after the rounds from ``since`` to ``round_``, by question."""
         return [o for o in self.known if o.due is not None and since <= o.due <= round_]
 
+    def close(self) -> None:
+        """Let another demo have the file."""
+        os.close(self._file)
+
+    def _write(self, outcomes: Sequence[Outcome]) -> None:
+        lines = "".join(json.dumps(outcome._asdict()) + "\n" for outcome in outcomes)
+        os.write(self._file, lines.encode())
+
 
 def _read(path: Path) -> Iterator[Outcome]:
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except FileNotFoundError:
-        return
-    whole, torn = lines[:-1], lines[-1]
-    if torn:  # the process was killed while it wrote
-        path.write_bytes(b"".join(line + b"\n" for line in whole))
-    for line in whole:
-        yield Outcome(**json.loads(line))
+    """Yield the outcomes of a file up to the first line that is torn or no outcome of ours."""
+    for line in path.read_bytes().split(b"\n"):
+        try:
+            outcome = Outcome(**json.loads(line))
+        except (ValueError, TypeError):
+            return
+        yield outcome

@@ -144,7 +144,7 @@ class Gate:
 
     def reset(self, at: float) -> "Gate":
         """Return the gate passing, with every streak over."""
-        since = self.since if self.passes else at
+        since = self.since if self.passes and self.since else at
         return Gate(limit=self.limit, since=since, revision=self.revision)
 
     @classmethod

@@ -157,7 +157,7 @@ class Settings:
         Raises:
             SettingsError: A value or a file is wrong; one line that names it.
         """
-        warnings: list[str] = []
+        warnings = list(switched_on(environ).warnings)
         given = {} if directory is None else from_pyproject(SETTINGS, directory, warnings)
         environment = from_environment(SETTINGS, environ, warnings)
         if "config" in environment:

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from tau_live.cli.keys import KEYS
+from tau_live.rollouts import Rollout
+from tau_live.store.sqlite import SqliteStore
 from tests.cli.conftest import Read, Run
 from tests.cli.filled import CHILD, SOLVED
 
@@ -51,7 +53,11 @@ def test_every_command_that_prints_data_has_documented_keys() -> None:
 
 
 def test_json_is_ascii_so_that_it_cannot_steer_a_terminal(filled: Path, run: Run) -> None:
-    result = run("reward", "1", "--run", "na\x9bive\x1b[2J", "--store", filled, "--json")
+    store = SqliteStore.open(filled)
+    store.rollouts.begin_rollout(Rollout(rollout_id="na\x9bive\x1b[2J"))
+    store.close()
+
+    result = run("reward", "1", "--run", "na\x9bive", "--store", filled, "--json")
 
     assert result.stdout.isascii()
     assert "\x1b" not in result.stdout

@@ -16,6 +16,7 @@ from tau_live.demo.live import Progress, Report, point_of, run
 from tau_live.demo.outcomes import AT_ONCE, NEVER, Outcome, Outcomes, due_after
 from tau_live.demo.show import as_data, best_fixed, next_commands, rendered, sparkline
 from tau_live.door import detach
+from tau_live.errors import TauLiveError
 from tau_live.settings import Settings
 from tau_live.store.records import RolloutQuery
 from tau_live.store.sqlite import SqliteStore
@@ -152,14 +153,55 @@ def test_outcomes_come_at_once_late_or_never_as_declared() -> None:
     assert all(10 <= when <= 14 for when in due if when is not None)
 
 
-def test_a_line_that_was_torn_by_a_kill_is_left_out(tmp_path: Path) -> None:
-    path = tmp_path / "outcomes"
-    first = Outcome(question=0, run="live-0", reward=0.5, succeeded=True, cost=0.1, due=None)
-    Outcomes(path).add(first)
+def outcome(question: int, run_id: str = "live-0") -> Outcome:
+    return Outcome(question=question, run=run_id, reward=0.5, succeeded=True, cost=0.1, due=None)
+
+
+def kept(path: Path, *, stored: str = "live-0") -> list[Outcome]:
+    outcomes = Outcomes(path, stored=lambda run_id: run_id == stored, round_=2)
+    outcomes.close()
+    return outcomes.known
+
+
+def written(path: Path, *given: Outcome, torn: bytes = b"") -> Path:
+    outcomes = Outcomes(path, stored=lambda _: True, round_=2)
+    outcomes.add(given)
+    outcomes.close()
     with path.open("ab") as file:
-        file.write(b'{"question": 1, "ru')
+        file.write(torn)
+    return path
 
-    known = Outcomes(path).known
 
-    assert known == [first]
-    assert Outcomes(path).known == [first]
+def test_outcomes_are_kept(tmp_path: Path) -> None:
+    path = written(tmp_path / "outcomes", outcome(0), outcome(1))
+
+    assert kept(path) == kept(path) == [outcome(0), outcome(1)]
+
+
+@pytest.mark.parametrize("torn", [b'{"question": 2, "ru', b'{"question": 2}\n', b"\x00\xff\n[]\n"])
+def test_what_was_torn_by_a_kill_is_left_out(tmp_path: Path, torn: bytes) -> None:
+    path = written(tmp_path / "outcomes", outcome(0), outcome(1), torn=torn)
+
+    assert kept(path) == [outcome(0), outcome(1)]
+
+
+def test_a_round_that_is_not_whole_is_asked_again(tmp_path: Path) -> None:
+    path = written(tmp_path / "outcomes", outcome(0), outcome(1), outcome(2))
+
+    assert kept(path) == [outcome(0), outcome(1)]
+
+
+def test_outcomes_of_rollouts_that_the_store_does_not_have_are_forgotten(tmp_path: Path) -> None:
+    path = written(tmp_path / "outcomes", outcome(0, "live-1"), outcome(1))
+
+    assert kept(path) == []
+
+
+def test_one_demo_of_a_seed_runs_on_a_store_at_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "outcomes"
+    first = Outcomes(path, stored=lambda _: True, round_=2)
+
+    with pytest.raises(TauLiveError, match="another demo"):
+        Outcomes(path, stored=lambda _: True, round_=2)
+
+    first.close()
