@@ -119,6 +119,8 @@ class Updater:
     def _run_all(self, *, told: bool) -> bool:
         """Run what is due, or was so when somebody asked; ``True`` if nothing of it is any more."""
         try:
+            if self._store is not None and not self._store.is_there():
+                self._give_up_store()
             if self._learner is None:
                 self._store, self._learner = self._make()
             store, learner = self._store, self._learner

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tau_live.errors import TauLiveError
+from tau_live.errors import StoreUnavailableError, TauLiveError
 from tau_live.events import Event
 from tau_live.gate import GateKeeper, HoldReason, Kind
 from tau_live.guard import text_of
@@ -249,6 +249,9 @@ class Writer:
         if store is None or pipeline is None or 0.0 <= now - self._kept < HOUSEKEEPING_S:
             return
         self._kept = now
+        if not store.is_there():
+            self._leave(store)
+            return
         if not 0.0 <= now - self._beaten < HEARTBEAT_S:
             self._beat(store, now)
         if self._gate.passes:
@@ -259,6 +262,14 @@ class Writer:
             store.retention.collect(before=now - self._retention_s, limit=FORGOTTEN_AT_ONCE)
         self._save_counts(store)
         self._listeners.look(store)
+
+    def _leave(self, store: Store) -> None:
+        """Leave a store whose file was taken away; nobody would ever see what goes into it."""
+        error = StoreUnavailableError("the store's file was removed or replaced while it was open")
+        self._gate.hold(HoldReason.STORE_UNAVAILABLE, at=self._clock(), detail=str(error))
+        self._store = self._pipeline = None
+        store.close()
+        raise error
 
     def _beat(self, store: Store, now: float) -> None:
         store.leases.acquire(PROCESS + self._owner, self._owner, ttl_s=HEARTBEAT_TTL_S, now=now)

@@ -106,6 +106,10 @@ class Store(Protocol):
         """Open a transaction that takes the write lock at once; may be nested (savepoints)."""
         ...
 
+    def is_there(self) -> bool:
+        """Say whether what was opened is still what others find under its name (cheap)."""
+        ...
+
     def changed(self) -> bool:
         """Say whether another connection has written since the last call (cheap)."""
         ...

@@ -54,6 +54,7 @@ class SqliteStore:
         self._connection = connection
         self._busy_timeout_s = busy_timeout_s
         self._version = connection.data_version()
+        self._file = _file_of(self.path)
 
     @classmethod
     def open(
@@ -93,6 +94,10 @@ class SqliteStore:
         """Open a transaction that takes the write lock at once; may be nested (savepoints)."""
         return self._connection.begin()
 
+    def is_there(self) -> bool:
+        """Say whether the file is still where it was opened, and not another one."""
+        return self._file is not None and _file_of(self.path) == self._file
+
     def changed(self) -> bool:
         """Say whether another connection has written since the last call (cheap)."""
         before, self._version = self._version, self._connection.data_version()
@@ -116,3 +121,11 @@ class SqliteStore:
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
+
+
+def _file_of(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

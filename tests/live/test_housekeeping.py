@@ -105,3 +105,48 @@ def test_a_plugin_hears_of_each_version_that_comes_to_decide(on: None, path: Pat
 
     heard = [(one.point, one.was, one.version, one.pinned) for one in promoted.heard]
     assert heard == [("p", 0, 1, False), ("p", 1, 2, False), ("p", 2, 0, True)]
+
+
+@pytest.mark.slow
+def test_a_store_that_was_removed_holds_the_gate_and_another_is_begun(live: Path) -> None:
+    with tau_live.run("before") as run:
+        run.reward(1.0)
+    assert tau_live.flush(PATIENCE_S)
+    for part in live.parent.glob(f"{live.name}*"):
+        part.unlink()
+
+    until(lambda: gate()["state"] == "hold")
+    until(lambda: gate()["stored"])
+
+    store = SqliteStore.open(live, read_only=True)
+    found = store.gate.load()
+    store.close()
+    assert found.reason == "store_unavailable"
+    assert "removed or replaced" in str(found.detail)
+
+
+def gate() -> dict[str, object]:
+    found = tau_live.snapshot()["gate"]
+    assert isinstance(found, dict)
+    return found
+
+
+@pytest.mark.slow
+def test_what_a_skipped_update_left_and_all_that_follows_is_learned_from(
+    on: None, path: Path
+) -> None:
+    tau_live.attach(Settings(store=path, learner=Learner.FLUSH))
+    for number in range(8 + 200 + 40):
+        with tau_live.run("job") as run:
+            chosen = run.decide("p", ["a", "b"])
+            run.reward(1.0 if number < 8 else float(chosen.option == "a"))
+        if number in {7, 47, 247}:
+            assert tau_live.flush(PATIENCE_S)
+    tau_live.detach()
+
+    store = SqliteStore.open(path, read_only=True)
+    updates = store.policies.updates()[::-1]
+    store.close()
+    assert updates[0].skipped_reason == "fewer than two distinct rewards"
+    assert all(update.executed for update in updates[1:])
+    assert sum(update.trajectories for update in updates[1:]) == 248
