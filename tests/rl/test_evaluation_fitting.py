@@ -24,9 +24,7 @@ def problem(seed: int, decisions: int, *, noise: float = 0.05) -> tuple[Log, Flo
     draws = np.random.default_rng(seed)
     rows = [draws.normal(size=(len(target), 3)) for target in case.targets]
     means = [
-        0.5 + 0.05 * row.sum()
-        for row, a in zip(rows, case.applied, strict=True)
-        for row in [row[a]]
+        0.5 + 0.2 * row.sum() for row, a in zip(rows, case.applied, strict=True) for row in [row[a]]
     ]
     rewards = np.clip(np.array(means) + noise * draws.normal(size=decisions), 0.0, 1.0)
     log = case._replace(rewards=rewards.tolist()).log(model=False)
@@ -71,6 +69,7 @@ def test_equals_ridge_without_the_rollouts_it_speaks_of() -> None:
         mine = slice(int(starts[n]), int(starts[n + 1]))
         expected = np.clip(features[mine] @ weights + y.mean(), 0.0, 1.0)
         np.testing.assert_allclose(found[mine], expected, rtol=1e-9)
+    assert {0.0, 1.0} <= set(found.tolist())
 
 
 def test_sparse_and_dense_features_say_the_same() -> None:
@@ -147,6 +146,7 @@ def test_what_cannot_be_learned_from_is_not() -> None:
     rewards[0], rewards[1], rewards[2], applied[3] = NAN, np.inf, 7.0, -1
     at = offsets(log.targets.counts)
     broken = features.copy()
+    applied[4] = 0
     broken[at[4]] = NAN
     dirty = Log(
         rollouts=np.arange(60),
@@ -157,6 +157,10 @@ def test_what_cannot_be_learned_from_is_not() -> None:
 
     found = cross_fitted(dirty, broken, reward_range=UNIT)
 
+    unknown = replace(dirty, rewards=np.where(np.arange(60) < 5, NAN, log.rewards))
+    expected = predictions(cross_fitted(unknown, features, reward_range=UNIT))
+    others = np.arange(len(features)) != at[4]
+    np.testing.assert_array_equal(predictions(found)[others], expected[others])
     assert np.isnan(predictions(found)).nonzero()[0].tolist() == [at[4]]
     assert evaluate(found, lenient(), rng=rng()).left_out == {
         Reason.NO_REWARD: 1,

@@ -81,6 +81,51 @@ def test_the_interval_of_ips_is_from_both_ends_of_the_range() -> None:
     assert found.bernstein == pytest.approx((max(-1.0, below - 1.0), min(3.0, 3.0 - above)))
 
 
+def test_other_intervals_are_as_wide_as_their_terms_and_rollouts_can_be() -> None:
+    few = drawn(9, 300, longest=3)
+    copies = np.repeat(np.arange(60) * 300, 300)
+    case = few.taken([*range(300)] * 60)._replace(
+        rollouts=(np.tile(few.rollouts, 60) + copies).tolist()
+    )
+    cap, delta = 9.0, 0.025
+
+    found = evaluate(case.log(), lenient(cap=cap), rng=rng()).estimates
+
+    weights, residuals, expected = (
+        np.array(
+            [
+                t[a] / p
+                for t, a, p in zip(case.targets, case.applied, case.propensities, strict=True)
+            ]
+        ),
+        np.array(case.rewards)
+        - [q[a] for q, a in zip(case.predictions, case.applied, strict=True)],
+        np.array([t @ q for t, q in zip(case.targets, case.predictions, strict=True)]),
+    )
+    numbers = np.unique(case.rollouts, return_inverse=True)[1]
+    lows = {}
+    for name, above, below, width, share, limits in (
+        ("snips", weights * case.rewards, weights, 3.0 * cap, delta, (0.0, 1.0)),
+        ("dr", expected + weights * residuals, None, 3.0 * (1.0 + 2.0 * cap), delta, (0.0, 1.0)),
+        ("model", expected, None, 3.0, delta / 2.0, (0.0, 1.0)),
+        ("error", weights * residuals, weights, 6.0 * cap, delta / 2.0, (-1.0, 1.0)),
+    ):
+        lows[name] = least_ratio(
+            np.bincount(numbers, weights=above).astype(np.float64),
+            np.bincount(numbers, weights=below).astype(np.float64),
+            width=width,
+            delta=share,
+            limits=limits,
+        )
+    lows["sndr"] = max(0.0, lows["model"] + lows["error"])
+    assert weights.max() < cap
+    for name in (Estimator.SNIPS, Estimator.DR, Estimator.SNDR):
+        interval = found[name].bernstein
+        assert interval is not None
+        assert 0.0 < interval.low == pytest.approx(lows[name.value])
+        assert interval.low < interval.high < 1.0
+
+
 def log_of(draws: np.random.Generator, size: int) -> Log:
     applied = draws.choice(3, size=size, p=LOGGING)
     return Log(
@@ -205,6 +250,14 @@ def test_a_model_gets_no_bound_where_nothing_bounds_its_error() -> None:
     assert tame[Estimator.DR].bernstein is not None
     assert strange[Estimator.DR].bernstein is None
     assert strange[Estimator.SNIPS].bernstein == tame[Estimator.SNIPS].bernstein
+
+
+def test_weights_that_cannot_be_right_get_no_bound() -> None:
+    log = weighted([3.0] * 500, [0.5] * 500)  # all of them above 1, which none can be on average
+
+    found = evaluate(log, lenient(cap=3.0), rng=rng()).estimates
+
+    assert found[Estimator.IPS].bernstein is None
 
 
 def test_one_rollout_has_no_error() -> None:

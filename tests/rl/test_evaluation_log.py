@@ -1,6 +1,7 @@
 """What of a log may be used, what is counted instead, and when nothing is said at all."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -112,7 +113,7 @@ def test_a_bad_step_leaves_out_its_whole_rollout_and_no_other() -> None:
     case = drawn(1, 12)
     rollouts = np.repeat(np.arange(4), 3)
     rewards = np.array(case.rewards)
-    rewards[4] = NAN
+    rewards[3:6] = 2.5, NAN, 2.5  # what is left of that sum is outside the range
     log = Log(
         rollouts=rollouts,
         propensities=np.array(case.propensities),
@@ -222,6 +223,24 @@ def test_each_floor_refuses_by_itself(floor: Support, words: str) -> None:
 
     expected = (words,)
     assert [one.refused for one in found.estimates.values()] == [expected, expected]
+
+
+def test_the_cap_may_bring_a_weight_under_its_floor() -> None:
+    log = weighted([5_000.0] + [1.0] * 99, [1.0] * 100)
+    floors = Support(mean_errors=np.inf)
+    config = EvaluationConfig(reward_range=(0.0, 1.0), weight_cap=5.0, support=floors)
+
+    capped = evaluate(log, config, rng=rng()).estimates[Estimator.IPS]
+    whole = evaluate(log, replace(config, weight_cap=None), rng=rng()).estimates[Estimator.IPS]
+
+    assert capped.value == pytest.approx(1.04)
+    assert "largest weight 5000, more than 1000" in whole.refused
+
+
+def test_the_effective_sample_of_huge_weights_is_a_number() -> None:
+    found = evaluate(weighted([1e200, 1e200, 0.0], [1.0] * 3), lenient(), rng=rng())
+
+    assert found.weights.effective_sample_size == pytest.approx(2.0)
 
 
 def test_a_target_that_does_what_was_never_logged_is_refused() -> None:
