@@ -1,0 +1,133 @@
+"""A reward model that says nothing of a rollout which it has learned from."""
+
+from dataclasses import replace
+from hashlib import blake2b
+from typing import NamedTuple
+
+import numpy as np
+
+from tau_live.rl.arrays import Array, BoolArray, FloatArray, IntArray, offsets
+from tau_live.rl.crossing import Crossed
+from tau_live.rl.evaluation.log import Log, Offered
+from tau_live.rl.ridge import RidgeSums
+
+
+def folds_of(rollouts: Array, folds: int) -> IntArray:
+    """Return ``[N]`` the fold of each decision; all decisions of a rollout are in one.
+
+    Rollouts are dealt in the order of a hash of their ids, so that folds are of one size (give or
+    take one) and depend on neither the order of the rows nor a seed.
+
+    Args:
+        rollouts: ``[N]`` ids, text or numbers.
+        folds: At least 2.
+
+    Raises:
+        ValueError: ``folds`` is below 2.
+    """
+    if folds < 2:
+        raise ValueError(f"folds must be at least 2, got {folds!r}")
+    ids, numbers = np.unique(rollouts, return_inverse=True)
+    hashes = [blake2b(str(one).encode(), digest_size=8).digest() for one in ids.tolist()]
+    ranks = np.empty(len(ids), dtype=np.int64)
+    ranks[sorted(range(len(ids)), key=hashes.__getitem__)] = np.arange(len(ids))
+    found: IntArray = ranks[numbers] % folds
+    return found
+
+
+def cross_fitted(
+    log: Log,
+    features: FloatArray | Crossed,
+    *,
+    reward_range: tuple[float, float],
+    folds: int = 5,
+    penalty: float = 1.0,
+) -> Log:
+    """Return the log with the reward expected of every option, by ridge models.
+
+    Each model is fitted without the rollouts that it speaks of: one that has seen a reward knows
+    the noise in it, and would count that as if it were the policy's doing. Not learned from: a
+    reward that is unknown or outside the range, and features that hold a NaN or an infinity, for
+    which the expectation is NaN (and the decision then left out and counted).
+
+    Args:
+        log: ``N`` decisions with all ``M`` options that were offered.
+        features: ``[M, D]``, or ``M`` sparse rows; give each decision's context crossed with the
+            option, or the context says nothing about which option is better.
+        reward_range: The least and the largest reward; expectations are cut to it.
+        folds: At least 2; with fewer rollouts, as many as those.
+        penalty: On squared weights, above 0; the mean is not penalised.
+
+    Returns:
+        The same log with predictions; NaN where the other folds have nothing to learn from.
+
+    Raises:
+        TypeError: The log has the applied option only.
+        ValueError: A shape, a slot or a bound does not fit.
+
+    Source:
+        Chernozhukov et al. 2018, arXiv:1608.00060, definition 3.2 (cross-fitting).
+    """
+    if not isinstance(log.targets, Offered):
+        raise TypeError("the log must have all options that were offered")
+    if not 0.0 < penalty < np.inf:
+        raise ValueError(f"penalty must be finite and above 0, got {penalty!r}")
+    options, broken = _sparse(features, len(log.targets.targets))
+    fold = folds_of(log.rollouts, folds)
+    applied = offsets(log.targets.counts)[:-1] + log.targets.applied
+    low, high = reward_range
+    usable = (log.rewards >= low) & (log.rewards <= high)
+    usable &= (log.targets.applied >= 0) & (log.targets.applied < log.targets.counts)
+    usable[usable] = ~broken[applied[usable]]
+    predictions = np.full(len(broken), np.nan)
+    fold_of_option = np.repeat(fold, log.targets.counts)
+    for number in np.unique(fold):
+        others = np.flatnonzero(usable & (fold != number))
+        held_out = np.flatnonzero((fold_of_option == number) & ~broken)
+        if len(others) and len(held_out):
+            found = _fitted(options.rows(applied[others]), log.rewards[others], penalty)
+            expected = found.of(options.rows(held_out))
+            predictions[held_out] = np.minimum(np.maximum(expected, low), high)
+    return replace(log, targets=log.targets._replace(predictions=predictions))
+
+
+class _Model(NamedTuple):
+    """A ridge regression around the mean."""
+
+    weights: FloatArray
+    mean: float
+
+    def of(self, options: Crossed) -> FloatArray:
+        """Return ``[M]`` expected rewards; rows may be empty, and hold slots never seen before."""
+        slots = options.slots
+        known = slots < len(self.weights)
+        products = np.zeros(len(slots))
+        products[known] = self.weights[slots[known]] * options.values[known]
+        owners = np.repeat(np.arange(len(options.starts) - 1), np.diff(options.starts))
+        sums = np.bincount(owners, weights=products, minlength=len(options.starts) - 1)
+        return sums.astype(np.float64, copy=False) + self.mean
+
+
+def _fitted(applied: Crossed, rewards: FloatArray, penalty: float) -> _Model:
+    width = int(applied.slots.max()) + 1 if len(applied.slots) else 0
+    sums = RidgeSums.empty(width).including(applied, rewards.astype(np.float64))
+    return _Model(sums.fit(penalty).weights, sums.mean)
+
+
+def _sparse(features: FloatArray | Crossed, options: int) -> tuple[Crossed, BoolArray]:
+    """Return ``[M]`` sparse rows without what is not finite, and ``[M]`` which rows had that."""
+    if not isinstance(features, Crossed):
+        if features.ndim != 2 or len(features) != options:
+            raise ValueError(f"features must be [{options}, D], got {features.shape}")
+        rows, slots = np.nonzero(features)
+        starts = offsets(np.bincount(rows, minlength=options))
+        features = Crossed(slots, features[rows, slots].astype(np.float64), starts)
+    starts = features.starts
+    if len(starts) != options + 1 or starts[-1] != len(features.slots):
+        raise ValueError(f"features must have {options} rows, got {len(starts) - 1}")
+    if (features.slots < 0).any():
+        raise ValueError("slots of features must be at least 0")
+    strange = ~np.isfinite(features.values)
+    owners = np.repeat(np.arange(options), np.diff(starts))
+    broken = np.bincount(owners, weights=strange, minlength=options) > 0.0
+    return features._replace(values=np.where(strange, 0.0, features.values)), broken

@@ -1,0 +1,284 @@
+"""Logged decisions under another policy, and which of them an estimate may use.
+
+Everything that an estimator needs of a decision is reduced to a few numbers here: options may be
+as many as they like, and differ from decision to decision.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+import numpy as np
+
+from tau_live.rl.arrays import Array, BoolArray, FloatArray, IntArray, offsets
+
+_LEAST = 1e-300  # of a propensity; below, a weight would not be finite
+_ROUNDING = 1e-9  # by which a probability may be above 1
+_SUM_ROUNDING = 1e-6  # by which the probabilities of all options may miss 1
+
+
+class Reason(StrEnum):
+    """Why a decision is left out; the first that applies is counted."""
+
+    NO_REWARD = "no_reward"
+    REWARD_NOT_FINITE = "reward_not_finite"
+    REWARD_OUT_OF_RANGE = "reward_out_of_range"
+    NO_PROPENSITY = "no_propensity"
+    PROPENSITY_NOT_FINITE = "propensity_not_finite"
+    PROPENSITY_NOT_POSITIVE = "propensity_not_positive"
+    PROPENSITY_ABOVE_ONE = "propensity_above_one"
+    MASK_MISSING = "mask_missing"
+    APPLIED_NOT_OFFERED = "applied_not_offered"
+    TARGET_NOT_A_PROBABILITY = "target_not_a_probability"
+    PREDICTION_NOT_FINITE = "prediction_not_finite"
+    ANOTHER_STEP = "another_step_left_out"
+
+
+class Offered(NamedTuple):
+    """The options that ``N`` decisions were allowed to choose from, laid end to end, ``M`` in all.
+
+    Attributes:
+        targets: ``[M]``, the probability that the target policy gives to each.
+        counts: ``[N]``, how many each decision had; 0 where it is not known which were allowed.
+        applied: ``[N]``, the index of the applied one among them.
+        predictions: ``[M]``, the reward that a model expects of each; ``None`` without a model.
+            NaN where it expects none.
+    """
+
+    targets: FloatArray
+    counts: IntArray
+    applied: IntArray
+    predictions: FloatArray | None = None
+
+    @classmethod
+    def of(
+        cls,
+        targets: Sequence[FloatArray | None],
+        applied: IntArray,
+        predictions: Sequence[FloatArray | None] | None = None,
+    ) -> "Offered":
+        """Return ``[N]`` ragged rows as one; ``None`` where the allowed options are not known."""
+        empty = np.zeros(0)
+        rows = [empty if row is None else row for row in targets]
+        counts = np.array([len(row) for row in rows], dtype=np.int64)
+        if predictions is None:
+            return cls(np.concatenate([empty, *rows]), counts, applied)
+        expected = [
+            np.full(count, np.nan) if row is None else row
+            for row, count in zip(predictions, counts.tolist(), strict=True)
+        ]
+        if [len(row) for row in expected] != counts.tolist():
+            raise ValueError("predictions must have the options that targets has")
+        return cls(
+            np.concatenate([empty, *rows]), counts, applied, np.concatenate([empty, *expected])
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Log:
+    """``N`` decisions as they were logged, and what the target policy would have done.
+
+    Attributes:
+        rollouts: ``[N]``, the id of each decision's rollout, text or number. The steps of a rollout
+            stand in the order in which they were made.
+        propensities: ``[N]``, probability with which the applied option had been chosen; NaN where
+            there is none.
+        rewards: ``[N]``, NaN where it is not known.
+        targets: ``[N]``, the probability that the target policy gives to the applied option, or
+            all options that were offered.
+    """
+
+    rollouts: Array
+    propensities: FloatArray
+    rewards: FloatArray
+    targets: FloatArray | Offered
+
+    def __post_init__(self) -> None:
+        decisions = len(self.rollouts)
+        arrays = {"rollouts": self.rollouts}
+        arrays |= {"propensities": self.propensities, "rewards": self.rewards}
+        if isinstance(self.targets, Offered):
+            arrays |= {"counts": self.targets.counts, "applied": self.targets.applied}
+            self._check_options(self.targets)
+        else:
+            arrays["targets"] = self.targets
+        for name, array in arrays.items():
+            if array.shape != (decisions,):
+                raise ValueError(f"{name} must be [{decisions}], got {array.shape}")
+
+    def _check_options(self, offered: Offered) -> None:
+        options = len(offered.targets)
+        if (offered.counts < 0).any() or offered.counts.sum() != options:
+            raise ValueError(f"counts must be at least 0 and sum to {options}")
+        if offered.predictions is not None and offered.predictions.shape != (options,):
+            raise ValueError(f"predictions must be [{options}], got {offered.predictions.shape}")
+
+
+class Samples(NamedTuple):
+    """The decisions that may be used, ``N`` of ``R`` rollouts.
+
+    Attributes:
+        rollouts: ``[N]``, the number of each decision's rollout, in ``[0, R)``.
+        weights: ``[N]``, probability under the target policy over the logged propensity.
+        rewards: ``[N]``.
+        predictions: ``[N]``, what the model expects of the applied option; ``None`` without one.
+        expectations: ``[N]``, what it expects of the target policy; ``None`` without one.
+    """
+
+    rollouts: IntArray
+    weights: FloatArray
+    rewards: FloatArray
+    predictions: FloatArray | None = None
+    expectations: FloatArray | None = None
+
+    @property
+    def size(self) -> int:
+        """How many rollouts there are, ``R``."""
+        return int(self.rollouts.max()) + 1 if len(self.rollouts) else 0
+
+    @property
+    def lengths(self) -> IntArray:
+        """``[R]``, decisions of each rollout."""
+        return np.bincount(self.rollouts, minlength=self.size).astype(np.int64, copy=False)
+
+    @property
+    def last(self) -> IntArray:
+        """``[R]``, which decision is the last of each rollout."""
+        found = np.zeros(self.size, dtype=np.int64)
+        np.maximum.at(found, self.rollouts, np.arange(len(self.rollouts)))
+        return found
+
+    def totals(self, terms: FloatArray) -> FloatArray:
+        """Return ``[R]``, the sum of ``terms [N]`` over each rollout."""
+        sums = np.bincount(self.rollouts, weights=terms, minlength=self.size)
+        return sums.astype(np.float64, copy=False)
+
+
+class Screened(NamedTuple):
+    """What may be used of a log.
+
+    Attributes:
+        samples: The rest.
+        left_out: How many decisions were left out, by reason; no reason with none.
+    """
+
+    samples: Samples
+    left_out: Mapping[Reason, int]
+
+
+def screened(log: Log, reward_range: tuple[float, float]) -> Screened:
+    """Return the decisions that one-step estimates may use; each stands for itself.
+
+    Args:
+        log: ``N`` decisions.
+        reward_range: The least and the largest reward of a decision.
+    """
+    terms = _terms(log)
+    reasons = _reasons(log, terms)
+    low, high = reward_range
+    outside = ~((log.rewards >= low) & (log.rewards <= high))
+    return _kept(log, terms, [*reasons, (Reason.REWARD_OUT_OF_RANGE, outside)])
+
+
+def screened_rollouts(log: Log, return_range: tuple[float, float]) -> Screened:
+    """Return the rollouts that estimates over several steps may use; one bad step spoils all.
+
+    Args:
+        log: ``N`` decisions.
+        return_range: The least and the largest sum of a rollout's rewards.
+    """
+    terms = _terms(log)
+    reasons = _reasons(log, terms)
+    _, numbers = np.unique(log.rollouts, return_inverse=True)
+    spoilt = np.any([failed for _, failed in reasons], axis=0)
+    rewards = np.where(spoilt, 0.0, log.rewards)
+    returns = np.bincount(numbers, weights=rewards)[numbers]
+    others = (np.bincount(numbers, weights=spoilt) > 0.0)[numbers]
+    low, high = return_range
+    outside = ~((returns >= low) & (returns <= high)) & ~others
+    reasons += [(Reason.REWARD_OUT_OF_RANGE, outside), (Reason.ANOTHER_STEP, others)]
+    return _kept(log, terms, reasons)
+
+
+class _Terms(NamedTuple):
+    """``[N]`` of each: what a decision comes to, and what of its options is wrong."""
+
+    targets: FloatArray
+    predictions: FloatArray | None
+    expectations: FloatArray | None
+    failed: list[tuple[Reason, BoolArray]]
+
+
+def _terms(log: Log) -> _Terms:
+    if not isinstance(log.targets, Offered):
+        return _Terms(log.targets, None, None, [])
+    offered = log.targets
+    missing = offered.counts == 0
+    strange = (offered.applied < 0) | (offered.applied >= offered.counts)
+    starts = offsets(offered.counts)[:-1]
+    at = np.where(strange, 0, starts + offered.applied)
+    owners = np.repeat(np.arange(len(starts)), offered.counts)
+    possible = (offered.targets >= 0.0) & (offered.targets <= 1.0 + _ROUNDING)
+    clean = np.where(possible, offered.targets, 0.0)
+    sums = np.bincount(owners, weights=clean, minlength=len(starts))
+    impossible = np.bincount(owners, weights=~possible, minlength=len(starts)) > 0.0
+    uneven = impossible | ~(np.abs(sums - 1.0) <= _SUM_ROUNDING)
+    failed = [
+        (Reason.MASK_MISSING, missing),
+        (Reason.APPLIED_NOT_OFFERED, strange),
+        (Reason.TARGET_NOT_A_PROBABILITY, uneven),
+    ]
+    targets = _taken(clean, at, strange)
+    if offered.predictions is None:
+        return _Terms(targets, None, None, failed)
+    unknown = ~np.isfinite(offered.predictions)
+    known = np.where(unknown, 0.0, offered.predictions)
+    sums = np.bincount(owners, weights=clean * known, minlength=len(starts))
+    expectations = sums.astype(np.float64, copy=False)
+    unpredicted = np.bincount(owners, weights=unknown, minlength=len(starts)) > 0.0
+    failed.append((Reason.PREDICTION_NOT_FINITE, unpredicted))
+    return _Terms(targets, _taken(known, at, strange), expectations, failed)
+
+
+def _taken(by_option: FloatArray, at: IntArray, strange: BoolArray) -> FloatArray:
+    """Return ``[N]`` the numbers of the applied options, 0 where none of them was applied."""
+    taken = np.zeros(len(at))
+    taken[~strange] = by_option[at[~strange]]
+    return taken
+
+
+def _reasons(log: Log, terms: _Terms) -> list[tuple[Reason, BoolArray]]:
+    """Return ``[N]`` which decisions fail, for every reason but the range of the rewards."""
+    return [
+        (Reason.NO_REWARD, np.isnan(log.rewards)),
+        (Reason.REWARD_NOT_FINITE, np.isinf(log.rewards)),
+        (Reason.NO_PROPENSITY, np.isnan(log.propensities)),
+        (Reason.PROPENSITY_NOT_FINITE, np.isinf(log.propensities)),
+        (Reason.PROPENSITY_NOT_POSITIVE, log.propensities < _LEAST),
+        (Reason.PROPENSITY_ABOVE_ONE, log.propensities > 1.0 + _ROUNDING),
+        *terms.failed,
+        (
+            Reason.TARGET_NOT_A_PROBABILITY,
+            ~((terms.targets >= 0.0) & (terms.targets <= 1.0 + _ROUNDING)),
+        ),
+    ]
+
+
+def _kept(log: Log, terms: _Terms, reasons: Sequence[tuple[Reason, BoolArray]]) -> Screened:
+    kept = np.ones(len(log.rewards), dtype=np.bool_)
+    left_out: dict[Reason, int] = {}
+    for reason, failed in reasons:
+        count = int((failed & kept).sum())
+        if count:
+            left_out[reason] = left_out.get(reason, 0) + count
+        kept &= ~failed
+    numbers = np.unique(log.rollouts[kept], return_inverse=True)[1].astype(np.int64)
+    samples = Samples(
+        numbers,
+        terms.targets[kept] / log.propensities[kept],
+        log.rewards[kept].astype(np.float64),
+        None if terms.predictions is None else terms.predictions[kept],
+        None if terms.expectations is None else terms.expectations[kept],
+    )
+    return Screened(samples, left_out)

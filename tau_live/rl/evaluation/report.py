@@ -1,0 +1,236 @@
+"""All estimates of a policy from one log, with what they rest on; or the refusal to give any."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+import numpy as np
+
+from tau_live.rl.evaluation.bounds import bounds
+from tau_live.rl.evaluation.estimators import (
+    Estimator,
+    Ratios,
+    accumulated,
+    dm,
+    dr,
+    ips,
+    pdis,
+    sndr,
+    snips,
+    wpdis,
+)
+from tau_live.rl.evaluation.intervals import Interval, bootstrap
+from tau_live.rl.evaluation.log import Log, Reason, Samples, screened, screened_rollouts
+from tau_live.rl.evaluation.support import Support, Weights
+
+INSUFFICIENT = "insufficient support"
+
+Formula = Callable[[Samples], Ratios]
+
+_ONE_STEP: Mapping[Estimator, Formula] = MappingProxyType(
+    {Estimator.IPS: ips, Estimator.SNIPS: snips}
+)
+_WITH_MODEL: Mapping[Estimator, Formula] = MappingProxyType(
+    {**_ONE_STEP, Estimator.DM: dm, Estimator.DR: dr, Estimator.SNDR: sndr}
+)
+_SEVERAL_STEPS: Mapping[Estimator, Formula] = MappingProxyType(
+    {Estimator.PDIS: pdis, Estimator.WPDIS: wpdis}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationConfig:
+    """How to estimate.
+
+    Attributes:
+        reward_range: The least and the largest reward of a decision; over several steps, the least
+            and the largest sum of a rollout's rewards. What is outside is left out and counted.
+        weight_cap: Weights (over several steps, their products) above this are cut to it, which
+            lowers the variance and makes a bias. ``None`` cuts none; then there is no interval
+            that holds for every distribution. At least 1.
+        confidence: Of the two-sided intervals, in ``(0, 1)``.
+        replicates: Draws of the bootstrap; 0 does without.
+        support: Below these floors there is no estimate.
+    """
+
+    reward_range: tuple[float, float]
+    weight_cap: float | None = None
+    confidence: float = 0.95
+    replicates: int = 1_000
+    support: Support = field(default_factory=Support)
+
+    def __post_init__(self) -> None:
+        low, high = self.reward_range
+        if not (low < high and np.isfinite([low, high]).all()):
+            raise ValueError(f"reward_range must rise and be finite, got {self.reward_range!r}")
+        if not self.cap >= 1.0:
+            raise ValueError(f"weight_cap must be at least 1, got {self.weight_cap!r}")
+        if not 0.0 < self.confidence < 1.0:
+            raise ValueError(f"confidence must be within (0, 1), got {self.confidence!r}")
+        if self.replicates < 0:
+            raise ValueError(f"replicates must be at least 0, got {self.replicates!r}")
+
+    @property
+    def cap(self) -> float:
+        """What weights are cut at; infinite where none is."""
+        return np.inf if self.weight_cap is None else self.weight_cap
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """What one formula says, in units of reward; or why it says nothing.
+
+    Attributes:
+        estimator: The formula.
+        value: ``None`` when refused, as all that follow.
+        standard_error: ``None`` with one rollout.
+        bootstrap: Percentile interval over rollouts; ``None`` without draws.
+        bernstein: Interval that holds at any size and for every distribution in the declared
+            range; ``None`` where that cannot be had (see ``bounds``).
+        weights: What it rests on.
+        refused: Why there is no value, in words; empty where there is one.
+    """
+
+    estimator: Estimator
+    value: float | None
+    standard_error: float | None
+    bootstrap: Interval | None
+    bernstein: Interval | None
+    weights: Weights
+    refused: tuple[str, ...]
+
+    @property
+    def status(self) -> str:
+        """``ok``, or ``insufficient support`` when refused."""
+        return INSUFFICIENT if self.refused else "ok"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """What a log says about a policy.
+
+    Attributes:
+        estimates: By formula. Those that need a reward model are there when the log has one.
+        logged: Mean reward of the decisions used (over several steps, of the rollouts) as they
+            were logged, that is of the policy that made them; ``None`` when there are none.
+        weights: What the estimates rest on.
+        left_out: How many decisions were not used, by reason.
+    """
+
+    estimates: Mapping[Estimator, Estimate]
+    logged: float | None
+    weights: Weights
+    left_out: Mapping[Reason, int]
+
+
+def evaluate(log: Log, config: EvaluationConfig, *, rng: np.random.Generator) -> Evaluation:
+    """Return estimates of the mean reward of a decision, each decision taken for itself.
+
+    Where a rollout has several decisions, that is the value of following the target policy in one
+    of them and the logged one afterwards; ``evaluate_rollouts`` follows it throughout.
+
+    Args:
+        log: ``N`` decisions.
+        config: How to estimate.
+        rng: Draws for the bootstrap.
+    """
+    found = screened(log, config.reward_range)
+    samples = found.samples
+    formulas = _ONE_STEP if samples.predictions is None else _WITH_MODEL
+    with np.errstate(over="ignore", invalid="ignore"):
+        weights = Weights.of(samples, config.cap)
+    return Evaluation(
+        estimates=_estimates(formulas, samples, weights, config=config, rng=rng),
+        logged=float(samples.rewards.mean()) if len(samples.rewards) else None,
+        weights=weights,
+        left_out=found.left_out,
+    )
+
+
+def evaluate_rollouts(
+    log: Log, config: EvaluationConfig, *, rng: np.random.Generator
+) -> Evaluation:
+    """Return estimates of the mean sum of a rollout's rewards, the target deciding every step.
+
+    Args:
+        log: ``N`` decisions, the steps of a rollout in order. One that cannot be used leaves out
+            its whole rollout.
+        config: How to estimate; the range is that of the sum.
+        rng: Draws for the bootstrap.
+    """
+    found = screened_rollouts(log, config.reward_range)
+    with np.errstate(over="ignore", invalid="ignore"):
+        samples = accumulated(found.samples)
+        last = samples.last
+        final = Samples(samples.rollouts[last], samples.weights[last], samples.rewards[last])
+        weights = Weights.of(final, config.cap)
+    returns = samples.totals(samples.rewards)
+    return Evaluation(
+        estimates=_estimates(_SEVERAL_STEPS, samples, weights, config=config, rng=rng),
+        logged=float(returns.mean()) if len(returns) else None,
+        weights=weights,
+        left_out=found.left_out,
+    )
+
+
+def _estimates(
+    formulas: Mapping[Estimator, Formula],
+    samples: Samples,
+    weights: Weights,
+    *,
+    config: EvaluationConfig,
+    rng: np.random.Generator,
+) -> dict[Estimator, Estimate]:
+    lacking = config.support.lacking(weights, config.cap)
+    if lacking:
+        return {name: _refused(name, weights, lacking) for name in formulas}
+    cut = samples._replace(weights=np.minimum(samples.weights, config.cap))
+    with np.errstate(over="ignore", invalid="ignore"):
+        tables = {name: formula(cut) for name, formula in formulas.items()}
+        finite = {name: one for name, one in tables.items() if np.isfinite(one.value)}
+        drawn = _drawn(finite, config=config, rng=rng)
+        errors = {name: one.standard_error for name, one in finite.items()}
+    estimates = {}
+    for name in formulas:
+        if name not in finite:
+            estimates[name] = _refused(name, weights, ("the estimate is not finite",))
+            continue
+        estimates[name] = Estimate(
+            estimator=name,
+            value=finite[name].value,
+            standard_error=errors[name] if np.isfinite(errors[name]) else None,
+            bootstrap=drawn.get(name),
+            bernstein=bounds(
+                name, samples, config.reward_range, cap=config.cap, alpha=1.0 - config.confidence
+            ),
+            weights=weights,
+            refused=(),
+        )
+    return estimates
+
+
+def _drawn(
+    tables: Mapping[Estimator, Ratios], *, config: EvaluationConfig, rng: np.random.Generator
+) -> dict[Estimator, Interval]:
+    if not tables or not config.replicates:
+        return {}
+    intervals = bootstrap(
+        list(tables.values()),
+        alpha=1.0 - config.confidence,
+        replicates=config.replicates,
+        limits=config.reward_range,
+        rng=rng,
+    )
+    return dict(zip(tables, intervals, strict=True))
+
+
+def _refused(name: Estimator, weights: Weights, why: tuple[str, ...]) -> Estimate:
+    return Estimate(
+        estimator=name,
+        value=None,
+        standard_error=None,
+        bootstrap=None,
+        bernstein=None,
+        weights=weights,
+        refused=why,
+    )
