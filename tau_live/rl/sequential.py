@@ -163,6 +163,10 @@ class Difference(NamedTuple):
     over the rollouts, weighted like this; with one share and a settled ``c`` that is the plain
     average. Rollouts with a share of 0 or 1 tell nothing.
 
+    Known rollouts until a lift is proven (median of 100, successes at a rate of 0.5 in the control,
+    alpha 0.012): at half share 336 for 0.20, 1,216 for 0.10, 4,380 for 0.05; at shares of 0.25 or
+    0.80 about 1.5 times, at 0.05 or 0.95 about 6 times as many.
+
     Attributes:
         lowest: Of the declared range, in units of the numbers.
         highest: Of the declared range, above ``lowest``.

@@ -28,8 +28,8 @@ class Rule:
 
     Attributes:
         alpha: How probable it may be that any learner that is not better is ever promoted, over
-            all tests together, in ``(0, 1)``. At 0.02 the first test may err once in 82, and did
-            so in 3 of 1,000 A/A streams of 20,000 rollouts.
+            all tests together, in ``(0, 1)``. At 0.02 the first test may err once in 82, and did so
+            in at most 6 of 1,000 A/A streams of 20,000 rollouts, looked at after every 8.
         margin: What the learner must be better by, in units of reward.
         cost_margin: How much costlier it may at most be, in units of cost, at least 0; ``None``
             where no cost is ever reported.
