@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tau_live.rl.arrays import BoolArray, FloatArray
-from tau_live.rl.sequential import _BETS, Difference, Mean, radius
+from tau_live.rl.sequential import _BETS, Difference, Mean, _arm_means, radius
 from tau_live.rl.verdict import Rule
 
 ALPHA = Rule().alpha_of(1)
@@ -95,6 +95,22 @@ def test_no_next_rollout_is_expected_to_raise_the_wealth(
                 loss = -np.log1p(-bet) - bet
                 wealth += chance * np.exp(bet * (total - weight * lift) - loss * square)
             assert wealth <= 1.0 + 1e-9
+
+
+@given(st.integers(0, 2**32), st.integers(0, 40), OPEN, st.floats(-0.5, 0.5))
+def test_no_rollout_falls_further_below_what_was_predicted_than_its_bound(
+    seed: int, count: int, share: float, lift: float
+) -> None:
+    before = including(Difference.within(0.0, 1.0), some(seed, count, lift=lift))
+
+    for learner in (True, False):
+        for value in (0.0, 1.0):
+            one = Seen(np.array([value]), np.array([learner]), np.array([share]))
+            paths = before._paths(one.values, one.learner, one.shares)
+            learned, controlled = _arm_means(paths)
+            for side, lead in (("rising", learned - controlled), ("falling", controlled - learned)):
+                fall = np.diff(paths[f"{side}_weight"]) * lead - np.diff(paths[f"{side}_total"])
+                assert fall <= 1.0 + 1e-9
 
 
 @given(st.integers(0, 2**32), st.lists(st.integers(0, 60), max_size=4))

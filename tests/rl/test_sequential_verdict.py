@@ -142,6 +142,18 @@ def test_a_missing_reward_is_not_a_reward_of_zero() -> None:
     assert found.missing.learner_total + found.missing.control_total == (~known).sum()
 
 
+def test_a_finding_shows_the_numbers_that_it_follows_from() -> None:
+    evidence = Evidence.none(rewards=(0.0, 1.0)).including(outcomes(14, 300, lift=0.1))
+
+    found = evidence.finding(RULE)
+
+    alpha = RULE.alpha_of(1)
+    assert (found.test, found.alpha) == (1, alpha)
+    assert found.lift == evidence.reward.interval(alpha=alpha)
+    assert found.cost == evidence.cost.interval(alpha=alpha)
+    assert found.missing == evidence.missing.interval(alpha=alpha / 2.0)  # two-sided
+
+
 def test_all_tests_together_spend_no_more_than_alpha() -> None:
     spent = [RULE.alpha_of(test) for test in range(1, 10_001)]
 
