@@ -1,0 +1,231 @@
+"""What the evidence says about a learner: promote, wait, give up, or take it out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from math import inf, isfinite, pi
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from tau_live.rl.arrays import BoolArray, FloatArray
+from tau_live.rl.sequential import Difference, Interval
+
+
+class Verdict(StrEnum):
+    """What may be done with the learner now."""
+
+    WAIT = "wait"
+    PROMOTE = "promote"
+    FUTILE = "futile"
+    UNSAFE = "unsafe"
+    UNEQUAL_MISSING = "unequal_missing"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """What has to be shown before a learner is promoted.
+
+    Attributes:
+        alpha: How probable it may be that any learner that is not better is ever promoted, over
+            all tests together, in ``(0, 1)``. At 0.02 the first test may err once in 82, and did so
+            in at most 6 of 1,000 A/A streams of 20,000 rollouts, looked at after every 8.
+        margin: What the learner must be better by, in units of reward.
+        cost_margin: How much costlier it may at most be, in units of cost, at least 0; ``None``
+            where no cost is ever reported.
+        missing_margin: By how much the shares of missing rewards may differ, in ``[0, 1]``.
+        fewest: Known rewards that each arm needs before it is promoted or given up, at least 1.
+    """
+
+    alpha: float = 0.02
+    margin: float = 0.0
+    cost_margin: float | None = 0.05
+    missing_margin: float = 0.02
+    fewest: int = 50
+
+    def __post_init__(self) -> None:
+        self._check("alpha", 0.0 < self.alpha < 1.0, "within (0.0, 1.0)")
+        self._check("margin", isfinite(self.margin), "finite")
+        cost_margin = 0.0 if self.cost_margin is None else self.cost_margin
+        self._check("cost_margin", 0.0 <= cost_margin < inf, "finite and >= 0.0, or None")
+        self._check("missing_margin", 0.0 <= self.missing_margin <= 1.0, "within [0.0, 1.0]")
+        self._check("fewest", self.fewest > 0, "> 0")
+
+    def _check(self, name: str, fits: bool, expected: str) -> None:
+        if not fits:
+            raise ValueError(
+                f"invalid rule of promotion: {name} must be {expected}, "
+                f"found {getattr(self, name)!r}"
+            )
+
+    def alpha_of(self, test: int) -> float:
+        """Return what the ``test``-th test, from 1, may spend; all of them together spend alpha."""
+        return self.alpha * 6.0 / (pi * test) ** 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Outcomes:
+    """Rollouts whose rewards have come or are overdue, in the order in which they began.
+
+    Attributes:
+        rewards: ``[N]``; what is not a finite number within the declared range is missing.
+        costs: ``[N]``, of safety; the same.
+        learner: ``[N]``, whether the learner decided the rollout.
+        shares: ``[N]``, the probability with which it would.
+    """
+
+    rewards: FloatArray
+    costs: FloatArray
+    learner: BoolArray
+    shares: FloatArray
+
+    def __post_init__(self) -> None:
+        if self.costs.shape != self.rewards.shape:
+            raise ValueError(
+                f"expected rewards and costs [N], got {self.rewards.shape}, {self.costs.shape}"
+            )
+
+
+class Finding(NamedTuple):
+    """A verdict, and the numbers that it follows from.
+
+    Attributes:
+        verdict: What may be done.
+        lift: Learner's reward minus control's.
+        cost: Learner's cost minus control's.
+        missing: Learner's share of missing rewards minus control's.
+        learner: Known rewards of the learner.
+        control: Known rewards of the control.
+        test: Which test this is, from 1.
+        alpha: What it spends: each bound of ``lift`` and ``cost`` fails with at most this
+            probability, each of ``missing`` with half of it.
+    """
+
+    verdict: Verdict
+    lift: Interval
+    cost: Interval
+    missing: Interval
+    learner: int
+    control: int
+    test: int
+    alpha: float
+
+
+class Evidence(NamedTuple):
+    """What is known of a learner and its control since their test began. Frozen, storable.
+
+    Attributes:
+        test: Which test this is, from 1; each spends less than the one before.
+        reward: Of the rewards that came.
+        cost: Of the costs that came.
+        missing: Of the rewards that did not come, as 1, and those that did, as 0.
+    """
+
+    test: int
+    reward: Difference
+    cost: Difference
+    missing: Difference
+
+    @classmethod
+    def none(cls, *, rewards: tuple[float, float], costs: tuple[float, float] = (0.0, 1.0)) -> Self:
+        """Return the evidence before the first rollout of the first test.
+
+        Args:
+            rewards: Lowest and highest reward possible, as declared.
+            costs: Lowest and highest cost possible.
+
+        Raises:
+            ValueError: A range is empty or not finite.
+        """
+        return cls(
+            1, Difference.within(*rewards), Difference.within(*costs), Difference.within(0.0, 1.0)
+        )
+
+    def including(self, outcomes: Outcomes) -> Self:
+        """Return the evidence with more rollouts; one by one gives the same bits.
+
+        A rollout without a reward counts as missing and not as a reward of 0.
+
+        Raises:
+            ValueError: As in ``Difference.including``.
+        """
+        arms, shares = outcomes.learner, outcomes.shares
+        rewards = outcomes.rewards
+        missing = ~((rewards >= self.reward.lowest) & (rewards <= self.reward.highest))
+        absent = missing.astype(np.float64)
+        return self._replace(
+            reward=self.reward.including(rewards, learner=arms, shares=shares),
+            cost=self.cost.including(outcomes.costs, learner=arms, shares=shares),
+            missing=self.missing.including(absent, learner=arms, shares=shares),
+        )
+
+    def finding(self, rule: Rule) -> Finding:
+        """Return what may be done with the learner, by how sure it is.
+
+        ``unsafe`` and ``unequal_missing`` need proof that a margin is exceeded and come first.
+        ``promote`` needs proof that the lift is above its margin and that the cost is not;
+        ``futile`` needs proof that the lift is below its margin. Else: ``wait``.
+        """
+        alpha = rule.alpha_of(self.test)
+        finding = Finding(
+            verdict=Verdict.WAIT,
+            lift=self.reward.interval(alpha=alpha),
+            cost=self.cost.interval(alpha=alpha),
+            missing=self.missing.interval(alpha=alpha / 2.0),
+            learner=int(self.reward.learner_count),
+            control=int(self.reward.control_count),
+            test=self.test,
+            alpha=alpha,
+        )
+        return finding._replace(verdict=_verdict(finding, rule))
+
+    def restarted(self) -> Self:
+        """Return the evidence of the next test: nothing seen, and less to spend.
+
+        For a new champion, a new rung, a control that changed, or a test that drift voided.
+        """
+        ranges = ((one.lowest, one.highest) for one in (self.reward, self.cost, self.missing))
+        return type(self)(self.test + 1, *(Difference.within(*range_) for range_ in ranges))
+
+    def numbers(self) -> dict[str, float]:
+        """Return all of it by name, to be stored; JSON keeps every bit."""
+        found: dict[str, float] = {"test": self.test}
+        for name, difference in _differences(self).items():
+            found |= {f"{name}_{field}": number for field, number in difference._asdict().items()}
+        return found
+
+    @classmethod
+    def from_numbers(cls, numbers: Mapping[str, float]) -> Self:
+        """Return the evidence that ``numbers`` gave.
+
+        Raises:
+            ValueError: A number is missing, not finite or impossible.
+        """
+        test = numbers.get("test", 0)
+        if not 1 <= test < inf or test != int(test):
+            raise ValueError(f"test must be a whole number from 1, got {test!r}")
+        return cls(int(test), *(_difference(numbers, name) for name in cls._fields[1:]))
+
+
+def _verdict(finding: Finding, rule: Rule) -> Verdict:
+    if rule.cost_margin is not None and finding.cost.lower > rule.cost_margin:
+        return Verdict.UNSAFE
+    if max(finding.missing.lower, -finding.missing.upper) > rule.missing_margin:
+        return Verdict.UNEQUAL_MISSING
+    if min(finding.learner, finding.control) < rule.fewest:
+        return Verdict.WAIT
+    if finding.lift.upper < rule.margin:
+        return Verdict.FUTILE
+    harmless = rule.cost_margin is None or finding.cost.upper < rule.cost_margin
+    return Verdict.PROMOTE if harmless and finding.lift.lower > rule.margin else Verdict.WAIT
+
+
+def _differences(evidence: Evidence) -> dict[str, Difference]:
+    return {"reward": evidence.reward, "cost": evidence.cost, "missing": evidence.missing}
+
+
+def _difference(numbers: Mapping[str, float], name: str) -> Difference:
+    start = f"{name}_"
+    return Difference.from_numbers(
+        {key.removeprefix(start): n for key, n in numbers.items() if key.startswith(start)}
+    )
