@@ -556,3 +556,34 @@ def test_threads_disable_a_broken_plugin_once_and_lose_no_event() -> None:
     assert len(seen.events) == 400
     assert 3 <= plugins.report()[0].failures == broken.calls
     assert plugins.report()[0].disabled
+
+
+class Leaving:
+    """Wants the process to end."""
+
+    @hookimpl
+    def observe(self, event: Event) -> None:
+        raise SystemExit(3)
+
+
+def test_a_plugin_that_exits_ends_no_thread_of_ours() -> None:
+    seen = Seen()
+    plugins, after = registered(seen, Leaving()), list[str]()
+
+    def work() -> None:
+        plugins.observe(EVENT)
+        after.append("still here")
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+
+    assert after == ["still here"]
+    assert sum(report.failures for report in plugins.report()) == 1
+
+
+def test_an_operator_who_wants_the_main_thread_to_end_is_heard() -> None:
+    plugins = registered(Leaving())
+
+    with pytest.raises(SystemExit):
+        plugins.observe(EVENT)

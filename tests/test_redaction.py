@@ -20,6 +20,7 @@ from tau_live.events import (
     ModelEnd,
     ModelStart,
     Retry,
+    Reward,
     RunEnd,
     RunStart,
     ToolCall,
@@ -437,3 +438,13 @@ def test_a_megabyte_of_anything_takes_linear_time(piece: str) -> None:
     Redactor("redacted", 2_000_000).scrub(text)
 
     assert time.thread_time() - began < 2.5  # measured: 0.002 to 0.4; quadratic would take minutes
+
+
+def test_what_somebody_says_of_a_run_is_kept_without_secrets() -> None:
+    said = Content(text="too slow, token ghp_" + "a" * 36)
+
+    kept = Redactor("none").redact(Reward(host="h", run_id="r", at=1.0, comment=said))
+
+    assert isinstance(kept, Reward)
+    assert kept.comment is not None
+    assert str(kept.comment.text).startswith("too slow, token [redacted:")

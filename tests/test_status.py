@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tau_live.processes import this_process
 from tau_live.settings import Settings
 from tau_live.status import publish, status_file, status_of
 from tau_live.store.sqlite import SqliteStore
@@ -84,3 +85,16 @@ def test_a_status_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> N
 
     assert json.loads(file.read_text()) == {"at": 1.0}
     assert [path.name for path in tmp_path.iterdir()] == ["status.json"]
+
+
+def test_a_process_that_is_dead_is_not_attached(tmp_path: Path) -> None:
+    alive, dead = this_process(), this_process().rsplit(":", 1)[0] + ":another-birth"
+    settings = Settings(store=tmp_path / "store.sqlite")
+    store = SqliteStore.open(settings.store)
+    for owner in (alive, dead):
+        store.leases.acquire(f"process:{owner}", owner, ttl_s=60.0, now=1.0)
+
+    found = status_of(store, settings, now=2.0)
+
+    store.close()
+    assert found["processes"] == [alive]

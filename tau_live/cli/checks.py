@@ -5,6 +5,7 @@ import platform
 import shutil
 import sqlite3
 import stat
+import tempfile
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
@@ -122,8 +123,11 @@ def _plugins(settings: Settings) -> Iterator[Check]:
 def _file(file: Path) -> Iterator[Check]:
     if not file.exists():
         there = next(folder for folder in file.absolute().parents if folder.exists())
-        if not os.access(there, os.W_OK | os.X_OK) or there.is_file():
-            found = f"{file} cannot be made: {there} cannot be written"
+        try:
+            with tempfile.TemporaryFile(dir=there):  # permissions alone do not tell
+                pass
+        except OSError as error:
+            found = f"{file} cannot be made: {error.strerror or error}"
             yield Check("store", FAIL, found, f"set {SWITCH}_STORE to a file that can be")
             return
         advice = f"run your agent with {SWITCH}=1, or `tau-live demo`"

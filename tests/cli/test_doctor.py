@@ -94,3 +94,10 @@ def test_nobody_sending_rewards_is_a_warning(tmp_path: Path, read: Read) -> None
     found = read("doctor", "--store", tmp_path / "new.sqlite")
 
     assert states(found)["rewards"] == ["warn"]
+
+
+def test_a_store_that_can_never_be_made_is_a_failure(run: Run) -> None:
+    result = run("doctor", "--store", "/proc/nowhere/store.sqlite")
+
+    assert result.exit_code == 1
+    assert "cannot be made" in result.output

@@ -123,3 +123,22 @@ def _damage(store: Path, version: int) -> None:
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 0xFF
     file.write_bytes(content)
+
+
+def test_the_list_says_where_the_untrained_policy_serves(filled: Path, run: Run) -> None:
+    run(
+        "policy",
+        "use",
+        "0",
+        "--point",
+        "model",
+        "--reason",
+        "start over",
+        "--pin",
+        "--store",
+        filled,
+    )
+
+    result = run("policy", "list", "--store", filled)
+
+    assert "serves, pinned" in result.stdout

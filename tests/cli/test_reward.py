@@ -102,3 +102,19 @@ def test_what_cannot_be_meant_is_refused(arguments: list[str], filled: Path, run
     assert result.exit_code == 2
     assert result.stderr.count("\n") == 1
     assert filled.read_bytes() == before
+
+
+def test_a_reward_for_nobody_is_refused_and_stored_for_nobody(filled: Path, run: Run) -> None:
+    result = run("reward", "1", "--run", "ticket-17", "--store", filled)
+
+    assert result.exit_code == 1
+    assert "ticket-17" in result.stderr
+    assert stored(filled, "ticket-17") == []
+
+
+def test_a_reward_may_name_the_beginning_of_an_id(filled: Path, read: Read) -> None:
+    found = read("reward", "0.75", "--run", CHILD[:-4], "--name", "begun", "--store", filled)
+
+    assert isinstance(found, dict)
+    assert found["rollout_id"] == CHILD
+    assert [one.value for one in stored(filled, CHILD) if one.name == "begun"] == [0.75]
