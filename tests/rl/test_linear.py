@@ -1,0 +1,123 @@
+"""Products and solutions in tiles: what they are, and that threads change no bit of them."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tau_live.rl import linear
+from tau_live.rl.arrays import FloatArray
+
+WIDTHS = st.integers(0, 130)
+
+
+def drawn(seed: int, *shape: int) -> FloatArray:
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+def positive(seed: int, width: int) -> FloatArray:
+    rows = drawn(seed, width + 3, width)
+    return rows.T @ rows + np.eye(width)
+
+
+@given(st.integers(0, 99), st.integers(0, 90), WIDTHS)
+def test_a_gram_is_the_sum_of_outer_products(seed: int, samples: int, width: int) -> None:
+    rows = drawn(seed, samples, width)
+
+    found = linear.gram(rows)
+
+    np.testing.assert_allclose(found, np.einsum("ni,nj->ij", rows, rows), rtol=1e-12, atol=1e-12)
+    assert np.array_equal(found, found.T)
+
+
+@given(st.integers(0, 99), WIDTHS)
+def test_a_triangle_times_itself_turned_is_the_matrix(seed: int, width: int) -> None:
+    matrix = positive(seed, width)
+
+    lower = linear.cholesky(matrix)
+
+    np.testing.assert_allclose(lower @ lower.T, matrix, rtol=1e-10, atol=1e-9)
+    assert np.array_equal(lower, np.tril(lower))
+
+
+@given(st.integers(0, 99), WIDTHS, st.integers(1, 3))
+def test_a_solution_solves(seed: int, width: int, many: int) -> None:
+    matrix, targets = positive(seed, width), drawn(seed + 1, width, many)
+    lower = linear.cholesky(matrix)
+
+    found, one = linear.solved(lower, targets), linear.solved(lower, targets[:, 0])
+
+    np.testing.assert_allclose(matrix @ found, targets, rtol=1e-7, atol=1e-8)
+    assert np.array_equal(one, linear.solved(lower, targets[:, :1])[:, 0])
+
+
+@given(st.integers(0, 99), WIDTHS)
+def test_half_of_a_solution_gives_the_quadratic_form(seed: int, width: int) -> None:
+    matrix, vector = positive(seed, width), drawn(seed + 1, width)
+
+    half = linear.forward(linear.cholesky(matrix), vector)
+
+    assert linear.dot(half, half) == pytest.approx(vector @ np.linalg.solve(matrix, vector))
+
+
+def test_products_are_what_they_are_called() -> None:
+    matrix, vector = drawn(0, 40, 700), drawn(1, 700)
+
+    found = linear.product(matrix, vector)
+
+    np.testing.assert_allclose(found, matrix @ vector)
+    assert linear.norm(vector) == pytest.approx(np.linalg.norm(vector))
+    assert linear.norm(np.zeros(0)) == 0.0
+
+
+@pytest.mark.parametrize("width", [1, 31, 33, 70])
+def test_what_is_not_positive_definite_is_refused(width: int) -> None:
+    matrix = np.eye(width)
+    matrix[-1, -1] = 0.0
+
+    with pytest.raises(np.linalg.LinAlgError, match="not positive definite"):
+        linear.cholesky(matrix)
+    with pytest.raises(np.linalg.LinAlgError):
+        linear.cholesky(np.full((width, width), np.nan))
+
+
+THREADED = """
+import hashlib
+import numpy as np
+from tau_live.rl import linear
+
+rng = np.random.default_rng(0)
+hashed = hashlib.sha256()
+for width in (100, 256, 512, 700):
+    rows = rng.integers(-9, 9, size=(900, width)) / 7.0
+    gram = linear.gram(rows)
+    lower = linear.cholesky(gram + np.eye(width))
+    products = linear.product(rows.T, rows[:, 0])
+    for array in (gram, lower, products, linear.solved(lower, products)):
+        hashed.update(array.tobytes())
+    hashed.update(str((linear.norm(products), linear.dot(products, rows[0]))).encode())
+print(hashed.hexdigest())
+"""
+
+
+@pytest.mark.slow
+def test_the_number_of_threads_changes_no_bit() -> None:
+    found = []
+    for threads in ("1", "2", "4"):
+        named = {"OPENBLAS_NUM_THREADS": threads, "OMP_NUM_THREADS": threads}
+        environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **named}
+        done = subprocess.run(
+            [sys.executable, "-c", THREADED],
+            env=environ,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        found.append(done.stdout)
+
+    assert len(set(found)) == 1
+    assert len(found[0]) == 65
