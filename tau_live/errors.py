@@ -4,6 +4,7 @@
 TauLiveError
 ├── SettingsError              a setting is out of range or malformed (names the variable)
 ├── EventError                 a line or record is not an event
+│   └── LogLineError           a line of a log cannot be imported (names line and column)
 ├── StoreError                 the store cannot do what was asked
 │   ├── StoreUnavailableError  it cannot be opened, read or written
 │   ├── StoreVersionError      it was written by a newer tau-live
@@ -27,6 +28,21 @@ class SettingsError(TauLiveError):
 
 class EventError(TauLiveError):
     """A line or a record is not an event."""
+
+
+class LogLineError(EventError):
+    """A line of a log cannot be imported.
+
+    Attributes:
+        line: Its number, from 1.
+        column: The field's column, or the character's place; ``None`` where all of it is wrong.
+    """
+
+    def __init__(self, line: int, column: str | None, reason: str) -> None:
+        where = f"line {line}" if column is None else f"line {line}, column {column}"
+        super().__init__(f"{where}: {reason}")
+        self.line = line
+        self.column = column
 
 
 class StoreError(TauLiveError):

@@ -76,6 +76,8 @@ class Offline:
             on_poison=self._poisoned,
         )
         self._learner = Learner(self._store, settings, holder=this_process())
+        learns = settings.learner is not LearnerMode.OFF
+        self._milestones = MILESTONES if learns else frozenset[str]()
         self._waiting: list[Event] = []
         self._now = 0.0
         self._finished = 0
@@ -90,7 +92,7 @@ class Offline:
         for event in events:
             self._waiting.append(event)
             self._now = max(self._now, event.at)
-            if event.event in MILESTONES or len(self._waiting) >= BATCH_LIMIT:
+            if event.event in self._milestones or len(self._waiting) >= BATCH_LIMIT:
                 self._store_waiting()
         if at_once:
             self._store_waiting()

@@ -26,6 +26,7 @@ COMMANDS: Mapping[str, str] = {
     "policy": "List, show, choose or roll back policies.",
     "replay": "Store and learn from a recording.",
     "ingest": "Store events from a file, a pipe or a socket.",
+    "import-log": "Store earlier decisions of any system, to start from.",
     "learn": "Run the learner in this process.",
     "export": "Write the store out as JSON Lines or Parquet.",
     "gc": "Forget old rollouts that were learned from.",
@@ -68,7 +69,8 @@ class Commands(click.Group):
             self._ask_plugins()
         if cmd_name not in COMMANDS:
             return super().get_command(ctx, cmd_name)
-        found = getattr(import_module(f"tau_live.cli.{cmd_name}"), cmd_name)
+        name = cmd_name.replace("-", "_")
+        found = getattr(import_module(f"tau_live.cli.{name}"), name)
         if not isinstance(found, click.Command):
             raise TypeError(f"tau_live.cli.{cmd_name} holds no command {cmd_name!r}")
         return found

@@ -1,0 +1,118 @@
+"""``tau-live import-log``: what earlier logs hold becomes rollouts to learn from."""
+
+from pathlib import Path
+
+import click
+
+from tau_live.cli.opening import epilog, json_option, settings_of, store_option
+from tau_live.cli.output import print_json, print_report, progress_bar
+from tau_live.importing.fields import FIELDS, Place, parsed_map
+from tau_live.importing.values import time_of
+
+
+def _places(_ctx: click.Context, _parameter: click.Parameter, value: str) -> dict[str, Place]:
+    try:
+        return parsed_map(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def _time(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> float | None:
+    try:
+        return time_of(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+@click.command(
+    "import-log",
+    epilog=epilog(
+        "import-log",
+        "tau-live import-log log.csv --point model --options small,large",
+        "tau-live import-log log.jsonl --point ad --map option=action,reward=-cost",
+        "tau-live import-log traces.jsonl --format otel",
+    )
+    + "\n\nFields of --map:\n\n\b\n"
+    + "\n".join(f"  {name:<14}{meaning}" for name, meaning in FIELDS.items()),
+)
+@click.argument("source", metavar="FILE|-")
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(["jsonl", "csv", "otel"]),
+    help="How it is written.  [default: as it looks]",
+)
+@click.option("--point", metavar="NAME", help="The decision point of rows that name none.")
+@click.option(
+    "--map",
+    "places",
+    default="",
+    callback=_places,
+    metavar="FIELD=COLUMN,...",
+    help="Where fields stand that do not stand under their own names.",
+)
+@click.option(
+    "--options",
+    default="",
+    metavar="NAMES|all",
+    help="What was offered where rows do not say: names, or all that the file applied anywhere.",
+)
+@click.option(
+    "--reward-name", default="reward", show_default=True, metavar="NAME", help="What was measured."
+)
+@click.option(
+    "--at",
+    callback=_time,
+    metavar="TIME",
+    help="When it was, where rows do not say.  [default: when the file was last written]",
+)
+@click.option(
+    "--stream",
+    metavar="NAME",
+    help="Names the log that ids are made from.  [default: the file's name and first line]",
+)
+@click.option("--strict", is_flag=True, help="Stop at the first bad line.")
+@store_option
+@json_option
+def import_log(  # noqa: PLR0913  # one for each option
+    source: str,
+    *,
+    format_: str | None,
+    point: str | None,
+    places: dict[str, Place],
+    options: str,
+    reward_name: str,
+    at: float | None,
+    stream: str | None,
+    strict: bool,
+    path: Path | None,
+    as_json: bool,
+) -> None:
+    """Store earlier decisions of any system, to start from what they teach.
+
+    FILE holds JSON Lines, a table with a head, or the JSON lines of OpenTelemetry's collector. A
+    row is a decision. Those with a propensity teach the policy; the others are recorded. Nothing
+    is learned yet: `tau-live learn --once` does that. What is stored already is left alone.
+    """
+    from tau_live.importing.log import Format, LogSource
+    from tau_live.importing.log import import_log as imported
+
+    log = LogSource(
+        path=source,
+        format=None if format_ is None else Format(format_),
+        places=places,
+        point=point,
+        options=tuple(filter(None, (name.strip() for name in options.split(",")))),
+        stream=stream,
+        reward=reward_name,
+        at=at,
+        strict=strict,
+    )
+    with progress_bar(quiet=as_json) as bar:
+        task = bar.add_task("bytes", total=None)
+        report = imported(
+            log,
+            settings_of(path),
+            progress=lambda done, total: bar.update(task, completed=done, total=total or None),
+        )
+    print_json(report) if as_json else print_report(report)

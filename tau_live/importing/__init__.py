@@ -1,0 +1,1 @@
+"""Earlier logs of any system into a store; see ``log``."""

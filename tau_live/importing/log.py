@@ -1,0 +1,300 @@
+"""Earlier logs into a store: JSON Lines, tables, and what OpenTelemetry's collector writes.
+
+They go the ordinary way of events, so everything that holds for a host's runs holds for them. Ids
+come from the log alone: again into one store it adds nothing, and two stores get the same.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from hashlib import sha256
+from itertools import chain, islice
+from pathlib import Path
+
+from tau_live.errors import LogLineError, TauLiveError
+from tau_live.events import Decision, Event, Reward
+from tau_live.handed import OPTIONS_LIMIT
+from tau_live.importing.fields import FieldError, Places
+from tau_live.importing.logged import Reader
+from tau_live.importing.otel import Traces
+from tau_live.importing.rows import BadRow, NumberedRow, json_rows, table_rows
+from tau_live.importing.runs import Runs
+from tau_live.intake import file_lines, stdin_lines
+from tau_live.learner import policy_config
+from tau_live.plain import Limits
+from tau_live.recording import Line
+from tau_live.replay import Offline
+from tau_live.settings import InferReward, Settings
+from tau_live.settings import Learner as LearnerMode
+
+BAD_KEPT = 100
+TOLD_EVERY = 256
+STDIN = "-"
+EVERY = "all"
+
+
+class Format(StrEnum):
+    """How a log is written."""
+
+    JSONL = "jsonl"
+    CSV = "csv"
+    OTEL = "otel"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSource:
+    """A log, and how to read it.
+
+    Attributes:
+        path: The file; ``-`` is the standard input.
+        format: How it is written; ``None`` looks at its name and first line.
+        places: Where fields stand that do not stand under their own names.
+        point: The decision point of rows that name none.
+        options: The options of rows that name none; ``("all",)`` are those that the file applied
+            anywhere; empty is the applied one alone.
+        stream: Names the log; ``None`` takes the file's name and first line.
+        reward: How its rewards are called.
+        at: When decisions were made whose log does not say; ``None`` takes the time at which the
+            file was last written.
+        strict: Whether the first bad line ends it.
+    """
+
+    path: str
+    format: Format | None = None
+    places: Places = field(default_factory=dict)
+    point: str | None = None
+    options: tuple[str, ...] = ()
+    stream: str | None = None
+    reward: str = "reward"
+    at: float | None = None
+    strict: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    """What came of a log.
+
+    Attributes:
+        format: How it was written.
+        lines: How many lines were read.
+        decisions: How many decisions they told.
+        with_propensity: How many of these may teach the policy.
+        rewards: How many rewards.
+        rollouts: How many rollouts came to their end; none of them when they were there already.
+        bad: The first lines that could not be read, with column and reason.
+        bad_lines: How many there were.
+        unseen: Mapped columns that no row had.
+        refused: How many events could not be stored, by what was wrong.
+        lines_per_s: How fast it went.
+    """
+
+    format: str
+    lines: int
+    decisions: int
+    with_propensity: int
+    rewards: int
+    rollouts: int
+    bad: Sequence[BadRow]
+    bad_lines: int
+    unseen: Sequence[str]
+    refused: dict[str, int]
+    lines_per_s: float
+
+
+class _Counts:
+    """What was read so far."""
+
+    def __init__(self, *, strict: bool, progress: Callable[[int, int], None], total: int) -> None:
+        self.strict = strict
+        self.progress = progress
+        self.total = total
+        self.lines = self.done = self.decisions = self.with_propensity = self.rewards = 0
+        self.bad: list[BadRow] = []
+        self.bad_lines = 0
+
+    def read(self, lines: Iterable[Line]) -> Iterator[Line]:
+        """Pass lines on and count them."""
+        for line in lines:
+            self.lines = line.number
+            self.done += len(line.data) + 1
+            if line.number % TOLD_EVERY == 0:
+                self.progress(min(self.done, self.total) if self.total else 0, self.total)
+            yield line
+
+    def wrong(self, row: BadRow) -> None:
+        """Count a bad line. Raises: LogLineError, if the first one is to end it."""
+        if self.strict:
+            raise LogLineError(row.line, row.column, row.reason)
+        self.bad_lines += 1
+        if len(self.bad) < BAD_KEPT:
+            self.bad.append(row)
+
+    def told(self, events: Iterable[Event]) -> Iterator[Event]:
+        """Pass events on and count them."""
+        for event in events:
+            if isinstance(event, Decision):
+                self.decisions += 1
+                self.with_propensity += event.propensity is not None
+            self.rewards += isinstance(event, Reward)
+            yield event
+
+
+def import_log(
+    source: LogSource, settings: Settings, *, progress: Callable[[int, int], None]
+) -> Imported:
+    """Store a log; nothing is learned yet, `tau-live learn` does that.
+
+    Args:
+        source: What to read.
+        settings: Where to.
+        progress: Told how many bytes of how many are done; of 0 where that is not known.
+
+    Raises:
+        LogLineError: A line cannot be read, and ``strict`` was asked for.
+        TauLiveError: The log cannot be read, the gate holds, or the store failed.
+    """
+    began = time.perf_counter()
+    quiet = settings.infer_reward is InferReward.AUTO  # what nobody valued has no value
+    settings = replace(
+        settings,
+        learner=LearnerMode.OFF,
+        infer_reward=InferReward.OFF if quiet else settings.infer_reward,
+    )
+    try:
+        path = None if source.path == STDIN else Path(source.path)
+        total = path.stat().st_size if path else 0
+        written = path.stat().st_mtime if path else time.time()
+        counts = _Counts(strict=source.strict, progress=progress, total=total)
+        lines = file_lines(path) if path else stdin_lines()
+        first, lines = _peeked(counts.read(lines))
+        told = _told(source, first, lines, counts, settings=settings, written=written)
+        offline = Offline(settings)
+        try:
+            offline.take(counts.told(told.events))
+            offline.finish()
+            found = offline.report(events=0, bad=[], bad_lines=0)
+        finally:
+            offline.close()
+    except OSError as error:
+        raise TauLiveError(f"cannot read log '{source.path}': {error}") from error
+    return Imported(
+        format=told.format.value,
+        lines=counts.lines,
+        decisions=counts.decisions,
+        with_propensity=counts.with_propensity,
+        rewards=counts.rewards,
+        rollouts=found.rollouts,
+        bad=counts.bad,
+        bad_lines=counts.bad_lines,
+        unseen=told.unseen(),
+        refused=found.refused,
+        lines_per_s=round(counts.lines / max(time.perf_counter() - began, 1e-9), 1),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    format: Format
+    events: Iterator[Event]
+    unseen: Callable[[], list[str]]
+
+
+def _told(  # what a log is read with
+    source: LogSource,
+    first: Sequence[Line],
+    lines: Iterator[Line],
+    counts: _Counts,
+    *,
+    settings: Settings,
+    written: float,
+) -> _Told:
+    format_ = source.format or _format(source.path, first)
+    width, limits = policy_config(settings).width, Limits(chars=settings.payload_limit)
+    if format_ is Format.OTEL:
+        traces = Traces(width=width, limits=limits, reward=source.reward)
+        return _Told(format_, _of_traces(traces, json_rows(lines), counts), list)
+    rows = table_rows(lines) if format_ is Format.CSV else json_rows(lines)
+    reader = Reader(
+        source.places,
+        point=source.point,
+        offered=_offered(source, format_),
+        cells=format_ is Format.CSV,
+    )
+    runs = Runs(
+        source.stream or _stream(source.path, first[: 1 + (format_ is Format.CSV)]),
+        otherwise=written if source.at is None else source.at,
+        width=width,
+        reward=source.reward,
+        limits=limits,
+    )
+    return _Told(format_, _of_rows(runs, reader, rows, counts), lambda: reader.unseen)
+
+
+def _of_rows(
+    runs: Runs, reader: Reader, rows: Iterable[NumberedRow | BadRow], counts: _Counts
+) -> Iterator[Event]:
+    for row in rows:
+        if isinstance(row, BadRow):
+            counts.wrong(row)
+            continue
+        try:
+            logged = reader.logged(row.row)
+        except FieldError as error:
+            counts.wrong(BadRow(row.line, error.column, error.reason))
+            continue
+        yield from runs.told(logged, row.line)
+    yield from runs.finished()
+
+
+def _of_traces(
+    traces: Traces, rows: Iterable[NumberedRow | BadRow], counts: _Counts
+) -> Iterator[Event]:
+    for row in rows:
+        if isinstance(row, BadRow):
+            counts.wrong(row)
+            continue
+        for found in traces.told(row.row):
+            if isinstance(found, FieldError):
+                counts.wrong(BadRow(row.line, found.column, found.reason))
+            else:
+                yield found
+    for found in traces.finished():
+        if not isinstance(found, FieldError):
+            yield found
+
+
+def _peeked(lines: Iterator[Line]) -> tuple[list[Line], Iterator[Line]]:
+    """Return the first lines, and all of them."""
+    first = list(islice(lines, 2))
+    return first, chain(first, lines)
+
+
+def _format(path: str, first: Sequence[Line]) -> Format:
+    begins = first[0].data.removeprefix(b"\xef\xbb\xbf").lstrip() if first else b""
+    if begins.startswith(b"{"):
+        return Format.OTEL if b'"resourceSpans"' in begins[:100] else Format.JSONL
+    return Format.CSV if begins and not path.endswith((".jsonl", ".json")) else Format.JSONL
+
+
+def _stream(path: str, first: Sequence[Line]) -> str:
+    """Return the name of a log: its file's, and a hash of how it begins."""
+    hashed = sha256(b"\n".join(line.data for line in first)).hexdigest()[:16]
+    return f"{'stdin' if path == STDIN else Path(path).name}-{hashed}"
+
+
+def _offered(source: LogSource, format_: Format) -> tuple[str, ...]:
+    """Return the options of rows that name none; ``all`` reads the file once more before."""
+    if source.options != (EVERY,):
+        return source.options
+    if source.path == STDIN:
+        raise TauLiveError("the options of a pipe cannot be read beforehand: name them")
+    reader = Reader(source.places, point=None, offered=(), cells=False)
+    names: set[str] = set()
+    lines = file_lines(Path(source.path))
+    for row in table_rows(lines) if format_ is Format.CSV else json_rows(lines):
+        option = None if isinstance(row, BadRow) else reader.option(row.row)
+        names |= {option} if option is not None else set()
+        if len(names) > OPTIONS_LIMIT:
+            raise TauLiveError(f"the log applied more than {OPTIONS_LIMIT} options")
+    return tuple(sorted(names))

@@ -1,0 +1,190 @@
+"""A row of a log as one decision, with what is known of it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tau_live.importing import values
+from tau_live.importing.fields import (
+    FIELDS,
+    FieldError,
+    Place,
+    Places,
+    Row,
+    column_of,
+    selected,
+    standing,
+)
+from tau_live.importing.fields import read as reading
+from tau_live.importing.values import Features, Options
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Logged:
+    """One decision of a log.
+
+    Attributes:
+        run: What the rows of its run share; ``None`` where it is a run of its own.
+        step: Its place in the run, from 1; ``None`` where the log does not say.
+        end: Whether it is said to be the last of its run.
+        at: Epoch seconds; ``None`` where the log does not say.
+        point: The decision point.
+        options: What was offered.
+        option: What was applied.
+        chosen: What a policy chose; ``None`` where the log does not say.
+        default: The host's own choice, where the log says so.
+        propensity: With which probability the applied option had been chosen; ``None`` where
+            nobody knows.
+        probabilities: ``[A]``, or empty.
+        context: What was known.
+        reward: What it was worth; ``None`` where nobody knows.
+        session: What the runs of one conversation share.
+        name: What kind of run it is.
+    """
+
+    run: str | None = None
+    step: int | None = None
+    end: bool = False
+    at: float | None = None
+    point: str
+    options: Options
+    option: str
+    chosen: str | None = None
+    default: str | None = None
+    propensity: float | None = None
+    probabilities: tuple[float, ...] = ()
+    context: Features = field(default_factory=dict)
+    reward: float | None = None
+    session: str | None = None
+    name: str = ""
+
+
+class Reader:
+    """Reads rows.
+
+    Args:
+        places: Where fields stand that do not stand under their own names.
+        point: The decision point of rows that name none.
+        offered: The options of rows that name none; empty for the applied one alone.
+        cells: Whether rows are of a table, so that all they hold is text.
+    """
+
+    def __init__(
+        self, places: Places, *, point: str | None, offered: Sequence[str], cells: bool
+    ) -> None:
+        self._places = places
+        self._point = point
+        self._offered = Options(tuple(offered), (None,) * len(offered))
+        self._cells = cells
+        self._unseen = {path for place in places.values() for path in place.paths}
+
+    @property
+    def unseen(self) -> list[str]:
+        """The mapped columns that no row had."""
+        return sorted(self._unseen)
+
+    def option(self, row: Row) -> str | None:
+        """Return the option that a row applied; ``None`` where that cannot be read."""
+        try:
+            return reading("option", self._found(row, "option"), values.name_of, self._places)
+        except FieldError:
+            return None
+
+    def logged(self, row: Row) -> Logged:
+        """Return the decision that a row tells.
+
+        Raises:
+            FieldError: A field is missing or malformed.
+        """
+        read, found = self._read, {name: self._found(row, name) for name in FIELDS}
+        option = read("option", found, values.name_of)
+        point = read("point", found, values.name_of) or self._point
+        if option is None:
+            raise FieldError(column_of("option", self._places), "expected an option, got nothing")
+        if point is None:
+            raise FieldError(
+                column_of("point", self._places), "expected a decision point: see --point"
+            )
+        options = self._options(found, option)
+        probabilities = reading(
+            "probabilities",
+            found["probabilities"],
+            lambda value: values.probabilities_of(value, options.names),
+            self._places,
+        )
+        chosen = self._offered_one("chosen", found, options)
+        propensity = read("propensity", found, values.probability_of)
+        if propensity is None and probabilities and chosen is None:
+            propensity = probabilities[options.names.index(option)]
+        reward = read("reward", found, values.number_of)
+        if reward is not None and self._places.get("reward", Place(())).negated:
+            reward = 0.0 - reward
+        return Logged(
+            run=read("run", found, values.name_of),
+            step=read("step", found, values.place_of),
+            end=read("end", found, values.truth_of),
+            at=read("at", found, values.time_of),
+            point=point,
+            options=options,
+            option=option,
+            chosen=chosen,
+            default=self._offered_one("default", found, options),
+            propensity=propensity,
+            probabilities=probabilities,
+            context=self._context(row, found),
+            reward=reward,
+            session=read("session", found, values.name_of),
+            name=read("name", found, values.name_of) or "",
+        )
+
+    def _found(self, row: Row, field: str) -> object:
+        place = self._places.get(field)
+        if place is None:
+            return row.get(field)
+        if field == "context":
+            columns = selected(row, place.paths)
+            if columns:
+                self._unseen.difference_update(place.paths)
+            whole = len(place.paths) == 1 and isinstance(columns.get(place.paths[0]), Mapping)
+            return columns[place.paths[0]] if whole else columns
+        found = standing(row, place.paths[0])
+        if found is not None:
+            self._unseen.discard(place.paths[0])
+        return found
+
+    def _read(self, field: str, found: Row, reader: "values.Reading[values.Read]") -> "values.Read":
+        return reading(field, found[field], reader, self._places)
+
+    def _options(self, found: Row, option: str) -> Options:
+        options = self._read("options", found, values.options_of)
+        if not options.names:
+            options = self._offered if self._offered.names else Options((option,), (None,))
+        if option not in options.names:
+            column = column_of("option", self._places)
+            raise FieldError(
+                column, f"expected one of {len(options.names)} options, got {option!r}"
+            )
+        named = self._read("features", found, values.features_by_option)
+        if not named:
+            return options
+        features = (
+            {**(own or {}), **named.get(name, {})} or None
+            for name, own in zip(*options, strict=True)
+        )
+        return Options(options.names, tuple(features))
+
+    def _offered_one(self, field: str, found: Row, options: Options) -> str | None:
+        name = self._read(field, found, values.name_of)
+        if name is not None and name not in options.names:
+            column = column_of(field, self._places)
+            raise FieldError(column, f"expected one of the options, got {name!r}")
+        return name
+
+    def _context(self, row: Row, found: Row) -> Features:
+        given = found["context"]
+        if self._cells:
+            if given is None:
+                own = {name: row[name] for name in row if name.startswith("context.")}
+                return values.cells_of({n.removeprefix("context."): own[n] for n in own})
+            if isinstance(given, Mapping):
+                given = values.cells_of(given)
+        return reading("context", given, values.features_of, self._places)
