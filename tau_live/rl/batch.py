@@ -43,6 +43,8 @@ class Trajectories:
         version_lag: ``[N]``, how many versions ago the deciding version was the newest.
         allowed: ``[N]`` masks ``[A]``, ``None`` where all options were allowed; ``None`` if
             all always were.
+        cost: ``[N]``, of safety, incurred after each decision; NaN anywhere in a rollout makes that
+            rollout's unknown. ``None`` if none is known.
     """
 
     encoded: Sequence[Encoded]
@@ -56,6 +58,7 @@ class Trajectories:
     length: IntArray
     version_lag: IntArray
     allowed: Sequence[BoolArray | None] | None = None
+    cost: FloatArray | None = None
 
     def __post_init__(self) -> None:
         self._check_shapes()
@@ -71,6 +74,10 @@ class Trajectories:
             if (getattr(self, name) < low).any() or (getattr(self, name) > high).any():
                 raise ValueError(f"{name} must be within [{low!r}, {high!r}]")
         self._check_choices()
+        if self.cost is not None and (
+            self.cost.shape != self.reward.shape or np.isinf(self.cost).any()
+        ):
+            raise ValueError(f"cost must be {self.reward.shape} and not infinite")
 
     def _check_shapes(self) -> None:
         decisions = len(self.encoded)
@@ -130,6 +137,18 @@ def joined(first: Trajectories, second: Trajectories | None) -> Trajectories:
         length=np.concatenate([one.length for one in both]),
         version_lag=np.concatenate([one.version_lag for one in both]),
         allowed=list(chain.from_iterable(one.masks for one in both)),
+        cost=_joined_costs(first, second),
+    )
+
+
+def _joined_costs(first: Trajectories, second: Trajectories) -> FloatArray | None:
+    if first.cost is None and second.cost is None:
+        return None
+    return np.concatenate(
+        [
+            np.full(len(one.encoded), np.nan) if one.cost is None else one.cost
+            for one in (first, second)
+        ]
     )
 
 
@@ -159,7 +178,7 @@ class Batch(NamedTuple):
 
     def under(self, policy: Policy) -> "Batch":
         """Return the same decisions with the base of another policy of the same scale."""
-        ridge = policy.base.of(self.options.narrowed(policy.config.halvings))
+        ridge = policy.base.of(self.options, self.starts)
         return self._replace(base=policy.default_bonus * self.preferred + ridge)
 
     def choices(self) -> Crossed:
@@ -182,14 +201,18 @@ class Batch(NamedTuple):
 
 def batch(policy: Policy, trajectories: Trajectories) -> Batch:
     """Return the decisions of ``trajectories`` as ``policy`` scales and prefers them."""
+    return unbased(policy, trajectories).under(policy)
+
+
+def unbased(policy: Policy, trajectories: Trajectories) -> Batch:
+    """Return the same with nothing for a base but what the host prefers."""
     masks = trajectories.masks
     features = rows(trajectories.encoded, masks, policy.scale)
     starts = offsets(features.counts)
     options = crossed(features, width=policy.config.width, cross_width=policy.config.cross_width)
     preferred = _preferred(trajectories, starts)
     chosen = _ranks(trajectories.chosen, masks)
-    unbased = Batch(options, preferred, preferred, starts, chosen, _contexts(features))
-    return unbased.under(policy)
+    return Batch(options, preferred, preferred, starts, chosen, _contexts(features))
 
 
 def _contexts(features: Rows) -> Crossed:

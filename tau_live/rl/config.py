@@ -44,10 +44,10 @@ class PPOConfig:
     entropy_coefficient: float = 0.01
     lag_bound: int = 32
     effective_share: float = 0.5
-    sharpness: float = 1.0
-    exploration: float = 1.0
+    sharpness: float = 8.0
+    exploration: float = 0.4
     penalty: float = 1.0
-    base_kl: float = 0.2
+    base_kl: float = 1.0
 
     def __post_init__(self) -> None:
         for name in ("clip", "learning_rate", "gradient_norm", "penalty"):

@@ -70,10 +70,6 @@ class Crossed(NamedTuple):
         flat = np.bincount(at, weights=self.values, minlength=options * width)
         return flat.astype(np.float64, copy=False).reshape(options, width)
 
-    def narrowed(self, halvings: int) -> "Crossed":
-        """Return the same features in ``2**halvings`` times fewer slots, by more collisions."""
-        return self._replace(slots=self.slots >> halvings)
-
     def rows(self, wanted: IntArray) -> "Crossed":
         """Return the crossed features of the options ``wanted`` alone, in that order."""
         lengths = self.starts[wanted + 1] - self.starts[wanted]
@@ -86,6 +82,18 @@ def places(encoded: Encoded) -> IntArray:
     shifted = encoded.indices.astype(np.int64)
     shifted[encoded.starts[1] :] += encoded.width
     return shifted
+
+
+def scaled_one(encoded: Encoded, scale: Scale) -> FloatArray:
+    """Return ``[E]`` the scaled entries of one decision."""
+    values = scale.scaled(encoded.values, encoded.numeric, places(encoded))
+    split = encoded.starts[1]
+    values[1:split] *= scale.context
+    heads = encoded.starts[1:-1]
+    own = values[heads] * np.where(np.diff(encoded.starts[1:]) > 1, scale.own, 1.0)
+    values[split:] *= scale.options
+    values[heads] = own
+    return values
 
 
 def rows(encoded: Sequence[Encoded], allowed: Sequence[BoolArray | None], scale: Scale) -> Rows:
@@ -113,9 +121,14 @@ def rows(encoded: Sequence[Encoded], allowed: Sequence[BoolArray | None], scale:
     moved = slots + encoded[0].width
     at_context = spans(edges[is_context], lengths[is_context])
     moved[at_context] = slots[at_context]
+    lengthened = np.full(len(values), scale.options)
+    lengthened[at_context] = scale.context
+    heads = edges[~is_last]
+    owned = ~is_context[~is_last] & (lengths[~is_last] > 1)
+    lengthened[heads] = np.where(owned, scale.own, 1.0)  # the first of a row is its constant
     return Rows(
         slots,
-        scale.scaled(values, numeric, moved),
+        scale.scaled(values, numeric, moved) * lengthened,
         edges[is_context],
         lengths[is_context],
         edges[kept][is_kept],
@@ -144,7 +157,7 @@ def crossed_one(
     encoded: Encoded, allowed: BoolArray | None, scale: Scale, *, cross_width: int
 ) -> Crossed:
     """Return what ``crossed`` gives for one decision: the same numbers, sooner."""
-    values = scale.scaled(encoded.values, encoded.numeric, places(encoded))
+    values = scaled_one(encoded, scale)
     slots = encoded.indices
     split = encoded.starts[1]
     lengths = np.diff(encoded.starts[1:])

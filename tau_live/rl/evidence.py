@@ -6,12 +6,12 @@ from typing import NamedTuple
 import numpy as np
 
 from tau_live.rl.arrays import FloatArray, frozen
-from tau_live.rl.batch import Batch, Trajectories, batch
+from tau_live.rl.base import Base, base_of
+from tau_live.rl.batch import Batch, Trajectories, batch, unbased
 from tau_live.rl.config import PPOConfig
-from tau_live.rl.lesson import rewards_to_go
+from tau_live.rl.lesson import costs_to_go, rewards_to_go
 from tau_live.rl.policy import Policy
-from tau_live.rl.ridge import Base, base
-from tau_live.rl.state import LearnerState
+from tau_live.rl.state import LearnerState, Returns
 from tau_live.rl.surrogate import choices
 
 _TRIES = 12
@@ -39,6 +39,8 @@ def evidence(
     everything: Trajectories,
     *,
     config: PPOConfig,
+    multiplier: float,
+    rng: np.random.Generator,
 ) -> Evidence:
     """Return the state that has learned from the returns of new rollouts, but not by PPO yet.
 
@@ -47,54 +49,69 @@ def evidence(
         fresh: Rollouts never seen before.
         everything: The same, and older ones after them.
         config: How to learn.
+        multiplier: What one unit of cost weighs in units of reward.
+        rng: Draws the noise of the regressions' posteriors.
     """
-    counted = state.counting(fresh, at_hand=len(everything.length))
+    counted = state.counting(fresh, everything)
     policy = replace(state.policy, scale=counted.scale, rollouts=counted.counts.rollouts)
-    data = batch(policy, everything)
-    decisions = len((fresh if counted.action_sums.samples else everything).encoded)
+    data = unbased(policy, everything)
+    decisions = len((fresh if counted.action_fit.samples else everything).encoded)
     counted = counted.learning(
         data.select(np.arange(decisions)),
-        rewards_to_go(everything, gamma=config.gamma)[:decisions],
+        Returns(
+            rewards_to_go(everything, gamma=config.gamma)[:decisions],
+            costs_to_go(everything)[:decisions],
+        ),
         chosen=np.isfinite(everything.propensity[:decisions]),
-    )
-    goal = base(
-        counted.action_sums,
-        data.options.narrowed(policy.config.halvings),
         penalty=config.penalty,
+        rng=rng,
+    )
+    goal = base_of(
+        counted.action_fit,
         sharpness=config.sharpness,
         exploration=config.exploration,
+        penalty=config.penalty,
+        multiplier=multiplier,
     )
-    same = all(map(np.array_equal, state.policy.scale, counted.scale))
-    before = data.under(state.policy) if same else batch(state.policy, everything)
-    policy, base_kl = _moved(policy, goal, data, before, bound=config.base_kl)
-    value_base = counted.value_sums.expectation(config.penalty)
+    policy, base_kl = _moved(policy, goal, data, state.policy, fresh, bound=config.base_kl)
+    moved = data.under(policy)
+    value_base = counted.expectation
     started = replace(
         counted,
         policy=replace(policy, critic=frozen(policy.critic - state.value_base + value_base)),
         value_base=frozen(value_base),
     )
-    return Evidence(counted, started, data.under(policy), base_kl)
+    return Evidence(counted, started, moved, base_kl)
 
 
-def _moved(
-    policy: Policy, goal: Base, data: Batch, before: Batch, *, bound: float
+def _moved(  # where from, where to, and on what
+    policy: Policy,
+    goal: Base,
+    data: Batch,
+    before: Policy,
+    fresh: Trajectories,
+    *,
+    bound: float,
 ) -> tuple[Policy, float]:
-    """Return the policy with its base as far toward the goal as the bound allows, and how far."""
+    """Return the policy with its base as far toward the goal as the bound allows, and how far.
+
+    The divergence is measured on the new decisions.
+    """
     epsilon = policy.config.epsilon
-    then = choices(before, policy.weights, epsilon=epsilon).probabilities
-    options = data.options.narrowed(policy.config.halvings)
-    near, far = options.dot(policy.base.weights), options.dot(goal.weights)
-    errors = goal.uncertainty(options)
-    preferred = policy.default_bonus * data.preferred
-    moved, divergence, share = policy.base, 0.0, 1.0
+    then = choices(batch(before, fresh), before.weights, epsilon=epsilon).probabilities
+    new = data.select(np.arange(len(fresh.encoded)))
+    near, far = before.base.estimates(new.options), goal.estimates(new.options)
+    preferred = policy.default_bonus * new.preferred
+    divergence, share = 0.0, 1.0
     for _ in range(_TRIES):
-        moved = policy.base.toward(goal, share)
-        ridge = (1.0 - share) * near + share * far + moved.bonus * errors
-        now = choices(data._replace(base=preferred + ridge), policy.weights, epsilon=epsilon)
-        divergence = _divergence(then, now.probabilities) / len(data.chosen)
+        gains = (1.0 - share) * near.gains + share * far.gains
+        ridge = goal.logits(far._replace(gains=gains), new.starts)
+        now = choices(new._replace(base=preferred + ridge), policy.weights, epsilon=epsilon)
+        divergence = _divergence(then, now.probabilities) / len(new.chosen)
         if divergence <= bound:
             break
         share *= min(0.7, float(np.sqrt(bound / divergence)))  # near 0 it grows with its square
+    moved = goal if share == 1.0 else goal.near(before.base, share)
     return replace(policy, base=moved), divergence
 
 

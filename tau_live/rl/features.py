@@ -19,7 +19,7 @@ import numpy as np
 
 from tau_live.rl.arrays import BoolArray, Float32Array, Int32Array
 
-WIDTH = 512
+WIDTH = 4_096
 MAX_WIDTH = 65_535  # slots are packed as unsigned 16-bit integers, and ``width`` itself is a slot
 MAX_ROW = 256  # entries of one row; what is beyond is skipped and counted
 CATEGORY_CHARS = 40

@@ -94,6 +94,20 @@ def rewards_to_go(trajectories: Trajectories, *, gamma: float) -> FloatArray:
     return reverse_scan(terms, factors, longest=int(trajectories.length.max()))
 
 
+def costs_to_go(trajectories: Trajectories) -> FloatArray:
+    """Return ``[N]`` the cost of what followed each decision; NaN where nobody told."""
+    if trajectories.cost is None:
+        return np.full(len(trajectories.encoded), np.nan)
+    ends = offsets(trajectories.length)[1:] - 1
+    factors = np.ones(len(trajectories.cost))
+    factors[ends] = 0.0
+    known = np.where(np.isnan(trajectories.cost), 0.0, trajectories.cost)
+    sums = reverse_scan(known, factors, longest=int(trajectories.length.max()))
+    unknown = np.add.reduceat(np.isnan(trajectories.cost), offsets(trajectories.length)[:-1]) > 0
+    sums[np.repeat(unknown, trajectories.length)] = np.nan
+    return sums
+
+
 def _kept(
     weights: FloatArray, acting: BoolArray, everything: Trajectories, *, share: float, new: int
 ) -> BoolArray:

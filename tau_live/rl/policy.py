@@ -6,9 +6,9 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from tau_live.rl.arrays import Array, BoolArray, FloatArray, digest, frozen, required
-from tau_live.rl.crossing import crossed_one
+from tau_live.rl.base import Base
+from tau_live.rl.crossing import crossed_one, scaled_one
 from tau_live.rl.features import MAX_WIDTH, WIDTH, Encoded
-from tau_live.rl.ridge import Base
 from tau_live.rl.scaling import Scale
 
 
@@ -19,23 +19,18 @@ class PolicyConfig:
     Attributes:
         width: Slots that feature names are hashed into, in ``[1, 65535]``.
         cross_width: Slots for pairs of features; a power of two in ``[16, 2**20]``.
-        ridge_width: The same for the ridge base; a power of two in ``[16, cross_width]``.
+        ridge_width: Pairs that the regression keeps apart; a power of two in ``[16, cross_width]``.
         epsilon: Share of uniform exploration, in ``[0, 1]``.
         default_bonus: Added to the logit of the host's default at first, at least 0.
         default_fade: Rollouts trained on until that bonus is halved, above 0.
     """
 
     width: int = WIDTH
-    cross_width: int = 4_096
-    ridge_width: int = 512
+    cross_width: int = 16_384
+    ridge_width: int = 1_024
     epsilon: float = 0.02
     default_bonus: float = 2.0
     default_fade: float = 64.0
-
-    @property
-    def halvings(self) -> int:
-        """How many halvings lead from ``cross_width`` to ``ridge_width``."""
-        return self.cross_width.bit_length() - self.ridge_width.bit_length()
 
     def __post_init__(self) -> None:
         if not 1 <= self.width <= MAX_WIDTH:
@@ -84,7 +79,7 @@ class Policy:
         return cls(
             config=config,
             weights=frozen(np.zeros(config.cross_width)),
-            base=Base.untrained(config.ridge_width),
+            base=Base.untrained(config.cross_width),
             critic=frozen(np.zeros(config.width + 1)),
             scale=Scale.untrained(config.width),
             rollouts=0,
@@ -136,7 +131,7 @@ class Policy:
         self._check(encoded, None)
         split = int(encoded.starts[1])
         slots = encoded.indices[:split].astype(np.int64)
-        values = self.scale.scaled(encoded.values[:split], encoded.numeric[:split], slots)
+        values = scaled_one(encoded, self.scale)[:split]
         return float(np.add.reduce(self.critic[slots] * values))
 
     def arrays(self) -> dict[str, Array]:
@@ -145,12 +140,9 @@ class Policy:
         return {
             "config": np.array(shape, dtype=np.float64),
             "weights": self.weights,
-            "base_weights": self.base.weights,
-            "base_spread": self.base.spread,
-            "base_bonus": np.array([self.base.bonus], dtype=np.float64),
+            **self.base.arrays(),
             "critic": self.critic,
-            "scale_mean": self.scale.mean,
-            "scale_inverse": self.scale.inverse,
+            **self.scale.arrays("scale"),
             "rollouts": np.array([self.rollouts], dtype=np.int64),
         }
 
@@ -170,24 +162,15 @@ class Policy:
             default_bonus=rest[1],
             default_fade=rest[2],
         )
-        ridge = (config.ridge_width,)
         rollouts = int(required(arrays, "rollouts", (1,))[0])
         if rollouts < 0:
             raise ValueError(f"rollouts must be at least 0, got {rollouts!r}")
-        shape = (2 * config.width,)
         return cls(
             config=config,
             weights=frozen(required(arrays, "weights", (config.cross_width,))),
-            base=Base(
-                frozen(required(arrays, "base_weights", ridge)),
-                frozen(np.maximum(required(arrays, "base_spread", ridge), 0.0)),
-                float(required(arrays, "base_bonus", (1,))[0]),
-            ),
+            base=Base.from_arrays(arrays, cross_width=config.cross_width),
             critic=frozen(required(arrays, "critic", (config.width + 1,))),
-            scale=Scale(
-                frozen(required(arrays, "scale_mean", shape)),
-                frozen(required(arrays, "scale_inverse", shape)),
-            ),
+            scale=Scale.from_arrays(arrays, "scale", width=config.width),
             rollouts=rollouts,
         )
 
@@ -210,7 +193,7 @@ class Policy:
         pairs = crossed_one(encoded, allowed, self.scale, cross_width=self.config.cross_width)
         logits = pairs.dot(self.weights)
         if self.rollouts:
-            logits += self.base.of(pairs.narrowed(self.config.halvings))
+            logits += self.base.of(pairs, np.array([0, len(logits)]))
         if default is not None and (allowed is None or allowed[default]):
             logits[default if allowed is None else int(allowed[:default].sum())] += (
                 self.default_bonus

@@ -54,6 +54,7 @@ def update(
     *,
     window: Trajectories | None = None,
     config: PPOConfig,
+    multiplier: float = 0.0,
     rng: np.random.Generator,
 ) -> Update:
     """Return the state after learning from new rollouts, and from older ones once more.
@@ -68,7 +69,8 @@ def update(
         fresh: Rollouts never learned from.
         window: Rollouts that this policy decided and has learned from before, the newest last.
         config: How to learn.
-        rng: For the order of the minibatches.
+        multiplier: What one unit of safety cost weighs in units of reward, at least 0.
+        rng: For the order of the minibatches, and for the noise of the regressions' posteriors.
 
     Source:
         Schulman et al. 2017, arXiv:1707.06347; Hilton et al. 2022, arXiv:2110.00641 (decoupled
@@ -78,7 +80,9 @@ def update(
         return _skipped(state, Diagnostics(rollouts=0, samples=0), "no new rollouts")
     new = len(fresh.length)
     everything = joined(fresh, window)
-    counted, started, batch, base_kl = evidence(state, fresh, everything, config=config)
+    counted, started, batch, base_kl = evidence(
+        state, fresh, everything, config=config, multiplier=multiplier, rng=rng
+    )
     diagnostics = Diagnostics(
         rollouts=new,
         samples=len(everything.encoded),
@@ -98,6 +102,9 @@ def update(
         explained_variance=_explained(fresh.value, learned.returns[:decisions]),
     )
     reason = _reason_to_skip(learned, config)
+    if reason is not None and learned.acting.any():  # the evidence holds, only the actor waits
+        counts = started.counts._replace(updates=started.counts.updates + 1)
+        return Update(replace(started, counts=counts), diagnostics, None, False)
     if reason is not None:
         return _skipped(counted, diagnostics, reason)
     moved = trained(started, learned, config, epochs=config.epochs_for(new), rng=rng)

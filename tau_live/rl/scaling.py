@@ -15,7 +15,7 @@ from tau_live.rl.arrays import (
     required,
 )
 
-LIMIT = 5.0  # in standard deviations; what is further out counts as this far
+LIMIT = 3.0  # in standard deviations; what is further out counts as this far
 FEWEST = 8  # numbers seen before a slot is scaled for the first time; until then it counts as 0
 
 
@@ -27,15 +27,43 @@ class Scale(NamedTuple):
     Attributes:
         mean: ``[2 * width]``.
         inverse: ``[2 * width]``, one over the standard deviation; 0 where that is not known yet.
+        context: What every entry of a context but its constant is multiplied by.
+        options: What every entry of an option but its own one is multiplied by.
+        own: What an option's own entry is multiplied by if it has others: the more names there
+            are, the less one of them says beside its features.
     """
 
     mean: FloatArray
     inverse: FloatArray
+    context: float = 1.0
+    options: float = 1.0
+    own: float = 1.0
 
     @classmethod
     def untrained(cls, width: int) -> "Scale":
         """Return the scale that knows no number yet and takes all for 0."""
         return cls(frozen(np.zeros(2 * width)), frozen(np.zeros(2 * width)))
+
+    def arrays(self, prefix: str) -> dict[str, Array]:
+        """Return the scale by name."""
+        return {
+            f"{prefix}_mean": self.mean,
+            f"{prefix}_inverse": self.inverse,
+            f"{prefix}_lengths": np.array([self.context, self.options, self.own]),
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Array], prefix: str, *, width: int) -> "Scale":
+        """Return the scale that ``arrays`` gave.
+
+        Raises:
+            ValueError: An array is missing or malformed.
+        """
+        return cls(
+            frozen(required(arrays, f"{prefix}_mean", (2 * width,))),
+            frozen(required(arrays, f"{prefix}_inverse", (2 * width,))),
+            *required(arrays, f"{prefix}_lengths", (3,)).tolist(),
+        )
 
     def scaled(self, values: Float32Array, numeric: BoolArray, places: IntArray) -> FloatArray:
         """Return ``[E]`` the entries, numbers scaled; ``places`` are slots, options' plus width."""
@@ -95,6 +123,9 @@ class Moments(NamedTuple):
         return Scale(
             frozen(np.where(renewed, self.means, previous.mean)),
             frozen(np.where(renewed, inverse, previous.inverse)),
+            previous.context,
+            previous.options,
+            previous.own,
         )
 
     def arrays(self) -> dict[str, Array]:

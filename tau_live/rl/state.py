@@ -7,11 +7,20 @@ from typing import NamedTuple
 import numpy as np
 
 from tau_live.rl.adam import AdamState
-from tau_live.rl.arrays import Array, BoolArray, FloatArray, digest, frozen, required
+from tau_live.rl.arrays import (
+    Array,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    digest,
+    frozen,
+    required,
+    spans,
+)
 from tau_live.rl.batch import Batch, Trajectories
-from tau_live.rl.crossing import places
+from tau_live.rl.crossing import places, rows
 from tau_live.rl.policy import Policy, PolicyConfig
-from tau_live.rl.ridge import RidgeSums
+from tau_live.rl.recursive import Regression
 from tau_live.rl.scaling import Moments, Scale
 
 
@@ -45,6 +54,18 @@ class AdvantageScale(NamedTuple):
         return scaled
 
 
+class Returns(NamedTuple):
+    """What followed ``N`` decisions.
+
+    Attributes:
+        rewards: ``[N]``.
+        costs: ``[N]``, of safety; NaN where nobody told.
+    """
+
+    rewards: FloatArray
+    costs: FloatArray
+
+
 class Counts(NamedTuple):
     """What happened so far.
 
@@ -73,8 +94,8 @@ class LearnerState:
         moments: Of all numbers seen in features.
         scale: How the next version will scale numbers; the sums below are under it.
         scaled_rollouts: How many rollouts that scale was made from.
-        action_sums: Evidence on the return of crossed features, ``D = ridge_width``.
-        value_sums: Evidence on the return of contexts, ``D = width + 1``.
+        action_fit: What is known of the return of crossed features.
+        value_fit: What is known of the return of contexts.
         value_base: ``[width + 1]``, the part of the policy's critic that is the regression.
         advantage_scale: The running scale of advantages.
         counts: What happened so far.
@@ -85,8 +106,8 @@ class LearnerState:
     moments: Moments
     scale: Scale
     scaled_rollouts: int
-    action_sums: RidgeSums
-    value_sums: RidgeSums
+    action_fit: Regression
+    value_fit: Regression
     value_base: FloatArray
     advantage_scale: AdvantageScale
     counts: Counts
@@ -100,8 +121,8 @@ class LearnerState:
             moments=Moments.empty(config.width),
             scale=Scale.untrained(config.width),
             scaled_rollouts=0,
-            action_sums=RidgeSums.empty(config.ridge_width),
-            value_sums=RidgeSums.empty(config.width + 1),
+            action_fit=_no_action_fit(config),
+            value_fit=_no_value_fit(config),
             value_base=frozen(np.zeros(config.width + 1)),
             advantage_scale=AdvantageScale(),
             counts=Counts(),
@@ -110,16 +131,16 @@ class LearnerState:
     @property
     def unit(self) -> float:
         """What values are measured in while the critic learns: the deviation of returns."""
-        return self.action_sums.deviation or 1.0
+        return self.action_fit.deviation or 1.0
 
-    def counting(self, fresh: Trajectories, *, at_hand: int) -> "LearnerState":
+    def counting(self, fresh: Trajectories, everything: Trajectories) -> "LearnerState":
         """Return the state that has counted these rollouts and knows their numbers.
 
         Args:
             fresh: Rollouts never seen before.
-            at_hand: How many rollouts, new and old, the sums could be made anew from. When that is
-                all there ever were, and twice as many as the last time, every number is scaled
-                anew and the sums begin again; else only names never scaled before are.
+            everything: The same, and older ones after them. When these are all there ever were, and
+                twice as many as the last time, every number is scaled anew and the regressions
+                begin again; else only names never scaled before are.
         """
         numeric = np.concatenate([one.numeric for one in fresh.encoded])
         values = np.concatenate([one.values for one in fresh.encoded])[numeric]
@@ -129,35 +150,58 @@ class LearnerState:
             rollouts=self.counts.rollouts + len(fresh.length),
             decisions=self.counts.decisions + len(fresh.encoded),
         )
-        whole = at_hand >= counts.rollouts >= 2 * self.scaled_rollouts
-        counted = replace(
-            self, moments=moments, counts=counts, scale=moments.scale(self.scale, whole=whole)
-        )
+        whole = len(everything.length) >= counts.rollouts >= 2 * self.scaled_rollouts
+        scale = moments.scale(self.scale, whole=whole)
+        counted = replace(self, moments=moments, counts=counts, scale=scale)
         if not whole:
             return counted
         return replace(
             counted,
+            scale=_lengthened(scale, everything),
             scaled_rollouts=counts.rollouts,
-            action_sums=RidgeSums.empty(self.policy.config.ridge_width),
-            value_sums=RidgeSums.empty(self.policy.config.width + 1),
+            action_fit=_no_action_fit(self.policy.config),
+            value_fit=_no_value_fit(self.policy.config),
         )
 
-    def learning(self, batch: Batch, returns: FloatArray, *, chosen: BoolArray) -> "LearnerState":
-        """Return the state whose sums include these decisions, ``[N]``, under its scale.
+    def learning(
+        self,
+        batch: Batch,
+        known: Returns,
+        *,
+        chosen: BoolArray,
+        penalty: float,
+        rng: np.random.Generator,
+    ) -> "LearnerState":
+        """Return the state whose regressions include these decisions, ``[N]``, under its scale.
 
         Args:
             batch: The decisions.
-            returns: What followed each.
+            known: What followed each.
             chosen: Which of them were chosen by us, with a propensity; the others say nothing
                 about the options, because what made the host choose so is not known.
+            penalty: Of the regressions, above 0.
+            rng: Draws the noise of their posteriors.
         """
-        options = batch.choices().narrowed(self.policy.config.halvings)
         ours = np.flatnonzero(chosen)
+        options, costs = batch.choices().rows(ours), known.costs
         return replace(
             self,
-            action_sums=self.action_sums.including(options.rows(ours), returns[ours]),
-            value_sums=self.value_sums.including(batch.contexts, returns),
+            action_fit=self.action_fit.including(
+                options, known.rewards[ours], costs[ours], penalty=penalty, rng=rng
+            ),
+            value_fit=self.value_fit.including(
+                batch.contexts, known.rewards, costs, penalty=penalty, rng=rng
+            ),
         )
+
+    @property
+    def expectation(self) -> FloatArray:
+        """``[width + 1]``, weights of contexts that give the return itself."""
+        fit, columns = self.value_fit, self.value_fit.columns.of
+        weights = np.zeros(len(columns))
+        weights[columns >= 0] = fit.reward[columns[columns >= 0]]
+        weights[-1] += fit.mean
+        return weights
 
     def arrays(self) -> dict[str, Array]:
         """Return everything as arrays by name, those of the policy first."""
@@ -165,11 +209,10 @@ class LearnerState:
             **self.policy.arrays(),
             **self.adam.arrays(),
             **self.moments.arrays(),
-            **self.action_sums.arrays("action"),
-            **self.value_sums.arrays("value"),
+            **self.action_fit.arrays("action"),
+            **self.value_fit.arrays("value"),
             "value_base": self.value_base,
-            "next_scale_mean": self.scale.mean,
-            "next_scale_inverse": self.scale.inverse,
+            **self.scale.arrays("next_scale"),
             "scaled_rollouts": np.array([self.scaled_rollouts], dtype=np.int64),
             "advantage_scale": np.array(self.advantage_scale, dtype=np.float64),
             "counts": np.array(self.counts, dtype=np.int64),
@@ -192,13 +235,14 @@ class LearnerState:
             policy=policy,
             adam=AdamState.from_arrays(arrays, size=config.cross_width + config.width + 1),
             moments=Moments.from_arrays(arrays, width=config.width),
-            scale=Scale(
-                frozen(required(arrays, "next_scale_mean", (2 * config.width,))),
-                frozen(required(arrays, "next_scale_inverse", (2 * config.width,))),
-            ),
+            scale=Scale.from_arrays(arrays, "next_scale", width=config.width),
             scaled_rollouts=int(scaled[0]),
-            action_sums=RidgeSums.from_arrays(arrays, "action", width=config.ridge_width),
-            value_sums=RidgeSums.from_arrays(arrays, "value", width=config.width + 1),
+            action_fit=Regression.from_arrays(
+                arrays, "action", slots=config.cross_width, most=config.ridge_width
+            ),
+            value_fit=Regression.from_arrays(
+                arrays, "value", slots=config.width + 1, most=config.width + 1, draws=0
+            ),
             value_base=frozen(required(arrays, "value_base", (config.width + 1,))),
             advantage_scale=AdvantageScale(*required(arrays, "advantage_scale", (3,)).tolist()),
             counts=Counts(*counts.tolist()),
@@ -207,3 +251,35 @@ class LearnerState:
     def digest(self) -> str:
         """Return the SHA-256 of all arrays, the same on every machine."""
         return digest(self.arrays())
+
+
+def _no_action_fit(config: PolicyConfig) -> Regression:
+    return Regression.empty(config.cross_width, config.ridge_width)
+
+
+def _no_value_fit(config: PolicyConfig) -> Regression:
+    return Regression.empty(config.width + 1, config.width + 1, draws=0)
+
+
+_FEW_NAMES = 16.0  # of options: each is learned about by its name as well as by its features
+_LENGTH = 2.0  # of a row beside its constant: what digits, text and numbers all learned well with
+
+
+def _lengthened(scale: Scale, everything: Trajectories) -> Scale:
+    """Return the scale under which rows are of one length on average, however many entries."""
+    plain = scale._replace(context=1.0, options=1.0, own=1.0)
+    found = rows(everything.encoded, everything.masks, plain)
+    context = _mean_square(found.values, found.context_starts, found.context_lengths)
+    options = _mean_square(found.values, found.option_starts, found.option_lengths)
+    names = len(np.unique(found.slots[found.option_starts]))
+    own = min(1.0, float(np.sqrt(_FEW_NAMES / names)))
+    return scale._replace(context=_over(context), options=_over(options), own=own)
+
+
+def _mean_square(values: FloatArray, starts: IntArray, lengths: IntArray) -> float:
+    squares = values[spans(starts, lengths)] ** 2
+    return float(np.add.reduce(squares)) / len(starts) - 1.0  # without the constant
+
+
+def _over(square: float) -> float:
+    return _LENGTH / float(np.sqrt(square)) if square > 1e-6 else 1.0

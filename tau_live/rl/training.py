@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tau_live.rl import linear
 from tau_live.rl.adam import AdamState, adam_step
 from tau_live.rl.arrays import FloatArray
 from tau_live.rl.config import PPOConfig
@@ -71,7 +72,7 @@ def trained(
             log_ratios = (found.logprobs - lesson.targets.logprobs[part])[lesson.acting[part]]
             if len(log_ratios) and k3(log_ratios) > config.target_kl:
                 return Trained(*_split(parameters, split), adam, epoch + 1, True, _mean(norms))
-            norms.append(float(np.linalg.norm(found.weights)))
+            norms.append(linear.norm(found.weights))
             gradient = np.concatenate(
                 [
                     _cut(found.weights, config.gradient_norm),
@@ -112,5 +113,5 @@ def _mean(norms: list[float]) -> float:
 
 
 def _cut(gradient: FloatArray, longest: float) -> FloatArray:
-    norm = float(np.linalg.norm(gradient))
+    norm = linear.norm(gradient)
     return gradient * (longest / norm) if norm > longest else gradient

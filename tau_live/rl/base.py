@@ -1,0 +1,181 @@
+"""What the regression adds to the logit of an option: its estimate and its doubt. Frozen."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from tau_live.rl.arrays import (
+    Array,
+    Float32Array,
+    FloatArray,
+    Int32Array,
+    IntArray,
+    frozen,
+    required,
+)
+from tau_live.rl.crossing import Crossed
+from tau_live.rl.recursive import LEFT_OUT, TARGETS, UNSEEN, Regression
+
+_SHARPEST = 50.0  # logits by which options differ whose returns are one standard deviation apart
+
+
+class Estimates(NamedTuple):
+    """What is known of ``M`` options.
+
+    Attributes:
+        gains: ``[M]``, reward expected, less the multiplied cost, in units of reward.
+        doubts: ``[M]``, standard error of that.
+    """
+
+    gains: FloatArray
+    doubts: FloatArray
+
+
+class Base(NamedTuple):
+    """What a version adds to the logit of an option before its scorer does. Frozen.
+
+    ``base = beta * (Q - lambda * C + alpha * sigma)``. ``beta`` is ``sharpness`` over the root mean
+    square of ``sigma`` among the options of that decision: the surer it is here, the sharper.
+
+    Attributes:
+        columns: ``[cross_width]``, the column of every hashed feature, or ``UNSEEN``.
+        gains: ``[D]``, weights of ``Q - lambda * C``.
+        draws: ``[D, draws]``, from the posterior, in units of the noise.
+        noise: Standard deviation of what is unexplained, in units of reward.
+        limit: The largest ``beta``.
+        sharpness: See above; 0 switches the base off.
+        exploration: ``alpha``.
+        penalty: Of the regression: one over the variance of a weight that was never seen.
+    """
+
+    columns: Int32Array
+    gains: FloatArray
+    draws: Float32Array
+    noise: float
+    limit: float
+    sharpness: float
+    exploration: float
+    penalty: float
+
+    @classmethod
+    def untrained(cls, cross_width: int) -> "Base":
+        """Return the base that prefers nothing."""
+        columns = np.full(cross_width, UNSEEN, dtype=np.int32)
+        columns.setflags(write=False)
+        nothing = _frozen32(np.zeros((0, 0)))
+        return cls(columns, frozen(np.zeros(0)), nothing, 0.0, 0.0, 0.0, 0.0, 1.0)
+
+    def estimates(self, options: Crossed) -> Estimates:
+        """Return what is known of ``M`` options."""
+        columns = self.columns[options.slots]
+        values = options.values
+        unknown = np.add.reduceat(np.where(columns == UNSEEN, values**2, 0.0), options.starts[:-1])
+        if not len(self.gains):
+            return Estimates(np.zeros(len(unknown)), self.noise * np.sqrt(unknown / self.penalty))
+        values = np.where(columns >= 0, values, 0.0)
+        columns = np.maximum(columns, 0)
+        gains = np.add.reduceat(self.gains[columns] * values, options.starts[:-1])
+        drawn = self.draws[columns]
+        drawn *= values.astype(np.float32)[:, None]
+        summed = np.add.reduceat(drawn, options.starts[:-1], axis=0)
+        spread = np.einsum("md,md->m", summed, summed).astype(np.float64) / self.draws.shape[1]
+        return Estimates(gains, self.noise * np.sqrt(spread + unknown / self.penalty))
+
+    def near(self, other: "Base", share: float) -> "Base":
+        """Return the base that has come this share of the way from another, as sure as this."""
+        both = np.flatnonzero((self.columns >= 0) & (other.columns >= 0))
+        before = np.zeros(len(self.gains))
+        before[self.columns[both]] = other.gains[other.columns[both]]
+        return self._replace(gains=frozen((1.0 - share) * before + share * self.gains))
+
+    def of(self, options: Crossed, starts: IntArray) -> FloatArray:
+        """Return ``[M]`` what is added to each option's logit.
+
+        Args:
+            options: Crossed features of ``M`` options.
+            starts: ``[N + 1]``, decision ``n`` has the options ``starts[n]:starts[n + 1]``.
+        """
+        if not self.sharpness:
+            return np.zeros(len(options.starts) - 1)
+        return self.logits(self.estimates(options), starts)
+
+    def logits(self, found: Estimates, starts: IntArray) -> FloatArray:
+        """Return ``[M]`` what these estimates add to the logits."""
+        counts = np.diff(starts)
+        scales = np.sqrt(np.add.reduceat(found.doubts**2, starts[:-1]) / counts)
+        tiny = np.finfo(np.float64).tiny
+        betas = np.minimum(self.sharpness / np.maximum(scales, tiny), self.limit)
+        added: FloatArray = np.repeat(betas, counts) * (
+            found.gains + self.exploration * found.doubts
+        )
+        return added
+
+    def arrays(self) -> dict[str, Array]:
+        """Return everything by name."""
+        numbers = (self.noise, self.limit, self.sharpness, self.exploration, self.penalty)
+        return {
+            "base_columns": self.columns,
+            "base_gains": self.gains,
+            "base_draws": self.draws,
+            "base_numbers": np.array([*numbers, *self.draws.shape]),
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Array], *, cross_width: int) -> "Base":
+        """Return the base that ``arrays`` gave.
+
+        Raises:
+            ValueError: An array is missing or malformed.
+        """
+        *numbers, size, draws = required(arrays, "base_numbers", (7,)).tolist()
+        columns = required(arrays, "base_columns", (cross_width,)).astype(np.int32)
+        if (
+            columns.min() < LEFT_OUT
+            or columns.max() >= size
+            or min(numbers) < 0.0
+            or numbers[-1] <= 0.0
+        ):
+            raise ValueError("base_columns or base_numbers are out of range")
+        columns.setflags(write=False)
+        return cls(
+            columns,
+            frozen(required(arrays, "base_gains", (int(size),))),
+            _frozen32(required(arrays, "base_draws", (int(size), int(draws)))),
+            *numbers,
+        )
+
+
+def base_of(
+    known: Regression, *, sharpness: float, exploration: float, penalty: float, multiplier: float
+) -> Base:
+    """Return the base that all evidence so far speaks for.
+
+    Args:
+        known: The evidence.
+        sharpness: Logits for a difference of one standard error, at least 0.
+        exploration: How many standard errors an option gets for being unknown, at least 0.
+        penalty: Of the regression, above 0.
+        multiplier: What one unit of cost weighs in units of reward, at least 0.
+    """
+    columns = known.columns.of.copy()
+    columns.setflags(write=False)
+    if known.deviation <= 0.0 and not (multiplier and known.cost.any()):
+        return Base.untrained(len(columns))
+    noise = max(known.noise, np.finfo(np.float64).tiny)
+    return Base(
+        columns,
+        frozen(known.reward - multiplier * known.cost),
+        _frozen32(known.weights[:, TARGETS:]),
+        noise,
+        _SHARPEST / max(known.deviation, noise),
+        sharpness,
+        exploration * float(np.sqrt(np.log1p(known.samples))),
+        penalty,
+    )
+
+
+def _frozen32(array: FloatArray) -> Float32Array:
+    copy = np.array(array, dtype=np.float32)
+    copy.setflags(write=False)
+    return copy

@@ -1,0 +1,255 @@
+"""Ridge regression kept up to date sample by sample, with its full uncertainty.
+
+The base of a policy. Every sample costs the square of the features seen, no system is ever solved,
+and nothing goes through a linear algebra library, so the bits depend on no number of threads.
+
+Beside the targets, the same regression is run on noise. What it makes of the noise are draws from
+the posterior of its weights, so that a few of them per feature tell how sure it is of any
+combination of features: a decision needs no matrix.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from tau_live.rl.arrays import Array, FloatArray, Int32Array, IntArray, required
+from tau_live.rl.crossing import Crossed
+
+DRAWS = 32
+"""From the posterior: the uncertainty of a combination is known to one part in eight."""
+
+UNSEEN, LEFT_OUT = -1, -2
+"""Instead of a column: the feature never came, or came when there was none left."""
+
+REWARD, COST, ONE = 0, 1, 2
+TARGETS = 3
+_LEAST_NOISE = 0.01  # of the spread of returns: nothing is believed to be known better
+
+
+class Columns(NamedTuple):
+    """Which features have a column of their own: the first that came, until there are enough.
+
+    What comes when all are taken is as if it were not there; the scorer still learns from it.
+
+    Attributes:
+        of: ``[slots]``, the column of every hashed feature, or ``UNSEEN`` or ``LEFT_OUT``.
+        used: How many columns there are.
+        most: How many there may be.
+    """
+
+    of: Int32Array
+    used: int
+    most: int
+
+    @classmethod
+    def none(cls, slots: int, most: int) -> "Columns":
+        """Return the columns of nothing seen yet."""
+        return cls(np.full(slots, UNSEEN, dtype=np.int32), 0, most)
+
+    def including(self, slots: IntArray) -> "Columns":
+        """Return the columns with one for every new slot, in the order in which they came."""
+        unseen = slots[self.of[slots] == UNSEEN]
+        if not len(unseen):
+            return self
+        new = unseen[np.sort(np.unique(unseen, return_index=True)[1])]
+        of = self.of.copy()
+        room = self.most - self.used
+        of[new[:room]] = np.arange(self.used, self.used + min(room, len(new)), dtype=np.int32)
+        of[new[room:]] = LEFT_OUT
+        return Columns(of, min(self.most, self.used + len(new)), self.most)
+
+
+class Regression(NamedTuple):
+    """Everything a regression needs of the past.
+
+    Attributes:
+        columns: Which features it knows.
+        covariance: ``[D, D]``, inverse of the penalised sum of outer products.
+        weights: ``[D, TARGETS + draws]``: of the reward, of the cost, of a constant 1, and of noise.
+        samples: How many.
+        mean: Of the rewards.
+        squares: Of the rewards, sum of squared distances from their mean.
+        cost_mean: Of the costs.
+        residuals: Sum of squared errors, each foreseen from the samples before.
+    """
+
+    columns: Columns
+    covariance: FloatArray
+    weights: FloatArray
+    samples: int
+    mean: float
+    squares: float
+    cost_mean: float
+    residuals: float
+
+    @classmethod
+    def empty(cls, slots: int, most: int, *, draws: int = DRAWS) -> "Regression":
+        """Return the regression on nothing."""
+        nothing = Columns.none(slots, most)
+        return cls(nothing, np.zeros((0, 0)), np.zeros((0, TARGETS + draws)), 0, 0.0, 0.0, 0.0, 0.0)
+
+    @property
+    def draws(self) -> int:
+        """How many draws from the posterior there are."""
+        return self.weights.shape[1] - TARGETS
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of the rewards."""
+        return float(np.sqrt(self.squares / max(self.samples, 1)))
+
+    @property
+    def noise(self) -> float:
+        """Standard deviation of what is left unexplained."""
+        found = float(np.sqrt(self.residuals / max(self.samples, 1)))
+        return max(found, _LEAST_NOISE * self.deviation)
+
+    @property
+    def reward(self) -> FloatArray:
+        """``[D]``, weights of the reward less its mean."""
+        found: FloatArray = self.weights[:, REWARD] - self.mean * self.weights[:, ONE]
+        return found
+
+    @property
+    def cost(self) -> FloatArray:
+        """``[D]``, weights of the cost less its mean."""
+        found: FloatArray = self.weights[:, COST] - self.cost_mean * self.weights[:, ONE]
+        return found
+
+    def including(
+        self,
+        features: Crossed,
+        rewards: FloatArray,
+        costs: FloatArray | None = None,
+        *,
+        penalty: float,
+        rng: np.random.Generator,
+    ) -> "Regression":
+        """Return the regression with more samples.
+
+        Args:
+            features: Of ``M`` samples.
+            rewards: ``[M]``.
+            costs: ``[M]``, NaN where unknown; ``None`` where none is known.
+            penalty: On squared weights, above 0; the mean is not penalised.
+            rng: Draws the noise.
+
+        Source:
+            Plackett 1950, "Some theorems in least squares" (recursive least squares); the noise
+            targets are those of Osband et al. 2018, arXiv:1806.03335, section 3.
+        """
+        count = len(rewards)
+        if not count:
+            return self
+        grown = self._grown(features.slots, penalty=penalty, rng=rng)
+        grown = grown._with_moments(rewards, costs)
+        columns = grown.columns.of[features.slots]
+        entries = np.where(columns >= 0, features.values, 0.0)
+        columns = np.maximum(columns, 0)
+        covariance, weights = grown.covariance.copy(), grown.weights.copy()
+        targets = np.ones((count, weights.shape[1]))
+        targets[:, REWARD] = rewards
+        targets[:, TARGETS:] = rng.standard_normal((count, grown.draws))
+        residuals = grown.residuals
+        for sample in range(count):
+            part = slice(features.starts[sample], features.starts[sample + 1])
+            at, values = columns[part], entries[part]
+            expected = np.add.reduce(weights[at] * values[:, None], axis=0)
+            cost = np.nan if costs is None else costs[sample]
+            targets[sample, COST] = cost if cost == cost else expected[COST]  # noqa: PLR0124  # NaN
+            direction = np.add.reduce(covariance[at] * values[:, None], axis=0)
+            spread = 1.0 + float(np.add.reduce(direction[at] * values))
+            gain = direction / spread
+            errors = targets[sample] - expected
+            centred = errors[REWARD] - grown.mean * errors[ONE]
+            residuals += float(centred * centred) / spread
+            weights += gain[:, None] * errors
+            covariance -= direction[:, None] * gain
+        return grown._replace(covariance=covariance, weights=weights, residuals=residuals)
+
+    def loosened(
+        self, slots: IntArray, *, penalty: float, rng: np.random.Generator
+    ) -> "Regression":
+        """Return the regression that is as unsure of these features as it was at first.
+
+        What it believed stays until new samples say otherwise, and these then count for much.
+
+        Source:
+            Kalman 1960: a random walk of the weights whose step is as wide as the prior.
+        """
+        columns = np.unique(self.columns.of[slots])
+        columns = columns[columns >= 0]
+        covariance, weights = self.covariance.copy(), self.weights.copy()
+        covariance[columns, columns] += 1.0 / penalty
+        steps = rng.standard_normal((len(columns), self.draws)) / np.sqrt(penalty)
+        weights[columns, TARGETS:] += steps
+        return self._replace(covariance=covariance, weights=weights)
+
+    def _grown(self, slots: IntArray, *, penalty: float, rng: np.random.Generator) -> "Regression":
+        columns = self.columns.including(slots)
+        new = columns.used - self.columns.used
+        if not new:
+            return self._replace(columns=columns)
+        covariance = np.zeros((columns.used, columns.used))
+        covariance[: self.columns.used, : self.columns.used] = self.covariance
+        at = np.arange(self.columns.used, columns.used)
+        covariance[at, at] = 1.0 / penalty
+        fresh = np.zeros((new, self.weights.shape[1]))
+        fresh[:, TARGETS:] = rng.standard_normal((new, self.draws)) / np.sqrt(penalty)
+        return self._replace(
+            columns=columns, covariance=covariance, weights=np.concatenate([self.weights, fresh])
+        )
+
+    def _with_moments(self, rewards: FloatArray, costs: FloatArray | None) -> "Regression":
+        samples = self.samples + len(rewards)
+        share = len(rewards) / samples
+        mean = float(np.add.reduce(rewards)) / len(rewards)
+        gap = mean - self.mean
+        squares = float(np.add.reduce((rewards - mean) ** 2))
+        known = costs[costs == costs] if costs is not None else np.zeros(0)  # noqa: PLR0124  # NaN
+        cost_gap = float(np.add.reduce(known - self.cost_mean)) / samples
+        return self._replace(
+            samples=samples,
+            mean=self.mean + gap * share,
+            squares=self.squares + squares + gap**2 * self.samples * share,
+            cost_mean=self.cost_mean + cost_gap,
+        )
+
+    def arrays(self, prefix: str) -> dict[str, Array]:
+        """Return everything by name; of the symmetric covariance one half."""
+        upper = np.triu_indices(len(self.covariance))
+        numbers = (self.samples, self.mean, self.squares, self.cost_mean, self.residuals)
+        return {
+            f"{prefix}_columns": self.columns.of,
+            f"{prefix}_covariance": self.covariance[upper],
+            f"{prefix}_weights": self.weights,
+            f"{prefix}_numbers": np.array([*numbers, self.columns.used]),
+        }
+
+    @classmethod
+    def from_arrays(
+        cls, arrays: Mapping[str, Array], prefix: str, *, slots: int, most: int, draws: int = DRAWS
+    ) -> "Regression":
+        """Return the regression that ``arrays`` gave.
+
+        Raises:
+            ValueError: An array is missing or malformed.
+        """
+        numbers = required(arrays, f"{prefix}_numbers", (6,)).tolist()
+        samples, mean, squares, cost_mean, residuals, used = numbers
+        if samples < 0 or squares < 0.0 or residuals < 0.0 or not 0 <= used <= most:
+            raise ValueError(f"{prefix}_numbers are out of range: {numbers!r}")
+        size = int(used)
+        of = required(arrays, f"{prefix}_columns", (slots,)).astype(np.int32)
+        if len(of) and (of.min() < LEFT_OUT or of.max() >= max(size, 0)):
+            raise ValueError(f"{prefix}_columns must be within [{LEFT_OUT}, {size})")
+        covariance = np.zeros((size, size))
+        upper = np.triu_indices(size)
+        covariance[upper] = required(arrays, f"{prefix}_covariance", (len(upper[0]),))
+        covariance.T[upper] = covariance[upper]
+        weights = required(arrays, f"{prefix}_weights", (size, TARGETS + draws))
+        return cls(
+            Columns(of, size, most), covariance, weights, int(samples), mean, squares, cost_mean,
+            residuals,
+        )  # fmt: skip
