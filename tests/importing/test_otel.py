@@ -1,4 +1,4 @@
-"""The lines of OpenTelemetry's collector: a trace is a rollout, whatever comes in whichever order."""
+"""The lines of OpenTelemetry's collector: a trace is a rollout, in whichever order it comes."""
 
 import json
 from collections.abc import Mapping, Sequence
