@@ -4,6 +4,7 @@ import csv
 import json
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
@@ -23,7 +24,8 @@ class NumberedRow(NamedTuple):
     row: Row
 
 
-class BadRow(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class BadRow:
     """A line that holds no row, or a row that holds no decision.
 
     Attributes:

@@ -225,7 +225,7 @@ def test_a_table_of_open_bandit_fits_by_its_columns(
 
     first, second = stored(store)
     assert (found.format, found.decisions, found.bad_lines) == ("csv", 2, 1)
-    assert found.bad[0][:2] == (4, "click")
+    assert (found.bad[0].line, found.bad[0].column) == (4, "click")
     assert (first.options, first.applied, first.propensity) == (("14", "27", "x"), "14", 0.0125)
     assert first.at == pytest.approx(1574553618.123456)
     assert first.context == {"user_feature_0": "young", "affinity_0": 0.5, "position": 1.0}
