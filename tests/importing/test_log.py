@@ -291,6 +291,30 @@ def test_a_quote_that_is_never_closed_costs_its_own_line_alone() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "bad",
+    [
+        pytest.param(b"1\t2\t3", id="too many cells"),
+        pytest.param(b'"1"2\t3', id="text behind a quote"),
+        pytest.param(b"\xff\t3", id="not UTF-8"),
+        pytest.param(b"x" * 140_000 + b"\t2", id="a cell beyond all measure"),
+    ],
+)
+def test_a_bad_row_of_a_table_costs_no_other(bad: bytes) -> None:
+    data = (b"x\ty", b'5" wide\t2', bad, b'4\t"two', b'lines"', b"", b"6\t7")
+    lines = [Line(n, part) for n, part in enumerate(data, start=1)]
+
+    found = list(table_rows(lines))
+
+    rows = [(row.line, dict(row.row)) for row in found if isinstance(row, NumberedRow)]
+    assert rows == [
+        (2, {"x": '5" wide', "y": "2"}),
+        (4, {"x": "4", "y": "two\nlines"}),
+        (7, {"x": "6", "y": "7"}),
+    ]
+    assert [row.line for row in found if isinstance(row, BadRow)] == [3]
+
+
 def test_a_line_that_is_too_long_is_one_bad_line() -> None:
     lines = [Line(1, b"", too_long=True), Line(2, b"{}")]
 
@@ -370,7 +394,7 @@ source = LogSource(path="-", point="model")
 found = import_log(source, Settings(store=Path(sys.argv[1])), progress=progress)
 print(found.decisions, peaks[-1] - peaks[len(peaks) // 3])
 """
-    lines = "".join(json.dumps({**ROW, "reward": n % 2}) + "\n" for n in range(6_000))
+    lines = "".join(json.dumps({**ROW, "reward": n % 2}) + "\n" for n in range(3_000))
 
     done = subprocess.run(
         [sys.executable, "-c", code, store],
@@ -382,5 +406,5 @@ print(found.decisions, peaks[-1] - peaks[len(peaks) // 3])
     )
 
     told, grown_kb = map(int, done.stdout.split())
-    assert told == len(rollouts(store)) == 6_000
+    assert told == len(rollouts(store)) == 3_000
     assert grown_kb < 8_192
