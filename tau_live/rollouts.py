@@ -315,14 +315,14 @@ class Decision:
         chosen: What the policy chose; ``None`` if it was not asked.
         applied: What the host really did.
         default: The host's own choice, if it named one.
-        source: ``policy`` or ``default``.
+        source: ``policy``, ``default`` or ``import``.
         why_not: Why the policy did not decide, or why its choice was not applied.
         propensity: The probability with which ``applied`` had been chosen, in (0, 1]; ``None``
             where nobody knows it: such a decision is recorded and never learned from.
         probabilities: One for each option, or empty.
         value: The policy's estimate of the return from here, in units of reward.
         policy_version: The version that decided; 0 is the untrained policy.
-        arm: ``learner`` or ``control``.
+        arm: ``learner`` or ``control``; ``import`` in a log that was imported.
         latency_us: Microseconds in the host's thread.
         at: Epoch seconds, UTC.
         context: What the policy was told about the situation, as far as it may be kept.

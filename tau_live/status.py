@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from tau_live.agreement import agreements
 from tau_live.checkpoints import write_whole
 from tau_live.errors import UnknownError
 from tau_live.learner import LEASE, report_of
@@ -58,6 +59,7 @@ def status_of(
             "last": store.rewards.mean_reward(of=REWARDS, newest=True),
             "of": REWARDS,
         },
+        "agreement": {point: one._asdict() for point, one in agreements(store).items()},
         "last_report": report_of(latest[0]) if latest else None,
         "in_service": in_service(store),
         "counters": store.counters.counts(),

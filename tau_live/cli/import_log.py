@@ -9,6 +9,10 @@ from tau_live.cli.output import print_json, print_report, progress_bar
 from tau_live.importing.fields import FIELDS, Place, parsed_map
 from tau_live.importing.values import time_of
 
+FIELDS_TOLD = "\b\nFields of --map:\n" + "".join(
+    f"  {name:<14}{meaning}\n" for name, meaning in FIELDS.items()
+) + "\n"  # fmt: skip
+
 
 def _places(_ctx: click.Context, _parameter: click.Parameter, value: str) -> dict[str, Place]:
     try:
@@ -26,14 +30,13 @@ def _time(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -
 
 @click.command(
     "import-log",
-    epilog=epilog(
+    epilog=FIELDS_TOLD
+    + epilog(
         "import-log",
         "tau-live import-log log.csv --point model --options small,large",
         "tau-live import-log log.jsonl --point ad --map option=action,reward=-cost",
         "tau-live import-log traces.jsonl --format otel",
-    )
-    + "\n\nFields of --map:\n\n\b\n"
-    + "\n".join(f"  {name:<14}{meaning}" for name, meaning in FIELDS.items()),
+    ),
 )
 @click.argument("source", metavar="FILE|-")
 @click.option(

@@ -49,6 +49,8 @@ def _facts(found: Mapping[str, object], *, now: float) -> Iterator[tuple[str, ob
     if reward["last"] is not None:
         first, last = number(_float(reward["first"])), number(_float(reward["last"]))
         yield "mean reward", f"{last} (the last {reward['of']}), {first} (the first {reward['of']})"
+    for point, shadow in _mapping(found["agreement"]).items():
+        yield f"agreement {shown(point)}", _agreement(_mapping(shadow))
     yield "last update", _update(_mapping(found["last_report"]), now=now)
     for point, serving in _mapping(found["in_service"]).items():
         yield f"policy {shown(point)}", _serving(_mapping(serving))
@@ -70,6 +72,14 @@ def _update(report: Mapping[str, object], *, now: float) -> str:
     )
     return f"#{report['update']} {report['point'] or '(no decision)'}: {what}, " + ago(
         _float(report["at"]), now=now
+    )
+
+
+def _agreement(shadow: Mapping[str, object]) -> str:
+    habits = (f"{shown(o)} {_float(s) or 0:.0%}" for o, s in _mapping(shadow["host"]).items())
+    return (
+        f"{_float(shadow['agreement']) or 0:.0%} of the last {shadow['decisions']} in shadow, "
+        f"probability {number(_float(shadow['probability']))}; the host: {', '.join(habits)}"
     )
 
 

@@ -12,7 +12,7 @@ FIELDS: Mapping[str, str] = {
     "point": "the decision point; without it what --point says",
     "options": "what was offered: names, objects, or an object of names and features",
     "option": "the option that was applied",
-    "chosen": "the option that a policy chose, where it is not known to be the applied one",
+    "chosen": "the option that a policy chose, which the host may not have applied",
     "default": "the host's own choice",
     "propensity": "the probability with which the applied option had been chosen",
     "probabilities": "one for each option, in their order or by name",

@@ -98,10 +98,10 @@ class Traces:
             yield from self._ended(*self._open.popitem(last=False))
 
     def _of_span(self, span: _Span, service: object) -> Iterator[ev.Event | FieldError]:
-        trace = self._open.pop(span.trace, None) or _Trace()
-        choice = self._choice(span)  # first, so that a malformed one is told before anything
+        choice = self._choice(span)  # may be malformed: nothing is told then
         rewards = [self._earned(span, at, found) for at, found in enumerate(span.results)]
-        self._open[span.trace] = trace
+        trace = self._open.pop(span.trace, None) or _Trace()
+        self._open[span.trace] = trace  # the last to be given up
         trace.last = max(trace.last, span.ended)
         if span.parent is None:
             trace.root = span

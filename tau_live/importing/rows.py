@@ -3,7 +3,9 @@
 import csv
 import json
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
 from typing import NamedTuple
 
 import msgspec
@@ -12,7 +14,7 @@ from tau_live.importing.fields import Row
 from tau_live.recording import Line
 
 DELIMITERS = ",;\t|"
-JOINED = 1_000
+JOINED = 100
 """So many lines a cell in quotes may go on for; then its quote was never closed."""
 
 
@@ -23,7 +25,8 @@ class NumberedRow(NamedTuple):
     row: Row
 
 
-class BadRow(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class BadRow:
     """A line that holds no row, or a row that holds no decision.
 
     Attributes:
@@ -77,59 +80,54 @@ def table_rows(lines: Iterable[Line]) -> Iterator[NumberedRow | BadRow]:
 
     A cell in quotes may hold newlines. Where a quote is never closed, its line alone is bad.
     """
-    texts = _records(lines)
     head: list[str] | None = None
-    delimiter = ","
-    for found in texts:
-        if isinstance(found, BadRow):
-            yield found
-            continue
-        number, text = found
-        if head is None:
-            text = text.removeprefix("\ufeff")
-            delimiter = max(DELIMITERS, key=text.count)
-            head = [name.strip() for name in _cells(text, delimiter)]
-            continue
-        cells = _cells(text, delimiter)
-        if len(cells) != len(head):
+    for number, cells in _records(lines):
+        if isinstance(cells, BadRow):
+            yield cells
+        elif head is None:
+            head = [name.strip().removeprefix("\ufeff") for name in cells]
+        elif len(cells) != len(head):
             yield BadRow(number, None, f"expected {len(head)} cells, got {len(cells)}")
         else:
             yield NumberedRow(number, dict(zip(head, cells, strict=True)))
 
 
-def _cells(text: str, delimiter: str) -> list[str]:
-    try:
-        return next(csv.reader([text], delimiter=delimiter), [])
-    except csv.Error:
-        return []
-
-
-def _records(lines: Iterable[Line]) -> Iterator[tuple[int, str] | BadRow]:
-    """Yield each record's first line and text; a record goes on while a quote is open."""
-    rest = iter(lines)
+def _records(lines: Iterable[Line]) -> Iterator[tuple[int, list[str] | BadRow]]:
+    """Yield the cells of each record and the line it begins on; blank lines are passed over."""
+    first, rest = _first(lines)
+    delimiter = max(DELIMITERS, key=lambda one: first.count(one.encode()))
     waiting: deque[Line] = deque()
     while line := (waiting.popleft() if waiting else next(rest, None)):
-        if line.too_long:
-            yield BadRow(line.number, None, "longer than a line may be")
-            continue
-        joined = [line]
-        while _is_open(joined) and len(joined) < JOINED:
+        joined, cells = [line], _cells([line], delimiter)
+        while cells is None and len(joined) < JOINED:
             more = waiting.popleft() if waiting else next(rest, None)
             if more is None:
                 break
             joined.append(more)
-        if _is_open(joined):
+            cells = _cells(joined, delimiter)
+        if cells is None or (isinstance(cells, BadRow) and len(joined) > 1):
             waiting.extendleft(reversed(joined[1:]))
-            yield BadRow(line.number, None, "a quote is never closed")
-            continue
-        try:
-            text = b"\n".join(part.data for part in joined).decode()
-        except UnicodeDecodeError as error:
-            yield BadRow(line.number, str(error.start + 1), "not UTF-8")
-            continue
-        if text.strip():
-            yield line.number, text.rstrip("\r")
+            cells = BadRow(line.number, None, "a quote is never closed")
+        if cells:
+            yield line.number, cells
 
 
-def _is_open(lines: list[Line]) -> bool:
-    return sum(line.data.count(b'"') for line in lines) % 2 == 1
+def _first(lines: Iterable[Line]) -> tuple[bytes, Iterator[Line]]:
+    rest = iter(lines)
+    first = list(islice(rest, 1))
+    return (first[0].data if first else b""), chain(first, rest)
+
+
+def _cells(lines: Sequence[Line], delimiter: str) -> list[str] | BadRow | None:
+    """Return the cells of a record; ``None`` while a quote is open, nothing for a blank line."""
+    first = lines[0].number
+    if any(line.too_long for line in lines):
+        return BadRow(first, None, "longer than a line may be")
+    try:
+        text = b"\n".join(line.data for line in lines).decode().rstrip("\r")
+        return next(csv.reader([text], delimiter=delimiter, strict=True), [])
+    except UnicodeDecodeError as error:
+        return BadRow(first, str(error.start + 1), "not UTF-8")
+    except csv.Error as error:
+        open_ = str(error) == "unexpected end of data"
+        return None if open_ else BadRow(first, None, f"not a row of a table: {error}")

@@ -147,6 +147,10 @@ RECORDING: Sequence[str] = (
     ) strict
     """,
     """
+    create index decisions_in_shadow on decisions (point, seq)
+    where propensity is null and applied is not null and probabilities <> '[]'
+    """,
+    """
     create table rewards (
         seq integer primary key,
         rollout_id text not null,

@@ -13,7 +13,7 @@ from tau_live.rollouts import (
     RolloutStatus,
     Span,
 )
-from tau_live.store.records import LearnableRollout, Page, RolloutQuery
+from tau_live.store.records import LearnableRollout, Page, RolloutQuery, Shadowed
 
 
 class RolloutLog(Protocol):
@@ -176,6 +176,14 @@ class DecisionLog(Protocol):
 
     def decisions(self, rollout_id: str) -> list[Decision]:
         """Return the decisions of a rollout in the order of their places."""
+        ...
+
+    def shadow_points(self) -> list[str]:
+        """Return every decision point that has decisions in shadow, sorted."""
+        ...
+
+    def shadowed(self, point: str, *, limit: int) -> list[Shadowed]:
+        """Return the newest decisions in shadow at a point, the newest first."""
         ...
 
 

@@ -181,3 +181,17 @@ class LearnableRollout(NamedTuple):
     rollout: Rollout
     decisions: list[Decision]
     rewards: list[Reward]
+
+
+class Shadowed(NamedTuple):
+    """A decision in shadow: the policy was asked, the host did what it does without us.
+
+    Attributes:
+        options: ``[A]``, what was offered.
+        applied: What the host did.
+        probabilities: ``[A]``, what the policy gave to each.
+    """
+
+    options: tuple[str, ...]
+    applied: str
+    probabilities: tuple[float, ...]

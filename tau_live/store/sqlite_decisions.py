@@ -5,10 +5,30 @@ import re
 from tau_live.errors import UnknownError
 from tau_live.rollouts import Decision, attempt_id_of
 from tau_live.store.connection import Connection
+from tau_live.store.records import Shadowed
 from tau_live.store.sqlite_counters import count
-from tau_live.store.sqlite_rows import INSERT_DECISION, decision_of, values_of_decision
+from tau_live.store.sqlite_rows import INSERT_DECISION, decision_of, shadowed_of, values_of_decision
 
 DECISION_ID = re.compile(r"(?s)(.*):attempt-([0-9]{1,18}):decision-([0-9]{1,18})")
+
+IN_SHADOW = "propensity is null and applied is not null and probabilities <> '[]'"
+"""The policy was asked, the host did what it does without us; an index holds these alone."""
+
+SHADOW_POINTS = f"""
+with recursive points (point) as (
+    select (select min(point) from decisions where {IN_SHADOW})
+    union all
+    select (select min(point) from decisions where {IN_SHADOW} and point > points.point)
+    from points where points.point is not null
+)
+select point from points where point is not null order by point
+"""
+"""Steps from one point to the next: ``select distinct`` reads the whole index."""
+
+SHADOWED = f"""
+select options, applied, probabilities from decisions
+where {IN_SHADOW} and point = ? order by seq desc limit ?
+"""
 
 
 class SqliteDecisions:
@@ -67,6 +87,14 @@ class SqliteDecisions:
             (rollout_id,),
         )
         return [decision_of(row, rollout_id) for row in rows]
+
+    def shadow_points(self) -> list[str]:
+        """Return every decision point that has decisions in shadow, sorted."""
+        return [row["point"] for row in self._connection.rows(SHADOW_POINTS)]
+
+    def shadowed(self, point: str, *, limit: int) -> list[Shadowed]:
+        """Return the newest decisions in shadow at a point, the newest first."""
+        return [shadowed_of(row) for row in self._connection.rows(SHADOWED, (point, limit))]
 
     def _join_ready(self, rollout_seq: int, ready_seq: int, point: str) -> None:
         self._connection.change(

@@ -19,6 +19,7 @@ from tau_live.rollouts import (
     Span,
 )
 from tau_live.store.connection import Value, json_of, mapping_of
+from tau_live.store.records import Shadowed
 
 INSERT_ROLLOUT = """
 insert into rollouts (
@@ -199,6 +200,18 @@ def decision_of(row: Row, rollout_id: str) -> Decision:
         )
     except ValueError as error:
         raise _invalid(f"a decision of rollout '{rollout_id}'", error) from error
+
+
+def shadowed_of(row: Row) -> Shadowed:
+    """Return what a row of ``decisions`` holds of a decision in shadow. Raises: StoreError."""
+    try:
+        return Shadowed(
+            msgspec.json.decode(row["options"], type=tuple[str, ...]),
+            row["applied"],
+            msgspec.json.decode(row["probabilities"], type=tuple[float, ...]),
+        )
+    except ValueError as error:
+        raise _invalid("a decision in shadow", error) from error
 
 
 def reward_of(row: Row) -> Reward:

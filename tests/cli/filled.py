@@ -49,6 +49,7 @@ def _add_solved(store: Store) -> None:
     store.rollouts.add_span(replace(inner, parent_span_id="run"))
     store.decisions.add_decision(decision(1, SOLVED))
     store.decisions.add_decision(replace(decision(2, SOLVED, point="tools"), why_not="too late"))
+    store.decisions.add_decision(replace(decision(3, SOLVED), propensity=None))
     store.rewards.add_reward(reward(1.0, SOLVED))
     comment = reward(None, SOLVED, name="note", decision_id=f"{SOLVED}:attempt-1:decision-1")
     store.rewards.add_reward(replace(comment, comment="well done"))

@@ -27,6 +27,7 @@ CALLS: Mapping[str, Sequence[str]] = {
     "policy rollback": ["policy", "rollback", "--point", "model", "--reason", "worse"],
     "replay": ["replay", __file__],
     "ingest": ["ingest", __file__],
+    "import-log": ["import-log", __file__],
     "learn": ["learn", "--once"],
     "export": ["export", "-o", "out.jsonl"],
     "config": ["config"],

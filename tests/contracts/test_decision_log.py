@@ -114,3 +114,32 @@ def test_a_decision_behind_its_points_watermark_is_kept_and_counted(store: Store
     assert len(store.decisions.decisions("live-1")) == 2
     assert store.counters.counts() == {"late_decisions": 2}
     assert store.rewards.ready_count("model", after=store.policies.watermark("model")) == 1
+
+
+def test_decisions_in_shadow_are_those_that_the_policy_was_asked_for_and_the_host_made(
+    store: Store,
+) -> None:
+    begun(store)
+    shadow = replace(decision(), propensity=None)
+    others = [
+        decision(10),
+        replace(shadow, ordinal=11, applied=None),
+        replace(shadow, ordinal=12, probabilities=()),
+    ]
+    mine = [
+        replace(shadow, ordinal=n, point=point, applied=applied)
+        for n, (point, applied) in enumerate(
+            [("tools", "large"), ("model", "small"), ("model", "large"), ("model", "small")],
+            start=1,
+        )
+    ]
+
+    for one in [*mine, *others]:
+        store.decisions.add_decision(one)
+
+    assert store.decisions.shadow_points() == ["model", "tools"]
+    assert [one.applied for one in store.decisions.shadowed("model", limit=2)] == ["small", "large"]
+    assert store.decisions.shadowed("tools", limit=9) == [
+        (("small", "large"), "large", (0.25, 0.75))
+    ]
+    assert store.decisions.shadowed("unheard of", limit=9) == []

@@ -22,7 +22,7 @@ COUNTER = re.compile(r"[a-z]+(_[a-z]+)+")
 COUNTING = {"count", "_count", "add"}
 NO_COUNTERS = {"reference_checkpoints.py"}
 UNUSED = "traces?|episodes?|samples?|bridges?|managers?|handlers?|helpers?|utils|legacy|v2"
-ALLOWED = {"pluggy manager", "effective sample", "V-trace", "sqlite-utils"}
+ALLOWED = {"OpenTelemetry trace", "pluggy manager", "effective sample", "V-trace", "sqlite-utils"}
 """The words of others for what is theirs."""
 
 

@@ -48,6 +48,8 @@ LOOPS: dict[str, Callable[[SqliteStore], object]] = {
     "add_decision": lambda s: s.decisions.add_decision(decision(9)),
     "decisions": lambda s: s.decisions.decisions(LIVE),
     "decision": lambda s: s.decisions.decision(decision().decision_id),
+    "shadow_points": lambda s: s.decisions.shadow_points(),
+    "shadowed": lambda s: s.decisions.shadowed("model", limit=9),
     "open_rollouts": lambda s: s.rollouts.open_rollouts("me"),
     "owners": lambda s: s.rollouts.owners(),
     "enqueue": lambda s: s.queue.enqueue(queued("q-new"), at=1.0),
@@ -103,6 +105,8 @@ def test_fault_14_no_loop_reads_a_whole_table(store: SqliteStore, name: str) -> 
     [
         ("ready_count", "USING COVERING INDEX ready_points_by_place"),
         ("overdue", "INDEX awaiting_by_time"),
+        ("shadow_points", "INDEX decisions_in_shadow"),
+        ("shadowed", "INDEX decisions_in_shadow"),
         ("requeue_overdue", "INDEX attempts_due"),
         ("open_rollouts", "INDEX rollouts_by_owner"),
         ("collect", "INDEX rollouts_by_end"),
@@ -117,7 +121,9 @@ def test_each_question_uses_the_index_that_was_made_for_it(
     assert any(index in plan for plan, _ in plans)
 
 
-@pytest.mark.parametrize("name", ["ready_rollouts", "newest ready_rollouts", "overdue", "claim"])
+@pytest.mark.parametrize(
+    "name", ["ready_rollouts", "newest ready_rollouts", "overdue", "shadowed", "claim"]
+)
 def test_what_comes_in_order_is_not_sorted_first(store: SqliteStore, name: str) -> None:
     [first, *_] = dict.fromkeys(statement for _, statement in _plans(store, LOOPS[name]))
 
