@@ -80,7 +80,8 @@ class Rewarding:
     def _may_infer(self, rollout: Rollout, *, now: float) -> bool:
         """Say whether a form of reward may stand in: only where nothing better is declared."""
         when = self._settings.infer_reward
-        if when is InferReward.OFF or self._declared or rollout.ended_at is None:
+        expected = any(not one.cost for one in self._declared)
+        if when is InferReward.OFF or expected or rollout.ended_at is None:
             return False
         if rollout.reason is Reason.ABANDONED or not self._plugins.listens("infer_reward"):
             return False

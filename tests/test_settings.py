@@ -55,6 +55,7 @@ OTHER_VALUES = {
     "safety_hard_gate_penalty": ("0.5", 0.5),
     "safety_blocked_event_triggers_hard_gate": ("no", False),
     "safety_reject_rollout_on_hard_gate": ("yes", True),
+    "safety_hard_gate_cost": ("critical", "critical"),
 }  # fmt: skip
 
 

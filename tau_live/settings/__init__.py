@@ -32,6 +32,7 @@ from tau_live.settings.sources import from_environment, from_file, from_pyprojec
 from tau_live.settings.tables import (
     SECONDS,
     DeclaredReward,
+    HardGateCost,
     SafetySettings,
     parsed_rewards,
     tables_of,
@@ -39,8 +40,8 @@ from tau_live.settings.tables import (
 from tau_live.switch import PREFIX, Switch, switched_on
 
 __all__ = [
-    "SETTINGS", "Content", "DeclaredReward", "Durability", "InferReward", "Learner", "Loaded",
-    "Row", "SafetySettings", "Setting", "Settings", "Switch", "switched_on", "value_text",
+    "SETTINGS", "Content", "DeclaredReward", "Durability", "HardGateCost", "InferReward", "Learner",
+    "Loaded", "Row", "SafetySettings", "Setting", "Settings", "Switch", "switched_on", "value_text",
 ]  # fmt: skip
 
 
