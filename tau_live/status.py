@@ -7,6 +7,7 @@ from pathlib import Path
 from tau_live.checkpoints import write_whole
 from tau_live.errors import UnknownError
 from tau_live.learner import LEASE, report_of
+from tau_live.monitoring import told
 from tau_live.processes import is_alive
 from tau_live.rollouts import RolloutStatus
 from tau_live.settings import Settings
@@ -60,6 +61,7 @@ def status_of(
         },
         "last_report": report_of(latest[0]) if latest else None,
         "in_service": in_service(store),
+        "monitors": {name: told(one) for name, one in store.monitors.monitors().items()},
         "counters": store.counters.counts(),
         "processes": sorted(
             owner
