@@ -124,7 +124,8 @@ def watched(
     report = {
         **found.plain(),
         "drift": said,
-        "cost_multiplier": price,
+        "cost_multiplier": multiplier.value,
+        "cost_price": price,
         "hold": hold.reason.value if hold else None,
     }
     return Watched(monitor, {"monitors": report}, alarms, price, hold)

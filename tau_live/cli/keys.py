@@ -137,7 +137,7 @@ FIGURES: Keys = {
     "sources.*": "whose rewards make up which share of all",
     "costs": "rollouts with a known safety cost",
     "cost": "mean of these",
-    "cost_multiplier": "the price of a safety cost of 1",
+    "cost_multiplier": "the price of a safety cost of 1, in standard deviations of the returns",
     "drift[].option": "an option that is no longer what it was",
     "drift[].direction": "worse or better",
     "drift[].seen": "its decisions since its chart began",
