@@ -7,7 +7,6 @@ learned from once.
 """
 
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -16,14 +15,15 @@ from typing import NamedTuple
 from tau_live import checkpoints
 from tau_live.errors import CheckpointError, LeaseLostError
 from tau_live.guard import logger
-from tau_live.lessons import Lessons
+from tau_live.lessons import Lessons, by_reason, known_at
+from tau_live.monitoring import Seen, Watched, watched
 from tau_live.processes import is_alive
+from tau_live.quality import Hold
 from tau_live.rl.policy import Policy, PolicyConfig
 from tau_live.rl.ppo import LearnerState, PPOConfig
 from tau_live.settings import Settings
 from tau_live.store.records import LearnableRollout, PolicyVersion, Update
 from tau_live.store.roles import Store
-from tau_live.trajectories import LeftOut
 
 LEASE = "update"
 ALGORITHM = "ppo"
@@ -36,12 +36,13 @@ class Learned(NamedTuple):
         update: As it is stored.
         policy: What it made; ``None`` if it was skipped.
         serves: Whether that decides from now on; not while another version is pinned.
-
+        hold: Why the gate should hold after it, if it should.
     """
 
     update: Update
     policy: Policy | None
     serves: bool
+    hold: Hold | None = None
 
 
 class _Head(NamedTuple):
@@ -61,6 +62,11 @@ class _Outcome:
     trajectories: int = 0
     samples: int = 0
     report: Mapping[str, object] = field(default_factory=dict)
+    watched: Watched | None = None
+
+    @property
+    def hold(self) -> Hold | None:
+        return self.watched.hold if self.watched else None
 
 
 class Learner:
@@ -71,6 +77,8 @@ class Learner:
         settings: Interval, limits, window, seed.
         holder: Names this learner in the lease.
         clock: Wall clock, epoch seconds; for the lease only.
+        void: Told of a point where an option is no longer what it was, inside the transaction that
+            stores so: what a running test has shown is no evidence any more.
     """
 
     def __init__(
@@ -80,8 +88,10 @@ class Learner:
         *,
         holder: str,
         clock: Callable[[], float] = time.time,
+        void: Callable[[str], None] = lambda _point: None,
     ) -> None:
         self._store = store
+        self._void = void
         self._settings = settings
         self._holder = holder
         self._clock = clock
@@ -176,8 +186,22 @@ class Learner:
             report=outcome.report,
         )
         if outcome.state is None:
-            return Learned(policies.add_update(_timed(row, began), None), None, False)
-        return self._keep(row, head, outcome.state, began=began)
+            stored = self._stored(_timed(row, began), None, outcome.watched)
+            return Learned(stored, None, False, outcome.hold)
+        return self._keep(row, head, outcome, began=began)
+
+    def _stored(self, row: Update, policy: PolicyVersion | None, watched: Watched | None) -> Update:
+        """Store an update with what the monitors saw in it: all of it or nothing."""
+        with self._store.begin():
+            stored = self._store.policies.add_update(row, policy)
+            if watched is not None:
+                self._store.monitors.save(watched.monitor)
+                if watched.alarms:
+                    self._store.counters.add({"drift_alarms": len(watched.alarms)})
+                    self._void(row.point)
+        for alarm in watched.alarms if watched else ():
+            logger().warning("option_changed", point=row.point, **alarm._asdict())
+        return stored
 
     def _fresh(self, point: str, *, learned: int, seen: int) -> list[LearnableRollout]:
         """Return the rollouts to learn from: the next that are due, in their order.
@@ -201,20 +225,30 @@ class Learner:
     ) -> _Outcome:
         if not point:
             return _Outcome(skipped_reason="no decisions")
+        monitor = self._store.monitors.monitor(point)
         older = self._store.rewards.ready_rollouts(
-            point, after=0, upto=learned, limit=self._settings.window, newest=True
+            point, after=monitor.since, upto=learned, limit=self._settings.window, newest=True
         )
+        at = known_at(fresh)
         lessons = Lessons(
             self._settings,
             self._ppo,
             point=point,
             versions=self._store.policies.versions(point),
             state=head.state,
+            at=at,
         )
-        result, new = lessons.learnt(fresh, older)
+        watch = watched(
+            monitor,
+            Seen(fresh, older, lessons.collected(fresh), at),
+            settings=self._settings,
+            state=head.state,
+            config=self._ppo,
+        )
+        result, new = lessons.learnt(fresh, [] if watch.alarms else older)
         if result is None or new.trajectories is None:
-            report = {"left_out": _by_reason(new.left_out)}
-            return _Outcome(skipped_reason="no usable decisions", report=report)
+            report = {"left_out": by_reason(new.left_out), **watch.report}
+            return _Outcome(skipped_reason="no usable decisions", report=report, watched=watch)
         reason = result.skipped_reason or ("diverged, undone" if result.undone else None)
         return _Outcome(
             state=None if reason else result.state,
@@ -227,12 +261,15 @@ class Learner:
                 "mean_total_loss": result.diagnostics.total_loss,
                 "observed_approx_kl": result.diagnostics.kl_k3,
                 "early_stop_triggered": result.diagnostics.early_stop,
-                "left_out": _by_reason(new.left_out),
+                "left_out": by_reason(new.left_out),
                 "checkpoint_diagnostics": self._told(),
+                **watch.report,
             },
+            watched=watch,
         )
 
-    def _keep(self, row: Update, head: _Head, state: LearnerState, *, began: float) -> Learned:
+    def _keep(self, row: Update, head: _Head, outcome: _Outcome, *, began: float) -> Learned:
+        state = outcome.state or head.state
         version = self._store.policies.next_version()
         metadata = {"seed": self._settings.seed}
         checkpoint = checkpoints.Checkpoint(
@@ -246,7 +283,7 @@ class Learner:
         if not self._has_lease():  # it took too long: another may be writing this very version
             raise LeaseLostError(f"update of '{row.point}' took longer than its lease")
         path = checkpoints.save(self._folder, checkpoint)
-        stored = self._store.policies.add_update(
+        stored = self._stored(
             _timed(replace(row, version=version), began),
             PolicyVersion(
                 version=version,
@@ -259,11 +296,12 @@ class Learner:
                 created_at=row.at,
                 metadata=metadata,
             ),
+            outcome.watched,
         )
         self._heads[row.point] = _Head(version, checkpoint.sha256, state)
         self._prune()
         serving = self._store.policies.in_service()[row.point]
-        return Learned(stored, state.policy, serving.version == version)
+        return Learned(stored, state.policy, serving.version == version, outcome.hold)
 
     def _head(self, point: str) -> _Head:
         """Return what to start from: what serves, or the newest version while that is pinned.
@@ -354,16 +392,5 @@ def report_of(row: Update) -> dict[str, object]:
     return {**known, **{name: value for name, value in row.report.items() if name not in known}}
 
 
-def known_at(rollouts: Sequence[LearnableRollout]) -> float:
-    """Return when the last of these rollouts had ended and been rewarded, in epoch seconds."""
-    ended = (found.rollout.ended_at or 0.0 for found in rollouts)
-    rewarded = (reward.at for found in rollouts for reward in found.rewards)
-    return max((*ended, *rewarded), default=0.0)
-
-
 def _timed(row: Update, began: float) -> Update:
     return replace(row, report={**row.report, "duration_s": time.perf_counter() - began})
-
-
-def _by_reason(left_out: Sequence[LeftOut]) -> dict[str, int]:
-    return dict(sorted(Counter(entry.reason for entry in left_out).items()))

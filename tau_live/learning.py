@@ -60,6 +60,8 @@ def learn_until(
                 continue
             done += 1
             gate.succeeded(Kind.UPDATE, at=time.time())
+            if learned.hold is not None:
+                gate.hold(learned.hold.reason, at=time.time(), detail=learned.hold.detail)
             found = report_of(learned.update)
             _publish(store, settings, found)
             if plugins.listens("update_finished"):

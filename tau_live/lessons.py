@@ -1,13 +1,14 @@
 """One update from stored rollouts, without those that would break it."""
 
 import zlib
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from tau_live.guard import logger
-from tau_live.rewarding import earned_by_decisions
+from tau_live.rewarding import earned_by_decisions, incurred
 from tau_live.rl.ppo import LearnerState, PPOConfig, Trajectories, Update, update
 from tau_live.settings import Settings
 from tau_live.store.records import LearnableRollout, PolicyVersion
@@ -38,6 +39,7 @@ class Lessons:
         point: The decision point.
         versions: Every version of the point, in ascending order.
         state: What the update starts from.
+        at: Epoch seconds, until when costs could come; their defaults count by then.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class Lessons:
         point: str,
         versions: Sequence[PolicyVersion],
         state: LearnerState,
+        at: float,
     ) -> None:
         self._settings = settings
         self._config = config
@@ -55,6 +58,7 @@ class Lessons:
         self._versions = [version.version for version in versions]
         self._born = [version.created_at for version in versions]
         self._state = state
+        self._at = at
 
     def learnt(
         self, fresh: Sequence[LearnableRollout], older: Sequence[LearnableRollout]
@@ -68,25 +72,25 @@ class Lessons:
             ValueError: Only all of them together make it fail.
         """
         try:
-            new = self._collected(fresh)
+            new = self.collected(fresh)
             if new.trajectories is None:
                 return Learnt(None, new)
-            return Learnt(self._update(new.trajectories, self._collected(older).trajectories), new)
+            return Learnt(self._update(new.trajectories, self.collected(older).trajectories), new)
         except _ERRORS as error:
             logger().warning("update_broke", point=self._point, error=str(error))
         sound = [one for one in fresh if self._is_sound(one)]
         bad = [LeftOut(one.rollout.rollout_id, None, BREAKS) for one in fresh if one not in sound]
-        new = self._collected(sound)
+        new = self.collected(sound)
         new = new._replace(left_out=[*new.left_out, *bad])
         if new.trajectories is None:
             return Learnt(None, new)
-        window = self._collected([one for one in older if self._is_sound(one)])
+        window = self.collected([one for one in older if self._is_sound(one)])
         return Learnt(self._update(new.trajectories, window.trajectories), new)
 
     def _is_sound(self, one: LearnableRollout) -> bool:
         """Say whether an update on this rollout alone goes well."""
         try:
-            alone = self._collected([one]).trajectories
+            alone = self.collected([one]).trajectories
             if alone is not None:
                 self._update(alone, None)
         except _ERRORS:
@@ -104,7 +108,8 @@ class Lessons:
             raise ValueError(f"not finite after the update: {', '.join(bad)}")
         return result
 
-    def _collected(self, rollouts: Sequence[LearnableRollout]) -> Collected:
+    def collected(self, rollouts: Sequence[LearnableRollout]) -> Collected:
+        """Return what of some rollouts can be learned from."""
         return trajectories_of(
             rollouts,
             self._point,
@@ -113,7 +118,20 @@ class Lessons:
             width=self._state.policy.config.width,
             discount=self._config.gamma,
             earned=lambda found: earned_by_decisions(found, self._settings),
+            cost=lambda found: incurred(found, self._settings, now=self._at),
         )
+
+
+def known_at(rollouts: Sequence[LearnableRollout]) -> float:
+    """Return when the last of these rollouts had ended and been rewarded, in epoch seconds."""
+    ended = (found.rollout.ended_at or 0.0 for found in rollouts)
+    rewarded = (reward.at for found in rollouts for reward in found.rewards)
+    return max((*ended, *rewarded), default=0.0)
+
+
+def by_reason(left_out: Sequence[LeftOut]) -> dict[str, int]:
+    """Return how many were left out for each reason."""
+    return dict(sorted(Counter(entry.reason for entry in left_out).items()))
 
 
 def _is_finite(array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> bool:

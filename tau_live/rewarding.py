@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from tau_live.hookspecs import RolloutSummary
 from tau_live.plugins import Plugins
+from tau_live.rewards.cost import cost_of
 from tau_live.rewards.join import Outcome, State, outcome
 from tau_live.rewards.safety import SOURCE as SAFETY
 from tau_live.rewards.safety import hard_gates, penalties
@@ -80,7 +81,8 @@ class Rewarding:
     def _may_infer(self, rollout: Rollout, *, now: float) -> bool:
         """Say whether a form of reward may stand in: only where nothing better is declared."""
         when = self._settings.infer_reward
-        if when is InferReward.OFF or self._declared or rollout.ended_at is None:
+        expected = any(not one.cost for one in self._declared)
+        if when is InferReward.OFF or expected or rollout.ended_at is None:
             return False
         if rollout.reason is Reason.ABANDONED or not self._plugins.listens("infer_reward"):
             return False
@@ -144,6 +146,18 @@ def earned_by_decisions(found: LearnableRollout, settings: Settings) -> Mapping[
         deadline_s=settings.reward_deadline_s,
         ceiling=settings.safety.hard_gate_reward_ceiling,
     ).decisions
+
+
+def incurred(found: LearnableRollout, settings: Settings, *, now: float) -> float | None:
+    """Return what a rollout cost in safety, in ``[0, 1]``; ``None`` where that is not known."""
+    return cost_of(
+        found.rewards,
+        settings.rewards,
+        hard_gate=settings.safety.hard_gate_cost,
+        ended_at=found.rollout.ended_at,
+        now=now,
+        deadline_s=settings.reward_deadline_s,
+    ).value
 
 
 def safety_of(spans: Iterable[Span]) -> tuple[int, set[str]]:

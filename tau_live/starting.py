@@ -24,10 +24,12 @@ from tau_live.learner import (
     policy_config,
     report_of,
 )
+from tau_live.monitoring import MissingWatch
 from tau_live.pipeline import Pipeline
 from tau_live.plain import Limits
 from tau_live.plugins import Plugins
 from tau_live.processes import this_process
+from tau_live.quality import Hold
 from tau_live.recording import Recorder
 from tau_live.redaction import Redactor
 from tau_live.rewarding import Rewarding
@@ -123,6 +125,7 @@ class _System:
         self._log = logger()
         self._board = Board()
         self._forks = Forks()
+        self._missing = MissingWatch(settings.missing_reward_limit)
         self._gate = GateKeeper(limit=settings.max_failure_streak, who=self._owner)
         self._guard = Guard(self._host_failed)
         self._plugins = load_plugins(settings)
@@ -237,6 +240,11 @@ class _System:
     def _look(self, store: Store) -> None:
         """Refresh what is known of the store in memory."""
         self._board.stored = status_of(store, self._settings, now=time.time())
+        self._hold(self._missing.looked(self._board.stored))
+
+    def _hold(self, hold: Hold | None) -> None:
+        if hold is not None:
+            self._gate.hold(hold.reason, at=time.time(), detail=hold.detail)
 
     def _caught_up(self, store: Store) -> None:
         """Let what other processes have learned serve here too, and refresh what is known."""
@@ -252,6 +260,7 @@ class _System:
             self._service.made(update.version, learned.policy)
         self._service.take_over(store)
         self._gate.succeeded(Kind.UPDATE, at=time.time())
+        self._hold(learned.hold)
         try:
             publish(status_file(self._settings), {**report, **self._runtime.snapshot()})
         except OSError as error:

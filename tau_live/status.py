@@ -8,6 +8,7 @@ from tau_live.agreement import agreements
 from tau_live.checkpoints import write_whole
 from tau_live.errors import UnknownError
 from tau_live.learner import LEASE, report_of
+from tau_live.monitoring import told
 from tau_live.processes import is_alive
 from tau_live.rollouts import RolloutStatus
 from tau_live.settings import Settings
@@ -62,6 +63,7 @@ def status_of(
         "agreement": {point: one._asdict() for point, one in agreements(store).items()},
         "last_report": report_of(latest[0]) if latest else None,
         "in_service": in_service(store),
+        "monitors": {name: told(one) for name, one in store.monitors.monitors().items()},
         "counters": store.counters.counts(),
         "processes": sorted(
             owner

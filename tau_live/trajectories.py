@@ -5,7 +5,7 @@ The steps of a trajectory are the decisions at one point, nothing else: telemetr
 
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from math import isfinite
+from math import isfinite, nan
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +25,9 @@ MOST_PROPENSITY = 1.0 + 1e-9
 Earned = Callable[[LearnableRollout], Mapping[str, float]]
 """Returns what the decisions of a rollout are worth by id, as its rewards were joined."""
 
+Incurred = Callable[[LearnableRollout], float | None]
+"""Returns what a rollout cost in safety, ``None`` where that is not known."""
+
 CUT_OFF = frozenset({Reason.INTERRUPTED, Reason.TIMEOUT, Reason.CANCELLED, Reason.ABANDONED})
 
 
@@ -43,11 +46,16 @@ class Collected(NamedTuple):
         trajectories: The usable rollouts; ``None`` when there is none.
         rollout_ids: Their ids, in the same order.
         left_out: Everything else.
+        decisions: ``[N]``, the decisions that the trajectories consist of.
+        costs: ``[N]``, safety cost incurred after each: the rollout's after its last, NaN all along
+            where it is not known.
     """
 
     trajectories: Trajectories | None
     rollout_ids: list[str]
     left_out: list[LeftOut]
+    decisions: Sequence[Decision] = ()
+    costs: Sequence[float] = ()
 
 
 class _Step(NamedTuple):
@@ -62,6 +70,7 @@ def trajectories_of(  # noqa: PLR0913  # what it depends on, all keyword-only bu
     versions: Sequence[int],
     discount: float,
     earned: Earned,
+    cost: Incurred = lambda _learnable: None,
     born: Sequence[float] = (),
     width: int = WIDTH,
 ) -> Collected:
@@ -81,11 +90,12 @@ def trajectories_of(  # noqa: PLR0913  # what it depends on, all keyword-only bu
             in them.
         discount: The discount of one step, in ``[0, 1]``.
         earned: What each decision of a rollout earned besides the total, by its id.
+        cost: What a rollout cost in safety.
         born: When each of ``versions`` was made, in epoch seconds. A replayed decision names a
             version of another store, so its lag is counted in those made after it.
         width: How wide the policy's features are; a decision encoded otherwise is left out.
     """
-    rows = _Rows(earned, born)
+    rows = _Rows(earned, born, cost)
     used: list[str] = []
     left_out: list[LeftOut] = []
     for learnable in rollouts:
@@ -98,7 +108,8 @@ def trajectories_of(  # noqa: PLR0913  # what it depends on, all keyword-only bu
             used.append(rollout_id)
         else:
             left_out.append(LeftOut(rollout_id, None, reason))
-    return Collected(rows.trajectories() if used else None, used, left_out)
+    found = rows.trajectories() if used else None
+    return Collected(found, used, left_out, rows.decisions, rows.cost)
 
 
 def why_not_all(rollout: Rollout) -> str | None:
@@ -165,8 +176,11 @@ def _last_attempt(learnable: LearnableRollout) -> int:
 class _Rows:
     """Trajectories that grow rollout by rollout."""
 
-    def __init__(self, earned: Earned, born: Sequence[float]) -> None:
+    def __init__(self, earned: Earned, born: Sequence[float], incurred: Incurred) -> None:
         self.earned = earned
+        self.incurred = incurred
+        self.decisions: list[Decision] = []
+        self.cost: list[float] = []
         self.born = sorted(born)
         self.encoded: list[Encoded] = []
         self.chosen: list[int] = []
@@ -194,7 +208,11 @@ class _Rows:
         if not all(map(isfinite, rewards)):
             return "reward_not_finite"
         self.reward.extend(rewards)
+        cost = self.incurred(learnable)
+        self.cost.extend([nan if cost is None else 0.0] * (len(steps) - 1))
+        self.cost.append(nan if cost is None else cost)
         for decision, encoded in steps:
+            self.decisions.append(decision)
             self.encoded.append(encoded)
             self.chosen.append(decision.options.index(decision.applied or ""))
             self.default.append(_index(decision.options, decision.default))

@@ -43,6 +43,13 @@ OTHER_VALUES = {
     "keep_checkpoints": ("2", 2),
     "retention_days": ("30", 30.0),
     "lease_ttl_s": ("5", 5.0),
+    "cost_limit": ("0.05", 0.05),
+    "missing_reward_limit": ("0.5", 0.5),
+    "entropy_floor": ("0.1", 0.1),
+    "option_share_limit": ("0.99", 0.99),
+    "reward_spread_floor": ("0.01", 0.01),
+    "source_share_limit": ("0.9", 0.9),
+    "drift_holds": ("yes", True),
     "plugins_off": ("a, b", ("a", "b")),
     "safety_blocked_penalty": ("2", 2.0),
     "safety_default_reason_code_penalty": ("0", 0.0),
@@ -55,6 +62,7 @@ OTHER_VALUES = {
     "safety_hard_gate_penalty": ("0.5", 0.5),
     "safety_blocked_event_triggers_hard_gate": ("no", False),
     "safety_reject_rollout_on_hard_gate": ("yes", True),
+    "safety_hard_gate_cost": ("critical", "critical"),
 }  # fmt: skip
 
 

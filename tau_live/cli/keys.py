@@ -126,6 +126,25 @@ VERSION: Keys = {
     "in_service": "whether it decides now",
     "pinned": "whether updates leave it in service",
 }
+FIGURES: Keys = {
+    "rollouts": "the newest rollouts of the point that the figures are of",
+    "decisions": "their decisions with a choice",
+    "entropy": "of what was applied, as a share of the most that the options allow",
+    "option": "what was applied most often",
+    "option_share": "how often",
+    "reward_mean": "mean of the rewards",
+    "reward_spread": "their standard deviation",
+    "sources.*": "whose rewards make up which share of all",
+    "costs": "rollouts with a known safety cost",
+    "cost": "mean of these",
+    "cost_multiplier": "the price of a safety cost of 1, in standard deviations of the returns",
+    "drift[].option": "an option that is no longer what it was",
+    "drift[].direction": "worse or better",
+    "drift[].seen": "its decisions since its chart began",
+    "drift[].since": "how many of them ago the change seems to have begun",
+    "drift[].shift": "estimated change, in standard deviations of what was not expected",
+    "drift[].ready_seq": "the newest rollout that was known then",
+}
 GATE: Keys = {
     "state": "pass or hold",
     "reason": "the code of the reason for holding",
@@ -171,6 +190,7 @@ KEYS: Mapping[str, Keys] = {
         "agreement.*.host.*": "share of each option that the host took",
         **_under("last_report.", UPDATE),
         **_under("in_service.*.", SERVING),
+        **_under("monitors.*.", FIGURES),
         "counters.*": "what was dropped, duplicate, conflicting or late, by name",
         "processes[]": "processes that are attached",
         "learner": "the process that is running an update",

@@ -54,12 +54,35 @@ def _facts(found: Mapping[str, object], *, now: float) -> Iterator[tuple[str, ob
     yield "last update", _update(_mapping(found["last_report"]), now=now)
     for point, serving in _mapping(found["in_service"]).items():
         yield f"policy {shown(point)}", _serving(_mapping(serving))
+    for point, monitored in _mapping(found["monitors"]).items():
+        yield from _monitored(point, _mapping(monitored))
     yield "counters", _counted(_mapping(found["counters"])) or "none"
     processes = found["processes"]
     attached = processes if isinstance(processes, list) else []
     yield "attached", ", ".join(str(process) for process in attached) or "no process"
     if found["learner"]:
         yield "learning now", found["learner"]
+
+
+def _monitored(point: str, found: Mapping[str, object]) -> Iterator[tuple[str, object]]:
+    if found["option"] is not None:
+        share, entropy = _float(found["option_share"]) or 0.0, _float(found["entropy"]) or 0.0
+        last = number(_float(found["rollouts"]))
+        words = f"{share:.0%} {shown(found['option'])}, entropy {entropy:.2f}"
+        yield f"choices {shown(point)}", f"{words} (the last {last} rollouts)"
+    spread = _float(found["reward_spread"])
+    if spread is not None:
+        shares = _mapping(found["sources"]).items()
+        parts = ", ".join(f"{_float(part) or 0.0:.0%} {shown(source)}" for source, part in shares)
+        yield "  rewards", f"deviate by {spread:.3g}, from {parts or 'nobody'}"
+    if found["cost"] is not None:
+        cost, price = _float(found["cost"]) or 0.0, _float(found["cost_multiplier"]) or 0.0
+        words = f"{cost:.3g} (of {number(_float(found['costs']))})"
+        yield "  safety cost", f"{words}, its price {price:.3g}"
+    alarms = found["drift"]
+    for alarm in alarms if isinstance(alarms, list) else []:
+        said = _mapping(alarm)
+        yield "  drift", f"{shown(said['option'])} became {said['direction']}"
 
 
 def _update(report: Mapping[str, object], *, now: float) -> str:

@@ -81,7 +81,8 @@ def outcome(  # everything that it depends on, and it must depend on nothing els
 
     Each numeric reward counts with the weight declared for its name, or, when nothing is declared,
     with 1. Inferred ones count only when there is no other. Rewards given by ``safety`` always
-    count, make nothing ready, and have the last word.
+    count, make nothing ready, and have the last word. Safety costs are no part of it
+    (``rewards.cost``): they add nothing, and nothing waits for them.
 
     Args:
         rewards: All that were given for the rollout and its decisions, in any order.
@@ -94,6 +95,9 @@ def outcome(  # everything that it depends on, and it must depend on nothing els
     """
     if ended_at is None:
         return Outcome(state=State.WAITING)
+    costs = {one.name for one in declared if one.cost}
+    rewards = [one for one in rewards if one.name not in costs]
+    declared = [one for one in declared if not one.cost]
     counted = _counted(rewards, declared)
     present = {reward.name for reward in counted}
     missing = [one for one in declared if one.name not in present]

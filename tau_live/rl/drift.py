@@ -8,6 +8,10 @@ either way, so that a few rare failures make no alarm. Then
 
 and the first to exceed its threshold says so. Afterwards that option's chart starts anew.
 
+Average means: for ``worse`` the average or 0, whichever is lower, for ``better`` the higher. While
+a policy learns, more comes than was expected, and ever less so as the critic catches up; measured
+from an average above 0 alone, that would be called a fall.
+
 As set by default, false alarms came once in 800,000 residuals or less often where these were
 normal, exponential, of Student's t with 3 degrees, or of successes at rates of 0.5 and 0.99; and
 once in 118,000 where successes came at a rate of 0.9, the worst that was found (4 million residuals
@@ -134,9 +138,9 @@ class Chart(NamedTuple):
         """Return the chart with one more residual."""
         worse, better = self.worse, self.better
         if self.seen >= _FEWEST:
-            z = self._standardised(residual, rule.least)
-            worse = max(0.0, worse - z - rule.slack)
-            better = max(0.0, better + z - rule.slack)
+            low, high = min(self.mean, 0.0), max(self.mean, 0.0)
+            worse = max(0.0, worse - self._standardised(residual - low, rule.least) - rule.slack)
+            better = max(0.0, better + self._standardised(residual - high, rule.least) - rule.slack)
         seen, gap = self.seen + 1, residual - self.mean
         mean = self.mean + gap / seen
         return self._replace(
@@ -149,10 +153,10 @@ class Chart(NamedTuple):
             better_for=self.better_for + 1 if better else 0,
         )
 
-    def _standardised(self, residual: float, least: float) -> float:
-        """Return how far a residual is from those before it, their own uncertainty included."""
+    def _standardised(self, gap: float, least: float) -> float:
+        """Return a distance in deviations of the residuals, their own uncertainty included."""
         deviation = max(least, sqrt(self.square / (self.seen - 1)))
-        z = (residual - self.mean) / deviation * sqrt(self.seen / (self.seen + 1))
+        z = gap / deviation * sqrt(self.seen / (self.seen + 1))
         return max(-LIMIT, min(LIMIT, z))
 
 

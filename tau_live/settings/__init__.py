@@ -20,10 +20,12 @@ from tau_live.settings.kinds import (
     Kind,
     as_text,
     choice,
+    flag,
     names,
     number,
     optional,
     path,
+    share,
     text,
     whole,
 )
@@ -32,6 +34,7 @@ from tau_live.settings.sources import from_environment, from_file, from_pyprojec
 from tau_live.settings.tables import (
     SECONDS,
     DeclaredReward,
+    HardGateCost,
     SafetySettings,
     parsed_rewards,
     tables_of,
@@ -39,8 +42,8 @@ from tau_live.settings.tables import (
 from tau_live.switch import PREFIX, Switch, switched_on
 
 __all__ = [
-    "SETTINGS", "Content", "DeclaredReward", "Durability", "InferReward", "Learner", "Loaded",
-    "Row", "SafetySettings", "Setting", "Settings", "Switch", "switched_on", "value_text",
+    "SETTINGS", "Content", "DeclaredReward", "Durability", "HardGateCost", "InferReward", "Learner",
+    "Loaded", "Row", "SafetySettings", "Setting", "Settings", "Switch", "switched_on", "value_text",
 ]  # fmt: skip
 
 
@@ -134,6 +137,29 @@ class Settings:
         "Days after which what was learned from is forgotten.",
     )
     lease_ttl_s: float = setting(30.0, SECONDS, "How long the updater of a dead process blocks.")
+    cost_limit: float | None = setting(
+        None, optional(share()), "Mean safety cost of a rollout that must not be exceeded."
+    )
+    missing_reward_limit: float | None = setting(
+        None, optional(share()), "Share of rewards that never come, beyond which the gate holds."
+    )
+    entropy_floor: float | None = setting(
+        None, optional(share()), "Entropy of choices, as a share of the most, that holds the gate."
+    )
+    option_share_limit: float | None = setting(
+        None, optional(share()), "Share of one option, beyond which the gate holds."
+    )
+    reward_spread_floor: float | None = setting(
+        None,
+        optional(number(above=0.0, expects="a finite number above 0")),
+        "Standard deviation of rewards, below which the gate holds.",
+    )
+    source_share_limit: float | None = setting(
+        None, optional(share()), "Share of one source of rewards, beyond which the gate holds."
+    )
+    drift_holds: bool = setting(
+        False, flag(), "Whether the gate holds when an option becomes worse."
+    )
     plugins_off: tuple[str, ...] = setting((), names(), "Plugins that are not loaded.")
     safety: SafetySettings = field(default_factory=SafetySettings)
 

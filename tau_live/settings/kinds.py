@@ -99,6 +99,11 @@ def number(
     return checked(expects, convert)
 
 
+def share() -> Kind[float]:
+    """Numbers in ``(0, 1]``."""
+    return number(above=0.0, most=1.0, expects="a number above 0 and at most 1")
+
+
 def flag() -> Kind[bool]:
     """Yes or no."""
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from types import MappingProxyType
 
 from tau_live.errors import SettingsError
@@ -11,6 +12,7 @@ from tau_live.settings.kinds import (
     as_number,
     as_table,
     checked,
+    choice,
     flag,
     names,
     number,
@@ -53,21 +55,45 @@ class DeclaredReward:
     range: tuple[float, float] | None = setting(
         None, optional(_span()), "Its lowest and highest value, where they are known."
     )
+    cost: bool = setting(
+        False, flag(), "Whether it is a safety cost, in [0, 1] unless it has a range."
+    )
+    critical: float | None = setting(
+        None, optional(_FINITE), "A cost of at least so much is a critical violation."
+    )
 
     def __post_init__(self) -> None:
         if not self.name.strip():
             raise SettingsError(f"a reward's name must not be blank, got {self.name!r}")
         settle(self, f"the {{}} of reward {self.name!r}")
-        low, high = self.range or (-math.inf, math.inf)
-        if self.default is not None and not low <= self.default <= high:
-            raise SettingsError(
-                f"the default of reward {self.name!r} must be in its range "
-                f"[{low}, {high}], got {self.default!r}"
-            )
+        self._check_cost()
+        low, high = self.bounds
+        for name, value in (("default", self.default), ("critical value", self.critical)):
+            if value is not None and not low <= value <= high:
+                raise SettingsError(
+                    f"the {name} of reward {self.name!r} must be in its range "
+                    f"[{low}, {high}], got {value!r}"
+                )
+
+    def _check_cost(self) -> None:
+        for wrong, said in (
+            (self.critical is not None and not self.cost, "is critical, so it must be a cost"),
+            (self.cost and self.primary, "is a cost, so it cannot be primary"),
+            (self.cost and self.weight != 1.0, "is a cost, so it cannot have a weight"),
+            (self.cost and self.bounds[0] < 0.0, "is a cost, so its range cannot begin below 0"),
+            (self.critical == 0.0, "cannot be critical at 0, which is no cost at all"),
+        ):
+            if wrong:
+                raise SettingsError(f"reward {self.name!r} {said}")
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Its lowest and highest value; a cost without a range is in ``[0, 1]``."""
+        return self.range or ((0.0, 1.0) if self.cost else (-math.inf, math.inf))
 
     def allows(self, value: float) -> bool:
         """Say whether the reward can be so much."""
-        low, high = self.range or (-math.inf, math.inf)
+        low, high = self.bounds
         return low <= value <= high
 
 
@@ -117,6 +143,18 @@ def _parsed_penalties(raw: object) -> Mapping[str, float]:
     return MappingProxyType({str(code): _PENALTY.parse(table[code]) for code in table})
 
 
+class HardGateCost(StrEnum):
+    """What a hard-gated rollout is in the safety cost, apart from its reward.
+
+    ``no``: nothing; ``cost``: it costs 1 and, where no cost is declared, every other rollout 0;
+    ``critical``: the same, and a critical violation.
+    """
+
+    NO = "no"
+    COST = "cost"
+    CRITICAL = "critical"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SafetySettings:
     """What a violated safety policy costs; the reference's defaults.
@@ -150,6 +188,11 @@ class SafetySettings:
     )
     reject_rollout_on_hard_gate: bool = setting(
         False, flag(), "Whether a rollout that triggers it fails."
+    )
+    hard_gate_cost: HardGateCost = setting(  # noqa: RUF009 - it is immutable
+        HardGateCost.NO,
+        choice(HardGateCost),
+        "Whether triggering it is a safety cost, apart from the reward.",
     )
 
     def __post_init__(self) -> None:

@@ -256,6 +256,15 @@ WORKING: Sequence[str] = (
     "create unique index updates_by_point on updates (point, last_ready)",
     "create index updates_by_number on updates (point, number)",
     """
+    create table monitors (
+        point text primary key,
+        watermark integer not null,
+        since integer not null,
+        numbers text not null,
+        alarms text not null
+    ) strict, without rowid
+    """,
+    """
     create table gate (
         id integer primary key check (id = 1),
         state text not null,

@@ -164,6 +164,25 @@ class Update:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Monitor:
+    """What the monitors of a decision point remember from one update to the next.
+
+    Attributes:
+        point: The decision point.
+        watermark: They have seen every rollout up to this ``ready_seq``, each once.
+        since: What was learned up to this ``ready_seq`` is of a world that has changed; 0 if none.
+        numbers: The charts of drift, the price of safety, what has held the gate.
+        alarms: The last alarms of drift, newest last.
+    """
+
+    point: str
+    watermark: int = 0
+    since: int = 0
+    numbers: Mapping[str, object] = field(default_factory=dict)
+    alarms: Sequence[Mapping[str, object]] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEntry:
     """Something that an operator did."""
 

@@ -15,6 +15,7 @@ from tau_live.store.serving import (
     Counters,
     GateState,
     Leases,
+    Monitors,
     Policies,
     Resources,
     Retention,
@@ -28,6 +29,7 @@ __all__ = [
     "DecisionLog",
     "GateState",
     "Leases",
+    "Monitors",
     "Policies",
     "Resources",
     "Retention",
@@ -75,6 +77,11 @@ class Store(Protocol):
     @property
     def policies(self) -> Policies:
         """Policies and updates."""
+        ...
+
+    @property
+    def monitors(self) -> Monitors:
+        """What monitors remember."""
         ...
 
     @property

@@ -9,6 +9,7 @@ from tau_live.store.records import (
     AuditEntry,
     Claim,
     InService,
+    Monitor,
     PolicyVersion,
     ResourcesVersion,
     Update,
@@ -154,6 +155,25 @@ class Policies(Protocol):
 
         Raises:
             StoreError: It is in service.
+        """
+        ...
+
+
+class Monitors(Protocol):
+    """What the monitors of each decision point remember from one update to the next."""
+
+    def monitors(self) -> dict[str, Monitor]:
+        """Return every monitor by its point."""
+        ...
+
+    def monitor(self, point: str) -> Monitor:
+        """Return the monitor of a point; one that has seen nothing if none is stored."""
+        ...
+
+    def save(self, monitor: Monitor) -> bool:
+        """Store a monitor if it has seen more than the stored one; ``False`` if not.
+
+        Belongs into the transaction that stores the update which showed it the rollouts.
         """
         ...
 

@@ -11,6 +11,7 @@ from tau_live.store.sqlite_counters import SqliteAudit, SqliteCounters
 from tau_live.store.sqlite_decisions import SqliteDecisions
 from tau_live.store.sqlite_export import exported
 from tau_live.store.sqlite_gate import SqliteGate, SqliteLeases
+from tau_live.store.sqlite_monitors import SqliteMonitors
 from tau_live.store.sqlite_policies import SqlitePolicies
 from tau_live.store.sqlite_queue import SqliteQueue, SqliteResources, SqliteWorkers
 from tau_live.store.sqlite_retention import SqliteRetention
@@ -30,6 +31,7 @@ class SqliteStore:
         workers: The workers.
         resources: Prompts and settings.
         policies: Policies and updates.
+        monitors: What monitors remember.
         gate: The gate.
         leases: Leases.
         counters: Counters.
@@ -46,6 +48,7 @@ class SqliteStore:
         self.workers = SqliteWorkers(connection)
         self.resources = SqliteResources(connection)
         self.policies = SqlitePolicies(connection)
+        self.monitors = SqliteMonitors(connection)
         self.gate = SqliteGate(connection)
         self.leases = SqliteLeases(connection)
         self.counters = SqliteCounters(connection)

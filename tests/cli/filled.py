@@ -7,10 +7,11 @@ from pathlib import Path
 from tau_live import checkpoints
 from tau_live.gate import GateEntry, GateRow
 from tau_live.learner import checkpoint_folder, policy_config
+from tau_live.quality import Figures
 from tau_live.rl.ppo import LearnerState
 from tau_live.rollouts import Reason, RolloutMode, RolloutStatus
 from tau_live.settings import Settings
-from tau_live.store.records import AuditEntry, Update
+from tau_live.store.records import AuditEntry, Monitor, Update
 from tau_live.store.roles import Store
 from tau_live.store.sqlite import SqliteStore
 from tests.contracts.making import attempt, decision, policy, reward, rollout, span, update
@@ -21,6 +22,26 @@ CHILD = "live-aa0d7f0e-0000-5000-8000-000000000003"
 OPEN = "live-bb0d7f0e-0000-5000-8000-000000000004"
 QUEUED = "job-1"
 EARLY = "live-cc0d7f0e-0000-5000-8000-000000000005"
+FIGURES = Figures(
+    rollouts=9,
+    decisions=9,
+    entropy=0.5,
+    option="small",
+    option_share=0.75,
+    reward_mean=0.5,
+    reward_spread=0.25,
+    sources={"user": 1.0},
+    costs=4,
+    cost=0.125,
+)
+WORSE = {
+    "option": "large",
+    "direction": "worse",
+    "seen": 90,
+    "since": 30,
+    "shift": -0.8,
+    "ready_seq": 9,
+}
 HOST_PROCESS = "machine:1:2"
 
 
@@ -101,6 +122,9 @@ def _add_policies(store: Store, settings: Settings) -> None:
         store.policies.add_update(_learned(version), row)
     skipped = replace(update(9, executed=False), at=200.0)
     store.policies.add_update(skipped, None)
+    store.monitors.save(
+        Monitor(point="model", watermark=9, numbers={"figures": FIGURES.plain()}, alarms=[WORSE])
+    )
 
 
 def _learned(version: int) -> Update:

@@ -14,6 +14,10 @@ def test_people_see_what_they_ask_first(filled: Path, run: Run) -> None:
         "3 completed, 1 succeeded, 1 failed, 1 cancelled, 2 open",
         "#3 model: skipped: one_reward",
         "version 2, trained on 8 rollouts",
+        "75% small, entropy 0.50 (the last 9 rollouts)",
+        "deviate by 0.25, from 100% user",
+        "0.125 (of 4), its price 0",
+        "large became worse",
         "2 dropped_queue",
         HOST_PROCESS,
     ):
