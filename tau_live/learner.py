@@ -23,7 +23,7 @@ from tau_live.rl.ppo import LearnerState, PPOConfig
 from tau_live.settings import Settings
 from tau_live.store.records import LearnableRollout, PolicyVersion, Update
 from tau_live.store.roles import Store
-from tau_live.trajectories import LeftOut
+from tau_live.trajectories import Collected, LeftOut, counts_of
 
 LEASE = "update"
 ALGORITHM = "ppo"
@@ -61,6 +61,7 @@ class _Outcome:
     trajectories: int = 0
     samples: int = 0
     report: Mapping[str, object] = field(default_factory=dict)
+    new: Collected | None = None
 
 
 class Learner:
@@ -176,8 +177,12 @@ class Learner:
             report=outcome.report,
         )
         if outcome.state is None:
-            return Learned(policies.add_update(_timed(row, began), None), None, False)
-        return self._keep(row, head, outcome.state, began=began)
+            learnt = Learned(policies.add_update(_timed(row, began), None), None, False)
+        else:
+            learnt = self._keep(row, head, outcome.state, began=began)
+        due = {one.rollout.rollout_id for one in fresh if (one.rollout.ready_seq or 0) > seen}
+        self._store.counters.add(counts_of(outcome.new, due))
+        return learnt
 
     def _fresh(self, point: str, *, learned: int, seen: int) -> list[LearnableRollout]:
         """Return the rollouts to learn from: the next that are due, in their order.
@@ -214,7 +219,7 @@ class Learner:
         result, new = lessons.learnt(fresh, older)
         if result is None or new.trajectories is None:
             report = {"left_out": _by_reason(new.left_out)}
-            return _Outcome(skipped_reason="no usable decisions", report=report)
+            return _Outcome(skipped_reason="no usable decisions", report=report, new=new)
         reason = result.skipped_reason or ("diverged, undone" if result.undone else None)
         return _Outcome(
             state=None if reason else result.state,
@@ -228,8 +233,10 @@ class Learner:
                 "observed_approx_kl": result.diagnostics.kl_k3,
                 "early_stop_triggered": result.diagnostics.early_stop,
                 "left_out": _by_reason(new.left_out),
+                "critic_only": _by_reason(new.critic_only),
                 "checkpoint_diagnostics": self._told(),
             },
+            new=new,
         )
 
     def _keep(self, row: Update, head: _Head, state: LearnerState, *, began: float) -> Learned:

@@ -7,13 +7,13 @@ from typing import NamedTuple
 import numpy as np
 
 from tau_live.guard import logger
-from tau_live.rewarding import earned_by_decisions
+from tau_live.reasons import WhyNot
+from tau_live.rewarding import earned_by_decisions, earned_early
 from tau_live.rl.ppo import LearnerState, PPOConfig, Trajectories, Update, update
 from tau_live.settings import Settings
 from tau_live.store.records import LearnableRollout, PolicyVersion
 from tau_live.trajectories import Collected, LeftOut, trajectories_of
 
-BREAKS = "breaks_update"
 _ERRORS = (ValueError, ArithmeticError, np.linalg.LinAlgError)
 
 
@@ -75,7 +75,11 @@ class Lessons:
         except _ERRORS as error:
             logger().warning("update_broke", point=self._point, error=str(error))
         sound = [one for one in fresh if self._is_sound(one)]
-        bad = [LeftOut(one.rollout.rollout_id, None, BREAKS) for one in fresh if one not in sound]
+        bad = [
+            LeftOut(one.rollout.rollout_id, None, WhyNot.BREAKS_UPDATE)
+            for one in fresh
+            if one not in sound
+        ]
         new = self._collected(sound)
         new = new._replace(left_out=[*new.left_out, *bad])
         if new.trajectories is None:
@@ -112,7 +116,10 @@ class Lessons:
             born=self._born,
             width=self._state.policy.config.width,
             discount=self._config.gamma,
+            lag_bound=self._config.lag_bound,
+            learn_from_host=self._settings.learn_from_host,
             earned=lambda found: earned_by_decisions(found, self._settings),
+            early=lambda found: earned_early(found, self._settings),
         )
 
 

@@ -62,6 +62,7 @@ DECISION: Keys = {
     "ordinal": "its place within the attempt",
     "point": "the decision point",
     "options": "what was offered",
+    "allowed": "those of them that might be chosen; null if all might",
     "chosen": "what the policy chose",
     "applied": "what the host did",
     "default": "the host's own choice",
@@ -88,6 +89,7 @@ REWARD: Keys = {
     "source": "who gave it",
     "key": "tells rewards of one name and source apart",
     "at": "epoch seconds",
+    "decisions_before": "decisions that its run had made by then; null where that is not known",
 }
 UPDATE: Keys = {
     "executed": "whether weights changed",
@@ -161,6 +163,7 @@ KEYS: Mapping[str, Keys] = {
         "rollouts.cancelled": "cancelled",
         "rollouts.open": "rollouts that have not ended",
         "waiting_for_reward": "ended rollouts whose reward has not come",
+        "not_learned_from.*": "rollouts and decisions that taught nothing, by reason",
         "ready_to_learn.*": "rollouts that the next update would take, by decision point",
         "mean_reward.first": "mean reward of the first rollouts that became ready",
         "mean_reward.last": "mean reward of the last ones",
