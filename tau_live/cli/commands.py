@@ -21,6 +21,7 @@ COMMANDS: Mapping[str, str] = {
     "gate": "Show, reset or explain the pass/hold gate.",
     "rollouts": "List rollouts.",
     "show": "Show one rollout: spans, decisions, rewards.",
+    "why": "Show why a decision was made, and what came of it.",
     "reward": "Give a rollout or a decision its reward.",
     "updates": "List the updates of policies, or show one.",
     "policy": "List, show, choose or roll back policies.",
