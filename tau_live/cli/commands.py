@@ -25,6 +25,7 @@ COMMANDS: Mapping[str, str] = {
     "reward": "Give a rollout or a decision its reward.",
     "updates": "List the updates of policies, or show one.",
     "policy": "List, show, choose or roll back policies.",
+    "evaluate": "Estimate what a policy would have earned.",
     "replay": "Store and learn from a recording.",
     "ingest": "Store events from a file, a pipe or a socket.",
     "learn": "Run the learner in this process.",

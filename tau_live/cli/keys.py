@@ -151,6 +151,21 @@ def _under(prefix: str, keys: Keys) -> dict[str, str]:
     return {f"{prefix}{key}": meaning for key, meaning in keys.items()}
 
 
+SECTION: Keys = {
+    "logged": "mean reward as it was logged",
+    "used": "decisions used (or rollouts)",
+    "estimates.*.value": "what the policy would have earned on average; null when refused",
+    "estimates.*.standard_error": "its standard error",
+    "estimates.*.bootstrap": "interval by drawing rollouts again, [low, high]",
+    "estimates.*.bernstein": "interval for every distribution of rewards, [low, high], or null",
+    "estimates.*.status": "ok, or insufficient support",
+    "refused[]": "why there is no estimate",
+    "effective_sample_size": "rollouts of equal weight that would say as much",
+    "largest_weight": "the largest importance weight",
+    "mean_weight": "the mean weight; near 1 if the log has all that the policy would do",
+    "left_out.*": "decisions not used, by reason",
+}
+
 KEYS: Mapping[str, Keys] = {
     "status": {
         "enabled": "whether TAU_LIVE_RL is on in this shell",
@@ -242,6 +257,19 @@ KEYS: Mapping[str, Keys] = {
     },
     "policy use": CHANGE,
     "policy rollback": CHANGE,
+    "evaluate": {
+        "policy": "what was evaluated",
+        "point": "the decision point; null for a log from elsewhere",
+        "log": "the file; null for the store",
+        "read": "decisions read",
+        "left_out.*": "of these, not used for what is wrong with them, by reason",
+        "reward_range": "the least and the largest reward, [low, high]",
+        "range_observed": "whether that is what was seen, because none was declared",
+        "confidence": "of the intervals",
+        "status": "ok, or insufficient support",
+        **_under("decisions.", SECTION),
+        **_under("rollouts.", SECTION),
+    },
     "replay": {
         "events": "events read",
         "rollouts": "rollouts that came to their end",
