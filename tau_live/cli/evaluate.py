@@ -239,6 +239,8 @@ def _named(store: Store, settings: Settings, asked_for: str) -> Named:
     if version == 0:
         return Named("version 0, untrained", 0, Policy.untrained(policy_config(settings)))
     row = store.policies.version(version)
+    if not (checkpoint_folder(settings) / row.file).exists():
+        raise PolicyError(f"the checkpoint of version {version} has been pruned")
     policy = load_policy(checkpoint_folder(settings), row)
     return Named(f"version {version}", version, policy)
 

@@ -5,6 +5,7 @@ some decisions at a time; the models are fitted on the options that were applied
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
 
 import numpy as np
 
@@ -74,11 +75,36 @@ def _models(
         applied = _crossed(encoded, scale).rows(_places_applied(records, encoded, begin))
         here = slice(begin, begin + len(encoded))
         for number in numbers:
-            at = np.flatnonzero(usable[here] & (fold[here] != number))
+            at = np.flatnonzero(usable[here] & (fold[here] == number))
             if len(at):
                 sums[number] = sums[number].including(applied.rows(at), rewards[here][at])
-    fitted = {number: (one.fit(PENALTY), one) for number, one in sums.items() if one.samples}
+    nothing = RidgeSums.empty(WIDTH)
+    others = {
+        number: reduce(merged, (one for other, one in sums.items() if other != number), nothing)
+        for number in numbers
+    }
+    fitted = {number: (one.fit(PENALTY), one) for number, one in others.items() if one.samples}
     return {number: (fit.weights, one.mean) for number, (fit, one) in fitted.items()}
+
+
+def merged(first: RidgeSums, second: RidgeSums) -> RidgeSums:
+    """Return the sums of the samples of both, as if they had been included one after the other.
+
+    Source:
+        Chan, Golub and LeVeque 1979, equation 2.1 (pairwise merging).
+    """
+    samples = first.samples + second.samples
+    if not first.samples or not second.samples:
+        return first if first.samples else second
+    gap, share = second.mean - first.mean, second.samples / samples
+    return RidgeSums(
+        first.gram + second.gram,
+        first.products + second.products,
+        first.features + second.features,
+        samples,
+        first.mean + gap * share,
+        first.squares + second.squares + gap**2 * first.samples * share,
+    )
 
 
 def _places_applied(records: Sequence[Record], encoded: Sequence[Encoded], begin: int) -> IntArray:
