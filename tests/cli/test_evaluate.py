@@ -175,14 +175,18 @@ def test_a_log_needs_no_store(tmp_path: Path, read: Read) -> None:
 
 def test_a_version_may_be_evaluated_on_a_log(tmp_path: Path, lived: Path, read: Read) -> None:
     log = tmp_path / "log.jsonl"
-    row = {"option": "large", "options": ["small", "large"], "propensity": 0.5, "reward": 1.0}
-    log.write_text("".join(json.dumps(row | {"lang": "de"}) + "\n" for _ in range(100)))
+    names = ["small", "large"]
+    rows = [
+        {"option": names[n % 2], "options": names, "propensity": 0.5, "reward": n % 3, "lang": "de"}
+        for n in range(200)
+    ]
+    log.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
     found = read("evaluate", "--policy", "1", "--log", log, "--store", lived,
-                 "--reward-range", 0, 1)  # fmt: skip
+                 "--reward-range", 0, 2)  # fmt: skip
 
     assert isinstance(found, dict)
-    assert found["policy"] == "version 1"
+    assert (found["policy"], found["status"]) == ("version 1", "ok")
 
 
 def test_a_bad_line_of_a_log_is_one_line(tmp_path: Path, run: Run) -> None:
