@@ -74,7 +74,10 @@ def offer_of(listed: Listed, default: object, *, mask: Mask, limits: Limits) -> 
     if not names:
         return None
     at = None if wanted is None else names.get(wanted)
-    may = tuple(mask.names is None or name in mask.names for name in names)
+    if mask.names is None:
+        own = 0 if wanted is None else at
+        return Offer(tuple(names), tuple(kept), tuple(features), at, own, cut)
+    may = tuple(name in mask.names for name in names)
     if not any(may):
         return None
     own_place = at if wanted is not None and mask.allows(wanted) else may.index(True)

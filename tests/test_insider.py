@@ -23,7 +23,7 @@ from tau_live.store.records import LearnableRollout, PolicyVersion
 OPTIONS = ("a", "b", "c")
 SUITS = {"de": (0.7, 0.2), "en": (0.2, 0.7)}
 BEST = 0.7
-ROUNDS, EACH = 24, 8
+ROUNDS, EACH = 8, 32
 
 
 class World:
@@ -135,16 +135,16 @@ def test_a_host_that_knows_more_does_not_damage_the_policy() -> None:
     seeds = range(5)
 
     alone = [World(seed, insider="none").lived() for seed in seeds]
-    off = [World(seed, insider="own").lived() for seed in seeds]
+    off = [World(seed, insider="own").lived() for seed in (0, 1)]
     on = [World(seed, insider="own", learn_from_host=True).lived() for seed in seeds]
     posing = [World(seed, insider="posing").lived() for seed in seeds]
 
-    assert [one.digest() for one in off] == [one.digest() for one in alone]
+    assert [one.digest() for one in off] == [one.digest() for one in alone[:2]]
     without, with_, fooled = (
         np.array([worth(one.policy) for one in states]) for states in (alone, on, posing)
     )
     noise = float(without.std(ddof=1) / np.sqrt(len(without)))
     assert with_.mean() >= without.mean() - max(2.0 * noise, 0.02)
-    assert without.mean() > 0.8 * BEST
+    assert without.mean() > 0.9 * BEST
     assert fooled.mean() < without.mean() - 0.05  # or this task would show nothing
-    assert [one.digest() for one in on] != [one.digest() for one in off]
+    assert on[0].digest() != off[0].digest()

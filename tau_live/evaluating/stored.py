@@ -87,12 +87,15 @@ def _add(
         width=width,
     )
     left = {entry.decision_id: entry.reason for entry in collected.left_out}
-    found.left_out.update(reason.value for reason in left.values())
-    if any(reason not in FORCED for reason in left.values()):
+    whole = left.pop(None, None)
+    here = [decision for decision in one.decisions if decision.point == point]
+    steps = [decision for decision in here if decision.decision_id not in left]
+    reasons = list(left.values()) + [whole] * len(steps if whole else [])
+    found.left_out.update(reason.value for reason in reasons if reason)
+    if any(reason not in FORCED for reason in reasons):
         found.spoilt.add(one.rollout.rollout_id)
     if collected.trajectories is None:
         return
-    steps = [d for d in one.decisions if d.point == point and d.decision_id not in left]
     for decision, reward in zip(steps, collected.trajectories.reward.tolist(), strict=True):
         found.records.append(_record(decision, reward))
 

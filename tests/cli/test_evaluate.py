@@ -1,7 +1,9 @@
 """``tau-live evaluate``: on the store, on a log from elsewhere, and refused where it must be."""
 
 import json
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -209,3 +211,26 @@ def test_a_pruned_version_is_one_line(lived: Path, run: Run, tmp_path: Path) -> 
 
     assert result.exit_code == 1
     assert result.stderr == "tau-live: the checkpoint of version 1 has been pruned\n"
+
+
+def test_what_cannot_be_used_is_counted_so_that_all_are_accounted_for(
+    lived: Path, tmp_path: Path
+) -> None:
+    copied = tmp_path / "store.sqlite"
+    copied.write_bytes(lived.read_bytes())
+    with closing(sqlite3.connect(copied)) as connection:
+        connection.execute(
+            "update decisions set propensity = null where point = 'tool' and ordinal = 2 "
+            "and rollout_seq % 4 = 0"
+        )
+        connection.execute("update decisions set applied = null where rollout_seq % 8 = 1")
+        connection.execute("update rollouts set metadata = '{\"dropped_events\": 1}' where seq = 2")
+        connection.commit()
+    store = SqliteStore.open(copied, read_only=True)
+
+    found = stored_records(store, Settings(store=copied), "tool", tell=lambda _: None)
+
+    store.close()
+    assert found.left_out == {"no_propensity": 40, "applied_unknown": 40, "events_dropped": 2}
+    assert len(found.records) + sum(found.left_out.values()) == 2 * ROLLOUTS
+    assert len(found.spoilt) == 40 + 20 + 1
