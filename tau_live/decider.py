@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
+import numpy as np
+
 from tau_live.rl.features import encode, pack
 from tau_live.rl.policy import Policy
 
@@ -80,6 +82,7 @@ class Decider:
         options: Sequence[tuple[str, FeatureMap | None]],
         context: FeatureMap,
         default: int | None,
+        allowed: Sequence[bool] | None = None,
     ) -> Decided:
         """Choose one of at least one options.
 
@@ -89,10 +92,13 @@ class Decider:
             options: ``[A]``, names with their features.
             context: What is known of the situation.
             default: The index of the host's own choice, if it has one.
+            allowed: ``[A]``, which of them may be chosen, at least one; ``None`` allows all.
         """
         version, policy = self._served.get(point, self._untrained)
         encoded = encode(context, options, width=policy.config.width)
-        probabilities = tuple(policy.probabilities(encoded, default=default).tolist())
+        mask = None if allowed is None else np.array(allowed, dtype=np.bool_)
+        given = policy.probabilities(encoded, default=default, allowed=mask)
+        probabilities = tuple(given.tolist())
         index = drawn(probabilities, uniform(f"{self._seed}:{decision_id}"))
         return Decided(
             place=index,

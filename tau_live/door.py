@@ -6,7 +6,7 @@ choice, and imports, starts and writes nothing. With it on, nothing here raises 
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar, Token
 from types import TracebackType
@@ -97,13 +97,14 @@ def decide(
     *,
     context: Mapping[str, object] | None = None,
     default: object = None,
+    allowed: Iterable[object] | None = None,
 ) -> Choice:
     """Choose within the current run; without one, in a run of its own that ends at once."""
     inside = _current.get()
     if inside is not None:
-        return inside.decide(point, options, context=context, default=default)
+        return inside.decide(point, options, context=context, default=default, allowed=allowed)
     with run(point) as own:
-        return own.decide(point, options, context=context, default=default)
+        return own.decide(point, options, context=context, default=default, allowed=allowed)
 
 
 def reward(
@@ -134,12 +135,13 @@ def reward(
     runtime, inside = attach(), _current.get()
     if runtime is None:
         return False
-    own = run if issubclass(type(run), Run) else None  # a hostile ``__class__`` is not asked
+    is_run = issubclass(type(run), Run)  # a hostile ``__class__`` is not asked
+    own = run if is_run and isinstance(run, Run) else inside if run is None else None
     chosen = decision if issubclass(type(decision), Choice) else None
     return runtime.reward(
         value,
-        run=own.id if isinstance(own, Run) else run,
-        inside=inside.handle if run is None and inside is not None else None,
+        run=own.id if own is not None and is_run else run,
+        inside=own.handle if own is not None else None,
         decision=chosen.id if isinstance(chosen, Choice) else decision,
         name=name,
         source=source,
@@ -197,6 +199,7 @@ class Run:
         *,
         context: Mapping[str, object] | None = None,
         default: object = None,
+        allowed: Iterable[object] | None = None,
     ) -> Choice:
         """Choose one of ``options``.
 
@@ -205,12 +208,17 @@ class Run:
             options: Names, or names with features; they may differ at every decision.
             context: What is known about the situation: numbers, categories, texts.
             default: The host's own choice: the prior, and what is returned whenever in doubt.
+            allowed: Those that may be chosen this time; no other is returned, not even as the
+                default (then the first allowed is, or ``None``). ``None`` allows all.
         """
         if self._handle is None or (runtime := attach()) is None:
-            return fallback(options, default)
-        return runtime.decide(
-            self._handle, point, options=options, context=context, default=default
-        )
+            if allowed is None:
+                return fallback(options, default)
+            from tau_live.masks import mask_of, own_choice
+
+            return own_choice(options, default, mask_of(allowed))
+        return runtime.decide(self._handle, point, options=options, context=context,
+                              default=default, allowed=allowed)  # fmt: skip
 
     def reward(
         self,

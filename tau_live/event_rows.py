@@ -60,6 +60,7 @@ def decision_of(event: ev.Decision, *, rollout_id: str, attempt: int) -> Decisio
         chosen=event.chosen,
         applied=event.applied,
         default=event.default,
+        allowed=event.allowed,
         source=event.source,
         why_not=event.why_not,
         propensity=_finite(event.propensity),
@@ -89,6 +90,7 @@ def reward_of(event: ev.Reward) -> Reward | None:
         source=event.source,
         key=event.key,
         at=event.at,
+        decisions_before=event.decisions_before,
     )
 
 

@@ -119,6 +119,7 @@ class Decision(Event):
     ordinal: int
     point: str
     options: tuple[str, ...]
+    allowed: tuple[str, ...] | None = None
     chosen: str | None = None
     applied: str | None = None
     default: str | None = None
@@ -153,6 +154,7 @@ class Reward(Event):
     comment: Content | None = None
     source: str = "api"
     key: str = ""
+    decisions_before: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,7 @@ from tau_live.rl.ppo import LearnerState, PPOConfig
 from tau_live.settings import Settings
 from tau_live.store.records import LearnableRollout, PolicyVersion, Update
 from tau_live.store.roles import Store
+from tau_live.trajectories import Collected, counts_of
 
 LEASE = "update"
 ALGORITHM = "ppo"
@@ -63,6 +64,7 @@ class _Outcome:
     samples: int = 0
     report: Mapping[str, object] = field(default_factory=dict)
     watched: Watched | None = None
+    new: Collected | None = None
 
     @property
     def hold(self) -> Hold | None:
@@ -187,8 +189,12 @@ class Learner:
         )
         if outcome.state is None:
             stored = self._stored(_timed(row, began), None, outcome.watched)
-            return Learned(stored, None, False, outcome.hold)
-        return self._keep(row, head, outcome, began=began)
+            learnt = Learned(stored, None, False, outcome.hold)
+        else:
+            learnt = self._keep(row, head, outcome, began=began)
+        due = {one.rollout.rollout_id for one in fresh if (one.rollout.ready_seq or 0) > seen}
+        self._store.counters.add(counts_of(outcome.new, due))
+        return learnt
 
     def _stored(self, row: Update, policy: PolicyVersion | None, watched: Watched | None) -> Update:
         """Store an update with what the monitors saw in it: all of it or nothing."""
@@ -245,10 +251,17 @@ class Learner:
             state=head.state,
             config=self._ppo,
         )
-        result, new = lessons.learnt(fresh, [] if watch.alarms else older)
+        result, new = lessons.learnt(
+            fresh,
+            [] if watch.alarms else older,
+            price=watch.price,
+            changed={alarm.option for alarm in watch.alarms},
+        )
         if result is None or new.trajectories is None:
             report = {"left_out": by_reason(new.left_out), **watch.report}
-            return _Outcome(skipped_reason="no usable decisions", report=report, watched=watch)
+            return _Outcome(
+                skipped_reason="no usable decisions", report=report, watched=watch, new=new
+            )
         reason = result.skipped_reason or ("diverged, undone" if result.undone else None)
         return _Outcome(
             state=None if reason else result.state,
@@ -262,10 +275,12 @@ class Learner:
                 "observed_approx_kl": result.diagnostics.kl_k3,
                 "early_stop_triggered": result.diagnostics.early_stop,
                 "left_out": by_reason(new.left_out),
+                "critic_only": by_reason(new.critic_only),
                 "checkpoint_diagnostics": self._told(),
                 **watch.report,
             },
             watched=watch,
+            new=new,
         )
 
     def _keep(self, row: Update, head: _Head, outcome: _Outcome, *, began: float) -> Learned:

@@ -2,19 +2,19 @@
 
 import zlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from tau_live.guard import logger
-from tau_live.rewarding import earned_by_decisions, incurred
+from tau_live.reasons import WhyNot
+from tau_live.rewarding import earned_by_decisions, earned_early, incurred
 from tau_live.rl.ppo import LearnerState, PPOConfig, Trajectories, Update, update
 from tau_live.settings import Settings
 from tau_live.store.records import LearnableRollout, PolicyVersion
 from tau_live.trajectories import Collected, LeftOut, trajectories_of
 
-BREAKS = "breaks_update"
 _ERRORS = (ValueError, ArithmeticError, np.linalg.LinAlgError)
 
 
@@ -61,12 +61,23 @@ class Lessons:
         self._at = at
 
     def learnt(
-        self, fresh: Sequence[LearnableRollout], older: Sequence[LearnableRollout]
+        self,
+        fresh: Sequence[LearnableRollout],
+        older: Sequence[LearnableRollout],
+        *,
+        price: float = 0.0,
+        changed: Collection[str] = (),
     ) -> Learnt:
         """Return what learning from new rollouts, and from older ones once more, comes to.
 
         A rollout on which an update fails is left out, whatever is wrong with it: one must not
         keep the others from being learned from.
+
+        Args:
+            fresh: Rollouts never learned from.
+            older: Rollouts learned from before.
+            price: What one unit of safety cost weighs, in units of reward.
+            changed: Options that are no longer what they were.
 
         Raises:
             ValueError: Only all of them together make it fail.
@@ -75,34 +86,56 @@ class Lessons:
             new = self.collected(fresh)
             if new.trajectories is None:
                 return Learnt(None, new)
-            return Learnt(self._update(new.trajectories, self.collected(older).trajectories), new)
+            older_ones = self.collected(older).trajectories
+            return Learnt(self._update(new, older_ones, price=price, changed=changed), new)
         except _ERRORS as error:
             logger().warning("update_broke", point=self._point, error=str(error))
         sound = [one for one in fresh if self._is_sound(one)]
-        bad = [LeftOut(one.rollout.rollout_id, None, BREAKS) for one in fresh if one not in sound]
+        bad = [
+            LeftOut(one.rollout.rollout_id, None, WhyNot.BREAKS_UPDATE)
+            for one in fresh
+            if one not in sound
+        ]
         new = self.collected(sound)
         new = new._replace(left_out=[*new.left_out, *bad])
         if new.trajectories is None:
             return Learnt(None, new)
         window = self.collected([one for one in older if self._is_sound(one)])
-        return Learnt(self._update(new.trajectories, window.trajectories), new)
+        return Learnt(self._update(new, window.trajectories, price=price, changed=changed), new)
 
     def _is_sound(self, one: LearnableRollout) -> bool:
         """Say whether an update on this rollout alone goes well."""
         try:
-            alone = self.collected([one]).trajectories
-            if alone is not None:
+            alone = self.collected([one])
+            if alone.trajectories is not None:
                 self._update(alone, None)
         except _ERRORS:
             return False
         return True
 
-    def _update(self, fresh: Trajectories, window: Trajectories | None) -> Update:
+    def _update(
+        self,
+        new: Collected,
+        window: Trajectories | None,
+        *,
+        price: float = 0.0,
+        changed: Collection[str] = (),
+    ) -> Update:
+        if new.trajectories is None:
+            raise ValueError("nothing to learn from")
         rng = np.random.default_rng(
             [self._settings.seed, zlib.crc32(self._point.encode()), self._state.counts.updates]
         )
         with np.errstate(all="ignore"):  # what is not finite is found below
-            result = update(self._state, fresh, window=window, config=self._config, rng=rng)
+            result = update(
+                self._state,
+                new.trajectories,
+                window=window,
+                config=self._config,
+                multiplier=price,
+                doubted=np.array([one.applied in changed for one in new.decisions]),
+                rng=rng,
+            )
         bad = [name for name, array in result.state.arrays().items() if not _is_finite(array)]
         if bad:
             raise ValueError(f"not finite after the update: {', '.join(bad)}")
@@ -117,7 +150,10 @@ class Lessons:
             born=self._born,
             width=self._state.policy.config.width,
             discount=self._config.gamma,
+            lag_bound=self._config.lag_bound,
+            learn_from_host=self._settings.learn_from_host,
             earned=lambda found: earned_by_decisions(found, self._settings),
+            early=lambda found: earned_early(found, self._settings),
             cost=lambda found: incurred(found, self._settings, now=self._at),
         )
 

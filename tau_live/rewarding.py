@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from tau_live.hookspecs import RolloutSummary
 from tau_live.plugins import Plugins
+from tau_live.reasons import LEFT_OUT
 from tau_live.rewards.cost import cost_of
 from tau_live.rewards.join import Outcome, State, outcome
 from tau_live.rewards.safety import SOURCE as SAFETY
@@ -75,7 +76,7 @@ class Rewarding:
         if found.state is State.WAITING and found.until is not None:
             store.rewards.await_reward(rollout.rollout_id, until=found.until)
         if found.state is State.LEFT_OUT and found.reason is not None:
-            store.counters.add({f"left_out_{found.reason}": 1})
+            store.counters.add({f"{LEFT_OUT}{found.reason}": 1})
         return False
 
     def _may_infer(self, rollout: Rollout, *, now: float) -> bool:
@@ -136,8 +137,7 @@ def _is_reported(reward: Reward) -> bool:
     return reward.value is not None and reward.source not in {SAFETY, RewardSource.INFERRED}
 
 
-def earned_by_decisions(found: LearnableRollout, settings: Settings) -> Mapping[str, float]:
-    """Return what each decision of a rollout is worth besides its total, safety included."""
+def _outcome_of(found: LearnableRollout, settings: Settings) -> Outcome:
     return outcome(
         found.rewards,
         settings.rewards,
@@ -145,7 +145,17 @@ def earned_by_decisions(found: LearnableRollout, settings: Settings) -> Mapping[
         now=math.inf,
         deadline_s=settings.reward_deadline_s,
         ceiling=settings.safety.hard_gate_reward_ceiling,
-    ).decisions
+    )
+
+
+def earned_by_decisions(found: LearnableRollout, settings: Settings) -> Mapping[str, float]:
+    """Return what each decision of a rollout is worth besides its total, safety included."""
+    return _outcome_of(found, settings).decisions
+
+
+def earned_early(found: LearnableRollout, settings: Settings) -> Mapping[int, float]:
+    """Return what of a rollout's total was given while it went on, by its decisions until then."""
+    return _outcome_of(found, settings).early
 
 
 def incurred(found: LearnableRollout, settings: Settings, *, now: float) -> float | None:

@@ -312,6 +312,7 @@ class Decision:
         ordinal: Its place within the attempt, from 1.
         point: The decision point.
         options: The names offered, in order.
+        allowed: Those of them that might be chosen this time; ``None`` if all might.
         chosen: What the policy chose; ``None`` if it was not asked.
         applied: What the host really did.
         default: The host's own choice, if it named one.
@@ -339,6 +340,7 @@ class Decision:
     chosen: str | None
     applied: str | None
     default: str | None = None
+    allowed: tuple[str, ...] | None = None
     source: str = "policy"
     why_not: str | None = None
     propensity: float | None = None
@@ -376,6 +378,8 @@ class Reward:
         source: Who gave it.
         key: Tells rewards of one name and source apart, where there may be several.
         at: Epoch seconds, UTC.
+        decisions_before: How many decisions its run had made when it was given, which are all that
+            it can be due to; ``None`` where nobody knows, or the run was over.
         seq: The store's own sequence number; 0 before it is stored.
     """
 
@@ -388,4 +392,5 @@ class Reward:
     source: str = RewardSource.API
     key: str = ""
     at: float
+    decisions_before: int | None = None
     seq: int = 0

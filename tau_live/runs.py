@@ -1,7 +1,4 @@
-"""Runs of the public door as events: made in the host's thread, so kept short.
-
-A decision's options come as the host has them; here they become names with plain features.
-"""
+"""Runs of the public door as events: made in the host's thread, so kept short."""
 
 import itertools
 import os
@@ -10,26 +7,28 @@ import time
 from collections import OrderedDict
 from collections.abc import Mapping
 from threading import Lock
-from typing import NamedTuple, TypedDict
+from typing import TypedDict
 
 from tau_live import events as ev
 from tau_live.decider import Decided
 from tau_live.handed import (
     COMMENT_LIMIT,
     KEY_LIMIT,
-    OPTIONS_LIMIT,
     Listed,
     finite,
     key_text,
     kind_of,
     text_of,
 )
+from tau_live.masks import Mask
+from tau_live.offers import Offer, offer_of
 from tau_live.plain import Limits, plain
 from tau_live.redaction import clean_id
 from tau_live.rollouts import Reason, decision_id_of, rollout_id_of
 
 HOST = "tau_live"
 KEYS_REMEMBERED = 10_000
+_ALL = Mask()
 
 
 class RunHandle:
@@ -46,12 +45,14 @@ class RunHandle:
         epoch: How often the gate had held when it began; it is recorded while that is so.
         recorded: Whether it is recorded at all.
         ended: Whether it is over.
+        decided: How many decisions it has made.
         home: What makes its events; a forked child, or a later ``attach``, has another.
     """
 
     __slots__ = (
         "attempt",
         "children",
+        "decided",
         "ended",
         "epoch",
         "execution",
@@ -87,28 +88,9 @@ class RunHandle:
         self.epoch = epoch
         self.recorded = recorded
         self.ended = False
+        self.decided = 0
         self.ordinals = itertools.count(1)
         self.children = itertools.count(1)
-
-
-class Offer(NamedTuple):
-    """The options of one decision, ready to be encoded.
-
-    Attributes:
-        names: ``[A]``, what they are called, each once.
-        originals: ``[A]``, as the host handed them over.
-        features: ``[A]``, plain data or ``None``.
-        default: The index of the host's own choice; ``None`` if it is not among them.
-        own: The index of what the host does without us; ``None`` if it is not among them.
-        cut: How many options were too many.
-    """
-
-    names: tuple[str, ...]
-    originals: tuple[object, ...]
-    features: tuple[dict[str, object] | None, ...]
-    default: int | None
-    own: int | None
-    cut: int
 
 
 class _Stamp(TypedDict):
@@ -261,6 +243,7 @@ class RunEvents:
             ordinal=ordinal,
             point=point,
             options=names,
+            allowed=offer.allowed_names(),
             chosen=names[decided.place] if decided else None,
             applied=None if applied is None else names[applied],
             default=None if offer.default is None else names[offer.default],
@@ -288,6 +271,7 @@ class RunEvents:
         source: object,
         key: object,
         comment: object,
+        decisions_before: int | None = None,
     ) -> ev.Reward | None:
         """Return a reward; ``None`` if the value is no finite number, truth or text."""
         number: float | None = None
@@ -315,6 +299,7 @@ class RunEvents:
             comment=None if said is None else ev.Content(text=said),
             source=text_of(source) or "api",
             key=text_of(key),
+            decisions_before=decisions_before,
         )
 
     def _stamp(self) -> "_Stamp":
@@ -325,33 +310,9 @@ class RunEvents:
             pid=self._pid,
         )
 
-    def offer(self, listed: Listed, default: object) -> Offer | None:
-        """Return what may be chosen, as plain data; ``None`` if nothing may.
-
-        Options that are called the same are one; what is beyond ``OPTIONS_LIMIT`` is left out
-        and counted, unless it is the default.
-        """
-        wanted = None if default is None else text_of(default)
-        names: dict[str, int] = {}
-        kept: list[object] = []
-        features: list[dict[str, object] | None] = []
-        cut = 0
-        for original, own in zip(listed.originals, listed.features, strict=True):
-            name = text_of(original)
-            if name in names:
-                continue
-            if len(names) >= OPTIONS_LIMIT and name != wanted:
-                cut += 1
-                continue
-            names[name] = len(names)
-            kept.append(original)
-            found = None if own is None else plain(own, limits=self._limits)
-            features.append({**found} if isinstance(found, dict) else None)
-        if not names:
-            return None
-        at = None if wanted is None else names.get(wanted)
-        own_place = 0 if wanted is None else at
-        return Offer(tuple(names), tuple(kept), tuple(features), at, own_place, cut)
+    def offer(self, listed: Listed, default: object, *, mask: Mask = _ALL) -> Offer | None:
+        """Return what may be chosen, as plain data; ``None`` if nothing may."""
+        return offer_of(listed, default, mask=mask, limits=self._limits)
 
     def context(self, context: object) -> dict[str, object]:
         """Return what is known of the situation as plain data."""

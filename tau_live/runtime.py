@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict
 
-from tau_live.choices import Choice, fallback
+from tau_live.choices import Choice
 from tau_live.decider import Decided, Decider
 from tau_live.events import Event
 from tau_live.forking import Forks
@@ -19,8 +19,10 @@ from tau_live.guard import text_of as error_text
 from tau_live.handed import ID_LIMIT, Listed, listed, seconds, text_of
 from tau_live.hookspecs import DecisionRequest
 from tau_live.inbox import Inbox
+from tau_live.masks import Mask, mask_of, own_choice
+from tau_live.offers import Offer
 from tau_live.plugins import Plugins
-from tau_live.runs import HOST, Offer, RunEvents, RunHandle, decision_id
+from tau_live.runs import HOST, RunEvents, RunHandle, decision_id
 from tau_live.settings import Settings
 from tau_live.updater import Updater
 from tau_live.writer import Writer
@@ -134,45 +136,67 @@ class Runtime:
         options: object,
         context: object,
         default: object,
+        allowed: object = None,
     ) -> Choice:
         """Choose one of the options, or return the host's own choice whenever in doubt."""
         if handle.home is not self._events:
             return self._decide_apart(
-                handle, point, options=options, context=context, default=default
+                handle, point, options=options, context=context, default=default, allowed=allowed
             )
         chosen: Choice | None = None
-        offered = listed(options)
+        offered, mask = listed(options), mask_of(allowed)
         if not offered.readable:
             self.count("options_refused")
+        elif not mask.readable:
+            self.count("masks_refused")
         elif self._is_recorded(handle) and not handle.ended:
             with self._guard.catching(Kind.DECISION):
                 chosen = self._decide(
-                    handle, text_of(point), offered=offered, context=context, default=default
-                )
-        return chosen or fallback(offered.originals, default)
+                    handle, text_of(point), offered=offered, mask=mask, context=context,
+                    default=default,
+                )  # fmt: skip
+        return chosen or own_choice(offered.originals, default, mask)
 
     def _decide_apart(
-        self, inside: RunHandle, point: object, *, options: object, context: object, default: object
+        self,
+        inside: RunHandle,
+        point: object,
+        *,
+        options: object,
+        context: object,
+        default: object,
+        allowed: object,
     ) -> Choice:
         """Decide in a run of its own, inside one that another process (or runtime) began."""
         own = self.begin_run(point, key=None, session=inside.session_id, metadata=None,
                              parent=inside)  # fmt: skip
         try:
-            return self.decide(own, point, options=options, context=context, default=default)
+            return self.decide(
+                own, point, options=options, context=context, default=default, allowed=allowed
+            )
         finally:
             self.end_run(own, None)
 
     def _decide(
-        self, handle: RunHandle, point: str, *, offered: Listed, context: object, default: object
+        self,
+        handle: RunHandle,
+        point: str,
+        *,
+        offered: Listed,
+        mask: Mask,
+        context: object,
+        default: object,
     ) -> Choice | None:
         began = time.perf_counter()
-        offer = self._events.offer(offered, default)
+        offer = self._events.offer(offered, default, mask=mask)
         if offer is None:
+            if offered.originals:
+                self.count("decisions_without_an_allowed_option")
             return None
         if offer.cut:
             self.count("options_cut", offer.cut)
         known = self._events.context(context)
-        ordinal = next(handle.ordinals)
+        ordinal = handle.decided = next(handle.ordinals)
         id_ = decision_id(handle, ordinal)
         self._events.give(handle, id_)
         decided: Decided | None = None
@@ -187,7 +211,6 @@ class Runtime:
             why_not = "deadline"
             self.count("decisions_past_deadline")
         served = decided is not None and why_not is None
-        own = offer.originals[0] if default is None else default
         self._inbox.put(
             self._events.decided(
                 handle,
@@ -202,6 +225,7 @@ class Runtime:
             )
         )
         if decided is None or not served:
+            own = own_choice(offer.originals, default, mask).option
             return Choice(
                 own, None, "default", id_, decided.version if decided else 0, handle.rollout_id
             )
@@ -231,6 +255,7 @@ class Runtime:
             options=list(zip(offer.names, offer.features, strict=True)),
             context=context,
             default=offer.default,
+            allowed=offer.allowed,
         )
         if not self.plugins.listens("decide"):
             return decided
@@ -239,9 +264,9 @@ class Runtime:
                 run_id=handle.run_id,
                 rollout_id=handle.rollout_id,
                 point=point,
-                options={n: f or {} for n, f in zip(offer.names, offer.features, strict=True)},
+                options=offer.choosable(),
                 context=context,
-                default=None if offer.default is None else offer.names[offer.default],
+                default=offer.choosable_default(),
             )
         )
         if answer is None:
@@ -277,12 +302,18 @@ class Runtime:
                 source=source,
                 key=key,
                 comment=comment,
+                decisions_before=self._decisions_before(inside, rollout_id),
             )
             if event is None:
                 self.count("rewards_refused")
                 return False
             return self._inbox.put(event)
         return False
+
+    def _decisions_before(self, run: RunHandle | None, rollout_id: str) -> int | None:
+        """Return how many decisions a run that goes on here has made; ``None`` if it does not."""
+        own = run is not None and run.home is self._events and run.rollout_id == rollout_id
+        return run.decided if run is not None and own and not run.ended else None
 
     def flush(self, timeout_s: object) -> bool:
         """Wait until all that was queued is stored and every due update is in service."""

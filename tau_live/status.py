@@ -10,6 +10,7 @@ from tau_live.errors import UnknownError
 from tau_live.learner import LEASE, report_of
 from tau_live.monitoring import told
 from tau_live.processes import is_alive
+from tau_live.reasons import CRITIC_ONLY, LEFT_OUT, WhyNot
 from tau_live.rollouts import RolloutStatus
 from tau_live.settings import Settings
 from tau_live.store.records import InService
@@ -38,6 +39,7 @@ def status_of(
     gate = store.gate.load()
     latest = store.policies.updates(limit=1)
     points = store.rewards.ready_points()
+    counts, waiting = store.counters.counts(), store.rewards.waiting()
     return {
         "enabled": enabled,
         "store": str(settings.store),
@@ -50,7 +52,8 @@ def status_of(
             "streaks": dict(gate.streaks),
         },
         "rollouts": rollouts_by_status(store),
-        "waiting_for_reward": store.rewards.waiting(),
+        "waiting_for_reward": waiting,
+        "not_learned_from": not_learned_from(counts, waiting),
         "ready_to_learn": {
             point: store.rewards.ready_count(point, after=store.policies.watermark(point))
             for point in points
@@ -64,7 +67,7 @@ def status_of(
         "last_report": report_of(latest[0]) if latest else None,
         "in_service": in_service(store),
         "monitors": {name: told(one) for name, one in store.monitors.monitors().items()},
-        "counters": store.counters.counts(),
+        "counters": counts,
         "processes": sorted(
             owner
             for owner in store.leases.held(PROCESSES, now=now).values()
@@ -90,6 +93,17 @@ def publish(path: Path, status: Mapping[str, object]) -> None:
 
 def _alive(owner: str | None) -> str | None:
     return None if owner is None or is_alive(owner) is False else owner
+
+
+def not_learned_from(counts: Mapping[str, int], waiting: int) -> dict[str, int]:
+    """Return by reason how many rollouts and decisions taught nothing, or the critic alone."""
+    waits = {WhyNot.REWARD_NOT_DUE.value: waiting} if waiting else {}
+    left_out = {reason.value: counts.get(f"{LEFT_OUT}{reason}", 0) for reason in WhyNot}
+    critic = {
+        f"{reason} (critic only)": counts.get(f"{CRITIC_ONLY}{reason}", 0) for reason in WhyNot
+    }
+    found = {**left_out, **critic, **waits}
+    return {reason: count for reason, count in found.items() if count}
 
 
 def rollouts_by_status(store: Store) -> dict[str, int]:

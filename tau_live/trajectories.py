@@ -4,29 +4,30 @@ The steps of a trajectory are the decisions at one point, nothing else: telemetr
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
-from math import isfinite, nan
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from math import isfinite, isnan, nan
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tau_live.event_rows import DROPPED
+from tau_live.reasons import CRITIC_ONLY, LEFT_OUT, WhyNot
 from tau_live.rl.batch import Trajectories
-from tau_live.rl.features import WIDTH, Encoded, unpack
-from tau_live.rollouts import ROLLOUT_ENDS, Decision, Reason, Reward, Rollout
+from tau_live.rl.features import WIDTH, Encoded
+from tau_live.rollouts import Decision, Reason, Reward, Rollout
 from tau_live.store.records import LearnableRollout
+from tau_live.usable import Step, last_attempt, step_of, why_not_all
 
-LEAST_PROPENSITY = 1e-300
-"""Below, an importance weight would not be finite."""
-
-MOST_PROPENSITY = 1.0 + 1e-9
-"""A certain choice may be above 1 by a rounding error."""
+if TYPE_CHECKING:
+    from tau_live.rl.arrays import BoolArray
 
 Earned = Callable[[LearnableRollout], Mapping[str, float]]
 """Returns what the decisions of a rollout are worth by id, as its rewards were joined."""
 
 Incurred = Callable[[LearnableRollout], float | None]
 """Returns what a rollout cost in safety, ``None`` where that is not known."""
+Early = Callable[[LearnableRollout], Mapping[int, float]]
+"""Returns what of a rollout's total was given before its end, by its decisions until then."""
 
 CUT_OFF = frozenset({Reason.INTERRUPTED, Reason.TIMEOUT, Reason.CANCELLED, Reason.ABANDONED})
 
@@ -36,7 +37,7 @@ class LeftOut(NamedTuple):
 
     rollout_id: str
     decision_id: str | None
-    reason: str
+    reason: WhyNot
 
 
 class Collected(NamedTuple):
@@ -46,21 +47,15 @@ class Collected(NamedTuple):
         trajectories: The usable rollouts; ``None`` when there is none.
         rollout_ids: Their ids, in the same order.
         left_out: Everything else.
+        critic_only: The decisions among them that teach the critic, but not the actor.
         decisions: ``[N]``, the decisions that the trajectories consist of.
-        costs: ``[N]``, safety cost incurred after each: the rollout's after its last, NaN all along
-            where it is not known.
     """
 
     trajectories: Trajectories | None
     rollout_ids: list[str]
     left_out: list[LeftOut]
+    critic_only: list[LeftOut]
     decisions: Sequence[Decision] = ()
-    costs: Sequence[float] = ()
-
-
-class _Step(NamedTuple):
-    decision: Decision
-    encoded: Encoded
 
 
 def trajectories_of(  # noqa: PLR0913  # what it depends on, all keyword-only but the first two
@@ -70,9 +65,12 @@ def trajectories_of(  # noqa: PLR0913  # what it depends on, all keyword-only bu
     versions: Sequence[int],
     discount: float,
     earned: Earned,
-    cost: Incurred = lambda _learnable: None,
+    early: Early = lambda _: {},
+    cost: Incurred = lambda _: None,
     born: Sequence[float] = (),
     width: int = WIDTH,
+    lag_bound: int | None = None,
+    learn_from_host: bool = False,
 ) -> Collected:
     """Return the decisions at one point as trajectories.
 
@@ -90,18 +88,26 @@ def trajectories_of(  # noqa: PLR0913  # what it depends on, all keyword-only bu
             in them.
         discount: The discount of one step, in ``[0, 1]``.
         earned: What each decision of a rollout earned besides the total, by its id.
+        early: What of the total was given while the run went on, by how many decisions it had made
+            by then: no later decision can have earned it.
         cost: What a rollout cost in safety.
         born: When each of ``versions`` was made, in epoch seconds. A replayed decision names a
             version of another store, so its lag is counted in those made after it.
         width: How wide the policy's features are; a decision encoded otherwise is left out.
+        lag_bound: What is older by more versions is counted as too old; ``None`` counts none.
+        learn_from_host: Whether a host's own choices may teach the critic.
     """
-    rows = _Rows(earned, born, cost)
+    rows = _Rows(earned, early, cost, born, lag_bound=lag_bound)
     used: list[str] = []
     left_out: list[LeftOut] = []
     for learnable in rollouts:
         rollout_id = learnable.rollout.rollout_id
         reason = why_not_all(learnable.rollout)
-        steps = [] if reason else _steps_of(learnable, point, left_out, width=width)
+        steps = (
+            []
+            if reason
+            else _steps_of(learnable, point, left_out, width=width, learn_from_host=learn_from_host)
+        )
         if reason is None:
             reason = rows.add(steps, learnable, versions=versions, discount=discount)
         if reason is None:
@@ -109,76 +115,61 @@ def trajectories_of(  # noqa: PLR0913  # what it depends on, all keyword-only bu
         else:
             left_out.append(LeftOut(rollout_id, None, reason))
     found = rows.trajectories() if used else None
-    return Collected(found, used, left_out, rows.decisions, rows.cost)
+    return Collected(found, used, left_out, rows.critic_only, rows.decisions)
 
 
-def why_not_all(rollout: Rollout) -> str | None:
-    """Return why a rollout may not be learned from at all; ``None`` when it may."""
-    if rollout.status not in ROLLOUT_ENDS:
-        return "tried_again"
-    if rollout.metadata.get(DROPPED):
-        return "events_dropped"
-    if rollout.total_reward is None:
-        return "no_reward"
-    if not isfinite(rollout.total_reward):
-        return "reward_not_finite"
-    return None
-
-
-def why_not(decision: Decision) -> str | None:
-    """Return why a decision may not be learned from; ``None`` when it may."""
-    propensity, options = decision.propensity, decision.options
-    checks = (
-        ("applied_unknown", decision.applied is None or decision.applied not in options),
-        ("applied_differs", decision.applied != decision.chosen),
-        ("options_repeated", len(set(options)) < len(options)),
-        ("no_propensity", propensity is None),
-        ("propensity_out_of_range", not LEAST_PROPENSITY <= (propensity or 0.0) <= MOST_PROPENSITY),
-        ("value_not_finite", not isfinite(decision.value or 0.0)),
-        ("no_features", not decision.encoded),
+def counts_of(found: Collected | None, rollout_ids: Collection[str]) -> dict[str, int]:
+    """Return by counter how often something of these rollouts was not learned from."""
+    if found is None:
+        return {}
+    named = ((LEFT_OUT, found.left_out), (CRITIC_ONLY, found.critic_only))
+    return Counter(
+        f"{prefix}{entry.reason}"
+        for prefix, entries in named
+        for entry in entries
+        if entry.rollout_id in rollout_ids
     )
-    return next((reason for reason, fails in checks if fails), None)
 
 
 def _steps_of(
-    learnable: LearnableRollout, point: str, left_out: list[LeftOut], *, width: int
-) -> list[_Step]:
-    last = _last_attempt(learnable)
+    learnable: LearnableRollout,
+    point: str,
+    left_out: list[LeftOut],
+    *,
+    width: int,
+    learn_from_host: bool,
+) -> list[Step]:
+    last = last_attempt(learnable.decisions)
     steps = []
     for decision in learnable.decisions:
-        if decision.point == point:
-            found = _step_of(decision, last=last, width=width)
-            if isinstance(found, str):
-                left_out.append(LeftOut(decision.rollout_id, decision.decision_id, found))
-            else:
-                steps.append(found)
+        if decision.point != point:
+            continue
+        found = step_of(decision, last_attempt=last, width=width, learn_from_host=learn_from_host)
+        if isinstance(found, Step):
+            steps.append(found)
+        else:
+            left_out.append(LeftOut(decision.rollout_id, decision.decision_id, found))
     return steps
-
-
-def _step_of(decision: Decision, *, last: int, width: int) -> _Step | str:
-    """Return a decision as a step, or why it is none."""
-    reason = why_not(decision) or (None if decision.attempt == last else "earlier_attempt")
-    if reason:
-        return reason
-    try:
-        encoded = unpack(decision.encoded)
-    except ValueError:
-        return "features_damaged"
-    if encoded.options != len(decision.options):
-        return "features_damaged"
-    return _Step(decision, encoded) if encoded.width == width else "features_of_another_width"
-
-
-def _last_attempt(learnable: LearnableRollout) -> int:
-    return max((decision.attempt for decision in learnable.decisions), default=0)
 
 
 class _Rows:
     """Trajectories that grow rollout by rollout."""
 
-    def __init__(self, earned: Earned, born: Sequence[float], incurred: Incurred) -> None:
+    def __init__(
+        self,
+        earned: Earned,
+        early: Early,
+        incurred: Incurred,
+        born: Sequence[float],
+        *,
+        lag_bound: int | None,
+    ) -> None:
         self.earned = earned
+        self.early = early
         self.incurred = incurred
+        self.lag_bound = lag_bound
+        self.critic_only: list[LeftOut] = []
+        self.allowed: list[BoolArray | None] = []
         self.decisions: list[Decision] = []
         self.cost: list[float] = []
         self.born = sorted(born)
@@ -195,31 +186,36 @@ class _Rows:
 
     def add(
         self,
-        steps: Sequence[_Step],
+        steps: Sequence[Step],
         learnable: LearnableRollout,
         *,
         versions: Sequence[int],
         discount: float,
-    ) -> str | None:
+    ) -> WhyNot | None:
         """Append one rollout; return why not, if it cannot be."""
         if not steps:
-            return "no_usable_decisions"
-        rewards = _rewards(steps, learnable, self.earned(learnable))
+            return WhyNot.NO_USABLE_DECISIONS
+        rewards = _rewards(steps, learnable, self.earned(learnable), early=self.early(learnable))
         if not all(map(isfinite, rewards)):
-            return "reward_not_finite"
+            return WhyNot.REWARD_NOT_FINITE
         self.reward.extend(rewards)
         cost = self.incurred(learnable)
         self.cost.extend([nan if cost is None else 0.0] * (len(steps) - 1))
         self.cost.append(nan if cost is None else cost)
-        for decision, encoded in steps:
+        for decision, encoded, allowed, propensity, critic_only in steps:
             self.decisions.append(decision)
             self.encoded.append(encoded)
+            self.allowed.append(allowed)
             self.chosen.append(decision.options.index(decision.applied or ""))
             self.default.append(_index(decision.options, decision.default))
-            self.propensity.append(decision.propensity or 0.0)
+            self.propensity.append(propensity)
             self.value.append(decision.value or 0.0)
             newer = self._newer(decision, learnable.rollout, versions)
             self.lag.append(newer)
+            too_old = self.lag_bound is not None and newer > self.lag_bound
+            why = critic_only or (WhyNot.TOO_OLD if too_old else None)
+            if why:
+                self.critic_only.append(LeftOut(decision.rollout_id, decision.decision_id, why))
         cut_off = _is_cut_off(learnable.rollout, learnable.rewards)
         self.discount.extend([discount] * (len(steps) - 1) + [discount if cut_off else 0.0])
         self.bootstrap.append(self.value[-1] if cut_off else 0.0)
@@ -237,7 +233,7 @@ class _Rows:
             encoded=tuple(self.encoded),
             chosen=np.array(self.chosen, dtype=np.int64),
             default=np.array(self.default, dtype=np.int64),
-            allowed=None,
+            allowed=self.allowed if any(one is not None for one in self.allowed) else None,
             propensity=np.array(self.propensity),
             value=np.array(self.value),
             reward=np.array(self.reward),
@@ -245,6 +241,7 @@ class _Rows:
             bootstrap=np.array(self.bootstrap),
             length=np.array(self.length, dtype=np.int64),
             version_lag=np.array(self.lag, dtype=np.int64),
+            cost=None if all(map(isnan, self.cost)) else np.array(self.cost),
         )
 
 
@@ -253,11 +250,19 @@ def _index(options: Sequence[str], name: str | None) -> int:
 
 
 def _rewards(
-    steps: Sequence[_Step], learnable: LearnableRollout, earned: Mapping[str, float]
+    steps: Sequence[Step],
+    learnable: LearnableRollout,
+    earned: Mapping[str, float],
+    *,
+    early: Mapping[int, float],
 ) -> list[float]:
-    """Return what came after each step: what its decision earned, and at the end the total."""
+    """Return what came after each step: what its decision earned, and at the end the total.
+
+    What was given early comes after the last step until then; in a rollout that was tried again
+    it is not known in which attempt that was.
+    """
     rewards = [0.0] * len(steps)
-    last = _last_attempt(learnable)
+    last = last_attempt(learnable.decisions)
     ordinals = [step.decision.ordinal for step in steps]
     places = {
         decision.decision_id: bisect_right(ordinals, decision.ordinal) - 1
@@ -269,6 +274,12 @@ def _rewards(
         if place >= 0:
             rewards[place] += value
     rewards[-1] += learnable.rollout.total_reward or 0.0
+    for before, value in early.items() if last == 1 else ():
+        place = bisect_right(ordinals, before) - 1
+        if place < len(steps) - 1:  # else it is where the total is
+            rewards[-1] -= value
+            if place >= 0:
+                rewards[place] += value
     return rewards
 
 

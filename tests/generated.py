@@ -15,6 +15,7 @@ from tau_live import cli, envelope, events, hookspecs, rollouts
 from tau_live.cli.commands import COMMANDS
 from tau_live.cli.keys import KEYS
 from tau_live.gate.state import GateEntry, GateRow
+from tau_live.reasons import SENTENCES
 from tau_live.settings import SETTINGS, Settings, value_text
 from tau_live.settings.rows import rows_of
 from tau_live.settings.tables import DeclaredReward
@@ -23,7 +24,7 @@ from tau_live.store.sqlite import SqliteStore
 
 __all__ = [
     "commands_reference", "events_reference", "exit_codes_reference", "hooks_reference",
-    "json_reference", "rewards_reference", "schema_reference", "settings_reference",
+    "json_reference", "reasons_reference", "rewards_reference", "schema_reference", "settings_reference",
 ]  # fmt: skip
 
 WIDTH = 88
@@ -177,6 +178,13 @@ def exit_codes_reference() -> str:
     """Return a table of the exit codes that the command line's own help names."""
     found = re.findall(r"^  (\d+) +(.+)$", cli.EXIT_CODES, re.MULTILINE)
     return _table(("code", "meaning"), [(f"`{code}`", meaning) for code, meaning in found])
+
+
+def reasons_reference() -> str:
+    """Return every reason why something is not learned from."""
+    return _table(
+        ("reason", "what it means"), [(f"`{reason}`", said) for reason, said in SENTENCES.items()]
+    )
 
 
 def json_reference() -> str:

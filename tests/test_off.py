@@ -26,6 +26,9 @@ with tau_live.run("triage", key="ticket-1", session="user-1") as run:
     assert run.id == ""
 assert tau_live.decide("model", ["small", "large"], default="large").option == "large"
 assert tau_live.decide("model", [], default=None).option is None
+some = iter(["large"])
+assert tau_live.decide("model", ["small", "large"], default="small", allowed=some).option == "large"
+assert tau_live.decide("model", ["small"], default="small", allowed=[]).option is None
 assert tau_live.reward(1.0, run=run.id) is False
 assert tau_live.flush() is True
 assert tau_live.snapshot() == {"enabled": False}

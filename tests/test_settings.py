@@ -36,6 +36,7 @@ OTHER_VALUES = {
     "payload_limit": ("1024", 1024),
     "durability": ("full", "full"),
     "exploration": ("0.5", 0.5),
+    "learn_from_host": ("yes", True),
     "window": ("0", 0),
     "reward_deadline_s": ("60", 60.0),
     "infer_reward": ("off", "off"),

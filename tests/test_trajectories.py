@@ -4,15 +4,17 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tau_live.reasons import WhyNot
 from tau_live.rl.batch import Trajectories
 from tau_live.rl.features import WIDTH, encode, pack
 from tau_live.rollouts import Decision, Reason, Reward, Rollout, RolloutStatus
 from tau_live.store.records import LearnableRollout
-from tau_live.trajectories import CUT_OFF, Collected, trajectories_of
+from tau_live.trajectories import CUT_OFF, Collected, LeftOut, counts_of, trajectories_of
 
 OPTIONS = ("a", "b", "c")
 PACKED = pack(encode({"x": 1.0}, [(name, None) for name in OPTIONS], width=WIDTH))
@@ -111,7 +113,13 @@ WHY_NOT = [
     ("applied_differs", {"chosen": None}),
     ("options_repeated", {"options": ("a", "b", "b")}),
     ("no_propensity", {"propensity": None}),
-    ("propensity_out_of_range", {"propensity": 0.0}),
+    ("zero_propensity", {"propensity": 0.0}),
+    ("zero_propensity", {"propensity": -0.0}),
+    ("mask_missing", {"options": ()}),
+    ("mask_missing", {"probabilities": (0.5, 0.5, 0.0)}),
+    ("mask_damaged", {"allowed": ("b", "z")}),
+    ("applied_masked", {"allowed": ("a", "c")}),
+    ("one_option", {"allowed": ("b",), "probabilities": (0.0, 1.0, 0.0)}),
     ("propensity_out_of_range", {"propensity": -0.5}),
     ("propensity_out_of_range", {"propensity": 1.5}),
     ("propensity_out_of_range", {"propensity": math.nan}),
@@ -177,7 +185,7 @@ def test_a_rollout_that_may_not_be_learned_from_is_left_out_with_the_reason(
 ) -> None:
     found = collected(learnable(GOOD, **fields))
 
-    assert found[:3] == (None, [], [("r", None, reason)])
+    assert found[:4] == (None, [], [LeftOut("r", None, WhyNot(reason))], [])
 
 
 def test_a_rollout_without_a_decision_is_left_out() -> None:
@@ -193,7 +201,7 @@ def test_rewards_beyond_all_numbers_are_left_out() -> None:
 
 
 def test_nothing_makes_no_trajectories() -> None:
-    assert collected()[:3] == (None, [], [])
+    assert collected()[:4] == (None, [], [], [])
 
 
 def test_the_total_comes_after_the_last_decision() -> None:
@@ -364,3 +372,149 @@ def test_every_decision_is_a_step_or_is_left_out(rollouts: list[LearnableRollout
     whole = sum(left.decision_id is None for left in found.left_out)
     assert steps + left_out == at_point
     assert len(found.rollout_ids) + whole == len(rollouts)
+
+
+@pytest.mark.parametrize(
+    ("before", "expected"),
+    [(0, [0.0, 0.75]), (1, [0.25, 0.75]), (2, [0.25, 0.75]), (3, [0.0, 1.0]), (9, [0.0, 1.0])],
+)
+def test_what_a_run_was_given_early_is_not_due_to_what_it_decided_later(
+    before: int, expected: list[float]
+) -> None:
+    found = made(learnable(GOOD, decision(2, "tools"), decision(3)), early=lambda _: {before: 0.25})
+
+    assert found.reward.tolist() == expected
+
+
+def test_in_a_rollout_that_was_tried_again_nothing_is_early() -> None:
+    later = [decision(1, attempt=2), decision(2, attempt=2)]
+
+    found = made(learnable(*later), early=lambda _: {1: 0.25})
+
+    assert found.reward.tolist() == [0.0, 1.0]
+
+
+POINTS = ("model", "tools", "prompt")
+
+
+@st.composite
+def several_points(draw: st.DrawFn) -> tuple[LearnableRollout, dict[int, float]]:
+    """A rollout whose decisions at three points come in any order, with rewards in between."""
+    count = draw(st.integers(1, 8))
+    ordinals = draw(st.permutations(range(1, count + 1)))
+    decisions = [
+        decision(
+            ordinal,
+            draw(st.sampled_from(POINTS)),
+            at=float(draw(st.integers(0, 3))),  # clocks say nothing about the order
+            allowed=draw(st.sampled_from([None, None, ("a", "b"), ("b",)])),
+            propensity=draw(st.sampled_from([0.5, 0.5, None])),
+        )
+        for ordinal in ordinals
+    ]
+    decisions.sort(key=lambda one: one.ordinal)
+    rewards = tuple(
+        reward(draw(st.integers(-8, 8)) / 4, of) for of in decisions if draw(st.booleans())
+    )
+    quarters = st.integers(-8, 8).map(lambda number: number / 4)
+    early = draw(st.dictionaries(st.integers(0, count + 1), quarters, max_size=3))
+    total = draw(quarters) + sum(early.values())
+    return learnable(*decisions, rewards=rewards, total_reward=total), early
+
+
+@settings(max_examples=300, deadline=None)
+@given(several_points(), st.sampled_from(POINTS))
+def test_each_step_gets_the_return_after_its_own_time(
+    given_: tuple[LearnableRollout, dict[int, float]], point: str
+) -> None:
+    one, early = given_
+    found = trajectories_of(
+        [one], point, versions=[], discount=1.0, earned=earned, early=lambda _: early
+    )
+
+    steps = [
+        d for d in one.decisions
+        if d.point == point and d.propensity is not None and d.allowed != ("b",)
+    ]  # fmt: skip
+    ordinals = {d.decision_id: d.ordinal for d in one.decisions}
+    given_by_decision = [(ordinals[r.decision_id or ""], r.value or 0.0) for r in one.rewards]
+    at_the_end = (one.rollout.total_reward or 0.0) - sum(early.values())
+    expected = [
+        at_the_end
+        + sum(value for ordinal, value in given_by_decision if ordinal >= step.ordinal)
+        + sum(value for before, value in early.items() if before >= step.ordinal)
+        for step in steps
+    ]
+    if not steps:
+        assert found.trajectories is None
+        return
+    assert found.trajectories is not None
+    returns = np.cumsum(found.trajectories.reward[::-1])[::-1]
+    assert returns.tolist() == expected
+
+
+def test_masks_go_to_the_learner_as_they_were() -> None:
+    masked = decision(2, allowed=("b", "c"), probabilities=(0.0, 0.5, 0.5))
+
+    found = made(learnable(GOOD, masked)).masks
+
+    assert found[0] is None
+    assert found[1] is not None
+    assert found[1].tolist() == [False, True, True]
+
+
+def test_without_a_mask_there_are_none() -> None:
+    assert made(learnable(GOOD)).allowed is None
+
+
+@pytest.mark.parametrize(
+    ("reason", "fields"),
+    [
+        (WhyNot.APPLIED_DIFFERS, {"applied": "a"}),
+        (WhyNot.APPLIED_DIFFERS, {"chosen": None, "propensity": None}),
+        (WhyNot.NO_PROPENSITY, {"propensity": None}),
+    ],
+)
+def test_a_hosts_own_choice_teaches_the_critic_only_where_that_is_wanted(
+    reason: WhyNot, fields: dict[str, Any]
+) -> None:
+    own = decision(2, **fields)
+
+    off, on = (collected(learnable(GOOD, own), learn_from_host=wanted) for wanted in (False, True))
+
+    left = LeftOut("r", own.decision_id, reason)
+    assert (off.left_out, off.critic_only) == ([left], [])
+    assert (on.left_out, on.critic_only) == ([], [left])
+    assert on.trajectories is not None
+    assert np.isnan(on.trajectories.propensity).tolist() == [False, True]
+
+
+@pytest.mark.parametrize("fields", [{"propensity": 0.0}, {"encoded": b""}, {"allowed": ("a", "c")}])
+def test_what_is_wrong_otherwise_is_left_out_all_the_same(fields: dict[str, Any]) -> None:
+    broken = decision(2, **{"chosen": None, **fields})
+
+    found = collected(learnable(GOOD, broken), learn_from_host=True)
+
+    assert len(found.left_out) == 1
+    assert found.critic_only == []
+
+
+def test_what_is_too_old_is_counted_and_stays_a_step() -> None:
+    old = decision(1, policy_version=0)
+
+    found = collected(learnable(old, decision(2, policy_version=3)), lag_bound=2)
+
+    assert found.critic_only == [LeftOut("r", old.decision_id, WhyNot.TOO_OLD)]
+    assert found.left_out == []
+    assert found.trajectories is not None
+    assert found.trajectories.version_lag.tolist() == [3, 0]
+
+
+def test_counts_are_by_reason_and_only_of_the_rollouts_that_are_asked_for() -> None:
+    found = collected(
+        learnable(decision(1, policy_version=0), decision(2, propensity=None)), lag_bound=2
+    )
+
+    assert counts_of(found, {"r"}) == {"left_out_no_propensity": 1, "critic_only_too_old": 1}
+    assert counts_of(found, set()) == {}
+    assert counts_of(None, {"r"}) == {}

@@ -21,9 +21,9 @@ NUMBERS: Mapping[str, frozenset[str]] = {
     ),
     "int64": frozenset(
         {
-            "attempt", "attempt_count", "first_ready", "last_ready", "max_attempts", "number",
-            "ordinal", "parent", "policy_version", "ready_seq", "rollouts", "samples",
-            "trajectories", "update", "version",
+            "attempt", "attempt_count", "decisions_before", "first_ready", "last_ready",
+            "max_attempts", "number", "ordinal", "parent", "policy_version", "ready_seq",
+            "rollouts", "samples", "trajectories", "update", "version",
         }
     ),
     "bool": frozenset({"executed"}),

@@ -62,6 +62,7 @@ DECISION: Keys = {
     "ordinal": "its place within the attempt",
     "point": "the decision point",
     "options": "what was offered",
+    "allowed": "those of them that might be chosen; null if all might",
     "chosen": "what the policy chose",
     "applied": "what the host did",
     "default": "the host's own choice",
@@ -88,6 +89,7 @@ REWARD: Keys = {
     "source": "who gave it",
     "key": "tells rewards of one name and source apart",
     "at": "epoch seconds",
+    "decisions_before": "decisions that its run had made by then; null where that is not known",
 }
 UPDATE: Keys = {
     "executed": "whether weights changed",
@@ -168,6 +170,21 @@ def _under(prefix: str, keys: Keys) -> dict[str, str]:
     return {f"{prefix}{key}": meaning for key, meaning in keys.items()}
 
 
+SECTION: Keys = {
+    "logged": "mean reward as it was logged",
+    "used": "decisions used (or rollouts)",
+    "estimates.*.value": "what the policy would have earned on average; null when refused",
+    "estimates.*.standard_error": "its standard error",
+    "estimates.*.bootstrap": "interval by drawing rollouts again, [low, high]",
+    "estimates.*.bernstein": "interval for every distribution of rewards, [low, high], or null",
+    "estimates.*.status": "ok, or insufficient support",
+    "refused[]": "why there is no estimate",
+    "effective_sample_size": "rollouts of equal weight that would say as much",
+    "largest_weight": "the largest importance weight",
+    "mean_weight": "the mean weight; near 1 if the log has all that the policy would do",
+    "left_out.*": "decisions not used, by reason",
+}
+
 KEYS: Mapping[str, Keys] = {
     "status": {
         "enabled": "whether TAU_LIVE_RL is on in this shell",
@@ -180,6 +197,7 @@ KEYS: Mapping[str, Keys] = {
         "rollouts.cancelled": "cancelled",
         "rollouts.open": "rollouts that have not ended",
         "waiting_for_reward": "ended rollouts whose reward has not come",
+        "not_learned_from.*": "rollouts and decisions that taught nothing, by reason",
         "ready_to_learn.*": "rollouts that the next update would take, by decision point",
         "mean_reward.first": "mean reward of the first rollouts that became ready",
         "mean_reward.last": "mean reward of the last ones",
@@ -227,6 +245,23 @@ KEYS: Mapping[str, Keys] = {
         **_under("rewards[].", {**REWARD, "seq": "its place in the order of arrival"}),
         "children[]": "ids of the rollouts that ran inside it",
     },
+    "why": {
+        **_under("decision.", DECISION),
+        "gate": "pass or hold: the gate when it was made",
+        "share": "the share of rollouts that the learner might decide then; null if unknown",
+        "recomputed.terms.*": "what each term adds to the logit of each option, by its name",
+        "recomputed.probabilities": "one for each option, as the version gives them now",
+        "recomputed.difference": "the largest difference from those stored",
+        "recomputed.problem": "why they cannot be recomputed",
+        "rewards[].seq": "its place in the order of arrival",
+        **_under("rewards[].", REWARD),
+        "credit.state": "learned, ready, waiting or left out",
+        "credit.why": "why nothing is learned from it",
+        "credit.reward": "what followed it before the next step at its point",
+        "credit.return": "what followed it until the end",
+        "credit.advantage": "how much better that was than its version had expected",
+        "credit.update": "the update that learned from it",
+    },
     "reward": {
         **REWARD,
         "outcome": "new, same, replaced or older",
@@ -246,6 +281,19 @@ KEYS: Mapping[str, Keys] = {
     },
     "policy use": CHANGE,
     "policy rollback": CHANGE,
+    "evaluate": {
+        "policy": "what was evaluated",
+        "point": "the decision point; null for a log from elsewhere",
+        "log": "the file; null for the store",
+        "read": "decisions read",
+        "left_out.*": "of these, not used for what is wrong with them, by reason",
+        "reward_range": "the least and the largest reward, [low, high]",
+        "range_observed": "whether that is what was seen, because none was declared",
+        "confidence": "of the intervals",
+        "status": "ok, or insufficient support",
+        **_under("decisions.", SECTION),
+        **_under("rollouts.", SECTION),
+    },
     "replay": {
         "events": "events read",
         "rollouts": "rollouts that came to their end",

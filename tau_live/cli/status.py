@@ -44,6 +44,7 @@ def _facts(found: Mapping[str, object], *, now: float) -> Iterator[tuple[str, ob
     rollouts = _mapping(found["rollouts"])
     yield "rollouts", _counted(rollouts)
     yield "wait for a reward", number(_float(found["waiting_for_reward"]))
+    yield "not learned from", _counted(_mapping(found["not_learned_from"])) or "none"
     yield "ready to learn", _counted(_mapping(found["ready_to_learn"])) or "none"
     reward = _mapping(found["mean_reward"])
     if reward["last"] is not None:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from tau_live.reasons import WhyNot
 from tau_live.rewards.safety import HARD_GATE_TRIGGERED, Part, settled
 from tau_live.rewards.safety import SOURCE as SAFETY
 from tau_live.rollouts import Reward, RewardSource
@@ -23,14 +24,6 @@ class State(StrEnum):
     LEFT_OUT = "left_out"
 
 
-class LeftOut(StrEnum):
-    """Why a rollout is not learned from."""
-
-    MISSING = "reward_missing"
-    OUT_OF_RANGE = "reward_out_of_range"
-    NOT_FINITE = "reward_not_finite"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """What a rollout is worth, as far as it is known.
@@ -39,6 +32,8 @@ class Outcome:
         state: ``ready``, ``waiting`` or ``left_out``; a later reward may change any of them.
         total: What the whole rollout is worth; ``None`` unless it is ready.
         decisions: What each of its decisions is worth besides, by decision id.
+        early: What of the total was given while the run went on, by how many decisions it had
+            made by then.
         until: Epoch seconds when to look again; ``None`` when only a new event can change it.
         reason: Why it is left out.
         names: The rewards concerned: those that are missing, wrong, or were given their default.
@@ -47,8 +42,9 @@ class Outcome:
     state: State
     total: float | None = None
     decisions: Mapping[str, float] = field(default_factory=dict)
+    early: Mapping[int, float] = field(default_factory=dict)
     until: float | None = None
-    reason: LeftOut | None = None
+    reason: WhyNot | None = None
     names: tuple[str, ...] = ()
 
 
@@ -135,13 +131,13 @@ def _wrong(counted: Sequence[Reward], declared: Sequence[DeclaredReward]) -> Out
     by_name = {one.name: one for one in declared}
     infinite = {one.name for one in counted if not math.isfinite(one.value or 0.0)}
     if infinite:
-        return _left_out(LeftOut.NOT_FINITE, infinite)
+        return _left_out(WhyNot.REWARD_NOT_FINITE, infinite)
     outside = {
         one.name
         for one in counted
         if one.name in by_name and not by_name[one.name].allows(one.value or 0.0)
     }
-    return _left_out(LeftOut.OUT_OF_RANGE, outside) if outside else None
+    return _left_out(WhyNot.REWARD_OUT_OF_RANGE, outside) if outside else None
 
 
 def _unsettled(
@@ -159,7 +155,7 @@ def _unsettled(
         awaited = [one for one in primary if one.name in dues]
         lost = [one.name for one in awaited if dues[one.name] <= now and one.default is None]
         if lost:
-            return _left_out(LeftOut.MISSING, lost)
+            return _left_out(WhyNot.REWARD_MISSING, lost)
         late = [one.name for one in awaited if dues[one.name] > now]
         return _overdue(min(dues[name] for name in late), late, now=now) if late else None
     if len(dues) < len(declared):
@@ -172,12 +168,12 @@ def _unsettled(
 
 def _overdue(due: float, names: Iterable[str], *, now: float) -> Outcome:
     if due <= now:
-        return _left_out(LeftOut.MISSING, names)
+        return _left_out(WhyNot.REWARD_MISSING, names)
     until = due if math.isfinite(due) else None
     return Outcome(state=State.WAITING, until=until, names=tuple(sorted(names)))
 
 
-def _left_out(reason: LeftOut, names: Iterable[str]) -> Outcome:
+def _left_out(reason: WhyNot, names: Iterable[str]) -> Outcome:
     return Outcome(state=State.LEFT_OUT, reason=reason, names=tuple(sorted(names)))
 
 
@@ -191,9 +187,12 @@ def _ready(
 ) -> Outcome:
     weights = {one.name: one.weight for one in declared}
     by_target: dict[str | None, list[float]] = {None: []}
+    early: dict[int, list[float]] = {}
     for reward in counted:
         share = weights.get(reward.name, 1.0) * (reward.value or 0.0)
         by_target.setdefault(reward.decision_id, []).append(share)
+        if reward.decision_id is None and reward.decisions_before is not None:
+            early.setdefault(reward.decisions_before, []).append(share)
     defaulted = [one for one in missing if one.default is not None]
     by_target[None] += [one.weight * (one.default or 0.0) for one in defaulted]
     gate = [part for part in penalties if part.name == HARD_GATE_TRIGGERED]
@@ -204,10 +203,11 @@ def _ready(
             for target, shares in sorted(by_target.items(), key=str)
         }
     except OverflowError:
-        return _left_out(LeftOut.NOT_FINITE, {reward.name for reward in counted})
+        return _left_out(WhyNot.REWARD_NOT_FINITE, {reward.name for reward in counted})
     return Outcome(
         state=State.READY,
         total=total,
         decisions=decisions,
+        early={before: math.fsum(shares) for before, shares in sorted(early.items())},
         names=tuple(sorted(one.name for one in defaulted)),
     )

@@ -102,14 +102,15 @@ class Base(NamedTuple):
 
     def logits(self, found: Estimates, starts: IntArray) -> FloatArray:
         """Return ``[M]`` what these estimates add to the logits."""
-        counts = np.diff(starts)
-        scales = np.sqrt(np.add.reduceat(found.doubts**2, starts[:-1]) / counts)
-        tiny = np.finfo(np.float64).tiny
-        betas = np.minimum(self.sharpness / np.maximum(scales, tiny), self.limit)
-        added: FloatArray = np.repeat(betas, counts) * (
-            found.gains + self.exploration * found.doubts
-        )
+        betas = np.repeat(self.betas(found.doubts, starts), np.diff(starts))
+        added: FloatArray = betas * (found.gains + self.exploration * found.doubts)
         return added
+
+    def betas(self, doubts: FloatArray, starts: IntArray) -> FloatArray:
+        """Return ``[N]`` the logits for one unit of reward, from the doubts ``[M]`` of options."""
+        means = np.add.reduceat(doubts**2, starts[:-1]) / np.diff(starts)
+        scales = np.maximum(np.sqrt(means), np.finfo(np.float64).tiny)
+        return np.minimum(self.sharpness / scales, self.limit)
 
     def arrays(self) -> dict[str, Array]:
         """Return everything by name."""

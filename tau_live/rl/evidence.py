@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tau_live.rl.arrays import FloatArray, frozen
+from tau_live.rl.arrays import BoolArray, FloatArray, frozen
 from tau_live.rl.base import Base, base_of
 from tau_live.rl.batch import Batch, Trajectories, batch, unbased
 from tau_live.rl.config import PPOConfig
@@ -40,6 +40,7 @@ def evidence(
     *,
     config: PPOConfig,
     multiplier: float,
+    doubted: BoolArray | None,
     rng: np.random.Generator,
 ) -> Evidence:
     """Return the state that has learned from the returns of new rollouts, but not by PPO yet.
@@ -50,12 +51,17 @@ def evidence(
         everything: The same, and older ones after them.
         config: How to learn.
         multiplier: What one unit of cost weighs in units of reward.
+        doubted: ``[N]``, which new decisions chose an option that is not what it was.
         rng: Draws the noise of the regressions' posteriors.
     """
     counted = state.counting(fresh, everything)
     policy = replace(state.policy, scale=counted.scale, rollouts=counted.counts.rollouts)
     data = unbased(policy, everything)
     decisions = len((fresh if counted.action_fit.samples else everything).encoded)
+    if doubted is not None and doubted.any():
+        counted = counted.doubting(
+            data.choices().rows(np.flatnonzero(doubted)), penalty=config.penalty, rng=rng
+        )
     counted = counted.learning(
         data.select(np.arange(decisions)),
         Returns(

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tau_live.rl.arrays import FloatArray, frozen
+from tau_live.rl.arrays import BoolArray, FloatArray, frozen
 from tau_live.rl.batch import Trajectories, joined
 from tau_live.rl.config import PPOConfig
 from tau_live.rl.diagnostics import Diagnostics
@@ -55,6 +55,7 @@ def update(
     window: Trajectories | None = None,
     config: PPOConfig,
     multiplier: float = 0.0,
+    doubted: BoolArray | None = None,
     rng: np.random.Generator,
 ) -> Update:
     """Return the state after learning from new rollouts, and from older ones once more.
@@ -70,6 +71,8 @@ def update(
         window: Rollouts that this policy decided and has learned from before, the newest last.
         config: How to learn.
         multiplier: What one unit of safety cost weighs in units of reward, at least 0.
+        doubted: ``[N]``, which new decisions chose an option that is not what it was; ``None`` if
+            none did.
         rng: For the order of the minibatches, and for the noise of the regressions' posteriors.
 
     Source:
@@ -81,7 +84,13 @@ def update(
     new = len(fresh.length)
     everything = joined(fresh, window)
     counted, started, batch, base_kl = evidence(
-        state, fresh, everything, config=config, multiplier=multiplier, rng=rng
+        state,
+        fresh,
+        everything,
+        config=config,
+        multiplier=multiplier,
+        doubted=doubted,
+        rng=rng,
     )
     diagnostics = Diagnostics(
         rollouts=new,

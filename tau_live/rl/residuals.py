@@ -27,16 +27,18 @@ def forward_residuals(state: LearnerState, fresh: Trajectories, *, config: PPOCo
     Returns:
         NaN where nothing was known yet, and for what was not chosen by us.
     """
-    if not state.action_sums.samples:
+    if not state.action_fit.samples:
         return np.full(len(fresh.encoded), np.nan)
     data = batch(replace(state.policy, scale=state.scale), fresh)
-    residuals = rewards_to_go(fresh, gamma=config.gamma) - _expected(state, data, config)
+    residuals = rewards_to_go(fresh, gamma=config.gamma) - _expected(state, data)
     ours: FloatArray = np.where(np.isfinite(fresh.propensity), residuals, np.nan)
     return ours
 
 
-def _expected(state: LearnerState, data: Batch, config: PPOConfig) -> FloatArray:
-    choices = data.choices().narrowed(state.policy.config.halvings)
-    weights = state.action_sums.fit(config.penalty).weights
-    expected: FloatArray = choices.dot(weights) + state.action_sums.mean
+def _expected(state: LearnerState, data: Batch) -> FloatArray:
+    fit, choices = state.action_fit, data.choices()
+    weights = np.zeros(len(fit.columns.of))
+    known = fit.columns.of >= 0
+    weights[known] = fit.reward[fit.columns.of[known]]
+    expected: FloatArray = choices.dot(weights) + fit.mean
     return expected

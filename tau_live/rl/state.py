@@ -18,7 +18,7 @@ from tau_live.rl.arrays import (
     spans,
 )
 from tau_live.rl.batch import Batch, Trajectories
-from tau_live.rl.crossing import places, rows
+from tau_live.rl.crossing import Crossed, places, rows
 from tau_live.rl.policy import Policy, PolicyConfig
 from tau_live.rl.recursive import Regression
 from tau_live.rl.scaling import Moments, Scale
@@ -193,6 +193,13 @@ class LearnerState:
                 batch.contexts, known.rewards, costs, penalty=penalty, rng=rng
             ),
         )
+
+    def doubting(
+        self, options: Crossed, *, penalty: float, rng: np.random.Generator
+    ) -> "LearnerState":
+        """Return the state that is as unsure of these options as it was at first."""
+        fit = self.action_fit.loosened(np.unique(options.slots), penalty=penalty, rng=rng)
+        return replace(self, action_fit=fit)
 
     @property
     def expectation(self) -> FloatArray:

@@ -130,6 +130,9 @@ class Settings:
     rewards: tuple[DeclaredReward, ...] = setting(
         (), Kind("a table of rewards", parsed_rewards), "The rewards that are expected."
     )
+    learn_from_host: bool = setting(
+        False, flag(), "Whether a host's own choices may teach the critic, though never the actor."
+    )
     keep_checkpoints: int = setting(10, whole(least=2), "Checkpoints kept for each policy.")
     retention_days: float | None = setting(
         None,

@@ -127,6 +127,7 @@ RECORDING: Sequence[str] = (
         ordinal integer not null,
         point text not null,
         options text not null,
+        allowed text,
         chosen text,
         applied text,
         default_option text,
@@ -162,6 +163,7 @@ RECORDING: Sequence[str] = (
         source text not null,
         key text not null,
         at real not null,
+        decisions_before integer,
         unique (rollout_id, decision_id, name, source, key)
     ) strict
     """,

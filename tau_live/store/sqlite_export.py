@@ -29,7 +29,8 @@ TABLES: Mapping[str, str] = {
         from spans join rollouts on rollouts.seq = rollout_seq order by spans.seq
     """,
     "decisions": """
-        select rollout_id, attempt, ordinal, point, options as json_options, chosen, applied,
+        select rollout_id, attempt, ordinal, point, options as json_options,
+            allowed as json_allowed, chosen, applied,
             default_option as "default", source, why_not, propensity,
             probabilities as json_probabilities, value, policy_version, arm, latency_us, at,
             context as json_context, features as json_features, encoded
@@ -37,7 +38,7 @@ TABLES: Mapping[str, str] = {
     """,
     "rewards": """
         select rollout_id, nullif(decision_id, '') as decision_id, name, value, label, comment,
-            source, key, at
+            source, key, at, decisions_before
         from rewards order by seq
     """,
     "policies": """

@@ -11,8 +11,11 @@ from tau_live.store.sqlite_rows import decision_of, reward_of, rollout_of
 
 INSERT_REWARD = """
 insert into rewards (
-    rollout_id, decision_id, name, value, label, comment, source, key, at
-) values (:rollout_id, :decision_id, :name, :value, :label, :comment, :source, :key, :at)
+    rollout_id, decision_id, name, value, label, comment, source, key, at, decisions_before
+) values (
+    :rollout_id, :decision_id, :name, :value, :label, :comment, :source, :key, :at,
+    :decisions_before
+)
 on conflict (rollout_id, decision_id, name, source, key) do nothing
 """
 
@@ -62,6 +65,7 @@ class SqliteRewards:
             "source": reward.source,
             "key": reward.key,
             "at": reward.at,
+            "decisions_before": reward.decisions_before,
         }
         with self._connection.begin():
             if self._connection.change(INSERT_REWARD, values):
@@ -78,7 +82,8 @@ class SqliteRewards:
             count(self._connection, "conflicting_rewards")
             replaced = self._connection.change(
                 f"""
-                update rewards set value = :value, label = :label, comment = :comment, at = :at
+                update rewards set value = :value, label = :label, comment = :comment, at = :at,
+                    decisions_before = :decisions_before
                 {SAME_REWARD} and at <= :at
                 """,
                 values,

@@ -32,10 +32,10 @@ on conflict (rollout_id) do nothing
 
 INSERT_DECISION = """
 insert into decisions (
-    rollout_seq, attempt, ordinal, point, options, chosen, applied, default_option, source, why_not,
-    propensity, probabilities, value, policy_version, arm, latency_us, at, context, features,
-    encoded
-) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    rollout_seq, attempt, ordinal, point, options, allowed, chosen, applied, default_option,
+    source, why_not, propensity, probabilities, value, policy_version, arm, latency_us, at,
+    context, features, encoded
+) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 on conflict (rollout_seq, attempt, ordinal) do nothing
 """
 
@@ -154,6 +154,7 @@ def values_of_decision(decision: Decision, rollout_seq: int) -> Sequence[Value]:
         decision.ordinal,
         decision.point,
         json_of(decision.options),
+        None if decision.allowed is None else json_of(decision.allowed),
         decision.chosen,
         decision.applied,
         decision.default,
@@ -181,6 +182,7 @@ def decision_of(row: Row, rollout_id: str) -> Decision:
             ordinal=row["ordinal"],
             point=row["point"],
             options=msgspec.json.decode(row["options"], type=tuple[str, ...]),
+            allowed=_names(row["allowed"]),
             chosen=row["chosen"],
             applied=row["applied"],
             default=row["default_option"],
@@ -214,6 +216,10 @@ def shadowed_of(row: Row) -> Shadowed:
         raise _invalid("a decision in shadow", error) from error
 
 
+def _names(text: str | None) -> tuple[str, ...] | None:
+    return None if text is None else msgspec.json.decode(text, type=tuple[str, ...])
+
+
 def reward_of(row: Row) -> Reward:
     """Return the reward that a row of ``rewards`` holds."""
     return Reward(
@@ -226,6 +232,7 @@ def reward_of(row: Row) -> Reward:
         source=row["source"],
         key=row["key"],
         at=row["at"],
+        decisions_before=row["decisions_before"],
         seq=row["seq"],
     )
 

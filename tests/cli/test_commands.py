@@ -11,6 +11,7 @@ from tests.cli.conftest import Run
 from tests.cli.filled import SOLVED
 
 READING = [
+    ["why", "live-1"],
     ["status"], ["gate"], ["gate", "show"], ["gate", "log"], ["rollouts"], ["show", "live-1"],
     ["updates"], ["policy", "list"], ["policy", "show", "1"], ["export"],
 ]  # fmt: skip

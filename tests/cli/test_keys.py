@@ -11,6 +11,9 @@ from tau_live.store.sqlite import SqliteStore
 from tests.cli.conftest import Read, Run
 from tests.cli.filled import CHILD, SOLVED
 
+STEPS = str(Path(__file__).with_name("steps.csv"))
+"""Decisions of runs of two steps each."""
+
 CALLS: Mapping[str, Sequence[str]] = {
     "status": ["status"],
     "gate show": ["gate", "show"],
@@ -18,6 +21,8 @@ CALLS: Mapping[str, Sequence[str]] = {
     "gate log": ["gate", "log"],
     "rollouts": ["rollouts"],
     "show": ["show", SOLVED],
+    "why": ["why", f"{SOLVED}:1"],
+    "evaluate": ["evaluate", "--policy", "uniform", "--log", STEPS],
     "reward": ["reward", "1", "--run", CHILD],
     "updates": ["updates"],
     "updates UPDATE": ["updates", "1"],

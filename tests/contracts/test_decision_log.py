@@ -21,7 +21,10 @@ BARE = Decision(
 )
 
 
-@pytest.mark.parametrize("given", [decision(), BARE], ids=["full", "bare"])
+MASKED = replace(decision(), allowed=("small",))
+
+
+@pytest.mark.parametrize("given", [decision(), BARE, MASKED], ids=["full", "bare", "masked"])
 def test_a_decision_comes_back_as_it_was_given(store: Store, given: Decision) -> None:
     begun(store)
 

@@ -86,6 +86,7 @@ def test_rows_are_told_with_public_ids_and_open_data_as_it_is(store: Store) -> N
         "ordinal": 1,
         "point": "model",
         "options": ["small", "large"],
+        "allowed": None,
         "chosen": "small",
         "applied": "small",
         "default": "large",
@@ -117,10 +118,10 @@ COLUMNS: Mapping[str, str] = {
         rollout_id attempt span_id parent_span_id kind name status attributes started_at ended_at
     """,
     "decisions": """
-        rollout_id attempt ordinal point options chosen applied default source why_not propensity
-        probabilities value policy_version arm latency_us at context features encoded
+        rollout_id attempt ordinal point options allowed chosen applied default source why_not
+        propensity probabilities value policy_version arm latency_us at context features encoded
     """,
-    "rewards": "rollout_id decision_id name value label comment source key at",
+    "rewards": "rollout_id decision_id name value label comment source key at decisions_before",
     "policies": "version point parent algorithm sha256 file rollouts metadata",
     "updates": """
         update point executed skipped_reason version parent first_ready last_ready trajectories

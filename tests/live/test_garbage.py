@@ -50,6 +50,9 @@ def call_decide(inside: tau_live.Run, bad: Any) -> None:
             assert is_one_of(choice.option, options, default)
     inside.decide(bad, ["a", "b"], context={"a": bad, "b": 1})
     inside.decide("model", {"a": {"f": bad}, "b": {"f": 1.0}})
+    for mask in (bad, [bad, "a"]):
+        choice = inside.decide("model", ["a", "b"], default="a", allowed=mask)
+        assert choice.option in {"a", "b", None}
     tau_live.decide(bad, bad, context=bad, default=bad)
 
 

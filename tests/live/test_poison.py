@@ -9,7 +9,7 @@ import pytest
 
 import tau_live
 from tau_live.learner import Learner, checkpoint_folder, load_policy
-from tau_live.lessons import BREAKS
+from tau_live.reasons import WhyNot
 from tau_live.rl.features import encode, pack
 from tau_live.rollouts import RolloutStatus
 from tau_live.settings import Settings
@@ -105,7 +105,7 @@ def test_a_reward_that_breaks_an_update_is_left_out_of_it(path: Path, total: flo
 
     assert learned is not None
     assert (learned.update.executed, learned.update.trajectories) == (True, 11)
-    assert learned.update.report["left_out"] == {BREAKS: 1}
+    assert learned.update.report["left_out"] == {WhyNot.BREAKS_UPDATE: 1}
     assert np.isfinite(probabilities(path, settings)).all()
 
 

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tau_live.rewards.join import LeftOut, Outcome, State, as_number, outcome
+from tau_live.reasons import WhyNot
+from tau_live.rewards.join import Outcome, State, as_number, outcome
 from tau_live.rewards.safety import penalties
 from tau_live.rollouts import Reward
 from tau_live.settings import DeclaredReward, SafetySettings
@@ -31,7 +32,7 @@ def waiting(until: float | None, *names: str) -> Outcome:
     return Outcome(state=State.WAITING, until=until, names=names)
 
 
-def left_out(reason: LeftOut, *names: str) -> Outcome:
+def left_out(reason: WhyNot, *names: str) -> Outcome:
     return Outcome(state=State.LEFT_OUT, reason=reason, names=names)
 
 
@@ -45,7 +46,7 @@ CASES = [
     pytest.param([("a", 1), ("b", -3)], [], 0, ready(-2.0), id="undeclared, all are added"),
     pytest.param([("a", None)], [], 0, waiting(None), id="a comment has no value"),
     pytest.param([], [SOLVED], 0, waiting(160.0, "solved"), id="the primary is awaited"),
-    pytest.param([], [SOLVED], 60, left_out(LeftOut.MISSING, "solved"), id="it never came"),
+    pytest.param([], [SOLVED], 60, left_out(WhyNot.REWARD_MISSING, "solved"), id="it never came"),
     pytest.param([("solved", 1)], [SOLVED], 99, ready(1.0), id="it came late"),
     pytest.param([("solved", 0)], [SOLVED], 0, ready(0.0), id="zero is a value"),
     pytest.param(
@@ -84,7 +85,7 @@ CASES = [
     ),
     pytest.param([], [cheap(deadline_s=5.0)], 0, waiting(105.0, "cheap"), id="no primary, none"),
     pytest.param(
-        [], [cheap(deadline_s=5.0)], 5, left_out(LeftOut.MISSING, "cheap"), id="nor later"
+        [], [cheap(deadline_s=5.0)], 5, left_out(WhyNot.REWARD_MISSING, "cheap"), id="nor later"
     ),
     pytest.param(
         [],
@@ -111,14 +112,14 @@ CASES = [
         [("solved", 2)],
         [DeclaredReward(name="solved", range=(0.0, 1.0))],
         0,
-        left_out(LeftOut.OUT_OF_RANGE, "solved"),
+        left_out(WhyNot.REWARD_OUT_OF_RANGE, "solved"),
         id="out of range",
     ),
     pytest.param(
-        [("solved", math.nan)], [SOLVED], 0, left_out(LeftOut.NOT_FINITE, "solved"), id="NaN"
+        [("solved", math.nan)], [SOLVED], 0, left_out(WhyNot.REWARD_NOT_FINITE, "solved"), id="NaN"
     ),
     pytest.param(
-        [("a", 1e308), ("a", 1e308)], [], 0, left_out(LeftOut.NOT_FINITE, "a"), id="too much"
+        [("a", 1e308), ("a", 1e308)], [], 0, left_out(WhyNot.REWARD_NOT_FINITE, "a"), id="too much"
     ),
     pytest.param(
         [("other", math.inf), ("solved", 1)], [SOLVED], 0, ready(1.0), id="what is not counted"
@@ -151,7 +152,7 @@ def test_two_primaries_are_both_awaited_and_the_next_deadline_told() -> None:
     assert found == [
         waiting(105.0, "a", "b"),
         waiting(109.0, "b"),
-        left_out(LeftOut.MISSING, "b"),
+        left_out(WhyNot.REWARD_MISSING, "b"),
     ]
 
 
@@ -170,9 +171,9 @@ def test_the_common_deadline_holds_where_none_is_declared() -> None:
 
     assert found == [
         waiting(110.0),
-        left_out(LeftOut.MISSING),
+        left_out(WhyNot.REWARD_MISSING),
         waiting(110.0, "a"),
-        left_out(LeftOut.MISSING, "a"),
+        left_out(WhyNot.REWARD_MISSING, "a"),
     ]
 
 

@@ -1,0 +1,119 @@
+"""Decisions that somebody made, as an evaluation needs them, wherever they come from."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import NamedTuple
+
+import numpy as np
+
+from tau_live.rl.arrays import FloatArray
+from tau_live.rl.features import unpack
+from tau_live.rl.policy import Policy
+
+
+class Record(NamedTuple):
+    """One decision.
+
+    Attributes:
+        rollout: The id of its rollout; the steps of one stand in their order.
+        options: ``[A]``, what was offered; empty where that is not known.
+        allowed: ``[A]``, which of them might be chosen; ``None`` if all might.
+        applied: The index of the one applied; -1 where it is none of them.
+        default: The index of the host's own choice; ``None`` if it has none.
+        propensity: With which probability the applied one had been chosen; NaN if nobody knows.
+        reward: What came after it, before the next step; NaN if nobody knows.
+        packed: Its features.
+    """
+
+    rollout: str
+    options: tuple[str, ...]
+    allowed: tuple[bool, ...] | None
+    applied: int
+    default: int | None
+    propensity: float
+    reward: float
+    packed: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Decisions, and how many were left out before anything was computed.
+
+    Attributes:
+        records: In their order.
+        left_out: By reason.
+        spoilt: Rollouts with a step that was left out: nothing can be said of them as a whole.
+    """
+
+    records: list[Record] = field(default_factory=list)
+    left_out: Counter[str] = field(default_factory=Counter)
+    spoilt: set[str] = field(default_factory=set)
+
+
+Target = Callable[[Record], FloatArray]
+"""Returns ``[A]``, with which probability a policy would have chosen each option."""
+
+
+def uniform(record: Record) -> FloatArray:
+    """Return the same probability for every option that might be chosen."""
+    may = (
+        np.ones(len(record.options)) if record.allowed is None else np.array(record.allowed, float)
+    )
+    shares: FloatArray = may / may.sum()
+    return shares
+
+
+def constant(option: str) -> Target:
+    """Return the policy that always takes one option; where it may not be taken, any other."""
+
+    def always(record: Record) -> FloatArray:
+        if option not in record.options:
+            return uniform(record)
+        at = record.options.index(option)
+        if record.allowed is not None and not record.allowed[at]:
+            return uniform(record)
+        found = np.zeros(len(record.options))
+        found[at] = 1.0
+        return found
+
+    return always
+
+
+def of_policy(policy: Policy) -> Target:
+    """Return a version of ours; its features must be as wide as those of the decisions."""
+
+    def chosen(record: Record) -> FloatArray:
+        mask = None if record.allowed is None else np.array(record.allowed, dtype=np.bool_)
+        encoded = unpack(record.packed)
+        return policy.probabilities(encoded, default=record.default, allowed=mask)
+
+    return chosen
+
+
+def best_fixed(found: Records) -> str | None:
+    """Return the option with the highest self-normalised estimate; ``None`` where there is none.
+
+    Chosen with hindsight from the very log it is then evaluated on, so a little too good.
+    """
+    weights: dict[str, float] = {}
+    earned: dict[str, float] = {}
+    for record in found.records:
+        if record.applied >= 0 and record.propensity > 0.0 and isfinite(record.reward):
+            name = record.options[record.applied]
+            weights[name] = weights.get(name, 0.0) + 1.0 / record.propensity
+            earned[name] = earned.get(name, 0.0) + record.reward / record.propensity
+    means = {name: earned[name] / weights[name] for name in weights}
+    return max(means, key=lambda name: (means[name], name), default=None)
+
+
+def returns_of(found: Records) -> FloatArray:
+    """Return ``[N]`` what came after each decision until the end of its rollout."""
+    returns = np.array([record.reward for record in found.records], dtype=np.float64)
+    after: dict[str, float] = {}
+    for at in range(len(returns) - 1, -1, -1):
+        rollout = found.records[at].rollout
+        returns[at] += after.get(rollout, 0.0)
+        after[rollout] = float(returns[at])
+    return returns

@@ -1,0 +1,92 @@
+"""The options of a decision, as the host has them, become names with plain features."""
+
+import itertools
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from tau_live.handed import OPTIONS_LIMIT, Listed, text_of
+from tau_live.masks import Mask
+from tau_live.plain import Limits, plain
+
+
+class Offer(NamedTuple):
+    """The options of one decision, ready to be encoded.
+
+    Attributes:
+        names: ``[A]``, what they are called, each once.
+        originals: ``[A]``, as the host handed them over.
+        features: ``[A]``, plain data or ``None``.
+        default: The index of the host's own choice; ``None`` if it is not among them.
+        own: The index of what the host does without us; ``None`` if it is not among them.
+        cut: How many options were too many.
+        allowed: ``[A]``, which may be chosen this time; ``None`` if all may.
+    """
+
+    names: tuple[str, ...]
+    originals: tuple[object, ...]
+    features: tuple[dict[str, object] | None, ...]
+    default: int | None
+    own: int | None
+    cut: int
+    allowed: tuple[bool, ...] | None = None
+
+    def choosable(self) -> dict[str, Mapping[str, object]]:
+        """Return the options that may be chosen, with their features."""
+        named = zip(self.names, self.features, strict=True)
+        may = self.allowed or itertools.repeat(True)
+        return {name: found or {} for (name, found), ok in zip(named, may, strict=False) if ok}
+
+    def choosable_default(self) -> str | None:
+        """Return the host's own choice, if it may be chosen."""
+        at = self.default
+        may = at is not None and (self.allowed is None or self.allowed[at])
+        return self.names[at] if at is not None and may else None
+
+    def allowed_names(self) -> tuple[str, ...] | None:
+        """Return what may be chosen; ``None`` if all may."""
+        return None if self.allowed is None else tuple(itertools.compress(self.names, self.allowed))
+
+
+def offer_of(listed: Listed, default: object, *, mask: Mask, limits: Limits) -> Offer | None:
+    """Return what may be chosen, as plain data; ``None`` if nothing may.
+
+    Options that are called the same are one; what is beyond ``OPTIONS_LIMIT`` is left out
+    and counted, unless it is the default. Of so many, those not allowed are left out first.
+    """
+    masks = mask.names if len(listed.originals) > OPTIONS_LIMIT else None
+    wanted = None if default is None else text_of(default)
+    names: dict[str, int] = {}
+    kept: list[object] = []
+    features: list[dict[str, object] | None] = []
+    cut = 0
+    for original, own in zip(listed.originals, listed.features, strict=True):
+        name = text_of(original)
+        if name in names:
+            continue
+        too_many = len(names) >= OPTIONS_LIMIT or (masks is not None and name not in masks)
+        if too_many and name != wanted:
+            cut += 1
+            continue
+        names[name] = len(names)
+        kept.append(original)
+        found = None if own is None else plain(own, limits=limits)
+        features.append({**found} if isinstance(found, dict) else None)
+    if not names:
+        return None
+    at = None if wanted is None else names.get(wanted)
+    if mask.names is None:
+        own = 0 if wanted is None else at
+        return Offer(tuple(names), tuple(kept), tuple(features), at, own, cut)
+    may = tuple(name in mask.names for name in names)
+    if not any(may):
+        return None
+    own_place = at if wanted is not None and mask.allows(wanted) else may.index(True)
+    return Offer(
+        tuple(names),
+        tuple(kept),
+        tuple(features),
+        at,
+        own_place,
+        cut,
+        None if all(may) else may,
+    )

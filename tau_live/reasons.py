@@ -1,0 +1,82 @@
+"""Every reason why something is not learned from, named once, with a sentence for people."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from types import MappingProxyType
+
+LEFT_OUT = "left_out_"
+"""Begins the counter of a reason for which a rollout or decision taught nothing."""
+
+CRITIC_ONLY = "critic_only_"
+"""Begins the counter of a reason for which a decision taught the critic alone."""
+
+
+class WhyNot(StrEnum):
+    """Why a rollout, or one decision of it, is not learned from."""
+
+    REWARD_NOT_DUE = "reward_not_due"
+    REWARD_MISSING = "reward_missing"
+    REWARD_OUT_OF_RANGE = "reward_out_of_range"
+    REWARD_NOT_FINITE = "reward_not_finite"
+    NO_REWARD = "no_reward"
+    TRIED_AGAIN = "tried_again"
+    EVENTS_DROPPED = "events_dropped"
+    NO_USABLE_DECISIONS = "no_usable_decisions"
+    BREAKS_UPDATE = "breaks_update"
+    MASK_MISSING = "mask_missing"
+    MASK_DAMAGED = "mask_damaged"
+    APPLIED_UNKNOWN = "applied_unknown"
+    APPLIED_MASKED = "applied_masked"
+    APPLIED_DIFFERS = "applied_differs"
+    OPTIONS_REPEATED = "options_repeated"
+    NO_PROPENSITY = "no_propensity"
+    ZERO_PROPENSITY = "zero_propensity"
+    PROPENSITY_OUT_OF_RANGE = "propensity_out_of_range"
+    VALUE_NOT_FINITE = "value_not_finite"
+    NO_FEATURES = "no_features"
+    FEATURES_DAMAGED = "features_damaged"
+    FEATURES_OF_ANOTHER_WIDTH = "features_of_another_width"
+    EARLIER_ATTEMPT = "earlier_attempt"
+    ONE_OPTION = "one_option"
+    TOO_OLD = "too_old"
+
+
+SENTENCES: Mapping[WhyNot, str] = MappingProxyType(
+    {
+        WhyNot.REWARD_NOT_DUE: "The rollout still waits for its reward: unknown is not zero.",
+        WhyNot.REWARD_MISSING: "No reward came before its deadline, and it has no default.",
+        WhyNot.REWARD_OUT_OF_RANGE: "A reward was outside the range that was declared for it.",
+        WhyNot.REWARD_NOT_FINITE: "The rewards do not add up to a finite number.",
+        WhyNot.NO_REWARD: "The rollout was given no number.",
+        WhyNot.TRIED_AGAIN: "The rollout goes on: it is being tried again.",
+        WhyNot.EVENTS_DROPPED: "Events of the rollout were lost on the way to the store.",
+        WhyNot.NO_USABLE_DECISIONS: "None of the rollout's decisions at the point may be used.",
+        WhyNot.BREAKS_UPDATE: "An update with this rollout fails, and without it does not.",
+        WhyNot.MASK_MISSING: (
+            "It is not known which options might be chosen: none is listed, or one had the "
+            "probability 0 and nothing says that it was not allowed."
+        ),
+        WhyNot.MASK_DAMAGED: "What is said to be allowed is not among the options.",
+        WhyNot.APPLIED_UNKNOWN: "It is not known which of the options was applied.",
+        WhyNot.APPLIED_MASKED: "The host applied an option that was not allowed.",
+        WhyNot.APPLIED_DIFFERS: (
+            "The host applied another option than was chosen, or chose by itself: what it knew "
+            "when it did so is not known."
+        ),
+        WhyNot.OPTIONS_REPEATED: "Two options have one name.",
+        WhyNot.NO_PROPENSITY: "Nobody knows with which probability the option had been chosen.",
+        WhyNot.ZERO_PROPENSITY: "The option applied is said to have had the probability 0.",
+        WhyNot.PROPENSITY_OUT_OF_RANGE: "The propensity is no probability that can be weighted by.",
+        WhyNot.VALUE_NOT_FINITE: "The value estimate is no finite number.",
+        WhyNot.NO_FEATURES: "What the policy saw was not stored.",
+        WhyNot.FEATURES_DAMAGED: "What is stored of the features cannot be read.",
+        WhyNot.FEATURES_OF_ANOTHER_WIDTH: "The features are those of a policy of another shape.",
+        WhyNot.EARLIER_ATTEMPT: "The run was tried again later; its last attempt counts.",
+        WhyNot.ONE_OPTION: "There was nothing to choose: only one option might be taken.",
+        WhyNot.TOO_OLD: (
+            "The version that decided is more versions old than the lag bound allows; it teaches "
+            "the critic, not the actor."
+        ),
+    }
+)
+"""What each reason means."""

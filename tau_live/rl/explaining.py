@@ -1,0 +1,47 @@
+"""A logit as the sum of its terms, so that a decision can be explained."""
+
+import numpy as np
+
+from tau_live.rl.arrays import BoolArray, FloatArray
+from tau_live.rl.crossing import crossed_one
+from tau_live.rl.features import Encoded
+from tau_live.rl.policy import Policy
+
+HOST_DEFAULT = "host default"
+RIDGE = "ridge estimate"
+UNCERTAINTY = "uncertainty bonus"
+RESIDUAL = "ppo residual"
+
+
+def terms(
+    policy: Policy, encoded: Encoded, *, default: int | None, allowed: BoolArray | None
+) -> dict[str, FloatArray]:
+    """Return ``[A]`` what each term adds to the logit of every option; they sum to the logits.
+
+    An option that is not allowed has its terms too, as if it might be chosen, but for the bonus of
+    a host's default: that takes no part in the choice.
+
+    Args:
+        policy: What decided.
+        encoded: What it saw.
+        default: Which option the host would take, ``None`` when it has no preference.
+        allowed: ``[A]``, false where an option must not be taken; ``None`` allows all.
+
+    Raises:
+        ValueError: ``default`` or the width does not fit the policy.
+    """
+    may_default = default is not None and (allowed is None or allowed[default])
+    policy.logits(encoded, default=default)  # checks what it is given
+    pairs = crossed_one(encoded, None, policy.scale, cross_width=policy.config.cross_width)
+    bonus = np.zeros(encoded.options)
+    if default is not None and may_default:
+        bonus[default] = policy.default_bonus
+    found = policy.base.estimates(pairs)
+    doubts = found.doubts if allowed is None else found.doubts[allowed]
+    beta = float(policy.base.betas(doubts, np.array([0, len(doubts)]))[0])
+    return {
+        HOST_DEFAULT: bonus,
+        RIDGE: beta * found.gains,
+        UNCERTAINTY: beta * policy.base.exploration * found.doubts,
+        RESIDUAL: pairs.dot(policy.weights),
+    }

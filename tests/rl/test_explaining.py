@@ -1,0 +1,74 @@
+"""The terms of a logit: they are all there is to it."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tau_live.rl.arrays import frozen
+from tau_live.rl.explaining import HOST_DEFAULT, RESIDUAL, RIDGE, UNCERTAINTY, terms
+from tau_live.rl.features import encode
+from tau_live.rl.policy import Policy, PolicyConfig
+from tau_live.rl.ridge import Base
+from tests.rl.tasks import Tile, lived
+
+CONFIG = PolicyConfig(epsilon=0.1)
+OPTIONS = [("small", {"usd": 0.1}), ("large", {"usd": 2.0}), ("none", None)]
+MASKS = st.none() | st.lists(st.booleans(), min_size=3, max_size=3).filter(any)
+
+
+def trained(seed: int) -> Policy:
+    rng = np.random.default_rng(seed)
+    width = CONFIG.ridge_width
+    return replace(
+        Policy.untrained(CONFIG),
+        weights=frozen(rng.normal(size=CONFIG.cross_width)),
+        base=Base(frozen(rng.normal(size=width)), frozen(rng.random(width)), float(rng.random())),
+        rollouts=int(rng.integers(0, 3)) * 64,
+    )
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 99), st.sampled_from([None, 0, 1, 2]), MASKS, st.floats(-9, 9))
+def test_the_terms_sum_to_the_logits_and_those_make_the_probabilities(
+    seed: int, default: int | None, mask: list[bool] | None, words: float
+) -> None:
+    policy = trained(seed)
+    encoded = encode({"words": words, "lang": "de"}, OPTIONS)
+    allowed = None if mask is None else np.array(mask)
+
+    found = terms(policy, encoded, default=default, allowed=allowed)
+
+    logits = np.sum(list(found.values()), axis=0)
+    if allowed is None or default is None or allowed[default]:
+        np.testing.assert_allclose(logits, policy.logits(encoded, default=default), atol=1e-12)
+    may = np.ones(3, dtype=np.bool_) if allowed is None else allowed
+    weights = np.where(may, np.exp(logits - logits[may].max()), 0.0)
+    expected = np.where(may, 0.9 * weights / weights.sum() + 0.1 / may.sum(), 0.0)
+    given_ = policy.probabilities(encoded, default=default, allowed=allowed)
+    np.testing.assert_allclose(given_, expected, atol=1e-12)
+
+
+def test_the_terms_of_a_policy_that_has_learned_sum_to_its_logits() -> None:
+    policy = lived(Tile(), rollouts=64, seed=1).state.policy
+    encoded = encode({"wanted": "red", "noise": 0.5}, [(name, None) for name in Tile.options])
+
+    found = terms(policy, encoded, default=1, allowed=None)
+
+    assert all(np.abs(values).max() > 0.0 for values in found.values())
+    logits = np.sum(list(found.values()), axis=0)
+    np.testing.assert_allclose(logits, policy.logits(encoded, default=1), atol=1e-12)
+
+
+def test_of_an_untrained_policy_only_the_hosts_default_adds_anything() -> None:
+    found = terms(Policy.untrained(CONFIG), encode({}, OPTIONS), default=2, allowed=None)
+
+    assert found[HOST_DEFAULT].tolist() == [0.0, 0.0, CONFIG.default_bonus]
+    assert not any(found[name].any() for name in (RIDGE, UNCERTAINTY, RESIDUAL))
+
+
+def test_what_does_not_fit_the_policy_is_refused() -> None:
+    with pytest.raises(ValueError, match="512 wide"):
+        terms(Policy.untrained(CONFIG), encode({}, OPTIONS, width=64), default=None, allowed=None)

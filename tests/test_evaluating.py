@@ -1,0 +1,348 @@
+"""Evaluation of logs: right, complete, and refused where the log says too little."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tau_live.evaluating.files import LogError, lines_of, records_of
+from tau_live.evaluating.model import CHUNK, WIDTH, predictions
+from tau_live.evaluating.records import (
+    Record,
+    Records,
+    best_fixed,
+    constant,
+    of_policy,
+    returns_of,
+    uniform,
+)
+from tau_live.evaluating.report import PASSES, Asked, Report, report_of
+from tau_live.rl.crossing import crossed, rows
+from tau_live.rl.evaluation import Estimator, Log, Offered, cross_fitted
+from tau_live.rl.features import encode, pack, unpack
+from tau_live.rl.policy import Policy, PolicyConfig
+from tau_live.rl.scaling import Scale
+
+NAMES = ("a", "b", "c")
+SHARES = (0.6, 0.3, 0.1)
+MEANS = {"de": (0.2, 0.8, 0.5), "en": (0.6, 0.1, 0.5)}
+TRUTH = {"uniform": 0.45, "constant:a": 0.4, "constant:b": 0.45, "constant:c": 0.5}
+
+
+def quiet(_: int) -> None:
+    """Tell nobody."""
+
+
+def made(decisions: int, *, seed: int = 3) -> list[dict[str, object]]:
+    """Return decisions whose options earn what is known, chosen with known probabilities."""
+    rng = np.random.default_rng(seed)
+    found: list[dict[str, object]] = []
+    for _ in range(decisions):
+        lang = "de" if rng.random() < 0.5 else "en"
+        at = int(rng.choice(3, p=SHARES))
+        reward = float(rng.random() < MEANS[lang][at])
+        found.append({"option": NAMES[at], "propensity": SHARES[at], "reward": reward,
+                      "lang": lang, "words": float(rng.integers(5, 100))})  # fmt: skip
+    return found
+
+
+def as_csv(folder: Path, found: list[dict[str, object]]) -> Path:
+    path = folder / "log.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(found[0]))
+        writer.writeheader()
+        writer.writerows(found)
+    return path
+
+
+def as_jsonl(folder: Path, found: list[dict[str, object]]) -> Path:
+    path = folder / "log.jsonl"
+    path.write_text("".join(json.dumps(one) + "\n" for one in found))
+    return path
+
+
+def report(found: Records, policy: str = "uniform", **asked: object) -> Report:
+    target = uniform if policy == "uniform" else constant(policy.partition(":")[2])
+    return report_of(found, target, Asked(**asked), tell=quiet)  # type: ignore[arg-type]  # by the test
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", TRUTH)
+def test_the_estimates_are_what_the_policy_earns(policy: str, tmp_path: Path) -> None:
+    found = records_of(as_csv(tmp_path, made(4_000)), tell=quiet)
+
+    told = report(found, policy)
+
+    estimates = told.decisions.estimates
+    assert set(estimates) == {"ips", "snips", "dm", "dr", "sndr"}
+    for name, one in estimates.items():
+        assert one.value == pytest.approx(TRUTH[policy], abs=0.05), name
+        assert one.bootstrap is not None
+        assert one.bootstrap.low < (one.value or 0.0) < one.bootstrap.high
+        if name is not Estimator.DM:
+            assert one.bernstein is not None
+            assert one.bernstein.low < TRUTH[policy] < one.bernstein.high
+    assert told.decisions.logged == pytest.approx(0.6 * 0.4 + 0.3 * 0.45 + 0.1 * 0.5, abs=0.05)
+    assert told.rollouts is None
+    assert told.refused == ()
+
+
+def test_csv_and_json_lines_say_the_same(tmp_path: Path) -> None:
+    found = made(300)
+
+    tables = [records_of(make(tmp_path, found), tell=quiet) for make in (as_csv, as_jsonl)]
+
+    first, second = ([one._replace(rollout="") for one in table.records] for table in tables)
+    assert first == second
+    assert tables[0].records[0].options == tuple(dict.fromkeys(str(d["option"]) for d in found))
+
+
+def test_a_version_is_evaluated_on_the_features_of_the_log(tmp_path: Path) -> None:
+    found = records_of(as_csv(tmp_path, made(200)), tell=quiet)
+    rng = np.random.default_rng(1)
+    config = PolicyConfig()
+    policy = Policy.from_arrays({
+        **Policy.untrained(config).arrays(), "weights": rng.normal(size=config.cross_width),
+    })  # fmt: skip
+
+    target = of_policy(policy)
+
+    for record in found.records[:20]:
+        expected = policy.probabilities(unpack(record.packed))
+        np.testing.assert_array_equal(target(record), expected)
+
+
+def test_the_best_fixed_option_is_the_best(tmp_path: Path) -> None:
+    found = records_of(as_csv(tmp_path, made(4_000)), tell=quiet)
+
+    assert best_fixed(found) == "c"
+    assert best_fixed(Records()) is None
+
+
+def test_every_line_is_used_or_counted(tmp_path: Path) -> None:
+    found = made(200)
+    found[0]["reward"] = ""
+    found[1]["reward"] = "inf"
+    found[2]["propensity"] = ""
+    found[3]["propensity"] = 0.0
+    found[4]["propensity"] = 1.5
+    found[5]["reward"] = 9.0
+
+    told = report(records_of(as_csv(tmp_path, found), tell=quiet), reward_range=(0.0, 1.0))
+
+    left_out = {reason.value: count for reason, count in told.decisions.left_out.items()}
+    assert left_out == {
+        "no_reward": 1,
+        "reward_not_finite": 1,
+        "no_propensity": 1,
+        "propensity_not_positive": 1,
+        "propensity_above_one": 1,
+        "reward_out_of_range": 1,
+    }
+    assert told.decisions.weights.decisions + sum(left_out.values()) == told.read == 200
+
+
+def test_options_that_are_listed_are_those_that_were_offered(tmp_path: Path) -> None:
+    found: list[dict[str, object]] = [
+        {"option": "a", "propensity": 0.5, "reward": 1, "options": ["a", "b"]},
+        {"option": "b", "propensity": 1.0, "reward": 0, "options": {"b": {"usd": 2.0}}},
+        {"option": "z", "propensity": 0.5, "reward": 0, "options": ["a", "b"]},
+        {"option": "a", "propensity": 0.5, "reward": 0, "options": []},
+        {"option": "a", "propensity": 0.5, "reward": 0},
+    ]
+
+    records = records_of(as_jsonl(tmp_path, found), tell=quiet).records
+
+    assert [one.options for one in records] == [("a", "b"), ("b",), ("a", "b"), (), ()]
+    assert [one.applied for one in records] == [0, 0, -1, -1, -1]
+    told = report(Records(records), reward_range=(0.0, 1.0))
+    assert dict(told.decisions.left_out) == {"mask_missing": 2, "applied_not_offered": 1}
+
+
+@pytest.mark.parametrize("cell", ["a|b", '["a", "b"]', '{"a": null, "b": {"usd": 1}}'])
+def test_options_in_a_table_are_separated_or_json(cell: str, tmp_path: Path) -> None:
+    path = as_csv(tmp_path, [{"option": "b", "propensity": 1, "reward": 1, "options": cell}])
+
+    assert records_of(path, tell=quiet).records[0].options == ("a", "b")
+
+
+def test_rollouts_of_several_steps_are_evaluated_as_a_whole_too(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    found: list[dict[str, object]] = []
+    for rollout in range(600):
+        wins = [int(rng.random() < 0.5) for _ in range(2)]
+        for step, won in enumerate(wins):
+            reward = float(all(wins)) if step else 0.0
+            found.append({"rollout": f"r{rollout}", "option": "ab"[won], "propensity": 0.5,
+                          "reward": reward, "options": "a|b"})  # fmt: skip
+
+    told = report(records_of(as_csv(tmp_path, found), tell=quiet), "constant:b")
+
+    assert told.rollouts is not None
+    assert told.decisions.logged == pytest.approx(0.25, abs=0.05)
+    assert told.decisions.estimates[Estimator.SNIPS].value == pytest.approx(0.5, abs=0.06)
+    assert told.rollouts.estimates[Estimator.WPDIS].value == pytest.approx(1.0)
+    assert told.rollouts.estimates[Estimator.PDIS].value == pytest.approx(1.0, abs=0.15)
+    assert told.rollouts.weights.decisions == 600
+
+
+def test_where_the_log_says_too_little_there_is_no_number(tmp_path: Path) -> None:
+    found = [one | {"propensity": 1.0, "option": "a"} for one in made(200)]
+    found[0] |= {"option": "b", "propensity": 0.001}
+
+    told = report(records_of(as_csv(tmp_path, found), tell=quiet), "constant:b")
+
+    assert told.decisions.estimates[Estimator.DR].value is None
+    assert any("effective sample size 1" in why for why in told.refused)
+
+
+NEEDS = "option,propensity,reward\n"
+WRONG = [
+    ("log.csv", "option,reward\na,1\n", ":1: no column 'propensity'; its columns: "),
+    ("log.csv", "option,option,propensity,reward\n", ":1: column 'option' is there twice"),
+    ("log.csv", NEEDS + "a,0.5,1\na,0.5\n", ":3: expected 3 columns, got 2"),
+    ("log.csv", NEEDS + "a,x,1\n", ":2: column 'propensity': expected a number, got 'x'"),
+    ("log.csv", NEEDS + "\na,0.5,?\n", ":3: column 'reward': expected a number, got '?'"),
+    ("log.csv", NEEDS + ",0.5,1\n", ":2: column 'option': expected a name, got ''"),
+    ("log.csv", NEEDS + 'a,0.5,"1\n', ":2: not CSV: unexpected end of data"),
+    ("log.csv", NEEDS, ": there is no decision in it"),
+    ("log.csv", "", ": there is no decision in it"),
+    ("log.jsonl", "{}\n", ":1: no column 'option'; its columns: none"),
+    ("log.jsonl", "[1]\n", ":1: expected an object, got list"),
+    ("log.jsonl", '{"option": "a", "propensity": 1, "reward": 1}\n{"op', ":2: not JSON: "),
+    ("log.jsonl", '{"option": 1, "propensity": [], "reward": 1}',
+     ":1: column 'propensity': expected a number"),
+    ("log.jsonl", '{"option": {}, "propensity": 1, "reward": 1}',
+     ":1: column 'option': expected a name"),
+    ("log.jsonl", '{"option": "a", "propensity": 1, "reward": 1, "options": 3}',
+     ":1: column 'options': expected a list of names, or names with objects of features, got 3"),
+    ("log.jsonl", '{"option": "a", "propensity": 1, "reward": 1, "options": ["a", "a"]}',
+     ":1: column 'options': expected every option once, got ['a', 'a']"),
+    ("log.jsonl", '{"option": "a", "propensity": 1, "reward": 1, "context": 3}',
+     ":1: column 'context': expected an object, got 3"),
+    ("log.txt", "a", ": expected a name that ends in .csv, .jsonl, .ndjson"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "text", "said"), WRONG)
+def test_what_is_wrong_is_told_with_its_line_and_column(
+    name: str, text: str, said: str, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+
+    with pytest.raises(LogError) as caught:
+        records_of(path, tell=quiet)
+
+    assert str(caught.value).startswith(f"{path}{said}")
+
+
+def test_what_is_no_text_is_told_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_bytes(NEEDS.encode() + b"a,0.5,1\n\xff,0.5,1\n")
+
+    with pytest.raises(LogError, match=r"log\.csv:3: not UTF-8"):
+        records_of(path, tell=quiet)
+
+
+def test_a_mark_of_byte_order_and_quoted_newlines_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_bytes(b"\xef\xbb\xbf" + NEEDS.encode() + b'"a\nb",0.5,1\r\nc,0.5,x\r\n')
+
+    lines = list(lines_of(path))
+
+    assert [line.number for line in lines] == [2, 4]
+    with pytest.raises(LogError, match=r":4: column 'reward'"):
+        records_of(path, tell=quiet)
+
+
+def test_context_can_be_chosen(tmp_path: Path) -> None:
+    path = as_csv(tmp_path, made(3))
+
+    found = records_of(path, context=["words"], tell=quiet)
+
+    words = float(str(made(3)[0]["words"]))
+    expected = pack(encode({"words": words}, [(name, None) for name in found.records[0].options]))
+    assert found.records[0].packed == expected
+    with pytest.raises(LogError, match=":2: no column 'length', asked for as context"):
+        records_of(path, context=["length"], tell=quiet)
+
+
+@pytest.mark.slow
+@settings(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.binary(max_size=200) | st.text(max_size=100).map(str.encode))
+def test_any_file_is_read_or_refused_in_one_line(tmp_path: Path, data: bytes) -> None:
+    for name in ("log.csv", "log.jsonl"):
+        (tmp_path / name).write_bytes(NEEDS.encode() + data if name == "log.csv" else data)
+        try:
+            found = records_of(tmp_path / name, tell=quiet)
+        except LogError as error:
+            assert name in str(error)
+        else:
+            assert found.records
+
+
+def test_the_model_is_that_of_cross_fitting(tmp_path: Path) -> None:
+    found = records_of(as_csv(tmp_path, made(120)), context=["lang"], tell=quiet)
+    rewards = returns_of(found)
+    encoded = [unpack(record.packed) for record in found.records]
+    features = rows(encoded, [None] * len(encoded), Scale.untrained(512))
+    targets = Offered.of([uniform(r) for r in found.records],
+                         np.array([r.applied for r in found.records]))  # fmt: skip
+    log = Log(
+        rollouts=np.array([r.rollout for r in found.records]),
+        propensities=np.array([r.propensity for r in found.records]),
+        rewards=rewards,
+        targets=targets,
+    )
+
+    ours = predictions(found.records, rewards, reward_range=(0.0, 1.0), tell=quiet)
+
+    theirs = cross_fitted(
+        log, crossed(features, width=512, cross_width=WIDTH), reward_range=(0.0, 1.0)
+    ).targets
+    assert isinstance(theirs, Offered)
+    assert theirs.predictions is not None
+    np.testing.assert_allclose(np.concatenate(ours), theirs.predictions, atol=1e-9)
+
+
+def test_work_is_told_as_it_is_done(tmp_path: Path) -> None:
+    path = as_csv(tmp_path, made(CHUNK + 500))
+    told: list[int] = []
+
+    found = records_of(path, tell=told.append)
+    assert sum(told) == (CHUNK + 500) // 1_000 * 1_000
+    told.clear()
+    report_of(found, uniform, Asked(replicates=10), tell=told.append)
+
+    assert sum(told) == PASSES * len(found.records)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("xyz"), st.integers(-8, 8).map(lambda n: n / 4)), max_size=8)
+)
+def test_returns_are_what_came_until_the_end_of_the_rollout(steps: list[tuple[str, float]]) -> None:
+    records = [Record(rollout, NAMES, None, 0, None, 1.0, reward, b"") for rollout, reward in steps]
+
+    found = returns_of(Records(records))
+
+    expected = [
+        sum(reward for other, reward in steps[at:] if other == rollout)
+        for at, (rollout, _) in enumerate(steps)
+    ]
+    assert found.tolist() == expected
+
+
+def test_what_may_not_be_chosen_has_no_probability() -> None:
+    record = Record("r", NAMES, (True, False, True), 0, None, 0.5, 1.0, b"")
+
+    assert uniform(record).tolist() == [0.5, 0.0, 0.5]
+    assert constant("a")(record).tolist() == [1.0, 0.0, 0.0]
+    assert constant("b")(record).tolist() == [0.5, 0.0, 0.5]
+    assert constant("z")(record).tolist() == [0.5, 0.0, 0.5]
