@@ -21,6 +21,7 @@ from tau_live.store.serving import (
     RolloutQueue,
     Workers,
 )
+from tau_live.store.trials import Trials
 
 __all__ = [
     "Audit",
@@ -35,6 +36,7 @@ __all__ = [
     "RolloutLog",
     "RolloutQueue",
     "Store",
+    "Trials",
     "Workers",
 ]
 
@@ -75,6 +77,11 @@ class Store(Protocol):
     @property
     def policies(self) -> Policies:
         """Policies and updates."""
+        ...
+
+    @property
+    def trials(self) -> Trials:
+        """Trials of learners."""
         ...
 
     @property

@@ -16,6 +16,7 @@ from tau_live.store.sqlite_queue import SqliteQueue, SqliteResources, SqliteWork
 from tau_live.store.sqlite_retention import SqliteRetention
 from tau_live.store.sqlite_rewards import SqliteRewards
 from tau_live.store.sqlite_rollouts import SqliteRollouts
+from tau_live.store.sqlite_trials import SqliteTrials
 
 
 class SqliteStore:
@@ -30,6 +31,7 @@ class SqliteStore:
         workers: The workers.
         resources: Prompts and settings.
         policies: Policies and updates.
+        trials: The learner of each point against its control.
         gate: The gate.
         leases: Leases.
         counters: Counters.
@@ -46,6 +48,7 @@ class SqliteStore:
         self.workers = SqliteWorkers(connection)
         self.resources = SqliteResources(connection)
         self.policies = SqlitePolicies(connection)
+        self.trials = SqliteTrials(connection)
         self.gate = SqliteGate(connection)
         self.leases = SqliteLeases(connection)
         self.counters = SqliteCounters(connection)
