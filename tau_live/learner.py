@@ -16,8 +16,8 @@ from typing import NamedTuple
 from tau_live import checkpoints
 from tau_live.errors import CheckpointError, LeaseLostError
 from tau_live.guard import logger
+from tau_live.leasing import LEASE, taken
 from tau_live.lessons import Lessons
-from tau_live.processes import is_alive
 from tau_live.rl.policy import Policy, PolicyConfig
 from tau_live.rl.ppo import LearnerState, PPOConfig
 from tau_live.settings import Settings
@@ -25,7 +25,6 @@ from tau_live.store.records import LearnableRollout, PolicyVersion, Update
 from tau_live.store.roles import Store
 from tau_live.trajectories import LeftOut
 
-LEASE = "update"
 ALGORITHM = "ppo"
 
 
@@ -129,7 +128,8 @@ class Learner:
         """
         if not self.due():
             return None
-        if not self._has_lease() and not self._inherits_lease():
+        ttl_s = self._settings.lease_ttl_s
+        if not taken(self._store, self._holder, ttl_s=ttl_s, now=self._clock()):
             return None
         try:
             points = self.due()  # again: another learner may have been at it until now
@@ -144,14 +144,6 @@ class Learner:
         return self._store.leases.acquire(
             LEASE, self._holder, ttl_s=self._settings.lease_ttl_s, now=self._clock()
         )
-
-    def _inherits_lease(self) -> bool:
-        """Take the lease of a process of this machine that is known to be dead."""
-        holder = self._store.leases.holder(LEASE, now=self._clock())
-        if holder is None or is_alive(holder) is not False:
-            return False
-        self._store.leases.release(LEASE, holder)
-        return self._has_lease()
 
     def _update(self, point: str, *, now: float | None) -> Learned:
         began = time.perf_counter()
@@ -299,10 +291,12 @@ class Learner:
         serving = {held.version for held in policies.in_service().values()}
         parents = {policies.version(version).parent for version in serving if version}
         heads = {head.version for head in self._heads.values()}
+        trials = self._store.trials.trials().values()
+        champions = {of for trial in trials for of in (trial.champion, trial.previous) if of}
         checkpoints.prune(
             self._folder,
             keep=self._settings.keep_checkpoints,
-            needed=frozenset(serving | parents | heads),
+            needed=frozenset(serving | parents | heads | champions),
         )
 
     def _told(self) -> list[str]:

@@ -10,10 +10,12 @@ from tau_live.gate import GateKeeper, Kind
 from tau_live.guard import logger, text_of
 from tau_live.learner import Learner, report_of
 from tau_live.processes import this_process
+from tau_live.promoting import Promoter
 from tau_live.settings import Settings
 from tau_live.starting import open_store
 from tau_live.status import publish, status_file, status_of
 from tau_live.store.roles import Store
+from tau_live.trial_facts import trial_at
 
 POLL_S = 0.5
 
@@ -45,11 +47,14 @@ def learn_until(
     done = 0
     try:
         learner = Learner(store, settings, holder=owner)
+        promoter = Promoter(store, settings, holder=owner)
         while not stop.is_set():
             gate.refresh(store.gate, at=time.time())
             learned = None
             try:
                 learned = learner.run_next(now=time.time()) if gate.passes else None
+                if gate.passes:
+                    promoter.advance(now=time.time())
             except Exception as error:  # noqa: BLE001  # counted by the gate, which then holds
                 gate.failed(Kind.UPDATE, text_of(error), at=time.time())
                 logger().warning("update_failed", error=text_of(error))
@@ -60,7 +65,8 @@ def learn_until(
                 continue
             done += 1
             gate.succeeded(Kind.UPDATE, at=time.time())
-            found = report_of(learned.update)
+            update = learned.update
+            found = {**report_of(update), "trial": trial_at(store, update.point, settings)}
             _publish(store, settings, found)
             if plugins.listens("update_finished"):
                 plugins.update_finished(found)
