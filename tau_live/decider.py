@@ -7,8 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tau_live.arms import Arm, arm_of, share_of
 from tau_live.rl.features import encode, pack
 from tau_live.rl.policy import Policy
+from tau_live.store.records import Trial
 
 FeatureMap = Mapping[str, object]
 
@@ -58,6 +60,8 @@ class Decider:
         self._untrained = Served(0, untrained)
         self._seed = seed
         self._served: Mapping[str, Served] = {}
+        self._champions: Mapping[str, Served] = {}
+        self._trials: Mapping[str, Trial] = {}
         self._changing = threading.Lock()  # for those who change it; nobody waits to decide
 
     def serve(self, point: str, version: int, policy: Policy) -> None:
@@ -69,6 +73,41 @@ class Decider:
         """Let the untrained policy decide again."""
         with self._changing:
             self._served = {name: held for name, held in self._served.items() if name != point}
+
+    def compare(self, trial: Trial, champion: Policy | None) -> None:
+        """Assign rollouts by this trial from now on.
+
+        Args:
+            trial: Says which share is the learner's, and which version is the control.
+            champion: The policy of that version; ``None`` where the host's own choice is it.
+        """
+        with self._changing:
+            self._trials = {**self._trials, trial.point: trial}
+            others = {name: held for name, held in self._champions.items() if name != trial.point}
+            if champion is not None and trial.control is not None:
+                others[trial.point] = Served(trial.control, champion)
+            self._champions = others
+
+    def arm(
+        self, point: str, rollout_id: str, *, ladder: bool, has_control: bool, control_share: float
+    ) -> Arm:
+        """Return the arm of a rollout at a point; ``arms.share_of`` says what is what."""
+        share = share_of(
+            self._trials.get(point),
+            ladder=ladder,
+            has_control=has_control,
+            control_share=control_share,
+        )
+        return arm_of(share, uniform(f"{self._seed}:arm:{rollout_id}"))
+
+    def is_stopped(self, point: str) -> bool:
+        """Say whether the learner may decide nothing at a point."""
+        trial = self._trials.get(point)
+        return trial is not None and trial.stopped is not None
+
+    def champion(self, point: str) -> Served | None:
+        """Return the version that is the control of a point; ``None`` is the host's own choice."""
+        return self._champions.get(point)
 
     def versions(self) -> dict[str, int]:
         """Return which version serves each point."""
@@ -83,6 +122,7 @@ class Decider:
         context: FeatureMap,
         default: int | None,
         allowed: Sequence[bool] | None = None,
+        by: Served | None = None,
     ) -> Decided:
         """Choose one of at least one options.
 
@@ -93,8 +133,9 @@ class Decider:
             context: What is known of the situation.
             default: The index of the host's own choice, if it has one.
             allowed: ``[A]``, which of them may be chosen, at least one; ``None`` allows all.
+            by: Who chooses; ``None`` is the learner.
         """
-        version, policy = self._served.get(point, self._untrained)
+        version, policy = by or self._served.get(point, self._untrained)
         encoded = encode(context, options, width=policy.config.width)
         mask = None if allowed is None else np.array(allowed, dtype=np.bool_)
         given = policy.probabilities(encoded, default=default, allowed=mask)

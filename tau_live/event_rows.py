@@ -68,6 +68,7 @@ def decision_of(event: ev.Decision, *, rollout_id: str, attempt: int) -> Decisio
         value=_finite(event.value),
         policy_version=event.policy_version,
         arm=event.arm,
+        share=_finite(event.share),
         latency_us=event.latency_us if isfinite(event.latency_us) else 0.0,
         at=event.at,
         context=event.context,

@@ -130,6 +130,7 @@ class Decision(Event):
     value: float | None = None
     policy_version: int = 0
     arm: str = "learner"
+    share: float | None = None
     latency_us: float = 0.0
     context: Mapping[str, object] = field(default_factory=dict)
     features: Mapping[str, object] = field(default_factory=dict)

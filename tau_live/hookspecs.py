@@ -110,14 +110,20 @@ class RewardPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promotion:
-    """Another version of a policy decides from now on.
+    """Somebody else decides from now on, or decides more or less than before.
 
     Attributes:
         point: The decision point.
-        version: What decides; 0 is the untrained policy.
-        was: What decided before.
+        version: What the learner decides with; 0 is the untrained policy.
+        was: What it decided with before; the same where only something else changed.
         pinned: Whether an operator chose it, so that updates do not replace it.
-        at: Epoch seconds, UTC, at which this process took it over.
+        at: Epoch seconds, UTC, of the change.
+        change: What changed: ``version``, ``champion``, ``exposure``, or ``stopped`` where the
+            learner was taken out or may decide again.
+        champion: The version last proven better; ``None`` is the host's own choice.
+        exposure: The share of rollouts that the learner may decide; ``None`` is all but
+            ``TAU_LIVE_RL_CONTROL_SHARE``.
+        stopped: Why the learner decides nothing; ``None`` while it may.
     """
 
     point: str
@@ -125,6 +131,10 @@ class Promotion:
     was: int
     pinned: bool
     at: float
+    change: str = "version"
+    champion: int | None = None
+    exposure: float | None = None
+    stopped: str | None = None
 
 
 class Translator(Protocol):
@@ -195,7 +205,11 @@ def update_finished(report: Mapping[str, object]) -> None:
 
 @hookspec
 def policy_promoted(promotion: Promotion) -> None:
-    """Hear that another version decides in this process from now on."""
+    """Hear that another version decides in this process from now on, or another share of rollouts.
+
+    Also called when a champion is frozen or comes back, a rung is climbed, or the learner is taken
+    out: ``promotion.change`` says which.
+    """
 
 
 @hookspec

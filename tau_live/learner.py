@@ -15,9 +15,9 @@ from typing import NamedTuple
 from tau_live import checkpoints
 from tau_live.errors import CheckpointError, LeaseLostError
 from tau_live.guard import logger
+from tau_live.leasing import LEASE, taken
 from tau_live.lessons import Lessons, by_reason, known_at
 from tau_live.monitoring import Seen, Watched, watched
-from tau_live.processes import is_alive
 from tau_live.quality import Hold
 from tau_live.rl.policy import Policy, PolicyConfig
 from tau_live.rl.ppo import LearnerState, PPOConfig
@@ -26,7 +26,6 @@ from tau_live.store.records import LearnableRollout, PolicyVersion, Update
 from tau_live.store.roles import Store
 from tau_live.trajectories import Collected, counts_of
 
-LEASE = "update"
 ALGORITHM = "ppo"
 
 
@@ -90,7 +89,7 @@ class Learner:
         *,
         holder: str,
         clock: Callable[[], float] = time.time,
-        void: Callable[[str], None] = lambda _point: None,
+        void: Callable[[str, float], None] = lambda _point, _at: None,
     ) -> None:
         self._store = store
         self._void = void
@@ -141,7 +140,8 @@ class Learner:
         """
         if not self.due():
             return None
-        if not self._has_lease() and not self._inherits_lease():
+        ttl_s = self._settings.lease_ttl_s
+        if not taken(self._store, self._holder, ttl_s=ttl_s, now=self._clock()):
             return None
         try:
             points = self.due()  # again: another learner may have been at it until now
@@ -156,14 +156,6 @@ class Learner:
         return self._store.leases.acquire(
             LEASE, self._holder, ttl_s=self._settings.lease_ttl_s, now=self._clock()
         )
-
-    def _inherits_lease(self) -> bool:
-        """Take the lease of a process of this machine that is known to be dead."""
-        holder = self._store.leases.holder(LEASE, now=self._clock())
-        if holder is None or is_alive(holder) is not False:
-            return False
-        self._store.leases.release(LEASE, holder)
-        return self._has_lease()
 
     def _update(self, point: str, *, now: float | None) -> Learned:
         began = time.perf_counter()
@@ -204,7 +196,7 @@ class Learner:
                 self._store.monitors.save(watched.monitor)
                 if watched.alarms:
                     self._store.counters.add({"drift_alarms": len(watched.alarms)})
-                    self._void(row.point)
+                    self._void(row.point, row.at)
         for alarm in watched.alarms if watched else ():
             logger().warning("option_changed", point=row.point, **alarm._asdict())
         return stored
@@ -250,6 +242,7 @@ class Learner:
             settings=self._settings,
             state=head.state,
             config=self._ppo,
+            lift=self._lift(point),
         )
         result, new = lessons.learnt(
             fresh,
@@ -282,6 +275,14 @@ class Learner:
             watched=watch,
             new=new,
         )
+
+    def _lift(self, point: str) -> tuple[float, float] | None:
+        """Return the bounds of the learner's lift over a champion; ``None`` where there is none."""
+        trial = self._store.trials.trial(point)
+        lift = trial.finding.get("lift")
+        if trial.control is None or not isinstance(lift, Mapping):
+            return None
+        return float(lift["lower"]), float(lift["upper"])
 
     def _keep(self, row: Update, head: _Head, outcome: _Outcome, *, began: float) -> Learned:
         state = outcome.state or head.state
@@ -352,10 +353,12 @@ class Learner:
         serving = {held.version for held in policies.in_service().values()}
         parents = {policies.version(version).parent for version in serving if version}
         heads = {head.version for head in self._heads.values()}
+        trials = self._store.trials.trials().values()
+        champions = {of for trial in trials for of in (trial.champion, trial.previous) if of}
         checkpoints.prune(
             self._folder,
             keep=self._settings.keep_checkpoints,
-            needed=frozenset(serving | parents | heads),
+            needed=frozenset(serving | parents | heads | champions),
         )
 
     def _told(self) -> list[str]:

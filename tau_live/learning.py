@@ -8,12 +8,14 @@ from tau_live.builtin import load_plugins
 from tau_live.errors import StoreError
 from tau_live.gate import GateKeeper, Kind
 from tau_live.guard import logger, text_of
-from tau_live.learner import Learner, report_of
+from tau_live.learner import report_of
 from tau_live.processes import this_process
+from tau_live.promoting import Promoter
 from tau_live.settings import Settings
-from tau_live.starting import open_store
+from tau_live.starting import learner_of, open_store
 from tau_live.status import publish, status_file, status_of
 from tau_live.store.roles import Store
+from tau_live.trial_facts import trial_at
 
 POLL_S = 0.5
 
@@ -44,12 +46,15 @@ def learn_until(
     store = open_store(settings)
     done = 0
     try:
-        learner = Learner(store, settings, holder=owner)
+        learner = learner_of(store, settings, owner=owner)
+        promoter = Promoter(store, settings, holder=owner)
         while not stop.is_set():
             gate.refresh(store.gate, at=time.time())
             learned = None
             try:
                 learned = learner.run_next(now=time.time()) if gate.passes else None
+                if gate.passes:
+                    promoter.advance(now=time.time())
             except Exception as error:  # noqa: BLE001  # counted by the gate, which then holds
                 gate.failed(Kind.UPDATE, text_of(error), at=time.time())
                 logger().warning("update_failed", error=text_of(error))
@@ -62,7 +67,8 @@ def learn_until(
             gate.succeeded(Kind.UPDATE, at=time.time())
             if learned.hold is not None:
                 gate.hold(learned.hold.reason, at=time.time(), detail=learned.hold.detail)
-            found = report_of(learned.update)
+            update = learned.update
+            found = {**report_of(update), "trial": trial_at(store, update.point, settings)}
             _publish(store, settings, found)
             if plugins.listens("update_finished"):
                 plugins.update_finished(found)

@@ -16,13 +16,13 @@ from tau_live.errors import TauLiveError
 from tau_live.events import Event
 from tau_live.gate import State
 from tau_live.inbox import BATCH_LIMIT
-from tau_live.learner import Learner, report_of
+from tau_live.learner import report_of
 from tau_live.processes import this_process
 from tau_live.recording import BadLine, read
 from tau_live.rollouts import Reason
 from tau_live.settings import Learner as LearnerMode
 from tau_live.settings import Settings
-from tau_live.starting import open_store, pipeline_of
+from tau_live.starting import learner_of, open_store, pipeline_of
 from tau_live.status import publish, status_file, status_of
 
 MILESTONES = frozenset({"run.end", "reward"})
@@ -75,7 +75,7 @@ class Offline:
             recorder=None,
             on_poison=self._poisoned,
         )
-        self._learner = Learner(self._store, settings, holder=this_process())
+        self._learner = learner_of(self._store, settings, owner=this_process())
         learns = settings.learner is not LearnerMode.OFF
         self._milestones = MILESTONES if learns else frozenset[str]()
         self._waiting: list[Event] = []

@@ -323,7 +323,9 @@ class Decision:
         probabilities: One for each option, or empty.
         value: The policy's estimate of the return from here, in units of reward.
         policy_version: The version that decided; 0 is the untrained policy.
-        arm: ``learner`` or ``control``; ``import`` in a log that was imported.
+        arm: ``learner`` or ``control``: which of the two decided this rollout at this point;
+            ``import`` in a log that was imported.
+        share: The probability with which the learner would; ``None`` where nobody assigned it.
         latency_us: Microseconds in the host's thread.
         at: Epoch seconds, UTC.
         context: What the policy was told about the situation, as far as it may be kept.
@@ -348,6 +350,7 @@ class Decision:
     value: float | None = None
     policy_version: int = 0
     arm: str = "learner"
+    share: float | None = None
     latency_us: float = 0.0
     at: float
     context: Mapping[str, object] = field(default_factory=dict)

@@ -10,6 +10,7 @@ from threading import Lock
 from typing import TypedDict
 
 from tau_live import events as ev
+from tau_live.arms import Arm
 from tau_live.decider import Decided
 from tau_live.handed import (
     COMMENT_LIMIT,
@@ -47,9 +48,11 @@ class RunHandle:
         ended: Whether it is over.
         decided: How many decisions it has made.
         home: What makes its events; a forked child, or a later ``attach``, has another.
+        arms: Who decides it at each point, as it was assigned with the first decision there.
     """
 
     __slots__ = (
+        "arms",
         "attempt",
         "children",
         "decided",
@@ -78,6 +81,7 @@ class RunHandle:
         home: "RunEvents",
     ) -> None:
         self.home = home
+        self.arms: dict[str, Arm] = {}
         self.name = name
         self.run_id = run_id
         self.rollout_id = rollout_id_of(HOST, run_id)
@@ -230,6 +234,7 @@ class RunEvents:
         applied: int | None,
         why_not: str | None,
         latency_us: float,
+        arm: Arm,
     ) -> ev.Decision:
         """Return a decision: the policy's, or the host's own with the reason why not ours."""
         names = offer.names
@@ -253,6 +258,8 @@ class RunEvents:
             probabilities=decided.probabilities if decided else (),
             value=decided.value if decided else None,
             policy_version=decided.version if decided else 0,
+            arm=arm.name,
+            share=arm.share,
             latency_us=latency_us,
             context=context,
             features={

@@ -9,8 +9,10 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict
 
+from tau_live.arms import CONTROL, Arm
+from tau_live.board import Board
 from tau_live.choices import Choice
-from tau_live.decider import Decided, Decider
+from tau_live.decider import Decided, Decider, Served
 from tau_live.events import Event
 from tau_live.forking import Forks
 from tau_live.gate import GateKeeper, Kind
@@ -22,23 +24,11 @@ from tau_live.inbox import Inbox
 from tau_live.masks import Mask, mask_of, own_choice
 from tau_live.offers import Offer
 from tau_live.plugins import Plugins
-from tau_live.runs import HOST, RunEvents, RunHandle, decision_id
+from tau_live.runs import RunEvents, RunHandle, decision_id
 from tau_live.settings import Settings
+from tau_live.targets import adopt, target_of
 from tau_live.updater import Updater
 from tau_live.writer import Writer
-
-
-class Board:
-    """What is known of the store in memory, for whoever asks without wanting to wait.
-
-    The writer's and the learner's threads write it; replacing a value is atomic.
-    """
-
-    def __init__(self) -> None:
-        self.stored: Mapping[str, object] = {}
-        self.last_report: Mapping[str, object] | None = None
-        self.hosts: dict[str, str] = {HOST: "attached"}
-        self.started = threading.Event()
 
 
 class Runtime:
@@ -137,11 +127,17 @@ class Runtime:
         context: object,
         default: object,
         allowed: object = None,
+        ladder: bool = False,
     ) -> Choice:
-        """Choose one of the options, or return the host's own choice whenever in doubt."""
+        """Choose one of the options, or return the host's own choice whenever in doubt.
+
+        With ``ladder``, for adapters that act on a host's own decision points: there the learner
+        begins in shadow, and decides as many rollouts as its evidence allows.
+        """
         if handle.home is not self._events:
             return self._decide_apart(
-                handle, point, options=options, context=context, default=default, allowed=allowed
+                handle, point, options=options, context=context, default=default, allowed=allowed,
+                ladder=ladder,
             )
         chosen: Choice | None = None
         offered, mask = listed(options), mask_of(allowed)
@@ -151,13 +147,15 @@ class Runtime:
             self.count("masks_refused")
         elif self._is_recorded(handle) and not handle.ended:
             with self._guard.catching(Kind.DECISION):
+                at = text_of(point)
+                arm = self._arm(handle, at, ladder=ladder, has_control=default is not None)
                 chosen = self._decide(
-                    handle, text_of(point), offered=offered, mask=mask, context=context,
-                    default=default,
+                    handle, at, offered=offered, mask=mask, context=context, default=default,
+                    arm=arm,
                 )  # fmt: skip
         return chosen or own_choice(offered.originals, default, mask)
 
-    def _decide_apart(
+    def _decide_apart(  # passed on from there
         self,
         inside: RunHandle,
         point: object,
@@ -166,18 +164,36 @@ class Runtime:
         context: object,
         default: object,
         allowed: object,
+        ladder: bool,
     ) -> Choice:
         """Decide in a run of its own, inside one that another process (or runtime) began."""
         own = self.begin_run(point, key=None, session=inside.session_id, metadata=None,
                              parent=inside)  # fmt: skip
         try:
             return self.decide(
-                own, point, options=options, context=context, default=default, allowed=allowed
+                own, point, options=options, context=context, default=default, allowed=allowed,
+                ladder=ladder,
             )
         finally:
             self.end_run(own, None)
 
-    def _decide(
+    def _arm(self, handle: RunHandle, point: str, *, ladder: bool, has_control: bool) -> Arm:
+        """Return the arm of a run at a point, which it keeps; one that was stopped is out."""
+        if self._decider.is_stopped(point):
+            return Arm(CONTROL, 0.0)
+        arm = handle.arms.get(point)
+        if arm is None:
+            arm = self._decider.arm(
+                point,
+                handle.rollout_id,
+                ladder=ladder,
+                has_control=has_control,
+                control_share=self.settings.control_share,
+            )
+            arm = handle.arms.setdefault(point, arm)  # threads may share a run
+        return arm
+
+    def _decide(  # passed on from there
         self,
         handle: RunHandle,
         point: str,
@@ -186,6 +202,7 @@ class Runtime:
         mask: Mask,
         context: object,
         default: object,
+        arm: Arm,
     ) -> Choice | None:
         began = time.perf_counter()
         offer = self._events.offer(offered, default, mask=mask)
@@ -199,13 +216,7 @@ class Runtime:
         ordinal = handle.decided = next(handle.ordinals)
         id_ = decision_id(handle, ordinal)
         self._events.give(handle, id_)
-        decided: Decided | None = None
-        why_not: str | None = None
-        try:
-            decided = self._asked(handle, id_, point=point, offer=offer, context=known)
-        except Exception as error:  # noqa: BLE001  # counted by the gate; the row says why
-            self._guard.failed(Kind.DECISION, error)
-            why_not = f"error: {type(error).__name__}"
+        decided, why_not = self._asked_in(arm, handle, id_, point=point, offer=offer, context=known)
         elapsed_ms = (time.perf_counter() - began) * 1e3
         if why_not is None and elapsed_ms > self.settings.decide_deadline_ms:
             why_not = "deadline"
@@ -222,13 +233,13 @@ class Runtime:
                 applied=decided.place if decided and served else offer.own,
                 why_not=why_not,
                 latency_us=elapsed_ms * 1e3,
+                arm=arm,
             )
         )
         if decided is None or not served:
             own = own_choice(offer.originals, default, mask).option
-            return Choice(
-                own, None, "default", id_, decided.version if decided else 0, handle.rollout_id
-            )
+            version = decided.version if decided else 0
+            return Choice(own, None, "default", id_, version, handle.rollout_id)
         self._gate.succeeded(Kind.DECISION, at=time.time())
         return Choice(
             offer.originals[decided.place],
@@ -239,7 +250,36 @@ class Runtime:
             handle.rollout_id,
         )
 
-    def _asked(
+    def _asked_in(  # passed on from there
+        self,
+        arm: Arm,
+        handle: RunHandle,
+        id_: str,
+        *,
+        point: str,
+        offer: Offer,
+        context: Mapping[str, object],
+    ) -> tuple[Decided | None, str | None]:
+        """Return what the arm chose, or the learner would have, and why that is not applied."""
+        champion = self._decider.champion(point) if arm.name == CONTROL else None
+        if champion is None and self._decider.is_stopped(point):
+            return None, "stopped"
+        try:
+            decided = self._asked(
+                handle,
+                id_,
+                point=point,
+                offer=offer,
+                context=context,
+                by=champion,
+                plugins=arm.name != CONTROL,
+            )
+        except Exception as error:  # noqa: BLE001  # counted by the gate; the row says why
+            self._guard.failed(Kind.DECISION, error)
+            return None, f"error: {type(error).__name__}"
+        return decided, CONTROL if arm.name == CONTROL and champion is None else None
+
+    def _asked(  # noqa: PLR0913  # passed on from there
         self,
         handle: RunHandle,
         id_: str,
@@ -247,8 +287,13 @@ class Runtime:
         point: str,
         offer: Offer,
         context: Mapping[str, object],
+        by: Served | None,
+        plugins: bool,
     ) -> Decided:
-        """Return what the first plugin that answers chose, else what our policy chose."""
+        """Return what the first plugin that answers chose, else what our policy chose.
+
+        Plugins take part in the learner's arm alone: the control stays what it was.
+        """
         decided = self._decider.choose(
             id_,
             point=point,
@@ -256,8 +301,9 @@ class Runtime:
             context=context,
             default=offer.default,
             allowed=offer.allowed,
+            by=by,
         )
-        if not self.plugins.listens("decide"):
+        if not plugins or not self.plugins.listens("decide"):
             return decided
         answer = self.plugins.decide(
             DecisionRequest(
@@ -371,27 +417,3 @@ class Runtime:
     def counts(self) -> dict[str, int]:
         """Return how often something was dropped or refused, by reason."""
         return {**{f"dropped_{k}": n for k, n in self._inbox.dropped.items()}, **self._counts}
-
-
-def adopt(plugins: Plugins, manager: object) -> int:
-    """Let the plugins of a host's pluggy manager take part in our hooks; return how many do."""
-    listed = getattr(manager, "list_name_plugin", None)
-    if listed is None:
-        raise TypeError(f"expected a pluggy manager or Settings, got {type(manager).__name__}")
-    return sum(
-        plugins.register(plugin, name=f"host:{name}")
-        for name, plugin in listed()
-        if plugin is not None and plugins.implements(plugin)
-    )
-
-
-def target_of(run: object, decision: object, inside: RunHandle | None) -> str | None:
-    """Return the id of the rollout that a reward is for; a decision's id begins with it."""
-    of_decision = "" if decision is None else text_of(decision, limit=ID_LIMIT)
-    if ":attempt-" in of_decision:
-        return of_decision.rpartition(":attempt-")[0]
-    if run is not None:
-        return text_of(run, limit=ID_LIMIT)
-    if decision is not None:
-        return None
-    return inside.rollout_id if inside is not None else None

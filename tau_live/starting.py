@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from tau_live.board import Board
 from tau_live.builtin import load_plugins
 from tau_live.collector import Collector
 from tau_live.decider import Decider
@@ -29,13 +30,14 @@ from tau_live.pipeline import Pipeline
 from tau_live.plain import Limits
 from tau_live.plugins import Plugins
 from tau_live.processes import this_process
+from tau_live.promoting import Promoter, voided
 from tau_live.quality import Hold
 from tau_live.recording import Recorder
 from tau_live.redaction import Redactor
 from tau_live.rewarding import Rewarding
 from tau_live.rl.policy import Policy
 from tau_live.runs import HOST, RunEvents
-from tau_live.runtime import Board, Runtime
+from tau_live.runtime import Runtime
 from tau_live.service import Service
 from tau_live.settings import Learner as LearnerMode
 from tau_live.settings import Settings
@@ -43,6 +45,7 @@ from tau_live.status import publish, status_file, status_of
 from tau_live.store.records import RolloutQuery
 from tau_live.store.roles import Store
 from tau_live.store.sqlite import SqliteStore
+from tau_live.trial_facts import trial_at
 from tau_live.updater import Updater
 from tau_live.writer import Listeners, Writer
 
@@ -115,6 +118,15 @@ def pipeline_of(  # noqa: PLR0913  # its parts and whom it tells, all keyword-on
     )
 
 
+def learner_of(store: Store, settings: Settings, *, owner: str) -> Learner:
+    """Return a learner whose drift alarms void the test of the point concerned."""
+
+    def void(point: str, at: float) -> None:
+        voided(store, point, reason="drift", who=owner, at=at)
+
+    return Learner(store, settings, holder=owner, void=void)
+
+
 class _System:
     """Everything that a runtime is made of, and what happens between its parts."""
 
@@ -158,6 +170,7 @@ class _System:
             may=lambda: self._gate.passes,
             learned=self._learned,
             failed=self._update_failed,
+            weigh=self._weigh,
             idle=self._caught_up,
             by_itself=settings.learner is LearnerMode.THREAD,
             learns=settings.learner is not LearnerMode.OFF,
@@ -221,7 +234,7 @@ class _System:
 
     def _learner(self) -> tuple[Store, Learner]:
         store = self._forks.add("learner", open_store(self._settings))
-        return store, Learner(store, self._settings, holder=self._owner)
+        return store, learner_of(store, self._settings, owner=self._owner)
 
     def _store_changed(self, store: Store) -> None:
         """Take over what serves and what is known; called by the writer's thread."""
@@ -251,10 +264,17 @@ class _System:
         self._service.take_over(store)
         self._look(store)
 
+    def _weigh(self, store: Store) -> None:
+        """Count what became of assigned rollouts, and let what follows take effect here."""
+        promoter = Promoter(store, self._settings, holder=self._owner)
+        if promoter.advance(now=time.time()):
+            self._service.take_over(store)
+            self._look(store)
+
     def _learned(self, store: Store, learned: Learned) -> None:
         """Put an update's version into service and publish its report; in the learner's thread."""
         update = learned.update
-        report = report_of(update)
+        report = {**report_of(update), "trial": trial_at(store, update.point, self._settings)}
         self._board.last_report = report
         if learned.policy is not None and update.version is not None:
             self._service.made(update.version, learned.policy)

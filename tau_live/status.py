@@ -7,7 +7,8 @@ from pathlib import Path
 from tau_live.agreement import agreements
 from tau_live.checkpoints import write_whole
 from tau_live.errors import UnknownError
-from tau_live.learner import LEASE, report_of
+from tau_live.learner import report_of
+from tau_live.leasing import LEASE
 from tau_live.monitoring import told
 from tau_live.processes import is_alive
 from tau_live.reasons import CRITIC_ONLY, LEFT_OUT, WhyNot
@@ -15,6 +16,7 @@ from tau_live.rollouts import RolloutStatus
 from tau_live.settings import Settings
 from tau_live.store.records import InService
 from tau_live.store.roles import Store
+from tau_live.trial_facts import trial_facts
 
 FILE = "status.json"
 PROCESSES = "process:"
@@ -67,6 +69,9 @@ def status_of(
         "last_report": report_of(latest[0]) if latest else None,
         "in_service": in_service(store),
         "monitors": {name: told(one) for name, one in store.monitors.monitors().items()},
+        "trials": {
+            point: trial_facts(trial, settings) for point, trial in store.trials.trials().items()
+        },
         "counters": counts,
         "processes": sorted(
             owner

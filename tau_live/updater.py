@@ -22,6 +22,7 @@ class Updater:
         may: Whether updates may run now.
         learned: Told of each update, with the store; called in the thread.
         failed: Told of a failure; called in the thread.
+        weigh: Brings the evidence up to date after the updates; called in the thread.
         idle: Told, with the store, when ``run_due`` has found nothing more; called in the thread.
         by_itself: Whether updates run as soon as they are due, or only inside ``run_due``.
         learns: Whether they run here at all; if not, ``run_due`` waits for another process.
@@ -34,6 +35,7 @@ class Updater:
         may: Callable[[], bool],
         learned: Callable[[Store, Learned], None],
         failed: Callable[[Exception], None],
+        weigh: Callable[[Store], None],
         idle: Callable[[Store], None],
         by_itself: bool,
         learns: bool = True,
@@ -42,6 +44,7 @@ class Updater:
         self._may = may
         self._learned = learned
         self._failed = failed
+        self._weigh = weigh
         self._idle = idle
         self._by_itself = by_itself
         self._learns = learns
@@ -128,6 +131,8 @@ class Updater:
             if store is None:
                 return False
             settled = self._settled(store, learner, upto=upto)
+            if self._learns and self._may():
+                self._weigh(store)
             if told:
                 self._idle(store)
             return settled

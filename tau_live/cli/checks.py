@@ -15,7 +15,7 @@ import tau_live
 from tau_live.builtin import load_plugins
 from tau_live.cli.text import ago, number
 from tau_live.errors import SettingsError, TauLiveError
-from tau_live.learner import LEASE
+from tau_live.leasing import LEASE
 from tau_live.rollouts import RewardSource
 from tau_live.settings import Settings, switched_on
 from tau_live.status import PROCESSES

@@ -73,6 +73,7 @@ DECISION: Keys = {
     "value": "the policy's estimate of the return",
     "policy_version": "the version that decided; 0 is untrained",
     "arm": "learner or control; import in a log that was imported",
+    "share": "the probability with which the learner would decide the rollout here",
     "latency_us": "microseconds in the host's thread",
     "at": "epoch seconds",
     "context**": "what was known about the situation",
@@ -165,6 +166,27 @@ CHANGE: Keys = {
     "at": "epoch seconds",
 }
 
+CHANGED: Keys = {
+    "point": "the decision point",
+    "action": "what was done, as in the audit",
+    "version": "what the learner decides with; 0 is untrained",
+    "was": "what it decided with before",
+    "pinned": "whether updates leave it alone",
+    "exposure": "the share of rollouts that the learner decides",
+    "champion": "the version last proven better; null for the host's own choice",
+    "previous": "the champion before",
+    "stopped": "why the learner decides nothing; null while it may",
+    "revision": "grows with every change",
+    "reason": "why",
+    "who": "who did it",
+    "at": "epoch seconds",
+}
+INTERVAL: Keys = {
+    "estimate": "the best guess; null if unknown",
+    "lower": "not above the truth, however often one looks; null while no claim is made",
+    "upper": "not below it, likewise",
+}
+
 
 def _under(prefix: str, keys: Keys) -> dict[str, str]:
     return {f"{prefix}{key}": meaning for key, meaning in keys.items()}
@@ -183,6 +205,29 @@ SECTION: Keys = {
     "largest_weight": "the largest importance weight",
     "mean_weight": "the mean weight; near 1 if the log has all that the policy would do",
     "left_out.*": "decisions not used, by reason",
+}
+
+TRIAL: Keys = {
+    "exposure": "the share of rollouts that the learner decides",
+    "ladder": "whether it began in shadow",
+    "champion": "the version last proven better; null for the host's own choice",
+    "control": "the version that the learner is compared with; null likewise",
+    "previous": "the champion before",
+    "kept": "rollouts for which that one still keeps a share",
+    "stopped": "why the learner decides nothing; null while it may",
+    "since": "epoch seconds of the last change of who decides; null before the first",
+    "test": "which test this is, from 1; each may err less often than the one before",
+    "verdict": "wait, promote, futile, unsafe or unequal_missing; null while no claim is made",
+    "why": "why no claim is made; null where one is",
+    **_under("lift.", INTERVAL),
+    "lift.plain": "whether it is a mere difference of means, without any claim",
+    "cost": "null until it is known",
+    **_under("cost.", INTERVAL),
+    "rollouts.learner": "rollouts of this test that the learner decided",
+    "rollouts.control": "rollouts of this test that the control decided",
+    "missing.learner": "the share of them without a reward; null before the first",
+    "missing.control": "likewise",
+    "agreement": "how often the learner would have chosen what the host did; null if unknown",
 }
 
 KEYS: Mapping[str, Keys] = {
@@ -209,6 +254,7 @@ KEYS: Mapping[str, Keys] = {
         **_under("last_report.", UPDATE),
         **_under("in_service.*.", SERVING),
         **_under("monitors.*.", FIGURES),
+        **_under("trials.*.", TRIAL),
         "counters.*": "what was dropped, duplicate, conflicting or late, by name",
         "processes[]": "processes that are attached",
         "learner": "the process that is running an update",
@@ -280,7 +326,10 @@ KEYS: Mapping[str, Keys] = {
         "checkpoint.problem": "what is wrong with it",
     },
     "policy use": CHANGE,
-    "policy rollback": CHANGE,
+    **{
+        f"policy {verb}": CHANGED
+        for verb in ("exposure", "freeze", "rollback", "pin", "unpin", "stop")
+    },
     "evaluate": {
         "policy": "what was evaluated",
         "point": "the decision point; null for a log from elsewhere",

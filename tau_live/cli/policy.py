@@ -20,16 +20,14 @@ from tau_live.cli.opening import (
 from tau_live.cli.output import as_json as json_of
 from tau_live.cli.output import facts_of, print_all, print_json, safe, table_of
 from tau_live.cli.text import moment, shown
-from tau_live.errors import CheckpointError, TauLiveError, UnknownError
+from tau_live.cli.trials import COMMANDS
+from tau_live.errors import CheckpointError, UnknownError
 from tau_live.learner import checkpoint_folder, load_policy
+from tau_live.operating import PolicyError
 from tau_live.settings import Settings
 from tau_live.status import in_service
 from tau_live.store.records import AuditEntry, InService, PolicyVersion
 from tau_live.store.roles import Store
-
-
-class PolicyError(TauLiveError):
-    """A policy cannot be put into service where it was asked for."""
 
 
 class Change(NamedTuple):
@@ -50,16 +48,20 @@ class Change(NamedTuple):
     epilog=epilog(
         "policy list",
         "tau-live policy",
-        'tau-live policy rollback --point model --reason "too dear"',
+        'tau-live policy rollback model --reason "too dear"',
     ),
 )
 @store_option
 @json_option
 @click.pass_context
 def policy(ctx: click.Context, path: Path | None, as_json: bool) -> None:
-    """List the versions of policies (as `policy list`), show one, choose one, roll back."""
+    """List the versions of policies (as `policy list`), and say which decides, and how much."""
     if default_command(ctx, path, as_json=as_json):
         ctx.invoke(list_, path=path, as_json=as_json, point=None)
+
+
+for made in COMMANDS:
+    policy.add_command(made)
 
 
 @policy.command("list", epilog=epilog("policy list", "tau-live policy list --point model"))
@@ -128,7 +130,7 @@ def show(version: int, path: Path | None, as_json: bool) -> None:
 @click.argument("version", type=click.IntRange(0))
 @click.option("--point", required=True, help="The decision point.")
 @reason_option
-@click.option("--pin", is_flag=True, help="Keep it until the next `use`: updates leave it alone.")
+@click.option("--pin", is_flag=True, help="Keep it until `unpin`: updates leave it alone.")
 @store_option
 @json_option
 def use(
@@ -141,40 +143,20 @@ def use(
     _print_change(change, as_json=as_json)
 
 
-@policy.command(
-    "rollback",
-    epilog=epilog("policy rollback", 'tau-live policy rollback --point model --reason "too dear"'),
-)
-@click.option("--point", required=True, help="The decision point.")
-@reason_option
-@click.option("--pin", is_flag=True, help="Keep it until the next `use`: updates leave it alone.")
-@store_option
-@json_option
-def rollback(*, path: Path | None, as_json: bool, point: str, reason: str, pin: bool) -> None:
-    """Put the parent of what serves back into service, in running processes too.
-
-    Without --pin the next update makes a new version from it.
-    """
-    with opened(path, write=True) as (store, settings):
-        asked = Asked("policy_rollback", point, None, pin, reason)
-        change = put_in_service(store, settings, asked, at=time.time())
-    _print_change(change, as_json=as_json)
-
-
 class Asked(NamedTuple):
     """What an operator wants to serve a point.
 
     Attributes:
         action: The command, for the audit.
         point: The decision point.
-        version: The version; ``None`` is the parent of what serves.
+        version: The version.
         pin: Whether updates leave it alone.
         reason: Why.
     """
 
     action: str
     point: str
-    version: int | None
+    version: int
     pin: bool
     reason: str
 
@@ -185,8 +167,7 @@ def put_in_service(store: Store, settings: Settings, asked: Asked, *, at: float)
     One transaction, which takes the write lock at once: no update comes in between.
 
     Raises:
-        PolicyError: The point is unknown, has no parent to go back to, or the version is
-            another point's.
+        PolicyError: The point is unknown, or the version is another point's.
         UnknownError: There is no such version.
         CheckpointError: Its file is missing or damaged.
     """
@@ -194,7 +175,7 @@ def put_in_service(store: Store, settings: Settings, asked: Asked, *, at: float)
     with store.begin():
         serving = store.policies.in_service().get(point)
         was = serving.version if serving else 0
-        version = _parent(store, point, was) if asked.version is None else asked.version
+        version = asked.version
         _check(store, settings, point, version)
         now = store.policies.put_in_service(point, version, pinned=asked.pin, at=at)
         details = {"point": point, "version": version, "was": was, "pinned": asked.pin}
@@ -202,12 +183,6 @@ def put_in_service(store: Store, settings: Settings, asked: Asked, *, at: float)
             AuditEntry(at=at, who=who, action=asked.action, reason=asked.reason, details=details)
         )
     return Change(point, version, was, asked.pin, now.revision, asked.reason, who, at)
-
-
-def _parent(store: Store, point: str, version: int) -> int:
-    if not version:
-        raise PolicyError(f"point {point!r} runs the untrained policy: nothing to go back to")
-    return store.policies.version(version).parent
 
 
 def _check(store: Store, settings: Settings, point: str, version: int) -> None:

@@ -57,6 +57,9 @@ def _facts(found: Mapping[str, object], *, now: float) -> Iterator[tuple[str, ob
         yield f"policy {shown(point)}", _serving(_mapping(serving))
     for point, monitored in _mapping(found["monitors"]).items():
         yield from _monitored(point, _mapping(monitored))
+    for point, trial in _mapping(found["trials"]).items():
+        yield f"exposure {shown(point)}", exposure(_mapping(trial))
+        yield f"lift {shown(point)}", lift(_mapping(trial))
     yield "counters", _counted(_mapping(found["counters"])) or "none"
     processes = found["processes"]
     attached = processes if isinstance(processes, list) else []
@@ -112,6 +115,31 @@ def _serving(serving: Mapping[str, object]) -> str:
     if not serving["version"]:
         return f"untrained{pinned}"
     return f"version {serving['version']}{pinned}, trained on {serving['rollouts']} rollouts"
+
+
+def exposure(trial: Mapping[str, object]) -> str:
+    """Return in words how much the learner decides, and how much was seen of each arm."""
+    rollouts = _mapping(trial["rollouts"])
+    control = "the host" if trial["control"] is None else f"version {trial['control']}"
+    kept = f", kept for {trial['kept']} rollouts more" if trial["kept"] else ""
+    agreement = _float(trial["agreement"])
+    agrees = "" if agreement is None else f"; agrees with the host in {agreement:.0%}"
+    return (
+        f"{_float(trial['exposure']) or 0.0:.0%}; {rollouts['learner']} rollouts by the learner, "
+        f"{rollouts['control']} by the control ({control}{kept}){agrees}"
+    )
+
+
+def lift(trial: Mapping[str, object]) -> str:
+    """Return the lift of the learner in words, with its interval, or why there is none."""
+    found = _mapping(trial["lift"])
+    estimate, lower, upper = (_float(found[name]) for name in ("estimate", "lower", "upper"))
+    told = "unknown" if estimate is None else f"{estimate:+.3g}"
+    if lower is not None and upper is not None:
+        told += f" (at least {lower:+.3g}, at most {upper:+.3g}), {trial['verdict']}"
+    elif estimate is not None:
+        told += " (a mere difference of means)"
+    return f"{told}; {trial['why']}" if trial["why"] else told
 
 
 def _counted(counts: Mapping[str, object]) -> str:

@@ -26,6 +26,7 @@ from tau_live.settings.kinds import (
     optional,
     path,
     share,
+    span,
     text,
     whole,
 )
@@ -132,6 +133,22 @@ class Settings:
     )
     learn_from_host: bool = setting(
         False, flag(), "Whether a host's own choices may teach the critic, though never the actor."
+    )
+    reward_range: tuple[float, float] | None = setting(
+        None, optional(span()), "The lowest and highest total reward, where none is declared."
+    )
+    control_share: float = setting(
+        0.0,
+        number(least=0.0, most=0.5, expects="a number from 0 to 0.5"),
+        "The share of rollouts kept back for the control.",
+    )
+    promote_margin: float = setting(
+        0.0,
+        number(least=0.0, expects="a finite number of at least 0"),
+        "What the learner has to be better by, in units of reward.",
+    )
+    probation: int = setting(
+        2_000, whole(least=0), "Rollouts for which a replaced champion keeps 5 percent."
     )
     keep_checkpoints: int = setting(10, whole(least=2), "Checkpoints kept for each policy.")
     retention_days: float | None = setting(

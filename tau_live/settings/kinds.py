@@ -148,6 +148,20 @@ def path() -> Kind[Path]:
     return checked("a path", convert)
 
 
+def span() -> Kind[tuple[float, float]]:
+    """A lowest and a highest number, as a list or as two numbers with a comma between them."""
+
+    def convert(raw: object) -> tuple[float, float] | None:
+        parts = raw.strip().strip("[]").split(",") if isinstance(raw, str) else raw
+        ends = [as_number(end) for end in parts] if isinstance(parts, list | tuple) else []
+        match ends:
+            case [float(low), float(high)] if low < high:
+                return low, high
+        return None
+
+    return checked("[lowest, highest]", convert)
+
+
 def names() -> Kind[tuple[str, ...]]:
     """Names, as a list or separated by commas; ``none`` for no name at all."""
 

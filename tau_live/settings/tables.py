@@ -9,7 +9,6 @@ from types import MappingProxyType
 from tau_live.errors import SettingsError
 from tau_live.settings.kinds import (
     Kind,
-    as_number,
     as_table,
     checked,
     choice,
@@ -17,21 +16,11 @@ from tau_live.settings.kinds import (
     names,
     number,
     optional,
+    span,
 )
 from tau_live.settings.rows import made, rows_of, setting, settle
 
 _LONGEST_S = 1e9
-
-
-def _span() -> Kind[tuple[float, float]]:
-    def convert(raw: object) -> tuple[float, float] | None:
-        ends = [as_number(end) for end in raw] if isinstance(raw, list | tuple) else []
-        match ends:
-            case [float(low), float(high)] if low < high:
-                return low, high
-        return None
-
-    return checked("[lowest, highest]", convert)
 
 
 _FINITE = number(expects="a finite number")
@@ -53,7 +42,7 @@ class DeclaredReward:
         None, optional(_FINITE), "What counts after the deadline; none leaves the rollout out."
     )
     range: tuple[float, float] | None = setting(
-        None, optional(_span()), "Its lowest and highest value, where they are known."
+        None, optional(span()), "Its lowest and highest value, where they are known."
     )
     cost: bool = setting(
         False, flag(), "Whether it is a safety cost, in [0, 1] unless it has a range."

@@ -138,6 +138,7 @@ RECORDING: Sequence[str] = (
         value real,
         policy_version integer not null,
         arm text not null,
+        share real,
         latency_us real not null,
         at real not null,
         context text not null,
@@ -152,8 +153,20 @@ RECORDING: Sequence[str] = (
     where propensity is null and applied is not null and probabilities <> '[]'
     """,
     """
+    create table arms (
+        place integer primary key autoincrement,
+        rollout_seq integer not null references rollouts on delete cascade,
+        point text not null,
+        arm text not null,
+        share real not null,
+        agreed integer,
+        unique (rollout_seq, point)
+    ) strict
+    """,
+    "create index arms_by_point on arms (point)",
+    """
     create table rewards (
-        seq integer primary key,
+        seq integer primary key autoincrement,
         rollout_id text not null,
         decision_id text not null,
         name text not null,
@@ -235,6 +248,26 @@ WORKING: Sequence[str] = (
         point text primary key,
         version integer not null,
         pinned integer not null,
+        changed_at real not null,
+        revision integer not null
+    ) strict, without rowid
+    """,
+    """
+    create table trials (
+        point text primary key,
+        ladder integer not null,
+        exposure real,
+        champion integer,
+        previous integer,
+        kept integer not null,
+        stopped text,
+        watermark integer not null,
+        since integer not null,
+        watched integer not null,
+        test integer not null,
+        evidence text not null,
+        tally text not null,
+        finding text not null,
         changed_at real not null,
         revision integer not null
     ) strict, without rowid

@@ -194,6 +194,74 @@ class AuditEntry:
     seq: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """What is known of the learner of a decision point against its control, and what follows.
+
+    Attributes:
+        point: The decision point.
+        ladder: Whether it began in shadow, as the points of acting adapters do.
+        exposure: The share of rollouts that the learner may decide; ``None`` is all but
+            ``TAU_LIVE_RL_CONTROL_SHARE``.
+        champion: The version last proven better; ``None`` is the host's own choice.
+        previous: The champion before.
+        kept: For so many rollouts more the champion before is the control and keeps a share.
+        stopped: Why the learner decides nothing; ``None`` while it may.
+        watermark: The place of the last rollout that was counted, among all assignments.
+        since: Up to this place another control decided; what came of that is not counted.
+        watched: The ``seq`` of the last reward that was looked at for critical violations.
+        test: Which test this is, from 1; each spends less than the one before.
+        evidence: The numbers of ``rl.verdict.Evidence``; empty until rewards have a range.
+        tally: Plain counts and sums of the arms since the test began.
+        finding: What followed from the evidence when it was last looked at.
+        changed_at: Epoch seconds, UTC, of the last change of who decides.
+        revision: Grows with every change; 0 before it is stored.
+    """
+
+    point: str
+    ladder: bool = False
+    exposure: float | None = None
+    champion: int | None = None
+    previous: int | None = None
+    kept: int = 0
+    stopped: str | None = None
+    watermark: int = 0
+    since: int = 0
+    watched: int = 0
+    test: int = 1
+    evidence: Mapping[str, float] = field(default_factory=dict)
+    tally: Mapping[str, float] = field(default_factory=dict)
+    finding: Mapping[str, object] = field(default_factory=dict)
+    changed_at: float = 0.0
+    revision: int = 0
+
+    @property
+    def control(self) -> int | None:
+        """The version that the learner is compared with; ``None`` is the host's own choice."""
+        return self.previous if self.kept else self.champion
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assigned:
+    """A rollout and the arm that decided it at a point.
+
+    Attributes:
+        place: Its place among all assignments, in the order of their first decisions.
+        rollout: The rollout.
+        arm: ``learner`` or ``control``.
+        share: The probability with which it would have been the learner.
+        agreed: Whether the learner would have chosen what the host did; ``None`` if unknown.
+        until: Epoch seconds until which its reward is waited for; ``None`` if it is not.
+    """
+
+    place: int
+    rollout: Rollout
+    arm: str
+    share: float
+    agreed: bool | None = None
+    until: float | None = None
+
+
 class LearnableRollout(NamedTuple):
     """A finished and rewarded rollout with its decisions and rewards."""
 

@@ -22,6 +22,7 @@ from tau_live.store.serving import (
     RolloutQueue,
     Workers,
 )
+from tau_live.store.trials import Trials
 
 __all__ = [
     "Audit",
@@ -37,6 +38,7 @@ __all__ = [
     "RolloutLog",
     "RolloutQueue",
     "Store",
+    "Trials",
     "Workers",
 ]
 
@@ -82,6 +84,11 @@ class Store(Protocol):
     @property
     def monitors(self) -> Monitors:
         """What monitors remember."""
+        ...
+
+    @property
+    def trials(self) -> Trials:
+        """Trials of learners."""
         ...
 
     @property

@@ -154,7 +154,7 @@ class Policies(Protocol):
         """Remove the row of a version whose file was pruned; its number is not given again.
 
         Raises:
-            StoreError: It is in service.
+            StoreError: It is in service, or a champion or the one before.
         """
         ...
 
@@ -245,8 +245,9 @@ class Retention(Protocol):
         """Delete up to ``limit`` rollouts that ended before a time, with all that is theirs.
 
         Never an open one, never one that waits for its reward, never one that some decision
-        point has not yet looked at (behind its watermark). One without decisions need not be
-        looked at. Rewards of that age whose rollout never came are deleted as well.
+        point has not yet looked at (behind its watermark), or whose trial has not counted it. One
+        without decisions need not be looked at. Rewards of that age whose rollout never came are
+        deleted as well.
         """
         ...
 

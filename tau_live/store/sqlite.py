@@ -17,6 +17,7 @@ from tau_live.store.sqlite_queue import SqliteQueue, SqliteResources, SqliteWork
 from tau_live.store.sqlite_retention import SqliteRetention
 from tau_live.store.sqlite_rewards import SqliteRewards
 from tau_live.store.sqlite_rollouts import SqliteRollouts
+from tau_live.store.sqlite_trials import SqliteTrials
 
 
 class SqliteStore:
@@ -32,6 +33,7 @@ class SqliteStore:
         resources: Prompts and settings.
         policies: Policies and updates.
         monitors: What monitors remember.
+        trials: The learner of each point against its control.
         gate: The gate.
         leases: Leases.
         counters: Counters.
@@ -49,6 +51,7 @@ class SqliteStore:
         self.resources = SqliteResources(connection)
         self.policies = SqlitePolicies(connection)
         self.monitors = SqliteMonitors(connection)
+        self.trials = SqliteTrials(connection)
         self.gate = SqliteGate(connection)
         self.leases = SqliteLeases(connection)
         self.counters = SqliteCounters(connection)

@@ -8,6 +8,7 @@ from tau_live.store.connection import Connection
 from tau_live.store.records import Shadowed
 from tau_live.store.sqlite_counters import count
 from tau_live.store.sqlite_rows import INSERT_DECISION, decision_of, shadowed_of, values_of_decision
+from tau_live.store.sqlite_trials import assign
 
 DECISION_ID = re.compile(r"(?s)(.*):attempt-([0-9]{1,18}):decision-([0-9]{1,18})")
 
@@ -60,6 +61,8 @@ class SqliteDecisions:
                 count(self._connection, "duplicate_decisions")
             elif rollout["ready_seq"] is not None:
                 self._join_ready(rollout["seq"], rollout["ready_seq"], decision.point)
+            if added:
+                assign(self._connection, decision, rollout["seq"])
         return added
 
     def decision(self, decision_id: str) -> Decision:

@@ -32,8 +32,8 @@ TABLES: Mapping[str, str] = {
         select rollout_id, attempt, ordinal, point, options as json_options,
             allowed as json_allowed, chosen, applied,
             default_option as "default", source, why_not, propensity,
-            probabilities as json_probabilities, value, policy_version, arm, latency_us, at,
-            context as json_context, features as json_features, encoded
+            probabilities as json_probabilities, value, policy_version, arm, share,
+            latency_us, at, context as json_context, features as json_features, encoded
         from decisions join rollouts on rollouts.seq = rollout_seq order by decisions.seq
     """,
     "rewards": """

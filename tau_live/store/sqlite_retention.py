@@ -15,6 +15,12 @@ and not exists (
         select coalesce(max(last_ready), 0) from updates where updates.point = ready_points.point
     )
 )
+and not exists (
+    select 1 from arms where arms.rollout_seq = rollouts.seq
+    and arms.place > (
+        select coalesce(max(watermark), 0) from trials where trials.point = arms.point
+    )
+)
 order by ended_at limit :limit
 """
 

@@ -33,9 +33,9 @@ on conflict (rollout_id) do nothing
 INSERT_DECISION = """
 insert into decisions (
     rollout_seq, attempt, ordinal, point, options, allowed, chosen, applied, default_option,
-    source, why_not, propensity, probabilities, value, policy_version, arm, latency_us, at,
+    source, why_not, propensity, probabilities, value, policy_version, arm, share, latency_us, at,
     context, features, encoded
-) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 on conflict (rollout_seq, attempt, ordinal) do nothing
 """
 
@@ -165,6 +165,7 @@ def values_of_decision(decision: Decision, rollout_seq: int) -> Sequence[Value]:
         decision.value,
         decision.policy_version,
         decision.arm,
+        decision.share,
         decision.latency_us,
         decision.at,
         json_of(decision.context),
@@ -193,6 +194,7 @@ def decision_of(row: Row, rollout_id: str) -> Decision:
             value=row["value"],
             policy_version=row["policy_version"],
             arm=row["arm"],
+            share=row["share"],
             latency_us=row["latency_us"],
             at=row["at"],
             context=mapping_of(row["context"]),

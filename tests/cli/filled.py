@@ -11,7 +11,7 @@ from tau_live.quality import Figures
 from tau_live.rl.ppo import LearnerState
 from tau_live.rollouts import Reason, RolloutMode, RolloutStatus
 from tau_live.settings import Settings
-from tau_live.store.records import AuditEntry, Monitor, Update
+from tau_live.store.records import AuditEntry, Monitor, Trial, Update
 from tau_live.store.roles import Store
 from tau_live.store.sqlite import SqliteStore
 from tests.contracts.making import attempt, decision, policy, reward, rollout, span, update
@@ -53,6 +53,7 @@ def fill(path: Path) -> None:
         _add_failed(store)
         _add_others(store)
         _add_policies(store, Settings(store=path))
+        _add_trials(store)
         _add_gate(store)
         store.leases.acquire(f"process:{HOST_PROCESS}", HOST_PROCESS, ttl_s=1e9, now=time.time())
         store.counters.add({"dropped_queue": 2, "duplicate_spans": 1})
@@ -120,11 +121,28 @@ def _add_policies(store: Store, settings: Settings) -> None:
         parent_sha256 = made.sha256
         row = replace(policy(version, parent=version - 1), sha256=made.sha256, file=file)
         store.policies.add_update(_learned(version), row)
+    store.policies.put_in_service("pinned", 0, pinned=True, at=150.0)
     skipped = replace(update(9, executed=False), at=200.0)
     store.policies.add_update(skipped, None)
     store.monitors.save(
         Monitor(point="model", watermark=9, numbers={"figures": FIGURES.plain()}, alarms=[WORSE])
     )
+
+
+def _add_trials(store: Store) -> None:
+    """A trial at ``model`` that has counted every rollout, with a champion."""
+    interval = {"estimate": 0.1, "lower": 0.02, "upper": 0.2}
+    finding = {
+        "verdict": "promote", "lift": interval, "cost": interval, "missing": interval
+    }  # fmt: skip
+    tally = {"learner": 8.0, "learner_known": 7.0, "control": 2.0, "asked": 2.0, "agreed": 1.0}
+    store.trials.save(
+        Trial(
+            point="model", champion=1, watermark=9, tally=tally, finding=finding,
+            changed_at=60.0, revision=1,
+        )
+    )  # fmt: skip
+    store.trials.save(Trial(point="tools", watermark=9, revision=1))
 
 
 def _learned(version: int) -> Update:

@@ -75,7 +75,7 @@ def test_the_tables_come_in_a_fixed_order_and_rows_in_that_of_arrival(store: Sto
 
 def test_rows_are_told_with_public_ids_and_open_data_as_it_is(store: Store) -> None:
     begun(store)
-    store.decisions.add_decision(decision())
+    store.decisions.add_decision(replace(decision(), share=0.75))
 
     [row] = [row for row in store.export() if row["table"] == "decisions"]
 
@@ -97,6 +97,7 @@ def test_rows_are_told_with_public_ids_and_open_data_as_it_is(store: Store) -> N
         "value": 0.5,
         "policy_version": 3,
         "arm": "control",
+        "share": 0.75,
         "latency_us": 12.5,
         "at": 2.0,
         "context": {"words": 120, "lang": "de"},
@@ -119,7 +120,8 @@ COLUMNS: Mapping[str, str] = {
     """,
     "decisions": """
         rollout_id attempt ordinal point options allowed chosen applied default source why_not
-        propensity probabilities value policy_version arm latency_us at context features encoded
+        propensity probabilities value policy_version arm share latency_us at context features
+        encoded
     """,
     "rewards": "rollout_id decision_id name value label comment source key at decisions_before",
     "policies": "version point parent algorithm sha256 file rollouts metadata",

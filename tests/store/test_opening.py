@@ -5,14 +5,16 @@ import re
 import sqlite3
 import stat
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tau_live.errors import StoreError, StoreUnavailableError, StoreVersionError
 from tau_live.rollouts import RolloutStatus
+from tau_live.store.records import Trial
 from tau_live.store.sqlite import SqliteStore
-from tests.contracts.making import LIVE, begun, ready, reward, span, update
+from tests.contracts.making import LIVE, begun, decision, ready, reward, span, update
 
 
 @pytest.fixture
@@ -256,10 +258,15 @@ def test_what_is_forgotten_leaves_no_row_in_any_table(path: Path, store: SqliteS
     store.rollouts.add_span(span())
     store.rewards.add_reward(reward())
     store.policies.add_update(update(1), None)
+    store.decisions.add_decision(replace(decision(2), share=0.75))
+    store.trials.save(Trial(point="model", watermark=1, revision=1))
 
     store.retention.collect(before=99.0, limit=9)
 
-    tables = ("rollouts", "attempts", "spans", "decisions", "rewards", "ready_points", "awaiting")
+    tables = (
+        *("rollouts", "attempts", "spans", "decisions", "rewards", "ready_points", "awaiting"),
+        "arms",
+    )
     left = {table: store._connection.count(f"select count(*) from {table}") for table in tables}
     assert left == dict.fromkeys(tables, 0)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from tau_live.rollouts import AttemptStatus, RolloutConfig, RolloutStatus
-from tau_live.store.records import RolloutQuery
+from tau_live.store.records import RolloutQuery, Trial
 from tau_live.store.sqlite import SqliteStore
 from tests.contracts.making import LIVE, begun, decision, queued, ready, reward, span, update
 
@@ -60,6 +60,13 @@ LOOPS: dict[str, Callable[[SqliteStore], object]] = {
     "acquire": lambda s: s.leases.acquire("update", "me", ttl_s=1.0, now=0.0),
     "held": lambda s: s.leases.held("process:", now=0.0),
     "count": lambda s: s.counters.add({"x": 1}),
+    "trial": lambda s: s.trials.trial("model"),
+    "save trial": lambda s: s.trials.save(Trial(point="model", revision=1)),
+    "points": lambda s: s.trials.points(),
+    "assigned": lambda s: s.trials.assigned("model", after=0, limit=9),
+    "newest_place": lambda s: s.trials.newest_place("model"),
+    "rewarded": lambda s: s.trials.rewarded("model", after=0, limit=9),
+    "newest_reward": lambda s: s.trials.newest_reward(),
     "collect": lambda s: s.retention.collect(before=99.0, limit=9),
 }
 

@@ -1,0 +1,52 @@
+"""Which arm decides a rollout: the learner or the control, assigned once by a hash of its id."""
+
+from typing import NamedTuple
+
+from tau_live.store.records import Trial
+
+LEARNER = "learner"
+CONTROL = "control"
+KEPT_SHARE = 0.05
+"""What a champion that was replaced keeps for a while."""
+
+
+class Arm(NamedTuple):
+    """Who decides a rollout at a point.
+
+    Attributes:
+        name: ``learner`` or ``control``.
+        share: The probability with which it would have been the learner.
+    """
+
+    name: str
+    share: float
+
+
+def arm_of(share: float, at: float) -> Arm:
+    """Return the arm of a rollout whose sticky number in ``[0, 1)`` is ``at``."""
+    return Arm(LEARNER if at < share else CONTROL, share)
+
+
+def share_of(
+    trial: Trial | None, *, ladder: bool, has_control: bool, control_share: float
+) -> float:
+    """Return the share of rollouts that the learner may decide at a point.
+
+    Args:
+        trial: What is known of the point; ``None`` if nothing is.
+        ladder: Whether an adapter acts here, which begins in shadow.
+        has_control: Whether the host named a choice of its own.
+        control_share: What is kept back for the control where no exposure was set.
+    """
+    if trial is not None and trial.stopped is not None:
+        return 0.0
+    champion = None if trial is None else trial.control
+    if not (ladder or has_control or champion is not None):
+        return 1.0  # there is nothing to compare with, and somebody has to choose
+    if trial is not None and trial.exposure is not None:
+        share = trial.exposure
+    else:
+        share = 0.0 if ladder else 1.0 - control_share
+    if trial is not None and trial.kept:
+        share = min(share, 1.0 - KEPT_SHARE)
+    return share

@@ -1,0 +1,165 @@
+"""``tau-live policy exposure|freeze|rollback|pin|unpin|stop``: who decides, and how much."""
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial, wraps
+from pathlib import Path
+from typing import TypeVar
+
+import click
+
+from tau_live import operating
+from tau_live.cli.opening import (
+    epilog,
+    json_option,
+    opened,
+    operator,
+    reason_option,
+    store_option,
+)
+from tau_live.cli.output import print_json
+from tau_live.cli.text import shown
+from tau_live.operating import Changed, Order
+from tau_live.settings import Settings
+from tau_live.store.roles import Store
+
+Callback = TypeVar("Callback", bound=Callable[..., None])
+Act = Callable[[Store, Settings, Order], Changed]
+
+
+def share_of(ctx: click.Context, parameter: click.Parameter, value: str) -> float:
+    """Return a share of rollouts, said as ``0.25`` or ``25%``, as a number in ``[0, 1]``."""
+    words = value.strip()
+    try:
+        share = float(words.removesuffix("%")) / (100.0 if words.endswith("%") else 1.0)
+    except ValueError:
+        share = -1.0
+    if not 0.0 <= share <= 1.0:
+        raise click.BadParameter(
+            f"expected 0 to 1, or 0% to 100%, got {words!r}", ctx=ctx, param=parameter
+        )
+    return share
+
+
+def point_argument(callback: Callback) -> Callback:
+    """Add POINT, which may also be said as ``--point POINT``."""
+
+    @wraps(callback)
+    def named(*, point: str | None, point_option: str | None, **others: object) -> None:
+        if (point is None) == (point_option is None):
+            raise click.UsageError("say the decision point, once")
+        callback(point=point or point_option, **others)
+
+    argued = click.argument("point", required=False)(named)
+    return click.option("--point", "point_option", help="The same as POINT.")(argued)  # type: ignore[return-value]  # click's commands take keywords alone
+
+
+def command(name: str, *examples: str) -> Callable[[Callback], click.Command]:
+    """Make a command that changes a point: ``--reason``, ``--store``, ``--json`` and its end."""
+
+    def made(callback: Callback) -> click.Command:
+        with_options = reason_option(store_option(json_option(callback)))
+        return click.command(name, epilog=epilog(f"policy {name}", *examples))(
+            point_argument(with_options)
+        )
+
+    return made
+
+
+@command(
+    "exposure",
+    'tau-live policy exposure model 25% --reason "looks good in shadow"',
+)
+@click.argument("share", callback=share_of)
+def exposure(*, point: str, share: float, reason: str, path: Path | None, as_json: bool) -> None:
+    """Let the learner decide SHARE of the rollouts at POINT; one that was stopped starts again.
+
+    With 0 it decides none, but is still asked, so that its agreement with the host is known.
+    From there on it climbs, as evidence allows.
+    """
+    _act(
+        partial(operating.exposed, share=share),
+        "policy_exposure",
+        point,
+        reason=reason,
+        path=path,
+        as_json=as_json,
+    )
+
+
+@command("freeze", 'tau-live policy freeze model --reason "passed the review"')
+def freeze(*, point: str, reason: str, path: Path | None, as_json: bool) -> None:
+    """Make what the learner decides with at POINT the champion.
+
+    The champion before keeps 5 percent for TAU_LIVE_RL_PROBATION rollouts, and comes back by
+    itself when it turns out to be better.
+    """
+    _act(
+        operating.champion_frozen, "policy_freeze", point, reason=reason, path=path, as_json=as_json
+    )
+
+
+@command("rollback", 'tau-live policy rollback model --reason "too dear"')
+@click.option("--pin", is_flag=True, help="Keep it until `unpin`: updates leave it alone.")
+def rollback(*, point: str, reason: str, path: Path | None, as_json: bool, pin: bool) -> None:
+    """Go back at POINT, in running processes too.
+
+    To the champion before while it keeps a share; else to the champion; where that decides already
+    or there is none, to the version before. Without --pin the next update goes on from there.
+    """
+    _act(
+        partial(operating.rolled_back, pin=pin),
+        "policy_rollback",
+        point,
+        reason=reason,
+        path=path,
+        as_json=as_json,
+    )
+
+
+@command("pin", 'tau-live policy pin model --reason "wait for the review"')
+def pin(*, point: str, reason: str, path: Path | None, as_json: bool) -> None:
+    """Keep what the learner decides with at POINT: updates go on learning, and leave it alone."""
+    _act(operating.pinned, "policy_pin", point, reason=reason, path=path, as_json=as_json)
+
+
+@command("unpin", 'tau-live policy unpin model --reason "reviewed"')
+def unpin(*, point: str, reason: str, path: Path | None, as_json: bool) -> None:
+    """Let the newest version decide at POINT, and each one that updates make after it."""
+    _act(operating.unpinned, "policy_unpin", point, reason=reason, path=path, as_json=as_json)
+
+
+@command("stop", 'tau-live policy stop model --reason "complaints"')
+def stop(*, point: str, reason: str, path: Path | None, as_json: bool) -> None:
+    """Let the learner decide nothing at POINT: the control does, until `exposure`."""
+    _act(operating.stopped, "policy_stop", point, reason=reason, path=path, as_json=as_json)
+
+
+COMMANDS = (exposure, freeze, rollback, pin, unpin, stop)
+
+
+def _act(
+    act: Act, action: str, point: str, *, reason: str, path: Path | None, as_json: bool
+) -> None:
+    order = Order(action, point, reason, operator(), time.time())
+    with opened(path, write=True) as (store, settings):
+        changed = act(store, settings, order)
+    if as_json:
+        print_json(asdict(changed))
+    else:
+        click.echo(said(changed))
+
+
+def said(changed: Changed) -> str:
+    """Return a change in words, on one line."""
+    version = f"version {changed.version}" if changed.version else "the untrained policy"
+    learner = f"{version}{', pinned' if changed.pinned else ''}"
+    if changed.was != changed.version:
+        learner += f" (before: {changed.was})"
+    control = "the host's own choice" if changed.champion is None else f"version {changed.champion}"
+    share = "is stopped" if changed.stopped is not None else f"decides {changed.exposure:.0%}"
+    return (
+        f"{shown(changed.point)}: the learner is {learner}, and {share}; "
+        f"the champion is {control}; written down for {shown(changed.who)}"
+    )

@@ -1,0 +1,24 @@
+"""The lease that lets one process learn at a time."""
+
+from tau_live.processes import is_alive
+from tau_live.store.roles import Store
+
+LEASE = "update"
+
+
+def taken(store: Store, holder: str, *, ttl_s: float, now: float) -> bool:
+    """Take or renew the lease, also that of a process of this machine that is known to be dead.
+
+    Args:
+        store: The store that those who learn share.
+        holder: Who asks.
+        ttl_s: How long it holds.
+        now: Epoch seconds.
+    """
+    if store.leases.acquire(LEASE, holder, ttl_s=ttl_s, now=now):
+        return True
+    other = store.leases.holder(LEASE, now=now)
+    if other is None or is_alive(other) is not False:
+        return False
+    store.leases.release(LEASE, other)
+    return store.leases.acquire(LEASE, holder, ttl_s=ttl_s, now=now)

@@ -1,0 +1,201 @@
+"""The verbs with which an operator says who decides, and how much."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tau_live.settings import Settings
+from tau_live.store.records import Trial
+from tau_live.store.sqlite import SqliteStore
+from tests.cli.conftest import Read, Run
+from tests.cli.filled import version_in_service
+from tests.trialled import serve
+
+VERBS = ["freeze", "rollback", "pin", "stop"]
+
+
+def trial_of(path: Path, point: str = "model") -> Trial:
+    store = SqliteStore.open(path, read_only=True)
+    found = store.trials.trial(point)
+    store.close()
+    return found
+
+
+def set_trial(path: Path, **fields: object) -> None:
+    store = SqliteStore.open(path)
+    found = store.trials.trial("model")
+    assert store.trials.save(replace(found, revision=found.revision + 1, **fields))  # type: ignore[arg-type]  # its fields
+    store.close()
+
+
+def test_an_exposure_is_set_and_keeps_the_evidence(filled: Path, read: Read) -> None:
+    before = trial_of(filled)
+
+    found = read("policy", "exposure", "model", "25%", "--reason", "why", "--store", filled)
+
+    assert isinstance(found, dict)
+    assert (found["exposure"], found["stopped"]) == (0.25, None)
+    after = trial_of(filled)
+    assert (after.exposure, after.test, after.tally) == (0.25, before.test, before.tally)
+
+
+def test_a_learner_that_was_stopped_starts_again_with_a_new_test(filled: Path, run: Run) -> None:
+    assert run("policy", "stop", "model", "--reason", "why", "--store", filled).exit_code == 0
+    halted = trial_of(filled)
+
+    run("policy", "exposure", "model", "0.5", "--reason", "why", "--store", filled)
+
+    started = trial_of(filled)
+    assert halted.stopped is not None
+    assert halted.stopped.startswith("why (")
+    assert (started.stopped, started.exposure) == (None, 0.5)
+    assert (started.test, started.tally) == (halted.test + 1, {})
+
+
+@pytest.mark.parametrize("share", ["2", "-0.1", "101%", "much", "nan"])
+def test_what_is_no_share_is_refused(filled: Path, run: Run, share: str) -> None:
+    result = run("policy", "exposure", "model", "--reason", "why", "--store", filled, "--", share)
+
+    assert result.exit_code == 2
+    assert "expected 0 to 1, or 0% to 100%" in result.stderr
+    assert trial_of(filled).exposure is None
+
+
+def test_freezing_makes_what_decides_the_champion_and_puts_the_one_before_on_notice(
+    filled: Path, read: Read
+) -> None:
+    found = read("policy", "freeze", "model", "--reason", "why", "--store", filled)
+
+    assert isinstance(found, dict)
+    after = trial_of(filled)
+    assert (found["champion"], found["previous"], found["exposure"]) == (2, 1, 0.95)
+    assert (after.kept, after.control) == (Settings().probation, 1)
+
+
+def test_rollback_takes_back_a_champion_that_is_on_probation(filled: Path, read: Read) -> None:
+    read("policy", "freeze", "model", "--reason", "why", "--store", filled)
+
+    found = read("policy", "rollback", "model", "--reason", "why", "--store", filled)
+
+    assert isinstance(found, dict)
+    assert (found["version"], found["was"], found["champion"], found["previous"]) == (1, 2, 1, None)
+    assert trial_of(filled).kept == 0
+
+
+def test_rollback_goes_to_the_champion_from_a_later_version(filled: Path, run: Run) -> None:
+    store = SqliteStore.open(filled)
+    serve(store, Settings(store=filled), 10, parent=2)
+    store.close()
+
+    result = run("policy", "rollback", "model", "--reason", "why", "--store", filled)
+
+    assert result.exit_code == 0
+    assert version_in_service(filled) == 1
+    assert trial_of(filled).champion == 1
+
+
+def test_rollback_goes_from_a_champion_to_the_one_before(filled: Path, run: Run) -> None:
+    set_trial(filled, champion=2, previous=1)
+
+    run("policy", "rollback", "model", "--reason", "why", "--store", filled)
+
+    assert version_in_service(filled) == 1
+    assert (trial_of(filled).champion, trial_of(filled).previous) == (1, None)
+
+
+def test_rollback_may_pin_what_it_goes_back_to(filled: Path, read: Read) -> None:
+    found = read("policy", "rollback", "model", "--pin", "--reason", "why", "--store", filled)
+
+    assert isinstance(found, dict)
+    assert (found["version"], found["pinned"]) == (1, True)
+
+
+def test_a_pinned_version_stays_until_it_is_unpinned_and_then_the_newest_decides(
+    filled: Path, read: Read
+) -> None:
+    read("policy", "use", "1", "--point", "model", "--pin", "--reason", "why", "--store", filled)
+
+    found = read("policy", "unpin", "model", "--reason", "why", "--store", filled)
+    again = read("policy", "pin", "model", "--reason", "why", "--store", filled)
+
+    assert isinstance(found, dict)
+    assert isinstance(again, dict)
+    assert (found["version"], found["was"], found["pinned"]) == (2, 1, False)
+    assert (again["version"], again["pinned"]) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("before", "command", "said"),
+    [
+        ([], ["unpin", "model"], "no version of 'model' is pinned"),
+        ([["pin", "model"]], ["pin", "model"], "version 2 of 'model' is pinned already"),
+        (
+            [["freeze", "model"]],
+            ["freeze", "model"],
+            "version 2 is the champion of 'model' already",
+        ),
+        ([["stop", "model"]], ["stop", "model"], "the learner of 'model' is stopped already"),
+        ([], ["freeze", "tools"], "point 'tools' runs the untrained policy: nothing to freeze"),
+        ([], ["rollback", "tools"], "point 'tools' runs the untrained policy: nothing to go back"),
+        ([], ["stop", "tols"], "no policy decides at point 'tols'; known points: 'model', "),
+        ([], ["exposure", "tols", "1"], "no policy decides at point 'tols'"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_and_changes_nothing(
+    filled: Path, run: Run, before: list[list[str]], command: list[str], said: str
+) -> None:
+    for one in before:
+        run("policy", *one, "--reason", "why", "--store", filled)
+    known = trial_of(filled), version_in_service(filled)
+
+    result = run("policy", *command, "--reason", "why", "--store", filled)
+
+    assert result.exit_code == 1
+    assert said in result.stderr
+    assert (trial_of(filled), version_in_service(filled)) == known
+
+
+def test_a_version_whose_file_is_damaged_is_not_frozen(filled: Path, run: Run) -> None:
+    next(filled.parent.rglob("*2.npz")).write_bytes(b"broken")
+
+    result = run("policy", "freeze", "model", "--reason", "why", "--store", filled)
+
+    assert result.exit_code == 1
+    assert trial_of(filled).champion == 1
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_each_verb_is_written_down_with_who_and_why(filled: Path, read: Read, verb: str) -> None:
+    done = read("policy", verb, "model", "--reason", "why", "--store", filled)
+
+    assert isinstance(done, dict)
+    store = SqliteStore.open(filled, read_only=True)
+    entry = store.audit.entries(limit=1)[0]
+    store.close()
+    assert (entry.action, entry.who, entry.reason) == (f"policy_{verb}", done["who"], "why")
+    assert entry.details["point"] == "model"
+
+
+def test_the_point_may_be_an_option_but_not_said_twice(filled: Path, run: Run) -> None:
+    command = ["policy", "stop", "--point", "model", "--reason", "why", "--store", filled]
+
+    assert run(*command, "model").exit_code == 2
+    assert run(*[one for one in command if one not in ("--point", "model")]).exit_code == 2
+    assert run(*command).exit_code == 0
+
+
+def test_a_change_is_told_on_one_line(filled: Path, run: Run) -> None:
+    result = run("policy", "freeze", "model", "--reason", "why", "--store", filled)
+
+    assert result.stdout.startswith(
+        "model: the learner is version 2, and decides 95%; the champion is version 2;"
+    )
+
+
+def test_the_status_tells_the_lift_with_its_interval(filled: Path, run: Run) -> None:
+    result = run("status", "--store", filled, COLUMNS="200")
+
+    assert "lift model" in result.stdout
+    assert "+0.1 (at least +0.02, at most +0.2), promote" in result.stdout
+    assert "8 rollouts by the learner, 2 by the control (version 1)" in result.stdout
