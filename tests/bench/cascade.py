@@ -10,11 +10,11 @@ import numpy.typing as npt
 FloatArray = npt.NDArray[np.float64]
 
 MODELS = ("small", "middle", "large")
-PRICES = (0.02, 0.07, 0.22)
+PRICES = (0.02, 0.08, 0.23)
 """What an answer costs, where a right one is worth 1."""
 
 TAUGHT = 300
-TAUGHT_MIDDLE = 90
+TAUGHT_MIDDLE = 100
 HELD_OUT = 400
 
 
