@@ -19,6 +19,7 @@ from rich.table import Table
 
 OURS = "tau-live"
 SECONDS = "seconds"
+MEAN = "mean of all"
 PACKAGES = {
     "gymnasium": "gymnasium",
     "mabwiser": "mabwiser",
@@ -42,11 +43,13 @@ class Contestant(NamedTuple):
         name: As in the table.
         play: What it does with one seed.
         needs: Modules that it imports, of the extra ``bench``.
+        part: Which part of the bench this is, where it has parts; each has its own figures.
     """
 
     name: str
     play: Play
     needs: tuple[str, ...] = ()
+    part: str = ""
 
     @property
     def is_peer(self) -> bool:
@@ -100,7 +103,19 @@ class Measured:
         """Take what came of one seed."""
         of_contestant = self.each.setdefault(contestant, {})
         for figure, value in figures.items():
-            of_contestant.setdefault(figure, {})[seed] = float(value)
+            known = of_contestant.setdefault(figure, {})
+            before = known.get(seed, 0.0) if figure == SECONDS else 0.0
+            known[seed] = before + float(value)
+
+    def with_mean_of_all(self) -> None:
+        """Add the mean of the figures of all parts, for those who took part in all."""
+        parts = len({one.part for one in self.bench.contestants})
+        for found in self.each.values():
+            figures = [by_seed for name, by_seed in found.items() if name != SECONDS]
+            for seed in self.seeds:
+                values = [by_seed[seed] for by_seed in figures if seed in by_seed]
+                if len(values) == parts > 1:
+                    found.setdefault(MEAN, {})[seed] = sum(values) / parts
 
     def mean(self, contestant: str, figure: str) -> float | None:
         """Return the mean over the seeds; ``None`` where there is nothing."""
@@ -125,15 +140,22 @@ def command(bench: Bench) -> click.Command:
     @click.option("--first-seed", default=0, show_default=True, help="Begin with another seed.")
     @click.option("--peers/--no-peers", default=True, help="Whether others take part.")
     @click.option("--only", multiple=True, help="Only contestants whose name has this in it.")
+    @click.option("--part", "parts", multiple=True, help="Only parts whose name has this in it.")
     @click.option("--jobs", default=1, show_default=True, help="Processes at once.")
     @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
     def run(
-        seeds: int, first_seed: int, peers: bool, only: tuple[str, ...], jobs: int, as_json: bool
+        seeds: int,
+        first_seed: int,
+        peers: bool,
+        only: tuple[str, ...],
+        parts: tuple[str, ...],
+        jobs: int,
+        as_json: bool,
     ) -> None:
         taking_part = [
             one
             for one in bench.contestants
-            if (peers or not one.is_peer) and (not only or any(part in one.name for part in only))
+            if (peers or not one.is_peer) and _fits(one.name, only) and _fits(one.part, parts)
         ]
         _check_installed(bench, taking_part)
         found = measured(bench, taking_part, range(first_seed, first_seed + seeds), jobs=jobs)
@@ -169,6 +191,7 @@ def measured(
             with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
                 for name, seed, figures in _as_they_finish(pool, todo):
                     note(name, seed, figures)
+    found.with_mean_of_all()
     order = {one.name: found.each[one.name] for one in contestants if one.name in found.each}
     return Measured(bench, found.seeds, order)
 
@@ -234,6 +257,10 @@ def missing(bench: Bench, contestants: Sequence[Contestant]) -> list[str]:
     return sorted(PACKAGES[module] for module in needed if util.find_spec(module) is None)
 
 
+def _fits(name: str, wanted: Sequence[str]) -> bool:
+    return not wanted or any(part in name for part in wanted)
+
+
 def _check_installed(bench: Bench, contestants: Sequence[Contestant]) -> None:
     packages = missing(bench, contestants)
     if packages:
@@ -281,8 +308,10 @@ def _progress(name: str, total: int) -> Progress:
 
 
 def _print(found: Measured) -> None:
-    console = Console(soft_wrap=True)
-    figures, names = found.figures(), list(found.each)
+    width = None if sys.stdout.isatty() else 160
+    console = Console(soft_wrap=True, width=width)
+    names = list(found.each)
+    figures = sorted(found.figures(), key=lambda name: (name == SECONDS, name == MEAN))
     goals = {goal.figure: goal for goal in found.bench.goals}
     table = Table(title=f"{found.bench.name}, {len(found.seeds)} seeds, mean (least to most)")
     if len(figures) > len(names) + 2:
