@@ -8,9 +8,13 @@ failure.
 from collections.abc import Callable
 from functools import partial
 from itertools import count
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
 
 from tests.bench.harness import OURS, Bench, Contestant, Figures, Goal, main
-from tests.bench.players import Features, TauLive, named, ours
+from tests.bench.players import Features, Player, named, ours
 
 LIMIT = 500
 SOLVED = 475.0
@@ -20,6 +24,17 @@ MOST = 600
 NAMES = ("position", "velocity", "angle", "spin")
 OPTIONS = named(["left", "right"])
 Act = Callable[[list[float]], int]
+Seen = npt.NDArray[np.float32]
+
+
+class Env(Protocol):
+    """What is used of an environment of gymnasium."""
+
+    def reset(self, *, seed: int) -> tuple[Seen, dict[str, object]]:
+        """Begin a rollout."""
+
+    def step(self, action: int) -> tuple[Seen, float, bool, bool, dict[str, object]]:
+        """Act; say what is seen, what it earned, whether it failed, whether it was cut off."""
 
 
 class Watch:
@@ -98,12 +113,8 @@ def play_ours(seed: int, *, most: int = MOST) -> Figures:
     return watch.figures()
 
 
-def lived(player: TauLive, env: "object", *, seed: int) -> int:
+def lived(player: Player, env: Env, *, seed: int) -> int:
     """Return how long one rollout lasted."""
-    import gymnasium
-
-    if not isinstance(env, gymnasium.Env):
-        raise TypeError(f"expected an environment, got {type(env).__name__}")
     seen, _ = env.reset(seed=seed)
     player.begin()
     for step in count(1):
@@ -134,9 +145,9 @@ BENCH = Bench(
         Contestant("SB3 PPO, tuned (zoo)", partial(play_sb3, tuned=True), ("stable_baselines3",)),
         Contestant("SB3 PPO, default", partial(play_sb3, tuned=False), ("stable_baselines3",)),
     ),
-    notes=(
-        f"Rollouts until the last 100 of them have a mean of {SOLVED:g}, and until {EVALUATED} "
-        f"others without exploring do ('evaluated'); who needs more than {MOST} counts as {MOST}.",
+    note=(
+        f"Rollouts until the last 100 of them have a mean of {SOLVED:g}, and ('evaluated') until "
+        f"{EVALUATED} others without exploring do; who needs more than {MOST} counts as {MOST}."
     ),
 )
 

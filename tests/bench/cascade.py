@@ -37,7 +37,13 @@ class Answers(NamedTuple):
 
     def at(self, places: slice) -> "Answers":
         """Return some of them."""
-        return Answers(self.pixels[places], *(array[:, places] for array in self[1:]))
+        return Answers(
+            self.pixels[places],
+            self.said[:, places],
+            self.right[:, places],
+            self.confidence[:, places],
+            self.margin[:, places],
+        )
 
 
 def answers(seed: int) -> tuple[Answers, Answers]:
@@ -62,7 +68,9 @@ def answers(seed: int) -> tuple[Answers, Answers]:
         models[1].predict_proba(pixels[rest] / 16.0),
         _softmax(models[2].decision_function(pixels[rest])),
     ]
-    said = np.array([model.classes_[p.argmax(1)] for model, p in zip(models, probabilities)])
+    said = np.array(
+        [model.classes_[p.argmax(1)] for model, p in zip(models, probabilities, strict=True)]
+    )
     ranked = [np.sort(p, axis=1) for p in probabilities]
     found = Answers(
         pixels[rest],

@@ -29,7 +29,7 @@ ALPHAS = {"ucb": (0.1, 0.2, 0.3, 0.5, 1.0), "ts": (0.02, 0.05, 0.1, 0.2)}
 class Digits(NamedTuple):
     """Images in the order of one seed."""
 
-    contexts: list[Features]
+    contexts: Sequence[Features]
     labels: npt.NDArray[np.int64]
 
 
@@ -135,9 +135,9 @@ BENCH = Bench(
         ),
         Contestant("told every answer (river)", play_told, ("river",)),
     ),
-    notes=(
-        "Share right while learning, each of 1,797 images once a pass.",
-        "Peers play with several settings; the best of them in hindsight is what counts.",
+    note=(
+        "Share right while learning, each of 1,797 images once a pass. Peers play with several "
+        "settings; the best of them in hindsight is what counts."
     ),
 )
 

@@ -88,9 +88,10 @@ BENCH = Bench(
             for arguments in VW_ARGUMENTS
         ),
     ),
-    notes=(
+    note=(
         f"After {BEFORE} decisions every digit means another option, untold; what counts is the "
-        f"share of the earlier reward in the second {AFTER} decisions after that.",
+        f"share of the earlier reward in the second {AFTER} decisions after that. Peers play with "
+        "several settings; the best of them in hindsight is what counts."
     ),
 )
 

@@ -81,14 +81,14 @@ class Bench:
         contestants: In the order of the table.
         needs: Modules that the task itself imports.
         goals: For tau-live's means.
-        notes: What one must know to read the figures.
+        note: What one must know to read the figures.
     """
 
     name: str
     contestants: Sequence[Contestant]
     needs: tuple[str, ...] = ("sklearn",)
     goals: Sequence[Goal] = ()
-    notes: Sequence[str] = ()
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +230,7 @@ def as_data(found: Measured) -> dict[str, object]:
         "seeds": list(found.seeds),
         "figures": contestants,
         "goals": goals,
-        "notes": list(found.bench.notes),
+        "note": found.bench.note,
         "versions": versions(),
         "machine": {
             "cores": os.cpu_count(),
@@ -274,9 +274,7 @@ def _check_installed(bench: Bench, contestants: Sequence[Contestant]) -> None:
 def _as_they_finish(
     pool: Executor, todo: Sequence[tuple[Contestant, int]]
 ) -> "list[tuple[str, int, Figures]] | _Finishing":
-    return _Finishing(
-        {pool.submit(timed, one.play, seed): (one.name, seed) for one, seed in todo}
-    )
+    return _Finishing({pool.submit(timed, one.play, seed): (one.name, seed) for one, seed in todo})
 
 
 class _Finishing:
@@ -319,7 +317,8 @@ def _print(found: Measured) -> None:
         for name in names:
             table.add_column(name, justify="right")
         for figure in figures:
-            table.add_row(figure, *(_cell(found, name, figure) for name in names))
+            title = f"{figure}, {goals[figure]}" if figure in goals else figure
+            table.add_row(title, *(_cell(found, name, figure) for name in names))
     else:
         table.add_column("")
         for figure in figures:
@@ -328,8 +327,7 @@ def _print(found: Measured) -> None:
         for name in names:
             table.add_row(name, *(_cell(found, name, figure) for figure in figures))
     console.print(table)
-    for note in found.bench.notes:
-        console.print(note)
+    console.print(found.bench.note)
     told = ", ".join(f"{name} {version}" for name, version in versions().items())
     console.print(f"{told}; {os.cpu_count()} cores")
 

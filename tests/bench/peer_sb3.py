@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import gymnasium
 import numpy as np
 import torch
 from stable_baselines3 import PPO
@@ -44,15 +43,10 @@ def learned(
     def act(seen: list[float]) -> int:
         return int(model.predict(np.array(seen, dtype=np.float32), deterministic=True)[0])
 
-    class Told(BaseCallback):
+    class Told(BaseCallback):  # type: ignore[misc]  # it has no stubs
         def _on_step(self) -> bool:
             ended = [int(i["episode"]["l"]) for i in self.locals["infos"] if "episode" in i]
-            return all([rollout_done(length, act) for length in ended])
+            return all(rollout_done(length, act) for length in ended)
 
     model.learn(TUNED_STEPS if tuned and steps < TUNED_STEPS else steps, callback=Told())
     env.close()
-
-
-def version() -> str:
-    """Return gymnasium's version; imported here so that the extra is checked in one place."""
-    return str(gymnasium.__version__)

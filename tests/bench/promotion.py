@@ -98,9 +98,12 @@ def play(
 
 def _telling(found: Outcomes, rule: Rule) -> Iterator[int]:
     begun, alpha = Evidence.none(rewards=(0.0, 1.0)), rule.alpha_of(1)
-    arms = {"learner": found.learner, "shares": found.shares}
-    reward = begun.reward.watched(found.rewards, **arms, alpha=alpha, every=EVERY)
-    cost = begun.cost.watched(found.costs, **arms, alpha=alpha, every=EVERY)
+    reward, cost = (
+        difference.watched(
+            values, learner=found.learner, shares=found.shares, alpha=alpha, every=EVERY
+        )
+        for difference, values in ((begun.reward, found.rewards), (begun.cost, found.costs))
+    )
     tells = (reward.lower > rule.margin) | (reward.upper < rule.margin)
     if rule.cost_margin is not None:
         tells |= cost.lower > rule.cost_margin
@@ -124,12 +127,11 @@ BENCH = Bench(
         Contestant(OURS, play),
         Contestant("95 % interval", partial(play, by_interval=True)),
     ),
-    notes=(
+    note=(
         f"{EQUAL} A/A streams a seed and {UNEQUAL} of every other kind, each of {ROLLOUTS} "
         f"rollouts, looked at after every {EVERY}. Rollouts to prove are medians; the interval's "
-        "are those of someone who is wrong as often as the first column says.",
-        f"The unsafe learner succeeds 0.20 more often, and violates at {UNSAFE_COST:g} instead of "
-        f"{COST:g}.",
+        "are those of someone who is wrong as often as its first figure says. The unsafe learner "
+        f"succeeds 0.20 more often, and violates at {UNSAFE_COST:g} instead of {COST:g}."
     ),
 )
 

@@ -175,12 +175,11 @@ BENCH = Bench(
             for place, name in enumerate(MODELS)
         ),
     ),
-    notes=(
+    note=(
         f"Right minus cost over {ROLLOUTS} runs; 'end' is the policy after them on 400 other "
-        "images, without exploring.",
-        "The cascade and its thresholds are chosen in hindsight, on the images that it is valued "
-        "on. Peers are given what the run was worth for each of its steps; the best of their "
-        "settings in hindsight is what counts.",
+        "images, without exploring. The cascade and its thresholds are chosen in hindsight, on "
+        "the images that it is valued on. Peers are given what the run was worth for each of its "
+        "steps; the best of their settings in hindsight is what counts."
     ),
 )
 

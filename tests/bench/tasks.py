@@ -221,7 +221,7 @@ def latencies(seed: int) -> Task:
     sizes = rng.lognormal(6.0, 1.0, size=runs)
     means = [-np.array([300.0 + s, 900.0 + 0.4 * s, 1_500.0]) for s in sizes]
     return Table(
-        contexts=[{"tokens": float(s), "hour": int(h)} for s, h in zip(sizes, rng.integers(24, size=runs))],
+        contexts=[{"tokens": float(s), "hour": int(rng.integers(24))} for s in sizes],
         options=[named(["small", "medium", "large"])] * runs,
         means=means,
         rng=rng,
@@ -299,7 +299,12 @@ class Chain:
 
 
 def chain(
-    seed: int, *, steps: tuple[int, int], runs: int, all_of_them: bool = False, planned: bool = False
+    seed: int,
+    *,
+    steps: tuple[int, int],
+    runs: int,
+    all_of_them: bool = False,
+    planned: bool = False,
 ) -> Task:
     """Return a task of several steps; ``steps`` is the fewest and the most."""
     rng = np.random.default_rng([seed, 101 + steps[1] + 10 * planned])

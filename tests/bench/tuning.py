@@ -78,7 +78,7 @@ def contestants() -> list[Contestant]:
 BENCH = Bench(
     name="tuning",
     contestants=contestants(),
-    notes=("Live share of what the best policy earns above chance.",),
+    note=("Live share of what the best policy earns above chance."),
 )
 
 if __name__ == "__main__":
