@@ -14,16 +14,13 @@ from tests.bench.vectors import Vectors
 PASSES = 3
 OPTIONS = named([str(digit) for digit in range(10)])
 VW_ARGUMENTS = (
-    "--squarecb -q ca --gamma_scale 100",
-    "--squarecb -q ca --gamma_scale 500 -l 1",
-    "--regcb -q ca --mellowness 0.01",
-    "--cover 5 -q ca --psi 0.1",
-    "--bag 5 -q ca",
-    "--epsilon 0.02 -q ca",
-    "--epsilon 0.05 -q ::",
-    "--synthcover -q ca",
+    "--synthcover -q ca -l 2",
+    "--synthcover -q ca -l 4",
+    "--squarecb -q ca --gamma_scale 30 -l 2",
+    "--bag 5 -q ca -l 2",
+    "--softmax --lambda 10 -q ca -l 4",
 )
-ALPHAS = {"ucb": (0.1, 0.2, 0.3, 0.5, 1.0), "ts": (0.02, 0.05, 0.1, 0.2)}
+ALPHAS = {"ucb": (0.1, 0.3, 0.5), "ts": (0.05, 0.1)}
 
 
 class Digits(NamedTuple):

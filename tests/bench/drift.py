@@ -18,12 +18,12 @@ AFTER = 600
 """Decisions of each part that is looked at."""
 
 VW_ARGUMENTS = (
-    "--synthcover -q ca",
-    "--bag 5 -q ca",
-    "--squarecb -q ca --gamma_scale 100",
-    "--epsilon 0.02 -q ca",
+    "--synthcover -q ca -l 2",
+    "--synthcover -q ca -l 4",
+    "--squarecb -q ca --gamma_scale 30 -l 2",
+    "--bag 5 -q ca -l 2",
 )
-ALPHAS = {"ucb": (0.1, 0.3, 1.0), "ts": (0.05, 0.2)}
+ALPHAS = {"ucb": (0.3, 1.0), "ts": (0.1,)}
 
 
 def permuted(labels: npt.NDArray[np.int64], rng: np.random.Generator) -> npt.NDArray[np.int64]:

@@ -19,13 +19,12 @@ NEVER = 0.1
 DECIDE = Callable[[str, tuple[str, ...], Features], str]
 VW_ARGUMENTS = (
     "--squarecb -q ca --gamma_scale 100",
-    "--regcb -q ca --mellowness 0.01",
-    "--synthcover -q ca",
+    "--softmax --lambda 20 -q ca",
+    "--synthcover -q ca -l 2",
     "--bag 5 -q ca",
-    "--cover 5 -q ca",
-    "--epsilon 0.02 -q ca",
+    "--first 300 -q ca",
 )
-ALPHAS = {"ucb": (0.05, 0.1, 0.3, 1.0), "ts": (0.05, 0.1, 0.2, 0.5)}
+ALPHAS = {"ucb": (0.1, 0.3, 1.0), "ts": (0.1, 0.2)}
 
 
 def answered(decide: DECIDE, found: Answers, place: int) -> float:

@@ -12,7 +12,11 @@ from tests.bench.players import EachStep, Learner, Player, ours
 from tests.bench.tasks import TASKS, Task, task_of
 from tests.bench.vectors import Vectors
 
-VW_ARGUMENTS = ("--squarecb -q ca --gamma_scale 100", "--synthcover -q ca", "--bag 5 -q ca")
+VW_ARGUMENTS = (
+    "--squarecb -q ca --gamma_scale 30 -l 2",
+    "--synthcover -q ca -l 2",
+    "--softmax --lambda 10 -q ca",
+)
 LINEAR = (("ucb", 0.3), ("ucb", 1.0), ("ts", 0.2))
 
 
