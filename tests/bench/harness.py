@@ -5,8 +5,8 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from importlib import metadata, util
 from multiprocessing import get_context
@@ -107,9 +107,8 @@ class Measured:
             before = known.get(seed, 0.0) if figure == SECONDS else 0.0
             known[seed] = before + float(value)
 
-    def with_mean_of_all(self) -> None:
-        """Add the mean of the figures of all parts, for those who took part in all."""
-        parts = len({one.part for one in self.bench.contestants})
+    def add_means(self, parts: int) -> None:
+        """Add the mean of the figures of so many parts, for those who took part in all."""
         for found in self.each.values():
             figures = [by_seed for name, by_seed in found.items() if name != SECONDS]
             for seed in self.seeds:
@@ -191,7 +190,7 @@ def measured(
             with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
                 for name, seed, figures in _as_they_finish(pool, todo):
                     note(name, seed, figures)
-    found.with_mean_of_all()
+    found.add_means(len({one.part for one in contestants}))
     order = {one.name: found.each[one.name] for one in contestants if one.name in found.each}
     return Measured(bench, found.seeds, order)
 
@@ -273,24 +272,11 @@ def _check_installed(bench: Bench, contestants: Sequence[Contestant]) -> None:
 
 def _as_they_finish(
     pool: Executor, todo: Sequence[tuple[Contestant, int]]
-) -> "list[tuple[str, int, Figures]] | _Finishing":
-    return _Finishing({pool.submit(timed, one.play, seed): (one.name, seed) for one, seed in todo})
-
-
-class _Finishing:
-    """Iterates over what finishes, in the order in which it does."""
-
-    def __init__(self, futures: Mapping["Future[Figures]", tuple[str, int]]) -> None:
-        self._futures = futures
-        self._done = as_completed(futures)
-
-    def __iter__(self) -> "_Finishing":
-        return self
-
-    def __next__(self) -> tuple[str, int, Figures]:
-        future = next(self._done)
-        name, seed = self._futures[future]
-        return name, seed, future.result()
+) -> Iterator[tuple[str, int, Figures]]:
+    futures = {pool.submit(timed, one.play, seed): (one.name, seed) for one, seed in todo}
+    for future in as_completed(futures):
+        name, seed = futures[future]
+        yield name, seed, future.result()
 
 
 def _progress(name: str, total: int) -> Progress:
