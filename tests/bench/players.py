@@ -24,8 +24,10 @@ class Player(Protocol):
     def begin(self) -> None:
         """Begin a run; there is one at a time."""
 
-    def decide(self, point: str, options: Options, context: Features) -> str:
-        """Choose within the run."""
+    def decide(
+        self, point: str, options: Options, context: Features, *, default: str | None = None
+    ) -> str:
+        """Choose within the run; peers know of no default."""
 
     def earn(self, value: float) -> None:
         """Value the last decision by itself, at once."""
@@ -67,8 +69,10 @@ class TauLive:
         self._context = tau_live.run("task")
         self._run = self._context.__enter__()
 
-    def decide(self, point: str, options: Options, context: Features) -> str:
-        choice = self._running().decide(point, options, context=context)
+    def decide(
+        self, point: str, options: Options, context: Features, *, default: str | None = None
+    ) -> str:
+        choice = self._running().decide(point, options, context=context, default=default)
         if choice.source != "policy":
             raise RuntimeError(f"tau-live did not decide: {tau_live.snapshot()['gate']}")
         self._decision = choice.id
@@ -174,7 +178,9 @@ class EachStep:
         self._runs[str(self._count)] = []
         self._earned[str(self._count)] = []
 
-    def decide(self, point: str, options: Options, context: Features) -> str:
+    def decide(
+        self, point: str, options: Options, context: Features, *, default: str | None = None
+    ) -> str:
         learner = self._learner(point)
         chosen, propensity = learner.choose(options, context)
         self._runs[str(self._count)].append((point, Step(options, context, chosen, propensity)))

@@ -58,7 +58,8 @@ class Table:
         means: ``[N][A]``, what each option is expected to earn.
         rng: For the draws.
         draw: Makes a reward of what is expected.
-        unlucky: How often the best option earns what the worst does, at first.
+        unlucky: How often the best option earns half of what the worst does, at first.
+        default: What the host would do by itself.
     """
 
     contexts: Sequence[Features]
@@ -67,12 +68,15 @@ class Table:
     rng: np.random.Generator
     draw: Draw = bernoulli
     unlucky: int = 0
+    default: str | None = None
     drawn: list[int] = field(default_factory=list)
 
     def played(self, player: Player, number: int) -> tuple[Score, float]:
         """Let a player choose once."""
         means, offered = self.means[number], self.options[number]
-        chosen = list(offered).index(player.decide("choice", offered, self.contexts[number]))
+        context = self.contexts[number]
+        option = player.decide("choice", offered, context, default=self.default)
+        chosen = list(offered).index(option)
         best = int(np.argmax(means))
         mean = float(means[chosen])
         if chosen == best and len(self.drawn) < self.unlucky:
@@ -195,6 +199,27 @@ def arms(seed: int, *means: float, runs: int, unlucky: int = 0) -> Task:
         means=[shuffled] * runs,
         rng=rng,
         unlucky=unlucky,
+    ).task()
+
+
+def habits(seed: int, *, good: bool) -> Task:
+    """Return four models for five kinds of question, and a host with a good or a poor habit.
+
+    The default is good everywhere and best nowhere, or the worst everywhere.
+    """
+    rng = np.random.default_rng([seed, 65])
+    runs, kinds = 1_500, ("code", "mail", "math", "talk", "news")
+    means = rng.uniform(0.3, 0.5, size=(5, 4))
+    means[np.arange(5), rng.integers(1, 4, size=5)] = 0.75
+    means[:, 0] = 0.65 if good else 0.15
+    asked = rng.integers(5, size=runs).tolist()
+    offered = named([f"model {n}" for n in range(4)])
+    return Table(
+        contexts=[{"kind": kinds[n], "length": int(rng.integers(1, 2_000))} for n in asked],
+        options=[offered] * runs,
+        means=[means[n] for n in asked],
+        rng=rng,
+        default="model 0",
     ).task()
 
 
@@ -327,6 +352,8 @@ TASKS: Mapping[str, Callable[[int], Task]] = {
     "0.50 or 0.45": lambda seed: arms(seed, 0.5, 0.45, runs=2_000),
     "0.60 or 0.50, unlucky": lambda seed: arms(seed, 0.6, 0.5, runs=1_500, unlucky=15),
     "ten arms": lambda seed: arms(seed, *np.linspace(0.3, 0.6, 10).tolist(), runs=2_000),
+    "good habit": lambda seed: habits(seed, good=True),
+    "poor habit": lambda seed: habits(seed, good=False),
     "clicks": clicks,
     "latencies": latencies,
     "coming and going": coming_and_going,
