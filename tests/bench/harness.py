@@ -219,10 +219,10 @@ def as_data(found: Measured) -> dict[str, object]:
             "figure": goal.figure,
             "goal": str(goal),
             "mean": mean,
-            "met": mean is not None and goal.met(mean),
+            "met": goal.met(mean),
         }
         for goal in found.bench.goals
-        for mean in [found.mean(OURS, goal.figure)]
+        if (mean := found.mean(OURS, goal.figure)) is not None
     ]
     return {
         "bench": found.bench.name,

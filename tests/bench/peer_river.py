@@ -14,7 +14,7 @@ class Told:
         rate: Its learning rate.
     """
 
-    def __init__(self, vectors: Vectors, *, rate: float = 0.5) -> None:
+    def __init__(self, vectors: Vectors, *, rate: float = 0.2) -> None:
         self._vectors = vectors
         self._model = linear_model.SoftmaxRegression(optimizer=optim.SGD(rate))
 
