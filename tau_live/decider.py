@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
-from tau_live.rl.features import encode, pack
+from tau_live.rl.features import Row, encode, pack
 from tau_live.rl.policy import Policy
+from tau_live.rl.remembered import Remembered
 
 FeatureMap = Mapping[str, object]
 
@@ -56,6 +57,7 @@ class Decider:
         self._untrained = Served(0, untrained)
         self._seed = seed
         self._served: Mapping[str, Served] = {}
+        self._rows: dict[int, Remembered[Row]] = {}
         self._changing = threading.Lock()  # for those who change it; nobody waits to decide
 
     def serve(self, point: str, version: int, policy: Policy) -> None:
@@ -91,7 +93,11 @@ class Decider:
             default: The index of the host's own choice, if it has one.
         """
         version, policy = self._served.get(point, self._untrained)
-        encoded = encode(context, options, width=policy.config.width)
+        width = policy.config.width
+        rows = self._rows.get(width)
+        if rows is None:
+            rows = self._rows.setdefault(width, Remembered())
+        encoded = encode(context, options, width=width, remembered=rows)
         probabilities = tuple(policy.probabilities(encoded, default=default).tolist())
         index = drawn(probabilities, uniform(f"{self._seed}:{decision_id}"))
         return Decided(

@@ -9,6 +9,7 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
+from operator import is_
 from threading import Lock
 from typing import NamedTuple, TypedDict
 
@@ -26,6 +27,7 @@ from tau_live.handed import (
 )
 from tau_live.plain import Limits, plain
 from tau_live.redaction import clean_id
+from tau_live.rl.remembered import Remembered
 from tau_live.rollouts import Reason, decision_id_of, rollout_id_of
 
 HOST = "tau_live"
@@ -137,6 +139,7 @@ class RunEvents:
         self._born = f"{self._pid:x}-{time.time_ns():x}"
         self._attempts: OrderedDict[str, int] = OrderedDict()
         self._given: OrderedDict[str, str] = OrderedDict()
+        self._plain: Remembered[bool] = Remembered()
         self._lock = Lock()
 
     def handle(
@@ -345,13 +348,27 @@ class RunEvents:
                 continue
             names[name] = len(names)
             kept.append(original)
-            found = None if own is None else plain(own, limits=self._limits)
-            features.append({**found} if isinstance(found, dict) else None)
+            features.append(None if own is None else self._features(name, own))
         if not names:
             return None
         at = None if wanted is None else names.get(wanted)
         own_place = 0 if wanted is None else at
         return Offer(tuple(names), tuple(kept), tuple(features), at, own_place, cut)
+
+    def _features(self, name: str, own: object) -> dict[str, object] | None:
+        """Return an option's features as plain data, without reading those that stayed."""
+        if type(own) is dict:
+            copied: dict[str, object] = own.copy()  # which nobody else writes to
+            if self._plain.made_of(name, copied):
+                return copied
+            own = copied
+        found = plain(own, limits=self._limits)
+        if not isinstance(found, dict):
+            return None
+        if self._plain.wants(name) and type(own) is dict and len(found) == len(own):
+            same = all(map(is_, found, own)) and all(map(is_, found.values(), own.values()))
+            self._plain.remember(name, own, same)
+        return {**found}
 
     def context(self, context: object) -> dict[str, object]:
         """Return what is known of the situation as plain data."""

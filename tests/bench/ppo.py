@@ -26,15 +26,17 @@ GOALS = {64: Goal(8.0, faster=True), 256: Goal(4.0, faster=True)}
 AGREE = 1e-5
 
 
-def measure(rounds: int, *, dtype: type[np.floating] = np.float32) -> list[Measured]:
+def measure(rounds: int, *, epochs: int = CONFIG.epochs) -> list[Measured]:
     """Return what updates take with minibatches of 64 and of 256."""
-    return [_measured(rounds, minibatch, goal, dtype) for minibatch, goal in GOALS.items()]
+    return [
+        _measured(rounds, CONFIG._replace(minibatch=minibatch, epochs=epochs), goal)
+        for minibatch, goal in GOALS.items()
+    ]
 
 
-def _measured(rounds: int, minibatch: int, goal: Goal, dtype: type[np.floating]) -> Measured:
-    config = CONFIG._replace(minibatch=minibatch)
-    start, samples = given(np.random.default_rng(0), dtype=dtype)
-    parameters, adam = start.copy(), FlatAdam.untrained(SHAPE.size, dtype=dtype)
+def _measured(rounds: int, config: TowerConfig, goal: Goal) -> Measured:
+    start, samples = given(np.random.default_rng(0))
+    parameters, adam = start.copy(), FlatAdam.untrained(SHAPE.size)
     rng = np.random.default_rng(1)
 
     def ours() -> float:
@@ -50,14 +52,14 @@ def _measured(rounds: int, minibatch: int, goal: Goal, dtype: type[np.floating])
         peer = UpdatePeer(
             SHAPE,
             rollout_of(samples),
-            minibatch=minibatch,
+            minibatch=config.minibatch,
             epochs=config.epochs,
             entropy=config.entropy,
         )
         peer.load(start)
         theirs = peer.train
     return interleaved(
-        f"{DECISIONS} decisions, {config.epochs} epochs, minibatch {minibatch}",
+        f"{DECISIONS} decisions, {config.epochs} epochs, minibatch {config.minibatch}",
         ours,
         theirs,
         peer="Stable-Baselines3 PPO.train(), one thread",
@@ -66,16 +68,14 @@ def _measured(rounds: int, minibatch: int, goal: Goal, dtype: type[np.floating])
     )
 
 
-def given(
-    rng: np.random.Generator, *, dtype: type[np.floating] = np.float32
-) -> tuple[Floats, TowerSamples]:
+def given(rng: np.random.Generator) -> tuple[Floats, TowerSamples]:
     """Return parameters to begin with, and decisions to learn from."""
-    return initial(SHAPE, rng, dtype=dtype), TowerSamples(
-        with_ones(rng.normal(size=(DECISIONS, SHAPE.inputs)), dtype=dtype),
+    return initial(SHAPE, rng), TowerSamples(
+        with_ones(rng.normal(size=(DECISIONS, SHAPE.inputs))),
         rng.integers(SHAPE.outputs, size=DECISIONS),
-        np.log(rng.uniform(0.4, 0.6, size=DECISIONS)).astype(dtype),
-        rng.normal(size=DECISIONS).astype(dtype),
-        rng.normal(size=DECISIONS).astype(dtype),
+        np.log(rng.uniform(0.4, 0.6, size=DECISIONS)).astype(np.float32),
+        rng.normal(size=DECISIONS).astype(np.float32),
+        rng.normal(size=DECISIONS).astype(np.float32),
     )
 
 
