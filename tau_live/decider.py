@@ -8,8 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from tau_live.arms import Arm, arm_of, share_of
-from tau_live.rl.features import encode, pack
+from tau_live.rl.features import Row, encode, pack
 from tau_live.rl.policy import Policy
+from tau_live.rl.remembered import Remembered
 from tau_live.store.records import Trial
 
 FeatureMap = Mapping[str, object]
@@ -62,6 +63,7 @@ class Decider:
         self._served: Mapping[str, Served] = {}
         self._champions: Mapping[str, Served] = {}
         self._trials: Mapping[str, Trial] = {}
+        self._rows: dict[int, Remembered[Row]] = {}
         self._changing = threading.Lock()  # for those who change it; nobody waits to decide
 
     def serve(self, point: str, version: int, policy: Policy) -> None:
@@ -136,7 +138,11 @@ class Decider:
             by: Who chooses; ``None`` is the learner.
         """
         version, policy = by or self._served.get(point, self._untrained)
-        encoded = encode(context, options, width=policy.config.width)
+        width = policy.config.width
+        rows = self._rows.get(width)
+        if rows is None:
+            rows = self._rows.setdefault(width, Remembered())
+        encoded = encode(context, options, width=width, remembered=rows)
         mask = None if allowed is None else np.array(allowed, dtype=np.bool_)
         given = policy.probabilities(encoded, default=default, allowed=mask)
         probabilities = tuple(given.tolist())

@@ -1,12 +1,13 @@
 """The options of a decision, as the host has them, become names with plain features."""
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from tau_live.handed import OPTIONS_LIMIT, Listed, text_of
 from tau_live.masks import Mask
-from tau_live.plain import Limits, plain
+
+Read = Callable[[str, object], dict[str, object] | None]
 
 
 class Offer(NamedTuple):
@@ -47,11 +48,17 @@ class Offer(NamedTuple):
         return None if self.allowed is None else tuple(itertools.compress(self.names, self.allowed))
 
 
-def offer_of(listed: Listed, default: object, *, mask: Mask, limits: Limits) -> Offer | None:
+def offer_of(listed: Listed, default: object, *, mask: Mask, read: Read) -> Offer | None:
     """Return what may be chosen, as plain data; ``None`` if nothing may.
 
     Options that are called the same are one; what is beyond ``OPTIONS_LIMIT`` is left out
     and counted, unless it is the default. Of so many, those not allowed are left out first.
+
+    Args:
+        listed: The options as the host has them.
+        default: The host's own choice.
+        mask: What may be chosen.
+        read: Returns an option's features as plain data.
     """
     masks = mask.names if len(listed.originals) > OPTIONS_LIMIT else None
     wanted = None if default is None else text_of(default)
@@ -69,8 +76,7 @@ def offer_of(listed: Listed, default: object, *, mask: Mask, limits: Limits) -> 
             continue
         names[name] = len(names)
         kept.append(original)
-        found = None if own is None else plain(own, limits=limits)
-        features.append({**found} if isinstance(found, dict) else None)
+        features.append(None if own is None else read(name, own))
     if not names:
         return None
     at = None if wanted is None else names.get(wanted)

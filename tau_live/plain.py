@@ -32,6 +32,10 @@ _SHA256_CHARS = 64
 _SEQUENCES: tuple[type[Collection[object]], ...] = (list, tuple, deque, set, frozenset)
 _BUFFERS: tuple[type[Sized], ...] = (bytes, bytearray, memoryview)
 
+_NAMES = frozenset({str})
+_FLOATS = frozenset({float})
+_SCALARS = frozenset({float, int, bool, str, type(None)})
+
 _Kind = TypeVar("_Kind")
 
 
@@ -70,6 +74,7 @@ def plain(
     limits: Limits = DEFAULT_LIMITS,
     text: Callable[[str, int], Json] | None = None,
     hidden: Callable[[str, object], str | None] | None = None,
+    harmless: Callable[[tuple[str, ...]], bool] | None = None,
 ) -> Json:
     """Return the value as JSON data that any encoder takes; never raises, never mutates.
 
@@ -82,12 +87,14 @@ def plain(
         text: What becomes of a string that may have so many characters; ``None`` cuts it.
         hidden: What stands instead of a value under such a key; it may look at the value's type,
             and at the value if that is a built-in one. ``None`` (as its result, too) leaves it.
+        harmless: Says of a mapping's names whether ``text`` leaves them all as they are and
+            ``hidden`` hides no number under them; saves asking for each.
 
     Returns:
         ``None``, booleans, integers of 64 bits, finite floats, strings without surrogates or
         NULs, lists, and dictionaries with such strings as keys.
     """
-    return _Walk(limits, text or cut, hidden).value(value, 0)
+    return _Walk(limits, text, hidden, harmless).value(value, 0)
 
 
 def clean(text: str) -> str:
@@ -123,12 +130,15 @@ class _Walk:
     def __init__(
         self,
         limits: Limits,
-        text: Callable[[str, int], Json],
+        text: Callable[[str, int], Json] | None,
         hidden: Callable[[str, object], str | None] | None,
+        harmless: Callable[[tuple[str, ...]], bool] | None,
     ) -> None:
         self._limits = limits
-        self._text = text
+        self._text = text or cut
         self._hidden = hidden
+        self._harmless = harmless
+        self._rewrites = text is not None or hidden is not None
         self._nodes = limits.nodes
         self._chars = limits.total_chars
         self._inside: set[int] = set()
@@ -199,6 +209,9 @@ class _Walk:
         kept = self._room(value, size, depth)
         if kept is None:
             return self._left_out(value, size)
+        whole = self._scalars(value, size) if kept == size else None
+        if whole is not None:
+            return whole
         found: dict[str, Json] = {}
         self._inside.add(id(value))
         for key, inner in list(islice(dict.items(value), kept)):  # one step, whoever writes to it
@@ -209,6 +222,30 @@ class _Walk:
         if size > kept:
             found[self._key("…", found)] = self._marker(f"{size - kept} more")
         return found
+
+    def _scalars(self, value: dict[object, object], size: int) -> Json:
+        """Return a copy of the usual case: names with scalars that are all kept as they are.
+
+        That is what most decisions hand over, and nine times faster than one by one.
+        """
+        if (self._rewrites and self._harmless is None) or type(value) is not dict:
+            return None
+        copied = value.copy()  # one step, whoever writes to it
+        texts = _texts_of(copied.values())
+        if len(copied) != size or texts is None or not _have_names(copied):
+            return None
+        everything, longest = "".join((*copied, *texts)), self._limits.key_chars
+        if (
+            (len(everything) > longest and max(map(len, copied)) > longest)
+            or (texts and (self._rewrites or max(map(len, texts)) > self._limits.chars))
+            or len(everything) > self._chars
+            or not everything.isascii()
+            or "\0" in everything
+            or (self._harmless is not None and not self._harmless(tuple(copied)))
+        ):
+            return None
+        self._chars -= len(everything)
+        return copied
 
     def _key(self, key: object, taken: Mapping[str, object]) -> str:
         room = min(self._limits.key_chars, max(self._chars, _MARKER_ROOM))
@@ -289,6 +326,29 @@ def _digest(value: dict[object, object]) -> dict[str, Json] | None:
     if type(chars) is not int or type(sha256) is not str or len(sha256) != _SHA256_CHARS:
         return None
     return {"chars": chars, "sha256": sha256} if sha256.isalnum() and sha256.isascii() else None
+
+
+def _have_names(value: dict[object, object]) -> TypeGuard[dict[str, Json]]:
+    """Tell whether all keys are strings and of no other class."""
+    return {*map(type, value)} == _NAMES
+
+
+def _texts_of(values: Collection[object]) -> list[str] | None:
+    """Return the strings among scalars; ``None`` if anything is not kept as it is.
+
+    A sum is finite only if all floats are; where it is not although they are, nothing is lost.
+    """
+    kinds = {*map(type, values)}
+    if kinds == _FLOATS:
+        return [] if math.isfinite(sum(values)) else None  # type: ignore[arg-type]  # they are floats
+    if not kinds <= _SCALARS:
+        return None
+    if not math.isfinite(sum(value for value in values if type(value) is float)):
+        return None
+    for value in values if int in kinds else ():
+        if type(value) is int and value.bit_length() > _INT_BITS:
+            return None
+    return [value for value in values if type(value) is str] if str in kinds else []
 
 
 def _ordered(entries: list[object]) -> list[object]:

@@ -4,6 +4,7 @@ import hashlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from typing import Literal
 
 from tau_live.events import Content, Decision, ErrorInfo, Event, ToolCall
@@ -24,6 +25,7 @@ _SHORTEST = 7
 _ID_LIMIT = 512
 _ENTRIES = 256
 _COUNT_BITS = 53
+_NAMES_REMEMBERED = 512
 _LEFT_ALONE = frozenset({"event", "at", "v", "mono_ns", "seq", "pid", "status", "fidelity"})
 _IDS = frozenset(
     {
@@ -78,6 +80,7 @@ class Redactor:
         )
         self._pattern, self._kinds = alternation(extra or {})
         self._plans: dict[type[Event], _Plan] = {}
+        self._harmless = lru_cache(maxsize=_NAMES_REMEMBERED)(self._are_harmless)
 
     def redact(self, event: Event) -> Event:
         """Return the event as it may be written; the same object if nothing is to be changed."""
@@ -170,11 +173,22 @@ class Redactor:
         elif isinstance(value, tuple):
             kept = self._lines(value)
         elif isinstance(value, Mapping):
-            found = plain(value, limits=self._limits, text=self._text, hidden=_hidden)
+            found = plain(
+                value,
+                limits=self._limits,
+                text=self._text,
+                hidden=_hidden,
+                harmless=self._harmless,
+            )
             return found if isinstance(found, dict) else {"…": found}  # equal is not yet plain
         else:
             return _SAME
         return _SAME if kept == value else kept
+
+    def _are_harmless(self, names: tuple[str, ...]) -> bool:
+        """Tell whether names are written as they are, and no number under them is hidden."""
+        room = self._limits.key_chars
+        return all(self._text(name, room) == name and not is_secret_key(name) for name in names)
 
     def _content(self, content: Content, *, keeps: bool | None = None) -> Content:
         """Return a text as it may be kept; what somebody says of a run is said to be kept."""

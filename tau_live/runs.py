@@ -6,6 +6,7 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
+from operator import is_
 from threading import Lock
 from typing import TypedDict
 
@@ -25,6 +26,7 @@ from tau_live.masks import Mask
 from tau_live.offers import Offer, offer_of
 from tau_live.plain import Limits, plain
 from tau_live.redaction import clean_id
+from tau_live.rl.remembered import Remembered
 from tau_live.rollouts import Reason, decision_id_of, rollout_id_of
 
 HOST = "tau_live"
@@ -123,6 +125,7 @@ class RunEvents:
         self._born = f"{self._pid:x}-{time.time_ns():x}"
         self._attempts: OrderedDict[str, int] = OrderedDict()
         self._given: OrderedDict[str, str] = OrderedDict()
+        self._plain: Remembered[bool] = Remembered()
         self._lock = Lock()
 
     def handle(
@@ -319,7 +322,22 @@ class RunEvents:
 
     def offer(self, listed: Listed, default: object, *, mask: Mask = _ALL) -> Offer | None:
         """Return what may be chosen, as plain data; ``None`` if nothing may."""
-        return offer_of(listed, default, mask=mask, limits=self._limits)
+        return offer_of(listed, default, mask=mask, read=self._features)
+
+    def _features(self, name: str, own: object) -> dict[str, object] | None:
+        """Return an option's features as plain data, without reading those that stayed."""
+        if type(own) is dict:
+            copied: dict[str, object] = own.copy()  # which nobody else writes to
+            if self._plain.made_of(name, copied):
+                return copied
+            own = copied
+        found = plain(own, limits=self._limits)
+        if not isinstance(found, dict):
+            return None
+        if self._plain.wants(name) and type(own) is dict and len(found) == len(own):
+            same = all(map(is_, found, own)) and all(map(is_, found.values(), own.values()))
+            self._plain.remember(name, own, same)
+        return {**found}
 
     def context(self, context: object) -> dict[str, object]:
         """Return what is known of the situation as plain data."""

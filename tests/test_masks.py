@@ -91,7 +91,7 @@ def test_an_offer_says_what_may_be_chosen_and_what_the_host_does(
 ) -> None:
     mask = mask_of(allowed)
 
-    found = offer_of(listed(options), default, mask=mask, limits=Limits())
+    found = offer_of(listed(options), default, mask=mask, read=as_it_is)
 
     may = [name for name in options if allowed is None or name in allowed]
     if not may:
@@ -110,7 +110,7 @@ def test_an_offer_says_what_may_be_chosen_and_what_the_host_does(
 def test_of_too_many_options_those_not_allowed_are_left_out_first() -> None:
     names = [f"option-{number}" for number in range(OPTIONS_LIMIT + 50)]
 
-    found = offer_of(listed(names), None, mask=mask_of(names[-3:]), limits=Limits())
+    found = offer_of(listed(names), None, mask=mask_of(names[-3:]), read=as_it_is)
 
     assert found is not None
     assert found.names == tuple(names[-3:])

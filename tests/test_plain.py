@@ -307,3 +307,30 @@ def test_a_clean_text_can_be_written_anywhere(text: str) -> None:
 def test_a_limit_of_nothing_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} must be at least 1, got 0"):
         Limits(**{name: 0})
+
+
+SCALARS = st.one_of(
+    st.none(), st.booleans(), st.floats(), st.integers(-(2**65), 2**65), st.text(max_size=70)
+)
+
+
+@given(
+    st.dictionaries(st.text(max_size=60), st.floats(allow_nan=False), max_size=8)
+    | st.dictionaries(st.text(st.characters(max_codepoint=127), max_size=60), SCALARS, max_size=8),
+    st.sampled_from([SMALL, Limits()]),
+)
+def test_many_scalars_at_once_are_kept_as_one_by_one(value: Json, limits: Limits) -> None:
+    nested: list[object] = [value, {"again": value}, value]
+
+    found = plain(nested, limits=limits)
+
+    assert repr(found) == repr(plain(nested, limits=limits, hidden=lambda name, inner: None))
+
+
+def test_scalars_are_copied() -> None:
+    value = {"a": 1.0}
+
+    found = plain(value)
+
+    assert found == value
+    assert found is not value

@@ -448,3 +448,23 @@ def test_what_somebody_says_of_a_run_is_kept_without_secrets() -> None:
     assert isinstance(kept, Reward)
     assert kept.comment is not None
     assert str(kept.comment.text).startswith("too slow, token [redacted:")
+
+
+NAMES = st.one_of(
+    st.text(st.characters(max_codepoint=127), max_size=80),
+    st.sampled_from(["password", "token", "api_key", "sk-" + "a" * 40, "tokens"]),
+)
+
+
+@given(st.dictionaries(NAMES, st.floats() | st.integers(), max_size=6))
+def test_numbers_at_once_are_kept_and_hidden_as_one_by_one(features: dict[str, object]) -> None:
+    redactor = Redactor()
+
+    found = redactor._other("features", {"a": features})
+
+    asked = {"a": {**features, "\x7fnot a number": ""}}  # so that each name is asked about
+    expected = redactor._other("features", asked)
+    assert isinstance(found, dict)
+    assert isinstance(expected, dict)
+    expected["a"].pop("\x7fnot a number")
+    assert repr(found) == repr(expected)

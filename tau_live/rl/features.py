@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tau_live.rl.arrays import BoolArray, Float32Array, Int32Array
+from tau_live.rl.remembered import Remembered
 
 WIDTH = 4_096
 MAX_WIDTH = 65_535  # slots are packed as unsigned 16-bit integers, and ``width`` itself is a slot
@@ -27,6 +28,8 @@ CATEGORY_WORDS = 3
 TEXT_CHARS = 4_096
 _LARGEST = 3.0e38  # float32 ends at 3.4e38
 _CACHED = 16_384
+_CACHED_ROWS = 1_024
+_NUMBERS = frozenset({float, int, bool})
 _FORMAT = 1
 _HEADER = struct.Struct("<BHHII")  # format, width, rows, entries, skipped
 
@@ -56,11 +59,21 @@ class Encoded(NamedTuple):
         return len(self.starts) - 2
 
 
+class Row(NamedTuple):
+    """The entries of one option's features, packed, and how many features were skipped."""
+
+    slots: bytes
+    values: bytes
+    numbers: bytes
+    skipped: int
+
+
 def encode(
     context: Mapping[str, object],
     options: Sequence[tuple[str, Mapping[str, object] | None]],
     *,
     width: int = WIDTH,
+    remembered: Remembered[Row] | None = None,
 ) -> Encoded:
     """Return the sparse rows of one decision; whatever cannot be used is skipped and counted.
 
@@ -73,6 +86,8 @@ def encode(
         context: What is known when the choice is made.
         options: ``[A]``, name and features (or ``None``) of each option that may be chosen.
         width: How many slots names are hashed into, in ``[1, 65535]``.
+        remembered: Rows of options encoded before, always in this width; changes nothing but the
+            time it takes.
 
     Returns:
         The context row and ``A`` option rows.
@@ -86,8 +101,10 @@ def encode(
     starts = [0, len(rows.slots)]
     for name, features in options:
         rows.add(_own_slot(name, width), 1.0, 0)
-        if features:
+        if features and remembered is None:
             rows.extend(features)
+        elif features and remembered is not None:
+            rows.extend_as_remembered(name, features, remembered)
         starts.append(len(rows.slots))
     return Encoded(
         np.frombuffer(rows.slots, dtype=np.int32),
@@ -117,8 +134,33 @@ class _Rows:
         self.values.append(value)
         self.numbers.append(is_number)
 
+    def extend_as_remembered(
+        self, name: str, features: Mapping[str, object], remembered: Remembered[Row]
+    ) -> None:
+        """Append the entries of an option's features, as they were made before if they can."""
+        row = remembered.made_of(name, features)
+        if row is not None:
+            self.slots.frombytes(row.slots)
+            self.values.frombytes(row.values)
+            self.numbers += row.numbers
+            self.skipped += row.skipped
+            return
+        begin, skipped = len(self.slots), self.skipped
+        self.extend(features)
+        if not remembered.wants(name):
+            return
+        row = Row(
+            self.slots[begin:].tobytes(),
+            self.values[begin:].tobytes(),
+            bytes(self.numbers[begin:]),
+            self.skipped - skipped,
+        )
+        remembered.remember(name, features, row)
+
     def extend(self, features: Mapping[str, object]) -> None:
         """Append the entries of one row's features, at most ``MAX_ROW`` of them."""
+        if self._extend_whole(features):
+            return
         slots, values, numbers, width = self.slots, self.values, self.numbers, self.width
         begin = len(slots)
         pairs: Iterable[tuple[object, object]] = features.items()  # names may be garbage as well
@@ -136,6 +178,24 @@ class _Rows:
         if excess > 0:
             self.skipped += excess
             del slots[-excess:], values[-excess:], numbers[-excess:]
+
+    def _extend_whole(self, features: Mapping[str, object]) -> bool:
+        """Append the usual case, names with numbers alone, at once; ``False`` if it is another."""
+        found = [*features.values()]
+        if not found or len(found) > MAX_ROW or not {*map(type, found)} <= _NUMBERS:
+            return False
+        slots = _names_slots(tuple(features), self.width)
+        if slots is None:
+            return False
+        try:
+            if not sum(map(abs, found)) <= _LARGEST:  # type: ignore[arg-type]  # they are numbers
+                return False  # one may be too large, or a NaN
+        except OverflowError:
+            return False
+        self.slots.frombytes(slots)
+        self.values.frombytes(struct.pack(f"{len(found)}f", *found))
+        self.numbers += b"\1" * len(found)
+        return True
 
     def _extend_other(self, name: object, value: object) -> None:
         if not isinstance(name, str):
@@ -193,6 +253,15 @@ class _Rows:
 @lru_cache(maxsize=_CACHED)
 def _name_slot(name: str, width: int) -> int:
     return _hashed(f"n:{name}") % width
+
+
+@lru_cache(maxsize=_CACHED_ROWS)
+def _names_slots(names: tuple[object, ...], width: int) -> bytes | None:
+    """Return the slots of a row's names, packed; ``None`` if not all are texts."""
+    texts = [name for name in names if isinstance(name, str)]
+    if len(texts) < len(names):
+        return None
+    return array("i", [_name_slot(text, width) for text in texts]).tobytes()
 
 
 @lru_cache(maxsize=_CACHED)

@@ -5,9 +5,17 @@ from typing import NamedTuple
 import numpy as np
 
 from tau_live.rl.arrays import FloatArray, IntArray, offsets
+from tau_live.rl.scan import Room, parts, reverse_scan, scan_part
 
-_DOUBLING_LONGEST = 64  # above, a blocked scan does less work; measured on 1M steps, two cores
-_SHORTEST_BLOCK = 16
+__all__ = [
+    "Advantages",
+    "Steps",
+    "batched_gae",
+    "batched_vtrace",
+    "gae",
+    "normalised",
+    "reverse_scan",
+]
 
 
 class Steps(NamedTuple):
@@ -144,9 +152,47 @@ def batched_gae(
         ValueError: A shape or a range does not fit, or a number is not finite; the message names
             the first rollout concerned.
     """
-    deltas, factors = _recurrence(Steps(rewards, discounts, values, bootstraps, lengths), lambda_)
-    advantages = reverse_scan(deltas, factors, longest=int(lengths.max()))
-    return Advantages(advantages, advantages + values)
+    steps = Steps(rewards, discounts, values, bootstraps, lengths)
+    ends = _ends(steps)
+    _check_within_unit(lambda_=np.array([lambda_]))
+    with np.errstate(over="ignore", invalid="ignore"):  # checked afterwards
+        found, sound = _part_by_part(steps, ends, lambda_)
+    if not sound:
+        _check_numbers(steps)
+    return found
+
+
+def _part_by_part(steps: Steps, ends: IntArray, lambda_: float) -> tuple[Advantages, bool]:
+    """Return what GAE gives, and whether every number was certainly finite and in range.
+
+    Whatever is not finite makes the advantage of its own step so, and with it the sum of all.
+    """
+    rewards, discounts, values, bootstraps, lengths = steps
+    size, longest = len(rewards), int(lengths.max())
+    advantages, returns = np.empty(size), np.empty(size)
+    room = Room.of(size, longest)
+    carried, total, least, most = 0.0, 0.0, 1.0, 0.0
+    after = len(ends)
+    for begin, end in parts(size, longest):
+        part = advantages[begin:end]
+        before = int(np.searchsorted(ends, begin))
+        own = ends[before:after] - begin
+        part[:-1] = values[begin + 1 : end]
+        part[-1] = values[end] if end < size else 0.0
+        part[own] = bootstraps[before:after]
+        np.multiply(part, discounts[begin:end], out=part)
+        np.add(part, rewards[begin:end], out=part)
+        np.subtract(part, values[begin:end], out=part)
+        least = min(least, float(discounts[begin:end].min()))
+        most = max(most, float(discounts[begin:end].max()))
+        np.multiply(discounts[begin:end], lambda_, out=room.factors[: end - begin])
+        room.factors[own] = 0.0
+        carried = scan_part(part, room, carried=carried, longest=longest)
+        np.add(part, values[begin:end], out=returns[begin:end])
+        total += float(part.sum())
+        after = before
+    sound = bool(np.isfinite(total)) and least >= 0.0 and most <= 1.0
+    return Advantages(advantages, returns), sound
 
 
 def batched_vtrace(
@@ -182,63 +228,10 @@ def batched_vtrace(
     return Advantages(deltas + carried, steps.values + corrections)
 
 
-def reverse_scan(terms: FloatArray, factors: FloatArray, *, longest: int) -> FloatArray:
-    """Return ``[N]`` ``y[t] = terms[t] + factors[t] * y[t+1]``, with ``y[N] = 0``.
-
-    Args:
-        terms: ``[N]``, finite.
-        factors: ``[N]``, finite; 0 at the last step of every rollout.
-        longest: Steps of the longest rollout, that is the longest run without a factor of 0.
-    """
-    if longest <= _DOUBLING_LONGEST or len(terms) < 4 * _SHORTEST_BLOCK:
-        return _doubled(terms, factors, longest=longest)
-    return _blocked(terms, factors)
-
-
-def _doubled(terms: FloatArray, factors: FloatArray, *, longest: int) -> FloatArray:
-    """Reach twice as far in every round: ``log2(longest)`` rounds over all steps."""
-    sums, products = terms.copy(), factors.copy()
-    reach = 1
-    while reach < min(longest, len(terms)):
-        sums[:-reach] += products[:-reach] * sums[reach:]
-        products[:-reach] *= products[reach:].copy()
-        products[-reach:] = 0.0
-        reach *= 2
-    return sums
-
-
-def _blocked(terms: FloatArray, factors: FloatArray) -> FloatArray:
-    """Scan all blocks of a long stream at once, then carry from block to block.
-
-    Columns are walked in place: transposing them first took twice as long on 1M steps. An odd
-    number of steps in a block keeps the rows of a column in different sets of the cache.
-
-    Source:
-        Blelloch 1990, section 1.4 (first-order recurrences), in two levels.
-    """
-    size = len(terms)
-    block = max(_SHORTEST_BLOCK, int(np.sqrt(size))) | 1
-    blocks = -(-size // block)
-    sums, products = np.zeros((2, blocks * block))
-    sums[:size], products[:size] = terms, factors
-    by_step, reach_by_step = sums.reshape(blocks, block).T, products.reshape(blocks, block).T
-    carried = np.empty(blocks)
-    for t in range(block - 2, -1, -1):
-        np.multiply(reach_by_step[t], by_step[t + 1], out=carried)
-        by_step[t] += carried
-        reach_by_step[t] *= reach_by_step[t + 1]
-    firsts, reaches = by_step[0].tolist(), reach_by_step[0].tolist()
-    carries = [0.0] * blocks
-    for index in range(blocks - 2, -1, -1):
-        carries[index] = firsts[index + 1] + reaches[index + 1] * carries[index + 1]
-    products.reshape(blocks, block)[:] *= np.array(carries)[:, None]
-    sums += products
-    return sums[:size]
-
-
 def _recurrence(steps: Steps, lambda_: float) -> tuple[FloatArray, FloatArray]:
     """Return ``[N]`` temporal differences, and factors that are 0 where a rollout ends."""
-    ends = _checked_ends(steps)
+    ends = _ends(steps)
+    _check_numbers(steps)
     _check_within_unit(lambda_=np.array([lambda_]))
     following = np.empty_like(steps.values)
     following[:-1] = steps.values[1:]
@@ -251,8 +244,8 @@ def _recurrence(steps: Steps, lambda_: float) -> tuple[FloatArray, FloatArray]:
     return deltas, factors
 
 
-def _checked_ends(steps: Steps) -> IntArray:
-    """Return ``[R]`` the last step of each rollout."""
+def _ends(steps: Steps) -> IntArray:
+    """Return ``[R]`` the last step of each rollout; checks the shapes alone."""
     rewards, discounts, values, bootstraps, lengths = steps
     _check_steps(rewards, discounts, values)
     if lengths.shape != bootstraps.shape or lengths.ndim != 1 or (lengths < 1).any():
@@ -263,6 +256,12 @@ def _checked_ends(steps: Steps) -> IntArray:
     starts = offsets(lengths)
     if starts[-1] != len(rewards):
         raise ValueError(f"gae input length mismatch: lengths={starts[-1]}, steps={len(rewards)}")
+    return starts[1:] - 1
+
+
+def _check_numbers(steps: Steps) -> None:
+    rewards, discounts, values, bootstraps, lengths = steps
+    starts = offsets(lengths)
     for name, array in {"rewards": rewards, "values": values, "discounts": discounts}.items():
         if not np.isfinite(array).all():
             step = int(np.flatnonzero(~np.isfinite(array))[0])
@@ -272,7 +271,6 @@ def _checked_ends(steps: Steps) -> IntArray:
         rollout = int(np.flatnonzero(~np.isfinite(bootstraps))[0])
         raise ValueError(f"non-finite values detected in 'bootstraps' of rollout {rollout}")
     _check_within_unit(discounts=discounts)
-    return starts[1:] - 1
 
 
 def _check_steps(rewards: FloatArray, discounts: FloatArray, values: FloatArray) -> None:

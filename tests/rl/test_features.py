@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tau_live.rl.features import MAX_ROW, Encoded, encode, pack, unpack
+from tau_live.rl.features import MAX_ROW, Encoded, Row, encode, pack, unpack
+from tau_live.rl.remembered import Remembered
 
 NUMBERS = st.one_of(st.integers(), st.floats(), st.booleans(), st.fractions(), st.complex_numbers())
 GARBAGE = st.one_of(
@@ -181,3 +182,39 @@ def test_any_other_bytes_are_refused(packed: bytes) -> None:
 def test_a_width_that_cannot_be_packed_is_refused() -> None:
     with pytest.raises(ValueError, match="65535"):
         pack(encode({}, [], width=70_000))
+
+
+NUMBERS = st.one_of(
+    st.floats(), st.integers(), st.booleans(), st.sampled_from([-0.0, 2.9e38, 10**400])
+)
+
+
+@given(st.dictionaries(st.text(max_size=4), NUMBERS, max_size=8))
+def test_numbers_alone_are_encoded_as_they_are_among_others(features: dict[str, object]) -> None:
+    mixed = {**features, "\0absent": None}  # an absent value, so that entries go one by one
+
+    assert_same(encode(features, [("a", features)]), encode(mixed, [("a", mixed)]))
+
+
+@given(st.lists(OPTIONS, max_size=5))
+@settings(deadline=None)
+def test_remembered_rows_change_nothing(
+    decisions: list[list[tuple[str, dict[str, object] | None]]],
+) -> None:
+    remembered: Remembered[Row] = Remembered()
+    for options in [*decisions, *decisions]:
+        found = encode({}, options, remembered=remembered)
+
+        assert_same(found, encode({}, options))
+
+
+def test_an_option_whose_features_change_in_place_is_encoded_anew() -> None:
+    remembered: Remembered[Row] = Remembered()
+    features: dict[str, object] = {"cost": 1.5, "kind": "small"}
+    encode({}, [("a", features)], remembered=remembered)
+
+    features["cost"] = 2.5
+
+    found = encode({}, [("a", features)], remembered=remembered)
+    assert_same(found, encode({}, [("a", features)]))
+    assert 2.5 in found.values.tolist()

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tau_live.rl.arrays import FloatArray, IntArray
-from tau_live.rl.gae import Steps, batched_gae, batched_vtrace, gae, normalised, reverse_scan
+from tau_live.rl.gae import Steps, batched_gae, batched_vtrace, gae, normalised
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "reference_cases.json"
 
@@ -169,19 +169,35 @@ def test_termination_is_not_truncation(
     assert found.advantages.tolist() == expected
 
 
-def test_a_long_stream_is_scanned_like_short_rollouts() -> None:
-    rng = np.random.default_rng(5)
-    terms, factors = rng.normal(size=5_000), rng.uniform(0.9, 1.0, size=5_000)
-    factors[-1] = 0.0
+@pytest.mark.parametrize("longest", [40, 3_000])
+def test_equals_one_rollout_after_another_where_parts_cut_rollouts(longest: int) -> None:
+    rng = np.random.default_rng(longest)
+    lengths = rng.integers(1, longest + 1, size=150_000 // longest)
+    size = int(lengths.sum())
+    rewards, values = rng.normal(size=(2, size))
+    discounts = np.where(rng.random(size) < 0.01, 0.0, 0.99)
+    bootstraps = rng.normal(size=len(lengths))
 
-    blocked = reverse_scan(terms, factors, longest=5_000)
+    found = batched_gae(rewards, discounts, values, bootstraps, lengths=lengths, lambda_=0.95)
 
-    expected = np.zeros(5_000)
-    carried = 0.0
-    for t in reversed(range(5_000)):
-        carried = terms[t] + factors[t] * carried
-        expected[t] = carried
-    np.testing.assert_allclose(blocked, expected, rtol=1e-10, atol=1e-10)
+    ends = np.cumsum(lengths)
+    for rollout in rng.integers(len(lengths), size=20):
+        steps = slice(ends[rollout] - lengths[rollout], ends[rollout])
+        one = gae(
+            rewards[steps], discounts[steps], values[steps], bootstraps[rollout], lambda_=0.95
+        )
+        np.testing.assert_allclose(found.advantages[steps], one.advantages, atol=1e-10)
+        np.testing.assert_allclose(found.returns[steps], one.returns, atol=1e-10)
+
+
+@pytest.mark.parametrize("discount", [-0.5, 1.0 + 1e-9, np.inf])
+def test_a_discount_out_of_range_is_refused_even_where_lambda_hides_it(discount: float) -> None:
+    discounts = np.array([1.0, discount, 0.0])
+
+    with pytest.raises(ValueError, match="discounts"):
+        batched_gae(
+            np.zeros(3), discounts, np.zeros(3), np.zeros(1), lengths=np.array([3]), lambda_=0.0
+        )
 
 
 @pytest.mark.parametrize("field", ["rewards", "values", "discounts", "bootstraps"])

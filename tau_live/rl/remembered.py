@@ -1,0 +1,81 @@
+"""What was made of rows of features, for as long as they hold the very same objects.
+
+Looking whether a row is the same costs a third of reading it anew. Two rows are the same if their
+names and values are identical objects that cannot change, so nothing of the host's runs, and a
+dictionary that was changed meanwhile is never taken for what it was.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from operator import is_
+from threading import Lock
+from typing import Generic, TypeVar
+
+_ROWS = 512
+_LONGEST = 256
+_CHARS = 4_096
+_SCALARS = frozenset({float, int, bool, str, type(None)})
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class _Row(Generic[T]):
+    """One row, and how often in a row another one came instead."""
+
+    row: dict[str, object]
+    made: T
+    missed: int = 0
+
+
+class Remembered(Generic[T]):
+    """Remembers a row, and what was made of it, for each of at most 512 names.
+
+    Where rows are new every time it soon remembers few of them, because that costs something.
+    """
+
+    def __init__(self) -> None:
+        self._rows: dict[str, _Row[T]] = {}
+        self._changing = Lock()
+
+    def made_of(self, name: str, row: Mapping[str, object]) -> T | None:
+        """Return what was made of exactly this row; ``None`` if it is another.
+
+        Args:
+            name: Whose row it is.
+            row: One that nobody else writes to meanwhile.
+        """
+        known = self._rows.get(name)
+        if known is None:
+            return None
+        before = known.row
+        if (
+            len(before) == len(row)
+            and all(map(is_, row.values(), before.values()))
+            and all(map(is_, row, before))
+        ):
+            known.missed = 0
+            return known.made
+        known.missed += 1
+        return None
+
+    def wants(self, name: str) -> bool:
+        """Tell whether a new row is worth remembering: the 1st, 2nd, 4th, 8th ... in a row is."""
+        known = self._rows.get(name)
+        return known is None or not known.missed & (known.missed - 1)
+
+    def remember(self, name: str, row: Mapping[str, object], made: T) -> None:
+        """Remember what was made of a row, if it is short and nothing in it can change."""
+        known, kept = self._rows.get(name), dict(row)
+        if len(kept) > _LONGEST or not {*map(type, kept), *map(type, kept.values())} <= _SCALARS:
+            return
+        texts = [text for text in (*kept, *kept.values()) if isinstance(text, str)]
+        if sum(map(len, texts)) > _CHARS:
+            return
+        with self._changing:
+            if known is not None:
+                self._rows[name] = _Row(kept, made, known.missed)
+            else:
+                if len(self._rows) >= _ROWS:
+                    del self._rows[next(iter(self._rows))]
+                self._rows[name] = _Row(kept, made)

@@ -1,0 +1,58 @@
+"""The benches of speed still run; what they find is not judged here."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from tests.bench import decide, gae, ppo
+from tests.bench.timing import Goal, Measured, command, installed, interleaved
+
+pytestmark = pytest.mark.slow
+
+
+def assert_measured(found: list[Measured], *, peer: str) -> None:
+    for one in found:
+        assert one.ours
+        assert min(one.ours) > 0.0
+        assert bool(one.theirs) == installed(peer)
+
+
+def test_ppo_runs_and_agrees_with_the_peer_where_that_is_installed() -> None:
+    assert_measured(ppo.measure(1, epochs=1), peer="stable_baselines3")
+
+
+def test_gae_runs_and_agrees_with_the_peers_where_they_are_installed() -> None:
+    assert_measured([gae.buffer(1)], peer="stable_baselines3")
+    assert_measured([gae.stream(1, steps=20_000)], peer="tianshou")
+    assert_measured([gae.ragged(1, rollouts=500, looped=5)], peer="stable_baselines3")
+
+
+def test_decide_runs_and_every_decision_is_ours() -> None:
+    assert_measured(decide.measure(1, decisions=10), peer="vowpalwabbit")
+
+
+def test_a_ratio_is_the_median_of_the_rounds() -> None:
+    ours, theirs = iter([9.0, 1.0, 2.0, 1.0]), iter([9.0, 4.0, 4.0, 9.0])
+
+    found = interleaved(
+        "work",
+        lambda: next(ours),
+        lambda: next(theirs),
+        peer="peer",
+        rounds=3,
+        goal=Goal(4.0, faster=True),
+    )
+
+    assert found.ratios == [4.0, 2.0, 9.0]
+    assert found.ratio == 4.0
+    assert found.met
+
+
+def test_json_says_what_was_measured() -> None:
+    found = Measured("work", "peer", [1.0], [], Goal(0.5, faster=False))
+
+    result = CliRunner().invoke(command("bench", "A bench", lambda rounds: [found]), ["--json"])
+
+    assert result.exit_code == 0
+    assert json.loads(result.output)["measured"][0]["met"] is None

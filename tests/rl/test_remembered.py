@@ -1,0 +1,95 @@
+"""A row is taken for the same only while it is."""
+
+import pytest
+
+from tau_live.rl.remembered import Remembered
+
+FLOAT = 1234.5
+
+
+def test_the_same_objects_are_the_same_row_in_any_dictionary() -> None:
+    remembered: Remembered[str] = Remembered()
+    remembered.remember("a", {"x": FLOAT, "y": "text"}, "made")
+
+    assert remembered.made_of("a", {"x": FLOAT, "y": "text"}) == "made"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param({"x": float("1234.5")}, id="equal, but another object"),
+        pytest.param({"x": 1}, id="another value"),
+        pytest.param({"y": FLOAT}, id="another name"),
+        pytest.param({"x": FLOAT, "y": 1}, id="one more"),
+        pytest.param({}, id="one fewer"),
+    ],
+)
+def test_anything_else_is_another_row(other: dict[str, object]) -> None:
+    remembered: Remembered[str] = Remembered()
+    remembered.remember("a", {"x": FLOAT}, "made")
+
+    assert remembered.made_of("a", other) is None
+    assert remembered.made_of("b", {"x": FLOAT}) is None
+
+
+def test_a_row_changed_in_place_is_another_row() -> None:
+    remembered: Remembered[str] = Remembered()
+    row: dict[str, object] = {"x": FLOAT, "y": True}
+    remembered.remember("a", row, "made")
+
+    row["y"] = 1
+
+    assert remembered.made_of("a", row) is None
+
+
+def test_what_could_change_inside_is_not_remembered() -> None:
+    remembered: Remembered[str] = Remembered()
+    row: dict[str, object] = {"x": [1.0]}
+    remembered.remember("a", row, "made")
+
+    assert remembered.made_of("a", row) is None
+
+
+@pytest.mark.parametrize(
+    "row", [{str(n): 1.0 for n in range(300)}, {"text": "x" * 5_000}], ids=["long", "large"]
+)
+def test_only_short_rows_are_remembered(row: dict[str, object]) -> None:
+    remembered: Remembered[str] = Remembered()
+    remembered.remember("a", row, "made")
+
+    assert remembered.made_of("a", row) is None
+
+
+def test_only_so_many_names_are_remembered() -> None:
+    remembered: Remembered[int] = Remembered()
+    row: dict[str, object] = {"x": FLOAT}
+    for number in range(2_000):
+        remembered.remember(str(number), row, number)
+
+    kept = [number for number in range(2_000) if remembered.made_of(str(number), row) == number]
+
+    assert kept == list(range(2_000 - 512, 2_000))
+
+
+def test_rows_that_are_always_new_are_rarely_wanted() -> None:
+    remembered: Remembered[int] = Remembered()
+    wanted = []
+    for number in range(100):
+        row: dict[str, object] = {"x": float(number) + 0.5}
+        assert remembered.made_of("a", row) is None
+        if remembered.wants("a"):
+            wanted.append(number)
+            remembered.remember("a", row, number)
+
+    assert wanted == [0, 1, 2, 4, 8, 16, 32, 64]
+
+
+def test_a_row_that_stays_again_is_wanted_again() -> None:
+    remembered: Remembered[int] = Remembered()
+    for number in range(6):
+        remembered.made_of("a", {"x": float(number)})
+        if remembered.wants("a"):
+            remembered.remember("a", {"x": FLOAT}, number)
+
+    assert remembered.made_of("a", {"x": FLOAT}) is not None
+    assert remembered.wants("a")
