@@ -115,7 +115,7 @@ class Decider:
         """Return which version serves each point."""
         return {point: held.version for point, held in self._served.items()}
 
-    def choose(
+    def choose(  # noqa: PLR0913  # what it depends on
         self,
         decision_id: str,
         *,

@@ -136,7 +136,12 @@ class Runtime:
         """
         if handle.home is not self._events:
             return self._decide_apart(
-                handle, point, options=options, context=context, default=default, allowed=allowed,
+                handle,
+                point,
+                options=options,
+                context=context,
+                default=default,
+                allowed=allowed,
                 ladder=ladder,
             )
         chosen: Choice | None = None
@@ -155,7 +160,7 @@ class Runtime:
                 )  # fmt: skip
         return chosen or own_choice(offered.originals, default, mask)
 
-    def _decide_apart(  # passed on from there
+    def _decide_apart(  # noqa: PLR0913  # passed on from there
         self,
         inside: RunHandle,
         point: object,
@@ -171,7 +176,12 @@ class Runtime:
                              parent=inside)  # fmt: skip
         try:
             return self.decide(
-                own, point, options=options, context=context, default=default, allowed=allowed,
+                own,
+                point,
+                options=options,
+                context=context,
+                default=default,
+                allowed=allowed,
                 ladder=ladder,
             )
         finally:
@@ -193,7 +203,7 @@ class Runtime:
             arm = handle.arms.setdefault(point, arm)  # threads may share a run
         return arm
 
-    def _decide(  # passed on from there
+    def _decide(  # noqa: PLR0913  # passed on from there
         self,
         handle: RunHandle,
         point: str,

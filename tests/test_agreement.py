@@ -12,7 +12,7 @@ from tau_live.settings import Settings
 from tau_live.status import status_of
 from tau_live.store.records import Shadowed
 from tau_live.store.sqlite import SqliteStore
-from tau_live.trajectories import why_not
+from tau_live.usable import why_not
 from tests.contracts.making import begun, decision
 from tests.importing.conftest import written
 

@@ -94,7 +94,12 @@ class World:
 
     def learn(self, fresh: list[LearnableRollout]) -> None:
         lessons = Lessons(
-            self.settings, PPOConfig(), point="model", versions=self.versions, state=self.state
+            self.settings,
+            PPOConfig(),
+            point="model",
+            versions=self.versions,
+            state=self.state,
+            at=float(self.made),
         )
         found = lessons.learnt(fresh, self.past)
         self.past += fresh

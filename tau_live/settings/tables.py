@@ -10,7 +10,6 @@ from tau_live.errors import SettingsError
 from tau_live.settings.kinds import (
     Kind,
     as_table,
-    checked,
     choice,
     flag,
     names,

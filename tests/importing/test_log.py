@@ -20,7 +20,7 @@ from tau_live.recording import Line
 from tau_live.rl.features import encode, unpack
 from tau_live.rollouts import Decision, RolloutStatus
 from tau_live.settings import Settings
-from tau_live.trajectories import why_not
+from tau_live.usable import why_not
 from tests.importing.conftest import Import, written
 from tests.live.running import decisions, exported, opened, rewards, rollouts
 

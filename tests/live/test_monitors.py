@@ -178,7 +178,7 @@ def test_the_test_of_the_arms_is_voided_in_the_transaction_that_stores_the_alarm
     store = SqliteStore.open(path)
     voided: list[tuple[str, int]] = []
 
-    def void(point: str) -> None:
+    def void(point: str, _at: float) -> None:
         voided.append((point, store.counters.counts()["drift_alarms"]))
         assert store.monitors.monitor(point).alarms
         raise RuntimeError("killed before it is committed")
