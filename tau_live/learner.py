@@ -17,7 +17,7 @@ from tau_live.errors import CheckpointError, LeaseLostError
 from tau_live.guard import logger
 from tau_live.leasing import LEASE, taken
 from tau_live.lessons import Lessons, by_reason, known_at
-from tau_live.monitoring import Seen, Watched, watched
+from tau_live.monitoring import Seen, Watched, is_worse, watched
 from tau_live.quality import Hold
 from tau_live.rl.policy import Policy, PolicyConfig
 from tau_live.rl.ppo import LearnerState, PPOConfig
@@ -196,6 +196,7 @@ class Learner:
                 self._store.monitors.save(watched.monitor)
                 if watched.alarms:
                     self._store.counters.add({"drift_alarms": len(watched.alarms)})
+                if any(map(is_worse, watched.alarms)):
                     self._void(row.point, row.at)
         for alarm in watched.alarms if watched else ():
             logger().warning("option_changed", point=row.point, **alarm._asdict())
@@ -244,11 +245,12 @@ class Learner:
             config=self._ppo,
             lift=self._lift(point),
         )
+        changed = {alarm.option for alarm in watch.alarms if is_worse(alarm)}
         result, new = lessons.learnt(
             fresh,
-            [] if watch.alarms else older,
+            [] if changed else older,
             price=watch.price,
-            changed={alarm.option for alarm in watch.alarms},
+            changed=changed,
         )
         if result is None or new.trajectories is None:
             report = {"left_out": by_reason(new.left_out), **watch.report}

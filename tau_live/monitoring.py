@@ -110,7 +110,7 @@ def watched(
     monitor = Monitor(
         point=before.point,
         watermark=watermark,
-        since=before.watermark if alarms else before.since,
+        since=before.watermark if any(map(is_worse, alarms)) else before.since,
         numbers={
             "drift": drift.numbers(),
             "multiplier": multiplier.numbers(),
@@ -180,6 +180,12 @@ def _drift(
     state: LearnerState,
     config: PPOConfig,
 ) -> tuple[Drift, tuple[Alarm, ...]]:
+    """Return the charts after new rollouts, and what they alarm about.
+
+    Of each rollout the last decision is charted: what came after it hangs on no other choice of
+    ours, so it is not taken for a change of the world that the policy learns; and the decisions of
+    one rollout share its luck, which a chart would take for evidence.
+    """
     drift = drift_of(before)
     if new.trajectories is None:
         return drift, ()
@@ -189,15 +195,21 @@ def _drift(
     except _ERRORS as error:  # the update finds out which rollout it is, and leaves that out
         logger().warning("drift_not_watched", point=before.point, error=str(error))
         return drift, ()
-    pairs = zip(new.decisions, residuals, strict=True)
+    ends = np.cumsum(new.trajectories.length) - 1
+    last = ((new.decisions[end], residuals[end]) for end in ends.tolist())
     return drift.including(
         (
             (decision.applied or "", residual)
-            for decision, residual in pairs
+            for decision, residual in last
             if decision.rollout_id in ids and abs(residual) <= LARGEST
         ),
         RULE,
     )
+
+
+def is_worse(alarm: Alarm) -> bool:
+    """Say whether what was learned of an option does not hold any more: it earns less."""
+    return alarm.direction is Direction.WORSE
 
 
 def drift_of(monitor: Monitor) -> Drift:

@@ -148,7 +148,13 @@ class Base(NamedTuple):
 
 
 def base_of(
-    known: Regression, *, sharpness: float, exploration: float, penalty: float, multiplier: float
+    known: Regression,
+    *,
+    sharpness: float,
+    exploration: float,
+    penalty: float,
+    multiplier: float,
+    together: float = 1.0,
 ) -> Base:
     """Return the base that all evidence so far speaks for.
 
@@ -158,12 +164,14 @@ def base_of(
         exploration: How many standard errors an option gets for being unknown, at least 0.
         penalty: Of the regression, above 0.
         multiplier: What one unit of cost weighs in units of reward, at least 0.
+        together: Decisions of one rollout, on average: they share its luck, so they say as much
+            as one (the design effect of Kish 1965, section 5.4, for samples that go together).
     """
     columns = known.columns.of.copy()
     columns.setflags(write=False)
     if known.deviation <= 0.0 and not (multiplier and known.cost.any()):
         return Base.untrained(len(columns))
-    noise = max(known.noise, np.finfo(np.float64).tiny)
+    noise = max(known.noise * float(np.sqrt(together)), np.finfo(np.float64).tiny)
     return Base(
         columns,
         frozen(known.reward - multiplier * known.cost),

@@ -78,6 +78,7 @@ def evidence(
         exploration=config.exploration,
         penalty=config.penalty,
         multiplier=multiplier,
+        together=counted.counts.decisions / max(counted.counts.rollouts, 1),
     )
     policy, base_kl = _moved(policy, goal, data, state.policy, fresh, bound=config.base_kl)
     moved = data.under(policy)
