@@ -160,15 +160,16 @@ def base_of(
     """
     columns = known.columns.of.copy()
     columns.setflags(write=False)
-    if known.deviation <= 0.0 and not (multiplier and known.cost.any()):
+    deviation = known.deviation + multiplier * known.cost_deviation  # of the sum, at most
+    if deviation <= 0.0:
         return Base.untrained(len(columns))
-    noise = max(known.noise, np.finfo(np.float64).tiny)
+    noise = known.noise + multiplier * known.cost_noise
     return Base(
         columns,
         frozen(known.reward - multiplier * known.cost),
         _frozen32(known.weights[:, TARGETS:]),
         noise,
-        _SHARPEST / max(known.deviation, noise),
+        _SHARPEST / max(deviation, noise),
         sharpness,
         exploration * float(np.sqrt(np.log1p(known.samples))),
         penalty,
