@@ -169,15 +169,17 @@ def base_of(
     """
     columns = known.columns.of.copy()
     columns.setflags(write=False)
-    if known.deviation <= 0.0 and not (multiplier and known.cost.any()):
+    deviation = known.deviation + multiplier * known.cost_deviation  # of the sum, at most
+    if deviation <= 0.0:
         return Base.untrained(len(columns))
-    noise = max(known.noise * float(np.sqrt(together)), np.finfo(np.float64).tiny)
+    unexplained = known.noise + multiplier * known.cost_noise
+    noise = max(unexplained * float(np.sqrt(together)), np.finfo(np.float64).tiny)
     return Base(
         columns,
         frozen(known.reward - multiplier * known.cost),
         _frozen32(known.weights[:, TARGETS:]),
         noise,
-        _SHARPEST / max(known.deviation, noise),
+        _SHARPEST / max(deviation, noise),
         sharpness,
         exploration * float(np.sqrt(np.log1p(known.samples))),
         penalty,

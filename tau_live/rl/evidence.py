@@ -80,9 +80,11 @@ def evidence(
         multiplier=multiplier,
         together=counted.counts.decisions / max(counted.counts.rollouts, 1),
     )
-    policy, base_kl = _moved(policy, goal, data, state.policy, fresh, bound=config.base_kl)
+    policy, base_kl = _moved(
+        policy, data, goal, before=state.policy, fresh=fresh, bound=config.base_kl
+    )
     moved = data.under(policy)
-    value_base = counted.expectation
+    value_base = counted.expectation(multiplier)
     started = replace(
         counted,
         policy=replace(policy, critic=frozen(policy.critic - state.value_base + value_base)),
@@ -91,18 +93,18 @@ def evidence(
     return Evidence(counted, started, moved, base_kl)
 
 
-def _moved(  # where from, where to, and on what
-    policy: Policy,
-    goal: Base,
-    data: Batch,
-    before: Policy,
-    fresh: Trajectories,
-    *,
-    bound: float,
+def _moved(
+    policy: Policy, data: Batch, goal: Base, *, before: Policy, fresh: Trajectories, bound: float
 ) -> tuple[Policy, float]:
     """Return the policy with its base as far toward the goal as the bound allows, and how far.
 
-    The divergence is measured on the new decisions.
+    Args:
+        policy: With the scale to come.
+        data: All decisions under that scale, the new ones first.
+        goal: Where to.
+        before: The version before.
+        fresh: The new decisions, which the divergence is measured on.
+        bound: In nats.
     """
     epsilon = policy.config.epsilon
     then = choices(batch(before, fresh), before.weights, epsilon=epsilon).probabilities

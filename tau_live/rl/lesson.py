@@ -42,6 +42,7 @@ def lesson(
     *,
     config: PPOConfig,
     new: int,
+    multiplier: float = 0.0,
 ) -> Lesson:
     """Return what an update learns.
 
@@ -52,6 +53,7 @@ def lesson(
         everything: The same decisions, new rollouts first, then older ones, the newest last.
         config: How to learn.
         new: How many rollouts are new.
+        multiplier: What one unit of safety cost weighs in units of reward.
     """
     policy = started.policy
     logprobs = choices(batch, policy.weights, epsilon=policy.config.epsilon).logprobs
@@ -59,7 +61,7 @@ def lesson(
     propensities = np.where(known, everything.propensity, 1.0)
     traces = np.where(known, np.minimum(np.exp(logprobs) / propensities, 1.0), 1.0)
     steps = Steps(
-        everything.reward,
+        rewards_less_costs(everything, multiplier),
         everything.discount * config.gamma,
         batch.contexts.dot(before.policy.critic),
         everything.bootstrap,
@@ -94,6 +96,19 @@ def rewards_to_go(trajectories: Trajectories, *, gamma: float) -> FloatArray:
     return reverse_scan(terms, factors, longest=int(trajectories.length.max()))
 
 
+def rewards_less_costs(trajectories: Trajectories, multiplier: float) -> FloatArray:
+    """Return ``[N]`` the reward after each decision less the multiplied cost where that is known.
+
+    Args:
+        trajectories: ``N`` decisions.
+        multiplier: What one unit of cost weighs in units of reward.
+    """
+    if trajectories.cost is None or not multiplier:
+        return trajectories.reward
+    counted = np.where(_untold(trajectories, trajectories.cost), 0.0, trajectories.cost)
+    return trajectories.reward - multiplier * counted
+
+
 def costs_to_go(trajectories: Trajectories) -> FloatArray:
     """Return ``[N]`` the cost of what followed each decision; NaN where nobody told."""
     if trajectories.cost is None:
@@ -101,11 +116,16 @@ def costs_to_go(trajectories: Trajectories) -> FloatArray:
     ends = offsets(trajectories.length)[1:] - 1
     factors = np.ones(len(trajectories.cost))
     factors[ends] = 0.0
-    known = np.where(np.isnan(trajectories.cost), 0.0, trajectories.cost)
+    unknown = _untold(trajectories, trajectories.cost)
+    known = np.where(unknown, 0.0, trajectories.cost)
     sums = reverse_scan(known, factors, longest=int(trajectories.length.max()))
-    unknown = np.add.reduceat(np.isnan(trajectories.cost), offsets(trajectories.length)[:-1]) > 0
-    sums[np.repeat(unknown, trajectories.length)] = np.nan
-    return sums
+    return np.where(unknown, np.nan, sums)
+
+
+def _untold(trajectories: Trajectories, costs: FloatArray) -> BoolArray:
+    """Return ``[N]`` which decisions are of a rollout any cost of which is unknown."""
+    unknown = np.logical_or.reduceat(np.isnan(costs), offsets(trajectories.length)[:-1])
+    return np.repeat(unknown, trajectories.length)
 
 
 def _kept(

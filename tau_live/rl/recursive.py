@@ -24,6 +24,7 @@ UNSEEN, LEFT_OUT = -1, -2
 
 REWARD, COST, ONE = 0, 1, 2
 TARGETS = 3
+_MOMENTS = 6  # of rewards and costs, three each
 _LEAST_NOISE = 0.01  # of the spread of returns: nothing is believed to be known better
 
 
@@ -66,12 +67,14 @@ class Regression(NamedTuple):
     Attributes:
         columns: Which features it knows.
         covariance: ``[D, D]``, inverse of the penalised sum of outer products.
-        weights: ``[D, TARGETS + draws]``: of the reward, of the cost, of a constant 1, and of noise.
+        weights: ``[D, TARGETS + draws]``: of the reward, the cost, a constant 1, and of noise.
         samples: How many.
         mean: Of the rewards.
         squares: Of the rewards, sum of squared distances from their mean.
-        cost_mean: Of the costs.
-        residuals: Sum of squared errors, each foreseen from the samples before.
+        residuals: Of the rewards, sum of squared errors, each foreseen from the samples before.
+        cost_mean: Of the costs, an unknown one counting as what was expected.
+        cost_squares: Of the known costs, sum of squared distances from their mean.
+        cost_residuals: Of the known costs, as of the rewards.
     """
 
     columns: Columns
@@ -80,14 +83,16 @@ class Regression(NamedTuple):
     samples: int
     mean: float
     squares: float
-    cost_mean: float
     residuals: float
+    cost_mean: float
+    cost_squares: float
+    cost_residuals: float
 
     @classmethod
     def empty(cls, slots: int, most: int, *, draws: int = DRAWS) -> "Regression":
         """Return the regression on nothing."""
-        nothing = Columns.none(slots, most)
-        return cls(nothing, np.zeros((0, 0)), np.zeros((0, TARGETS + draws)), 0, 0.0, 0.0, 0.0, 0.0)
+        weights = np.zeros((0, TARGETS + draws))
+        return cls(Columns.none(slots, most), np.zeros((0, 0)), weights, 0, *[0.0] * _MOMENTS)
 
     @property
     def draws(self) -> int:
@@ -97,13 +102,22 @@ class Regression(NamedTuple):
     @property
     def deviation(self) -> float:
         """Standard deviation of the rewards."""
-        return float(np.sqrt(self.squares / max(self.samples, 1)))
+        return self._root_mean(self.squares)
 
     @property
     def noise(self) -> float:
-        """Standard deviation of what is left unexplained."""
-        found = float(np.sqrt(self.residuals / max(self.samples, 1)))
-        return max(found, _LEAST_NOISE * self.deviation)
+        """Standard deviation of what is left unexplained of the rewards."""
+        return max(self._root_mean(self.residuals), _LEAST_NOISE * self.deviation)
+
+    @property
+    def cost_deviation(self) -> float:
+        """Standard deviation of the costs."""
+        return self._root_mean(self.cost_squares)
+
+    @property
+    def cost_noise(self) -> float:
+        """Standard deviation of what is left unexplained of the costs."""
+        return max(self._root_mean(self.cost_residuals), _LEAST_NOISE * self.cost_deviation)
 
     @property
     def reward(self) -> FloatArray:
@@ -139,34 +153,50 @@ class Regression(NamedTuple):
             Plackett 1950, "Some theorems in least squares" (recursive least squares); the noise
             targets are those of Osband et al. 2018, arXiv:1806.03335, section 3.
         """
-        count = len(rewards)
-        if not count:
+        if not len(rewards):
             return self
+        costs = np.full(len(rewards), np.nan) if costs is None else costs
         grown = self._grown(features.slots, penalty=penalty, rng=rng)
-        grown = grown._with_moments(rewards, costs)
-        columns = grown.columns.of[features.slots]
+        return grown._with_moments(rewards, costs)._learning(features, rewards, costs, rng=rng)
+
+    def _learning(
+        self,
+        features: Crossed,
+        rewards: FloatArray,
+        costs: FloatArray,
+        *,
+        rng: np.random.Generator,
+    ) -> "Regression":
+        columns = self.columns.of[features.slots]
         entries = np.where(columns >= 0, features.values, 0.0)
         columns = np.maximum(columns, 0)
-        covariance, weights = grown.covariance.copy(), grown.weights.copy()
-        targets = np.ones((count, weights.shape[1]))
+        covariance, weights = self.covariance.copy(), self.weights.copy()
+        targets = np.ones((len(rewards), weights.shape[1]))
         targets[:, REWARD] = rewards
-        targets[:, TARGETS:] = rng.standard_normal((count, grown.draws))
-        residuals = grown.residuals
-        for sample in range(count):
+        targets[:, TARGETS:] = rng.standard_normal((len(rewards), self.draws))
+        unknown = np.isnan(costs)
+        squares = np.array([self.residuals, self.cost_residuals])
+        means = np.array([self.mean, self.cost_mean])
+        for sample, target in enumerate(targets):
             part = slice(features.starts[sample], features.starts[sample + 1])
             at, values = columns[part], entries[part]
             expected = np.add.reduce(weights[at] * values[:, None], axis=0)
-            cost = np.nan if costs is None else costs[sample]
-            targets[sample, COST] = cost if cost == cost else expected[COST]  # noqa: PLR0124  # NaN
+            target[COST] = costs[sample]
+            if unknown[sample]:  # the error less the mean is then 0: nothing is learned of costs
+                target[COST] = expected[COST] + self.cost_mean * (1.0 - expected[ONE])
             direction = np.add.reduce(covariance[at] * values[:, None], axis=0)
             spread = 1.0 + float(np.add.reduce(direction[at] * values))
-            gain = direction / spread
-            errors = targets[sample] - expected
-            centred = errors[REWARD] - grown.mean * errors[ONE]
-            residuals += float(centred * centred) / spread
-            weights += gain[:, None] * errors
-            covariance -= direction[:, None] * gain
-        return grown._replace(covariance=covariance, weights=weights, residuals=residuals)
+            errors = target - expected
+            squares += (errors[:ONE] - means * errors[ONE]) ** 2 / spread
+            weights += (direction / spread)[:, None] * errors
+            direction /= np.sqrt(spread)
+            covariance -= direction[:, None] * direction  # symmetric to the last bit
+        return self._replace(
+            covariance=covariance,
+            weights=weights,
+            residuals=float(squares[REWARD]),
+            cost_residuals=float(squares[COST]),
+        )
 
     def loosened(
         self, slots: IntArray, *, penalty: float, rng: np.random.Generator
@@ -201,25 +231,31 @@ class Regression(NamedTuple):
             columns=columns, covariance=covariance, weights=np.concatenate([self.weights, fresh])
         )
 
-    def _with_moments(self, rewards: FloatArray, costs: FloatArray | None) -> "Regression":
+    def _with_moments(self, rewards: FloatArray, costs: FloatArray) -> "Regression":
         samples = self.samples + len(rewards)
         share = len(rewards) / samples
         mean = float(np.add.reduce(rewards)) / len(rewards)
         gap = mean - self.mean
         squares = float(np.add.reduce((rewards - mean) ** 2))
-        known = costs[costs == costs] if costs is not None else np.zeros(0)  # noqa: PLR0124  # NaN
-        cost_gap = float(np.add.reduce(known - self.cost_mean)) / samples
+        costs = np.where(np.isnan(costs), self.cost_mean, costs)
+        cost_mean = float(np.add.reduce(costs)) / len(costs)
+        cost_gap = cost_mean - self.cost_mean
+        cost_squares = float(np.add.reduce((costs - cost_mean) ** 2))
         return self._replace(
             samples=samples,
             mean=self.mean + gap * share,
             squares=self.squares + squares + gap**2 * self.samples * share,
-            cost_mean=self.cost_mean + cost_gap,
+            cost_mean=self.cost_mean + cost_gap * share,
+            cost_squares=self.cost_squares + cost_squares + cost_gap**2 * self.samples * share,
         )
+
+    def _root_mean(self, squares: float) -> float:
+        return float(np.sqrt(squares / max(self.samples, 1)))
 
     def arrays(self, prefix: str) -> dict[str, Array]:
         """Return everything by name; of the symmetric covariance one half."""
         upper = np.triu_indices(len(self.covariance))
-        numbers = (self.samples, self.mean, self.squares, self.cost_mean, self.residuals)
+        numbers = (self.samples, *self[-_MOMENTS:])
         return {
             f"{prefix}_columns": self.columns.of,
             f"{prefix}_covariance": self.covariance[upper],
@@ -236,9 +272,10 @@ class Regression(NamedTuple):
         Raises:
             ValueError: An array is missing or malformed.
         """
-        numbers = required(arrays, f"{prefix}_numbers", (6,)).tolist()
-        samples, mean, squares, cost_mean, residuals, used = numbers
-        if samples < 0 or squares < 0.0 or residuals < 0.0 or not 0 <= used <= most:
+        numbers = required(arrays, f"{prefix}_numbers", (_MOMENTS + 2,)).tolist()
+        samples, *moments, used = numbers
+        sums = (samples, *moments[1:3], *moments[4:])
+        if min(sums) < 0.0 or not 0 <= used <= most:
             raise ValueError(f"{prefix}_numbers are out of range: {numbers!r}")
         size = int(used)
         of = required(arrays, f"{prefix}_columns", (slots,)).astype(np.int32)
@@ -249,7 +286,4 @@ class Regression(NamedTuple):
         covariance[upper] = required(arrays, f"{prefix}_covariance", (len(upper[0]),))
         covariance.T[upper] = covariance[upper]
         weights = required(arrays, f"{prefix}_weights", (size, TARGETS + draws))
-        return cls(
-            Columns(of, size, most), covariance, weights, int(samples), mean, squares, cost_mean,
-            residuals,
-        )  # fmt: skip
+        return cls(Columns(of, size, most), covariance, weights, int(samples), *moments)

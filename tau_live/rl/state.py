@@ -201,13 +201,17 @@ class LearnerState:
         fit = self.action_fit.loosened(np.unique(options.slots), penalty=penalty, rng=rng)
         return replace(self, action_fit=fit)
 
-    @property
-    def expectation(self) -> FloatArray:
-        """``[width + 1]``, weights of contexts that give the return itself."""
+    def expectation(self, multiplier: float) -> FloatArray:
+        """Return ``[width + 1]`` weights of contexts that give the return itself.
+
+        Args:
+            multiplier: What one unit of cost takes from it.
+        """
         fit, columns = self.value_fit, self.value_fit.columns.of
         weights = np.zeros(len(columns))
-        weights[columns >= 0] = fit.reward[columns[columns >= 0]]
-        weights[-1] += fit.mean
+        found = fit.reward - multiplier * fit.cost
+        weights[columns >= 0] = found[columns[columns >= 0]]
+        weights[-1] += fit.mean - multiplier * fit.cost_mean
         return weights
 
     def arrays(self) -> dict[str, Array]:
