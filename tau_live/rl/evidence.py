@@ -17,6 +17,22 @@ from tau_live.rl.surrogate import choices
 _TRIES = 12
 
 
+class Circumstances(NamedTuple):
+    """What of the world an update has to know beside the rollouts.
+
+    Attributes:
+        price: What one unit of safety cost weighs in units of reward, at least 0.
+        doubted: ``[N]``, which new decisions chose an option that is not what it was; ``None`` if
+            none did.
+    """
+
+    price: float = 0.0
+    doubted: BoolArray | None = None
+
+
+AS_EVER = Circumstances()
+
+
 class Evidence(NamedTuple):
     """Where an update starts.
 
@@ -39,8 +55,7 @@ def evidence(
     everything: Trajectories,
     *,
     config: PPOConfig,
-    multiplier: float,
-    doubted: BoolArray | None,
+    now: Circumstances,
     rng: np.random.Generator,
 ) -> Evidence:
     """Return the state that has learned from the returns of new rollouts, but not by PPO yet.
@@ -50,17 +65,16 @@ def evidence(
         fresh: Rollouts never seen before.
         everything: The same, and older ones after them.
         config: How to learn.
-        multiplier: What one unit of cost weighs in units of reward.
-        doubted: ``[N]``, which new decisions chose an option that is not what it was.
+        now: What of the world is not in the rollouts.
         rng: Draws the noise of the regressions' posteriors.
     """
     counted = state.counting(fresh, everything)
     policy = replace(state.policy, scale=counted.scale, rollouts=counted.counts.rollouts)
     data = unbased(policy, everything)
     decisions = len((fresh if counted.action_fit.samples else everything).encoded)
-    if doubted is not None and doubted.any():
+    if now.doubted is not None and now.doubted.any():
         counted = counted.doubting(
-            data.choices().rows(np.flatnonzero(doubted)), penalty=config.penalty, rng=rng
+            data.choices().rows(np.flatnonzero(now.doubted)), penalty=config.penalty, rng=rng
         )
     counted = counted.learning(
         data.select(np.arange(decisions)),
@@ -77,14 +91,14 @@ def evidence(
         sharpness=config.sharpness,
         exploration=config.exploration,
         penalty=config.penalty,
-        multiplier=multiplier,
+        multiplier=now.price,
         together=counted.counts.decisions / max(counted.counts.rollouts, 1),
     )
     policy, base_kl = _moved(
         policy, data, goal, before=state.policy, fresh=fresh, bound=config.base_kl
     )
     moved = data.under(policy)
-    value_base = counted.expectation(multiplier)
+    value_base = counted.expectation(now.price)
     started = replace(
         counted,
         policy=replace(policy, critic=frozen(policy.critic - state.value_base + value_base)),

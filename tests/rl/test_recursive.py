@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tau_live.rl.ridge import Base, RidgeSums, base
 
 from tau_live.rl.arrays import FloatArray, offsets
 from tau_live.rl.crossing import Crossed
-from tau_live.rl.ridge import Base, RidgeSums, base
 
 WIDTH = 12
 
