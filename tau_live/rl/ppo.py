@@ -5,12 +5,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tau_live.rl.arrays import FloatArray, frozen, offsets
+from tau_live.rl.arrays import FloatArray, frozen
 from tau_live.rl.batch import Trajectories, joined
 from tau_live.rl.config import PPOConfig
 from tau_live.rl.diagnostics import Diagnostics
 from tau_live.rl.evidence import AS_EVER, Circumstances, evidence
-from tau_live.rl.lesson import Lesson, lesson, rewards_less_costs
+from tau_live.rl.lesson import Lesson, charged, lesson
 from tau_live.rl.loss import PPOCoefficients, PPOLoss, PPOSamples, ppo_loss
 from tau_live.rl.state import LearnerState
 from tau_live.rl.surrogate import Coefficients, choices, objective
@@ -92,11 +92,10 @@ def update(
         lag_max=int(everything.version_lag.max()),
         base_kl=base_kl,
     )
-    if not _distinct(everything, now.price):
+    paid = charged(everything, now.price)
+    if len(np.unique(paid.rollout_rewards)) < 2:
         return _skipped(counted, diagnostics, "fewer than two distinct rewards")
-    learned = lesson(
-        counted, started, batch, everything, config=config, new=new, multiplier=now.price
-    )
+    learned = lesson(counted, started, batch, paid, config=config, new=new)
     decisions = len(fresh.encoded)
     diagnostics = replace(
         diagnostics,
@@ -121,12 +120,6 @@ def update(
 def _skipped(state: LearnerState, diagnostics: Diagnostics, reason: str) -> Update:
     counts = state.counts._replace(skipped=state.counts.skipped + 1)
     return Update(replace(state, counts=counts), diagnostics, reason, False)
-
-
-def _distinct(trajectories: Trajectories, multiplier: float) -> bool:
-    starts = offsets(trajectories.length)[:-1]
-    totals = np.add.reduceat(rewards_less_costs(trajectories, multiplier), starts)
-    return len(np.unique(totals)) > 1
 
 
 def _reason_to_skip(learned: Lesson, config: PPOConfig) -> str | None:
