@@ -22,6 +22,7 @@ from tau_live.rl.crossing import Crossed, places, rows
 from tau_live.rl.policy import Policy, PolicyConfig
 from tau_live.rl.recursive import Regression
 from tau_live.rl.scaling import Moments, Scale
+from tau_live.rl.states import critic_width
 
 
 class AdvantageScale(NamedTuple):
@@ -96,7 +97,7 @@ class LearnerState:
         scaled_rollouts: How many rollouts that scale was made from.
         action_fit: What is known of the return of crossed features.
         value_fit: What is known of the return of contexts.
-        value_base: ``[width + 1]``, the part of the policy's critic that is the regression.
+        value_base: ``[critic_width]``, the part of the policy's critic that is the regression.
         advantage_scale: The running scale of advantages.
         counts: What happened so far.
     """
@@ -117,13 +118,13 @@ class LearnerState:
         """Return the state before the first rollout."""
         return cls(
             policy=Policy.untrained(config),
-            adam=AdamState.untrained(config.cross_width + config.width + 1),
+            adam=AdamState.untrained(config.cross_width + critic_width(config.width)),
             moments=Moments.empty(config.width),
             scale=Scale.untrained(config.width),
             scaled_rollouts=0,
             action_fit=_no_action_fit(config),
             value_fit=_no_value_fit(config),
-            value_base=frozen(np.zeros(config.width + 1)),
+            value_base=frozen(np.zeros(critic_width(config.width))),
             advantage_scale=AdvantageScale(),
             counts=Counts(),
         )
@@ -202,7 +203,7 @@ class LearnerState:
         return replace(self, action_fit=fit)
 
     def expectation(self, multiplier: float) -> FloatArray:
-        """Return ``[width + 1]`` weights of contexts that give the return itself.
+        """Return ``[critic_width]`` weights of contexts that give the return itself.
 
         Args:
             multiplier: What one unit of cost takes from it.
@@ -211,7 +212,7 @@ class LearnerState:
         weights = np.zeros(len(columns))
         found = fit.reward - multiplier * fit.cost
         weights[columns >= 0] = found[columns[columns >= 0]]
-        weights[-1] += fit.mean - multiplier * fit.cost_mean
+        weights[self.policy.config.width] += fit.mean - multiplier * fit.cost_mean
         return weights
 
     def arrays(self) -> dict[str, Array]:
@@ -244,7 +245,7 @@ class LearnerState:
             raise ValueError(f"counts must be at least 0, got {counts.tolist()!r}")
         return cls(
             policy=policy,
-            adam=AdamState.from_arrays(arrays, size=config.cross_width + config.width + 1),
+            adam=AdamState.from_arrays(arrays, size=config.cross_width + critic_width(config.width)),
             moments=Moments.from_arrays(arrays, width=config.width),
             scale=Scale.from_arrays(arrays, "next_scale", width=config.width),
             scaled_rollouts=int(scaled[0]),
@@ -252,9 +253,9 @@ class LearnerState:
                 arrays, "action", slots=config.cross_width, most=config.ridge_width
             ),
             value_fit=Regression.from_arrays(
-                arrays, "value", slots=config.width + 1, most=config.width + 1, draws=0
+                arrays, "value", slots=critic_width(config.width), most=_STATES, draws=0
             ),
-            value_base=frozen(required(arrays, "value_base", (config.width + 1,))),
+            value_base=frozen(required(arrays, "value_base", (critic_width(config.width),))),
             advantage_scale=AdvantageScale(*required(arrays, "advantage_scale", (3,)).tolist()),
             counts=Counts(*counts.tolist()),
         )
@@ -269,9 +270,10 @@ def _no_action_fit(config: PolicyConfig) -> Regression:
 
 
 def _no_value_fit(config: PolicyConfig) -> Regression:
-    return Regression.empty(config.width + 1, config.width + 1, draws=0)
+    return Regression.empty(critic_width(config.width), _STATES, draws=0)
 
 
+_STATES = 1_024  # features of states that the critic's regression keeps apart
 _FEW_NAMES = 16.0  # of options: each is learned about by its name as well as by its features
 _LENGTH = 2.0  # of a row beside its constant: what digits, text and numbers all learned well with
 
