@@ -9,7 +9,6 @@ learned from once.
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import NamedTuple
 
 from tau_live import checkpoints
@@ -18,8 +17,9 @@ from tau_live.guard import logger
 from tau_live.leasing import LEASE, taken
 from tau_live.lessons import Lessons, by_reason, known_at
 from tau_live.monitoring import Seen, Watched, is_worse, watched
+from tau_live.policy_files import checkpoint_folder, policy_config
 from tau_live.quality import Hold
-from tau_live.rl.policy import Policy, PolicyConfig
+from tau_live.rl.policy import Policy
 from tau_live.rl.ppo import LearnerState, PPOConfig
 from tau_live.settings import Settings
 from tau_live.store.records import LearnableRollout, PolicyVersion, Update
@@ -366,29 +366,6 @@ class Learner:
     def _told(self) -> list[str]:
         told, self._diagnostics = self._diagnostics, []
         return told
-
-
-def policy_config(settings: Settings) -> PolicyConfig:
-    """Return the shape that every policy of these settings has."""
-    return PolicyConfig(epsilon=settings.exploration)
-
-
-def checkpoint_folder(settings: Settings) -> Path:
-    """Return where the checkpoints of a store are: a folder beside it."""
-    return settings.store.with_name(f"{settings.store.stem}-policies")
-
-
-def load_policy(folder: Path, row: PolicyVersion) -> Policy:
-    """Return the policy of a stored version, verified.
-
-    Raises:
-        CheckpointError: Its file is missing, damaged, or holds no policy.
-    """
-    found = checkpoints.load(folder / row.file, sha256=row.sha256)
-    try:
-        return LearnerState.from_arrays(found.arrays).policy
-    except ValueError as error:
-        raise CheckpointError(f"checkpoint {row.file} holds no policy: {error}") from error
 
 
 def report_of(row: Update) -> dict[str, object]:

@@ -10,7 +10,7 @@ import numpy as np
 from tau_live.guard import logger
 from tau_live.reasons import WhyNot
 from tau_live.rewarding import earned_by_decisions, earned_early, incurred
-from tau_live.rl.ppo import LearnerState, PPOConfig, Trajectories, Update, update
+from tau_live.rl.ppo import Circumstances, LearnerState, PPOConfig, Trajectories, Update, update
 from tau_live.settings import Settings
 from tau_live.store.records import LearnableRollout, PolicyVersion
 from tau_live.trajectories import Collected, LeftOut, trajectories_of
@@ -132,8 +132,9 @@ class Lessons:
                 new.trajectories,
                 window=window,
                 config=self._config,
-                multiplier=price,
-                doubted=np.array([one.applied in changed for one in new.decisions]),
+                now=Circumstances(
+                    price, np.array([one.applied in changed for one in new.decisions])
+                ),
                 rng=rng,
             )
         bad = [name for name, array in result.state.arrays().items() if not _is_finite(array)]

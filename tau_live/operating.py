@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from tau_live.errors import TauLiveError
-from tau_live.learner import checkpoint_folder, load_policy
+from tau_live.policy_files import checkpoint_folder, load_policy
 from tau_live.promoting import since
 from tau_live.promotion import Serving, frozen, restarted, returned, share_now
 from tau_live.settings import Settings

@@ -6,23 +6,21 @@ in it. Everything that takes time happens in the writer's thread and in the lear
 
 import threading
 import time
-from collections.abc import Mapping
 from dataclasses import asdict
 
-from tau_live.arms import CONTROL, Arm
+from tau_live.arms import Arm
 from tau_live.board import Board
 from tau_live.choices import Choice
-from tau_live.decider import Decided, Decider, Served
+from tau_live.chooser import Chooser
+from tau_live.decider import Decider
 from tau_live.events import Event
 from tau_live.forking import Forks
 from tau_live.gate import GateKeeper, Kind
 from tau_live.guard import Guard, logger
 from tau_live.guard import text_of as error_text
 from tau_live.handed import ID_LIMIT, Listed, listed, seconds, text_of
-from tau_live.hookspecs import DecisionRequest
 from tau_live.inbox import Inbox
 from tau_live.masks import Mask, mask_of, own_choice
-from tau_live.offers import Offer
 from tau_live.plugins import Plugins
 from tau_live.runs import RunEvents, RunHandle, decision_id
 from tau_live.settings import Settings
@@ -69,6 +67,7 @@ class Runtime:
         self._gate = gate
         self.plugins = plugins
         self._decider = decider
+        self._chooser = Chooser(decider, plugins, guard, control_share=settings.control_share)
         self._inbox = inbox
         self._writer = writer
         self._updater = updater
@@ -118,7 +117,7 @@ class Runtime:
             return False
         return self._inbox.put(event)
 
-    def decide(
+    def decide(  # noqa: PLR0913  # as the door's, all keyword-only but two
         self,
         handle: RunHandle,
         point: object,
@@ -153,7 +152,7 @@ class Runtime:
         elif self._is_recorded(handle) and not handle.ended:
             with self._guard.catching(Kind.DECISION):
                 at = text_of(point)
-                arm = self._arm(handle, at, ladder=ladder, has_control=default is not None)
+                arm = self._chooser.arm(handle, at, ladder=ladder, has_control=default is not None)
                 chosen = self._decide(
                     handle, at, offered=offered, mask=mask, context=context, default=default,
                     arm=arm,
@@ -187,22 +186,6 @@ class Runtime:
         finally:
             self.end_run(own, None)
 
-    def _arm(self, handle: RunHandle, point: str, *, ladder: bool, has_control: bool) -> Arm:
-        """Return the arm of a run at a point, which it keeps; one that was stopped is out."""
-        if self._decider.is_stopped(point):
-            return Arm(CONTROL, 0.0)
-        arm = handle.arms.get(point)
-        if arm is None:
-            arm = self._decider.arm(
-                point,
-                handle.rollout_id,
-                ladder=ladder,
-                has_control=has_control,
-                control_share=self.settings.control_share,
-            )
-            arm = handle.arms.setdefault(point, arm)  # threads may share a run
-        return arm
-
     def _decide(  # noqa: PLR0913  # passed on from there
         self,
         handle: RunHandle,
@@ -226,7 +209,9 @@ class Runtime:
         ordinal = handle.decided = next(handle.ordinals)
         id_ = decision_id(handle, ordinal)
         self._events.give(handle, id_)
-        decided, why_not = self._asked_in(arm, handle, id_, point=point, offer=offer, context=known)
+        decided, why_not = self._chooser.chosen(
+            arm, handle, id_, point=point, offer=offer, context=known
+        )
         elapsed_ms = (time.perf_counter() - began) * 1e3
         if why_not is None and elapsed_ms > self.settings.decide_deadline_ms:
             why_not = "deadline"
@@ -259,75 +244,6 @@ class Runtime:
             decided.version,
             handle.rollout_id,
         )
-
-    def _asked_in(  # passed on from there
-        self,
-        arm: Arm,
-        handle: RunHandle,
-        id_: str,
-        *,
-        point: str,
-        offer: Offer,
-        context: Mapping[str, object],
-    ) -> tuple[Decided | None, str | None]:
-        """Return what the arm chose, or the learner would have, and why that is not applied."""
-        champion = self._decider.champion(point) if arm.name == CONTROL else None
-        if champion is None and self._decider.is_stopped(point):
-            return None, "stopped"
-        try:
-            decided = self._asked(
-                handle,
-                id_,
-                point=point,
-                offer=offer,
-                context=context,
-                by=champion,
-                plugins=arm.name != CONTROL,
-            )
-        except Exception as error:  # noqa: BLE001  # counted by the gate; the row says why
-            self._guard.failed(Kind.DECISION, error)
-            return None, f"error: {type(error).__name__}"
-        return decided, CONTROL if arm.name == CONTROL and champion is None else None
-
-    def _asked(  # noqa: PLR0913  # passed on from there
-        self,
-        handle: RunHandle,
-        id_: str,
-        *,
-        point: str,
-        offer: Offer,
-        context: Mapping[str, object],
-        by: Served | None,
-        plugins: bool,
-    ) -> Decided:
-        """Return what the first plugin that answers chose, else what our policy chose.
-
-        Plugins take part in the learner's arm alone: the control stays what it was.
-        """
-        decided = self._decider.choose(
-            id_,
-            point=point,
-            options=list(zip(offer.names, offer.features, strict=True)),
-            context=context,
-            default=offer.default,
-            allowed=offer.allowed,
-            by=by,
-        )
-        if not plugins or not self.plugins.listens("decide"):
-            return decided
-        answer = self.plugins.decide(
-            DecisionRequest(
-                run_id=handle.run_id,
-                rollout_id=handle.rollout_id,
-                point=point,
-                options=offer.choosable(),
-                context=context,
-                default=offer.choosable_default(),
-            )
-        )
-        if answer is None:
-            return decided
-        return decided.answered(offer.names.index(answer.option), answer.probability)
 
     def reward(  # noqa: PLR0913  # as the door's, all keyword-only
         self,

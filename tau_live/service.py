@@ -9,7 +9,7 @@ from tau_live.decider import Decider
 from tau_live.errors import CheckpointError, UnknownError
 from tau_live.guard import logger
 from tau_live.hookspecs import Promotion
-from tau_live.learner import load_policy
+from tau_live.policy_files import load_policy
 from tau_live.rl.policy import Policy
 from tau_live.store.records import InService, Trial
 from tau_live.store.roles import Store

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tau_live.errors import CheckpointError, TauLiveError, UnknownError
-from tau_live.learner import checkpoint_folder, load_policy, policy_config
+from tau_live.policy_files import checkpoint_folder, load_policy, policy_config
 from tau_live.reasons import SENTENCES, WhyNot
 from tau_live.rewarding import earned_by_decisions, earned_early
 from tau_live.rl.config import PPOConfig

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tau_live.agreement import HABITS, WINDOW, agreement, agreements
+from tau_live.reasons import WhyNot
 from tau_live.settings import Settings
 from tau_live.status import status_of
 from tau_live.store.records import Shadowed
@@ -76,7 +77,7 @@ def test_the_status_has_it_for_the_newest_decisions_of_every_point(tmp_path: Pat
     found = status_of(store, settings, now=0.0)["agreement"]
     store.close()
 
-    assert why_not(replace(shadow, chosen="small")) == "no_propensity"
+    assert why_not(replace(shadow, chosen="small")) == [WhyNot.NO_PROPENSITY]
     assert found == {
         "model": {
             "decisions": WINDOW,

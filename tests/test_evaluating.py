@@ -21,6 +21,7 @@ from tau_live.evaluating.records import (
     uniform,
 )
 from tau_live.evaluating.report import PASSES, Asked, Report, report_of
+from tau_live.rl import features
 from tau_live.rl.crossing import crossed, rows
 from tau_live.rl.evaluation import Estimator, Log, Offered, cross_fitted
 from tau_live.rl.features import encode, pack, unpack
@@ -292,7 +293,7 @@ def test_the_model_is_that_of_cross_fitting(tmp_path: Path) -> None:
     found = records_of(as_csv(tmp_path, made(120)), context=["lang"], tell=quiet)
     rewards = returns_of(found)
     encoded = [unpack(record.packed) for record in found.records]
-    features = rows(encoded, [None] * len(encoded), Scale.untrained(512))
+    seen = rows(encoded, [None] * len(encoded), Scale.untrained(features.WIDTH))
     targets = Offered.of([uniform(r) for r in found.records],
                          np.array([r.applied for r in found.records]))  # fmt: skip
     log = Log(
@@ -305,7 +306,7 @@ def test_the_model_is_that_of_cross_fitting(tmp_path: Path) -> None:
     ours = predictions(found.records, rewards, reward_range=(0.0, 1.0), tell=quiet)
 
     theirs = cross_fitted(
-        log, crossed(features, width=512, cross_width=WIDTH), reward_range=(0.0, 1.0)
+        log, crossed(seen, width=features.WIDTH, cross_width=WIDTH), reward_range=(0.0, 1.0)
     ).targets
     assert isinstance(theirs, Offered)
     assert theirs.predictions is not None

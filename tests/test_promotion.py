@@ -10,7 +10,7 @@ from tau_live.promotion import Move, Step
 from tau_live.store.records import Trial
 from tau_live.store.sqlite import SqliteStore
 from tests.contracts.making import reward
-from tests.trialled import Arms, add, advanced, end, fill, moves, serve, settings_of
+from tests.trialled import GATED, HARM, Arms, add, advanced, end, fill, moves, serve, settings_of
 
 
 @pytest.fixture
@@ -195,7 +195,7 @@ def test_with_a_margin_a_learner_that_is_as_good_is_given_up(
 def test_a_learner_that_is_better_but_costs_more_is_taken_out(
     path: Path, store: SqliteStore
 ) -> None:
-    settings = settings_of(path)
+    settings = settings_of(path, rewards=(HARM,))
     serve(store, settings, 1)
     fill(store, 600, Arms(learner=0.9, control=0.3, harm=0.5), seed=9)
 
@@ -216,7 +216,7 @@ def test_one_critical_violation_takes_the_learner_out_before_its_rollout_has_end
     violation = reward(0.0, "second", name="safety.hard_gate_triggered", source="safety")
     store.rewards.add_reward(violation)
 
-    steps = advanced(store, settings_of(path))
+    steps = advanced(store, settings_of(path, safety=GATED))
 
     assert moves(steps) == [Move.STOPPED]
     assert store.trials.trial("model").stopped == "critical violation in rollout second"
@@ -231,7 +231,7 @@ def test_a_violation_on_probation_takes_the_new_champion_out_as_well(
     violation = reward(0.0, "first", name="safety.hard_gate_triggered", source="safety")
     store.rewards.add_reward(violation)
 
-    advanced(store, settings_of(path))
+    advanced(store, settings_of(path, safety=GATED))
 
     trial = store.trials.trial("model")
     assert (trial.champion, trial.control, trial.kept) == (1, 1, 0)
@@ -255,7 +255,7 @@ def test_a_violation_of_the_control_is_not_the_learners(path: Path, store: Sqlit
     violation = reward(0.0, "first", name="safety.hard_gate_triggered", source="safety")
     store.rewards.add_reward(violation)
 
-    steps = advanced(store, settings_of(path))
+    steps = advanced(store, settings_of(path, safety=GATED))
 
     assert steps == []
     assert store.trials.trial("model").stopped is None
@@ -264,7 +264,7 @@ def test_a_violation_of_the_control_is_not_the_learners(path: Path, store: Sqlit
 def test_a_violation_that_an_operator_has_seen_does_not_stop_the_learner_again(
     path: Path, store: SqliteStore
 ) -> None:
-    settings = settings_of(path)
+    settings = settings_of(path, safety=GATED)
     add(store, "first", learner=True, share=0.9)
     violation = reward(0.0, "first", name="safety.hard_gate_triggered", source="safety")
     store.rewards.add_reward(violation)

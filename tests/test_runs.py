@@ -1,8 +1,9 @@
 """The options of a decision as plain data, read anew only where they are others."""
 
 from tau_live.handed import listed
+from tau_live.offers import Offer
 from tau_live.plain import Limits
-from tau_live.runs import Offer, RunEvents
+from tau_live.runs import RunEvents
 
 
 def offered(events: RunEvents, options: dict[str, object]) -> Offer:

@@ -6,16 +6,22 @@ from pathlib import Path
 import numpy as np
 
 from tau_live import checkpoints
-from tau_live.learner import checkpoint_folder, policy_config
+from tau_live.policy_files import checkpoint_folder, policy_config
 from tau_live.promoting import Promoter
 from tau_live.promotion import Move, Step
 from tau_live.rl.ppo import LearnerState
 from tau_live.rollouts import RolloutStatus
-from tau_live.settings import Settings
+from tau_live.settings import DeclaredReward, HardGateCost, SafetySettings, Settings
 from tau_live.store.roles import Store
 from tests.contracts.making import begun, decision, policy, reward, update
 
 NOW = 1_000.0
+
+HARM = DeclaredReward(name="harm", cost=True)
+"""A safety cost that an operator has declared."""
+
+GATED = SafetySettings(hard_gate_cost=HardGateCost.CRITICAL)
+"""What the host's safety rules report is a critical violation."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +72,7 @@ def add(store: Store, name: str, *, learner: bool, share: float, point: str = "m
 
 def harm(store: Store, name: str, cost: float) -> None:
     """Report what a rollout cost in safety."""
-    found = reward(-cost, name, name="safety.penalty_total", source="safety")
-    store.rewards.add_reward(found)
+    store.rewards.add_reward(reward(cost, name, name=HARM.name))
 
 
 def end(store: Store, name: str, total: float | None) -> None:

@@ -10,17 +10,18 @@ from functools import reduce
 import numpy as np
 
 from tau_live.evaluating.records import Record
+from tau_live.evaluating.sums import Fit, Sums
 from tau_live.rl.arrays import FloatArray, IntArray
 from tau_live.rl.crossing import Crossed, crossed, places, rows
 from tau_live.rl.evaluation import folds_of
 from tau_live.rl.features import Encoded, unpack
-from tau_live.rl.ridge import RidgeSums
 from tau_live.rl.scaling import Moments, Scale
 
 FOLDS = 5
 PENALTY = 1.0
 CHUNK = 2_000
 WIDTH = 512
+"""Slots of the model's own, however wide the policy is: its memory grows with their square."""
 
 Tell = Callable[[int], None]
 
@@ -67,10 +68,10 @@ def _models(
     usable: np.ndarray[tuple[int, ...], np.dtype[np.bool_]],
     scale: Scale,
     tell: Tell,
-) -> dict[int, tuple[FloatArray, float]]:
-    """Return by fold the weights and the mean of the model fitted on all other folds."""
+) -> dict[int, Fit]:
+    """Return by fold the model fitted on all other folds."""
     numbers = [int(number) for number in np.unique(fold)]
-    sums = {number: RidgeSums.empty(WIDTH) for number in numbers}
+    sums = {number: Sums.empty(WIDTH) for number in numbers}
     for begin, encoded in _chunks(records, tell):
         applied = _crossed(encoded, scale).rows(_places_applied(records, encoded, begin))
         here = slice(begin, begin + len(encoded))
@@ -78,33 +79,14 @@ def _models(
             at = np.flatnonzero(usable[here] & (fold[here] == number))
             if len(at):
                 sums[number] = sums[number].including(applied.rows(at), rewards[here][at])
-    nothing = RidgeSums.empty(WIDTH)
+    nothing = Sums.empty(WIDTH)
     others = {
-        number: reduce(merged, (one for other, one in sums.items() if other != number), nothing)
+        number: reduce(
+            Sums.merged, (one for other, one in sums.items() if other != number), nothing
+        )
         for number in numbers
     }
-    fitted = {number: (one.fit(PENALTY), one) for number, one in others.items() if one.samples}
-    return {number: (fit.weights, one.mean) for number, (fit, one) in fitted.items()}
-
-
-def merged(first: RidgeSums, second: RidgeSums) -> RidgeSums:
-    """Return the sums of the samples of both, as if they had been included one after the other.
-
-    Source:
-        Chan, Golub and LeVeque 1979, equation 2.1 (pairwise merging).
-    """
-    samples = first.samples + second.samples
-    if not first.samples or not second.samples:
-        return first if first.samples else second
-    gap, share = second.mean - first.mean, second.samples / samples
-    return RidgeSums(
-        first.gram + second.gram,
-        first.products + second.products,
-        first.features + second.features,
-        samples,
-        first.mean + gap * share,
-        first.squares + second.squares + gap**2 * first.samples * share,
-    )
+    return {number: one.fit(PENALTY) for number, one in others.items() if one.samples}
 
 
 def _places_applied(records: Sequence[Record], encoded: Sequence[Encoded], begin: int) -> IntArray:

@@ -21,8 +21,8 @@ from tau_live.importing.otel import Traces
 from tau_live.importing.rows import BadRow, NumberedRow, json_rows, table_rows
 from tau_live.importing.runs import Runs
 from tau_live.intake import file_lines, stdin_lines
-from tau_live.learner import policy_config
 from tau_live.plain import Limits
+from tau_live.policy_files import policy_config
 from tau_live.recording import Line
 from tau_live.replay import Offline
 from tau_live.settings import InferReward, Settings

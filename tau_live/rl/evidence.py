@@ -1,11 +1,12 @@
 """What new rollouts say, before PPO takes a step: the sums, and the base that follows from them."""
 
 from dataclasses import replace
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
 
-from tau_live.rl.arrays import BoolArray, FloatArray, frozen
+from tau_live.rl.arrays import BoolArray, FloatArray, IntArray, frozen
 from tau_live.rl.base import Base, base_of
 from tau_live.rl.batch import Batch, Trajectories, batch, unbased
 from tau_live.rl.config import PPOConfig
@@ -15,6 +16,22 @@ from tau_live.rl.state import LearnerState, Returns
 from tau_live.rl.surrogate import choices
 
 _TRIES = 12
+
+
+class Circumstances(NamedTuple):
+    """What of the world an update has to know beside the rollouts.
+
+    Attributes:
+        price: What one unit of safety cost weighs in units of reward, at least 0.
+        doubted: ``[N]``, which new decisions chose an option that is not what it was; ``None`` if
+            none did.
+    """
+
+    price: float = 0.0
+    doubted: BoolArray | None = None
+
+
+AS_EVER = Circumstances()
 
 
 class Evidence(NamedTuple):
@@ -39,8 +56,7 @@ def evidence(
     everything: Trajectories,
     *,
     config: PPOConfig,
-    multiplier: float,
-    doubted: BoolArray | None,
+    now: Circumstances,
     rng: np.random.Generator,
 ) -> Evidence:
     """Return the state that has learned from the returns of new rollouts, but not by PPO yet.
@@ -50,18 +66,17 @@ def evidence(
         fresh: Rollouts never seen before.
         everything: The same, and older ones after them.
         config: How to learn.
-        multiplier: What one unit of cost weighs in units of reward.
-        doubted: ``[N]``, which new decisions chose an option that is not what it was.
+        now: What of the world is not in the rollouts.
         rng: Draws the noise of the regressions' posteriors.
     """
     counted = state.counting(fresh, everything)
-    policy = replace(state.policy, scale=counted.scale, rollouts=counted.counts.rollouts)
+    changed = now.doubted is not None and bool(now.doubted.any())
+    if now.doubted is not None and changed:
+        options = _chosen(fresh, np.flatnonzero(now.doubted))
+        counted = counted.forgetting(options, penalty=config.penalty, rng=rng)
+    policy = replace(counted.policy, scale=counted.scale, rollouts=counted.counts.rollouts)
     data = unbased(policy, everything)
     decisions = len((fresh if counted.action_fit.samples else everything).encoded)
-    if doubted is not None and doubted.any():
-        counted = counted.doubting(
-            data.choices().rows(np.flatnonzero(doubted)), penalty=config.penalty, rng=rng
-        )
     counted = counted.learning(
         data.select(np.arange(decisions)),
         Returns(
@@ -77,20 +92,34 @@ def evidence(
         sharpness=config.sharpness,
         exploration=config.exploration,
         penalty=config.penalty,
-        multiplier=multiplier,
+        multiplier=now.price,
         together=counted.counts.decisions / max(counted.counts.rollouts, 1),
     )
     policy, base_kl = _moved(
-        policy, data, goal, before=state.policy, fresh=fresh, bound=config.base_kl
+        policy,
+        data,
+        goal,
+        before=state.policy,
+        fresh=fresh,
+        bound=inf if changed else config.base_kl,
     )
     moved = data.under(policy)
-    value_base = counted.expectation(multiplier)
+    value_base = counted.expectation(now.price)
     started = replace(
         counted,
         policy=replace(policy, critic=frozen(policy.critic - state.value_base + value_base)),
         value_base=frozen(value_base),
     )
     return Evidence(counted, started, moved, base_kl)
+
+
+def _chosen(fresh: Trajectories, decisions: IntArray) -> IntArray:
+    """Return the slots of the entries of the options that these decisions chose, each once."""
+    found = []
+    for n in decisions.tolist():
+        encoded, row = fresh.encoded[n], int(fresh.chosen[n]) + 1
+        found.append(encoded.indices[encoded.starts[row] : encoded.starts[row + 1]])
+    return np.unique(np.concatenate(found)).astype(np.int64)
 
 
 def _moved(

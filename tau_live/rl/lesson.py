@@ -1,5 +1,6 @@
 """What one update learns from: decisions with advantages, weights and value targets."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -42,7 +43,6 @@ def lesson(
     *,
     config: PPOConfig,
     new: int,
-    multiplier: float = 0.0,
 ) -> Lesson:
     """Return what an update learns.
 
@@ -53,7 +53,6 @@ def lesson(
         everything: The same decisions, new rollouts first, then older ones, the newest last.
         config: How to learn.
         new: How many rollouts are new.
-        multiplier: What one unit of safety cost weighs in units of reward.
     """
     policy = started.policy
     logprobs = choices(batch, policy.weights, epsilon=policy.config.epsilon).logprobs
@@ -61,7 +60,7 @@ def lesson(
     propensities = np.where(known, everything.propensity, 1.0)
     traces = np.where(known, np.minimum(np.exp(logprobs) / propensities, 1.0), 1.0)
     steps = Steps(
-        rewards_less_costs(everything, multiplier),
+        everything.reward,
         everything.discount * config.gamma,
         batch.contexts.dot(before.policy.critic),
         everything.bootstrap,
@@ -96,17 +95,17 @@ def rewards_to_go(trajectories: Trajectories, *, gamma: float) -> FloatArray:
     return reverse_scan(terms, factors, longest=int(trajectories.length.max()))
 
 
-def rewards_less_costs(trajectories: Trajectories, multiplier: float) -> FloatArray:
-    """Return ``[N]`` the reward after each decision less the multiplied cost where that is known.
+def charged(trajectories: Trajectories, multiplier: float) -> Trajectories:
+    """Return the same with every reward less its multiplied cost where that is known.
 
     Args:
         trajectories: ``N`` decisions.
         multiplier: What one unit of cost weighs in units of reward.
     """
     if trajectories.cost is None or not multiplier:
-        return trajectories.reward
+        return trajectories
     counted = np.where(_untold(trajectories, trajectories.cost), 0.0, trajectories.cost)
-    return trajectories.reward - multiplier * counted
+    return replace(trajectories, reward=trajectories.reward - multiplier * counted)
 
 
 def costs_to_go(trajectories: Trajectories) -> FloatArray:

@@ -5,18 +5,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tau_live.rl.arrays import BoolArray, FloatArray, frozen, offsets
+from tau_live.rl.arrays import FloatArray, frozen
 from tau_live.rl.batch import Trajectories, joined, newest
 from tau_live.rl.config import PPOConfig
 from tau_live.rl.diagnostics import Diagnostics
-from tau_live.rl.evidence import evidence
-from tau_live.rl.lesson import Lesson, lesson, rewards_less_costs
+from tau_live.rl.evidence import AS_EVER, Circumstances, evidence
+from tau_live.rl.lesson import Lesson, charged, lesson
 from tau_live.rl.loss import PPOCoefficients, PPOLoss, PPOSamples, ppo_loss
 from tau_live.rl.state import LearnerState
 from tau_live.rl.surrogate import Coefficients, choices, objective
 from tau_live.rl.training import Trained, coefficients, k3, trained
 
 __all__ = [
+    "Circumstances",
     "Diagnostics",
     "LearnerState",
     "PPOCoefficients",
@@ -54,8 +55,7 @@ def update(
     *,
     window: Trajectories | None = None,
     config: PPOConfig,
-    multiplier: float = 0.0,
-    doubted: BoolArray | None = None,
+    now: Circumstances = AS_EVER,
     rng: np.random.Generator,
 ) -> Update:
     """Return the state after learning from new rollouts, and from older ones once more.
@@ -70,9 +70,7 @@ def update(
         fresh: Rollouts never learned from.
         window: Rollouts that this policy decided and has learned from before, the newest last.
         config: How to learn.
-        multiplier: What one unit of safety cost weighs in units of reward, at least 0.
-        doubted: ``[N]``, which new decisions chose an option that is not what it was; ``None`` if
-            none did.
+        now: What of the world is not in the rollouts.
         rng: For the order of the minibatches, and for the noise of the regressions' posteriors.
 
     Source:
@@ -84,13 +82,7 @@ def update(
     new = len(fresh.length)
     everything = joined(fresh, newest(window, decisions=config.window_decisions))
     counted, started, batch, base_kl = evidence(
-        state,
-        fresh,
-        everything,
-        config=config,
-        multiplier=multiplier,
-        doubted=doubted,
-        rng=rng,
+        state, fresh, everything, config=config, now=now, rng=rng
     )
     diagnostics = Diagnostics(
         rollouts=new,
@@ -100,11 +92,10 @@ def update(
         lag_max=int(everything.version_lag.max()),
         base_kl=base_kl,
     )
-    if not _distinct(everything, multiplier):
+    paid = charged(everything, now.price)
+    if len(np.unique(paid.rollout_rewards)) < 2:
         return _skipped(counted, diagnostics, "fewer than two distinct rewards")
-    learned = lesson(
-        counted, started, batch, everything, config=config, new=new, multiplier=multiplier
-    )
+    learned = lesson(counted, started, batch, paid, config=config, new=new)
     decisions = len(fresh.encoded)
     diagnostics = replace(
         diagnostics,
@@ -129,12 +120,6 @@ def update(
 def _skipped(state: LearnerState, diagnostics: Diagnostics, reason: str) -> Update:
     counts = state.counts._replace(skipped=state.counts.skipped + 1)
     return Update(replace(state, counts=counts), diagnostics, reason, False)
-
-
-def _distinct(trajectories: Trajectories, multiplier: float) -> bool:
-    starts = offsets(trajectories.length)[:-1]
-    totals = np.add.reduceat(rewards_less_costs(trajectories, multiplier), starts)
-    return len(np.unique(totals)) > 1
 
 
 def _reason_to_skip(learned: Lesson, config: PPOConfig) -> str | None:

@@ -97,7 +97,7 @@ class Regression(NamedTuple):
     @property
     def draws(self) -> int:
         """How many draws from the posterior there are."""
-        return self.weights.shape[1] - TARGETS
+        return len(self.weights.T) - TARGETS
 
     @property
     def deviation(self) -> float:
@@ -156,98 +156,26 @@ class Regression(NamedTuple):
         if not len(rewards):
             return self
         costs = np.full(len(rewards), np.nan) if costs is None else costs
-        grown = self._grown(features.slots, penalty=penalty, rng=rng)
-        return grown._with_moments(rewards, costs)._learning(features, rewards, costs, rng=rng)
+        grown = _grown(self, features.slots, penalty=penalty, rng=rng)
+        return _learning(_with_moments(grown, rewards, costs), features, rewards, costs, rng=rng)
 
-    def _learning(
-        self,
-        features: Crossed,
-        rewards: FloatArray,
-        costs: FloatArray,
-        *,
-        rng: np.random.Generator,
-    ) -> "Regression":
-        columns = self.columns.of[features.slots]
-        entries = np.where(columns >= 0, features.values, 0.0)
-        columns = np.maximum(columns, 0)
-        covariance, weights = self.covariance.copy(), self.weights.copy()
-        targets = np.ones((len(rewards), weights.shape[1]))
-        targets[:, REWARD] = rewards
-        targets[:, TARGETS:] = rng.standard_normal((len(rewards), self.draws))
-        unknown = np.isnan(costs)
-        squares = np.array([self.residuals, self.cost_residuals])
-        means = np.array([self.mean, self.cost_mean])
-        for sample, target in enumerate(targets):
-            part = slice(features.starts[sample], features.starts[sample + 1])
-            at, values = columns[part], entries[part]
-            expected = np.add.reduce(weights[at] * values[:, None], axis=0)
-            target[COST] = costs[sample]
-            if unknown[sample]:  # the error less the mean is then 0: nothing is learned of costs
-                target[COST] = expected[COST] + self.cost_mean * (1.0 - expected[ONE])
-            direction = np.add.reduce(covariance[at] * values[:, None], axis=0)
-            spread = 1.0 + float(np.add.reduce(direction[at] * values))
-            errors = target - expected
-            squares += (errors[:ONE] - means * errors[ONE]) ** 2 / spread
-            weights += (direction / spread)[:, None] * errors
-            direction /= np.sqrt(spread)
-            covariance -= direction[:, None] * direction  # symmetric to the last bit
-        return self._replace(
-            covariance=covariance,
-            weights=weights,
-            residuals=float(squares[REWARD]),
-            cost_residuals=float(squares[COST]),
-        )
-
-    def loosened(
+    def forgetting(
         self, slots: IntArray, *, penalty: float, rng: np.random.Generator
     ) -> "Regression":
-        """Return the regression that is as unsure of these features as it was at first.
+        """Return the regression that knows nothing of these features any more.
 
-        What it believed stays until new samples say otherwise, and these then count for much.
-
-        Source:
-            Kalman 1960: a random walk of the weights whose step is as wide as the prior.
+        What is known of all others stays as it is.
         """
         columns = np.unique(self.columns.of[slots])
         columns = columns[columns >= 0]
         covariance, weights = self.covariance.copy(), self.weights.copy()
-        covariance[columns, columns] += 1.0 / penalty
-        steps = rng.standard_normal((len(columns), self.draws)) / np.sqrt(penalty)
-        weights[columns, TARGETS:] += steps
+        covariance[columns, :] = 0.0
+        covariance[:, columns] = 0.0
+        covariance[columns, columns] = 1.0 / penalty
+        weights[columns] = 0.0
+        draws = rng.standard_normal((len(columns), self.draws)) / np.sqrt(penalty)
+        weights[columns, TARGETS:] = draws
         return self._replace(covariance=covariance, weights=weights)
-
-    def _grown(self, slots: IntArray, *, penalty: float, rng: np.random.Generator) -> "Regression":
-        columns = self.columns.including(slots)
-        new = columns.used - self.columns.used
-        if not new:
-            return self._replace(columns=columns)
-        covariance = np.zeros((columns.used, columns.used))
-        covariance[: self.columns.used, : self.columns.used] = self.covariance
-        at = np.arange(self.columns.used, columns.used)
-        covariance[at, at] = 1.0 / penalty
-        fresh = np.zeros((new, self.weights.shape[1]))
-        fresh[:, TARGETS:] = rng.standard_normal((new, self.draws)) / np.sqrt(penalty)
-        return self._replace(
-            columns=columns, covariance=covariance, weights=np.concatenate([self.weights, fresh])
-        )
-
-    def _with_moments(self, rewards: FloatArray, costs: FloatArray) -> "Regression":
-        samples = self.samples + len(rewards)
-        share = len(rewards) / samples
-        mean = float(np.add.reduce(rewards)) / len(rewards)
-        gap = mean - self.mean
-        squares = float(np.add.reduce((rewards - mean) ** 2))
-        costs = np.where(np.isnan(costs), self.cost_mean, costs)
-        cost_mean = float(np.add.reduce(costs)) / len(costs)
-        cost_gap = cost_mean - self.cost_mean
-        cost_squares = float(np.add.reduce((costs - cost_mean) ** 2))
-        return self._replace(
-            samples=samples,
-            mean=self.mean + gap * share,
-            squares=self.squares + squares + gap**2 * self.samples * share,
-            cost_mean=self.cost_mean + cost_gap * share,
-            cost_squares=self.cost_squares + cost_squares + cost_gap**2 * self.samples * share,
-        )
 
     def _root_mean(self, squares: float) -> float:
         return float(np.sqrt(squares / max(self.samples, 1)))
@@ -287,3 +215,80 @@ class Regression(NamedTuple):
         covariance.T[upper] = covariance[upper]
         weights = required(arrays, f"{prefix}_weights", (size, TARGETS + draws))
         return cls(Columns(of, size, most), covariance, weights, int(samples), *moments)
+
+
+def _grown(
+    fit: Regression, slots: IntArray, *, penalty: float, rng: np.random.Generator
+) -> Regression:
+    columns = fit.columns.including(slots)
+    new = columns.used - fit.columns.used
+    if not new:
+        return fit._replace(columns=columns)
+    covariance = np.zeros((columns.used, columns.used))
+    covariance[: fit.columns.used, : fit.columns.used] = fit.covariance
+    at = np.arange(fit.columns.used, columns.used)
+    covariance[at, at] = 1.0 / penalty
+    fresh = np.zeros((new, fit.weights.shape[1]))
+    fresh[:, TARGETS:] = rng.standard_normal((new, fit.draws)) / np.sqrt(penalty)
+    return fit._replace(
+        columns=columns, covariance=covariance, weights=np.concatenate([fit.weights, fresh])
+    )
+
+
+def _with_moments(fit: Regression, rewards: FloatArray, costs: FloatArray) -> Regression:
+    samples = fit.samples + len(rewards)
+    share = len(rewards) / samples
+    mean = float(np.add.reduce(rewards)) / len(rewards)
+    gap = mean - fit.mean
+    squares = float(np.add.reduce((rewards - mean) ** 2))
+    costs = np.where(np.isnan(costs), fit.cost_mean, costs)
+    cost_mean = float(np.add.reduce(costs)) / len(costs)
+    cost_gap = cost_mean - fit.cost_mean
+    cost_squares = float(np.add.reduce((costs - cost_mean) ** 2))
+    return fit._replace(
+        samples=samples,
+        mean=fit.mean + gap * share,
+        squares=fit.squares + squares + gap**2 * fit.samples * share,
+        cost_mean=fit.cost_mean + cost_gap * share,
+        cost_squares=fit.cost_squares + cost_squares + cost_gap**2 * fit.samples * share,
+    )
+
+
+def _learning(
+    fit: Regression,
+    features: Crossed,
+    rewards: FloatArray,
+    costs: FloatArray,
+    *,
+    rng: np.random.Generator,
+) -> Regression:
+    columns = fit.columns.of[features.slots]
+    entries = np.where(columns >= 0, features.values, 0.0)
+    columns = np.maximum(columns, 0)
+    covariance, weights = fit.covariance.copy(), fit.weights.copy()
+    targets = np.ones((len(rewards), weights.shape[1]))
+    targets[:, REWARD] = rewards
+    targets[:, TARGETS:] = rng.standard_normal((len(rewards), fit.draws))
+    unknown = np.isnan(costs)
+    squares = np.array([fit.residuals, fit.cost_residuals])
+    means = np.array([fit.mean, fit.cost_mean])
+    for sample, target in enumerate(targets):
+        part = slice(features.starts[sample], features.starts[sample + 1])
+        at, values = columns[part], entries[part]
+        expected = np.add.reduce(weights[at] * values[:, None], axis=0)
+        target[COST] = costs[sample]
+        if unknown[sample]:  # the error less the mean is then 0: nothing is learned of costs
+            target[COST] = expected[COST] + fit.cost_mean * (1.0 - expected[ONE])
+        direction = np.add.reduce(covariance[at] * values[:, None], axis=0)
+        spread = 1.0 + float(np.add.reduce(direction[at] * values))
+        errors = target - expected
+        squares += (errors[:ONE] - means * errors[ONE]) ** 2 / spread
+        weights += (direction / spread)[:, None] * errors
+        direction /= np.sqrt(spread)
+        covariance -= direction[:, None] * direction  # symmetric to the last bit
+    return fit._replace(
+        covariance=covariance,
+        weights=weights,
+        residuals=float(squares[REWARD]),
+        cost_residuals=float(squares[COST]),
+    )

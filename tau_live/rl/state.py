@@ -18,7 +18,7 @@ from tau_live.rl.arrays import (
     spans,
 )
 from tau_live.rl.batch import Batch, Trajectories
-from tau_live.rl.crossing import Crossed, places, rows
+from tau_live.rl.crossing import pair_slots, places, rows
 from tau_live.rl.policy import Policy, PolicyConfig
 from tau_live.rl.recursive import Regression
 from tau_live.rl.scaling import Moments, Scale
@@ -195,12 +195,28 @@ class LearnerState:
             ),
         )
 
-    def doubting(
-        self, options: Crossed, *, penalty: float, rng: np.random.Generator
+    def forgetting(
+        self, options: IntArray, *, penalty: float, rng: np.random.Generator
     ) -> "LearnerState":
-        """Return the state that is as unsure of these options as it was at first."""
-        fit = self.action_fit.loosened(np.unique(options.slots), penalty=penalty, rng=rng)
-        return replace(self, action_fit=fit)
+        """Return the state that knows nothing of options any more, as if they were new.
+
+        Args:
+            options: Slots of their entries; what these said in any context is forgotten.
+            penalty: Of the regressions, above 0.
+            rng: Draws the noise of their posteriors.
+        """
+        config = self.policy.config
+        contexts = np.flatnonzero(self.value_fit.columns.of[: config.width + 1] >= 0)
+        slots = pair_slots(
+            contexts, options, width=config.width, cross_width=config.cross_width
+        )
+        weights = self.policy.weights.copy()
+        weights[slots] = 0.0
+        return replace(
+            self,
+            action_fit=self.action_fit.forgetting(slots, penalty=penalty, rng=rng),
+            policy=replace(self.policy, weights=frozen(weights)),
+        )
 
     def expectation(self, multiplier: float) -> FloatArray:
         """Return ``[critic_width]`` weights of contexts that give the return itself.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tau_live import checkpoints
 from tau_live.gate import GateEntry, GateRow
-from tau_live.learner import checkpoint_folder, policy_config
+from tau_live.policy_files import checkpoint_folder, policy_config
 from tau_live.quality import Figures
 from tau_live.rl.ppo import LearnerState
 from tau_live.rollouts import Reason, RolloutMode, RolloutStatus

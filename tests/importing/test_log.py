@@ -16,6 +16,7 @@ from tau_live.importing.log import LogSource, import_log
 from tau_live.importing.rows import BadRow, NumberedRow, json_rows, table_rows
 from tau_live.importing.runs import OPEN_RUNS
 from tau_live.learner import Learner
+from tau_live.reasons import WhyNot
 from tau_live.recording import Line
 from tau_live.rl.features import encode, unpack
 from tau_live.rollouts import Decision, RolloutStatus
@@ -43,7 +44,7 @@ def test_a_row_with_a_propensity_is_what_a_policy_chose(
     assert (found.decisions, found.with_propensity, found.rollouts) == (1, 1, 1)
     assert (one.chosen, one.applied, one.propensity, one.default) == ("small", "small", 0.4, None)
     assert (one.arm, one.source, one.at) == ("import", "import", 1.7e9)
-    assert why_not(one) is None
+    assert why_not(one) == []
     assert (rollout.status, rollout.total_reward) == (RolloutStatus.SUCCEEDED, 1.0)
     live = encode({"words": 7}, [("small", None), ("large", {"usd": 2})])
     assert unpack(one.encoded).values.tolist() == live.values.tolist()
@@ -57,18 +58,24 @@ def test_a_row_without_one_is_recorded_as_the_hosts_own_choice(
 
     (one,) = stored(store)
     assert (one.propensity, one.applied, one.default) == (None, "small", "small")
-    assert why_not(one) == "no_propensity"
+    assert why_not(one) == [WhyNot.NO_PROPENSITY]
 
 
 @pytest.mark.parametrize(
     ("more", "expected"),
     [
-        pytest.param({"chosen": "large"}, "applied_differs", id="applied is not what was chosen"),
-        pytest.param({"propensity": 0}, "propensity_out_of_range", id="a propensity of zero"),
+        pytest.param(
+            {"chosen": "large"}, [WhyNot.APPLIED_DIFFERS], id="applied is not what was chosen"
+        ),
+        pytest.param(
+            {"propensity": 0},
+            [WhyNot.ZERO_PROPENSITY, WhyNot.PROPENSITY_OUT_OF_RANGE],
+            id="a propensity of zero",
+        ),
     ],
 )
 def test_what_cannot_be_learned_from_is_kept_and_left_out_by_name(
-    more: dict[str, object], expected: str, tmp_path: Path, store: Path, imported: Import
+    more: dict[str, object], expected: list[WhyNot], tmp_path: Path, store: Path, imported: Import
 ) -> None:
     imported(written(tmp_path / "log.jsonl", [{**ROW, **more}]))
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tau_live.importing.log import Format
+from tau_live.reasons import WhyNot
 from tau_live.rollouts import RolloutStatus
 from tau_live.usable import why_not
 from tests.importing.conftest import Import, written
@@ -136,9 +137,9 @@ def test_its_decisions_are_those_it_names_and_the_models_that_were_asked(
     prompt, model = decisions(store, rollout.rollout_id)
     assert (prompt.point, prompt.options, prompt.applied) == ("prompt", ("short", "long"), "long")
     assert (prompt.propensity, prompt.context["kind"]) == (0.25, "faq")
-    assert why_not(prompt) is None
+    assert why_not(prompt) == []
     assert (model.point, model.options, model.applied) == ("model", ("large",), "large")
-    assert (model.propensity, why_not(model)) == (None, "no_propensity")
+    assert (model.propensity, why_not(model)) == (None, [WhyNot.NO_PROPENSITY])
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import tau_live
-from tau_live.learner import checkpoint_folder
+from tau_live.policy_files import checkpoint_folder
 from tau_live.settings import Settings
 from tau_live.store.records import AuditEntry
 from tests.live.running import (

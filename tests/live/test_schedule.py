@@ -13,8 +13,9 @@ import pytest
 
 import tau_live
 from tau_live import checkpoints
-from tau_live.learner import Learner, checkpoint_folder
+from tau_live.learner import Learner
 from tau_live.leasing import LEASE
+from tau_live.policy_files import checkpoint_folder
 from tau_live.settings import Learner as LearnerMode
 from tau_live.settings import Settings
 from tau_live.status import status_file

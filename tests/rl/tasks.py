@@ -7,7 +7,7 @@ import numpy as np
 
 from tau_live.rl.features import Encoded, encode
 from tau_live.rl.policy import PolicyConfig, sample
-from tau_live.rl.ppo import LearnerState, PPOConfig, Trajectories, Update, update
+from tau_live.rl.ppo import Circumstances, LearnerState, PPOConfig, Trajectories, Update, update
 
 
 class Step(NamedTuple):
@@ -18,6 +18,7 @@ class Step(NamedTuple):
     propensity: float
     value: float
     reward: float
+    cost: float = float("nan")
 
 
 class Tile:
@@ -58,7 +59,46 @@ class Scaled(TwoSteps):
         return self.factor * reward, finished
 
 
-def played(task: Tile | TwoSteps, state: LearnerState, rng: np.random.Generator) -> list[Step]:
+class Chances:
+    """One step without a context: every option earns 1 as often as its chance says.
+
+    The first options' earliest tries may all fail, and each option may cost something.
+    """
+
+    options = ("good", "bad")
+
+    def __init__(
+        self,
+        chances: tuple[float, float],
+        *,
+        unlucky: int = 0,
+        costs: tuple[float | None, float | None] = (None, None),
+    ) -> None:
+        self.chances = chances
+        self.unlucky = unlucky
+        self.costs = costs
+
+    def context(self, done: Sequence[int], rng: np.random.Generator) -> dict[str, object]:
+        self.luck = float(rng.random())
+        return {}
+
+    def reward(self, done: Sequence[int], chosen: int) -> tuple[float, bool]:
+        if chosen == 0 and self.unlucky:
+            self.unlucky -= 1
+            return 0.0, True
+        return float(self.luck < self.chances[chosen]), True
+
+
+Task = Tile | TwoSteps | Chances
+
+
+def cost_of(task: Task, chosen: int) -> float:
+    """Return what an option costs, NaN where nobody knows."""
+    cost = task.costs[chosen] if isinstance(task, Chances) else None
+    return float("nan") if cost is None else cost
+
+
+def played(task: Task, state: LearnerState, rng: np.random.Generator) -> list[Step]:
     """Return one rollout of the newest version."""
     steps: list[Step] = []
     finished = False
@@ -73,7 +113,8 @@ def played(task: Tile | TwoSteps, state: LearnerState, rng: np.random.Generator)
         chosen = sample(probabilities, rng)
         reward, finished = task.reward(done, chosen)
         propensity = float(probabilities[chosen])
-        steps.append(Step(encoded, chosen, propensity, state.policy.value(encoded), reward))
+        value, cost = state.policy.value(encoded), cost_of(task, chosen)
+        steps.append(Step(encoded, chosen, propensity, value, reward, cost))
     return steps
 
 
@@ -97,24 +138,27 @@ def gathered(
         bootstrap=np.zeros(len(lengths)),
         length=lengths,
         version_lag=np.repeat(lag, lengths),
+        cost=np.array([step.cost for step in steps]),
     )
 
 
 class Life(NamedTuple):
-    """What a learner went through."""
+    """What a learner went through; of a rollout's choices the first."""
 
     state: LearnerState
     rewards: list[float]
+    choices: list[int]
     updates: list[Update]
 
 
 def lived(
-    task: Tile | TwoSteps,
+    task: Task,
     *,
     rollouts: int,
     seed: int,
     config: PPOConfig | None = None,
     policy_config: PolicyConfig | None = None,
+    multiplier: float = 0.0,
 ) -> Life:
     """Return what comes of playing and learning, an update for every 8 rollouts, window 256."""
     rng = np.random.default_rng(seed)
@@ -135,8 +179,10 @@ def lived(
                 gathered(history[-8:], lags=lags[-8:]),
                 window=window,
                 config=config or PPOConfig(),
+                now=Circumstances(multiplier),
                 rng=rng,
             )
         )
         state = updates[-1].state
-    return Life(state, [sum(step.reward for step in steps) for steps in history], updates)
+    rewards = [sum(step.reward for step in steps) for steps in history]
+    return Life(state, rewards, [steps[0].chosen for steps in history], updates)

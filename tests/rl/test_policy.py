@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tau_live.rl.arrays import BoolArray, FloatArray, frozen
 from tau_live.rl.features import Encoded, encode
 from tau_live.rl.policy import Policy, PolicyConfig, sample
-from tau_live.rl.ridge import Base
 from tau_live.rl.scaling import Scale
+from tests.rl.rows import known
 
 CONFIG = PolicyConfig(width=32, cross_width=64, ridge_width=32)
 
@@ -21,11 +21,7 @@ def trained(seed: int, config: PolicyConfig = CONFIG, *, size: float = 1.0) -> P
     return replace(
         Policy.untrained(config),
         weights=frozen(rng.normal(size=config.cross_width) * size),
-        base=Base(
-            frozen(rng.normal(size=config.ridge_width)),
-            frozen(rng.uniform(size=config.ridge_width)),
-            0.7,
-        ),
+        base=known(rng, config.cross_width, config.ridge_width),
         critic=frozen(rng.normal(size=config.width + 1)),
         scale=Scale(
             frozen(rng.normal(size=2 * config.width)), frozen(np.ones(2 * config.width) * 0.5)
@@ -178,16 +174,16 @@ def test_the_digest_sees_the_smallest_change() -> None:
 
 @pytest.mark.parametrize("name", sorted(Policy.untrained(CONFIG).arrays()))
 def test_damaged_arrays_are_refused_by_name(name: str) -> None:
-    arrays = Policy.untrained(CONFIG).arrays()
+    arrays = trained(0).arrays()
     damaged = np.array(arrays[name], dtype=np.float64)
-    damaged[0] = np.nan
+    damaged.flat[0] = np.nan
 
     with pytest.raises(ValueError, match=name):
         Policy.from_arrays(arrays | {name: damaged})
     with pytest.raises(ValueError, match=name):
         Policy.from_arrays({key: value for key, value in arrays.items() if key != name})
     with pytest.raises(ValueError, match=name):
-        Policy.from_arrays(arrays | {name: np.zeros(3)})
+        Policy.from_arrays(arrays | {name: np.zeros(5)})
 
 
 def test_a_version_cannot_be_changed() -> None:
@@ -202,7 +198,7 @@ def test_a_version_cannot_be_changed() -> None:
         ("width", 65_536),
         ("cross_width", 100),
         ("cross_width", 8),
-        ("ridge_width", 8_192),
+        ("ridge_width", 65_536),
         ("ridge_width", 48),
         ("epsilon", -0.1),
         ("epsilon", float("nan")),

@@ -1,165 +1,336 @@
-"""Ridge sums: the closed form, merging, storage; and the base that follows from them."""
+"""The recursive regression: the closed form, its posterior, its columns, drift and storage."""
+
+import hashlib
+import os
+import subprocess
+import sys
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tau_live.rl.arrays import FloatArray, offsets
-from tau_live.rl.crossing import Crossed
-from tau_live.rl.ridge import Base, RidgeSums, base
+from tau_live.rl.arrays import FloatArray, IntArray
+from tau_live.rl.recursive import LEFT_OUT, TARGETS, UNSEEN, Columns, Regression
+from tests.rl.rows import WIDTH, samples, sparse
 
-WIDTH = 12
-
-
-def sparse(dense: FloatArray) -> Crossed:
-    """Return rows as sparse features, every row with at least one entry."""
-    rows, slots = np.nonzero(dense)
-    return Crossed(slots, dense[rows, slots], offsets(np.bincount(rows, minlength=len(dense))))
+CUTS = st.lists(st.integers(0, 40), max_size=5)
 
 
-def samples(seed: int, count: int) -> tuple[FloatArray, FloatArray]:
-    rng = np.random.default_rng(seed)
-    dense = rng.normal(size=(count, WIDTH)) * (rng.random((count, WIDTH)) < 0.5)
-    dense[:, 3] = 0.0  # never seen
-    dense[:, -1] = 1.0
-    return dense, dense @ rng.normal(size=WIDTH) + rng.normal(size=count) + 5.0
+def regressed(
+    dense: FloatArray,
+    rewards: FloatArray,
+    costs: FloatArray | None = None,
+    *,
+    cuts: list[int] | None = None,
+    penalty: float = 1.0,
+    draws: int = 4,
+    most: int = WIDTH,
+) -> Regression:
+    found = Regression.empty(WIDTH, most, draws=draws)
+    edges = [0, *sorted(cuts or []), len(rewards)]
+    for begin, end in pairwise(edges):
+        part = slice(begin, end)
+        found = found.including(
+            sparse(dense[part]),
+            rewards[part],
+            None if costs is None else costs[part],
+            penalty=penalty,
+            rng=np.random.default_rng(begin),
+        )
+    return found
 
 
-@given(st.integers(0, 2**32), st.sampled_from([0.1, 1.0, 30.0]))
-@settings(max_examples=30, deadline=None)
-def test_the_fit_is_the_solution_of_the_penalised_least_squares(seed: int, penalty: float) -> None:
-    dense, targets = samples(seed, 40)
-
-    found = RidgeSums.empty(WIDTH).including(sparse(dense), targets).fit(penalty)
-
-    stacked = np.vstack([dense, np.sqrt(penalty) * np.eye(WIDTH)])
-    centred = np.concatenate([targets - targets.mean(), np.zeros(WIDTH)])
-    expected = np.linalg.lstsq(stacked, centred, rcond=None)[0]
-    np.testing.assert_allclose(found.weights, expected, rtol=1e-7, atol=1e-9)
-    residual = targets - targets.mean() - dense @ expected
-    assert found.noise == pytest.approx(np.sqrt((residual**2).mean()), rel=1e-6)
-    np.testing.assert_allclose(found.spread, 1.0 / (penalty + (dense**2).sum(axis=0)), rtol=1e-9)
+def by_slot(fit: Regression, weights: FloatArray) -> FloatArray:
+    """Return ``[WIDTH]``, 0 for a slot without a column."""
+    columns = fit.columns.of
+    found: FloatArray = np.where(columns >= 0, weights[np.maximum(columns, 0)], 0.0)
+    return found
 
 
-@given(st.integers(0, 2**32), st.integers(1, 39))
-@settings(max_examples=30, deadline=None)
-def test_sums_in_two_parts_are_the_sums_of_all(seed: int, cut: int) -> None:
-    dense, targets = samples(seed, 40)
-
-    parts = RidgeSums.empty(WIDTH)
-    for part in (slice(0, cut), slice(cut, 40), slice(0, 0)):
-        parts = parts.including(sparse(dense[part]), targets[part])
-
-    whole = RidgeSums.empty(WIDTH).including(sparse(dense), targets)
-    for name, expected in whole._asdict().items():
-        np.testing.assert_allclose(getattr(parts, name), expected, rtol=1e-9, atol=1e-9)
+def ridge(dense: FloatArray, targets: FloatArray, penalty: float) -> FloatArray:
+    gram = dense.T @ dense + penalty * np.eye(WIDTH)
+    return np.linalg.solve(gram, dense.T @ (targets - targets.mean()))
 
 
-def test_the_expectation_gives_the_target_itself() -> None:
-    dense, _ = samples(1, 400)
+@given(st.integers(0, 2**32), st.sampled_from([0.1, 1.0, 30.0]), CUTS)
+@settings(max_examples=40, deadline=None)
+def test_is_the_closed_form_however_the_samples_come(
+    seed: int, penalty: float, cuts: list[int]
+) -> None:
+    dense, rewards = samples(seed, 40)
+    costs = np.roll(rewards, 7) * 3.0 - 1.0
 
-    weights = RidgeSums.empty(WIDTH).including(sparse(dense), dense[:, 0] + 70.0).expectation(1e-6)
+    found = regressed(dense, rewards, costs, cuts=cuts, penalty=penalty)
 
-    np.testing.assert_allclose(dense @ weights, dense[:, 0] + 70.0, atol=1e-3)
+    expected = ridge(dense, rewards, penalty)
+    np.testing.assert_allclose(by_slot(found, found.reward), expected, rtol=0, atol=1e-9)
+    expected = ridge(dense, costs, penalty)
+    np.testing.assert_allclose(by_slot(found, found.cost), expected, rtol=0, atol=1e-9)
+    seen = np.flatnonzero(found.columns.of >= 0)
+    gram = dense[:, seen].T @ dense[:, seen] + penalty * np.eye(len(seen))
+    at = found.columns.of[seen]
+    covariance = found.covariance[np.ix_(at, at)]
+    np.testing.assert_allclose(covariance, np.linalg.inv(gram), rtol=0, atol=1e-9)
+    assert np.array_equal(found.covariance, found.covariance.T)
 
 
-def test_is_saved_and_loaded_exactly_without_what_was_never_seen() -> None:
-    dense, targets = samples(2, 40)
-    sums = RidgeSums.empty(WIDTH).including(sparse(dense), targets)
+@given(st.integers(0, 2**32), CUTS)
+@settings(max_examples=20, deadline=None)
+def test_moments_are_those_of_all_however_the_samples_come(seed: int, cuts: list[int]) -> None:
+    dense, rewards = samples(seed, 40)
+    costs = np.roll(rewards, 7) * 3.0 - 1.0
 
-    arrays = sums.arrays("action")
+    found = regressed(dense, rewards, costs, cuts=cuts)
 
-    assert 3 not in arrays["action_slots"].tolist()
-    loaded = RidgeSums.from_arrays(arrays, "action", width=WIDTH)
-    for name, expected in sums._asdict().items():
-        np.testing.assert_allclose(getattr(loaded, name), expected, rtol=0, atol=0)
+    assert found.samples == 40
+    assert found.mean == pytest.approx(rewards.mean(), rel=1e-12)
+    assert found.deviation == pytest.approx(rewards.std(), rel=1e-12)
+    assert found.cost_mean == pytest.approx(costs.mean(), rel=1e-12)
+    assert found.cost_deviation == pytest.approx(costs.std(), rel=1e-12)
+
+
+@given(st.integers(0, 2**32), CUTS)
+@settings(max_examples=20, deadline=None)
+def test_once_all_features_were_seen_one_by_one_is_all_at_once(seed: int, cuts: list[int]) -> None:
+    dense, rewards = samples(seed, 41)
+    start = regressed(np.ones((1, WIDTH)), rewards[:1])
+    rng = np.random.default_rng(1)
+    edges = [1, *sorted(1 + cut for cut in cuts), 41]
+
+    parts = start
+    for begin, end in pairwise(edges):
+        if end > begin:
+            part = slice(begin, end)
+            parts = parts.including(sparse(dense[part]), rewards[part], penalty=1.0, rng=rng)
+
+    again = np.random.default_rng(1)
+    whole = start.including(sparse(dense[1:]), rewards[1:], penalty=1.0, rng=again)
+    np.testing.assert_array_equal(parts.weights, whole.weights)  # with the same draws, every bit
+    np.testing.assert_array_equal(parts.covariance, whole.covariance)
+    np.testing.assert_array_equal(parts.columns.of, whole.columns.of)
+    assert parts.mean == pytest.approx(whole.mean, rel=1e-12)  # only sums differ by rounding; the
+    assert parts.samples == whole.samples  # residuals are less the mean that was known, so differ
+
+
+@pytest.mark.parametrize("penalty", [0.1, 1.0, 10.0])
+def test_residuals_all_at_once_are_the_least_penalised_sum_of_squares(penalty: float) -> None:
+    dense, rewards = samples(1, 40)
+
+    found = regressed(dense, rewards, rewards * 2.0, penalty=penalty)
+
+    weights = ridge(dense, rewards, penalty)
+    errors = rewards - rewards.mean() - dense @ weights
+    least = float(errors @ errors + penalty * weights @ weights)
+    assert found.residuals == pytest.approx(least, rel=1e-9)
+    assert found.noise == pytest.approx(np.sqrt(least / 40), rel=1e-9)
+    assert found.cost_noise == pytest.approx(2.0 * np.sqrt(least / 40), rel=1e-9)
+
+
+@pytest.mark.parametrize("cuts", [[], [1], list(range(40))])
+def test_draws_are_from_the_posterior(cuts: list[int]) -> None:
+    dense, rewards = samples(2, 40)
+    draws = 20_000
+
+    found = regressed(dense, rewards, cuts=cuts, penalty=2.0, draws=draws)
+
+    drawn = found.weights[:, TARGETS:]
+    errors = np.sqrt(np.outer(*[np.diag(found.covariance)] * 2) / draws)  # at most, twice this
+    assert np.abs(drawn @ drawn.T / draws - found.covariance).max() <= 10.0 * errors.max()
+    deviations = np.abs(drawn.mean(axis=1)) / np.sqrt(np.diag(found.covariance) / draws)
+    assert deviations.max() < 4.5
+    ratio = (drawn**2).mean(axis=1) / np.diag(found.covariance)
+    np.testing.assert_allclose(ratio, 1.0, atol=0.05)  # five standard errors
+
+
+def test_a_posterior_of_nothing_is_the_prior() -> None:
+    found = regressed(np.eye(WIDTH)[:1], np.ones(1), draws=20_000, penalty=4.0)
+
+    drawn = found.weights[0, TARGETS:]
+    assert drawn.var() == pytest.approx(1.0 / 5.0, rel=0.05)
+    assert found.covariance.tolist() == [[pytest.approx(0.2)]]
+
+
+def test_columns_go_to_those_who_came_first() -> None:
+    columns = Columns.none(8, 3)
+
+    first = columns.including(np.array([5, 2, 5]))
+    full = first.including(np.array([2, 7, 0, 7, 1]))
+    later = full.including(np.array([3, 5]))
+
+    assert first.of.tolist() == [-1, -1, 1, -1, -1, 0, -1, -1]
+    assert full.of.tolist() == [LEFT_OUT, LEFT_OUT, 1, UNSEEN, UNSEEN, 0, UNSEEN, 2]
+    assert later.of[3] == LEFT_OUT
+    assert (first.used, full.used, later.used) == (2, 3, 3)
+    assert columns.of.tolist() == [UNSEEN] * 8
+
+
+@given(st.integers(0, 2**32), CUTS)
+@settings(max_examples=20, deadline=None)
+def test_what_has_no_column_is_as_if_it_were_not_there(seed: int, cuts: list[int]) -> None:
+    dense, rewards = samples(seed, 40)
+
+    found = regressed(dense, rewards, cuts=cuts, most=6)
+
+    left = np.where(found.columns.of >= 0, dense, 0.0)
+    expected = ridge(left, rewards, 1.0)
+    assert found.columns.used == 6
+    np.testing.assert_allclose(by_slot(found, found.reward), expected, rtol=0, atol=1e-9)
+
+
+def test_unknown_costs_change_nothing_about_costs() -> None:
+    dense, rewards = samples(4, 80)
+    costs = np.append(rewards[:40] ** 2, np.full(40, np.nan))
+
+    before = regressed(dense[:40], rewards[:40], costs[:40])
+    after = regressed(dense, rewards, costs, cuts=[40])
+
+    np.testing.assert_allclose(after.cost, before.cost, rtol=1e-10, atol=1e-10)
+    assert after.cost_mean == before.cost_mean
+    assert after.cost_squares == before.cost_squares
+    assert after.cost_residuals == pytest.approx(before.cost_residuals, rel=1e-10)
+    np.testing.assert_array_equal(after.reward, regressed(dense, rewards, cuts=[40]).reward)
+
+
+def test_costs_never_known_are_zero() -> None:
+    dense, rewards = samples(5, 40)
+
+    found = regressed(dense, rewards, np.full(40, np.nan))
+
+    assert not found.cost.any()
+    assert (found.cost_mean, found.cost_deviation, found.cost_noise) == (0.0, 0.0, 0.0)
+
+
+def test_loosened_features_are_as_doubtful_as_at_first_and_others_no_surer() -> None:
+    dense, rewards = samples(6, 400)
+    fit = regressed(dense, rewards, penalty=2.0, draws=20_000)
+    slots: IntArray = np.array([1, 3, 4])  # 3 was never seen
+
+    found = fit.loosened(slots, penalty=2.0, rng=np.random.default_rng(0))
+
+    before, after = np.diag(fit.covariance), np.diag(found.covariance)
+    loose = np.isin(np.arange(len(before)), fit.columns.of[[1, 4]])
+    assert (after[loose] >= 0.5).all()
+    np.testing.assert_array_equal(after[~loose], before[~loose])
+    drawn = (found.weights[:, TARGETS:] ** 2).mean(axis=1)
+    np.testing.assert_allclose(drawn, after, rtol=0.06)
+    np.testing.assert_array_equal(found.reward, fit.reward)
+    assert np.linalg.eigvalsh(found.covariance).min() > 0.0
+
+
+def test_loosened_features_are_relearned_soon() -> None:
+    rng = np.random.default_rng(7)
+    dense = np.eye(WIDTH)[rng.integers(0, 2, size=2_000)]
+    rewards = dense[:, 0]
+    fit = regressed(dense, rewards)
+    changed = 1.0 - rewards[:30]
+
+    kept, loose = (
+        one.including(sparse(dense[:30]), changed, penalty=1.0, rng=rng)
+        for one in (fit, fit.loosened(np.array([0, 1]), penalty=1.0, rng=rng))
+    )
+
+    first, second = loose.columns.of[:2]
+    assert loose.reward[first] < loose.reward[second]
+    assert kept.reward[first] > kept.reward[second]
+
+
+@pytest.mark.slow
+def test_thousands_of_samples_round_to_nothing() -> None:
+    rng = np.random.default_rng(8)
+    dense = rng.normal(size=(8_000, WIDTH))
+    rewards = dense @ rng.normal(size=WIDTH) + 1_000.0
+
+    found = regressed(dense, rewards, draws=0, penalty=0.01)
+
+    np.testing.assert_allclose(
+        by_slot(found, found.reward), ridge(dense, rewards, 0.01), rtol=0, atol=1e-9
+    )
+
+
+def test_is_saved_and_loaded_to_the_last_bit() -> None:
+    dense, rewards = samples(9, 40)
+    fit = regressed(dense, rewards, np.roll(rewards, 1))
+
+    loaded = Regression.from_arrays(fit.arrays("action"), "action", slots=WIDTH, most=12, draws=4)
+
+    assert loaded.columns.used == fit.columns.used
+    for one, other in ((loaded, fit), *zip(_gone_on(loaded), _gone_on(fit), strict=True)):
+        np.testing.assert_array_equal(one.columns.of, other.columns.of)
+        np.testing.assert_array_equal(one.covariance, other.covariance)
+        np.testing.assert_array_equal(one.weights, other.weights)
+        assert one[3:] == other[3:]
+
+
+def _gone_on(fit: Regression) -> list[Regression]:
+    dense, rewards = samples(10, 20)
+    rng = np.random.default_rng(0)
+    return [fit.including(sparse(dense), rewards, rewards, penalty=1.0, rng=rng)]
 
 
 @pytest.mark.parametrize(
     ("name", "damaged"),
     [
-        ("action_slots", np.array([4, 2])),
-        ("action_slots", np.array([[1.0]])),
-        ("action_slots", np.array([0, 99])),
-        ("action_gram", np.zeros(2)),
-        ("action_products", np.array([np.nan])),
-        ("action_targets", np.array([-1.0, 0.0, 0.0])),
+        ("action_columns", np.full(WIDTH, 11)),
+        ("action_columns", np.full(WIDTH, LEFT_OUT - 1)),
+        ("action_columns", np.zeros(3)),
+        ("action_covariance", np.zeros(2)),
+        ("action_weights", np.full((1, 7), np.nan)),
+        ("action_numbers", np.array([-1.0, 0, 0, 0, 0, 0, 0, 1])),
+        ("action_numbers", np.array([1.0, 0, -1, 0, 0, 0, 0, 1])),
+        ("action_numbers", np.array([1.0, 0, 0, 0, 0, 0, 0, 99])),
+        ("action_numbers", np.zeros(6)),
     ],
 )
 def test_damaged_arrays_are_refused_by_name(name: str, damaged: FloatArray) -> None:
-    arrays = RidgeSums.empty(WIDTH).including(*_one()).arrays("action")
+    arrays = regressed(np.eye(WIDTH)[:1], np.ones(1)).arrays("action")
 
     with pytest.raises(ValueError, match=name):
-        RidgeSums.from_arrays(arrays | {name: damaged}, "action", width=WIDTH)
+        Regression.from_arrays(arrays | {name: damaged}, "action", slots=WIDTH, most=WIDTH, draws=4)
+    del arrays[name]
     with pytest.raises(ValueError, match=name):
-        RidgeSums.from_arrays(
-            {key: arrays[key] for key in arrays if key != name}, "action", width=WIDTH
+        Regression.from_arrays(arrays, "action", slots=WIDTH, most=WIDTH, draws=4)
+
+
+def test_no_samples_change_nothing() -> None:
+    fit = regressed(*samples(11, 5))
+
+    assert fit.including(sparse(np.zeros((0, WIDTH))), np.zeros(0), penalty=1.0, rng=_RNG) is fit
+
+
+_RNG = np.random.default_rng(0)
+
+
+def test_threads_change_no_bit() -> None:
+    found = []
+    for threads in ("1", "2"):
+        environ = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            "OPENBLAS_NUM_THREADS": threads,
+        }
+        done = subprocess.run(
+            [sys.executable, "-c", "from tests.rl.test_recursive import digest; print(digest())"],
+            env=environ,
+            capture_output=True,
+            text=True,
+            check=True,
         )
+        found.append(done.stdout)
+
+    assert found[0] == found[1]
+    assert len(found[0]) == 65
 
 
-def _one() -> tuple[Crossed, FloatArray]:
-    return sparse(np.eye(WIDTH)[:1]), np.ones(1)
-
-
-def test_a_base_counts_in_standard_errors() -> None:
-    dense, targets = samples(3, 40)
-    sums = RidgeSums.empty(WIDTH).including(sparse(dense), targets)
-    offered = sparse(dense[:6])
-
-    found = base(sums, offered, penalty=2.0, sharpness=0.1, exploration=3.0)
-
-    fit = sums.fit(2.0)
-    errors = fit.noise * np.sqrt((dense[:6] ** 2) @ fit.spread)
-    beta = 0.1 / errors.mean()
-    expected = beta * (dense[:6] @ fit.weights + 3.0 * errors)
-    np.testing.assert_allclose(found.of(offered), expected, rtol=1e-9)
-
-
-def test_an_option_never_tried_gets_more_than_an_equal_one_that_was() -> None:
-    rng = np.random.default_rng(4)
-    tried = np.zeros((50, WIDTH))
-    tried[np.arange(50), rng.integers(0, 3, size=50)] = 1.0
-    sums = RidgeSums.empty(WIDTH).including(sparse(tried), rng.normal(size=50))
-    offered = sparse(np.eye(WIDTH)[:4])
-
-    bold, plain = (
-        base(sums, offered, penalty=1.0, sharpness=1.0, exploration=much) for much in (5.0, 0.0)
+def digest() -> str:
+    """Return the digest of a regression wide enough for a library to split it among threads."""
+    rng = np.random.default_rng(0)
+    dense = rng.normal(size=(60, 700)) * (rng.random((60, 700)) < 0.5)
+    fit = Regression.empty(700, 600).including(
+        sparse(dense), rng.normal(size=60), rng.normal(size=60), penalty=1.0, rng=rng
     )
-
-    assert np.argmax(bold.of(offered)) == 3
-    assert plain.of(offered)[3] == 0.0
-
-
-def test_without_sharpness_or_differences_there_is_no_base() -> None:
-    dense, targets = samples(5, 40)
-    offered = sparse(dense)
-
-    off = base(
-        RidgeSums.empty(WIDTH).including(offered, targets),
-        offered,
-        penalty=1.0,
-        sharpness=0.0,
-        exploration=1.0,
-    )
-    equal = base(
-        RidgeSums.empty(WIDTH).including(offered, np.ones(40)),
-        offered,
-        penalty=1.0,
-        sharpness=1.0,
-        exploration=1.0,
-    )
-
-    assert not off.of(offered).any()
-    assert not equal.of(offered).any()
-
-
-def test_part_of_the_way_is_between_the_two_ends() -> None:
-    here = Base(np.zeros(2), np.ones(2), 1.0)
-    there = Base(np.array([4.0, -4.0]), np.full(2, 0.5), 3.0)
-
-    halfway = here.toward(there, 0.25)
-
-    assert halfway.weights.tolist() == [1.0, -1.0]
-    assert halfway.bonus == 1.5
-    assert halfway.spread.tolist() == [0.5, 0.5]
+    hashed = hashlib.sha256()
+    for array in fit.loosened(np.arange(9), penalty=1.0, rng=rng).arrays("of").values():
+        hashed.update(array.tobytes())
+    return hashed.hexdigest()

@@ -10,9 +10,9 @@ from tau_live.rl.batch import Batch, Trajectories, batch
 from tau_live.rl.crossing import crossed, crossed_one, rows
 from tau_live.rl.features import Encoded, encode
 from tau_live.rl.policy import Policy, PolicyConfig
-from tau_live.rl.ridge import Base
 from tau_live.rl.scaling import Scale
 from tau_live.rl.surrogate import Coefficients, Targets, choices, objective
+from tests.rl.rows import known
 
 CONFIG = PolicyConfig(width=16, cross_width=32, ridge_width=16)
 DECISIONS = 24
@@ -22,7 +22,7 @@ def policy(rng: np.random.Generator) -> Policy:
     return replace(
         Policy.untrained(CONFIG),
         weights=frozen(rng.normal(size=CONFIG.cross_width) * 0.3),
-        base=Base(frozen(rng.normal(size=16) * 0.3), frozen(rng.uniform(size=16)), 0.4),
+        base=known(rng, CONFIG.cross_width, CONFIG.ridge_width)._replace(sharpness=0.3),
         critic=frozen(rng.normal(size=CONFIG.width + 1)),
         scale=Scale(frozen(rng.normal(size=32)), frozen(rng.uniform(0.5, 2.0, size=32))),
         rollouts=8,

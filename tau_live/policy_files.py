@@ -1,0 +1,33 @@
+"""Where the policies of a store are on disk, and what shape they have."""
+
+from pathlib import Path
+
+from tau_live import checkpoints
+from tau_live.errors import CheckpointError
+from tau_live.rl.policy import Policy, PolicyConfig
+from tau_live.rl.state import LearnerState
+from tau_live.settings import Settings
+from tau_live.store.records import PolicyVersion
+
+
+def policy_config(settings: Settings) -> PolicyConfig:
+    """Return the shape that every policy of these settings has."""
+    return PolicyConfig(epsilon=settings.exploration)
+
+
+def checkpoint_folder(settings: Settings) -> Path:
+    """Return where the checkpoints of a store are: a folder beside it."""
+    return settings.store.with_name(f"{settings.store.stem}-policies")
+
+
+def load_policy(folder: Path, row: PolicyVersion) -> Policy:
+    """Return the policy of a stored version, verified.
+
+    Raises:
+        CheckpointError: Its file is missing, damaged, or holds no policy.
+    """
+    found = checkpoints.load(folder / row.file, sha256=row.sha256)
+    try:
+        return LearnerState.from_arrays(found.arrays).policy
+    except ValueError as error:
+        raise CheckpointError(f"checkpoint {row.file} holds no policy: {error}") from error

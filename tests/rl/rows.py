@@ -1,0 +1,33 @@
+"""Rows of features made up for tests, and what is known of them."""
+
+import numpy as np
+
+from tau_live.rl.arrays import FloatArray, frozen, offsets
+from tau_live.rl.base import Base
+from tau_live.rl.crossing import Crossed
+from tau_live.rl.recursive import LEFT_OUT
+
+WIDTH = 12
+
+
+def sparse(dense: FloatArray) -> Crossed:
+    """Return rows as sparse features, every row with at least one entry."""
+    rows, slots = np.nonzero(dense)
+    return Crossed(slots, dense[rows, slots], offsets(np.bincount(rows, minlength=len(dense))))
+
+
+def samples(seed: int, count: int) -> tuple[FloatArray, FloatArray]:
+    """Return ``[count, WIDTH]`` half empty rows, slot 3 never seen, and targets around 5."""
+    rng = np.random.default_rng(seed)
+    dense = rng.normal(size=(count, WIDTH)) * (rng.random((count, WIDTH)) < 0.5)
+    dense[:, 3] = 0.0
+    dense[:, -1] = 1.0
+    return dense, dense @ rng.normal(size=WIDTH) + rng.normal(size=count) + 5.0
+
+
+def known(rng: np.random.Generator, slots: int, columns: int) -> Base:
+    """Return a base that knows so many of the slots, left some out and never saw the others."""
+    of = rng.integers(LEFT_OUT, 0, size=slots).astype(np.int32)
+    of[rng.permutation(slots)[:columns]] = np.arange(columns)
+    draws = rng.normal(size=(columns, 4)).astype(np.float32) * np.float32(0.3)
+    return Base(of, frozen(rng.normal(size=columns)), draws, 0.8, 50.0, 2.0, 0.7, 1.0)
