@@ -11,6 +11,7 @@ from tau_live.rl.arrays import BoolArray, FloatArray, IntArray, offsets, spans
 from tau_live.rl.crossing import Crossed, Rows, crossed, rows
 from tau_live.rl.features import Encoded
 from tau_live.rl.policy import Policy
+from tau_live.rl.states import states
 
 _OF_DECISIONS = (
     "chosen",
@@ -141,6 +142,24 @@ def joined(first: Trajectories, second: Trajectories | None) -> Trajectories:
     )
 
 
+def newest(window: Trajectories | None, *, decisions: int) -> Trajectories | None:
+    """Return as many of the last rollouts as have so many decisions at most; ``None`` for none."""
+    if window is None or len(window.encoded) <= decisions:
+        return window
+    starts = offsets(window.length)
+    first = int(np.searchsorted(starts, starts[-1] - decisions))
+    if first >= len(window.length):
+        return None
+    at = int(starts[first])
+    return Trajectories(
+        **{name: getattr(window, name)[at:] for name in ("encoded", *_OF_DECISIONS)},
+        bootstrap=window.bootstrap[first:],
+        length=window.length[first:],
+        allowed=None if window.allowed is None else window.allowed[at:],
+        cost=None if window.cost is None else window.cost[at:],
+    )
+
+
 def _joined_costs(first: Trajectories, second: Trajectories) -> FloatArray | None:
     if first.cost is None and second.cost is None:
         return None
@@ -161,7 +180,7 @@ class Batch(NamedTuple):
         preferred: ``[M]``, 1 for the host's default, else 0.
         starts: ``[N + 1]``, decision ``n`` has the options ``starts[n]:starts[n + 1]``.
         chosen: ``[N]``, which of its allowed options was applied.
-        contexts: Scaled context rows, as the crossed features of ``N`` "options" of the critic.
+        contexts: What the critic sees, as the crossed features of ``N`` "options" of it.
     """
 
     options: Crossed
@@ -212,7 +231,8 @@ def unbased(policy: Policy, trajectories: Trajectories) -> Batch:
     options = crossed(features, width=policy.config.width, cross_width=policy.config.cross_width)
     preferred = _preferred(trajectories, starts)
     chosen = _ranks(trajectories.chosen, masks)
-    return Batch(options, preferred, preferred, starts, chosen, _contexts(features))
+    seen = states(_contexts(features), width=policy.config.width)
+    return Batch(options, preferred, preferred, starts, chosen, seen)
 
 
 def _contexts(features: Rows) -> Crossed:

@@ -24,6 +24,8 @@ class PPOConfig:
         entropy_coefficient: Weight of the entropy, at least 0.
         lag_bound: How many versions older a decision may be and still teach the actor.
         effective_share: Smallest effective sample, as a share of the decisions, in ``[0, 1]``.
+        window_decisions: Decisions of older rollouts that are looked at once more, at least 0; rollouts
+            of many steps would else drown what is new in what older versions did.
         sharpness: Logits for a difference of one standard error of the ridge base, at least 0;
             0 switches that base off, which leaves PPO alone.
         exploration: Standard errors that an option gets for being unknown, at least 0.
@@ -44,6 +46,7 @@ class PPOConfig:
     entropy_coefficient: float = 0.01
     lag_bound: int = 32
     effective_share: float = 0.5
+    window_decisions: int = 2_048
     sharpness: float = 8.0
     exploration: float = 0.4
     penalty: float = 1.0
@@ -67,6 +70,7 @@ class PPOConfig:
         self._check("max_kl", self.max_kl >= self.target_kl, ">= target_kl")
         self._check("epochs", self.epochs is None or self.epochs > 0, "> 0, or None")
         self._check("minibatch", self.minibatch > 0, "> 0")
+        self._check("window_decisions", self.window_decisions >= 0, ">= 0")
         self._check("lag_bound", self.lag_bound >= 0, ">= 0")
 
     def _check(self, name: str, fits: bool, expected: str) -> None:

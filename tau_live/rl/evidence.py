@@ -1,11 +1,12 @@
 """What new rollouts say, before PPO takes a step: the sums, and the base that follows from them."""
 
 from dataclasses import replace
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
 
-from tau_live.rl.arrays import BoolArray, FloatArray, frozen
+from tau_live.rl.arrays import BoolArray, FloatArray, IntArray, frozen
 from tau_live.rl.base import Base, base_of
 from tau_live.rl.batch import Batch, Trajectories, batch, unbased
 from tau_live.rl.config import PPOConfig
@@ -69,13 +70,13 @@ def evidence(
         rng: Draws the noise of the regressions' posteriors.
     """
     counted = state.counting(fresh, everything)
-    policy = replace(state.policy, scale=counted.scale, rollouts=counted.counts.rollouts)
+    changed = now.doubted is not None and bool(now.doubted.any())
+    if now.doubted is not None and changed:
+        options = _chosen(fresh, np.flatnonzero(now.doubted))
+        counted = counted.forgetting(options, penalty=config.penalty, rng=rng)
+    policy = replace(counted.policy, scale=counted.scale, rollouts=counted.counts.rollouts)
     data = unbased(policy, everything)
     decisions = len((fresh if counted.action_fit.samples else everything).encoded)
-    if now.doubted is not None and now.doubted.any():
-        counted = counted.doubting(
-            data.choices().rows(np.flatnonzero(now.doubted)), penalty=config.penalty, rng=rng
-        )
     counted = counted.learning(
         data.select(np.arange(decisions)),
         Returns(
@@ -95,7 +96,12 @@ def evidence(
         together=counted.counts.decisions / max(counted.counts.rollouts, 1),
     )
     policy, base_kl = _moved(
-        policy, data, goal, before=state.policy, fresh=fresh, bound=config.base_kl
+        policy,
+        data,
+        goal,
+        before=state.policy,
+        fresh=fresh,
+        bound=inf if changed else config.base_kl,
     )
     moved = data.under(policy)
     value_base = counted.expectation(now.price)
@@ -105,6 +111,15 @@ def evidence(
         value_base=frozen(value_base),
     )
     return Evidence(counted, started, moved, base_kl)
+
+
+def _chosen(fresh: Trajectories, decisions: IntArray) -> IntArray:
+    """Return the slots of the entries of the options that these decisions chose, each once."""
+    found = []
+    for n in decisions.tolist():
+        encoded, row = fresh.encoded[n], int(fresh.chosen[n]) + 1
+        found.append(encoded.indices[encoded.starts[row] : encoded.starts[row + 1]])
+    return np.unique(np.concatenate(found)).astype(np.int64)
 
 
 def _moved(

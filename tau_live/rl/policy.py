@@ -10,6 +10,7 @@ from tau_live.rl.base import Base
 from tau_live.rl.crossing import crossed_one, scaled_one
 from tau_live.rl.features import MAX_WIDTH, WIDTH, Encoded
 from tau_live.rl.scaling import Scale
+from tau_live.rl.states import critic_width, state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +62,7 @@ class Policy:
         config: The shape.
         weights: ``[cross_width]``, the scorer of crossed features.
         base: What the ridge regression says.
-        critic: ``[width + 1]``, the value of a state is its inner product with the context row.
+        critic: ``[critic_width]``, a state's value is its inner product with what ``states`` sees.
         scale: How numbers are scaled.
         rollouts: How many rollouts taught it; 0 is untrained.
     """
@@ -80,7 +81,7 @@ class Policy:
             config=config,
             weights=frozen(np.zeros(config.cross_width)),
             base=Base.untrained(config.cross_width),
-            critic=frozen(np.zeros(config.width + 1)),
+            critic=frozen(np.zeros(critic_width(config.width))),
             scale=Scale.untrained(config.width),
             rollouts=0,
         )
@@ -131,8 +132,8 @@ class Policy:
         self._check(encoded, None)
         split = int(encoded.starts[1])
         slots = encoded.indices[:split].astype(np.int64)
-        values = scaled_one(encoded, self.scale)[:split]
-        return float(np.add.reduce(self.critic[slots] * values))
+        seen = state(slots, scaled_one(encoded, self.scale)[:split], width=self.config.width)
+        return float(np.add.reduce(self.critic[seen.slots] * seen.values))
 
     def arrays(self) -> dict[str, Array]:
         """Return everything as arrays by name."""
@@ -169,7 +170,7 @@ class Policy:
             config=config,
             weights=frozen(required(arrays, "weights", (config.cross_width,))),
             base=Base.from_arrays(arrays, cross_width=config.cross_width),
-            critic=frozen(required(arrays, "critic", (config.width + 1,))),
+            critic=frozen(required(arrays, "critic", (critic_width(config.width),))),
             scale=Scale.from_arrays(arrays, "scale", width=config.width),
             rollouts=rollouts,
         )

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tau_live.rl.arrays import FloatArray, frozen
-from tau_live.rl.batch import Trajectories, joined
+from tau_live.rl.batch import Trajectories, joined, newest
 from tau_live.rl.config import PPOConfig
 from tau_live.rl.diagnostics import Diagnostics
 from tau_live.rl.evidence import AS_EVER, Circumstances, evidence
@@ -80,7 +80,7 @@ def update(
     if not len(fresh.length):
         return _skipped(state, Diagnostics(rollouts=0, samples=0), "no new rollouts")
     new = len(fresh.length)
-    everything = joined(fresh, window)
+    everything = joined(fresh, newest(window, decisions=config.window_decisions))
     counted, started, batch, base_kl = evidence(
         state, fresh, everything, config=config, now=now, rng=rng
     )

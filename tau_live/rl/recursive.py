@@ -159,22 +159,22 @@ class Regression(NamedTuple):
         grown = _grown(self, features.slots, penalty=penalty, rng=rng)
         return _learning(_with_moments(grown, rewards, costs), features, rewards, costs, rng=rng)
 
-    def loosened(
+    def forgetting(
         self, slots: IntArray, *, penalty: float, rng: np.random.Generator
     ) -> "Regression":
-        """Return the regression that is as unsure of these features as it was at first.
+        """Return the regression that knows nothing of these features any more.
 
-        What it believed stays until new samples say otherwise, and these then count for much.
-
-        Source:
-            Kalman 1960: a random walk of the weights whose step is as wide as the prior.
+        What is known of all others stays as it is.
         """
         columns = np.unique(self.columns.of[slots])
         columns = columns[columns >= 0]
         covariance, weights = self.covariance.copy(), self.weights.copy()
-        covariance[columns, columns] += 1.0 / penalty
-        steps = rng.standard_normal((len(columns), self.draws)) / np.sqrt(penalty)
-        weights[columns, TARGETS:] += steps
+        covariance[columns, :] = 0.0
+        covariance[:, columns] = 0.0
+        covariance[columns, columns] = 1.0 / penalty
+        weights[columns] = 0.0
+        draws = rng.standard_normal((len(columns), self.draws)) / np.sqrt(penalty)
+        weights[columns, TARGETS:] = draws
         return self._replace(covariance=covariance, weights=weights)
 
     def _root_mean(self, squares: float) -> float:

@@ -18,10 +18,11 @@ from tau_live.rl.arrays import (
     spans,
 )
 from tau_live.rl.batch import Batch, Trajectories
-from tau_live.rl.crossing import Crossed, places, rows
+from tau_live.rl.crossing import pair_slots, places, rows
 from tau_live.rl.policy import Policy, PolicyConfig
 from tau_live.rl.recursive import Regression
 from tau_live.rl.scaling import Moments, Scale
+from tau_live.rl.states import critic_width
 
 
 class AdvantageScale(NamedTuple):
@@ -96,7 +97,7 @@ class LearnerState:
         scaled_rollouts: How many rollouts that scale was made from.
         action_fit: What is known of the return of crossed features.
         value_fit: What is known of the return of contexts.
-        value_base: ``[width + 1]``, the part of the policy's critic that is the regression.
+        value_base: ``[critic_width]``, the part of the policy's critic that is the regression.
         advantage_scale: The running scale of advantages.
         counts: What happened so far.
     """
@@ -117,13 +118,13 @@ class LearnerState:
         """Return the state before the first rollout."""
         return cls(
             policy=Policy.untrained(config),
-            adam=AdamState.untrained(config.cross_width + config.width + 1),
+            adam=AdamState.untrained(config.cross_width + critic_width(config.width)),
             moments=Moments.empty(config.width),
             scale=Scale.untrained(config.width),
             scaled_rollouts=0,
             action_fit=_no_action_fit(config),
             value_fit=_no_value_fit(config),
-            value_base=frozen(np.zeros(config.width + 1)),
+            value_base=frozen(np.zeros(critic_width(config.width))),
             advantage_scale=AdvantageScale(),
             counts=Counts(),
         )
@@ -194,15 +195,31 @@ class LearnerState:
             ),
         )
 
-    def doubting(
-        self, options: Crossed, *, penalty: float, rng: np.random.Generator
+    def forgetting(
+        self, options: IntArray, *, penalty: float, rng: np.random.Generator
     ) -> "LearnerState":
-        """Return the state that is as unsure of these options as it was at first."""
-        fit = self.action_fit.loosened(np.unique(options.slots), penalty=penalty, rng=rng)
-        return replace(self, action_fit=fit)
+        """Return the state that knows nothing of options any more, as if they were new.
+
+        Args:
+            options: Slots of their entries; what these said in any context is forgotten.
+            penalty: Of the regressions, above 0.
+            rng: Draws the noise of their posteriors.
+        """
+        config = self.policy.config
+        contexts = np.flatnonzero(self.value_fit.columns.of[: config.width + 1] >= 0)
+        slots = pair_slots(
+            contexts, options, width=config.width, cross_width=config.cross_width
+        )
+        weights = self.policy.weights.copy()
+        weights[slots] = 0.0
+        return replace(
+            self,
+            action_fit=self.action_fit.forgetting(slots, penalty=penalty, rng=rng),
+            policy=replace(self.policy, weights=frozen(weights)),
+        )
 
     def expectation(self, multiplier: float) -> FloatArray:
-        """Return ``[width + 1]`` weights of contexts that give the return itself.
+        """Return ``[critic_width]`` weights of contexts that give the return itself.
 
         Args:
             multiplier: What one unit of cost takes from it.
@@ -211,7 +228,7 @@ class LearnerState:
         weights = np.zeros(len(columns))
         found = fit.reward - multiplier * fit.cost
         weights[columns >= 0] = found[columns[columns >= 0]]
-        weights[-1] += fit.mean - multiplier * fit.cost_mean
+        weights[self.policy.config.width] += fit.mean - multiplier * fit.cost_mean
         return weights
 
     def arrays(self) -> dict[str, Array]:
@@ -244,7 +261,7 @@ class LearnerState:
             raise ValueError(f"counts must be at least 0, got {counts.tolist()!r}")
         return cls(
             policy=policy,
-            adam=AdamState.from_arrays(arrays, size=config.cross_width + config.width + 1),
+            adam=AdamState.from_arrays(arrays, size=config.cross_width + critic_width(config.width)),
             moments=Moments.from_arrays(arrays, width=config.width),
             scale=Scale.from_arrays(arrays, "next_scale", width=config.width),
             scaled_rollouts=int(scaled[0]),
@@ -252,9 +269,9 @@ class LearnerState:
                 arrays, "action", slots=config.cross_width, most=config.ridge_width
             ),
             value_fit=Regression.from_arrays(
-                arrays, "value", slots=config.width + 1, most=config.width + 1, draws=0
+                arrays, "value", slots=critic_width(config.width), most=_STATES, draws=0
             ),
-            value_base=frozen(required(arrays, "value_base", (config.width + 1,))),
+            value_base=frozen(required(arrays, "value_base", (critic_width(config.width),))),
             advantage_scale=AdvantageScale(*required(arrays, "advantage_scale", (3,)).tolist()),
             counts=Counts(*counts.tolist()),
         )
@@ -269,9 +286,10 @@ def _no_action_fit(config: PolicyConfig) -> Regression:
 
 
 def _no_value_fit(config: PolicyConfig) -> Regression:
-    return Regression.empty(config.width + 1, config.width + 1, draws=0)
+    return Regression.empty(critic_width(config.width), _STATES, draws=0)
 
 
+_STATES = 1_024  # features of states that the critic's regression keeps apart
 _FEW_NAMES = 16.0  # of options: each is learned about by its name as well as by its features
 _LENGTH = 2.0  # of a row beside its constant: what digits, text and numbers all learned well with
 

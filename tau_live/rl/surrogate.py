@@ -71,7 +71,7 @@ class Objective(NamedTuple):
         entropy: Mean entropy over the decisions of the actor.
         total: ``policy + value coefficient * value - entropy coefficient * entropy``.
         weights: ``[cross_width]``, gradient of ``total``.
-        critic: ``[width + 1]``, gradient of ``total``.
+        critic: ``[critic_width]``, gradient of ``total``.
         logprobs: ``[N]``, of the choices.
     """
 

@@ -18,7 +18,7 @@ class Trained(NamedTuple):
 
     Attributes:
         weights: ``[cross_width]``, the scorer.
-        critic: ``[width + 1]``, what the critic adds to its regression, in units of the returns'
+        critic: ``[critic_width]``, what the critic adds to its regression, in units of the returns'
             deviation.
         adam: The optimiser's moments.
         epochs: Passes begun.
