@@ -11,7 +11,7 @@ from tau_live.rl.arrays import frozen
 from tau_live.rl.explaining import HOST_DEFAULT, RESIDUAL, RIDGE, UNCERTAINTY, terms
 from tau_live.rl.features import encode
 from tau_live.rl.policy import Policy, PolicyConfig
-from tau_live.rl.ridge import Base
+from tests.rl.rows import known
 from tests.rl.tasks import Tile, lived
 
 CONFIG = PolicyConfig(epsilon=0.1)
@@ -21,11 +21,10 @@ MASKS = st.none() | st.lists(st.booleans(), min_size=3, max_size=3).filter(any)
 
 def trained(seed: int) -> Policy:
     rng = np.random.default_rng(seed)
-    width = CONFIG.ridge_width
     return replace(
         Policy.untrained(CONFIG),
         weights=frozen(rng.normal(size=CONFIG.cross_width)),
-        base=Base(frozen(rng.normal(size=width)), frozen(rng.random(width)), float(rng.random())),
+        base=known(rng, CONFIG.cross_width, CONFIG.ridge_width),
         rollouts=int(rng.integers(0, 3)) * 64,
     )
 
