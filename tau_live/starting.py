@@ -18,17 +18,12 @@ from tau_live.gate import GateKeeper, Kind
 from tau_live.guard import Guard, logger, text_of
 from tau_live.hookspecs import Promotion
 from tau_live.inbox import Inbox
-from tau_live.learner import (
-    Learned,
-    Learner,
-    checkpoint_folder,
-    policy_config,
-    report_of,
-)
+from tau_live.learner import Learned, Learner, report_of
 from tau_live.monitoring import MissingWatch
 from tau_live.pipeline import Pipeline
 from tau_live.plain import Limits
 from tau_live.plugins import Plugins
+from tau_live.policy_files import checkpoint_folder, policy_config
 from tau_live.processes import this_process
 from tau_live.promoting import Promoter, voided
 from tau_live.quality import Hold

@@ -24,8 +24,8 @@ class PPOConfig:
         entropy_coefficient: Weight of the entropy, at least 0.
         lag_bound: How many versions older a decision may be and still teach the actor.
         effective_share: Smallest effective sample, as a share of the decisions, in ``[0, 1]``.
-        window_decisions: Decisions of older rollouts that are looked at once more, at least 0; rollouts
-            of many steps would else drown what is new in what older versions did.
+        window_decisions: Decisions of older rollouts that are looked at once more, at least 0;
+            rollouts of many steps would else drown what is new in what older versions did.
         sharpness: Logits for a difference of one standard error of the ridge base, at least 0;
             0 switches that base off, which leaves PPO alone.
         exploration: Standard errors that an option gets for being unknown, at least 0.

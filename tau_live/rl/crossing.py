@@ -172,9 +172,7 @@ def crossed_one(
     return Crossed(hashed.ravel(), products.ravel(), offsets(lengths * int(split)))
 
 
-def pair_slots(
-    contexts: IntArray, options: IntArray, *, width: int, cross_width: int
-) -> IntArray:
+def pair_slots(contexts: IntArray, options: IntArray, *, width: int, cross_width: int) -> IntArray:
     """Return the slots of every pair of a context's and an option's slot, each once."""
     found, _ = _hashed(contexts[:, None], options[None, :], width=width, cross_width=cross_width)
     return np.unique(found)

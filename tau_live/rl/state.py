@@ -207,9 +207,7 @@ class LearnerState:
         """
         config = self.policy.config
         contexts = np.flatnonzero(self.value_fit.columns.of[: config.width + 1] >= 0)
-        slots = pair_slots(
-            contexts, options, width=config.width, cross_width=config.cross_width
-        )
+        slots = pair_slots(contexts, options, width=config.width, cross_width=config.cross_width)
         weights = self.policy.weights.copy()
         weights[slots] = 0.0
         return replace(
@@ -261,7 +259,9 @@ class LearnerState:
             raise ValueError(f"counts must be at least 0, got {counts.tolist()!r}")
         return cls(
             policy=policy,
-            adam=AdamState.from_arrays(arrays, size=config.cross_width + critic_width(config.width)),
+            adam=AdamState.from_arrays(
+                arrays, size=config.cross_width + critic_width(config.width)
+            ),
             moments=Moments.from_arrays(arrays, width=config.width),
             scale=Scale.from_arrays(arrays, "next_scale", width=config.width),
             scaled_rollouts=int(scaled[0]),

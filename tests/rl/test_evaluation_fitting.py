@@ -8,6 +8,7 @@ import pytest
 from tau_live.rl.arrays import FloatArray, offsets
 from tau_live.rl.crossing import Crossed
 from tau_live.rl.evaluation import Estimator, Log, Offered, Reason, cross_fitted, evaluate, folds_of
+from tau_live.rl.evaluation.fitting import WIDEST
 from tests.rl.logs import drawn, lenient
 
 NAN = float("nan")
@@ -83,6 +84,24 @@ def test_sparse_and_dense_features_say_the_same() -> None:
     expected = predictions(cross_fitted(log, dense, reward_range=UNIT))
     np.testing.assert_allclose(predictions(found), expected, rtol=1e-12)
     assert (np.diff(starts) == 0).any()
+
+
+def test_features_of_very_many_slots_share_those_that_a_model_may_have() -> None:
+    log, dense = problem(1, 200)
+    slots = np.arange(dense.size)
+    values, starts = dense.ravel() ** 2, np.arange(0, dense.size + 1, 3)
+    apart = np.zeros((len(dense), WIDEST))
+    np.add.at(apart, (slots // 3, slots * 5 % WIDEST), values)
+
+    found = cross_fitted(log, Crossed(slots * 5, values, starts), reward_range=UNIT)
+
+    expected = predictions(cross_fitted(log, apart, reward_range=UNIT))
+    few = predictions(cross_fitted(log, Crossed(slots % 3 * 5_000, values, starts),
+                                   reward_range=UNIT))  # fmt: skip
+    plain = predictions(cross_fitted(log, dense**2, reward_range=UNIT))
+    assert dense.size > WIDEST
+    np.testing.assert_allclose(predictions(found), expected, rtol=1e-9)
+    np.testing.assert_allclose(few, plain, rtol=1e-12)
 
 
 def test_a_good_model_makes_the_error_smaller() -> None:

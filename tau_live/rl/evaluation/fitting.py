@@ -13,6 +13,9 @@ from tau_live.rl.evaluation.log import Log, Offered
 
 _CHUNK = 4_096  # rows made dense at once: 16 MB when 512 wide
 
+WIDEST = 1_024
+"""Slots of a model: its memory grows with their square, and its time with their cube."""
+
 
 def folds_of(rollouts: Array, folds: int) -> IntArray:
     """Return ``[N]`` the fold of each decision; all decisions of a rollout are in one.
@@ -55,7 +58,8 @@ def cross_fitted(
     Args:
         log: ``N`` decisions with all ``M`` options that were offered.
         features: ``[M, D]``, or ``M`` sparse rows; give each decision's context crossed with the
-            option, or the context says nothing about which option is better.
+            option, or the context says nothing about which option is better. Of more than
+            ``WIDEST`` slots, those share one that leave the same remainder.
         reward_range: The least and the largest reward; expectations are cut to it.
         folds: At least 2; with fewer rollouts, as many as those.
         penalty: On squared weights, above 0; the mean is not penalised.
@@ -151,4 +155,11 @@ def _sparse(features: FloatArray | Crossed, options: int) -> tuple[Crossed, Bool
     strange = ~np.isfinite(features.values)
     owners = np.repeat(np.arange(options), np.diff(starts))
     broken = np.bincount(owners, weights=strange, minlength=options) > 0.0
-    return features._replace(values=np.where(strange, 0.0, features.values)), broken
+    return _narrow(features._replace(values=np.where(strange, 0.0, features.values))), broken
+
+
+def _narrow(features: Crossed) -> Crossed:
+    """Return features of no more slots than a model may have; some share one if there are more."""
+    if len(np.unique(features.slots)) <= WIDEST:
+        return features
+    return features._replace(slots=features.slots % WIDEST)
