@@ -94,6 +94,8 @@ def update(
     )
     paid = charged(everything, now.price)
     if len(np.unique(paid.rollout_rewards)) < 2:
+        if counted.action_fit.deviation > 0.0:  # what they all earned is news to the regression
+            return _waiting(started, diagnostics)
         return _skipped(counted, diagnostics, "fewer than two distinct rewards")
     learned = lesson(counted, started, batch, paid, config=config, new=new)
     decisions = len(fresh.encoded)
@@ -104,9 +106,8 @@ def update(
         explained_variance=_explained(fresh.value, learned.returns[:decisions]),
     )
     reason = _reason_to_skip(learned, config)
-    if reason is not None and learned.acting.any():  # the evidence holds, only the actor waits
-        counts = started.counts._replace(updates=started.counts.updates + 1)
-        return Update(replace(started, counts=counts), diagnostics, None, False)
+    if reason is not None and learned.acting.any():
+        return _waiting(started, diagnostics)
     if reason is not None:
         return _skipped(counted, diagnostics, reason)
     moved = trained(started, learned, config, epochs=config.epochs_for(new), rng=rng)
@@ -115,6 +116,12 @@ def update(
         counts = counted.counts._replace(undone=counted.counts.undone + 1)
         return Update(replace(counted, counts=counts), diagnostics, None, True)
     return Update(_promoted(started, learned, moved), diagnostics, None, False)
+
+
+def _waiting(started: LearnerState, diagnostics: Diagnostics) -> Update:
+    """Return the update of the regressions alone: the evidence holds, only the actor waits."""
+    counts = started.counts._replace(updates=started.counts.updates + 1)
+    return Update(replace(started, counts=counts), diagnostics, None, False)
 
 
 def _skipped(state: LearnerState, diagnostics: Diagnostics, reason: str) -> Update:
