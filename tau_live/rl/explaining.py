@@ -38,7 +38,8 @@ def terms(
         bonus[default] = policy.default_bonus
     found = policy.base.estimates(pairs)
     doubts = found.doubts if allowed is None else found.doubts[allowed]
-    beta = float(policy.base.betas(doubts, np.array([0, len(doubts)]))[0])
+    betas = policy.base.betas(doubts, np.array([0, len(doubts)]))
+    beta = float(betas[0]) if policy.rollouts else 0.0  # as the policy does
     return {
         HOST_DEFAULT: bonus,
         RIDGE: beta * found.gains,
