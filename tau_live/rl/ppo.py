@@ -106,10 +106,9 @@ def update(
         explained_variance=_explained(fresh.value, learned.returns[:decisions]),
     )
     reason = _reason_to_skip(learned, config)
-    if reason is not None and learned.acting.any():
-        return _waiting(started, diagnostics)
     if reason is not None:
-        return _skipped(counted, diagnostics, reason)
+        waits = learned.acting.any()
+        return _waiting(started, diagnostics) if waits else _skipped(counted, diagnostics, reason)
     moved = trained(started, learned, config, epochs=config.epochs_for(new), rng=rng)
     diagnostics = _measured(diagnostics, learned, moved, coefficients(started, config))
     if not (diagnostics.kl_k3 or 0.0) <= config.max_kl:
