@@ -11,6 +11,7 @@ from tau_live.rl.arrays import BoolArray, FloatArray, frozen
 from tau_live.rl.features import Encoded, encode
 from tau_live.rl.policy import Policy, PolicyConfig, sample
 from tau_live.rl.scaling import Scale
+from tau_live.rl.states import critic_width
 from tests.rl.rows import known
 
 CONFIG = PolicyConfig(width=32, cross_width=64, ridge_width=32)
@@ -22,7 +23,7 @@ def trained(seed: int, config: PolicyConfig = CONFIG, *, size: float = 1.0) -> P
         Policy.untrained(config),
         weights=frozen(rng.normal(size=config.cross_width) * size),
         base=known(rng, config.cross_width, config.ridge_width),
-        critic=frozen(rng.normal(size=config.width + 1)),
+        critic=frozen(rng.normal(size=critic_width(config.width))),
         scale=Scale(
             frozen(rng.normal(size=2 * config.width)), frozen(np.ones(2 * config.width) * 0.5)
         ),
@@ -132,7 +133,9 @@ def test_a_masked_default_gives_its_bonus_to_nobody() -> None:
 
 
 def test_numbers_are_scaled_by_what_the_version_knows() -> None:
-    policy = trained(4)
+    critic = trained(4).critic.copy()
+    critic[33:] = 0.0  # of products of features
+    policy = replace(trained(4), critic=frozen(critic))
     raw = encode({"x": 3.0}, [("a", None), ("b", None)], width=32)
     slot = int(raw.indices[1])
 

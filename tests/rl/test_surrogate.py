@@ -11,6 +11,7 @@ from tau_live.rl.crossing import crossed, crossed_one, rows
 from tau_live.rl.features import Encoded, encode
 from tau_live.rl.policy import Policy, PolicyConfig
 from tau_live.rl.scaling import Scale
+from tau_live.rl.states import critic_width
 from tau_live.rl.surrogate import Coefficients, Targets, choices, objective
 from tests.rl.rows import known
 
@@ -23,7 +24,7 @@ def policy(rng: np.random.Generator) -> Policy:
         Policy.untrained(CONFIG),
         weights=frozen(rng.normal(size=CONFIG.cross_width) * 0.3),
         base=known(rng, CONFIG.cross_width, CONFIG.ridge_width)._replace(sharpness=0.3),
-        critic=frozen(rng.normal(size=CONFIG.width + 1)),
+        critic=frozen(rng.normal(size=critic_width(CONFIG.width))),
         scale=Scale(frozen(rng.normal(size=32)), frozen(rng.uniform(0.5, 2.0, size=32))),
         rollouts=8,
     )
