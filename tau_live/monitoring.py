@@ -34,6 +34,9 @@ from tau_live.trajectories import Collected
 
 RULE = DriftRule()
 KEPT_ALARMS = 10
+MOST_STEPS = 4
+"""Of a rollout that drift is read from: what longer ones earn hangs more on what the policy has
+learned meanwhile than on the world."""
 LARGEST = 1e100
 """Of a residual; the square of a larger one is no number any more."""
 
@@ -182,7 +185,7 @@ def _drift(
 ) -> tuple[Drift, tuple[Alarm, ...]]:
     """Return the charts after new rollouts, and what they alarm about.
 
-    Of each rollout the last decision is charted: what came after it hangs on no other choice of
+    Of each rollout of a few decisions the last one is charted: what came after it hangs on no other choice of
     ours, so it is not taken for a change of the world that the policy learns; and the decisions of
     one rollout share its luck, which a chart would take for evidence.
     """
@@ -195,7 +198,8 @@ def _drift(
     except _ERRORS as error:  # the update finds out which rollout it is, and leaves that out
         logger().warning("drift_not_watched", point=before.point, error=str(error))
         return drift, ()
-    ends = np.cumsum(new.trajectories.length) - 1
+    lengths = new.trajectories.length
+    ends = (np.cumsum(lengths) - 1)[lengths <= MOST_STEPS]
     last = ((new.decisions[end], residuals[end]) for end in ends.tolist())
     return drift.including(
         (
