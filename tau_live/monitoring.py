@@ -185,9 +185,9 @@ def _drift(
 ) -> tuple[Drift, tuple[Alarm, ...]]:
     """Return the charts after new rollouts, and what they alarm about.
 
-    Of each rollout of a few decisions the last one is charted: what came after it hangs on no other choice of
-    ours, so it is not taken for a change of the world that the policy learns; and the decisions of
-    one rollout share its luck, which a chart would take for evidence.
+    Of each rollout of a few decisions the last one is charted: what came after it hangs on no other
+    choice of ours, so it is not taken for a change of the world that the policy learns; and the
+    decisions of one rollout share its luck, which a chart would take for evidence.
     """
     drift = drift_of(before)
     if new.trajectories is None:
