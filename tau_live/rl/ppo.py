@@ -62,8 +62,9 @@ def update(
 
     First the base of the policy follows the returns, by a bounded step; then PPO goes on from
     there. The ratio that is clipped is to the policy between the two; what an older version did
-    counts by ``min(1, pi / mu)``. A skipped or undone update keeps the policy and the optimiser as
-    they are, but the rollouts count as seen and stay in the sums: give every new rollout once.
+    counts by ``min(1, pi / mu)``. Where only PPO has nothing to go by, the base moves all the same.
+    A skipped or undone update keeps the policy and the optimiser as they are; whoever goes on from
+    the state that it returns has counted its rollouts, whoever keeps the state before has not.
 
     Args:
         state: From the update before.
