@@ -1,13 +1,13 @@
 """Digits as a bandit: ten options, 64 pixels, 1 for the right one; nobody says which it was."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from tests.bench.harness import OURS, Bench, Contestant, Figures, Goal, main
+from tests.bench.peers import peers
 from tests.bench.players import EachStep, Features, Learner, Player, named, ours
 from tests.bench.vectors import Vectors
 
@@ -71,34 +71,23 @@ def play_ours(seed: int, *, limit: int | None = None, passes: int = PASSES) -> F
         return figures(played(player, task, seed=seed, passes=passes))
 
 
-def play_peer(
-    make: Callable[[Digits, int], Learner], seed: int, *, limit: int | None = None
-) -> Figures:
+def play_peer(make: Callable[[Digits, int], Learner], seed: int) -> Figures:
     """Play a peer."""
-    task = digits(seed, limit=limit)
+    task = digits(seed)
     learner = make(task, seed)
     return figures(played(EachStep(lambda _: learner), task, seed=seed))
 
 
-def linear(kind: str, alpha: float, task: Digits, seed: int) -> Learner:
-    """Return MABWiser's LinUCB or LinTS."""
-    from tests.bench.peer_mabwiser import Linear
-
-    return Linear(kind, alpha, contexts=Vectors(task.contexts), seed=seed)
+def vectors(task: Digits, seed: int) -> Vectors:
+    """Return what makes vectors of the images."""
+    return Vectors(task.contexts)
 
 
-def vw(arguments: str, task: Digits, seed: int) -> Learner:
-    """Return Vowpal Wabbit."""
-    from tests.bench.peer_vw import VW
-
-    return VW(arguments, seed=seed)
-
-
-def play_told(seed: int, *, limit: int | None = None) -> Figures:
+def play_told(seed: int) -> Figures:
     """Play somebody who is told the right answer every time: river's softmax regression."""
     from tests.bench.peer_river import Told
 
-    task = digits(seed, limit=limit)
+    task = digits(seed)
     learner = Told(Vectors(task.contexts))
     rng = np.random.default_rng([seed, 2])
     found = []
@@ -115,21 +104,7 @@ BENCH = Bench(
     goals=(Goal("pass 1", 0.83), Goal("pass 3", 0.96)),
     contestants=(
         Contestant(OURS, play_ours),
-        *(
-            Contestant(
-                f"MABWiser Lin{kind.upper()} {alpha}",
-                partial(play_peer, partial(linear, kind, alpha)),
-                ("mabwiser",),
-            )
-            for kind, alphas in ALPHAS.items()
-            for alpha in alphas
-        ),
-        *(
-            Contestant(
-                f"VW {arguments}", partial(play_peer, partial(vw, arguments)), ("vowpalwabbit",)
-            )
-            for arguments in VW_ARGUMENTS
-        ),
+        *peers(play_peer, vectors, alphas=ALPHAS, arguments=VW_ARGUMENTS),
         Contestant("told every answer (river)", play_told, ("river",)),
     ),
     note=(

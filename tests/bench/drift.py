@@ -1,14 +1,14 @@
 """Drift: the digits, until one day each means another option; how soon is it as good as before?"""
 
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
-from tests.bench.digits import Digits, digits, linear, vw
+from tests.bench.digits import Digits, digits, vectors
 from tests.bench.digits import answered as answered_at
 from tests.bench.harness import OURS, Bench, Contestant, Figures, Goal, main
+from tests.bench.peers import peers
 from tests.bench.players import EachStep, Learner, Player, ours
 
 BEFORE = 3_594
@@ -72,21 +72,7 @@ BENCH = Bench(
     goals=(Goal("share of before", 0.9),),
     contestants=(
         Contestant(OURS, play_ours),
-        *(
-            Contestant(
-                f"MABWiser Lin{kind.upper()} {alpha}",
-                partial(play_peer, partial(linear, kind, alpha)),
-                ("mabwiser",),
-            )
-            for kind, alphas in ALPHAS.items()
-            for alpha in alphas
-        ),
-        *(
-            Contestant(
-                f"VW {arguments}", partial(play_peer, partial(vw, arguments)), ("vowpalwabbit",)
-            )
-            for arguments in VW_ARGUMENTS
-        ),
+        *peers(play_peer, vectors, alphas=ALPHAS, arguments=VW_ARGUMENTS),
     ),
     note=(
         f"After {BEFORE} decisions every digit means another option, untold; what counts is the "

@@ -10,6 +10,7 @@ import numpy as np
 
 from tests.bench.cascade import MODELS, PRICES, Answers, answers, best_cascade
 from tests.bench.harness import OURS, Bench, Contestant, Figures, Goal, main
+from tests.bench.peers import peers
 from tests.bench.players import EachStep, Features, Learner, Player, named, ours
 from tests.bench.vectors import Vectors
 
@@ -109,20 +110,6 @@ def play_peer(make: Callable[[str, int], Learner], seed: int) -> Figures:
     return figures(EachStep(lambda point: make(point, seed)), seed, ROLLOUTS)
 
 
-def linear(kind: str, alpha: float, point: str, seed: int) -> Learner:
-    """Return MABWiser's LinUCB or LinTS."""
-    from tests.bench.peer_mabwiser import Linear
-
-    return Linear(kind, alpha, contexts=_vectors(point, seed), seed=seed)
-
-
-def vw(arguments: str, point: str, seed: int) -> Learner:
-    """Return Vowpal Wabbit."""
-    from tests.bench.peer_vw import VW
-
-    return VW(arguments, seed=seed)
-
-
 def play_fixed(seed: int) -> Figures:
     """Play the cascade that is the best of all in hindsight, on the very images that it meets."""
     stream, held_out = answers(seed)
@@ -137,7 +124,8 @@ def play_alone(model: int, seed: int) -> Figures:
     return {"live": found[0], "end": found[1]}
 
 
-def _vectors(point: str, seed: int) -> Vectors:
+def vectors(point: str, seed: int) -> Vectors:
+    """Return what makes vectors of the contexts of one decision point."""
     if point == "model":
         stream, _ = answers(seed)
         return Vectors(seen(stream, place) for place in range(len(stream.pixels)))
@@ -153,21 +141,7 @@ BENCH = Bench(
     goals=(Goal("live", 0.815), Goal("end", 0.835)),
     contestants=(
         Contestant(OURS, play_ours),
-        *(
-            Contestant(
-                f"MABWiser Lin{kind.upper()} {alpha}",
-                partial(play_peer, partial(linear, kind, alpha)),
-                ("mabwiser",),
-            )
-            for kind, alphas in ALPHAS.items()
-            for alpha in alphas
-        ),
-        *(
-            Contestant(
-                f"VW {arguments}", partial(play_peer, partial(vw, arguments)), ("vowpalwabbit",)
-            )
-            for arguments in VW_ARGUMENTS
-        ),
+        *peers(play_peer, vectors, alphas=ALPHAS, arguments=VW_ARGUMENTS),
         Contestant("best fixed cascade", play_fixed, ("sklearn",)),
         *(
             Contestant(f"{name} alone", partial(play_alone, place), ("sklearn",))
