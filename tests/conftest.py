@@ -1,9 +1,12 @@
-"""What every test is given: a process that no earlier test has configured."""
+"""What every test may be given: a store of its own, and an unconfigured process."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import structlog
+
+from tau_live.store.sqlite import SqliteStore
 
 
 @pytest.fixture(autouse=True)
@@ -11,3 +14,15 @@ def _unconfigured_logging() -> Iterator[None]:
     """The command line configures structlog for the whole process; a host's is left alone."""
     yield
     structlog.reset_defaults()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "store.sqlite"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[SqliteStore]:
+    opened = SqliteStore.open(path)
+    yield opened
+    opened.close()

@@ -1,7 +1,5 @@
 """The collector: events become rollouts, whatever order, repetition or silence they come in."""
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,19 +17,11 @@ from tau_live.rollouts import (
 )
 from tau_live.store.records import RolloutQuery
 from tau_live.store.roles import Store
-from tau_live.store.sqlite import SqliteStore
-from tests.streams import HOST, ByReward, collected, collector_of, event, opened
+from tests.streams import HOST, ByReward, collected, collector_of, event
 
 R = rollout_id_of(HOST, "r")
 SUCCEEDED = (RolloutStatus.SUCCEEDED, Reason.COMPLETED)
 CANCELLED = (RolloutStatus.CANCELLED, Reason.CANCELLED)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqliteStore]:
-    found = opened(tmp_path)
-    yield found
-    found.close()
 
 
 def ended(store: Store, run: str = "r") -> tuple[RolloutStatus, Reason | None]:

@@ -1,8 +1,5 @@
 """Faults of the reference that concern what happens to events; by the numbers of its list."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from tau_live import events as ev
@@ -10,14 +7,7 @@ from tau_live.rollouts import AttemptStatus, Reason, RolloutStatus, rollout_id_o
 from tau_live.store.records import RolloutQuery
 from tau_live.store.sqlite import SqliteStore
 from tau_live.trajectories import trajectories_of
-from tests.streams import HOST, collected, collector_of, event, opened
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqliteStore]:
-    found = opened(tmp_path)
-    yield found
-    found.close()
+from tests.streams import HOST, collected, collector_of, event
 
 
 def test_fault_01_a_second_process_does_not_collide_with_what_is_stored(store: SqliteStore) -> None:

@@ -1,12 +1,10 @@
 """Evidence of trials as it is stored, and what follows from it."""
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from tau_live.leasing import LEASE
 from tau_live.promoting import Promoter, voided
@@ -18,18 +16,6 @@ from tau_live.store.records import Trial
 from tau_live.store.sqlite import SqliteStore
 from tests.contracts.making import begun, reward
 from tests.trialled import NOW, Arms, add, advanced, end, fill, moves, serve, settings_of
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "store.sqlite"
-
-
-@pytest.fixture
-def store(path: Path) -> Iterator[SqliteStore]:
-    found = SqliteStore.open(path)
-    yield found
-    found.close()
 
 
 def test_the_evidence_is_that_of_the_rollouts_in_their_order(

@@ -1,28 +1,13 @@
 """What follows from evidence: rungs, champions, the way back, and being taken out."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-
-import pytest
 
 from tau_live.promotion import Move, Step
 from tau_live.store.records import Trial
 from tau_live.store.sqlite import SqliteStore
 from tests.contracts.making import reward
 from tests.trialled import GATED, HARM, Arms, add, advanced, end, fill, moves, serve, settings_of
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "store.sqlite"
-
-
-@pytest.fixture
-def store(path: Path) -> Iterator[SqliteStore]:
-    found = SqliteStore.open(path)
-    yield found
-    found.close()
 
 
 def test_a_learner_that_is_clearly_better_is_frozen_and_its_control_keeps_a_share(

@@ -1,8 +1,5 @@
 """What a finished rollout, and each of its decisions, is learned from with."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from tau_live.builtin import load_plugins
@@ -60,13 +57,6 @@ BLOCKED = Policy(
     host=HOST, run_id="r", at=2.0, seq=1, stage="tool_output", blocked=True, reason_codes=("own.x",)
 )
 ENDED = RunEnd(host=HOST, run_id="r", at=3.0, status=Status.OK)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqliteStore]:
-    opened = SqliteStore.open(tmp_path / "store.sqlite")
-    yield opened
-    opened.close()
 
 
 def test_a_blocked_run_that_nobody_valued_is_worth_minus_one(store: SqliteStore) -> None:

@@ -10,11 +10,6 @@ from tau_live.settings import Settings
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "store.sqlite"
-
-
-@pytest.fixture
 def settings(path: Path) -> Settings:
     return Settings(store=path, decide_deadline_ms=60_000.0)
 
