@@ -13,7 +13,6 @@ __all__ = [
     "batched_gae",
     "batched_vtrace",
     "gae",
-    "normalised",
     "reverse_scan",
 ]
 
@@ -99,31 +98,6 @@ def gae(
         carried = deltas[t] + discounts[t] * lambda_ * carried
         advantages[t] = carried
     return Advantages(advantages, advantages + values)
-
-
-def normalised(
-    numbers: FloatArray, *, epsilon: float = 1e-8, clip: float | None = None
-) -> FloatArray:
-    """Return ``(numbers - mean) / sqrt(variance + epsilon)``, then cut to ``[-clip, clip]``.
-
-    The reference does this to each rollout by itself, by which a rollout of one step always
-    becomes 0: use it over many rollouts only, or not at all.
-
-    Args:
-        numbers: ``[T]``, at least one.
-        epsilon: Added to the (population) variance, above 0.
-        clip: Above 0; ``None`` does not cut.
-
-    Raises:
-        ValueError: ``numbers`` is empty, or a bound is not finite and above 0.
-    """
-    if not len(numbers):
-        raise ValueError("gae inputs must contain at least one step")
-    for name, bound in {"epsilon": epsilon, "clip": 1.0 if clip is None else clip}.items():
-        if not 0.0 < bound < np.inf:
-            raise ValueError(f"gae config field '{name}' must be finite and > 0.0, got {bound!r}")
-    centred: FloatArray = (numbers - numbers.mean()) / np.sqrt(numbers.var() + epsilon)
-    return centred if clip is None else np.clip(centred, -clip, clip)
 
 
 def batched_gae(

@@ -19,11 +19,6 @@ def norm(vector: FloatArray) -> float:
     return float(np.sqrt(np.add.reduce(vector * vector)))
 
 
-def dot(one: FloatArray, other: FloatArray) -> float:
-    """Return the inner product of ``one [D]`` and ``other [D]``."""
-    return float(np.add.reduce(one * other))
-
-
 def product(matrix: FloatArray, vector: FloatArray) -> FloatArray:
     """Return ``matrix [N, D]`` times ``vector [D]``, ``[N]``."""
     found: FloatArray = np.einsum("nd,d->n", matrix, vector)
@@ -94,16 +89,10 @@ def solved(lower: FloatArray, targets: FloatArray) -> FloatArray:
         lower: ``[D, D]``, as ``cholesky`` gave it.
         targets: ``[D]``, or ``[D, M]`` for ``M`` of them at once.
     """
-    return _backward(lower, forward(lower, targets))
+    return _backward(lower, _forward(lower, targets))
 
 
-def forward(lower: FloatArray, targets: FloatArray) -> FloatArray:
-    """Return ``y`` with ``lower @ y = targets``; the squares of ``y`` sum to ``t' matrix^-1 t``.
-
-    Args:
-        lower: ``[D, D]``, as ``cholesky`` gave it.
-        targets: ``[D]``, or ``[D, M]`` for ``M`` of them at once.
-    """
+def _forward(lower: FloatArray, targets: FloatArray) -> FloatArray:
     found = _columns(targets)
     turned = np.ascontiguousarray(lower.T)
     for index in range(len(found)):

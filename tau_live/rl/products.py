@@ -23,7 +23,8 @@ def multiply(left: Floats, right: Floats, *, out: Floats) -> None:
     """Write ``left @ right`` to ``out``, some rows at a time.
 
     Args:
-        left: ``[M, K]`` or ``[B, M, K]``.
+        left: ``[M, K]`` or ``[B, M, K]``. Its rows are all that is cut, so ``K * N`` is at most
+            262,144; ``linear.gram`` cuts ``K`` too.
         right: ``[K, N]`` or ``[B, K, N]``.
         out: ``[M, N]`` or ``[B, M, N]``.
     """

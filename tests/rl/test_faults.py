@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tau_live.rl.gae import batched_gae, gae, normalised
+from tau_live.rl.gae import batched_gae
 from tau_live.rl.policy import PolicyConfig
 from tau_live.rl.ppo import LearnerState, PPOConfig, update
 from tests.rl.tasks import Tile, TwoSteps, gathered, lived, played
@@ -34,9 +34,6 @@ def test_fault_7_weights_really_move_and_ratios_leave_1() -> None:
 
 
 def test_fault_7_rollouts_of_one_step_have_advantages() -> None:
-    alone = gae(np.array([0.7]), np.zeros(1), np.zeros(1), 0.0, lambda_=0.95)
-    assert normalised(alone.advantages).tolist() == [0.0]  # what the reference learned from
-
     state = first_update()
 
     assert np.abs(state.policy.weights).max() > 0.0

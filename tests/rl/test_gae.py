@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tau_live.rl.arrays import FloatArray, IntArray
-from tau_live.rl.gae import Steps, batched_gae, batched_vtrace, gae, normalised
+from tau_live.rl.gae import Steps, batched_gae, batched_vtrace, gae
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "reference_cases.json"
 
@@ -70,6 +70,12 @@ def split(steps: Steps) -> list[tuple[slice, float]]:
     ]
 
 
+def normalised(numbers: FloatArray, clip: float | None) -> FloatArray:
+    """Return what the reference makes of each rollout by itself, and tau-live of none."""
+    centred: FloatArray = (numbers - numbers.mean()) / np.sqrt(numbers.var() + 1e-8)
+    return centred if clip is None else np.clip(centred, -clip, clip)
+
+
 @pytest.mark.parametrize("case", reference_cases(), ids=lambda case: case["id"])
 def test_agrees_with_the_reference(case: GaeCase) -> None:
     discounts = 0.99 * (1.0 - np.array(case["dones"], dtype=np.float64))
@@ -79,9 +85,9 @@ def test_agrees_with_the_reference(case: GaeCase) -> None:
 
     advantages, returns = found.advantages, found.returns
     if case["normalize"]:
-        advantages = normalised(advantages, clip=case.get("clip_advantages"))
+        advantages = normalised(advantages, case.get("clip_advantages"))
     if case.get("normalize_returns"):
-        returns = normalised(returns, clip=case.get("clip_returns"))
+        returns = normalised(returns, case.get("clip_returns"))
     np.testing.assert_allclose(advantages, case["advantages"], rtol=0, atol=1e-12)
     np.testing.assert_allclose(returns, case["returns"], rtol=0, atol=1e-12)
 
@@ -248,16 +254,8 @@ def test_lengths_that_do_not_fit_are_refused(lengths: IntArray, message: str) ->
         batched_gae(np.ones(2), np.ones(2), np.ones(2), np.ones(2), lengths=lengths, lambda_=0.9)
 
 
-@pytest.mark.parametrize(("epsilon", "clip"), [(0.0, None), (np.nan, None), (1e-8, 0.0)])
-def test_bounds_of_normalisation_are_checked(epsilon: float, clip: float | None) -> None:
-    with pytest.raises(ValueError, match="must be finite and > 0"):
-        normalised(np.ones(2), epsilon=epsilon, clip=clip)
-
-
 def test_no_step_is_refused() -> None:
     nothing = np.zeros(0)
 
     with pytest.raises(ValueError, match="at least one step"):
         gae(nothing, nothing, nothing, 0.0, lambda_=0.9)
-    with pytest.raises(ValueError, match="at least one step"):
-        normalised(nothing)

@@ -55,15 +55,6 @@ def test_a_solution_solves(seed: int, width: int, many: int) -> None:
     assert np.array_equal(one, linear.solved(lower, targets[:, :1])[:, 0])
 
 
-@given(st.integers(0, 99), WIDTHS)
-def test_half_of_a_solution_gives_the_quadratic_form(seed: int, width: int) -> None:
-    matrix, vector = positive(seed, width), drawn(seed + 1, width)
-
-    half = linear.forward(linear.cholesky(matrix), vector)
-
-    assert linear.dot(half, half) == pytest.approx(vector @ np.linalg.solve(matrix, vector))
-
-
 def test_products_are_what_they_are_called() -> None:
     matrix, vector = drawn(0, 40, 700), drawn(1, 700)
 
@@ -99,7 +90,7 @@ for width in (100, 256, 512, 700):
     products = linear.product(rows.T, rows[:, 0])
     for array in (gram, lower, products, linear.solved(lower, products)):
         hashed.update(array.tobytes())
-    hashed.update(str((linear.norm(products), linear.dot(products, rows[0]))).encode())
+    hashed.update(str(linear.norm(products)).encode())
 print(hashed.hexdigest())
 """
 
