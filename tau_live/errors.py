@@ -12,8 +12,7 @@ TauLiveError
 │   ├── DuplicateError         the id is taken
 │   └── InvalidTransitionError the lifecycle forbids the move
 ├── CheckpointError            a checkpoint is damaged, foreign or not to be trusted
-├── LeaseLostError             another process holds the lease that this work needs
-└── TimeoutExceededError       what was waited for did not happen in time
+└── LeaseLostError             another process holds the lease that this work needs
 ```
 """
 
@@ -109,7 +108,3 @@ class CheckpointError(TauLiveError):
 
 class LeaseLostError(TauLiveError):
     """Another process holds the lease that this work needs."""
-
-
-class TimeoutExceededError(TauLiveError):
-    """What was waited for did not happen in time."""

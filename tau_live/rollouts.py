@@ -265,11 +265,6 @@ class Attempt:
     ended_at: float | None = None
     error_message: str | None = None
 
-    @property
-    def attempt_id(self) -> str:
-        """``{rollout_id}:attempt-{number}``."""
-        return attempt_id_of(self.rollout_id, self.number)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:

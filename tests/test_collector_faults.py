@@ -130,5 +130,5 @@ def test_fault_16_a_live_rollout_has_attempts_and_an_owner_and_no_worker_takes_i
     (attempt,) = store.rollouts.attempts(rollout.rollout_id)
     assert claim is None
     assert (rollout.reason, rollout.ended_at) == (Reason.ABANDONED, 3.0)
-    assert attempt.attempt_id == f"{rollout.rollout_id}:attempt-1"
+    assert attempt.number == 1
     assert attempt.status is AttemptStatus.UNRESPONSIVE

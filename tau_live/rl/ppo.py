@@ -11,7 +11,6 @@ from tau_live.rl.config import PPOConfig
 from tau_live.rl.diagnostics import Diagnostics
 from tau_live.rl.evidence import AS_EVER, Circumstances, evidence
 from tau_live.rl.lesson import Lesson, charged, lesson
-from tau_live.rl.loss import PPOCoefficients, PPOLoss, PPOSamples, ppo_loss
 from tau_live.rl.state import LearnerState
 from tau_live.rl.surrogate import Coefficients, choices, objective
 from tau_live.rl.training import Trained, coefficients, k3, trained
@@ -20,13 +19,9 @@ __all__ = [
     "Circumstances",
     "Diagnostics",
     "LearnerState",
-    "PPOCoefficients",
     "PPOConfig",
-    "PPOLoss",
-    "PPOSamples",
     "Trajectories",
     "Update",
-    "ppo_loss",
     "update",
 ]
 

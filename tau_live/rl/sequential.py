@@ -85,69 +85,6 @@ class Bounds(NamedTuple):
     upper: FloatArray
 
 
-class Mean(NamedTuple):
-    """What is known of the mean of one stream of bounded numbers; storable as it is.
-
-    Attributes:
-        lowest: Of the declared range, in units of the numbers.
-        highest: Of the declared range, above ``lowest``.
-        seen: How many numbers.
-        total: Their sum, the range scaled to ``[0, 1]``.
-        square: Sum of their squared distances from the mean before, scaled alike.
-    """
-
-    lowest: float
-    highest: float
-    seen: float = 0.0
-    total: float = 0.0
-    square: float = 0.0
-
-    @classmethod
-    def within(cls, lowest: float, highest: float) -> Self:
-        """Return what is known of a stream nothing of which was seen.
-
-        Raises:
-            ValueError: The range is empty or not finite.
-        """
-        return cls(*_checked_range(lowest, highest))
-
-    def including(self, values: FloatArray) -> Self:
-        """Return what is known with more numbers ``[N]``; one by one gives the same bits.
-
-        What is not a finite number within the declared range is left out.
-        """
-        known, units = _units(values, self.lowest, self.highest)
-        counts = _running(self.seen, known.astype(np.float64))
-        totals = _running(self.total, units)
-        expected = (totals[:-1] + 0.5) / (counts[:-1] + 1.0)
-        squares = _running(self.square, np.where(known, np.square(units - expected), 0.0))
-        return self._replace(
-            seen=float(counts[-1]), total=float(totals[-1]), square=float(squares[-1])
-        )
-
-    def interval(self, *, alpha: float) -> Interval:
-        """Return the bounds of the average of the means so far, which may have changed."""
-        if not self.seen:
-            return Interval(self.lowest, (self.lowest + self.highest) / 2.0, self.highest)
-        width = self.highest - self.lowest
-        average = self.total / self.seen
-        far = float(radius(np.array(self.square), alpha=alpha)) / self.seen
-        return Interval(
-            self.lowest + width * max(0.0, average - far),
-            self.lowest + width * average,
-            self.lowest + width * min(1.0, average + far),
-        )
-
-    @classmethod
-    def from_numbers(cls, numbers: Mapping[str, float]) -> Self:
-        """Return what ``_asdict()`` gave.
-
-        Raises:
-            ValueError: A number is missing, not finite or impossible.
-        """
-        return cls(**_checked_numbers(numbers, cls._fields, signed=("lowest", "highest")))
-
-
 class Difference(NamedTuple):
     """What is known of the learner's mean minus the control's; storable as it is.
 

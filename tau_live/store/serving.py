@@ -150,14 +150,6 @@ class Policies(Protocol):
         """Let a version decide; 0 is the untrained policy. Raises: UnknownError."""
         ...
 
-    def forget_version(self, version: int) -> None:
-        """Remove the row of a version whose file was pruned; its number is not given again.
-
-        Raises:
-            StoreError: It is in service, or a champion or the one before.
-        """
-        ...
-
 
 class Monitors(Protocol):
     """What the monitors of each decision point remember from one update to the next."""

@@ -126,34 +126,6 @@ class SqlitePolicies:
             raise UnknownError("policy", version)
         return in_service_of(row)
 
-    def forget_version(self, version: int) -> None:
-        """Remove the row of a version whose file was pruned; never one in service.
-
-        Raises:
-            StoreError: It is in service, or a champion or the one before.
-        """
-        forgotten = self._connection.change(
-            """
-            delete from policies
-            where version = :version and not exists (
-                select 1 from in_service where in_service.version = :version
-            ) and not exists (
-                select 1 from trials where :version in (champion, previous)
-            )
-            """,
-            {"version": version},
-        )
-        if forgotten:
-            return
-        serving = [row.point for row in self.in_service().values() if row.version == version]
-        if serving:
-            raise StoreError(f"policy '{version}' is in service at '{serving[0]}'")
-        held = self._connection.row(
-            "select point from trials where ? in (champion, previous)", (version,)
-        )
-        if held:
-            raise StoreError(f"policy '{version}' is a champion of '{held['point']}'")
-
     def _add_version(self, policy: PolicyVersion) -> None:
         added = self._connection.change(
             INSERT_POLICY,

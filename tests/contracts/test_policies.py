@@ -157,24 +157,3 @@ def test_only_a_version_of_the_point_may_serve_it(store: Store, version: int) ->
         store.policies.put_in_service("model", version, pinned=True, at=200.0)
 
     assert store.policies.in_service()["model"].version == 1
-
-
-def test_a_forgotten_version_is_gone_and_its_number_is_not_given_again(store: Store) -> None:
-    store.policies.add_update(update(8), policy(1))
-    store.policies.add_update(update(16), policy(2))
-    store.policies.put_in_service("model", 1, pinned=True, at=200.0)
-
-    store.policies.forget_version(2)
-    store.policies.forget_version(2)
-
-    assert [v.version for v in store.policies.versions()] == [1]
-    assert store.policies.next_version() == 3
-
-
-def test_a_version_in_service_is_not_forgotten(store: Store) -> None:
-    store.policies.add_update(update(8), policy(1))
-
-    with pytest.raises(StoreError, match="policy '1' is in service at 'model'"):
-        store.policies.forget_version(1)
-
-    assert store.policies.version(1) == policy(1)

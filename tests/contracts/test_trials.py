@@ -6,11 +6,10 @@ from threading import Barrier, Thread
 
 import pytest
 
-from tau_live.errors import StoreError
 from tau_live.rollouts import RolloutStatus
 from tau_live.store.records import Trial
 from tau_live.store.roles import Store
-from tests.contracts.making import begun, decision, policy, reward, rollout, update
+from tests.contracts.making import begun, decision, reward, rollout
 
 OpenStore = Callable[[], Store]
 TRIAL = Trial(
@@ -194,15 +193,3 @@ def test_what_a_trial_has_not_counted_is_not_forgotten(store: Store) -> None:
     assert kept == 0
     assert store.retention.collect(before=99.0, limit=9) == 1
     assert store.trials.points() == []
-
-
-@pytest.mark.parametrize("held", [{"champion": 1}, {"champion": 9, "previous": 1}])
-def test_a_champion_and_the_one_before_are_not_forgotten(
-    store: Store, held: dict[str, int]
-) -> None:
-    store.policies.add_update(update(8), policy(1))
-    store.policies.add_update(update(16), policy(2))
-    store.trials.save(Trial(point="model", revision=1, **held))  # type: ignore[arg-type]  # two of its fields
-
-    with pytest.raises(StoreError, match="policy '1' is a champion of 'model'"):
-        store.policies.forget_version(1)

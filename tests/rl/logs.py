@@ -79,6 +79,16 @@ def weighted(
     )
 
 
+NO_FLOORS = Support(
+    effective_sample_size=0.0,
+    effective_share=0.0,
+    largest_weight=np.inf,
+    rollouts=0,
+    mean_errors=np.inf,
+)
+"""What any log has that has a decision."""
+
+
 def lenient(
     low: float = 0.0, high: float = 1.0, *, cap: float | None = None, replicates: int = 0
 ) -> EvaluationConfig:
@@ -87,5 +97,5 @@ def lenient(
         reward_range=(low, high),
         weight_cap=cap,
         replicates=replicates,
-        support=Support.none_needed(),
+        support=NO_FLOORS,
     )

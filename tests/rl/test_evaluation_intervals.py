@@ -11,12 +11,11 @@ from tau_live.rl.evaluation import (
     Interval,
     Log,
     Offered,
-    Support,
     evaluate,
     evaluate_rollouts,
 )
 from tau_live.rl.evaluation.intervals import bernstein_radius, least_ratio
-from tests.rl.logs import drawn, lenient, weighted
+from tests.rl.logs import NO_FLOORS, drawn, lenient, weighted
 
 LOGGING = np.array([0.5, 0.3, 0.2])
 TARGET = np.array([0.1, 0.3, 0.6])
@@ -192,7 +191,7 @@ def test_intervals_hold_for_rollouts_whose_steps_share_their_luck() -> None:
         weight_cap=CAP,
         replicates=200,
         confidence=0.9,
-        support=Support.none_needed(),
+        support=NO_FLOORS,
     )
     draws = np.random.default_rng(3)
     truth, resampled, errors, values = float(TARGET @ MEANS), 0, [], []

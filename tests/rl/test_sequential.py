@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tau_live.rl.arrays import BoolArray, FloatArray
-from tau_live.rl.sequential import _BETS, Difference, Mean, _arm_means, radius
+from tau_live.rl.sequential import _BETS, Difference, _arm_means, radius
 from tau_live.rl.verdict import Rule
 
 ALPHA = Rule().alpha_of(1)
@@ -118,25 +118,21 @@ def test_one_by_one_or_all_at_once_gives_the_same_bits(seed: int, cuts: list[int
     seen = some(seed, 60, share=0.3)
     edges = [0, *sorted(cuts), 60]
 
-    in_parts, mean = Difference.within(-1.0, 1.0), Mean.within(-1.0, 1.0)
+    in_parts = Difference.within(-1.0, 1.0)
     for start, end in pairwise(edges):
         in_parts = including(in_parts, seen.part(start, end))
-        mean = mean.including(seen.values[start:end])
 
     assert in_parts == including(Difference.within(-1.0, 1.0), seen)
-    assert mean == Mean.within(-1.0, 1.0).including(seen.values)
 
 
 def test_stored_as_json_and_resumed_it_goes_on_with_the_same_bits() -> None:
     first, second = some(1, 500), some(2, 500)
-    known, mean = including(Difference.within(0.0, 3.0), first), Mean.within(0.0, 3.0)
-    mean = mean.including(first.values / 3.0)
+    known = including(Difference.within(0.0, 3.0), first)
 
-    stored = json.loads(json.dumps([known._asdict(), mean._asdict()]))
+    stored = json.loads(json.dumps(known._asdict()))
 
-    resumed = Difference.from_numbers(stored[0])
+    resumed = Difference.from_numbers(stored)
     assert including(resumed, second) == including(known, second)
-    assert Mean.from_numbers(stored[1]).including(second.values) == mean.including(second.values)
 
 
 @pytest.mark.parametrize("broken", [{}, {"rising_total": float("nan")}, {"learner_count": -1.0}])
@@ -173,12 +169,10 @@ def test_what_is_unknown_or_out_of_range_is_left_out() -> None:
     found = including(Difference.within(0.0, 1.0), mixed)
 
     assert found == including(Difference.within(0.0, 1.0), seen)
-    assert Mean.within(0.0, 1.0).including(garbage) == Mean.within(0.0, 1.0)
 
 
 def test_before_the_first_rollout_everything_is_possible() -> None:
     assert Difference.within(-1.0, 2.0).interval(alpha=0.1) == (-3.0, 0.0, 3.0)
-    assert Mean.within(-1.0, 2.0).interval(alpha=0.1) == (-1.0, 0.5, 2.0)
 
 
 def test_rollouts_that_could_have_only_one_arm_tell_nothing() -> None:
@@ -275,25 +269,6 @@ def test_bounds_hold_at_all_times_while_both_arms_and_the_share_change() -> None
         missed += bool((bounds.lower > rising).any()) + bool((bounds.upper < falling).any())
 
     assert missed <= 0.1 * 2 * streams
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("draw", [successes(0.5), successes(0.02), evenly, skewed])
-def test_the_mean_of_one_stream_stays_within_its_bounds(draw: Draw) -> None:
-    rng, missed = np.random.default_rng(13), 0
-    truth = draw(rng, 1_000_000).mean()
-
-    for _ in range(100):
-        mean, values = Mean.within(0.0, 1.0), draw(rng, 2_000)
-        for start in range(0, 2_000, 50):
-            mean = mean.including(values[start : start + 50])
-            interval = mean.interval(alpha=0.05)
-            if not interval.lower <= truth <= interval.upper:
-                missed += 1
-                break
-
-    assert missed <= 10  # each side may miss in 5 of 100
-    assert interval.upper - interval.lower < 0.15
 
 
 @pytest.mark.slow

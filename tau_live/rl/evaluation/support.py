@@ -105,17 +105,6 @@ class Support:
         if self.rollouts < 0:
             raise ValueError(f"rollouts must be at least 0, got {self.rollouts!r}")
 
-    @classmethod
-    def none_needed(cls) -> "Support":
-        """Return floors that any log is above which has a decision."""
-        return cls(
-            effective_sample_size=0.0,
-            effective_share=0.0,
-            largest_weight=np.inf,
-            rollouts=0,
-            mean_errors=np.inf,
-        )
-
     def lacking(self, weights: Weights, cap: float) -> tuple[str, ...]:
         """Return in words what is not there; nothing when all is.
 
