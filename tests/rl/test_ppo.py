@@ -1,4 +1,4 @@
-"""Updates: they learn, they are careful, and they are the same every time."""
+"""Updates: they are careful, and they are the same every time."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ import pytest
 from tau_live.rl.features import encode
 from tau_live.rl.policy import PolicyConfig
 from tau_live.rl.ppo import LearnerState, PPOConfig, Trajectories, Update, update
-from tests.rl.tasks import Scaled, Step, Tile, TwoSteps, gathered, lived, played
+from tests.rl.tasks import Step, Tile, TwoSteps, gathered, lived, played
 
 SMALL = PolicyConfig(width=64, cross_width=256, ridge_width=128)
 
@@ -33,40 +33,6 @@ def one_step(rewards: list[float], *, options: int = 2) -> Trajectories:
             for n, reward in enumerate(rewards)
         ]
     )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(5))
-def test_a_trivially_learnable_task_is_learned_in_80_rollouts(seed: int) -> None:
-    life = lived(Tile(), rollouts=240, seed=seed)
-
-    assert np.mean(life.rewards[80:]) > 0.9  # chance is 1/3
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(5))
-def test_credit_reaches_the_first_of_two_steps_in_80_rollouts(seed: int) -> None:
-    life = lived(TwoSteps(), rollouts=240, seed=seed)
-
-    assert np.mean(life.rewards[80:]) > 0.9  # chance is 1/4
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(5))
-def test_without_its_base_ppo_learns_credit_too_but_slower(seed: int) -> None:
-    life = lived(TwoSteps(), rollouts=800, seed=seed, config=PPOConfig(sharpness=0.0))
-
-    assert np.mean(life.rewards[640:]) > 0.85
-
-
-@pytest.mark.slow
-def test_the_unit_of_reward_does_not_matter() -> None:
-    lives = [lived(Scaled(factor), rollouts=160, seed=1) for factor in (1.0, 1_024.0)]
-
-    first, second = (life.state.policy for life in lives)
-    np.testing.assert_allclose(second.weights, first.weights, rtol=1e-6, atol=1e-9)
-    np.testing.assert_allclose(second.base.gains, 1_024.0 * first.base.gains, rtol=1e-6, atol=1e-6)
-    np.testing.assert_allclose(second.critic, 1_024.0 * first.critic, rtol=1e-6, atol=1e-6)
 
 
 def test_the_same_seed_gives_the_same_bits() -> None:

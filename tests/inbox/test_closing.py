@@ -1,0 +1,147 @@
+"""Waiting until all is written: flushes, and the end."""
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from tau_live import events as ev
+from tau_live import inbox as boxes
+from tau_live.inbox import Inbox
+from tests.inbox.conftest import LONG_S, Written, tool
+from tests.streams import event
+
+
+def test_a_flush_waits_until_all_is_written(stopped: Inbox, written: Written) -> None:
+    seen: list[int] = []
+    asked = threading.Event()
+
+    def flushes() -> None:
+        asked.set()
+        assert stopped.flush(LONG_S)
+        seen.append(len(written.events))
+
+    for seq in range(9):
+        stopped.put(tool(seq))
+    thread = threading.Thread(target=flushes)
+    thread.start()
+    assert asked.wait(LONG_S)
+    before = list(seen)
+    written.go_on.set()
+    thread.join(LONG_S)
+
+    assert before == []
+    assert seen == [10]
+
+
+def test_a_flush_gives_up(stopped: Inbox) -> None:
+    stopped.put(tool(1))
+
+    assert stopped.flush(0.01) is False
+
+
+def test_a_flush_of_what_was_never_started_says_whether_something_waits(
+    make: Callable[..., Inbox],
+) -> None:
+    inbox = make()
+    empty = inbox.flush(LONG_S)
+
+    inbox.put(tool(1))
+
+    assert (empty, inbox.flush(LONG_S)) == (True, False)
+
+
+def test_a_flush_by_the_writer_does_not_wait_for_itself(make: Callable[..., Inbox]) -> None:
+    found: list[bool] = []
+    inbox: Inbox = make(write=lambda batch: found.append(inbox.flush(LONG_S)))
+    inbox.start()
+
+    inbox.put(tool(1))
+
+    assert inbox.flush(LONG_S)
+    assert found == [False]
+
+
+def test_a_close_writes_what_waits_and_then_ends(
+    make: Callable[..., Inbox], written: Written
+) -> None:
+    ended: list[int] = []
+    inbox = make(end=lambda: ended.append(len(written.events)))
+    inbox.start()
+    for seq in range(1_000):
+        inbox.put(tool(seq))
+
+    closed = inbox.close(LONG_S)
+
+    assert closed
+    assert ended == [1_000]
+
+
+def test_a_put_after_the_close_is_counted(make: Callable[..., Inbox], written: Written) -> None:
+    inbox = make()
+    inbox.start()
+    inbox.close(LONG_S)
+
+    taken = [inbox.put(tool(1)), inbox.put(event(ev.Reward, value=1.0))]
+
+    assert taken == [False, False]
+    assert inbox.dropped == {"closed": 2}
+    assert written.events == []
+
+
+def test_what_is_put_while_it_is_closed_is_written_or_counted(
+    make: Callable[..., Inbox], written: Written
+) -> None:
+    inbox = make()
+    inbox.start()
+    together = threading.Barrier(5)
+
+    def puts() -> None:
+        together.wait(LONG_S)
+        for seq in range(500):
+            inbox.put(tool(seq))
+
+    threads = [threading.Thread(target=puts) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    together.wait(LONG_S)
+    assert inbox.close(LONG_S)
+    for thread in threads:
+        thread.join(LONG_S)
+
+    assert len(written.events) + inbox.dropped.get("closed", 0) == 4 * 500
+
+
+def test_a_close_gives_up(stopped: Inbox) -> None:
+    assert stopped.close(0.01) is False
+
+
+def test_what_was_never_started_closes(make: Callable[..., Inbox]) -> None:
+    inbox = make()
+    inbox.put(tool(1))
+
+    assert inbox.close(LONG_S) is False
+    assert inbox.dropped == {"closed": 1}
+
+
+def test_the_writer_ticks_at_the_start_and_between_batches(
+    make: Callable[..., Inbox], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(boxes, "TICK_S", 0.001)
+    ticks = threading.Semaphore(0)
+    inbox = make(tick=ticks.release)
+
+    inbox.start()
+
+    assert all(ticks.acquire(timeout=LONG_S) for _ in range(3))
+
+
+def test_what_came_in_behind_the_close_is_written(stopped: Inbox, written: Written) -> None:
+    stopped.close(0.0)
+    stopped._queue.put(tool(2))  # by a thread that had asked before it was closed
+
+    written.go_on.set()
+    stopped._thread.join(LONG_S)
+
+    assert written.events == [tool(0, "first"), tool(2)]
+    assert stopped.dropped == {}

@@ -1,0 +1,62 @@
+"""Plugins of every kind, and what they are shown."""
+
+from collections.abc import Iterator
+
+from tau_live.events import Event, RunStart
+from tau_live.hookspecs import Answer, DecisionRequest, RewardPart, RolloutSummary, hookimpl
+from tau_live.plugins import Plugins
+from tau_live.rollouts import Span
+
+EVENT = RunStart(host="test", run_id="r1", at=1.0)
+REQUEST = DecisionRequest(
+    run_id="r1", rollout_id="live-1", point="model", options={"small": {}, "large": {}}
+)
+
+
+class Seen:
+    """Keeps what it is shown."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    @hookimpl
+    def observe(self, event: Event) -> None:
+        self.events.append(event)
+
+
+class Broken:
+    """Raises in every hook."""
+
+    def __init__(self, error: BaseException | None = None) -> None:
+        self.calls = 0
+        self.error = error or RuntimeError("out of order")
+
+    def _fail(self) -> None:
+        self.calls += 1
+        raise self.error
+
+    @hookimpl
+    def observe(self, event: Event) -> None:
+        self._fail()
+
+    @hookimpl
+    def decide(self, request: DecisionRequest) -> Answer | None:
+        self._fail()
+        return None
+
+    @hookimpl
+    def infer_reward(self, summary: RolloutSummary) -> Iterator[RewardPart]:
+        yield RewardPart(name="half", value=0.5)
+        self._fail()
+
+    @hookimpl
+    def redact(self, span: Span) -> Span | None:
+        self._fail()
+        return None
+
+
+def registered(*plugins: object, strict: bool = False) -> Plugins:
+    made = Plugins(strict=strict)
+    for number, plugin in enumerate(plugins):
+        made.register(plugin, name=f"{type(plugin).__name__.lower()}-{number}")
+    return made
