@@ -25,7 +25,8 @@ from tests.live.running import (
 )
 
 FULL = """
-import json, resource, signal, sys, threading, time, tau_live
+import json, resource, signal, sys, time, tau_live
+from tests.live.running import until
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 assert tau_live.attach() is not None
 
@@ -53,10 +54,7 @@ run = still.__enter__()
 assert tau_live.flush(30)
 limit(4096)
 work(20, "queued")
-until = time.monotonic() + 30
-while tau_live.snapshot()["gate"]["state"] == "pass" and time.monotonic() < until:
-    work(1, "failing")
-    time.sleep(0.02)
+until(lambda: work(1, "failing") and tau_live.snapshot()["gate"]["state"] != "pass")
 sources = work(50, "held")
 choice = run.decide("model", ["small", "large"], default="large")
 sources.add((choice.option, choice.source))
@@ -66,8 +64,7 @@ limit(resource.RLIM_INFINITY)
 print("raised", flush=True)
 sys.stdin.readline()
 began = time.monotonic()
-while tau_live.snapshot()["gate"]["state"] != "pass" and time.monotonic() < began + 30:
-    time.sleep(0.01)
+until(lambda: tau_live.snapshot()["gate"]["state"] == "pass")
 waited = time.monotonic() - began
 still.__exit__(None, None, None)
 after = work(20, "after")

@@ -144,7 +144,8 @@ def test_a_recording_process_that_is_killed_leaves_at_most_half_a_line(tmp_path:
     with process(RECORDS, path, 5, "go on", TAU_LIVE_RL_RECORD=str(record)) as host:
         assert host.stdout is not None
         assert host.stdout.readline().strip() == "recorded"
-        threading.Event().wait(0.2)
+        recorded = record.stat().st_size
+        until(lambda: record.stat().st_size > 2 * recorded)
         os.kill(host.pid, signal.SIGKILL)
 
     with record.open("rb") as file:
