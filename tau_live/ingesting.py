@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, Queue
-from typing import Protocol
 
 from tau_live.errors import EventError, TauLiveError
 from tau_live.events import Event, decode
+from tau_live.hookspecs import Translate, Translator
 from tau_live.intake import file_lines, serve_unix, stdin_lines
 from tau_live.processes import this_process
 from tau_live.recording import Line
@@ -20,27 +20,6 @@ from tau_live.settings import Settings
 UNIX = "unix:"
 POLL_S = 0.1
 LINES_AHEAD = 1_000
-
-
-class Translator(Protocol):
-    """Turns the lines of one stream of a host into events."""
-
-    @property
-    def bad(self) -> dict[str, int]:
-        """How many lines were not understood, by what is wrong with them."""
-        ...
-
-    def events(self, line: bytes) -> list[Event]:
-        """Return what one more line tells; no line makes it raise."""
-        ...
-
-    def end(self) -> list[Event]:
-        """Return what is to be said at the end of the stream."""
-        ...
-
-
-Translate = Callable[[str, Callable[[], float]], Translator]
-"""Makes a translator from the name of a stream and a clock."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

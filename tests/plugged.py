@@ -3,7 +3,14 @@
 from collections.abc import Iterator
 
 from tau_live.events import Event, RunStart
-from tau_live.hookspecs import Answer, DecisionRequest, RewardPart, RolloutSummary, hookimpl
+from tau_live.hookspecs import (
+    Answer,
+    DecisionRequest,
+    Promotion,
+    RewardPart,
+    RolloutSummary,
+    hookimpl,
+)
 from tau_live.plugins import Plugins
 from tau_live.rollouts import Span
 
@@ -60,3 +67,14 @@ def registered(*plugins: object, strict: bool = False) -> Plugins:
     for number, plugin in enumerate(plugins):
         made.register(plugin, name=f"{type(plugin).__name__.lower()}-{number}")
     return made
+
+
+class Promoted:
+    """Remembers what it hears."""
+
+    def __init__(self) -> None:
+        self.heard: list[Promotion] = []
+
+    @hookimpl
+    def policy_promoted(self, promotion: Promotion) -> None:
+        self.heard.append(promotion)

@@ -34,7 +34,6 @@ def as_it_is(_name: str, features: object) -> dict[str, object] | None:
         ([], frozenset()),
         ([1, 2.5], {"1", "2.5"}),
     ],
-    ids=str,
 )
 def test_a_mask_is_read_by_name(allowed: object, names: set[str] | None) -> None:
     found = mask_of(allowed)

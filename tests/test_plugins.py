@@ -18,7 +18,7 @@ from tau_live.hookspecs import (
 )
 from tau_live.plugins import Plugins
 from tau_live.rollouts import RolloutStatus, Span
-from tests.plugged import EVENT, REQUEST, Broken, Seen, registered
+from tests.plugged import EVENT, REQUEST, Broken, Promoted, Seen, registered
 
 SUMMARY = RolloutSummary(rollout_id="live-1", host="test", status=RolloutStatus.SUCCEEDED)
 SPAN = Span(
@@ -310,17 +310,6 @@ def test_plugins_hear_which_version_decides() -> None:
     plugins.policy_promoted(promotion)
 
     assert listening.heard == [promotion]
-
-
-class Promoted:
-    """Remembers what it hears."""
-
-    def __init__(self) -> None:
-        self.heard: list[Promotion] = []
-
-    @hookimpl
-    def policy_promoted(self, promotion: Promotion) -> None:
-        self.heard.append(promotion)
 
 
 def test_every_hook_says_what_it_is_for() -> None:

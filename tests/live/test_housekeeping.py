@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 import tau_live
-from tau_live.hookspecs import Promotion, hookimpl
 from tau_live.settings import Learner, Settings
 from tau_live.store.records import RolloutQuery
 from tau_live.store.sqlite import SqliteStore
 from tests.live.running import until
+from tests.plugged import Promoted
 
 PATIENCE_S = 20.0
 
@@ -73,17 +73,6 @@ def test_a_retry_in_another_life_names_its_decisions_by_its_own_attempt(
     assert lost.id.endswith(":attempt-1:decision-1")
     assert kept.id.endswith(":attempt-2:decision-1")
     assert options == [lost.option, kept.option]
-
-
-class Promoted:
-    """Remembers which versions came to decide."""
-
-    def __init__(self) -> None:
-        self.heard: list[Promotion] = []
-
-    @hookimpl
-    def policy_promoted(self, promotion: Promotion) -> None:
-        self.heard.append(promotion)
 
 
 @pytest.mark.slow
