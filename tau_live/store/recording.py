@@ -194,8 +194,8 @@ class RewardLog(Protocol):
         """Store a reward; return ``new``, ``same``, ``replaced`` or ``older``.
 
         One (target, name, source, key) is one reward. The same value again is ``same``; another
-        value replaces it if its ``at`` is not earlier. Both that and ``older`` are counted
-        (``conflicting_rewards``).
+        value replaces it if its ``at`` is not earlier, and then has arrived last. Both that and
+        ``older`` are counted (``conflicting_rewards``).
         """
         ...
 
