@@ -158,12 +158,16 @@ class RolloutLog(Protocol):
 class DecisionLog(Protocol):
     """Decisions."""
 
-    def add_decision(self, decision: Decision) -> bool:
+    def add_decision(self, decision: Decision, *, assigned: bool = True) -> bool:
         """Store a decision; ``False`` if its place in the attempt is taken.
 
         The same place again is counted (``duplicate_decisions``). A decision that comes after
         its rollout became ready joins it at the rollout's ``ready_seq``; where its point has
         already learned beyond that, it is kept, counted (``late_decisions``) and not learned from.
+
+        Args:
+            decision: With the arm that decided it.
+            assigned: Whether that arm was assigned here, so that what becomes of it is evidence.
 
         Raises:
             UnknownError: The attempt is not stored.
