@@ -28,6 +28,8 @@ from tau_live.trajectories import Collected, counts_of
 
 ALGORITHM = "ppo"
 
+_AS_MEASURED = PPOConfig()
+
 
 class Learned(NamedTuple):
     """An update and, if it made one, the policy that it made.
@@ -80,6 +82,7 @@ class Learner:
         clock: Wall clock, epoch seconds; for the lease only.
         void: Told of a point where an option is no longer what it was, inside the transaction that
             stores so: what a running test has shown is no evidence any more.
+        ppo: How an update learns.
     """
 
     def __init__(
@@ -90,6 +93,7 @@ class Learner:
         holder: str,
         clock: Callable[[], float] = time.time,
         void: Callable[[str, float], None] = lambda _point, _at: None,
+        ppo: PPOConfig = _AS_MEASURED,
     ) -> None:
         self._store = store
         self._void = void
@@ -97,7 +101,7 @@ class Learner:
         self._holder = holder
         self._clock = clock
         self._folder = checkpoint_folder(settings)
-        self._ppo = PPOConfig()
+        self._ppo = ppo
         self._heads: dict[str, _Head] = {}
         self._diagnostics: list[str] = []
 
@@ -245,12 +249,11 @@ class Learner:
             config=self._ppo,
             lift=self._lift(point),
         )
-        changed = {alarm.option for alarm in watch.alarms if is_worse(alarm)}
         result, new = lessons.learnt(
             fresh,
-            [] if changed else older,
+            [] if watch.doubted else older,
             price=watch.price,
-            changed=changed,
+            changed=watch.doubted,
         )
         if result is None or new.trajectories is None:
             report = {"left_out": by_reason(new.left_out), **watch.report}
@@ -274,7 +277,7 @@ class Learner:
                 "checkpoint_diagnostics": self._told(),
                 **watch.report,
             },
-            watched=watch,
+            watched=watch if reason else watch.learned(),
             new=new,
         )
 

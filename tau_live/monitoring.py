@@ -5,6 +5,7 @@ stored with the update that saw it: stopped and started again comes to the same 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from math import nan
 from typing import NamedTuple
 
@@ -55,6 +56,7 @@ class Watched(NamedTuple):
         alarms: Options that are no longer what they were.
         price: What one unit of safety cost weighs, in units of reward.
         hold: Why the gate should hold; ``None`` if it need not.
+        doubted: Options that became worse and that no update has doubted yet.
     """
 
     monitor: Monitor
@@ -62,6 +64,12 @@ class Watched(NamedTuple):
     alarms: tuple[Alarm, ...]
     price: float
     hold: Hold | None
+    doubted: frozenset[str]
+
+    def learned(self) -> "Watched":
+        """Return the same for an update that was kept: it has doubted what it had to."""
+        numbers = {**self.monitor.numbers, "doubted": []}
+        return self._replace(monitor=replace(self.monitor, numbers=numbers))
 
 
 class Seen(NamedTuple):
@@ -109,6 +117,7 @@ def watched(
     streaks = _streaks(before, failing)
     hold = next((one for one in failing if streaks[one.reason] >= _looks(one.reason)), None)
     watermark = max((one.rollout.ready_seq or 0 for one in unseen), default=before.watermark)
+    doubted = _doubted(before) | {alarm.option for alarm in alarms if is_worse(alarm)}
     said = [{**alarm._asdict(), "ready_seq": watermark} for alarm in alarms]
     monitor = Monitor(
         point=before.point,
@@ -120,6 +129,7 @@ def watched(
             "held": watermark if hold else held,
             "streaks": {} if hold else streaks,
             "figures": found.plain(),
+            "doubted": sorted(doubted),
         },
         alarms=(*before.alarms, *said)[-KEPT_ALARMS:],
     )
@@ -131,7 +141,7 @@ def watched(
         "cost_price": price,
         "hold": hold.reason.value if hold else None,
     }
-    return Watched(monitor, {"monitors": report}, alarms, price, hold)
+    return Watched(monitor, {"monitors": report}, alarms, price, hold, doubted)
 
 
 def told(monitor: Monitor) -> dict[str, object]:
@@ -259,6 +269,12 @@ def _failing(
         worse = [alarm for alarm in alarms if alarm.direction is Direction.WORSE]
         holds += [Hold(Reason.DRIFT, f"option {alarm.option!r} became worse") for alarm in worse]
     return [one for one in holds if one is not None] + collapses(found, settings)
+
+
+def _doubted(before: Monitor) -> frozenset[str]:
+    """Return what became worse in updates that were skipped or undone, and so did not doubt it."""
+    found = before.numbers.get("doubted")
+    return frozenset(map(str, found if isinstance(found, list) else ()))
 
 
 def _looks(reason: Reason) -> int:
