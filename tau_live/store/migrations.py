@@ -188,6 +188,7 @@ RECORDING: Sequence[str] = (
         rollout_seq integer not null references rollouts on delete cascade,
         point text not null,
         ready_seq integer not null,
+        cost real,
         primary key (rollout_seq, point)
     ) strict, without rowid
     """,
