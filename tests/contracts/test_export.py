@@ -121,8 +121,8 @@ COLUMNS: Mapping[str, str] = {
     """,
     "decisions": """
         rollout_id attempt ordinal point options allowed exploit_only chosen applied default
-        source why_not propensity probabilities value policy_version arm share latency_us at context features
-        encoded
+        source why_not propensity probabilities value policy_version arm share latency_us at
+        context features encoded
     """,
     "rewards": "rollout_id decision_id name value label comment source key at decisions_before",
     "policies": "version point parent algorithm sha256 file rollouts metadata",
