@@ -97,6 +97,7 @@ class Chooser:
             context=context,
             default=offer.default,
             allowed=offer.allowed,
+            explored=offer.explored,
             by=by,
         )
         if not plugins or not self._plugins.listens("decide"):

@@ -350,7 +350,8 @@ class Collector:
         rollout_id = rollout_id_of(event.host, event.run_id)
         number = self._attempt_of(event)
         self._store.decisions.add_decision(
-            decision_of(event, rollout_id=rollout_id, attempt=number)
+            decision_of(event, rollout_id=rollout_id, attempt=number),
+            assigned=self._owner is not None,  # the arms of a recording were another store's
         )
 
     def _add_reward(self, event: ev.Reward) -> None:

@@ -124,6 +124,7 @@ class Decider:
         context: FeatureMap,
         default: int | None,
         allowed: Sequence[bool] | None = None,
+        explored: Sequence[bool] | None = None,
         by: Served | None = None,
     ) -> Decided:
         """Choose one of at least one options.
@@ -135,6 +136,7 @@ class Decider:
             context: What is known of the situation.
             default: The index of the host's own choice, if it has one.
             allowed: ``[A]``, which of them may be chosen, at least one; ``None`` allows all.
+            explored: ``[A]``, which of them may be explored; ``None`` explores all.
             by: Who chooses; ``None`` is the learner.
         """
         version, policy = by or self._served.get(point, self._untrained)
@@ -144,7 +146,8 @@ class Decider:
             rows = self._rows.setdefault(width, Remembered())
         encoded = encode(context, options, width=width, remembered=rows)
         mask = None if allowed is None else np.array(allowed, dtype=np.bool_)
-        given = policy.probabilities(encoded, default=default, allowed=mask)
+        flags = None if explored is None else np.array(explored, dtype=np.bool_)
+        given = policy.probabilities(encoded, default=default, allowed=mask, explored=flags)
         probabilities = tuple(given.tolist())
         index = drawn(probabilities, uniform(f"{self._seed}:{decision_id}"))
         return Decided(

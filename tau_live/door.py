@@ -7,7 +7,7 @@ choice, and imports, starts and writes nothing. With it on, nothing here raises 
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
@@ -98,13 +98,13 @@ def decide(
     context: Mapping[str, object] | None = None,
     default: object = None,
     allowed: Iterable[object] | None = None,
+    exploit_only: Iterable[object] | None = None,
 ) -> Choice:
     """Choose within the current run; without one, in a run of its own that ends at once."""
     inside = _current.get()
-    if inside is not None:
-        return inside.decide(point, options, context=context, default=default, allowed=allowed)
-    with run(point) as own:
-        return own.decide(point, options, context=context, default=default, allowed=allowed)
+    with run(point) if inside is None else nullcontext(inside) as own:
+        return own.decide(point, options, context=context, default=default, allowed=allowed,
+                          exploit_only=exploit_only)  # fmt: skip
 
 
 def reward(
@@ -200,6 +200,7 @@ class Run:
         context: Mapping[str, object] | None = None,
         default: object = None,
         allowed: Iterable[object] | None = None,
+        exploit_only: Iterable[object] | None = None,
     ) -> Choice:
         """Choose one of ``options``.
 
@@ -210,6 +211,8 @@ class Run:
             default: The host's own choice: the prior, and what is returned whenever in doubt.
             allowed: Those that may be chosen this time; no other is returned, not even as the
                 default (then the first allowed is, or ``None``). ``None`` allows all.
+            exploit_only: Those that are unsafe to explore: chosen on their estimate alone, without
+                a share of uniform exploration or a bonus for being unknown.
         """
         if self._handle is None or (runtime := attach()) is None:
             if allowed is None:
@@ -218,7 +221,8 @@ class Run:
 
             return own_choice(options, default, mask_of(allowed))
         return runtime.decide(self._handle, point, options=options, context=context,
-                              default=default, allowed=allowed)  # fmt: skip
+                              default=default, allowed=allowed,
+                              exploit_only=exploit_only)  # fmt: skip
 
     def reward(
         self,
@@ -231,15 +235,8 @@ class Run:
         comment: str | None = None,
     ) -> bool:
         """Value this run, or one of its decisions; see ``tau_live.reward``."""
-        return reward(
-            value,
-            run=self,
-            decision=decision,
-            name=name,
-            source=source,
-            key=key,
-            comment=comment,
-        )
+        return reward(value, run=self, decision=decision, name=name, source=source, key=key,
+                      comment=comment)  # fmt: skip
 
 
 class RunContext:

@@ -61,6 +61,7 @@ def decision_of(event: ev.Decision, *, rollout_id: str, attempt: int) -> Decisio
         applied=event.applied,
         default=event.default,
         allowed=event.allowed,
+        exploit_only=event.exploit_only,
         source=event.source,
         why_not=event.why_not,
         propensity=_finite(event.propensity),

@@ -120,6 +120,7 @@ class Decision(Event):
     point: str
     options: tuple[str, ...]
     allowed: tuple[str, ...] | None = None
+    exploit_only: tuple[str, ...] | None = None
     chosen: str | None = None
     applied: str | None = None
     default: str | None = None

@@ -17,7 +17,8 @@ from tau_live.guard import logger
 from tau_live.leasing import LEASE, taken
 from tau_live.lessons import Lessons, by_reason, known_at
 from tau_live.monitoring import Seen, Watched, is_worse, watched
-from tau_live.policy_files import checkpoint_folder, policy_config
+from tau_live.policy_files import checkpoint_folder, needed_versions, policy_config
+from tau_live.pricing import late_of
 from tau_live.quality import Hold
 from tau_live.rl.policy import Policy
 from tau_live.rl.ppo import LearnerState, PPOConfig
@@ -27,6 +28,8 @@ from tau_live.store.roles import Store
 from tau_live.trajectories import Collected, counts_of
 
 ALGORITHM = "ppo"
+
+_AS_MEASURED = PPOConfig()
 
 
 class Learned(NamedTuple):
@@ -80,6 +83,7 @@ class Learner:
         clock: Wall clock, epoch seconds; for the lease only.
         void: Told of a point where an option is no longer what it was, inside the transaction that
             stores so: what a running test has shown is no evidence any more.
+        ppo: How an update learns.
     """
 
     def __init__(
@@ -90,6 +94,7 @@ class Learner:
         holder: str,
         clock: Callable[[], float] = time.time,
         void: Callable[[str, float], None] = lambda _point, _at: None,
+        ppo: PPOConfig = _AS_MEASURED,
     ) -> None:
         self._store = store
         self._void = void
@@ -97,7 +102,7 @@ class Learner:
         self._holder = holder
         self._clock = clock
         self._folder = checkpoint_folder(settings)
-        self._ppo = PPOConfig()
+        self._ppo = ppo
         self._heads: dict[str, _Head] = {}
         self._diagnostics: list[str] = []
 
@@ -162,9 +167,10 @@ class Learner:
         policies = self._store.policies
         seen = policies.watermark(point)
         learned = policies.watermark(point, executed=True)
+        rewarded = self._store.trials.newest_reward()
         fresh = self._fresh(point, learned=learned, seen=seen)
         head = self._head(point)
-        outcome = self._outcome(point, head, fresh, learned=learned)
+        outcome = self._outcome(point, head, fresh, learned=learned, rewarded=rewarded)
         row = Update(
             update=0,
             point=point,
@@ -193,7 +199,7 @@ class Learner:
         with self._store.begin():
             stored = self._store.policies.add_update(row, policy)
             if watched is not None:
-                self._store.monitors.save(watched.monitor)
+                self._store.monitors.save(watched.monitor, watched.costs)
                 if watched.alarms:
                     self._store.counters.add({"drift_alarms": len(watched.alarms)})
                 if any(map(is_worse, watched.alarms)):
@@ -220,7 +226,13 @@ class Learner:
         ]
 
     def _outcome(
-        self, point: str, head: _Head, fresh: Sequence[LearnableRollout], *, learned: int
+        self,
+        point: str,
+        head: _Head,
+        fresh: Sequence[LearnableRollout],
+        *,
+        learned: int,
+        rewarded: int,
     ) -> _Outcome:
         if not point:
             return _Outcome(skipped_reason="no decisions")
@@ -237,20 +249,20 @@ class Learner:
             state=head.state,
             at=at,
         )
+        late = late_of(self._store, monitor, self._settings, at=at, rewarded=rewarded)
         watch = watched(
             monitor,
-            Seen(fresh, older, lessons.collected(fresh), at),
+            Seen(fresh, older, lessons.collected(fresh), at, late),
             settings=self._settings,
             state=head.state,
             config=self._ppo,
             lift=self._lift(point),
         )
-        changed = {alarm.option for alarm in watch.alarms if is_worse(alarm)}
         result, new = lessons.learnt(
             fresh,
-            [] if changed else older,
+            [] if watch.doubted else older,
             price=watch.price,
-            changed=changed,
+            changed=watch.doubted,
         )
         if result is None or new.trajectories is None:
             report = {"left_out": by_reason(new.left_out), **watch.report}
@@ -274,7 +286,7 @@ class Learner:
                 "checkpoint_diagnostics": self._told(),
                 **watch.report,
             },
-            watched=watch,
+            watched=watch if reason else watch.learned(),
             new=new,
         )
 
@@ -351,16 +363,11 @@ class Learner:
         return max((found.version for found in versions), default=0)
 
     def _prune(self) -> None:
-        policies = self._store.policies
-        serving = {held.version for held in policies.in_service().values()}
-        parents = {policies.version(version).parent for version in serving if version}
         heads = {head.version for head in self._heads.values()}
-        trials = self._store.trials.trials().values()
-        champions = {of for trial in trials for of in (trial.champion, trial.previous) if of}
         checkpoints.prune(
             self._folder,
             keep=self._settings.keep_checkpoints,
-            needed=frozenset(serving | parents | heads | champions),
+            needed=frozenset(heads | needed_versions(self._store)),
         )
 
     def _told(self) -> list[str]:

@@ -1,4 +1,6 @@
-"""Which of the options a host allows this time: read once, absolute, and never a penalty.
+"""Which of the options a host allows this time, and which it lets be explored: read once.
+
+A mask is absolute, and never a penalty.
 
 With a mask, what comes back is always one of the options allowed, even where the host's own
 choice comes back: a default that is not allowed gives way to the first option that is, and where
@@ -19,36 +21,45 @@ class Mask(NamedTuple):
     Attributes:
         names: The options allowed, by name; ``None`` allows all. What is not offered is no harm.
         readable: Whether it could be read; if not, nobody knows what is allowed.
+        unexplored: The options that are unsafe to explore, by name.
     """
 
     names: frozenset[str] | None = None
     readable: bool = True
+    unexplored: frozenset[str] = frozenset()
 
     def allows(self, option: object) -> bool:
         """Say whether an option may be chosen."""
         return self.names is None or text_of(option) in self.names
 
 
-def mask_of(allowed: object) -> Mask:
-    """Return what a host's ``allowed`` means: names, or the options themselves.
+def mask_of(allowed: object, exploit_only: object = None) -> Mask:
+    """Return what a host's ``allowed`` and ``exploit_only`` mean: names, or the options themselves.
 
     A single text is one name. A mapping and a truth say nothing that could be relied on; they
     cannot be read, and neither can what raises or is longer than options may be.
     """
-    if allowed is None:
+    if allowed is None and exploit_only is None:
         return Mask()
-    kind = type(allowed)
+    names = None if allowed is None else _names(allowed)
+    unexplored = frozenset[str]() if exploit_only is None else _names(exploit_only)
+    if unexplored is None or (names is None and allowed is not None):
+        return Mask(names, readable=False)
+    return Mask(names, unexplored=unexplored)
+
+
+def _names(given: object) -> frozenset[str] | None:
+    """Return what was given as names; ``None`` if it cannot be read."""
+    kind = type(given)
     if kind is bool or issubclass(kind, Mapping):
-        return Mask(readable=False)
+        return None
     try:
         if issubclass(kind, str) or not issubclass(kind, Iterable):
-            return Mask(frozenset({text_of(allowed)}))
-        found = list(itertools.islice(allowed, LISTED_LIMIT + 1))  # type: ignore[call-overload]  # it is iterable
+            return frozenset({text_of(given)})
+        found = list(itertools.islice(given, LISTED_LIMIT + 1))  # type: ignore[call-overload]  # it is iterable
     except Exception:  # noqa: BLE001  # a host's object may raise anything when it is read
-        return Mask(readable=False)
-    if len(found) > LISTED_LIMIT:
-        return Mask(readable=False)
-    return Mask(frozenset(map(text_of, found)))
+        return None
+    return frozenset(map(text_of, found)) if len(found) <= LISTED_LIMIT else None
 
 
 def own_choice(options: object, default: object, mask: Mask) -> Choice:

@@ -5,12 +5,13 @@ stored with the update that saw it: stopped and started again comes to the same 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import nan
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from tau_live.guard import logger
+from tau_live.pricing import Late, multiplier_of, priced
 from tau_live.quality import (
     FEWEST,
     LOOKS,
@@ -25,7 +26,6 @@ from tau_live.quality import (
 )
 from tau_live.rewarding import incurred
 from tau_live.rl.drift import Alarm, Direction, Drift, DriftRule
-from tau_live.rl.multiplier import Multiplier, MultiplierRule
 from tau_live.rl.ppo import LearnerState, PPOConfig
 from tau_live.rl.residuals import forward_residuals
 from tau_live.settings import Settings
@@ -55,6 +55,8 @@ class Watched(NamedTuple):
         alarms: Options that are no longer what they were.
         price: What one unit of safety cost weighs, in units of reward.
         hold: Why the gate should hold; ``None`` if it need not.
+        doubted: Options that became worse and that no update has doubted yet.
+        costs: What the price has counted of rollouts, to be stored with the monitor.
     """
 
     monitor: Monitor
@@ -62,6 +64,13 @@ class Watched(NamedTuple):
     alarms: tuple[Alarm, ...]
     price: float
     hold: Hold | None
+    doubted: frozenset[str]
+    costs: Mapping[int, float]
+
+    def learned(self) -> "Watched":
+        """Return the same for an update that was kept: it has doubted what it had to."""
+        numbers = {**self.monitor.numbers, "doubted": []}
+        return self._replace(monitor=replace(self.monitor, numbers=numbers))
 
 
 class Seen(NamedTuple):
@@ -72,12 +81,14 @@ class Seen(NamedTuple):
         older: Those it replays.
         new: What of ``fresh`` can be learned from.
         at: Epoch seconds, when the last of ``fresh`` was known.
+        late: What became known of the cost of others.
     """
 
     fresh: Sequence[LearnableRollout]
     older: Sequence[LearnableRollout]
     new: Collected
     at: float
+    late: Late = Late()
 
 
 def watched(
@@ -100,15 +111,16 @@ def watched(
         lift: Lower and upper bound of learner minus control, where they are compared.
     """
     unseen = [one for one in seen.fresh if (one.rollout.ready_seq or 0) > before.watermark]
-    costs = [incurred(one, settings, now=seen.at) for one in unseen]
     drift, alarms = _drift(before, unseen, seen.new, state=state, config=config)
-    multiplier = _multiplier(before, costs, limit=settings.cost_limit)
+    found_costs = priced(before, unseen, seen.late, settings=settings, at=seen.at)
+    multiplier = found_costs.multiplier
     held = _whole(before.numbers.get("held"))
     found = _figures(before.point, seen, settings, held=held)
     failing = _failing(found, alarms, settings, lift=lift)
     streaks = _streaks(before, failing)
     hold = next((one for one in failing if streaks[one.reason] >= _looks(one.reason)), None)
     watermark = max((one.rollout.ready_seq or 0 for one in unseen), default=before.watermark)
+    doubted = _doubted(before) | {alarm.option for alarm in alarms if is_worse(alarm)}
     said = [{**alarm._asdict(), "ready_seq": watermark} for alarm in alarms]
     monitor = Monitor(
         point=before.point,
@@ -117,9 +129,11 @@ def watched(
         numbers={
             "drift": drift.numbers(),
             "multiplier": multiplier.numbers(),
+            "costs": found_costs.numbers,
             "held": watermark if hold else held,
             "streaks": {} if hold else streaks,
             "figures": found.plain(),
+            "doubted": sorted(doubted),
         },
         alarms=(*before.alarms, *said)[-KEPT_ALARMS:],
     )
@@ -131,13 +145,13 @@ def watched(
         "cost_price": price,
         "hold": hold.reason.value if hold else None,
     }
-    return Watched(monitor, {"monitors": report}, alarms, price, hold)
+    return Watched(monitor, {"monitors": report}, alarms, price, hold, doubted, found_costs.costs)
 
 
 def told(monitor: Monitor) -> dict[str, object]:
     """Return what an operator wants to know of a point, as JSON data."""
     found = monitor.numbers.get("figures")
-    multiplier = _multiplier(monitor, [], limit=None)
+    multiplier = multiplier_of(monitor)
     return {
         **(dict(found) if isinstance(found, Mapping) else Figures(sources={}).plain()),
         "cost_multiplier": multiplier.value,
@@ -224,19 +238,6 @@ def drift_of(monitor: Monitor) -> Drift:
         return Drift.none()
 
 
-def _multiplier(
-    before: Monitor, costs: Sequence[float | None], *, limit: float | None
-) -> Multiplier:
-    try:
-        multiplier = Multiplier.from_numbers(_numbers(before.numbers.get("multiplier")))
-    except ValueError:
-        multiplier = Multiplier()
-    if limit is None:
-        return multiplier
-    known = np.array([nan if cost is None else cost for cost in costs])
-    return multiplier.updated(known, MultiplierRule(limit=limit))
-
-
 def _figures(point: str, seen: Seen, settings: Settings, *, held: int) -> Figures:
     """Return the figures of the newest rollouts, of those alone that came since the last hold."""
     window = max(settings.window, FEWEST)
@@ -259,6 +260,12 @@ def _failing(
         worse = [alarm for alarm in alarms if alarm.direction is Direction.WORSE]
         holds += [Hold(Reason.DRIFT, f"option {alarm.option!r} became worse") for alarm in worse]
     return [one for one in holds if one is not None] + collapses(found, settings)
+
+
+def _doubted(before: Monitor) -> frozenset[str]:
+    """Return what became worse in updates that were skipped or undone, and so did not doubt it."""
+    found = before.numbers.get("doubted")
+    return frozenset(map(str, found if isinstance(found, list) else ()))
 
 
 def _looks(reason: Reason) -> int:

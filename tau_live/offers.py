@@ -1,7 +1,7 @@
 """The options of a decision, as the host has them, become names with plain features."""
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from tau_live.handed import OPTIONS_LIMIT, Listed, text_of
@@ -21,6 +21,7 @@ class Offer(NamedTuple):
         own: The index of what the host does without us; ``None`` if it is not among them.
         cut: How many options were too many.
         allowed: ``[A]``, which may be chosen this time; ``None`` if all may.
+        explored: ``[A]``, which may be explored; ``None`` if all may.
     """
 
     names: tuple[str, ...]
@@ -30,6 +31,7 @@ class Offer(NamedTuple):
     own: int | None
     cut: int
     allowed: tuple[bool, ...] | None = None
+    explored: tuple[bool, ...] | None = None
 
     def choosable(self) -> dict[str, Mapping[str, object]]:
         """Return the options that may be chosen, with their features."""
@@ -46,6 +48,13 @@ class Offer(NamedTuple):
     def allowed_names(self) -> tuple[str, ...] | None:
         """Return what may be chosen; ``None`` if all may."""
         return None if self.allowed is None else tuple(itertools.compress(self.names, self.allowed))
+
+    def exploit_only_names(self) -> tuple[str, ...] | None:
+        """Return what is unsafe to explore; ``None`` if nothing is."""
+        if self.explored is None:
+            return None
+        named = zip(self.names, self.explored, strict=True)
+        return tuple(name for name, may in named if not may)
 
 
 def offer_of(listed: Listed, default: object, *, mask: Mask, read: Read) -> Offer | None:
@@ -80,19 +89,26 @@ def offer_of(listed: Listed, default: object, *, mask: Mask, read: Read) -> Offe
     if not names:
         return None
     at = None if wanted is None else names.get(wanted)
-    if mask.names is None:
-        own = 0 if wanted is None else at
-        return Offer(tuple(names), tuple(kept), tuple(features), at, own, cut)
-    may = tuple(name in mask.names for name in names)
-    if not any(may):
-        return None
-    own_place = at if wanted is not None and mask.allows(wanted) else may.index(True)
+    own = 0 if wanted is None else at
+    may: tuple[bool, ...] | None = None
+    if mask.names is not None:
+        may = tuple(name in mask.names for name in names)
+        if not any(may):
+            return None
+        own = at if wanted is not None and mask.allows(wanted) else may.index(True)
     return Offer(
         tuple(names),
         tuple(kept),
         tuple(features),
         at,
-        own_place,
+        own,
         cut,
-        None if all(may) else may,
+        None if may is None or all(may) else may,
+        _explored(names, mask.unexplored),
     )
+
+
+def _explored(names: Iterable[str], unexplored: frozenset[str]) -> tuple[bool, ...] | None:
+    if unexplored.isdisjoint(names):
+        return None
+    return tuple(name not in unexplored for name in names)

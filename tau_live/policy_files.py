@@ -8,6 +8,7 @@ from tau_live.rl.policy import Policy, PolicyConfig
 from tau_live.rl.state import LearnerState
 from tau_live.settings import Settings
 from tau_live.store.records import PolicyVersion
+from tau_live.store.roles import Store
 
 
 def policy_config(settings: Settings) -> PolicyConfig:
@@ -31,3 +32,11 @@ def load_policy(folder: Path, row: PolicyVersion) -> Policy:
         return LearnerState.from_arrays(found.arrays).policy
     except ValueError as error:
         raise CheckpointError(f"checkpoint {row.file} holds no policy: {error}") from error
+
+
+def needed_versions(store: Store) -> set[int]:
+    """Return the versions that serve, those they were made of, and the champions."""
+    serving = {held.version for held in store.policies.in_service().values()}
+    parents = {store.policies.version(version).parent for version in serving if version}
+    trials = store.trials.trials().values()
+    return serving | parents | {of for one in trials for of in (one.champion, one.previous) if of}

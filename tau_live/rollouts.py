@@ -308,6 +308,7 @@ class Decision:
         point: The decision point.
         options: The names offered, in order.
         allowed: Those of them that might be chosen this time; ``None`` if all might.
+        exploit_only: Those of them that were unsafe to explore; ``None`` if none was.
         chosen: What the policy chose; ``None`` if it was not asked.
         applied: What the host really did.
         default: The host's own choice, if it named one.
@@ -318,8 +319,7 @@ class Decision:
         probabilities: One for each option, or empty.
         value: The policy's estimate of the return from here, in units of reward.
         policy_version: The version that decided; 0 is the untrained policy.
-        arm: ``learner`` or ``control``: which of the two decided this rollout at this point;
-            ``import`` in a log that was imported.
+        arm: ``learner`` or ``control``, who decided the rollout here; ``import`` if imported.
         share: The probability with which the learner would; ``None`` where nobody assigned it.
         latency_us: Microseconds in the host's thread.
         at: Epoch seconds, UTC.
@@ -338,6 +338,7 @@ class Decision:
     applied: str | None
     default: str | None = None
     allowed: tuple[str, ...] | None = None
+    exploit_only: tuple[str, ...] | None = None
     source: str = "policy"
     why_not: str | None = None
     propensity: float | None = None

@@ -252,6 +252,7 @@ class RunEvents:
             point=point,
             options=names,
             allowed=offer.allowed_names(),
+            exploit_only=offer.exploit_only_names(),
             chosen=names[decided.place] if decided else None,
             applied=None if applied is None else names[applied],
             default=None if offer.default is None else names[offer.default],

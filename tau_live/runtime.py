@@ -126,6 +126,7 @@ class Runtime:
         context: object,
         default: object,
         allowed: object = None,
+        exploit_only: object = None,
         ladder: bool = False,
     ) -> Choice:
         """Choose one of the options, or return the host's own choice whenever in doubt.
@@ -141,10 +142,11 @@ class Runtime:
                 context=context,
                 default=default,
                 allowed=allowed,
+                exploit_only=exploit_only,
                 ladder=ladder,
             )
         chosen: Choice | None = None
-        offered, mask = listed(options), mask_of(allowed)
+        offered, mask = listed(options), mask_of(allowed, exploit_only)
         if not offered.readable:
             self.count("options_refused")
         elif not mask.readable:
@@ -168,6 +170,7 @@ class Runtime:
         context: object,
         default: object,
         allowed: object,
+        exploit_only: object,
         ladder: bool,
     ) -> Choice:
         """Decide in a run of its own, inside one that another process (or runtime) began."""
@@ -181,6 +184,7 @@ class Runtime:
                 context=context,
                 default=default,
                 allowed=allowed,
+                exploit_only=exploit_only,
                 ladder=ladder,
             )
         finally:

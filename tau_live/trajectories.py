@@ -170,6 +170,7 @@ class _Rows:
         self.lag_bound = lag_bound
         self.critic_only: list[LeftOut] = []
         self.allowed: list[BoolArray | None] = []
+        self.explored: list[BoolArray | None] = []
         self.decisions: list[Decision] = []
         self.cost: list[float] = []
         self.born = sorted(born)
@@ -202,10 +203,11 @@ class _Rows:
         cost = self.incurred(learnable)
         self.cost.extend([nan if cost is None else 0.0] * (len(steps) - 1))
         self.cost.append(nan if cost is None else cost)
-        for decision, encoded, allowed, propensity, critic_only in steps:
+        for decision, encoded, allowed, explored, propensity, critic_only in steps:
             self.decisions.append(decision)
             self.encoded.append(encoded)
             self.allowed.append(allowed)
+            self.explored.append(explored)
             self.chosen.append(decision.options.index(decision.applied or ""))
             self.default.append(_index(decision.options, decision.default))
             self.propensity.append(propensity)
@@ -234,6 +236,7 @@ class _Rows:
             chosen=np.array(self.chosen, dtype=np.int64),
             default=np.array(self.default, dtype=np.int64),
             allowed=self.allowed if any(one is not None for one in self.allowed) else None,
+            explored=self.explored if any(one is not None for one in self.explored) else None,
             propensity=np.array(self.propensity),
             value=np.array(self.value),
             reward=np.array(self.reward),

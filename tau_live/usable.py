@@ -32,6 +32,7 @@ class Step(NamedTuple):
         decision: As it is stored.
         encoded: What the policy saw.
         allowed: ``[A]``, which options might be chosen; ``None`` if all might.
+        explored: ``[A]``, false where an option was unsafe to explore; ``None`` if none was.
         propensity: NaN where it may teach the critic only.
         critic_only: Why it may teach no more; ``None`` where it may.
     """
@@ -39,6 +40,7 @@ class Step(NamedTuple):
     decision: Decision
     encoded: Encoded
     allowed: BoolArray | None
+    explored: BoolArray | None
     propensity: float
     critic_only: WhyNot | None
 
@@ -82,7 +84,7 @@ def step_of(
     if isinstance(encoded, WhyNot):
         return encoded
     propensity = nan if critic_only else decision.propensity or 0.0
-    return Step(decision, encoded, mask, propensity, critic_only)
+    return Step(decision, encoded, mask, explored_of(decision), propensity, critic_only)
 
 
 def why_not(decision: Decision) -> list[WhyNot]:
@@ -113,6 +115,14 @@ def mask_of(decision: Decision) -> BoolArray | None:
     return np.array([name in names for name in decision.options], dtype=np.bool_)
 
 
+def explored_of(decision: Decision) -> BoolArray | None:
+    """Return ``[A]`` which options were explored; ``None`` if none was unsafe to explore."""
+    if decision.exploit_only is None:
+        return None
+    names = {*decision.exploit_only}
+    return np.array([name not in names for name in decision.options], dtype=np.bool_)
+
+
 def encoded_of(decision: Decision, *, width: int) -> Encoded | WhyNot:
     """Return what the policy saw of a decision, or why that cannot be told."""
     if not decision.encoded:
@@ -132,10 +142,13 @@ def last_attempt(decisions: Sequence[Decision]) -> int:
 
 
 def _lacks_mask(decision: Decision) -> bool:
-    known = len(decision.probabilities) == len(decision.options)
-    return not decision.options or (
-        known and decision.allowed is None and 0.0 in decision.probabilities
-    )
+    if not decision.options:
+        return True
+    if decision.allowed is not None or len(decision.probabilities) != len(decision.options):
+        return False
+    held = decision.exploit_only or ()  # without a floor theirs may have come to nothing
+    named = zip(decision.options, decision.probabilities, strict=True)
+    return any(probability == 0.0 and name not in held for name, probability in named)
 
 
 def _weighs(propensity: float) -> bool:

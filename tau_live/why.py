@@ -20,7 +20,7 @@ from tau_live.settings import Settings
 from tau_live.store.records import LearnableRollout
 from tau_live.store.roles import Store
 from tau_live.trajectories import trajectories_of
-from tau_live.usable import mask_of
+from tau_live.usable import explored_of, mask_of
 
 CLOSE = 1e-9
 """Probabilities that are no further apart are the same."""
@@ -145,10 +145,12 @@ def recomputed(store: Store, settings: Settings, decision: Decision) -> Recomput
         return Recomputed({}, None, None, policy)
     options = decision.options
     default = options.index(decision.default) if decision.default in options else None
-    mask = mask_of(decision)
+    mask, explored = mask_of(decision), explored_of(decision)
     try:
-        probabilities = policy.probabilities(found, default=default, allowed=mask)
-        added = terms(policy, found, default=default, allowed=mask)
+        probabilities = policy.probabilities(
+            found, default=default, allowed=mask, explored=explored
+        )
+        added = terms(policy, found, default=default, allowed=mask, explored=explored)
     except ValueError as error:
         return Recomputed({}, None, None, str(error))
     told = {name: values.tolist() for name, values in added.items()}

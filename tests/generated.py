@@ -92,6 +92,7 @@ COLUMNS: Mapping[str, str] = {
     "sequences.value": "The last number handed out.",
     "ready_points.point": "The decision point; empty for rollouts without a decision.",
     "ready_points.ready_seq": "Its place in the order; the watermark of an update is one of these.",
+    "ready_points.cost": "The safety cost that the price has counted of it; null while unknown.",
     "arms.place": "Its place among all assignments; the watermark of a trial is one of these.",
     "arms.point": "The decision point.",
     "arms.arm": "`learner` or `control`.",

@@ -201,6 +201,53 @@ def test_where_the_log_says_too_little_there_is_no_number(tmp_path: Path) -> Non
     assert any("effective sample size 1" in why for why in told.refused)
 
 
+def held(logged: tuple[float, float], *, count: int = 400) -> Records:
+    """Return decisions between ``a`` and ``b``, of which ``b`` was unsafe to explore."""
+    rng = np.random.default_rng(7)
+    encoded = pack(encode({}, [("a", None), ("b", None)]))
+    records = []
+    for n in range(count):
+        at = int(rng.random() < logged[1])
+        records.append(
+            Record(f"r{n}", ("a", "b"), None, at, None, logged[at], float(rng.random() < 0.5),
+                   encoded, (True, False), logged)
+        )  # fmt: skip
+    return Records(records)
+
+
+@pytest.mark.parametrize(("policy", "decisions"), [("uniform", 400), ("constant:b", 400)])
+def test_of_what_was_unsafe_to_explore_and_hardly_chosen_nothing_is_claimed(
+    policy: str, decisions: int
+) -> None:
+    told = report(held((1.0 - 1e-6, 1e-6)), policy, reward_range=(0.0, 1.0))
+
+    assert told.unexplored == decisions
+    assert any("unsafe to explore and hardly ever chosen" in why for why in told.refused)
+    assert all(one.value is None for one in told.decisions.estimates.values())
+    assert {one.status for one in told.decisions.estimates.values()} == {"insufficient support"}
+
+
+@pytest.mark.parametrize(
+    ("policy", "logged"), [("constant:a", (1.0, 0.0)), ("constant:b", (0.4, 0.6))]
+)
+def test_what_was_chosen_often_enough_may_be_claimed_though_it_was_not_explored(
+    policy: str, logged: tuple[float, float]
+) -> None:
+    told = report(held(logged), policy, reward_range=(0.0, 1.0))
+
+    assert (told.unexplored, told.refused) == (0, ())
+
+
+def test_where_somebody_else_chose_only_its_own_choice_has_support() -> None:
+    found = held((0.5, 0.5))
+    silent = Records([one._replace(logged=()) for one in found.records])
+
+    told = report(silent, "constant:b", reward_range=(0.0, 1.0))
+
+    assert 150 < told.unexplored == sum(one.applied == 0 for one in silent.records)
+    assert told.refused
+
+
 NEEDS = "option,propensity,reward\n"
 WRONG = [
     ("log.csv", "option,reward\na,1\n", ":1: no column 'propensity'; its columns: "),

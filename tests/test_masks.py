@@ -50,6 +50,33 @@ def test_what_says_nothing_that_can_be_relied_on_cannot_be_read(allowed: object)
     assert mask_of(allowed) == Mask(readable=False)
 
 
+def test_what_is_unsafe_to_explore_is_read_by_name_too() -> None:
+    found = mask_of(None, ["b", "z"])
+
+    offer = offer_of(listed(NAMES), "a", mask=found, read=as_it_is)
+
+    assert (found.names, found.unexplored) == (None, frozenset({"b", "z"}))
+    assert offer is not None
+    assert (offer.allowed, offer.explored) == (None, (True, False, True, True))
+    assert offer.exploit_only_names() == ("b",)
+
+
+@pytest.mark.parametrize("nothing", [None, [], ["z"]])
+def test_where_nothing_offered_is_unsafe_to_explore_all_are_explored(nothing: object) -> None:
+    offer = offer_of(listed(NAMES), "a", mask=mask_of(None, nothing), read=as_it_is)
+
+    assert offer is not None
+    assert (offer.explored, offer.exploit_only_names()) == (None, None)
+
+
+@pytest.mark.parametrize("given", [True, {"a": True}, Endless(), HostileMapping(a=1)], ids=type)
+def test_where_it_cannot_be_read_nobody_chooses_but_the_host_within_its_mask(given: object) -> None:
+    found = mask_of(["b", "c"], given)
+
+    assert not found.readable
+    assert own_choice(NAMES, "a", found).option == "b"
+
+
 @pytest.mark.parametrize("kind", ["Hostile", "HostileText"])
 def test_a_hostile_name_allows_nothing_else(kind: str) -> None:
     found = mask_of([Hostile() if kind == "Hostile" else HostileText("worst")])

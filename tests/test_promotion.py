@@ -7,7 +7,19 @@ from tau_live.promotion import Move, Step
 from tau_live.store.records import Trial
 from tau_live.store.sqlite import SqliteStore
 from tests.contracts.making import reward
-from tests.trialled import GATED, HARM, Arms, add, advanced, end, fill, moves, serve, settings_of
+from tests.trialled import (
+    GATED,
+    HARM,
+    Arms,
+    add,
+    advanced,
+    end,
+    fill,
+    harm,
+    moves,
+    serve,
+    settings_of,
+)
 
 
 def test_a_learner_that_is_clearly_better_is_frozen_and_its_control_keeps_a_share(
@@ -206,6 +218,23 @@ def test_one_critical_violation_takes_the_learner_out_before_its_rollout_has_end
     assert moves(steps) == [Move.STOPPED]
     assert store.trials.trial("model").stopped == "critical violation in rollout second"
     assert store.audit.entries(limit=1)[0].action == "learner_stopped"
+
+
+def test_a_reward_corrected_to_a_critical_violation_takes_the_learner_out_at_once(
+    path: Path, store: SqliteStore
+) -> None:
+    settings = settings_of(path, rewards=(replace(HARM, critical=0.9),))
+    for name in ("first", "second"):
+        add(store, name, learner=True, share=0.9)
+        harm(store, name, 0.0)
+        end(store, name, 1.0)
+    before = advanced(store, settings)
+    harm(store, "first", 1.0)
+
+    steps = advanced(store, settings)
+
+    assert (before, moves(steps)) == ([], [Move.STOPPED])
+    assert store.trials.trial("model").stopped == "critical violation in rollout first"
 
 
 def test_a_violation_on_probation_takes_the_new_champion_out_as_well(

@@ -279,6 +279,7 @@ def plain_of(answer: Answer) -> dict[str, object]:
         "log": None if answer.request.log is None else str(answer.request.log),
         "read": report.read,
         "left_out": report.left_out,
+        "unexplored": report.unexplored,
         "reward_range": list(report.reward_range),
         "range_observed": report.observed,
         "confidence": answer.request.confidence,
@@ -319,6 +320,8 @@ def _facts(answer: Answer) -> Iterator[tuple[str, object]]:
     yield "decisions read", number(report.read)
     if report.left_out:
         yield "left out", _counted(report.left_out)
+    if report.unexplored:
+        yield "unsafe to explore", f"{number(report.unexplored)} without support"
     low, high = report.reward_range
     seen = " (as seen; say --reward-range if more is possible)" if report.observed else ""
     yield "reward range", f"{number(low)} to {number(high)}{seen}"

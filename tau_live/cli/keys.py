@@ -252,6 +252,8 @@ KEYS: Mapping[str, Keys] = {
         "log": "the file; null for the store",
         "read": "decisions read",
         "left_out.*": "of these, not used for what is wrong with them, by reason",
+        "unexplored": "decisions in which it would choose what was unsafe to explore and hardly "
+        "ever chosen",
         "reward_range": "the least and the largest reward, [low, high]",
         "range_observed": "whether that is what was seen, because none was declared",
         "confidence": "of the intervals",

@@ -59,6 +59,7 @@ DECISION: Keys = {
     "point": "the decision point",
     "options": "what was offered",
     "allowed": "those of them that might be chosen; null if all might",
+    "exploit_only": "those of them that were unsafe to explore; null if none was",
     "chosen": "what the policy chose",
     "applied": "what the host did",
     "default": "the host's own choice",

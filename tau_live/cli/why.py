@@ -113,6 +113,8 @@ def _marks(one: Decision, option: str) -> str:
     found = [mark for mark, named in marks.items() if named == option]
     if one.allowed is not None and option not in one.allowed:
         found.append("not allowed")
+    if one.exploit_only is not None and option in one.exploit_only:
+        found.append("not explored")
     return ", ".join(found)
 
 

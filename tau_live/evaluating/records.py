@@ -25,6 +25,8 @@ class Record(NamedTuple):
         propensity: With which probability the applied one had been chosen; NaN if nobody knows.
         reward: What came after it, before the next step; NaN if nobody knows.
         packed: Its features.
+        explored: ``[A]``, false where an option was unsafe to explore; ``None`` if none was.
+        logged: ``[A]``, with which probability each would have been chosen; empty if unknown.
     """
 
     rollout: str
@@ -35,6 +37,8 @@ class Record(NamedTuple):
     propensity: float
     reward: float
     packed: bytes
+    explored: tuple[bool, ...] | None = None
+    logged: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +90,9 @@ def of_policy(policy: Policy) -> Target:
 
     def chosen(record: Record) -> FloatArray:
         mask = None if record.allowed is None else np.array(record.allowed, dtype=np.bool_)
+        flags = None if record.explored is None else np.array(record.explored, dtype=np.bool_)
         encoded = unpack(record.packed)
-        return policy.probabilities(encoded, default=record.default, allowed=mask)
+        return policy.probabilities(encoded, default=record.default, allowed=mask, explored=flags)
 
     return chosen
 

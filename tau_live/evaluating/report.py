@@ -7,6 +7,7 @@ import numpy as np
 
 from tau_live.evaluating.model import predictions
 from tau_live.evaluating.records import Records, Target, returns_of
+from tau_live.evaluating.unexplored import unexplored, without_support
 from tau_live.rl.arrays import FloatArray
 from tau_live.rl.evaluation import (
     Evaluation,
@@ -54,6 +55,8 @@ class Report:
             that hold for every distribution hold only if no reward can be further out.
         left_out: How many decisions (or rollouts) were left out before, by reason.
         read: How many decisions there were.
+        unexplored: In how many the policy would choose what was not explored and hardly ever
+            chosen.
     """
 
     decisions: Evaluation
@@ -62,6 +65,7 @@ class Report:
     observed: bool
     left_out: dict[str, int]
     read: int
+    unexplored: int = 0
 
     @property
     def refused(self) -> tuple[str, ...]:
@@ -113,13 +117,17 @@ def report_of(found: Records, target: Target, asked: Asked, *, tell: Tell) -> Re
         replicates=asked.replicates,
     )
     uncut = replace(config, weight_cap=asked.weight_cap)
+    lacking = unexplored(records, targets)
+    whole = _of_rollouts(found, log, options, uncut, seed=asked.seed)
+    decided = evaluate(log, config, rng=np.random.default_rng(asked.seed))
     return Report(
-        decisions=evaluate(log, config, rng=np.random.default_rng(asked.seed)),
-        rollouts=_of_rollouts(found, log, options, uncut, seed=asked.seed),
+        decisions=without_support(decided, lacking.why),
+        rollouts=None if whole is None else without_support(whole, lacking.why),
         reward_range=bounds,
         observed=asked.reward_range is None,
         left_out=dict(sorted(found.left_out.items())),
         read=len(records) + sum(found.left_out.values()),
+        unexplored=lacking.decisions,
     )
 
 

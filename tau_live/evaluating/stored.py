@@ -12,7 +12,7 @@ from tau_live.settings import Settings
 from tau_live.store.records import LearnableRollout
 from tau_live.store.roles import Store
 from tau_live.trajectories import trajectories_of
-from tau_live.usable import mask_of
+from tau_live.usable import explored_of, mask_of
 
 PAGE = 256
 
@@ -101,7 +101,7 @@ def _add(
 
 
 def _record(decision: Decision, reward: float) -> Record:
-    mask = mask_of(decision)
+    mask, explored = mask_of(decision), explored_of(decision)
     options = decision.options
     return Record(
         rollout=decision.rollout_id,
@@ -112,4 +112,6 @@ def _record(decision: Decision, reward: float) -> Record:
         propensity=nan if decision.propensity is None else decision.propensity,
         reward=reward,
         packed=decision.encoded,
+        explored=None if explored is None else tuple(explored.tolist()),
+        logged=decision.probabilities,
     )

@@ -9,6 +9,7 @@ import numpy as np
 
 from tau_live.rl.arrays import BoolArray, FloatArray, IntArray, offsets, spans
 from tau_live.rl.crossing import Crossed, Rows, crossed, rows
+from tau_live.rl.exploring import added
 from tau_live.rl.features import Encoded
 from tau_live.rl.policy import Policy
 from tau_live.rl.states import states
@@ -44,6 +45,8 @@ class Trajectories:
         version_lag: ``[N]``, how many versions ago the deciding version was the newest.
         allowed: ``[N]`` masks ``[A]``, ``None`` where all options were allowed; ``None`` if
             all always were.
+        explored: ``[N]`` flags ``[A]``, false where an option is unsafe to explore, ``None`` where
+            none is; ``None`` if none ever was.
         cost: ``[N]``, of safety, incurred after each decision; NaN anywhere in a rollout makes that
             rollout's unknown. ``None`` if none is known.
     """
@@ -60,6 +63,7 @@ class Trajectories:
     version_lag: IntArray
     allowed: Sequence[BoolArray | None] | None = None
     cost: FloatArray | None = None
+    explored: Sequence[BoolArray | None] | None = None
 
     def __post_init__(self) -> None:
         self._check_shapes()
@@ -75,6 +79,7 @@ class Trajectories:
             if (getattr(self, name) < low).any() or (getattr(self, name) > high).any():
                 raise ValueError(f"{name} must be within [{low!r}, {high!r}]")
         self._check_choices()
+        self._check_explored()
         if self.cost is not None and (
             self.cost.shape != self.reward.shape or np.isinf(self.cost).any()
         ):
@@ -109,10 +114,22 @@ class Trajectories:
             if mask.shape != (options[index],) or not mask[self.chosen[index]]:
                 raise ValueError(f"allowed must fit the options and the choice of decision {index}")
 
+    def _check_explored(self) -> None:
+        if len(self.flags) != len(self.encoded):
+            raise ValueError(f"explored must be [{len(self.encoded)}], got {len(self.flags)}")
+        for index, (one, flags) in enumerate(zip(self.encoded, self.flags, strict=True)):
+            if flags is not None and flags.shape != (one.options,):
+                raise ValueError(f"explored must fit the options of decision {index}")
+
     @property
     def masks(self) -> Sequence[BoolArray | None]:
         """``[N]``, which options were allowed; ``None`` where all were."""
         return [None] * len(self.encoded) if self.allowed is None else self.allowed
+
+    @property
+    def flags(self) -> Sequence[BoolArray | None]:
+        """``[N]``, which options were explored; ``None`` where all were."""
+        return [None] * len(self.encoded) if self.explored is None else self.explored
 
     @property
     def rollout_rewards(self) -> FloatArray:
@@ -139,6 +156,7 @@ def joined(first: Trajectories, second: Trajectories | None) -> Trajectories:
         version_lag=np.concatenate([one.version_lag for one in both]),
         allowed=list(chain.from_iterable(one.masks for one in both)),
         cost=_joined_costs(first, second),
+        explored=list(chain.from_iterable(one.flags for one in both)),
     )
 
 
@@ -157,6 +175,7 @@ def newest(window: Trajectories | None, *, decisions: int) -> Trajectories | Non
         length=window.length[first:],
         allowed=None if window.allowed is None else window.allowed[at:],
         cost=None if window.cost is None else window.cost[at:],
+        explored=None if window.explored is None else window.explored[at:],
     )
 
 
@@ -181,6 +200,7 @@ class Batch(NamedTuple):
         starts: ``[N + 1]``, decision ``n`` has the options ``starts[n]:starts[n + 1]``.
         chosen: ``[N]``, which of its allowed options was applied.
         contexts: What the critic sees, as the crossed features of ``N`` "options" of it.
+        explored: ``[M]``, false where an option is unsafe to explore; ``None`` if none is.
     """
 
     options: Crossed
@@ -189,6 +209,7 @@ class Batch(NamedTuple):
     starts: IntArray
     chosen: IntArray
     contexts: Crossed
+    explored: BoolArray | None = None
 
     @property
     def counts(self) -> IntArray:
@@ -197,7 +218,11 @@ class Batch(NamedTuple):
 
     def under(self, policy: Policy) -> "Batch":
         """Return the same decisions with the base of another policy of the same scale."""
-        ridge = policy.base.of(self.options, self.starts)
+        if self.explored is None:
+            ridge = policy.base.of(self.options, self.starts)
+        else:
+            found = policy.base.estimates(self.options)
+            ridge = added(policy.base, found, self.starts, self.explored)
         return self._replace(base=policy.default_bonus * self.preferred + ridge)
 
     def choices(self) -> Crossed:
@@ -215,6 +240,7 @@ class Batch(NamedTuple):
             offsets(counts),
             self.chosen[decisions],
             self.contexts.rows(decisions),
+            None if self.explored is None else self.explored[at],
         )
 
 
@@ -232,13 +258,26 @@ def unbased(policy: Policy, trajectories: Trajectories) -> Batch:
     preferred = _preferred(trajectories, starts)
     chosen = _ranks(trajectories.chosen, masks)
     seen = states(_contexts(features), width=policy.config.width)
-    return Batch(options, preferred, preferred, starts, chosen, seen)
+    return Batch(options, preferred, preferred, starts, chosen, seen, _explored(trajectories))
 
 
 def _contexts(features: Rows) -> Crossed:
     """Return the scaled context rows alone, ``[N]`` of them."""
     at = spans(features.context_starts, features.context_lengths)
     return Crossed(features.slots[at], features.values[at], offsets(features.context_lengths))
+
+
+def _explored(trajectories: Trajectories) -> BoolArray | None:
+    """Return ``[M]`` which of the allowed options are explored; ``None`` if all are."""
+    if all(flags is None for flags in trajectories.flags):
+        return None
+    found = []
+    for one, mask, flags in zip(
+        trajectories.encoded, trajectories.masks, trajectories.flags, strict=True
+    ):
+        of = np.ones(one.options, dtype=np.bool_) if flags is None else flags
+        found.append(of if mask is None else of[mask])
+    return np.concatenate(found)
 
 
 def _preferred(trajectories: Trajectories, starts: IntArray) -> FloatArray:

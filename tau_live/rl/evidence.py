@@ -10,6 +10,7 @@ from tau_live.rl.arrays import BoolArray, FloatArray, IntArray, frozen
 from tau_live.rl.base import Base, base_of
 from tau_live.rl.batch import Batch, Trajectories, batch, unbased
 from tau_live.rl.config import PPOConfig
+from tau_live.rl.exploring import added
 from tau_live.rl.lesson import costs_to_go, rewards_to_go
 from tau_live.rl.policy import Policy
 from tau_live.rl.state import LearnerState, Returns
@@ -143,7 +144,7 @@ def _moved(
     divergence, share = 0.0, 1.0
     for _ in range(_TRIES):
         gains = (1.0 - share) * near.gains + share * far.gains
-        ridge = goal.logits(far._replace(gains=gains), new.starts)
+        ridge = added(goal, far._replace(gains=gains), new.starts, new.explored)
         now = choices(new._replace(base=preferred + ridge), policy.weights, epsilon=epsilon)
         divergence = _divergence(then, now.probabilities) / len(new.chosen)
         if divergence <= bound:

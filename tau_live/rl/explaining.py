@@ -14,7 +14,12 @@ RESIDUAL = "ppo residual"
 
 
 def terms(
-    policy: Policy, encoded: Encoded, *, default: int | None, allowed: BoolArray | None
+    policy: Policy,
+    encoded: Encoded,
+    *,
+    default: int | None,
+    allowed: BoolArray | None,
+    explored: BoolArray | None = None,
 ) -> dict[str, FloatArray]:
     """Return ``[A]`` what each term adds to the logit of every option; they sum to the logits.
 
@@ -26,6 +31,7 @@ def terms(
         encoded: What it saw.
         default: Which option the host would take, ``None`` when it has no preference.
         allowed: ``[A]``, false where an option must not be taken; ``None`` allows all.
+        explored: ``[A]``, false where an option is unsafe to explore; ``None`` explores all.
 
     Raises:
         ValueError: ``default`` or the width does not fit the policy.
@@ -40,9 +46,10 @@ def terms(
     doubts = found.doubts if allowed is None else found.doubts[allowed]
     betas = policy.base.betas(doubts, np.array([0, len(doubts)]))
     beta = float(betas[0]) if policy.rollouts else 0.0  # as the policy does
+    bonuses = beta * policy.base.exploration * found.doubts
     return {
         HOST_DEFAULT: bonus,
         RIDGE: beta * found.gains,
-        UNCERTAINTY: beta * policy.base.exploration * found.doubts,
+        UNCERTAINTY: bonuses if explored is None else np.where(explored, bonuses, 0.0),
         RESIDUAL: pairs.dot(policy.weights),
     }

@@ -84,7 +84,7 @@ class Multiplier:
     estimate: float = 0.0
     seen: float = 0.0
 
-    def updated(self, costs: FloatArray, rule: MultiplierRule) -> Self:
+    def updated(self, costs: FloatArray, rule: MultiplierRule, *, corrected: float = 0.0) -> Self:
         """Return the multiplier after the costs of more rollouts.
 
         The estimate depends on their order, but not on how they are cut into updates.
@@ -92,6 +92,8 @@ class Multiplier:
         Args:
             costs: ``[R]``, one for each rollout, in ``[0, 1]``; NaN where it is not known.
             rule: How it moves.
+            corrected: By how much costs that were counted before were too low, summed; it moves
+                the estimate, and the price follows with the next known cost.
 
         Raises:
             ValueError: A cost is outside.
@@ -99,9 +101,10 @@ class Multiplier:
         known = costs[~np.isnan(costs)]
         if ((known < 0.0) | (known > 1.0)).any():
             raise ValueError(f"costs must be within [0.0, 1.0], got {known.tolist()!r}")
-        if not len(known):
+        if not len(known) and not corrected:
             return self
         estimate, seen = self.estimate, self.seen
+        estimate = min(max(estimate + corrected / max(seen, 1.0), 0.0), 1.0)
         for cost in known.tolist():
             seen = min(seen + 1.0, rule.memory)
             estimate += (cost - estimate) / seen

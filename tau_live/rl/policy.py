@@ -8,6 +8,7 @@ import numpy as np
 from tau_live.rl.arrays import Array, BoolArray, FloatArray, digest, frozen, required
 from tau_live.rl.base import Base
 from tau_live.rl.crossing import crossed_one, scaled_one
+from tau_live.rl.exploring import added, floor_of
 from tau_live.rl.features import MAX_WIDTH, WIDTH, Encoded
 from tau_live.rl.scaling import Scale
 from tau_live.rl.states import critic_width, state
@@ -56,7 +57,8 @@ class Policy:
 
     ``logit[k] = base[k] + weights . cross(context, option k)``, the base being what the ridge
     regression expects of an option plus a bonus for the host's default, and
-    ``pi = (1 - epsilon) * softmax(logits of the allowed) + epsilon / allowed``.
+    ``pi = (1 - epsilon) * softmax(logits of the allowed) + epsilon / allowed``, where options that
+    are unsafe to explore have no part in the floor and none in what doubt adds to the base.
 
     Attributes:
         config: The shape.
@@ -107,6 +109,7 @@ class Policy:
         *,
         default: int | None = None,
         allowed: BoolArray | None = None,
+        explored: BoolArray | None = None,
     ) -> FloatArray:
         """Return ``[A]`` the probability of each option: finite, 0 where not allowed, summing to 1.
 
@@ -114,17 +117,21 @@ class Policy:
             encoded: The decision.
             default: Which option the host would take, ``None`` when it has no preference.
             allowed: ``[A]``, false where an option must not be taken; ``None`` allows all.
+            explored: ``[A]``, false where an option is unsafe to explore; ``None`` explores all.
 
         Raises:
             ValueError: No option is allowed, or a shape, ``default`` or the width does not fit.
         """
         self._check(encoded, default)
+        if explored is not None and explored.shape != (encoded.options,):
+            raise ValueError(f"expected explored to be [{encoded.options}], got {explored!r}")
         if allowed is None:
-            return self._mixed(self._logits(encoded, default, None))
+            return self._mixed(self._logits(encoded, default, None, explored), explored)
         if allowed.shape != (encoded.options,) or not allowed.any():
             raise ValueError(f"expected [{encoded.options}] with one allowed, got {allowed!r}")
         found = np.zeros(encoded.options)
-        found[allowed] = self._mixed(self._logits(encoded, default, allowed))
+        explored = None if explored is None else explored[allowed]
+        found[allowed] = self._mixed(self._logits(encoded, default, allowed, explored), explored)
         return found
 
     def value(self, encoded: Encoded) -> float:
@@ -189,21 +196,33 @@ class Policy:
             raise ValueError(f"default must be one of {encoded.options} options, got {default!r}")
 
     def _logits(
-        self, encoded: Encoded, default: int | None, allowed: BoolArray | None
+        self,
+        encoded: Encoded,
+        default: int | None,
+        allowed: BoolArray | None,
+        explored: BoolArray | None = None,
     ) -> FloatArray:
         pairs = crossed_one(encoded, allowed, self.scale, cross_width=self.config.cross_width)
         logits = pairs.dot(self.weights)
         if self.rollouts:
-            logits += self.base.of(pairs, np.array([0, len(logits)]))
+            starts = np.array([0, len(logits)])
+            if explored is None:
+                logits += self.base.of(pairs, starts)
+            else:
+                logits += added(self.base, self.base.estimates(pairs), starts, explored)
         if default is not None and (allowed is None or allowed[default]):
             logits[default if allowed is None else int(allowed[:default].sum())] += (
                 self.default_bonus
             )
         return logits
 
-    def _mixed(self, logits: FloatArray) -> FloatArray:
+    def _mixed(self, logits: FloatArray, explored: BoolArray | None = None) -> FloatArray:
         weights = np.exp(logits - logits.max())
         epsilon = self.config.epsilon
+        if explored is not None:
+            floor = floor_of(np.array([len(logits)]), explored, epsilon=epsilon)
+            shared: FloatArray = floor.kept * (weights / weights.sum()) + floor.least
+            return shared
         mixed: FloatArray = (1.0 - epsilon) * (weights / weights.sum()) + epsilon / len(logits)
         return mixed
 

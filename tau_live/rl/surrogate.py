@@ -6,6 +6,7 @@ import numpy as np
 
 from tau_live.rl.arrays import FloatArray, IntArray
 from tau_live.rl.batch import Batch
+from tau_live.rl.exploring import floor_of
 
 _TINY = float(np.finfo(np.float64).tiny)  # a probability may underflow where there is no floor
 
@@ -54,12 +55,14 @@ class Choices(NamedTuple):
         probabilities: ``[M]``.
         logprobs: ``[N]``, of the choices.
         entropies: ``[N]``, in nats.
+        kept: What of the softmax exploration leaves, ``[M]`` or ``[1]``.
     """
 
     softmax: FloatArray
     probabilities: FloatArray
     logprobs: FloatArray
     entropies: FloatArray
+    kept: FloatArray
 
 
 class Objective(NamedTuple):
@@ -90,13 +93,15 @@ def choices(batch: Batch, weights: FloatArray, *, epsilon: float) -> Choices:
     logits = batch.options.dot(weights) + batch.base
     scores = np.exp(logits - np.repeat(np.maximum.reduceat(logits, starts), counts))
     softmax = scores / np.repeat(np.add.reduceat(scores, starts), counts)
-    probabilities = (1.0 - epsilon) * softmax + np.repeat(epsilon / counts, counts)
+    floor = floor_of(counts, batch.explored, epsilon=epsilon)
+    probabilities = floor.kept * softmax + floor.least
     logs = _logs(probabilities)
     return Choices(
         softmax,
         probabilities,
         logs[starts + batch.chosen],
         -np.add.reduceat(probabilities * logs, starts),
+        floor.kept,
     )
 
 
@@ -130,9 +135,7 @@ def objective(
 
     slopes = np.where(plain <= cut, -targets.weights * plain / actors, 0.0)
     surprises = acting.astype(np.float64) * (coefficients.entropy / actors)
-    by_logit = _logit_gradient(
-        batch, found, slopes=slopes, surprises=surprises, epsilon=coefficients.epsilon
-    )
+    by_logit = _logit_gradient(batch, found, slopes=slopes, surprises=surprises)
     by_value = errors * (coefficients.value / len(errors))
     return Objective(
         policy,
@@ -151,7 +154,6 @@ def _logit_gradient(
     *,
     slopes: FloatArray,
     surprises: FloatArray,
-    epsilon: float,
 ) -> FloatArray:
     """Return ``[M]`` the gradient by the logits, through the floor and the softmax.
 
@@ -160,13 +162,12 @@ def _logit_gradient(
         found: What the policy says about them.
         slopes: ``[N]``, derivative of the loss by the log-probability of the choice.
         surprises: ``[N]``, minus the derivative of the loss by the entropy.
-        epsilon: The policy's share of uniform exploration.
     """
     starts, counts = batch.starts[:-1], batch.counts
     by_probability = np.repeat(surprises, counts) * (_logs(found.probabilities) + 1.0)
     at = starts + batch.chosen
     by_probability[at] += slopes / np.maximum(found.probabilities[at], _TINY)
-    by_softmax = (1.0 - epsilon) * by_probability
+    by_softmax = found.kept * by_probability
     means = np.add.reduceat(found.softmax * by_softmax, starts)
     gradient: FloatArray = found.softmax * (by_softmax - np.repeat(means, counts))
     return gradient

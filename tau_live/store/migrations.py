@@ -128,6 +128,7 @@ RECORDING: Sequence[str] = (
         point text not null,
         options text not null,
         allowed text,
+        exploit_only text,
         chosen text,
         applied text,
         default_option text,
@@ -188,6 +189,7 @@ RECORDING: Sequence[str] = (
         rollout_seq integer not null references rollouts on delete cascade,
         point text not null,
         ready_seq integer not null,
+        cost real,
         primary key (rollout_seq, point)
     ) strict, without rowid
     """,
@@ -322,11 +324,8 @@ WORKING: Sequence[str] = (
     ) strict
     """,
     """
-    create table leases (
-        name text primary key,
-        holder text not null,
-        expires_at real not null
-    ) strict, without rowid
+    create table leases (name text primary key, holder text not null, expires_at real not null)
+    strict, without rowid
     """,
     "create table counters (name text primary key, value integer not null) strict, without rowid",
     """

@@ -158,12 +158,16 @@ class RolloutLog(Protocol):
 class DecisionLog(Protocol):
     """Decisions."""
 
-    def add_decision(self, decision: Decision) -> bool:
+    def add_decision(self, decision: Decision, *, assigned: bool = True) -> bool:
         """Store a decision; ``False`` if its place in the attempt is taken.
 
         The same place again is counted (``duplicate_decisions``). A decision that comes after
         its rollout became ready joins it at the rollout's ``ready_seq``; where its point has
         already learned beyond that, it is kept, counted (``late_decisions``) and not learned from.
+
+        Args:
+            decision: With the arm that decided it.
+            assigned: Whether that arm was assigned here, so that what becomes of it is evidence.
 
         Raises:
             UnknownError: The attempt is not stored.
@@ -194,8 +198,8 @@ class RewardLog(Protocol):
         """Store a reward; return ``new``, ``same``, ``replaced`` or ``older``.
 
         One (target, name, source, key) is one reward. The same value again is ``same``; another
-        value replaces it if its ``at`` is not earlier. Both that and ``older`` are counted
-        (``conflicting_rewards``).
+        value replaces it if its ``at`` is not earlier, and then has arrived last. Both that and
+        ``older`` are counted (``conflicting_rewards``).
         """
         ...
 

@@ -2,9 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 from tau_live.rollouts import Attempt, Decision, Reward, Rollout, RolloutMode, RolloutStatus
+
+NO_COSTS: Mapping[int, float] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,6 +271,34 @@ class LearnableRollout(NamedTuple):
     rollout: Rollout
     decisions: list[Decision]
     rewards: list[Reward]
+
+
+class Charged(NamedTuple):
+    """A rollout that was learned from, and whose safety cost may be another by now.
+
+    Attributes:
+        rollout: The rollout.
+        rewards: All of its rewards.
+        counted: The cost that the price has counted of it; ``None`` while that was unknown.
+    """
+
+    rollout: Rollout
+    rewards: list[Reward]
+    counted: float | None
+
+
+class CostsSeen(NamedTuple):
+    """Up to where the safety costs of a decision point have been counted.
+
+    Attributes:
+        ready: Of rollouts up to this ``ready_seq``.
+        rewarded: As far as rewards up to this ``seq`` tell them.
+        at: Epoch seconds, UTC, when it was last looked whose wait for a reward had ended.
+    """
+
+    ready: int
+    rewarded: int
+    at: float
 
 
 class Shadowed(NamedTuple):

@@ -1,13 +1,16 @@
 """What a store can do for those who work on it: workers, learners, the gate, operators."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from tau_live.gate import GateEntry, GateRow
 from tau_live.rollouts import AttemptStatus, Rollout, RolloutStatus
 from tau_live.store.records import (
+    NO_COSTS,
     AuditEntry,
+    Charged,
     Claim,
+    CostsSeen,
     InService,
     Monitor,
     PolicyVersion,
@@ -162,10 +165,29 @@ class Monitors(Protocol):
         """Return the monitor of a point; one that has seen nothing if none is stored."""
         ...
 
-    def save(self, monitor: Monitor) -> bool:
+    def save(self, monitor: Monitor, costs: Mapping[int, float] = NO_COSTS) -> bool:
         """Store a monitor if it has seen more than the stored one; ``False`` if not.
 
         Belongs into the transaction that stores the update which showed it the rollouts.
+
+        Args:
+            monitor: What is to be remembered.
+            costs: What the price has counted of rollouts, by ``ready_seq``.
+        """
+        ...
+
+    def charged(
+        self, point: str, seen: CostsSeen, *, at: float, waits: Sequence[float]
+    ) -> list[Charged]:
+        """Return rollouts whose cost may be another than was counted, by ``ready_seq``.
+
+        Those that got a reward meanwhile, and those whose wait for a reward has ended meanwhile.
+
+        Args:
+            point: The decision point.
+            seen: Up to where costs were counted before.
+            at: Epoch seconds, until when a wait may have ended.
+            waits: How long rewards are waited for after the end of a rollout, in seconds.
         """
         ...
 

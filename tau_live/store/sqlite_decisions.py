@@ -38,7 +38,7 @@ class SqliteDecisions:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def add_decision(self, decision: Decision) -> bool:
+    def add_decision(self, decision: Decision, *, assigned: bool = True) -> bool:
         """Store a decision; ``False`` if its place in the attempt is taken.
 
         One that comes after its rollout became ready joins it where it stands: it gets the
@@ -61,7 +61,7 @@ class SqliteDecisions:
                 count(self._connection, "duplicate_decisions")
             elif rollout["ready_seq"] is not None:
                 self._join_ready(rollout["seq"], rollout["ready_seq"], decision.point)
-            if added:
+            if added and assigned:
                 assign(self._connection, decision, rollout["seq"])
         return added
 

@@ -30,7 +30,7 @@ TABLES: Mapping[str, str] = {
     """,
     "decisions": """
         select rollout_id, attempt, ordinal, point, options as json_options,
-            allowed as json_allowed, chosen, applied,
+            allowed as json_allowed, exploit_only as json_exploit_only, chosen, applied,
             default_option as "default", source, why_not, propensity,
             probabilities as json_probabilities, value, policy_version, arm, share,
             latency_us, at, context as json_context, features as json_features, encoded

@@ -53,7 +53,8 @@ class SqliteRewards:
         """Store a reward; return ``new``, ``same``, ``replaced`` or ``older``.
 
         The order of arrival does not matter, except between values of the very same time, of
-        which the later to arrive is kept.
+        which the later to arrive is kept. One that replaces another takes a new place, so that
+        whoever watches for what has come behind a place sees the correction too.
         """
         values = {
             "rollout_id": reward.rollout_id,
@@ -81,13 +82,10 @@ class SqliteRewards:
                 return "same"
             count(self._connection, "conflicting_rewards")
             replaced = self._connection.change(
-                f"""
-                update rewards set value = :value, label = :label, comment = :comment, at = :at,
-                    decisions_before = :decisions_before
-                {SAME_REWARD} and at <= :at
-                """,
-                values,
+                f"delete from rewards {SAME_REWARD} and at <= :at", values
             )
+            if replaced:  # and anew: it has a place behind what anybody has looked at
+                self._connection.change(INSERT_REWARD, values)
         return "replaced" if replaced else "older"
 
     def rewards(self, rollout_id: str) -> list[Reward]:

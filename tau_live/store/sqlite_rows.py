@@ -32,10 +32,10 @@ on conflict (rollout_id) do nothing
 
 INSERT_DECISION = """
 insert into decisions (
-    rollout_seq, attempt, ordinal, point, options, allowed, chosen, applied, default_option,
-    source, why_not, propensity, probabilities, value, policy_version, arm, share, latency_us, at,
-    context, features, encoded
-) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    rollout_seq, attempt, ordinal, point, options, allowed, exploit_only, chosen, applied,
+    default_option, source, why_not, propensity, probabilities, value, policy_version, arm, share,
+    latency_us, at, context, features, encoded
+) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 on conflict (rollout_seq, attempt, ordinal) do nothing
 """
 
@@ -155,6 +155,7 @@ def values_of_decision(decision: Decision, rollout_seq: int) -> Sequence[Value]:
         decision.point,
         json_of(decision.options),
         None if decision.allowed is None else json_of(decision.allowed),
+        None if decision.exploit_only is None else json_of(decision.exploit_only),
         decision.chosen,
         decision.applied,
         decision.default,
@@ -184,6 +185,7 @@ def decision_of(row: Row, rollout_id: str) -> Decision:
             point=row["point"],
             options=msgspec.json.decode(row["options"], type=tuple[str, ...]),
             allowed=_names(row["allowed"]),
+            exploit_only=_names(row["exploit_only"]),
             chosen=row["chosen"],
             applied=row["applied"],
             default=row["default_option"],

@@ -36,7 +36,14 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             context = {"words": key % 5, "lang": "de" if key % 2 else "en"}
             options = {"small": {"usd": 0.1}, "large": {"usd": 2.0}, "huge": None}
             allowed = None if key % 3 else ["small", "large"]
-            first = run.decide("model", options, context=context, default="large", allowed=allowed)
+            first = run.decide(
+                "model",
+                options,
+                context=context,
+                default="large",
+                allowed=allowed,
+                exploit_only=["small"] if key % 2 else None,
+            )
             tau_live.reward(0.5, decision=first, name="speed")
             run.decide("tool", ["search", "answer"], context=context)
             run.reward(float(first.option == "small"))
@@ -77,14 +84,15 @@ def test_every_stored_decision_is_recomputed_to_what_is_stored(learned: Path, re
 
 
 def test_it_shows_features_terms_rewards_and_credit(learned: Path, run: Run) -> None:
-    one = next(d for d in stored(learned) if d.policy_version and d.point == "model" and d.allowed)
+    one = next(d for d in stored(learned) if d.policy_version and d.allowed and d.exploit_only)
 
     result = run("why", one.decision_id, "--recompute", "--store", learned)
 
     told = result.stdout
     assert result.exit_code == 0, result.stderr
     for said in ("context words", "usd=0.1", "ridge estimate", "uncertainty bonus", "ppo residual",
-                 "host default", "not allowed", "reward speed", "0.5 for this decision",
+                 "host default", "not allowed", "not explored", "reward speed",
+                 "0.5 for this decision",
                  "for the whole run", "return", "advantage", "gate", "pass",
                  f"version {one.policy_version}", "recomputed: the same"):  # fmt: skip
         assert said in told, said

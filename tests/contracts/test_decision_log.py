@@ -22,9 +22,12 @@ BARE = Decision(
 
 
 MASKED = replace(decision(), allowed=("small",))
+HELD = replace(decision(), exploit_only=("large",))
 
 
-@pytest.mark.parametrize("given", [decision(), BARE, MASKED], ids=["full", "bare", "masked"])
+@pytest.mark.parametrize(
+    "given", [decision(), BARE, MASKED, HELD], ids=["full", "bare", "masked", "held"]
+)
 def test_a_decision_comes_back_as_it_was_given(store: Store, given: Decision) -> None:
     begun(store)
 

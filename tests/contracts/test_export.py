@@ -87,6 +87,7 @@ def test_rows_are_told_with_public_ids_and_open_data_as_it_is(store: Store) -> N
         "point": "model",
         "options": ["small", "large"],
         "allowed": None,
+        "exploit_only": None,
         "chosen": "small",
         "applied": "small",
         "default": "large",
@@ -119,9 +120,9 @@ COLUMNS: Mapping[str, str] = {
         rollout_id attempt span_id parent_span_id kind name status attributes started_at ended_at
     """,
     "decisions": """
-        rollout_id attempt ordinal point options allowed chosen applied default source why_not
-        propensity probabilities value policy_version arm share latency_us at context features
-        encoded
+        rollout_id attempt ordinal point options allowed exploit_only chosen applied default
+        source why_not propensity probabilities value policy_version arm share latency_us at
+        context features encoded
     """,
     "rewards": "rollout_id decision_id name value label comment source key at decisions_before",
     "policies": "version point parent algorithm sha256 file rollouts metadata",

@@ -105,9 +105,24 @@ def test_target_name_source_and_key_tell_rewards_apart(store: Store) -> None:
 def test_rewards_are_in_the_order_of_arrival(store: Store) -> None:
     for name, at in [("z", 9.0), ("a", 1.0), ("m", 5.0)]:
         store.rewards.add_reward(reward(name=name, at=at))
-    store.rewards.add_reward(reward(0.0, name="z", at=10.0))
 
     assert [r.name for r in store.rewards.rewards(LIVE)] == ["z", "a", "m"]
+
+
+def test_a_reward_that_was_corrected_has_arrived_anew_and_the_same_again_has_not(
+    store: Store,
+) -> None:
+    for name, at in [("z", 9.0), ("a", 1.0), ("m", 5.0)]:
+        store.rewards.add_reward(reward(name=name, at=at))
+    newest = store.trials.newest_reward()
+
+    store.rewards.add_reward(reward(name="a", at=11.0))
+    store.rewards.add_reward(reward(0.0, name="z", at=8.0))
+    same = store.trials.newest_reward()
+    store.rewards.add_reward(reward(0.0, name="z", at=10.0))
+
+    assert [r.name for r in store.rewards.rewards(LIVE)] == ["a", "m", "z"]
+    assert same == newest < store.trials.newest_reward()
 
 
 def test_what_is_ready_has_its_place_once_and_the_newest_total(store: Store) -> None:

@@ -8,17 +8,29 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tau_live.ingesting import Ingested, ingest
+from tau_live.promoting import Promoter
 from tau_live.recording import BadLine, read
 from tau_live.replay import Replayed, replay_file
 from tau_live.settings import Settings
 from tau_live_hooks.tau import TauStream
-from tests.live.running import DEADLINE_S, environ, exported, integrity, process, rollouts, until
+from tests.live.running import (
+    DEADLINE_S,
+    decisions,
+    environ,
+    exported,
+    integrity,
+    opened,
+    process,
+    rollouts,
+    until,
+)
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "tau_session.jsonl"
 
@@ -92,6 +104,22 @@ def test_a_recording_twice_into_one_store_adds_nothing(recording: Path, tmp_path
 
     assert exported(path) == before
     assert (again.rollouts, again.updates) == (0, 0)
+
+
+@pytest.mark.slow
+def test_the_arms_of_a_recording_are_kept_and_are_no_evidence(
+    recording: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "s.sqlite"
+    replayed(recording, path)
+
+    with opened(path) as store:
+        steps = Promoter(store, Settings(store=path), holder="test").advance(now=time.time())
+        kept = [one.share for one in decisions(path, rollouts(path)[0].rollout_id)]
+        counted = store.trials.points(), store.trials.trials()
+
+    assert (steps, counted) == ([], ([], {}))
+    assert kept == [1.0]
 
 
 @pytest.mark.slow

@@ -30,23 +30,39 @@ def trained(seed: int) -> Policy:
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.integers(0, 99), st.sampled_from([None, 0, 1, 2]), MASKS, st.floats(-9, 9))
+@given(
+    st.integers(0, 99),
+    st.sampled_from([None, 0, 1, 2]),
+    MASKS,
+    st.none() | st.lists(st.booleans(), min_size=3, max_size=3),
+    st.floats(-9, 9),
+)
 def test_the_terms_sum_to_the_logits_and_those_make_the_probabilities(
-    seed: int, default: int | None, mask: list[bool] | None, words: float
+    seed: int,
+    default: int | None,
+    mask: list[bool] | None,
+    flags: list[bool] | None,
+    words: float,
 ) -> None:
     policy = trained(seed)
     encoded = encode({"words": words, "lang": "de"}, OPTIONS)
     allowed = None if mask is None else np.array(mask)
+    explored = None if flags is None else np.array(flags)
 
-    found = terms(policy, encoded, default=default, allowed=allowed)
+    found = terms(policy, encoded, default=default, allowed=allowed, explored=explored)
 
     logits = np.sum(list(found.values()), axis=0)
-    if allowed is None:  # else the base is as sharp as the options allowed are sure
+    if (
+        allowed is None and explored is None
+    ):  # else the base is as sharp as the options allowed are sure
         np.testing.assert_allclose(logits, policy.logits(encoded, default=default), atol=1e-12)
     may = np.ones(3, dtype=np.bool_) if allowed is None else allowed
     weights = np.where(may, np.exp(logits - logits[may].max()), 0.0)
-    expected = np.where(may, 0.9 * weights / weights.sum() + 0.1 / may.sum(), 0.0)
-    given_ = policy.probabilities(encoded, default=default, allowed=allowed)
+    shares = may if explored is None else may & explored
+    floor = np.where(shares, 0.1 / max(shares.sum(), 1), 0.0)
+    kept = 0.9 if shares.any() else 1.0
+    expected = np.where(may, kept * weights / weights.sum() + floor, 0.0)
+    given_ = policy.probabilities(encoded, default=default, allowed=allowed, explored=explored)
     np.testing.assert_allclose(given_, expected, atol=1e-12)
 
 

@@ -94,6 +94,19 @@ def test_what_is_not_known_changes_nothing() -> None:
     assert before.updated(np.array([]), RULE) == before
 
 
+@given(st.lists(st.tuples(st.floats(0.0, 1.0), st.floats(0.0, 1.0)), min_size=1, max_size=40))
+def test_a_mean_of_corrected_costs_is_that_of_the_right_ones(
+    costs: list[tuple[float, float]],
+) -> None:
+    wrong, right = np.array(costs).T
+    before = Multiplier().updated(wrong, RULE)
+
+    found = before.updated(np.array([]), RULE, corrected=float((right - wrong).sum()))
+
+    assert found.estimate == pytest.approx(right.mean(), abs=1e-9)
+    assert (found.seen, found.value) == (before.seen, before.value)
+
+
 @given(COSTS)
 def test_its_numbers_survive_json(costs: list[float]) -> None:
     multiplier = Multiplier().updated(np.array(costs, dtype=np.float64), RULE)

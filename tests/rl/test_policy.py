@@ -1,5 +1,6 @@
 """The policy: a distribution in every case, masks, floor, default, and exact storage."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -64,6 +65,47 @@ def test_is_always_a_distribution_over_the_allowed(
     assert found.sum() == pytest.approx(1.0, abs=1e-12)
     assert (found[~usable] == 0.0).all()
     assert (found[usable] >= epsilon / usable.sum() * (1 - 1e-12)).all()
+
+
+@given(st.integers(0, 2**32), st.lists(st.booleans(), min_size=2, max_size=9), st.booleans())
+@settings(deadline=None)
+def test_what_is_unsafe_to_explore_is_chosen_on_its_estimate_alone(
+    seed: int, flags: list[bool], learned: bool
+) -> None:
+    policy = replace(trained(seed), rollouts=8 * learned)
+    blunt = replace(
+        policy,
+        config=replace(CONFIG, epsilon=0.0),
+        base=policy.base._replace(exploration=0.0),
+    )
+    explored = np.array(flags)
+    encoded = decision(seed, options=len(flags))
+
+    found = policy.probabilities(encoded, explored=explored)
+
+    estimated = blunt.probabilities(encoded)
+    pairs = itertools.combinations(np.flatnonzero(~explored), 2)
+    odds = [(found[a] * estimated[b], found[b] * estimated[a]) for a, b in pairs]
+    assert found.sum() == pytest.approx(1.0, abs=1e-12)
+    assert all(one == pytest.approx(other, rel=1e-9, abs=1e-300) for one, other in odds)
+    if not explored.any():
+        np.testing.assert_allclose(found, estimated, rtol=1e-9)
+    else:
+        assert (found[explored] >= 0.02 / explored.sum() * (1 - 1e-12)).all()
+
+
+def test_an_option_that_is_not_explored_may_have_next_to_no_probability() -> None:
+    policy = trained(3, size=30.0)
+    encoded = decision(3, options=5)
+    worst = int(np.argmin(policy.probabilities(encoded)))
+    explored = np.arange(5) != worst
+
+    before = policy.probabilities(encoded)
+    after = policy.probabilities(encoded, explored=explored)
+
+    assert before[worst] >= 0.02 / 5
+    assert after[worst] < 1e-9
+    assert (after[explored] >= 0.02 / 4 * (1 - 1e-12)).all()
 
 
 def test_masking_is_leaving_the_option_out() -> None:
@@ -230,6 +272,8 @@ def test_a_decision_that_does_not_fit_is_refused() -> None:
         policy.probabilities(encoded, allowed=np.zeros(3, dtype=np.bool_))
     with pytest.raises(ValueError, match="one allowed"):
         policy.probabilities(encoded, allowed=np.ones(2, dtype=np.bool_))
+    with pytest.raises(ValueError, match="explored"):
+        policy.probabilities(encoded, explored=np.ones(2, dtype=np.bool_))
 
 
 @given(st.integers(0, 2**32))

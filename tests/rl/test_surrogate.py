@@ -1,5 +1,6 @@
 """The gradient is that of the loss, to the last digit finite differences can show."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -28,6 +29,13 @@ def policy(rng: np.random.Generator) -> Policy:
         scale=Scale(frozen(rng.normal(size=32)), frozen(rng.uniform(0.5, 2.0, size=32))),
         rollouts=8,
     )
+
+
+def flags(rng: np.random.Generator, encoded: list[Encoded]) -> list[BoolArray | None]:
+    """Which options are explored: all, some, or none."""
+    shares = rng.choice([0.0, 0.5, 1.0], size=len(encoded))
+    found = [rng.random(one.options) < share for one, share in zip(encoded, shares, strict=True)]
+    return [None if n % 4 == 0 else one for n, one in enumerate(found)]
 
 
 def decisions(rng: np.random.Generator) -> tuple[list[Encoded], list[BoolArray | None]]:
@@ -70,6 +78,12 @@ def trajectories(rng: np.random.Generator) -> Trajectories:
     )
 
 
+def held(rng: np.random.Generator) -> Trajectories:
+    """Return the same with options that are unsafe to explore."""
+    played = trajectories(rng)
+    return replace(played, explored=flags(rng, list(played.encoded)))
+
+
 def targets(data: Batch, weights: FloatArray, rng: np.random.Generator) -> Targets:
     """Ratios from far below to far above the clip, advantages of both signs, some no actors."""
     now = choices(data, weights, epsilon=CONFIG.epsilon).logprobs
@@ -81,12 +95,15 @@ def targets(data: Batch, weights: FloatArray, rng: np.random.Generator) -> Targe
     )
 
 
+@pytest.mark.parametrize("made", [trajectories, held])
 @pytest.mark.parametrize("epsilon", [0.0, 0.02, 0.5])
 @pytest.mark.parametrize("seed", range(4))
-def test_the_gradient_equals_finite_differences(seed: int, epsilon: float) -> None:
+def test_the_gradient_equals_finite_differences(
+    seed: int, epsilon: float, made: Callable[[np.random.Generator], Trajectories]
+) -> None:
     rng = np.random.default_rng(seed)
     start = policy(rng)
-    data = batch(start, trajectories(rng))
+    data = batch(start, made(rng))
     wanted = targets(data, start.weights, rng)
     coefficients = Coefficients(clip=0.2, value=0.5, entropy=0.05, epsilon=epsilon)
     split = len(start.weights)
@@ -127,10 +144,13 @@ def test_all_ratios_are_1_at_the_start() -> None:
     assert found.policy == pytest.approx(expected, rel=1e-12)
 
 
-def test_the_batch_says_what_the_policy_says() -> None:
+@pytest.mark.parametrize("made", [trajectories, held])
+def test_the_batch_says_what_the_policy_says(
+    made: Callable[[np.random.Generator], Trajectories],
+) -> None:
     rng = np.random.default_rng(1)
     start = policy(rng)
-    played = trajectories(rng)
+    played = made(rng)
 
     data = batch(start, played)
 
@@ -139,7 +159,10 @@ def test_the_batch_says_what_the_policy_says() -> None:
     for n, (encoded, mask) in enumerate(zip(played.encoded, played.masks, strict=True)):
         default = int(played.default[n])
         expected = start.probabilities(
-            encoded, default=None if default < 0 else default, allowed=mask
+            encoded,
+            default=None if default < 0 else default,
+            allowed=mask,
+            explored=played.flags[n],
         )
         kept = expected if mask is None else expected[mask]
         part = slice(int(data.starts[n]), int(data.starts[n + 1]))
@@ -151,7 +174,7 @@ def test_the_batch_says_what_the_policy_says() -> None:
 def test_the_loss_does_not_depend_on_the_order_of_decisions() -> None:
     rng = np.random.default_rng(2)
     start = policy(rng)
-    data = batch(start, trajectories(rng))
+    data = batch(start, held(rng))
     wanted = targets(data, start.weights, rng)
     coefficients = Coefficients(0.2, 0.5, 0.01, 0.02)
     order = rng.permutation(DECISIONS)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from tau_live.rollouts import AttemptStatus, RolloutConfig, RolloutStatus
-from tau_live.store.records import RolloutQuery, Trial
+from tau_live.store.records import CostsSeen, Monitor, RolloutQuery, Trial
 from tau_live.store.sqlite import SqliteStore
 from tests.contracts.making import LIVE, begun, decision, queued, ready, reward, span, update
 
@@ -67,6 +67,10 @@ LOOPS: dict[str, Callable[[SqliteStore], object]] = {
     "newest_place": lambda s: s.trials.newest_place("model"),
     "rewarded": lambda s: s.trials.rewarded("model", after=0, limit=9),
     "newest_reward": lambda s: s.trials.newest_reward(),
+    "charged": lambda s: s.monitors.charged(
+        "model", CostsSeen(9, 0, 1.0), at=9.0, waits=[1.0, 5.0]
+    ),
+    "save monitor": lambda s: s.monitors.save(Monitor(point="model", watermark=1), {1: 0.5}),
     "collect": lambda s: s.retention.collect(before=99.0, limit=9),
 }
 
@@ -118,6 +122,7 @@ def test_fault_14_no_loop_reads_a_whole_table(store: SqliteStore, name: str) -> 
         ("open_rollouts", "INDEX rollouts_by_owner"),
         ("collect", "INDEX rollouts_by_end"),
         ("newest update of a point", "INDEX updates_by_number"),
+        ("charged", "INDEX rollouts_by_end"),
     ],
 )
 def test_each_question_uses_the_index_that_was_made_for_it(

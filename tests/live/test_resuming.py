@@ -1,0 +1,115 @@
+"""A learner that is killed between updates, skipped and undone ones included, loses nothing."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tau_live import checkpoints
+from tau_live.learner import Learner
+from tau_live.policy_files import checkpoint_folder
+from tau_live.rl.crossing import crossed_one
+from tau_live.rl.ppo import LearnerState, PPOConfig
+from tau_live.settings import Settings
+from tau_live.store.records import Update
+from tau_live.store.sqlite import SqliteStore
+from tests.live.running import exported, opened
+from tests.live.test_poison import GOOD, add, worth
+
+pytestmark = pytest.mark.slow
+
+UNDOES = PPOConfig(target_kl=0.0, max_kl=0.0)
+"""Takes back every update in which PPO took a step."""
+
+
+def learner_of(store: SqliteStore, number: int) -> Learner:
+    """Return a learner that undoes what it learned from rollouts 32 to 47."""
+    ppo = UNDOES if 32 <= number < 48 else PPOConfig()
+    return Learner(store, Settings(store=store.path), holder="test", ppo=ppo)
+
+
+def lived(path: Path, learner: Callable[[SqliteStore, int], Learner]) -> list[Update]:
+    """Add 80 rollouts, of which the first 16 earn the same; return all updates in their order."""
+    for number in range(80):
+        with opened(path) as store:
+            add(store, number, total=1.0 if number < 16 else worth(number))
+            learner(store, number).run_next(now=float(number))
+    with opened(path) as store:
+        return store.policies.updates(point="model")[::-1]
+
+
+def uninterrupted(path: Path) -> list[Update]:
+    """Return the same of learners that keep what they have in memory."""
+    with opened(path) as store:
+        kept = {False: learner_of(store, 0), True: learner_of(store, 32)}
+        return lived(path, lambda _, number: kept[32 <= number < 48])
+
+
+def newest(path: Path) -> LearnerState:
+    """Return the state of the newest version."""
+    with opened(path) as store:
+        row = store.policies.versions("model")[-1]
+    folder = checkpoint_folder(Settings(store=path))
+    return LearnerState.from_arrays(checkpoints.load(folder / row.file, sha256=row.sha256).arrays)
+
+
+def test_resumed_after_every_update_equals_uninterrupted_though_some_were_skipped_or_undone(
+    tmp_path: Path,
+) -> None:
+    one, two = tmp_path / "one" / "s.sqlite", tmp_path / "two" / "s.sqlite"
+
+    whole, resumed = uninterrupted(one), lived(two, learner_of)
+
+    reasons = [row.skipped_reason for row in whole]
+    assert reasons[:2] == ["fewer than two distinct rewards"] * 2
+    assert reasons[4:6] == ["diverged, undone"] * 2
+    assert [row.executed for row in resumed].count(True) == 6
+    assert exported(one) == exported(two)
+    assert newest(one).digest() == newest(two).digest()
+
+
+def test_what_a_skipped_or_undone_update_looked_at_is_counted_once_by_the_next(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "s.sqlite"
+
+    rows = lived(path, learner_of)
+
+    state = newest(path)
+    assert [row.trajectories for row in rows] == [8, 16, 24, 8, 8, 16, 24, 8, 8, 8]
+    assert (state.counts.rollouts, state.counts.decisions) == (80, 80)
+    assert state.action_fit.samples == state.value_fit.samples == 80
+
+
+def doubt_of(path: Path, option: int) -> float:
+    """Return how unsure the newest version is of an option."""
+    policy = newest(path).policy
+    pairs = crossed_one(GOOD, None, policy.scale, cross_width=policy.config.cross_width)
+    return float(policy.base.estimates(pairs).doubts[option])
+
+
+def test_an_option_that_became_worse_in_an_update_that_was_undone_is_doubted_by_the_next(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "s.sqlite"
+    with opened(path) as store:
+        number = 0
+        while not store.monitors.monitor("model").alarms:
+            is_worse = number >= 160
+            add(store, number, total=0.1 * (number % 3) + (number % 2 and 2.0 * (not is_worse)))
+            ppo = UNDOES if is_worse else PPOConfig()
+            Learner(store, Settings(store=path), holder="test", ppo=ppo).run_next(now=1.0)
+            number += 1
+        undone = store.policies.updates(point="model")[0]
+        waiting, before = store.monitors.monitor("model"), doubt_of(path, 1)
+
+        for more in range(number, number + 8):
+            add(store, more, total=0.1 * (more % 3))
+        learned = Learner(store, Settings(store=path), holder="test").run_next(now=2.0)
+
+        assert undone.skipped_reason == "diverged, undone"
+        assert learned is not None
+        assert learned.update.executed
+        assert doubt_of(path, 1) > 2.0 * before
+        assert waiting.numbers["doubted"] == ["large"]
+        assert store.monitors.monitor("model").numbers["doubted"] == []
