@@ -280,6 +280,7 @@ KEYS: Mapping[str, Keys] = {
         "lines": "lines read",
         "decisions": "decisions that they told",
         "with_propensity": "how many of these may teach the policy",
+        "without_choice": "how many of these offered one option alone, which teaches nothing",
         "rewards": "rewards that they told",
         "rollouts": "rollouts that came to their end now; 0 where they were there already",
         "bad[].line": "the line that could not be read; the first ones",
