@@ -96,9 +96,9 @@ def result_of(one: Assigned, rewards: Sequence[Reward], settings: Settings) -> R
     """Return what became of a settled rollout."""
     rollout = one.rollout
     worth = math.nan
-    if rollout.status in ROLLOUT_ENDS and rollout.total_reward is not None:
+    if rollout.status in ROLLOUT_ENDS and rollout.own_reward is not None:
         found = LearnableRollout(rollout, [], list(rewards))
-        worth = rollout.total_reward + math.fsum(earned_by_decisions(found, settings).values())
+        worth = rollout.own_reward + math.fsum(earned_by_decisions(found, settings).values())
     cost = cost_of(
         rewards,
         settings.rewards,

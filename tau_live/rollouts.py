@@ -213,7 +213,9 @@ class Rollout:
         seq: The store's own sequence number; 0 before it is stored.
         ready_seq: The order in which finished and rewarded rollouts became fit to be learned
             from; ``None`` while it is not.
-        total_reward: What it is learned from with, once it is ready.
+        total_reward: What it earned in all, its decisions too, once it is ready.
+        run_reward: What of that came for the run and not for one of its decisions; ``None`` is all
+            of it.
     """
 
     rollout_id: str
@@ -237,6 +239,12 @@ class Rollout:
     seq: int = 0
     ready_seq: int | None = None
     total_reward: float | None = None
+    run_reward: float | None = None
+
+    @property
+    def own_reward(self) -> float | None:
+        """What came for the run itself; ``None`` before it is ready."""
+        return self.total_reward if self.run_reward is None else self.run_reward
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -273,7 +273,7 @@ def _rewards(
         place = places.get(decision_id, -1)
         if place >= 0:
             rewards[place] += value
-    rewards[-1] += learnable.rollout.total_reward or 0.0
+    rewards[-1] += learnable.rollout.own_reward or 0.0
     for before, value in early.items() if last == 1 else ():
         place = bisect_right(ordinals, before) - 1
         if place < len(steps) - 1:  # else it is where the total is

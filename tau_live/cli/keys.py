@@ -229,7 +229,7 @@ KEYS: Mapping[str, Keys] = {
         "outcome": "new, same, replaced or older",
         "stored": "whether the rollout is known yet",
         "ready": "whether the rollout may be learned from",
-        "total_reward": "the reward that it is learned from with",
+        "total_reward": "what it earned in all, its decisions too",
     },
     "updates": {**_under("updates[].", UPDATE)},
     "updates UPDATE": UPDATE,
