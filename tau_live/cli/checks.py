@@ -67,9 +67,9 @@ def checks(environ: Mapping[str, str], path: Path | None, *, now: float) -> Iter
         settings = None
     else:
         settings = loaded.settings
-        for warning in loaded.warnings:
+        for warning in loaded.doubts():
             yield Check("settings", WARN, warning, "correct it; it has no effect or soon will not")
-        if not loaded.warnings:
+        if not loaded.doubts():
             given = sum(source != "default" for source in loaded.sources.values())
             yield Check("settings", OK, f"{given} given, the others at their defaults")
         yield from _plugins(loaded.settings)

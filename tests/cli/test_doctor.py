@@ -77,6 +77,12 @@ def test_a_store_that_others_can_read_is_a_warning(filled: Path, read: Read) -> 
     assert states(found)["permissions"] == ["warn"]
 
 
+def test_a_cost_limit_without_a_cost_is_a_warning(filled: Path, read: Read) -> None:
+    found = read("doctor", "--store", filled, TAU_LIVE_RL_COST_LIMIT="0.1")
+
+    assert states(found)["settings"] == ["warn"]
+
+
 def test_a_switch_that_is_misspelt_is_a_warning(filled: Path, read: Read) -> None:
     found = read("doctor", "--store", filled, TAU_LIVE_RL="jes")
 
