@@ -211,11 +211,9 @@ class Rollout:
         started_at: Epoch seconds, UTC, of its first start; ``None`` before.
         ended_at: Epoch seconds, UTC, of its end; ``None`` before.
         seq: The store's own sequence number; 0 before it is stored.
-        ready_seq: The order in which finished and rewarded rollouts became fit to be learned
-            from; ``None`` while it is not.
+        ready_seq: Its place among those that became fit to be learned from; ``None`` before.
         total_reward: What it earned in all, its decisions too, once it is ready.
-        run_reward: What of that came for the run and not for one of its decisions; ``None`` is all
-            of it.
+        run_reward: What of that came for the run and not for a decision; ``None`` is all of it.
     """
 
     rollout_id: str
@@ -240,11 +238,6 @@ class Rollout:
     ready_seq: int | None = None
     total_reward: float | None = None
     run_reward: float | None = None
-
-    @property
-    def own_reward(self) -> float | None:
-        """What came for the run itself; ``None`` before it is ready."""
-        return self.total_reward if self.run_reward is None else self.run_reward
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
