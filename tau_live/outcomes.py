@@ -14,6 +14,7 @@ from tau_live.rl.verdict import Outcomes
 from tau_live.rollouts import ROLLOUT_ENDS, Reward
 from tau_live.settings import DeclaredReward, Settings
 from tau_live.store.records import Assigned, LearnableRollout
+from tau_live.usable import own_reward
 
 GRACE_S = 5.0
 """How long after its deadline a rollout may still be settled by the process that collects it."""
@@ -96,9 +97,10 @@ def result_of(one: Assigned, rewards: Sequence[Reward], settings: Settings) -> R
     """Return what became of a settled rollout."""
     rollout = one.rollout
     worth = math.nan
-    if rollout.status in ROLLOUT_ENDS and rollout.total_reward is not None:
+    own = own_reward(rollout)
+    if rollout.status in ROLLOUT_ENDS and own is not None:
         found = LearnableRollout(rollout, [], list(rewards))
-        worth = rollout.total_reward + math.fsum(earned_by_decisions(found, settings).values())
+        worth = own + math.fsum(earned_by_decisions(found, settings).values())
     cost = cost_of(
         rewards,
         settings.rewards,

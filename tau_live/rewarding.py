@@ -71,8 +71,10 @@ class Rewarding:
         )
 
     def _noted(self, rollout: Rollout, found: Outcome, store: Store) -> bool:
-        if found.state is State.READY and found.total is not None:
-            return store.rewards.mark_ready(rollout.rollout_id, total_reward=found.total)
+        if found.state is State.READY and found.earned is not None:
+            return store.rewards.mark_ready(
+                rollout.rollout_id, total_reward=found.earned, run_reward=found.total
+            )
         if found.state is State.WAITING and found.until is not None:
             store.rewards.await_reward(rollout.rollout_id, until=found.until)
         if found.state is State.LEFT_OUT and found.reason is not None:
@@ -149,12 +151,12 @@ def _outcome_of(found: LearnableRollout, settings: Settings) -> Outcome:
 
 
 def earned_by_decisions(found: LearnableRollout, settings: Settings) -> Mapping[str, float]:
-    """Return what each decision of a rollout is worth besides its total, safety included."""
+    """Return what each decision of a rollout is worth besides the run, safety included."""
     return _outcome_of(found, settings).decisions
 
 
 def earned_early(found: LearnableRollout, settings: Settings) -> Mapping[int, float]:
-    """Return what of a rollout's total was given while it went on, by its decisions until then."""
+    """Return what of a run's own reward was given while it went on, by its decisions until then."""
     return _outcome_of(found, settings).early
 
 

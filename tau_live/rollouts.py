@@ -211,9 +211,9 @@ class Rollout:
         started_at: Epoch seconds, UTC, of its first start; ``None`` before.
         ended_at: Epoch seconds, UTC, of its end; ``None`` before.
         seq: The store's own sequence number; 0 before it is stored.
-        ready_seq: The order in which finished and rewarded rollouts became fit to be learned
-            from; ``None`` while it is not.
-        total_reward: What it is learned from with, once it is ready.
+        ready_seq: Its place among those that became fit to be learned from; ``None`` before.
+        total_reward: What it earned in all, its decisions too, once it is ready.
+        run_reward: What of that came for the run and not for a decision; ``None`` is all of it.
     """
 
     rollout_id: str
@@ -237,6 +237,7 @@ class Rollout:
     seq: int = 0
     ready_seq: int | None = None
     total_reward: float | None = None
+    run_reward: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

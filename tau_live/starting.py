@@ -64,7 +64,7 @@ def start(environ: Mapping[str, str], target: object) -> Runtime | None:
         else:
             loaded = Settings.from_env(environ, directory=Path.cwd())
             settings = loaded.settings
-            for warning in loaded.warnings:
+            for warning in loaded.doubts():
                 log.warning("setting_doubtful", warning=warning)
         runtime = _System(settings).started()
     except SettingsError as error:

@@ -16,7 +16,7 @@ from tau_live.rl.batch import Trajectories
 from tau_live.rl.features import WIDTH, Encoded
 from tau_live.rollouts import Decision, Reason, Reward, Rollout
 from tau_live.store.records import LearnableRollout
-from tau_live.usable import Step, last_attempt, step_of, why_not_all
+from tau_live.usable import Step, last_attempt, own_reward, step_of, why_not_all
 
 if TYPE_CHECKING:
     from tau_live.rl.arrays import BoolArray
@@ -276,7 +276,7 @@ def _rewards(
         place = places.get(decision_id, -1)
         if place >= 0:
             rewards[place] += value
-    rewards[-1] += learnable.rollout.total_reward or 0.0
+    rewards[-1] += own_reward(learnable.rollout) or 0.0
     for before, value in early.items() if last == 1 else ():
         place = bisect_right(ordinals, before) - 1
         if place < len(steps) - 1:  # else it is where the total is

@@ -45,6 +45,11 @@ class Step(NamedTuple):
     critic_only: WhyNot | None
 
 
+def own_reward(rollout: Rollout) -> float | None:
+    """Return what came for the run itself; ``None`` before it is ready."""
+    return rollout.total_reward if rollout.run_reward is None else rollout.run_reward
+
+
 def why_not_all(rollout: Rollout) -> WhyNot | None:
     """Return why a rollout may not be learned from at all; ``None`` when it may."""
     if rollout.status not in ROLLOUT_ENDS:

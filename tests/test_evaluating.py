@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -189,6 +190,17 @@ def test_rollouts_of_several_steps_are_evaluated_as_a_whole_too(tmp_path: Path) 
     assert told.rollouts.estimates[Estimator.WPDIS].value == pytest.approx(1.0)
     assert told.rollouts.estimates[Estimator.PDIS].value == pytest.approx(1.0, abs=0.15)
     assert told.rollouts.weights.decisions == 600
+
+
+def test_a_reward_in_the_last_line_of_a_run_is_that_of_all_of_its_steps(tmp_path: Path) -> None:
+    step = {"option": "a", "propensity": 0.5, "options": "a|b", "reward": ""}
+    given_late = [step | {"rollout": "r1"}, step | {"rollout": "r1", "reward": 2}]
+    never_given = [step | {"rollout": "r2", "reward": 1}, step | {"rollout": "r2"}]
+
+    found = records_of(as_csv(tmp_path, [*given_late, *never_given]), tell=quiet)
+
+    assert [record.reward for record in found.records[:3]] == [0.0, 2.0, 1.0]
+    assert math.isnan(found.records[3].reward)
 
 
 def test_where_the_log_says_too_little_there_is_no_number(tmp_path: Path) -> None:

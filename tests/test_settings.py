@@ -274,6 +274,23 @@ def test_an_unknown_variable_is_warned_about_with_the_nearest_name() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("more", "warned"),
+    [
+        pytest.param({}, True, id="no cost is known"),
+        pytest.param({"TAU_LIVE_RL_REWARDS": '{"solved": {}}'}, True, id="no reward is a cost"),
+        pytest.param({"TAU_LIVE_RL_REWARDS": '{"harm": {"cost": true}}'}, False, id="a cost"),
+        pytest.param({"TAU_LIVE_RL_SAFETY_HARD_GATE_COST": "cost"}, False, id="the hard gate"),
+    ],
+)
+def test_a_limit_of_a_cost_that_nothing_tells_is_warned_about(
+    more: dict[str, str], warned: bool
+) -> None:
+    loaded = Settings.from_env({"TAU_LIVE_RL_COST_LIMIT": "0.1", **more})
+
+    assert ["COST_LIMIT limits nothing" in one for one in loaded.doubts()] == [True] * warned
+
+
 def test_the_switches_are_no_unknown_settings() -> None:
     loaded = Settings.from_env({"TAU_LIVE_RL": "1", "TAU_LIVE_RL_ENABLED": "1", "TAU_LIVELY": "1"})
 

@@ -15,9 +15,8 @@ ROWS_AT_ONCE = 10_000
 NUMBERS: Mapping[str, frozenset[str]] = {
     "float64": frozenset(
         {
-            "at", "ended_at", "last_heartbeat_at", "latency_us", "propensity", "share",
-            "started_at",
-            "timeout_s", "total_reward", "unresponsive_s", "value",
+            "at", "ended_at", "last_heartbeat_at", "latency_us", "propensity", "run_reward",
+            "share", "started_at", "timeout_s", "total_reward", "unresponsive_s", "value",
         }
     ),
     "int64": frozenset(

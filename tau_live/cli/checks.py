@@ -16,6 +16,7 @@ from tau_live.builtin import load_plugins
 from tau_live.cli.text import ago, number
 from tau_live.errors import SettingsError, TauLiveError
 from tau_live.leasing import LEASE
+from tau_live.policy_files import checkpoint_folder, load_policy
 from tau_live.rollouts import RewardSource
 from tau_live.settings import Settings, switched_on
 from tau_live.status import PROCESSES
@@ -67,9 +68,9 @@ def checks(environ: Mapping[str, str], path: Path | None, *, now: float) -> Iter
         settings = None
     else:
         settings = loaded.settings
-        for warning in loaded.warnings:
+        for warning in loaded.doubts():
             yield Check("settings", WARN, warning, "correct it; it has no effect or soon will not")
-        if not loaded.warnings:
+        if not loaded.doubts():
             given = sum(source != "default" for source in loaded.sources.values())
             yield Check("settings", OK, f"{given} given, the others at their defaults")
         yield from _plugins(loaded.settings)
@@ -162,6 +163,7 @@ def _inside(file: Path, *, now: float) -> Iterator[Check]:
         yield _processes(store, now=now)
         yield _learner(store, now=now)
         yield _last_update(store, now=now)
+        yield from _versions(store, checkpoint_folder(Settings(store=file)))
         yield _rewards(store)
         yield from _drops(store)
     except TauLiveError as error:
@@ -177,6 +179,18 @@ def _gate(store: Store, *, now: float) -> Check:
         return Check("gate", OK, f"passes; failures in a row: {failures or 'none'}")
     found = f"holds since {ago(row.since, now=now)}: {row.reason}: {row.detail}"
     return Check("gate", FAIL, found, 'mend the cause, then `tau-live gate reset --reason "..."`')
+
+
+def _versions(store: Store, folder: Path) -> Iterator[Check]:
+    """Yield a warning for each version that serves and whose file is not there or not whole."""
+    for point, served in sorted(store.policies.in_service().items()):
+        if not served.version:
+            continue
+        try:
+            load_policy(folder, store.policies.version(served.version))
+        except TauLiveError as error:
+            advice = "an older version decides instead; put the file back, or `tau-live policy use`"
+            yield Check("version", WARN, f"{served.version} of '{point}': {error}", advice)
 
 
 def _processes(store: Store, *, now: float) -> Check:

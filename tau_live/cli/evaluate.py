@@ -1,6 +1,7 @@
 """``tau-live evaluate``: what a policy would have earned, from what another one did."""
 
 from collections.abc import Callable, Iterator, Mapping
+from math import inf, isnan
 from pathlib import Path
 from typing import NamedTuple
 
@@ -178,8 +179,14 @@ def answered(
 
 def _check(request: Request) -> None:
     low, high = request.reward_range or (0.0, 1.0)
-    if not low < high:
-        raise click.BadParameter(f"{low} is not below {high}", param_hint="--reward-range")
+    if not -inf < low < high < inf:
+        raise click.BadParameter(
+            f"expected finite LOW < HIGH, got {low} and {high}", param_hint="--reward-range"
+        )
+    if isnan(request.confidence):  # which click takes for one within every range
+        raise click.BadParameter("expected a number, got nan", param_hint="--confidence")
+    if request.weight_cap is not None and isnan(request.weight_cap):
+        raise click.BadParameter("expected a number, got nan", param_hint="--weight-cap")
     if request.context and request.log is None:
         raise click.UsageError("--context belongs to --log")
     if request.log is not None and (request.point or request.since or request.limit):

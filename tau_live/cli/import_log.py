@@ -1,13 +1,24 @@
 """``tau-live import-log``: what earlier logs hold becomes rollouts to learn from."""
 
+from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from tau_live.cli.opening import epilog, json_option, settings_of, store_option
 from tau_live.cli.output import print_json, print_report, progress_bar
+from tau_live.errors import LogLineError, TauLiveError
 from tau_live.importing.fields import FIELDS, Place, parsed_map
 from tau_live.importing.values import time_of
+
+if TYPE_CHECKING:
+    from tau_live.importing.log import Imported
+    from tau_live.importing.rows import BadRow
+
+
+BAD_SHOWN = 10
+"""Bad lines that a person is shown."""
 
 FIELDS_TOLD = "\b\nFields of --map:\n" + "".join(
     f"  {name:<14}{meaning}\n" for name, meaning in FIELDS.items()
@@ -118,4 +129,26 @@ def import_log(  # noqa: PLR0913  # one for each option
             settings_of(path),
             progress=lambda done, total: bar.update(task, completed=done, total=total or None),
         )
-    print_json(report) if as_json else print_report(report)
+    print_json(report) if as_json else _print(report)
+    if report.nothing():
+        raise TauLiveError(f"no line of '{source}' could be read; {_said(report.bad[0])}")
+
+
+def _print(report: "Imported") -> None:
+    """Print what was read, then each bad line, as far as it can be of use."""
+    facts = asdict(report)
+    print_report({name: value for name, value in facts.items() if name != "bad"})
+    for row in report.bad[:BAD_SHOWN]:
+        click.echo(f"bad: {_said(row)}", err=True)
+    if len(report.bad) > BAD_SHOWN:
+        click.echo(f"bad: {report.bad_lines - BAD_SHOWN} more; --json has the first", err=True)
+    if report.decisions and report.without_choice == report.decisions:
+        click.echo(
+            "no decision had a choice, so there is nothing to learn: say with --options what was"
+            " offered, or with --map options=COLUMN where it stands",
+            err=True,
+        )
+
+
+def _said(row: "BadRow") -> str:
+    return str(LogLineError(row.line, row.column, row.reason))

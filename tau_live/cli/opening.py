@@ -101,7 +101,7 @@ def loaded(path: Path | None) -> Loaded:
 def settings_of(path: Path | None) -> Settings:
     """Return the settings in force, after warning about them on standard error."""
     found = loaded(path)
-    for warning in found.warnings:
+    for warning in found.doubts():
         click.echo(f"warning: {shown(warning)}", err=True)
     return found.settings
 

@@ -25,7 +25,8 @@ ROLLOUT: Keys = {
     "ended_at": "epoch seconds",
     "seq": "its place in the order of arrival",
     "ready_seq": "its place among those that may be learned from",
-    "total_reward": "the reward it is learned from with",
+    "total_reward": "what it earned in all, its decisions too",
+    "run_reward": "what of that came for the run itself",
 }
 ATTEMPT: Keys = {
     "rollout_id": "the rollout",

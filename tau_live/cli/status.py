@@ -74,6 +74,8 @@ def _monitored(point: str, found: Mapping[str, object]) -> Iterator[tuple[str, o
         last = number(_float(found["rollouts"]))
         words = f"{share:.0%} {shown(found['option'])}, entropy {entropy:.2f}"
         yield f"choices {shown(point)}", f"{words} (the last {last} rollouts)"
+    else:
+        yield f"choices {shown(point)}", "none to make: never more than one option"
     spread = _float(found["reward_spread"])
     if spread is not None:
         shares = _mapping(found["sources"]).items()

@@ -53,7 +53,7 @@ def number(value: float | None) -> str:
     """Return a number as short as it can be said."""
     if value is None:
         return "-"
-    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) else f"{value + 0.0:.4g}"  # -0.0 is 0
 
 
 def duration(text: str) -> float:

@@ -7,7 +7,7 @@ is not there is a decision without one, which the report counts.
 import csv
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from math import isfinite, nan
+from math import isfinite, isnan, nan
 from pathlib import Path
 from typing import NamedTuple
 
@@ -77,7 +77,20 @@ def records_of(
             tell(TELL_EVERY)
     if not found.records:
         raise LogError(f"{path}: there is no decision in it")
+    found.records[:] = _earned_at_the_end(found.records)
     return found
+
+
+def _earned_at_the_end(records: Sequence[Record]) -> Iterator[Record]:
+    """Yield the records; a step without a reward earned nothing where a later one has the run's.
+
+    A run is often given one reward, in its last line. What was not given to the lines before it is
+    no reward that nobody knows; a run whose last line has none may still have earned one.
+    """
+    last = {record.rollout: record for record in records}
+    for record in records:
+        blank = isnan(record.reward) and not isnan(last[record.rollout].reward)
+        yield record._replace(reward=0.0) if blank else record
 
 
 def lines_of(path: Path) -> Iterator[Line]:

@@ -80,6 +80,7 @@ class Imported:
         lines: How many lines were read.
         decisions: How many decisions they told.
         with_propensity: How many of these may teach the policy.
+        without_choice: How many offered one option alone, which teaches nothing.
         rewards: How many rewards.
         rollouts: How many rollouts came to their end; none of them when they were there already.
         bad: The first lines that could not be read, with column and reason.
@@ -93,6 +94,7 @@ class Imported:
     lines: int
     decisions: int
     with_propensity: int
+    without_choice: int
     rewards: int
     rollouts: int
     bad: Sequence[BadRow]
@@ -100,6 +102,11 @@ class Imported:
     unseen: Sequence[str]
     refused: dict[str, int]
     lines_per_s: float
+
+    def nothing(self) -> bool:
+        """Say whether there were lines, and none of them (but for a table's head) was read."""
+        told = self.decisions + self.rewards + self.rollouts
+        return not told and 0 < self.bad_lines >= self.lines - 1
 
 
 class _Counts:
@@ -109,7 +116,8 @@ class _Counts:
         self.strict = strict
         self.progress = progress
         self.total = total
-        self.lines = self.done = self.decisions = self.with_propensity = self.rewards = 0
+        self.lines = self.done = self.decisions = self.rewards = 0
+        self.with_propensity = self.without_choice = 0
         self.bad: list[BadRow] = []
         self.bad_lines = 0
 
@@ -136,6 +144,7 @@ class _Counts:
             if isinstance(event, Decision):
                 self.decisions += 1
                 self.with_propensity += event.propensity is not None
+                self.without_choice += len(event.options) < 2
             self.rewards += isinstance(event, Reward)
             yield event
 
@@ -183,6 +192,7 @@ def import_log(
         lines=counts.lines,
         decisions=counts.decisions,
         with_propensity=counts.with_propensity,
+        without_choice=counts.without_choice,
         rewards=counts.rewards,
         rollouts=found.rollouts,
         bad=counts.bad,

@@ -6,7 +6,7 @@ run the newest reward waits until it is known whether more follows; so many runs
 
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tau_live import events as ev
 from tau_live.handed import text_of
@@ -31,6 +31,7 @@ class _Open:
     at: float
     ordinal: int
     reward: float | None
+    execution: str = ""
 
 
 class Runs:
@@ -58,18 +59,25 @@ class Runs:
         """Yield the events that one more decision tells."""
         key = clean_id(f"{self._stream}#{line}" if logged.run is None else text_of(logged.run))
         before = self._open.pop(key, None)
+        execution = before.execution if before else self._execution(logged)
         at = logged.at
         if at is None:
             at = before.at if before else self._otherwise
         ordinal = logged.step or (1 if logged.run is None else line)
         if before is None:
             yield ev.RunStart(
-                host=HOST, run_id=key, at=at, name=logged.name, session_id=logged.session
+                host=HOST,
+                run_id=key,
+                execution=execution,
+                at=at,
+                name=logged.name,
+                session_id=logged.session,
             )
         elif before.reward is not None:
             yield self._earned(key, before, decision=before.ordinal)
-        yield self._decision(logged, key, at=at, ordinal=ordinal)
-        now = _Open(at, ordinal, logged.reward)
+        decision = self._decision(logged, key, at=at, ordinal=ordinal)
+        yield replace(decision, execution=execution)
+        now = _Open(at, ordinal, logged.reward, execution)
         if logged.run is None or logged.end:
             yield from self._ended(key, now)
             return
@@ -82,16 +90,27 @@ class Runs:
         while self._open:
             yield from self._ended(*self._open.popitem(last=False))
 
+    def _execution(self, logged: Logged) -> str:
+        """Return what tells a run of this log from one that is told again later.
+
+        Times do, where the log has them. Else they are when the file was last written, so the same
+        line would look like a later attempt once the file was copied or has grown: the log does.
+        """
+        return self._stream if logged.at is None else ""
+
     def _ended(self, key: str, run: _Open) -> Iterator[ev.Event]:
         if run.reward is not None:
             yield self._earned(key, run, decision=None)
-        yield ev.RunEnd(host=HOST, run_id=key, at=run.at, status=ev.Status.OK)
+        yield ev.RunEnd(
+            host=HOST, run_id=key, execution=run.execution, at=run.at, status=ev.Status.OK
+        )
 
     def _earned(self, key: str, run: _Open, *, decision: int | None) -> ev.Reward:
         rollout_id = rollout_id_of(HOST, key)
         return ev.Reward(
             host=HOST,
             run_id=key,
+            execution=run.execution,
             at=run.at,
             decision_id=None if decision is None else decision_id_of(rollout_id, 1, decision),
             name=self._reward,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tau_live.reasons import WhyNot
-from tau_live.rewards.safety import HARD_GATE_TRIGGERED, Part, settled
+from tau_live.rewards.safety import HARD_GATE_TRIGGERED, Part, settled, total_of
 from tau_live.rewards.safety import SOURCE as SAFETY
 from tau_live.rollouts import Reward, RewardSource
 from tau_live.settings import DeclaredReward
@@ -30,7 +30,7 @@ class Outcome:
 
     Attributes:
         state: ``ready``, ``waiting`` or ``left_out``; a later reward may change any of them.
-        total: What the whole rollout is worth; ``None`` unless it is ready.
+        total: What the rollout is worth by itself; ``None`` unless it is ready.
         decisions: What each of its decisions is worth besides, by decision id.
         early: What of the total was given while the run went on, by how many decisions it had
             made by then.
@@ -46,6 +46,11 @@ class Outcome:
     until: float | None = None
     reason: WhyNot | None = None
     names: tuple[str, ...] = ()
+
+    @property
+    def earned(self) -> float | None:
+        """What the rollout and its decisions are worth together; ``None`` unless it is ready."""
+        return None if self.total is None else total_of([self.total, *self.decisions.values()])
 
 
 def as_number(given: object) -> tuple[float | None, str | None]:
@@ -202,6 +207,7 @@ def _ready(
             str(target): settled(shares, gate, ceiling=ceiling)
             for target, shares in sorted(by_target.items(), key=str)
         }
+        total_of([total, *decisions.values()])  # refuses a sum that is no number
     except OverflowError:
         return _left_out(WhyNot.REWARD_NOT_FINITE, {reward.name for reward in counted})
     return Outcome(

@@ -191,6 +191,14 @@ class Settings:
                 f"got {self.update_interval} and {self.max_rollouts_per_update}"
             )
 
+    def doubts(self) -> list[str]:
+        """Return what is allowed but cannot do what its name says."""
+        told = any(one.cost for one in self.rewards)
+        if self.cost_limit is None or told or self.safety.hard_gate_cost is not HardGateCost.NO:
+            return []
+        why = f"no reward is declared with cost = true, and {PREFIX}SAFETY_HARD_GATE_COST is no"
+        return [f"{PREFIX}COST_LIMIT limits nothing: {why}"]
+
     @classmethod
     def from_env(cls, environ: Mapping[str, str], *, directory: Path | None = None) -> "Loaded":
         """Return the settings in force, where each came from, and what to warn about.
@@ -246,6 +254,10 @@ class Loaded(NamedTuple):
     settings: Settings
     sources: Mapping[str, str]
     warnings: list[str]
+
+    def doubts(self) -> list[str]:
+        """Return the warnings, and those about settings that do not fit together."""
+        return [*self.warnings, *self.settings.doubts()]
 
     def rows(self) -> Iterator[Row]:
         """Yield every setting by name, with its value as text and its source."""

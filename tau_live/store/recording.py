@@ -207,11 +207,13 @@ class RewardLog(Protocol):
         """Return the rewards of a rollout and of its decisions, in the order of arrival."""
         ...
 
-    def mark_ready(self, rollout_id: str, *, total_reward: float) -> bool:
+    def mark_ready(
+        self, rollout_id: str, *, total_reward: float, run_reward: float | None = None
+    ) -> bool:
         """Give a rollout its place among those that may be learned from; ``False`` if it has one.
 
         Its ``ready_seq`` is the next of the store's; a rollout that has one keeps it, but takes
-        the new ``total_reward``.
+        the new ``total_reward``, and of it the ``run_reward`` (``None``: all of it).
         """
         ...
 

@@ -15,7 +15,7 @@ TABLES: Mapping[str, str] = {
         select rollout_id, host, run_id, session_id, parent_id, name, status, mode, reason,
             error_type, input as json_input, max_attempts, retry_on as json_retry_on, timeout_s,
             unresponsive_s, metadata as json_metadata, attempt_count, started_at, ended_at,
-            ready_seq, total_reward
+            ready_seq, total_reward, run_reward
         from rollouts order by seq
     """,
     "attempts": """

@@ -95,25 +95,32 @@ class SqliteRewards:
         )
         return [reward_of(row) for row in rows]
 
-    def mark_ready(self, rollout_id: str, *, total_reward: float) -> bool:
+    def mark_ready(
+        self, rollout_id: str, *, total_reward: float, run_reward: float | None = None
+    ) -> bool:
         """Give a rollout its place among those that may be learned from; ``False`` if it has one.
 
         The place is given in the statement that checks that it has none. The number comes from a
         row of its own, not from the largest in use: retention may have deleted that one, and a
         number that is used twice would lie behind a watermark.
         """
+        rewards: Parameters = {
+            "rollout_id": rollout_id,
+            "total_reward": total_reward,
+            "run_reward": total_reward if run_reward is None else run_reward,
+        }
         with self._connection.begin():
             placed = self._connection.row(
                 """
-                update rollouts set total_reward = :total_reward,
+                update rollouts set total_reward = :total_reward, run_reward = :run_reward,
                     ready_seq = (select value + 1 from sequences where name = 'ready')
                 where rollout_id = :rollout_id and ready_seq is null
                 returning seq, ready_seq
                 """,
-                {"rollout_id": rollout_id, "total_reward": total_reward},
+                rewards,
             )
             if placed is None:
-                self._set_total(rollout_id, total_reward)
+                self._set_total(rollout_id, rewards)
                 return False
             self._place(placed["seq"], placed["ready_seq"])
         return True
@@ -208,9 +215,13 @@ class SqliteRewards:
             )
         self._connection.change("delete from awaiting where rollout_seq = ?", (rollout_seq,))
 
-    def _set_total(self, rollout_id: str, total_reward: float) -> None:
+    def _set_total(self, rollout_id: str, rewards: Parameters) -> None:
         if not self._connection.change(
-            "update rollouts set total_reward = ? where rollout_id = ?", (total_reward, rollout_id)
+            """
+            update rollouts set total_reward = :total_reward, run_reward = :run_reward
+            where rollout_id = :rollout_id
+            """,
+            rewards,
         ):
             raise UnknownError("rollout", rollout_id)
 

@@ -103,6 +103,7 @@ def rollout_of(row: Row) -> Rollout:
             seq=row["seq"],
             ready_seq=row["ready_seq"],
             total_reward=row["total_reward"],
+            run_reward=row["run_reward"],
         )
     except ValueError as error:  # also what msgspec raises
         raise _invalid(f"rollout '{row['rollout_id']}'", error) from error

@@ -2,6 +2,8 @@ from pathlib import Path
 
 import pytest
 
+from tau_live.policy_files import checkpoint_folder
+from tau_live.settings import Settings
 from tau_live.store.sqlite import SqliteStore
 from tests.cli.conftest import Read, Run
 from tests.cli.filled import HOST_PROCESS, hold
@@ -75,6 +77,21 @@ def test_a_store_that_others_can_read_is_a_warning(filled: Path, read: Read) -> 
     found = read("doctor", "--store", filled)
 
     assert states(found)["permissions"] == ["warn"]
+
+
+def test_a_cost_limit_without_a_cost_is_a_warning(filled: Path, read: Read) -> None:
+    found = read("doctor", "--store", filled, TAU_LIVE_RL_COST_LIMIT="0.1")
+
+    assert states(found)["settings"] == ["warn"]
+
+
+def test_a_version_that_serves_and_is_damaged_is_a_warning(filled: Path, read: Read) -> None:
+    for file in checkpoint_folder(Settings(store=filled)).iterdir():
+        file.write_bytes(b"damaged")
+
+    found = read("doctor", "--store", filled)
+
+    assert states(found)["version"] == ["warn"]
 
 
 def test_a_switch_that_is_misspelt_is_a_warning(filled: Path, read: Read) -> None:

@@ -147,7 +147,10 @@ def test_for_people_it_prints_a_table(lived: Path, run: Run) -> None:
         (["--policy", "99"], 1, "'99' not found"),
         (["--policy", "1", "--point", "nowhere"], 1, "version 1 is for point"),
         (["--policy", "uniform", "--point", "tool", "--context", "x"], 2, "--context belongs to"),
-        (["--policy", "uniform", "--reward-range", "1", "0"], 2, "1.0 is not below 0.0"),
+        (["--policy", "uniform", "--reward-range", "1", "0"], 2, "LOW < HIGH, got 1.0 and 0.0"),
+        (["--policy", "uniform", "--reward-range", "0", "inf"], 2, "LOW < HIGH, got 0.0 and inf"),
+        (["--policy", "uniform", "--weight-cap", "nan"], 2, "--weight-cap: expected a number"),
+        (["--policy", "uniform", "--confidence", "nan"], 2, "--confidence: expected a number"),
         ([], 2, "Missing option '--policy'"),
     ],
 )

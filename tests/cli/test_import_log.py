@@ -41,6 +41,48 @@ def test_people_are_told_what_became_of_it(tmp_path: Path, run: Run) -> None:
     assert "with propensity  2" in told.stdout
 
 
+def test_people_are_shown_each_bad_line_on_a_line(tmp_path: Path, run: Run) -> None:
+    file = log(tmp_path / "log.jsonl", "{", *['{"action": "c"}'] * 12)
+
+    told = run("import-log", file, *MAP, "--store", tmp_path / "s.sqlite")
+
+    assert told.exit_code == 0
+    assert "bad: line 3, column action: expected one of 2 options, got 'c'" in told.stderr
+    assert "3 more" in told.stderr
+    assert "[" not in told.stdout
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"option,propensity,reward\na,0.5,1\n", "line 2, column point: expected a decision point"),
+        (b"arm,reward\na,1\n", "line 2, column option: expected an option"),
+        (b"\x1f\x8b\x08\x00\xff\xfe\x03", "line 1, column 2: not UTF-8"),
+    ],
+    ids=["no point", "no option", "compressed"],
+)
+def test_a_log_of_which_nothing_can_be_read_fails(
+    content: bytes, expected: str, tmp_path: Path, run: Run
+) -> None:
+    file = tmp_path / "log.csv"
+    file.write_bytes(content)
+
+    told = run("import-log", file, "--json", "--store", tmp_path / "s.sqlite")
+
+    assert told.exit_code == 1
+    assert told.stderr.count("\n") == 1
+    assert f"no line of '{file}' could be read; {expected}" in told.stderr
+
+
+def test_a_log_without_any_choice_is_told_to_teach_nothing(tmp_path: Path, run: Run) -> None:
+    file = log(tmp_path / "log.jsonl")
+
+    told = run("import-log", file, *MAP[:4], "--store", tmp_path / "s.sqlite")
+
+    assert "without choice   2" in told.stdout
+    assert "say with --options" in told.stderr
+
+
 def test_strict_ends_with_one_line_that_says_where(tmp_path: Path, run: Run) -> None:
     file = log(tmp_path / "log.jsonl", '{"action": "c"}')
 

@@ -2,6 +2,8 @@ from pathlib import Path
 
 import pytest
 
+import tau_live
+from tau_live.settings import Settings
 from tests.cli.conftest import Read, Run
 from tests.cli.filled import HOST_PROCESS, hold
 
@@ -22,6 +24,25 @@ def test_people_see_what_they_ask_first(filled: Path, run: Run) -> None:
         HOST_PROCESS,
     ):
         assert line in told
+
+
+def test_a_point_without_a_choice_is_named_above_its_rewards(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = tmp_path / "lived.sqlite"
+    monkeypatch.setenv("TAU_LIVE_RL", "1")
+    tau_live.detach()
+    tau_live.attach(Settings(store=store))
+    for key in range(8):
+        with tau_live.run("triage", key=key) as one:
+            one.decide("only", ["it"])
+            one.reward(key)
+    assert tau_live.flush(30)
+    tau_live.detach()
+
+    told = run("status", "--store", store).stdout
+
+    assert "choices only" in told.split("  rewards ", maxsplit=1)[0]
 
 
 def test_a_gate_that_holds_is_told_with_the_way_out(filled: Path, run: Run) -> None:

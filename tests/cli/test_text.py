@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tau_live.cli.output import as_json
-from tau_live.cli.text import duration, moment, seconds, shown, when
+from tau_live.cli.text import duration, moment, number, seconds, shown, when
 
 
 @given(st.text())
@@ -15,6 +15,10 @@ def test_what_is_shown_is_printable_and_on_one_line(text: str) -> None:
 @given(st.text(st.characters(exclude_categories=["C", "Z"])))
 def test_what_is_printable_is_shown_as_it_is(text: str) -> None:
     assert shown(text) == text
+
+
+def test_nothing_has_no_sign() -> None:
+    assert (number(-0.0), number(-0.25), number(0)) == ("0", "-0.25", "0")
 
 
 @pytest.mark.parametrize(

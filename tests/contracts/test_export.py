@@ -111,7 +111,7 @@ COLUMNS: Mapping[str, str] = {
     "rollouts": """
         rollout_id host run_id session_id parent_id name status mode reason error_type input
         max_attempts retry_on timeout_s unresponsive_s metadata attempt_count started_at ended_at
-        ready_seq total_reward
+        ready_seq total_reward run_reward
     """,
     "attempts": """
         rollout_id number status execution started_at last_heartbeat_at ended_at error_message

@@ -163,6 +163,24 @@ def test_a_log_that_has_grown_adds_what_is_new(
     assert (again.decisions, again.rollouts, len(rollouts(store))) == (3, 1, 3)
 
 
+@pytest.mark.parametrize("runs", [(None, None, None), ("a", "a", "b")], ids=["none", "named"])
+def test_a_log_without_times_that_has_grown_adds_what_is_new(
+    runs: tuple[str | None, ...], tmp_path: Path, store: Path, imported: Import
+) -> None:
+    timeless = {name: value for name, value in ROW.items() if name != "at"}
+    rows: list[dict[str, object]] = [{**timeless, "run": run, "reward": 1} for run in runs]
+    path = written(tmp_path / "log.jsonl", rows[:2])
+    os.utime(path, (1.7e9, 1.7e9))
+    imported(path)
+
+    imported(written(path, rows))  # written later, which is all that is known of its times
+
+    found = stored(store)
+    assert len(found) == 3
+    assert {one.attempt for one in found} == {1}
+    assert sum(len(rewards(store, one.rollout_id)) for one in rollouts(store)) == 3
+
+
 BAD = [
     (b'{"option": "small"', "19", "not JSON"),
     (b"\xff\xfe", "1", "not JSON"),

@@ -16,6 +16,7 @@ from tests.live.running import (
     process,
     rewards,
     rollout,
+    rollouts,
     rounds,
 )
 
@@ -53,6 +54,28 @@ def test_a_reward_may_come_before_during_and_after_its_run(live: Path) -> None:
         "after": 3.0,
     }
     assert rollout(live, run_id).total_reward == 6.0
+
+
+def test_the_total_of_a_run_includes_what_its_decisions_earned(live: Path) -> None:
+    with tau_live.run("triage", key=1) as run:
+        choice = run.decide("model", ["small", "large"])
+        run.reward(0.25, name="model", decision=choice)
+        run.reward(0.5, name="sent")
+    assert tau_live.flush(30)
+
+    found = rollout(live, run.id)
+    assert (found.total_reward, found.run_reward) == (0.75, 0.5)
+    mean = tau_live.snapshot()["mean_reward"]
+    assert mean == {"of": 100, "first": 0.75, "last": 0.75}
+
+
+def test_rewards_of_decisions_alone_are_not_taken_for_constant(live: Path) -> None:
+    for value in (0.0, 1.0):
+        with tau_live.run("triage") as run:
+            run.reward(value, decision=run.decide("model", ["small", "large"]))
+    assert tau_live.flush(30)
+
+    assert sorted(one.total_reward or 0.0 for one in rollouts(live)) == [0.0, 1.0]
 
 
 @pytest.mark.slow

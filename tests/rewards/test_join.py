@@ -188,6 +188,15 @@ def test_rewards_of_decisions_are_kept_apart_and_weighted() -> None:
     found = outcome(rewards, [SOLVED, cheap()], ended_at=END, now=END)
 
     assert found == ready(1.0, d1=1.0, d2=5.0)
+    assert found.earned == 7.0
+
+
+def test_a_sum_over_run_and_decisions_that_is_no_number_is_left_out() -> None:
+    rewards = [reward("a", 1e308), reward("b", 1e308, decision="d1")]
+
+    found = outcome(rewards, [], ended_at=END, now=END)
+
+    assert found == left_out(WhyNot.REWARD_NOT_FINITE, "a", "b")
 
 
 def test_a_rollout_whose_decisions_alone_were_valued_is_ready() -> None:
