@@ -108,7 +108,7 @@ class Chooser:
                 rollout_id=handle.rollout_id,
                 point=point,
                 options=offer.choosable(),
-                context=context,
+                context={**context},
                 default=offer.choosable_default(),
             )
         )

@@ -8,9 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tau_live.arms import Arm, arm_of, share_of
-from tau_live.rl.features import Row, encode, pack
+from tau_live.rl.features import Memory, encode
 from tau_live.rl.policy import Policy
-from tau_live.rl.remembered import Remembered
 from tau_live.store.records import Trial
 
 FeatureMap = Mapping[str, object]
@@ -63,7 +62,7 @@ class Decider:
         self._served: Mapping[str, Served] = {}
         self._champions: Mapping[str, Served] = {}
         self._trials: Mapping[str, Trial] = {}
-        self._rows: dict[int, Remembered[Row]] = {}
+        self._memories: dict[int, Memory] = {}
         self._changing = threading.Lock()  # for those who change it; nobody waits to decide
 
     def serve(self, point: str, version: int, policy: Policy) -> None:
@@ -141,22 +140,22 @@ class Decider:
         """
         version, policy = by or self._served.get(point, self._untrained)
         width = policy.config.width
-        rows = self._rows.get(width)
-        if rows is None:
-            rows = self._rows.setdefault(width, Remembered())
-        encoded = encode(context, options, width=width, remembered=rows)
+        memory = self._memories.get(width)
+        if memory is None:
+            memory = self._memories.setdefault(width, Memory())
+        encoded = encode(context, options, width=width, memory=memory)
         mask = None if allowed is None else np.array(allowed, dtype=np.bool_)
         flags = None if explored is None else np.array(explored, dtype=np.bool_)
-        given = policy.probabilities(encoded, default=default, allowed=mask, explored=flags)
-        probabilities = tuple(given.tolist())
+        judged = policy.judged(encoded, default=default, allowed=mask, explored=flags)
+        probabilities = tuple(judged.probabilities.tolist())
         index = drawn(probabilities, uniform(f"{self._seed}:{decision_id}"))
         return Decided(
             place=index,
             probabilities=probabilities,
             propensity=probabilities[index],
-            value=policy.value(encoded),
+            value=judged.value,
             version=version,
-            encoded=pack(encoded),
+            encoded=judged.packed,
         )
 
 

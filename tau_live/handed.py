@@ -75,6 +75,10 @@ def finite(value: object) -> float | None:
 def listed(options: object) -> Listed:
     """Return what is offered, read once, whatever reading it does."""
     kind = type(options)
+    if kind is dict and isinstance(options, dict):  # the usual case first
+        copied = options.copy()  # one step, whoever writes to it
+        if len(copied) <= LISTED_LIMIT:
+            return Listed([*copied], [*copied.values()])
     try:
         if issubclass(kind, str) or not issubclass(kind, Iterable):
             return Listed([options], [None]) if options is not None else Listed([], [], False)

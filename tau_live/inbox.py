@@ -30,6 +30,13 @@ class _Cut:
     dropped: int = 1
 
 
+@dataclass(slots=True)
+class _Later:
+    """An event that the thread that writes is to make."""
+
+    make: Callable[[], Event]
+
+
 class Inbox:
     """Takes events in the host's thread and hands them, in batches, to ``write`` in its own.
 
@@ -42,6 +49,7 @@ class Inbox:
         write: Stores a batch; it may take as long as it wants and must not raise.
         tick: Called at the start and about five times a second, between batches; must not raise.
         end: Called at the end, in the same thread; must not raise.
+        failed: Is told, in the same thread, why an event could not be made; must not raise.
         limit: How many events may wait.
     """
 
@@ -52,12 +60,14 @@ class Inbox:
         tick: Callable[[], None],
         limit: int,
         end: Callable[[], None] = lambda: None,
+        failed: Callable[[Exception], None] = lambda _: None,
     ) -> None:
         self._write = write
         self._tick = tick
         self._end = end
+        self._failed = failed
         self._limit = limit
-        self._queue: SimpleQueue[Event | Callable[[], None] | None] = SimpleQueue()
+        self._queue: SimpleQueue[Event | _Later | Callable[[], None] | None] = SimpleQueue()
         self._dropped: dict[str, int] = {}
         self._cut: OrderedDict[_Run, _Cut] = OrderedDict()
         self._lock = threading.Lock()
@@ -88,6 +98,17 @@ class Inbox:
         if self._closed or self._cut or self._queue.qsize() >= self._limit // 2:
             return self._put_if_it_may(event)
         self._queue.put(event)
+        return True
+
+    def put_later(self, make: Callable[[], Event]) -> bool:
+        """Take an event that is made in the thread that writes; ``False`` if it was dropped.
+
+        Args:
+            make: Returns the event, from nothing that can change meanwhile.
+        """
+        if self._closed or self._cut or self._queue.qsize() >= self._limit // 2:
+            return self._put_if_it_may(make())
+        self._queue.put(_Later(make))
         return True
 
     def _put_if_it_may(self, event: Event) -> bool:
@@ -189,15 +210,27 @@ class Inbox:
             while True:
                 if item is None:
                     return batch, [], False
-                if not isinstance(item, Event):
+                if isinstance(item, _Later):
+                    batch += self._made(item)
+                elif isinstance(item, Event):
+                    batch.append(item)
+                else:
                     return batch, [item], True
-                batch.append(item)
                 if len(batch) >= BATCH_LIMIT:
                     break
                 item = self._queue.get_nowait()
         except Empty:
             pass
         return batch, [], True
+
+    def _made(self, later: _Later) -> list[Event]:
+        try:
+            return [later.make()]
+        except Exception as error:  # noqa: BLE001  # nothing may end this thread
+            with self._lock:
+                self._drop("unmade")
+            self._failed(error)
+            return []
 
 
 def _run_of(event: Event) -> _Run:

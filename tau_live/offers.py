@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 from tau_live.handed import OPTIONS_LIMIT, Listed, text_of
 from tau_live.masks import Mask
+from tau_live.rl.remembered import Kept
 
-Read = Callable[[str, object], dict[str, object] | None]
+Read = Callable[[str, object], Kept | None]
 
 
 class Offer(NamedTuple):
@@ -26,7 +27,7 @@ class Offer(NamedTuple):
 
     names: tuple[str, ...]
     originals: tuple[object, ...]
-    features: tuple[dict[str, object] | None, ...]
+    features: tuple[Kept | None, ...]
     default: int | None
     own: int | None
     cut: int
@@ -34,10 +35,12 @@ class Offer(NamedTuple):
     explored: tuple[bool, ...] | None = None
 
     def choosable(self) -> dict[str, Mapping[str, object]]:
-        """Return the options that may be chosen, with their features."""
+        """Return the options that may be chosen, with copies of their features."""
         named = zip(self.names, self.features, strict=True)
         may = self.allowed or itertools.repeat(True)
-        return {name: found or {} for (name, found), ok in zip(named, may, strict=False) if ok}
+        return {
+            name: {**(found or {})} for (name, found), ok in zip(named, may, strict=False) if ok
+        }
 
     def choosable_default(self) -> str | None:
         """Return the host's own choice, if it may be chosen."""
@@ -73,7 +76,7 @@ def offer_of(listed: Listed, default: object, *, mask: Mask, read: Read) -> Offe
     wanted = None if default is None else text_of(default)
     names: dict[str, int] = {}
     kept: list[object] = []
-    features: list[dict[str, object] | None] = []
+    features: list[Kept | None] = []
     cut = 0
     for original, own in zip(listed.originals, listed.features, strict=True):
         name = text_of(original)

@@ -5,7 +5,6 @@ import os
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
 from operator import is_
 from threading import Lock
 from typing import TypedDict
@@ -23,10 +22,11 @@ from tau_live.handed import (
     text_of,
 )
 from tau_live.masks import Mask
+from tau_live.number_rows import number_names
 from tau_live.offers import Offer, offer_of
 from tau_live.plain import Limits, plain
 from tau_live.redaction import clean_id
-from tau_live.rl.remembered import Remembered
+from tau_live.rl.remembered import Kept, Remembered, kept
 from tau_live.rollouts import Reason, decision_id_of, rollout_id_of
 
 HOST = "tau_live"
@@ -99,7 +99,9 @@ class RunHandle:
         self.children = itertools.count(1)
 
 
-class _Stamp(TypedDict):
+class Stamp(TypedDict):
+    """When an event happened, and which of this process's events it is."""
+
     at: float
     mono_ns: int
     seq: int
@@ -125,7 +127,7 @@ class RunEvents:
         self._born = f"{self._pid:x}-{time.time_ns():x}"
         self._attempts: OrderedDict[str, int] = OrderedDict()
         self._given: OrderedDict[str, str] = OrderedDict()
-        self._plain: Remembered[bool] = Remembered()
+        self._plain: Remembered[Kept] = Remembered()
         self._lock = Lock()
 
     def handle(
@@ -199,7 +201,7 @@ class RunEvents:
         parent = handle.parent
         found = {} if metadata is None else plain(metadata, limits=self._limits)
         return ev.RunStart(
-            **self._stamp(),
+            **self.stamp(),
             host=HOST,
             run_id=handle.run_id,
             execution=handle.execution,
@@ -216,7 +218,7 @@ class RunEvents:
         if error is not None:
             info = ev.ErrorInfo(type=kind_of(error), message=text_of(error), fatal=True)
         return ev.RunEnd(
-            **self._stamp(),
+            **self.stamp(),
             host=HOST,
             run_id=handle.run_id,
             execution=handle.execution,
@@ -230,21 +232,25 @@ class RunEvents:
         handle: RunHandle,
         ordinal: int,
         *,
+        stamp: Stamp,
         point: str,
         offer: Offer,
-        context: Mapping[str, object],
+        context: Kept,
         decided: Decided | None,
         applied: int | None,
         why_not: str | None,
         latency_us: float,
         arm: Arm,
     ) -> ev.Decision:
-        """Return a decision: the policy's, or the host's own with the reason why not ours."""
+        """Return a decision: the policy's, or the host's own with the reason why not ours.
+
+        Nothing that it is made of can change, so it may be made later, by another thread.
+        """
         names = offer.names
         served = decided is not None and why_not is None
         propensity = decided.propensity if decided and served else None
         return ev.Decision(
-            **self._stamp(),
+            **stamp,
             host=HOST,
             run_id=handle.run_id,
             execution=handle.execution,
@@ -265,9 +271,11 @@ class RunEvents:
             arm=arm.name,
             share=arm.share,
             latency_us=latency_us,
-            context=context,
+            context=context.copy(),
             features={
-                name: found for name, found in zip(names, offer.features, strict=True) if found
+                name: found.copy()  # others may get to see the event
+                for name, found in zip(names, offer.features, strict=True)
+                if found
             },
             encoded=decided.encoded if decided else b"",
         )
@@ -298,7 +306,7 @@ class RunEvents:
             if number is None:
                 return None
         return ev.Reward(
-            **self._stamp(),
+            **self.stamp(),
             host=HOST,
             run_id="",
             execution=self.execution_of(decision_id) if decision_id else "",
@@ -313,8 +321,9 @@ class RunEvents:
             decisions_before=decisions_before,
         )
 
-    def _stamp(self) -> "_Stamp":
-        return _Stamp(
+    def stamp(self) -> Stamp:
+        """Return the stamp of an event that happens now."""
+        return Stamp(
             at=time.time(),
             mono_ns=time.monotonic_ns(),
             seq=next(self._events),
@@ -325,25 +334,37 @@ class RunEvents:
         """Return what may be chosen, as plain data; ``None`` if nothing may."""
         return offer_of(listed, default, mask=mask, read=self._features)
 
-    def _features(self, name: str, own: object) -> dict[str, object] | None:
+    def _features(self, name: str, own: object) -> Kept | None:
         """Return an option's features as plain data, without reading those that stayed."""
-        if type(own) is dict:
-            copied: dict[str, object] = own.copy()  # which nobody else writes to
-            if self._plain.made_of(name, copied):
-                return copied
-            own = copied
-        found = plain(own, limits=self._limits)
-        if not isinstance(found, dict):
-            return None
-        if self._plain.wants(name) and type(own) is dict and len(found) == len(own):
-            same = all(map(is_, found, own)) and all(map(is_, found.values(), own.values()))
-            self._plain.remember(name, own, same)
-        return {**found}
+        if type(own) is not dict:
+            found = plain(own, limits=self._limits)
+            return kept(found) if isinstance(found, dict) else None
+        copied: dict[str, object] = own.copy()  # which nobody else writes to
+        known = self._plain.made_of(name, copied)
+        if known is not None:
+            return known
+        row = self._row(copied)
+        if row is not None and self._plain.wants(name):
+            same = len(row) == len(copied) and all(map(is_, row, copied))
+            if same and all(map(is_, row.values(), copied.values())):
+                self._plain.remember(name, row, row)
+        return row
 
-    def context(self, context: object) -> dict[str, object]:
+    def _row(self, copied: dict[str, object]) -> Kept | None:
+        names = number_names(copied, limits=self._limits)
+        if names:
+            return kept(copied, names=names)
+        found = plain(copied, limits=self._limits)
+        return kept(found) if isinstance(found, dict) else None
+
+    def context(self, context: object) -> Kept:
         """Return what is known of the situation as plain data."""
-        found = {} if context is None else plain(context, limits=self._limits)
-        return {**found} if isinstance(found, dict) else {"value": found}
+        if type(context) is dict:
+            found = self._row(context.copy())
+            if found is not None:
+                return found
+        read = {} if context is None else plain(context, limits=self._limits)
+        return kept(read if isinstance(read, dict) else {"value": read})
 
 
 def run_id_of(name: object, key: object) -> str:

@@ -7,6 +7,7 @@ in it. Everything that takes time happens in the writer's thread and in the lear
 import threading
 import time
 from dataclasses import asdict
+from functools import partial
 
 from tau_live.arms import Arm
 from tau_live.board import Board
@@ -221,12 +222,14 @@ class Runtime:
             why_not = "deadline"
             self.count("decisions_past_deadline")
         served = decided is not None and why_not is None
-        self._inbox.put(
-            self._events.decided(
+        self._inbox.put_later(
+            partial(
+                self._events.decided,
                 handle,
                 ordinal,
+                stamp=self._events.stamp(),
                 point=point,
-                offer=offer,
+                offer=offer._replace(originals=()),  # the host's own objects stay in its thread
                 context=known,
                 decided=decided,
                 applied=decided.place if decided and served else offer.own,

@@ -158,6 +158,7 @@ class _System:
             write=self._writer.write,
             tick=self._writer.tick,
             end=self._writer.close,
+            failed=self._collection_failed,
             limit=settings.queue_limit,
         )
         self._updater = Updater(

@@ -10,14 +10,15 @@ from tau_live.handed import LISTED_LIMIT, OPTIONS_LIMIT, listed
 from tau_live.masks import Mask, mask_of, own_choice
 from tau_live.offers import offer_of
 from tau_live.rl.policy import Policy, PolicyConfig
+from tau_live.rl.remembered import Kept, kept
 from tests.live.hostile import Endless, Half, Hostile, HostileMapping, HostileText
 
 NAMES = ["a", "b", "c", "d"]
 
 
-def as_it_is(_name: str, features: object) -> dict[str, object] | None:
+def as_it_is(_name: str, features: object) -> Kept | None:
     """Read an option's features without looking at them."""
-    return features if isinstance(features, dict) else None
+    return kept(features) if isinstance(features, dict) else None
 
 
 @pytest.mark.parametrize(

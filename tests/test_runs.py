@@ -1,5 +1,7 @@
 """The options of a decision as plain data, read anew only where they are others."""
 
+from tau_live import events as ev
+from tau_live.arms import Arm
 from tau_live.handed import listed
 from tau_live.offers import Offer
 from tau_live.plain import Limits
@@ -12,15 +14,32 @@ def offered(events: RunEvents, options: dict[str, object]) -> Offer:
     return offer
 
 
-def test_features_that_stay_are_handed_on_as_copies() -> None:
+def decision(events: RunEvents, offer: Offer, context: object = None) -> ev.Decision:
+    handle = events.handle("run", key="k", session=None, parent=None, epoch=0, recorded=True)
+    return events.decided(
+        handle,
+        1,
+        stamp=events.stamp(),
+        point="p",
+        offer=offer,
+        context=events.context(context),
+        decided=None,
+        applied=0,
+        why_not="stopped",
+        latency_us=1.0,
+        arm=Arm("learner", 1.0),
+    )
+
+
+def test_features_that_stay_are_kept_once_and_never_the_hosts_own() -> None:
     events = RunEvents(stream="s", limits=Limits())
     features: dict[str, object] = {"cost": 1.5, "kind": "small", "open": True, "note": None}
 
     first, second = (offered(events, {"a": features}).features[0] for _ in range(2))
 
-    assert first == second == features
-    assert first is not second
-    assert second is not features
+    assert first == features
+    assert first is second
+    assert first is not features
 
 
 def test_features_changed_in_place_are_read_anew() -> None:
@@ -36,12 +55,25 @@ def test_features_changed_in_place_are_read_anew() -> None:
 def test_what_is_handed_on_may_be_changed_without_harm() -> None:
     events = RunEvents(stream="s", limits=Limits())
     features: dict[str, object] = {"cost": 1.5}
-    taken = offered(events, {"a": features}).features[0]
-    assert taken is not None
+    offer = offered(events, {"a": features})
 
-    taken["cost"] = 99.0
+    for taken in (decision(events, offer).features["a"], offer.choosable()["a"]):
+        assert isinstance(taken, dict)
+        taken["cost"] = 99.0
 
     assert offered(events, {"a": features}).features == ({"cost": 1.5},)
+
+
+def test_what_the_host_changes_after_a_decision_is_not_in_its_event() -> None:
+    events = RunEvents(stream="s", limits=Limits())
+    features: dict[str, object] = {"cost": 1.5}
+    context: dict[str, object] = {"words": 3.0}
+    offer, known = offered(events, {"a": features}), events.context(context)
+
+    features["cost"], context["words"] = 99.0, 99.0
+
+    found = decision(events, offer, known)
+    assert (found.features, found.context) == ({"a": {"cost": 1.5}}, {"words": 3.0})
 
 
 def test_features_that_had_to_be_cut_are_cut_every_time() -> None:

@@ -19,6 +19,9 @@ from tau_live.rl.recursive import LEFT_OUT, TARGETS, UNSEEN, Regression
 
 _SHARPEST = 50.0  # logits by which options differ whose returns are one standard deviation apart
 
+_TINY = float(np.finfo(np.float64).tiny)
+_AT_ONCE = 16_384  # pairs whose parts are looked up together: 4 MB
+
 
 class Estimates(NamedTuple):
     """What is known of ``M`` options.
@@ -66,21 +69,53 @@ class Base(NamedTuple):
         nothing = _frozen32(np.zeros((0, 0)))
         return cls(columns, frozen(np.zeros(0)), nothing, 0.0, 0.0, 0.0, 0.0, 1.0)
 
+    @property
+    def depth(self) -> int:
+        """``K``, how many numbers ``parts`` says of each slot."""
+        return 1 + int(self.draws.shape[1])
+
+    def parts(self, slots: IntArray) -> FloatArray:
+        """Return ``[K, P]``, what the estimates are sums of: gain and draws, 0 where not known."""
+        columns = self.columns[slots]
+        known = np.flatnonzero(columns >= 0)
+        found = np.zeros((self.depth, len(slots)))
+        found[0, known] = self.gains[columns[known]]
+        found[1:, known] = self.draws[columns[known]].T
+        return found
+
+    def unseen(self, slots: IntArray) -> FloatArray:
+        """Return ``[P]``, 1 where nothing was ever seen, else 0."""
+        unseen: FloatArray = (self.columns[slots] == UNSEEN).astype(np.float64)
+        return unseen
+
+    def estimated(self, sums: FloatArray, unknown: FloatArray) -> Estimates:
+        """Return what is known of ``M`` options from what their features come to.
+
+        Args:
+            sums: ``[K, M]``, of ``parts``, each times the feature.
+            unknown: ``[M]``, of ``unseen``, each times the feature's square.
+        """
+        gains, drawn = sums[0], sums[1:]
+        spread = np.einsum("dm,dm->m", drawn, drawn) / max(len(drawn), 1)
+        return Estimates(gains, self.noise * np.sqrt(spread + unknown / self.penalty))
+
     def estimates(self, options: Crossed) -> Estimates:
         """Return what is known of ``M`` options."""
-        columns = self.columns[options.slots]
-        values = options.values
-        unknown = np.add.reduceat(np.where(columns == UNSEEN, values**2, 0.0), options.starts[:-1])
-        if not len(self.gains):
-            return Estimates(np.zeros(len(unknown)), self.noise * np.sqrt(unknown / self.penalty))
-        values = np.where(columns >= 0, values, 0.0)
-        columns = np.maximum(columns, 0)
-        gains = np.add.reduceat(self.gains[columns] * values, options.starts[:-1])
-        drawn = self.draws[columns]
-        drawn *= values.astype(np.float32)[:, None]
-        summed = np.add.reduceat(drawn, options.starts[:-1], axis=0)
-        spread = np.einsum("md,md->m", summed, summed).astype(np.float64) / self.draws.shape[1]
-        return Estimates(gains, self.noise * np.sqrt(spread + unknown / self.penalty))
+        starts, count = options.starts, len(options.starts) - 1
+        sums, unknown = np.zeros((self.depth, count)), np.zeros(count)
+        begin = 0
+        while begin < count:  # some at a time: all parts of all pairs would fill the memory
+            pairs = starts[begin] + _AT_ONCE
+            end = max(int(np.searchsorted(starts, pairs, side="right")) - 1, begin + 1)
+            part = slice(int(starts[begin]), int(starts[end]))
+            slots, values = options.slots[part], options.values[part]
+            edges = starts[begin:end] - starts[begin]
+            products = self.parts(slots)
+            products *= values
+            sums[:, begin:end] = np.add.reduceat(products, edges, axis=1)
+            unknown[begin:end] = np.add.reduceat(self.unseen(slots) * values**2, edges)
+            begin = end
+        return self.estimated(sums, unknown)
 
     def near(self, other: "Base", share: float) -> "Base":
         """Return the base that has come this share of the way from another, as sure as this."""
@@ -102,15 +137,18 @@ class Base(NamedTuple):
 
     def logits(self, found: Estimates, starts: IntArray) -> FloatArray:
         """Return ``[M]`` what these estimates add to the logits."""
-        betas = np.repeat(self.betas(found.doubts, starts), np.diff(starts))
+        betas = self.betas(found.doubts, starts)
+        if len(betas) > 1:
+            betas = np.repeat(betas, starts[1:] - starts[:-1])
         added: FloatArray = betas * (found.gains + self.exploration * found.doubts)
         return added
 
     def betas(self, doubts: FloatArray, starts: IntArray) -> FloatArray:
         """Return ``[N]`` the logits for one unit of reward, from the doubts ``[M]`` of options."""
-        means = np.add.reduceat(doubts**2, starts[:-1]) / np.diff(starts)
-        scales = np.maximum(np.sqrt(means), np.finfo(np.float64).tiny)
-        return np.minimum(self.sharpness / scales, self.limit)
+        means = np.add.reduceat(doubts**2, starts[:-1]) / (starts[1:] - starts[:-1])
+        scales = np.maximum(np.sqrt(means), _TINY)
+        betas: FloatArray = np.minimum(self.sharpness / scales, self.limit)
+        return betas
 
     def arrays(self) -> dict[str, Array]:
         """Return everything by name."""
@@ -173,7 +211,7 @@ def base_of(
     if deviation <= 0.0:
         return Base.untrained(len(columns))
     unexplained = known.noise + multiplier * known.cost_noise
-    noise = max(unexplained * float(np.sqrt(together)), np.finfo(np.float64).tiny)
+    noise = max(unexplained * float(np.sqrt(together)), _TINY)
     return Base(
         columns,
         frozen(known.reward - multiplier * known.cost),

@@ -146,7 +146,7 @@ def crossed(features: Rows, *, width: int, cross_width: int) -> Crossed:
     left = spans(features.context_starts[contexts], pairs)
     right = np.repeat(entries, pairs)
     lengths = features.option_lengths * features.context_lengths[owners]
-    slots, signs = _hashed(
+    slots, signs = hashed_pairs(
         features.slots[left], features.slots[right], width=width, cross_width=cross_width
     )
     values = features.values[left] * features.values[right] * signs
@@ -165,7 +165,7 @@ def crossed_one(
     if allowed is not None:
         kept = np.repeat(allowed, lengths)
         right, right_values, lengths = right[kept], right_values[kept], lengths[allowed]
-    hashed, signs = _hashed(
+    hashed, signs = hashed_pairs(
         slots[None, :split], right[:, None], width=encoded.width, cross_width=cross_width
     )
     products = values[None, :split] * right_values[:, None] * signs
@@ -174,13 +174,16 @@ def crossed_one(
 
 def pair_slots(contexts: IntArray, options: IntArray, *, width: int, cross_width: int) -> IntArray:
     """Return the slots of every pair of a context's and an option's slot, each once."""
-    found, _ = _hashed(contexts[:, None], options[None, :], width=width, cross_width=cross_width)
+    found, _ = hashed_pairs(
+        contexts[:, None], options[None, :], width=width, cross_width=cross_width
+    )
     return np.unique(found)
 
 
-def _hashed(
+def hashed_pairs(
     left: npt.NDArray[np.integer], right: npt.NDArray[np.integer], *, width: int, cross_width: int
 ) -> tuple[IntArray, FloatArray]:
+    """Return the slot and the sign of every pair of a context's and an option's slot."""
     left_keys, right_keys = _keys(width)
     mixed = (left_keys[left] ^ right_keys[right]) * _ODD
     bits = cross_width.bit_length() - 1

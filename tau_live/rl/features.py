@@ -8,17 +8,16 @@ import struct
 import zlib
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
-from hashlib import blake2b
 from itertools import pairwise
-from math import sqrt
+from math import nextafter, sqrt
 from numbers import Real
 from typing import NamedTuple
 
 import numpy as np
 
 from tau_live.rl.arrays import BoolArray, Float32Array, Int32Array
-from tau_live.rl.remembered import Remembered
+from tau_live.rl.remembered import Kept, Remembered
+from tau_live.rl.slots import category_slot, name_slot, own_slot, slots_of_numbers, word_slot
 
 WIDTH = 4_096
 MAX_WIDTH = 65_535  # slots are packed as unsigned 16-bit integers, and ``width`` itself is a slot
@@ -26,10 +25,7 @@ MAX_ROW = 256  # entries of one row; what is beyond is skipped and counted
 CATEGORY_CHARS = 40
 CATEGORY_WORDS = 3
 TEXT_CHARS = 4_096
-_LARGEST = 3.0e38  # float32 ends at 3.4e38
-_CACHED = 16_384
-_CACHED_ROWS = 1_024
-_NUMBERS = frozenset({float, int, bool})
+_LARGEST = nextafter((2.0 - 2.0**-24) * 2.0**127, 0.0)  # more would not be finite in float32
 _FORMAT = 1
 _HEADER = struct.Struct("<BHHII")  # format, width, rows, entries, skipped
 
@@ -68,12 +64,32 @@ class Row(NamedTuple):
     skipped: int
 
 
+class Part(NamedTuple):
+    """The rows of all options of a decision.
+
+    Attributes:
+        row: Their entries, end to end.
+        ends: ``[A]``, where each row ends.
+    """
+
+    row: Row
+    ends: tuple[int, ...]
+
+
+class Memory:
+    """What was encoded before in one width, for rows that stay; changes nothing but the time."""
+
+    def __init__(self) -> None:
+        self.rows: Remembered[Row] = Remembered()
+        self.parts: Remembered[Part] = Remembered()
+
+
 def encode(
     context: Mapping[str, object],
     options: Sequence[tuple[str, Mapping[str, object] | None]],
     *,
     width: int = WIDTH,
-    remembered: Remembered[Row] | None = None,
+    memory: Memory | None = None,
 ) -> Encoded:
     """Return the sparse rows of one decision; whatever cannot be used is skipped and counted.
 
@@ -86,8 +102,7 @@ def encode(
         context: What is known when the choice is made.
         options: ``[A]``, name and features (or ``None``) of each option that may be chosen.
         width: How many slots names are hashed into, in ``[1, 65535]``.
-        remembered: Rows of options encoded before, always in this width; changes nothing but the
-            time it takes.
+        memory: Of rows of options encoded before, always in this width.
 
     Returns:
         The context row and ``A`` option rows.
@@ -98,19 +113,13 @@ def encode(
     rows = _Rows(width)
     rows.add(width, 1.0, 0)
     rows.extend(context)
-    starts = [0, len(rows.slots)]
-    for name, features in options:
-        rows.add(_own_slot(name, width), 1.0, 0)
-        if features and remembered is None:
-            rows.extend(features)
-        elif features and remembered is not None:
-            rows.extend_as_remembered(name, features, remembered)
-        starts.append(len(rows.slots))
+    split = len(rows.slots)
+    ends = rows.extend_by(options, memory)
     return Encoded(
         np.frombuffer(rows.slots, dtype=np.int32),
         np.frombuffer(rows.values, dtype=np.float32),
         np.frombuffer(rows.numbers, dtype=np.bool_),
-        np.array(starts, dtype=np.int32),
+        np.array([0, split, *[split + end for end in ends]], dtype=np.int32),
         width,
         rows.skipped,
     )
@@ -134,28 +143,68 @@ class _Rows:
         self.values.append(value)
         self.numbers.append(is_number)
 
-    def extend_as_remembered(
+    def extend_by(
+        self, options: Sequence[tuple[str, Mapping[str, object] | None]], memory: Memory | None
+    ) -> Sequence[int]:
+        """Append a row for each option; return where each ends, from where the first begins."""
+        if memory is None:
+            return self._extend_each(options, None)
+        offered = dict[str, object](options)
+        name = "\0".join(offered) if len(offered) == len(options) else ""
+        part = memory.parts.made_of(name, offered) if name else None
+        if part is not None:
+            self._append(part.row)
+            return part.ends
+        begin, skipped = len(self.slots), self.skipped
+        ends = self._extend_each(options, memory.rows)
+        if name and memory.parts.wants(name):
+            row = self._since(begin, skipped)
+            memory.parts.remember(name, offered, Part(row, tuple(ends)))
+        return ends
+
+    def _extend_each(
+        self,
+        options: Sequence[tuple[str, Mapping[str, object] | None]],
+        remembered: Remembered[Row] | None,
+    ) -> list[int]:
+        begin = len(self.slots)
+        ends = []
+        for name, features in options:
+            self.add(own_slot(name, self.width), 1.0, 0)
+            if features and (remembered is None or _is_quick(features)):
+                self.extend(features)
+            elif features and remembered is not None:
+                self._extend_as_remembered(name, features, remembered)
+            ends.append(len(self.slots) - begin)
+        return ends
+
+    def _extend_as_remembered(
         self, name: str, features: Mapping[str, object], remembered: Remembered[Row]
     ) -> None:
         """Append the entries of an option's features, as they were made before if they can."""
         row = remembered.made_of(name, features)
         if row is not None:
-            self.slots.frombytes(row.slots)
-            self.values.frombytes(row.values)
-            self.numbers += row.numbers
-            self.skipped += row.skipped
+            self._append(row)
             return
         begin, skipped = len(self.slots), self.skipped
         self.extend(features)
-        if not remembered.wants(name):
-            return
-        row = Row(
+        if remembered.wants(name):
+            remembered.remember(name, features, self._since(begin, skipped))
+
+    def _append(self, row: Row) -> None:
+        self.slots.frombytes(row.slots)
+        self.values.frombytes(row.values)
+        self.numbers += row.numbers
+        self.skipped += row.skipped
+
+    def _since(self, begin: int, skipped: int) -> Row:
+        """Return what was appended since there were so many entries and so many skipped."""
+        return Row(
             self.slots[begin:].tobytes(),
             self.values[begin:].tobytes(),
             bytes(self.numbers[begin:]),
             self.skipped - skipped,
         )
-        remembered.remember(name, features, row)
 
     def extend(self, features: Mapping[str, object]) -> None:
         """Append the entries of one row's features, at most ``MAX_ROW`` of them."""
@@ -167,7 +216,7 @@ class _Rows:
         for name, value in pairs:
             if isinstance(value, (float, int)):  # the usual case first, and not through _add
                 if isinstance(name, str) and -_LARGEST <= value <= _LARGEST:  # refuses NaN too
-                    slots.append(_name_slot(name, width))
+                    slots.append(name_slot(name, width))
                     values.append(value)
                     numbers.append(1)
                 else:
@@ -181,20 +230,17 @@ class _Rows:
 
     def _extend_whole(self, features: Mapping[str, object]) -> bool:
         """Append the usual case, names with numbers alone, at once; ``False`` if it is another."""
-        found = [*features.values()]
-        if not found or len(found) > MAX_ROW or not {*map(type, found)} <= _NUMBERS:
-            return False
-        slots = _names_slots(tuple(features), self.width)
-        if slots is None:
+        slots = slots_of_numbers(features, self.width)
+        count = len(features)
+        if slots is None or count > MAX_ROW:
             return False
         try:
-            if not sum(map(abs, found)) <= _LARGEST:  # type: ignore[arg-type]  # they are numbers
-                return False  # one may be too large, or a NaN
-        except OverflowError:
+            values = struct.pack(f"={count}f", *features.values())
+        except OverflowError:  # one is too large
             return False
         self.slots.frombytes(slots)
-        self.values.frombytes(struct.pack(f"{len(found)}f", *found))
-        self.numbers += b"\1" * len(found)
+        self.values.frombytes(values)
+        self.numbers += b"\1" * count
         return True
 
     def _extend_other(self, name: object, value: object) -> None:
@@ -215,19 +261,19 @@ class _Rows:
         except (OverflowError, ValueError, TypeError):
             number = float("nan")
         if -_LARGEST <= number <= _LARGEST:
-            self.add(_name_slot(name, self.width), number, 1)
+            self.add(name_slot(name, self.width), number, 1)
         else:
             self.skipped += 1
 
     def _extend_text(self, name: str, text: str) -> None:
         if len(text) <= CATEGORY_CHARS and text.count(" ") < CATEGORY_WORDS:
-            slot, sign = _category_slot(name, text, self.width)
+            slot, sign = category_slot(name, text, self.width)
             self.add(slot, sign, 0)
             return
         if len(text) > TEXT_CHARS:
             self.skipped += 1
         words = text[:TEXT_CHARS].lower().split()
-        self._extend_bag([_word_slot(name, word, self.width) for word in words])
+        self._extend_bag([word_slot(name, word, self.width) for word in words])
 
     def _extend_members(
         self,
@@ -236,7 +282,7 @@ class _Rows:
     ) -> None:
         texts = sorted(member[:CATEGORY_CHARS] for member in members if isinstance(member, str))
         self.skipped += len(members) - len(texts)
-        self._extend_bag([_category_slot(name, text, self.width) for text in texts])
+        self._extend_bag([category_slot(name, text, self.width) for text in texts])
 
     def _extend_bag(self, entries: list[tuple[int, float]]) -> None:
         kept = entries[:MAX_ROW]
@@ -250,46 +296,31 @@ class _Rows:
                 self.add(slot, value / length, 0)
 
 
-@lru_cache(maxsize=_CACHED)
-def _name_slot(name: str, width: int) -> int:
-    return _hashed(f"n:{name}") % width
+def _is_quick(features: Mapping[str, object]) -> bool:
+    """Tell whether a row is encoded sooner than it is found among those encoded before."""
+    return type(features) is Kept and bool(features.names)
 
 
-@lru_cache(maxsize=_CACHED_ROWS)
-def _names_slots(names: tuple[object, ...], width: int) -> bytes | None:
-    """Return the slots of a row's names, packed; ``None`` if not all are texts."""
-    texts = [name for name in names if isinstance(name, str)]
-    if len(texts) < len(names):
-        return None
-    return array("i", [_name_slot(text, width) for text in texts]).tobytes()
+class Frame(NamedTuple):
+    """What is packed of a decision beside its values: the same for all that look alike.
+
+    Attributes:
+        width: As in ``Encoded``.
+        rows: How many there are.
+        entries: How many there are.
+        slots: Lengths of rows, and slots.
+        numeric: One bit for each entry.
+    """
+
+    width: int
+    rows: int
+    entries: int
+    slots: bytes
+    numeric: bytes
 
 
-@lru_cache(maxsize=_CACHED)
-def _own_slot(name: str, width: int) -> int:
-    return _hashed(f"o:{name}") % width
-
-
-@lru_cache(maxsize=_CACHED)
-def _category_slot(name: str, value: str, width: int) -> tuple[int, float]:
-    return _signed(_hashed(f"c:{name}={value}"), width)
-
-
-@lru_cache(maxsize=_CACHED)
-def _word_slot(name: str, word: str, width: int) -> tuple[int, float]:
-    return _signed(_hashed(f"w:{name}={word}"), width)
-
-
-def _signed(hashed: int, width: int) -> tuple[int, float]:
-    return (hashed >> 1) % width, 1.0 if hashed & 1 else -1.0
-
-
-def _hashed(text: str) -> int:
-    encoded = text.encode("utf-8", "surrogatepass")
-    return int.from_bytes(blake2b(encoded, digest_size=8).digest(), "little")
-
-
-def pack(encoded: Encoded) -> bytes:
-    """Return the rows as bytes: little-endian, a format byte first, a checksum last.
+def frame_of(encoded: Encoded) -> Frame:
+    """Return what is packed of a decision beside its values.
 
     Raises:
         ValueError: The width is beyond 65535, or a row is longer than 65535 entries.
@@ -297,17 +328,29 @@ def pack(encoded: Encoded) -> bytes:
     lengths = np.diff(encoded.starts)
     if not 1 <= encoded.width <= MAX_WIDTH or lengths.max(initial=0) > MAX_WIDTH:
         raise ValueError(f"width and rows must be at most {MAX_WIDTH}, got {encoded.width!r}")
-    body = b"".join(
-        (
-            _HEADER.pack(
-                _FORMAT, encoded.width, len(lengths), len(encoded.indices), encoded.skipped
-            ),
-            lengths.astype("<u2").tobytes(),
-            encoded.indices.astype("<u2").tobytes(),
-            encoded.values.astype("<f4").tobytes(),
-            np.packbits(encoded.numeric).tobytes(),
-        )
+    return Frame(
+        encoded.width,
+        len(lengths),
+        len(encoded.indices),
+        lengths.astype("<u2").tobytes() + encoded.indices.astype("<u2").tobytes(),
+        np.packbits(encoded.numeric).tobytes(),
     )
+
+
+def pack(encoded: Encoded, *, frame: Frame | None = None) -> bytes:
+    """Return the rows as bytes: little-endian, a format byte first, a checksum last.
+
+    Args:
+        encoded: The rows.
+        frame: As ``frame_of`` gave it for a decision that looks alike; ``None`` makes it.
+
+    Raises:
+        ValueError: The width is beyond 65535, or a row is longer than 65535 entries.
+    """
+    width, rows, entries, slots, numeric = frame or frame_of(encoded)
+    header = _HEADER.pack(_FORMAT, width, rows, entries, encoded.skipped)
+    values = encoded.values.astype("<f4", copy=False).tobytes()
+    body = b"".join((header, slots, values, numeric))
     return body + zlib.crc32(body).to_bytes(4, "little")
 
 

@@ -1,17 +1,18 @@
 """The frozen policy of one decision point: arrays, and what they say about a decision."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
+from typing import NamedTuple
 
 import numpy as np
 
 from tau_live.rl.arrays import Array, BoolArray, FloatArray, digest, frozen, required
 from tau_live.rl.base import Base
-from tau_live.rl.crossing import crossed_one, scaled_one
 from tau_live.rl.exploring import added, floor_of
-from tau_live.rl.features import MAX_WIDTH, WIDTH, Encoded
+from tau_live.rl.features import MAX_WIDTH, WIDTH, Encoded, pack
 from tau_live.rl.scaling import Scale
-from tau_live.rl.states import critic_width, state
+from tau_live.rl.served import Layout, Layouts, sums
+from tau_live.rl.states import critic_width
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +52,20 @@ class PolicyConfig:
             raise ValueError(f"default_fade must be within (0, 1e12], got {self.default_fade!r}")
 
 
+class Judged(NamedTuple):
+    """What a policy makes of a decision.
+
+    Attributes:
+        probabilities: ``[A]``: finite, 0 where not allowed, summing to 1.
+        value: Its estimate of the return from here, in units of reward.
+        packed: The decision as ``features.pack`` gives it.
+    """
+
+    probabilities: FloatArray
+    value: float
+    packed: bytes
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Policy:
     """One version of a policy. Nothing in it ever changes.
@@ -67,6 +82,7 @@ class Policy:
         critic: ``[critic_width]``, a state's value is its inner product with what ``states`` sees.
         scale: How numbers are scaled.
         rollouts: How many rollouts taught it; 0 is untrained.
+        layouts: What it worked out for decisions that look alike; changes nothing but the time.
     """
 
     config: PolicyConfig
@@ -75,6 +91,7 @@ class Policy:
     critic: FloatArray
     scale: Scale
     rollouts: int
+    layouts: Layouts = field(default_factory=Layouts, init=False, repr=False)
 
     @classmethod
     def untrained(cls, config: PolicyConfig) -> "Policy":
@@ -94,6 +111,11 @@ class Policy:
         fade = self.config.default_fade
         return self.config.default_bonus * fade / (fade + self.rollouts)
 
+    @property
+    def has_base(self) -> bool:
+        """Whether the regression adds anything to the logits."""
+        return self.rollouts > 0 and self.base.sharpness > 0.0
+
     def logits(self, encoded: Encoded, *, default: int | None = None) -> FloatArray:
         """Return ``[A]`` the logits of all options, masked ones included.
 
@@ -101,7 +123,8 @@ class Policy:
             ValueError: There is no option, ``default`` is none of them, or the width differs.
         """
         self._check(encoded, default)
-        return self._logits(encoded, default, None)
+        layout = self.layouts.of(self, encoded)
+        return self._logits(layout, layout.scaled(encoded), default, None)
 
     def probabilities(
         self,
@@ -122,25 +145,40 @@ class Policy:
         Raises:
             ValueError: No option is allowed, or a shape, ``default`` or the width does not fit.
         """
-        self._check(encoded, default)
-        if explored is not None and explored.shape != (encoded.options,):
-            raise ValueError(f"expected explored to be [{encoded.options}], got {explored!r}")
-        if allowed is None:
-            return self._mixed(self._logits(encoded, default, None, explored), explored)
-        if allowed.shape != (encoded.options,) or not allowed.any():
-            raise ValueError(f"expected [{encoded.options}] with one allowed, got {allowed!r}")
-        found = np.zeros(encoded.options)
-        explored = None if explored is None else explored[allowed]
-        found[allowed] = self._mixed(self._logits(encoded, default, allowed, explored), explored)
-        return found
+        return self.judged(
+            encoded, default=default, allowed=allowed, explored=explored
+        ).probabilities
 
     def value(self, encoded: Encoded) -> float:
         """Return the estimate of the return from this state, in units of reward."""
         self._check(encoded, None)
-        split = int(encoded.starts[1])
-        slots = encoded.indices[:split].astype(np.int64)
-        seen = state(slots, scaled_one(encoded, self.scale)[:split], width=self.config.width)
-        return float(np.add.reduce(self.critic[seen.slots] * seen.values))
+        layout = self.layouts.of(self, encoded)
+        return layout.value(layout.scaled(encoded)[: encoded.starts[1]])
+
+    def judged(
+        self,
+        encoded: Encoded,
+        *,
+        default: int | None = None,
+        allowed: BoolArray | None = None,
+        explored: BoolArray | None = None,
+    ) -> Judged:
+        """Return ``probabilities`` and ``value`` at once; ``encoded`` must be fit to be packed."""
+        self._check(encoded, default)
+        if explored is not None and explored.shape != (encoded.options,):
+            raise ValueError(f"expected explored to be [{encoded.options}], got {explored!r}")
+        if allowed is not None and (allowed.shape != (encoded.options,) or not allowed.any()):
+            raise ValueError(f"expected [{encoded.options}] with one allowed, got {allowed!r}")
+        if allowed is not None and explored is not None:
+            explored = explored[allowed]
+        layout = self.layouts.of(self, encoded)
+        values = layout.scaled(encoded)
+        found = self._mixed(self._logits(layout, values, default, allowed, explored), explored)
+        if allowed is not None:
+            mixed, found = found, np.zeros(encoded.options)
+            found[allowed] = mixed
+        value = layout.value(values[: encoded.starts[1]])
+        return Judged(found, value, pack(encoded, frame=layout.frame))
 
     def arrays(self) -> dict[str, Array]:
         """Return everything as arrays by name."""
@@ -197,19 +235,21 @@ class Policy:
 
     def _logits(
         self,
-        encoded: Encoded,
+        layout: Layout,
+        values: FloatArray,
         default: int | None,
         allowed: BoolArray | None,
         explored: BoolArray | None = None,
     ) -> FloatArray:
-        pairs = crossed_one(encoded, allowed, self.scale, cross_width=self.config.cross_width)
-        logits = pairs.dot(self.weights)
-        if self.rollouts:
+        """Return the logits of the allowed options: scorer, regression, and the host's default."""
+        parts, unseen = sums(self, layout, values)
+        if allowed is not None:
+            parts, unseen = parts[:, allowed], unseen[allowed]
+        logits: FloatArray = parts[0]
+        if self.has_base:
+            estimates = self.base.estimated(parts[1:], unseen)
             starts = np.array([0, len(logits)])
-            if explored is None:
-                logits += self.base.of(pairs, starts)
-            else:
-                logits += added(self.base, self.base.estimates(pairs), starts, explored)
+            logits = logits + added(self.base, estimates, starts, explored)
         if default is not None and (allowed is None or allowed[default]):
             logits[default if allowed is None else int(allowed[:default].sum())] += (
                 self.default_bonus

@@ -14,9 +14,28 @@ from typing import Generic, TypeVar
 _ROWS = 512
 _LONGEST = 256
 _CHARS = 4_096
-_SCALARS = frozenset({float, int, bool, str, type(None)})
-
 T = TypeVar("T")
+
+
+class Kept(dict[str, object]):
+    """A row of plain data that nobody writes to any more, so that itself again is the same again.
+
+    Attributes:
+        names: Its names with NULs between, if its values are all finite floats; else empty.
+    """
+
+    __slots__ = ("names",)
+    names: str
+
+
+_UNCHANGING = frozenset({float, int, bool, str, type(None), Kept})
+
+
+def kept(row: Mapping[str, object], *, names: str = "") -> Kept:
+    """Return a row that nobody else has."""
+    made = Kept(row)
+    made.names = names
+    return made
 
 
 @dataclass(slots=True)
@@ -49,7 +68,7 @@ class Remembered(Generic[T]):
         if known is None:
             return None
         before = known.row
-        if (
+        if row is before or (
             len(before) == len(row)
             and all(map(is_, row.values(), before.values()))
             and all(map(is_, row, before))
@@ -66,16 +85,16 @@ class Remembered(Generic[T]):
 
     def remember(self, name: str, row: Mapping[str, object], made: T) -> None:
         """Remember what was made of a row, if it is short and nothing in it can change."""
-        known, kept = self._rows.get(name), dict(row)
-        if len(kept) > _LONGEST or not {*map(type, kept), *map(type, kept.values())} <= _SCALARS:
+        known, own = self._rows.get(name), row if type(row) is Kept else dict(row)
+        if len(own) > _LONGEST or not {*map(type, own), *map(type, own.values())} <= _UNCHANGING:
             return
-        texts = [text for text in (*kept, *kept.values()) if isinstance(text, str)]
+        texts = [text for text in (*own, *own.values()) if isinstance(text, str)]
         if sum(map(len, texts)) > _CHARS:
             return
         with self._changing:
             if known is not None:
-                self._rows[name] = _Row(kept, made, known.missed)
+                self._rows[name] = _Row(own, made, known.missed)
             else:
                 if len(self._rows) >= _ROWS:
                     del self._rows[next(iter(self._rows))]
-                self._rows[name] = _Row(kept, made)
+                self._rows[name] = _Row(own, made)

@@ -2,13 +2,14 @@
 
 import threading
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
 from tau_live import events as ev
 from tau_live import inbox as boxes
 from tau_live.inbox import Inbox
-from tests.inbox.conftest import LONG_S, Written, tool
+from tests.inbox.conftest import LONG_S, Written, filled, finished, tool
 from tests.streams import event
 
 
@@ -145,3 +146,52 @@ def test_what_came_in_behind_the_close_is_written(stopped: Inbox, written: Writt
 
     assert written.events == [tool(0, "first"), tool(2)]
     assert stopped.dropped == {}
+
+
+def test_what_is_made_later_is_made_where_it_is_written_and_in_its_order(
+    make: Callable[..., Inbox], written: Written
+) -> None:
+    inbox = make()
+    inbox.start()
+    threads: list[str] = []
+
+    def made(seq: int) -> ev.Event:
+        threads.append(threading.current_thread().name)
+        return tool(seq)
+
+    for seq in range(0, 100, 2):
+        assert inbox.put_later(partial(made, seq))
+        assert inbox.put(tool(seq + 1))
+
+    assert finished(inbox, written) == [tool(seq) for seq in range(100)]
+    assert set(threads) == {"tau-live-writer"}
+
+
+def test_an_event_that_cannot_be_made_is_counted_and_told_and_ends_nothing(
+    make: Callable[..., Inbox], written: Written
+) -> None:
+    told: list[Exception] = []
+    inbox = make(failed=told.append)
+    inbox.start()
+
+    def broken() -> ev.Event:
+        raise ValueError("cannot be made")
+
+    assert inbox.put_later(broken)
+    assert inbox.put(tool(1))
+
+    assert finished(inbox, written) == [tool(1)]
+    assert inbox.dropped == {"unmade": 1}
+    assert [str(error) for error in told] == ["cannot be made"]
+
+
+def test_what_is_made_later_has_no_more_room_than_what_is_made_at_once(
+    stopped: Inbox, written: Written
+) -> None:
+    filled(stopped, 20)
+
+    taken = stopped.put_later(lambda: tool(1, "late"))
+
+    assert not taken
+    assert stopped.dropped == {"queue_full": 1}
+    assert all(one.run_id != "late" for one in finished(stopped, written))

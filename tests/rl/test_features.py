@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tau_live.rl.features import MAX_ROW, Encoded, Row, encode, pack, unpack
-from tau_live.rl.remembered import Remembered
+from tau_live.rl.features import MAX_ROW, Encoded, Memory, encode, pack, unpack
 
 NUMBERS = st.one_of(st.integers(), st.floats(), st.booleans(), st.fractions(), st.complex_numbers())
 GARBAGE = st.one_of(
@@ -201,20 +200,20 @@ def test_numbers_alone_are_encoded_as_they_are_among_others(features: dict[str, 
 def test_remembered_rows_change_nothing(
     decisions: list[list[tuple[str, dict[str, object] | None]]],
 ) -> None:
-    remembered: Remembered[Row] = Remembered()
+    memory = Memory()
     for options in [*decisions, *decisions]:
-        found = encode({}, options, remembered=remembered)
+        found = encode({}, options, memory=memory)
 
         assert_same(found, encode({}, options))
 
 
 def test_an_option_whose_features_change_in_place_is_encoded_anew() -> None:
-    remembered: Remembered[Row] = Remembered()
+    memory = Memory()
     features: dict[str, object] = {"cost": 1.5, "kind": "small"}
-    encode({}, [("a", features)], remembered=remembered)
+    encode({}, [("a", features)], memory=memory)
 
     features["cost"] = 2.5
 
-    found = encode({}, [("a", features)], remembered=remembered)
+    found = encode({}, [("a", features)], memory=memory)
     assert_same(found, encode({}, [("a", features)]))
     assert 2.5 in found.values.tolist()
