@@ -176,6 +176,7 @@ class Batch(NamedTuple):
 
     Attributes:
         options: Crossed features of the ``M`` allowed options of all ``N`` decisions.
+        rows: ``[M]``, the features of those options as they are.
         base: ``[M]``, what a logit is before the scorer adds to it.
         preferred: ``[M]``, 1 for the host's default, else 0.
         starts: ``[N + 1]``, decision ``n`` has the options ``starts[n]:starts[n + 1]``.
@@ -184,6 +185,7 @@ class Batch(NamedTuple):
     """
 
     options: Crossed
+    rows: Crossed
     base: FloatArray
     preferred: FloatArray
     starts: IntArray
@@ -210,6 +212,7 @@ class Batch(NamedTuple):
         at = spans(self.starts[decisions], counts)
         return Batch(
             self.options.rows(at),
+            self.rows.rows(at),
             self.base[at],
             self.preferred[at],
             offsets(counts),
@@ -232,13 +235,19 @@ def unbased(policy: Policy, trajectories: Trajectories) -> Batch:
     preferred = _preferred(trajectories, starts)
     chosen = _ranks(trajectories.chosen, masks)
     seen = states(_contexts(features), width=policy.config.width)
-    return Batch(options, preferred, preferred, starts, chosen, seen)
+    return Batch(options, _options(features), preferred, preferred, starts, chosen, seen)
 
 
 def _contexts(features: Rows) -> Crossed:
     """Return the scaled context rows alone, ``[N]`` of them."""
     at = spans(features.context_starts, features.context_lengths)
     return Crossed(features.slots[at], features.values[at], offsets(features.context_lengths))
+
+
+def _options(features: Rows) -> Crossed:
+    """Return the scaled rows of the allowed options alone, ``[M]`` of them."""
+    at = spans(features.option_starts, features.option_lengths)
+    return Crossed(features.slots[at], features.values[at], offsets(features.option_lengths))
 
 
 def _preferred(trajectories: Trajectories, starts: IntArray) -> FloatArray:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from tau_live.rl.arrays import BoolArray, FloatArray
-from tau_live.rl.crossing import crossed_one
+from tau_live.rl.crossing import crossed_one, scaled_one
 from tau_live.rl.features import Encoded
 from tau_live.rl.policy import Policy
 
@@ -11,6 +11,7 @@ HOST_DEFAULT = "host default"
 RIDGE = "ridge estimate"
 UNCERTAINTY = "uncertainty bonus"
 RESIDUAL = "ppo residual"
+NETWORK = "ppo network"
 
 
 def terms(
@@ -45,4 +46,5 @@ def terms(
         RIDGE: beta * found.gains,
         UNCERTAINTY: beta * policy.base.exploration * found.doubts,
         RESIDUAL: pairs.dot(policy.weights),
+        NETWORK: policy.net.scores(encoded, scaled_one(encoded, policy.scale)),
     }

@@ -9,6 +9,7 @@ from tau_live.rl.arrays import Array, BoolArray, FloatArray, digest, frozen, req
 from tau_live.rl.base import Base
 from tau_live.rl.crossing import crossed_one, scaled_one
 from tau_live.rl.features import MAX_WIDTH, WIDTH, Encoded
+from tau_live.rl.net import Net
 from tau_live.rl.scaling import Scale
 from tau_live.rl.states import critic_width, state
 
@@ -24,6 +25,7 @@ class PolicyConfig:
         epsilon: Share of uniform exploration, in ``[0, 1]``.
         default_bonus: Added to the logit of the host's default at first, at least 0.
         default_fade: Rollouts trained on until that bonus is halved, above 0.
+        net_width: Units of each layer of the tanh networks, in ``[0, 256]``; 0 leaves them out.
     """
 
     width: int = WIDTH
@@ -32,6 +34,7 @@ class PolicyConfig:
     epsilon: float = 0.02
     default_bonus: float = 2.0
     default_fade: float = 64.0
+    net_width: int = 32
 
     def __post_init__(self) -> None:
         if not 1 <= self.width <= MAX_WIDTH:
@@ -48,27 +51,32 @@ class PolicyConfig:
             raise ValueError(f"default_bonus must be within [0, 100], got {self.default_bonus!r}")
         if not 0.0 < self.default_fade <= 1e12:
             raise ValueError(f"default_fade must be within (0, 1e12], got {self.default_fade!r}")
+        if not 0 <= self.net_width <= 256:
+            raise ValueError(f"net_width must be within [0, 256], got {self.net_width!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Policy:
     """One version of a policy. Nothing in it ever changes.
 
-    ``logit[k] = base[k] + weights . cross(context, option k)``, the base being what the ridge
-    regression expects of an option plus a bonus for the host's default, and
+    ``logit[k] = base[k] + weights . cross(context, option k) + net(context, option k)``, the base
+    being what the ridge regression expects of an option plus a bonus for the host's default, and
     ``pi = (1 - epsilon) * softmax(logits of the allowed) + epsilon / allowed``.
 
     Attributes:
         config: The shape.
         weights: ``[cross_width]``, the scorer of crossed features.
         base: What the ridge regression says.
-        critic: ``[critic_width]``, a state's value is its inner product with what ``states`` sees.
+        net: The tanh networks that add to logits and values.
+        critic: ``[critic_width]``, a state's value is its inner product with what ``states`` sees,
+            and what the network adds.
         scale: How numbers are scaled.
         rollouts: How many rollouts taught it; 0 is untrained.
     """
 
     config: PolicyConfig
     weights: FloatArray
+    net: Net
     base: Base
     critic: FloatArray
     scale: Scale
@@ -80,6 +88,7 @@ class Policy:
         return cls(
             config=config,
             weights=frozen(np.zeros(config.cross_width)),
+            net=Net.untrained(config.net_width, slots=config.width),
             base=Base.untrained(config.cross_width),
             critic=frozen(np.zeros(critic_width(config.width))),
             scale=Scale.untrained(config.width),
@@ -132,8 +141,10 @@ class Policy:
         self._check(encoded, None)
         split = int(encoded.starts[1])
         slots = encoded.indices[:split].astype(np.int64)
-        seen = state(slots, scaled_one(encoded, self.scale)[:split], width=self.config.width)
-        return float(np.add.reduce(self.critic[seen.slots] * seen.values))
+        values = scaled_one(encoded, self.scale)
+        seen = state(slots, values[:split], width=self.config.width)
+        linear = float(np.add.reduce(self.critic[seen.slots] * seen.values))
+        return linear + self.net.value(encoded, values)
 
     def arrays(self) -> dict[str, Array]:
         """Return everything as arrays by name."""
@@ -141,6 +152,7 @@ class Policy:
         return {
             "config": np.array(shape, dtype=np.float64),
             "weights": self.weights,
+            **self.net.arrays(),
             **self.base.arrays(),
             "critic": self.critic,
             **self.scale.arrays("scale"),
@@ -154,7 +166,7 @@ class Policy:
         Raises:
             ValueError: An array is missing, misshapen, not finite, or out of range.
         """
-        width, cross_width, ridge_width, *rest = required(arrays, "config", (6,)).tolist()
+        width, cross_width, ridge_width, *rest = required(arrays, "config", (7,)).tolist()
         config = PolicyConfig(
             width=int(width),
             cross_width=int(cross_width),
@@ -162,6 +174,7 @@ class Policy:
             epsilon=rest[0],
             default_bonus=rest[1],
             default_fade=rest[2],
+            net_width=int(rest[3]),
         )
         rollouts = int(required(arrays, "rollouts", (1,))[0])
         if rollouts < 0:
@@ -169,6 +182,7 @@ class Policy:
         return cls(
             config=config,
             weights=frozen(required(arrays, "weights", (config.cross_width,))),
+            net=Net.from_arrays(arrays, width=config.net_width, slots=config.width),
             base=Base.from_arrays(arrays, cross_width=config.cross_width),
             critic=frozen(required(arrays, "critic", (critic_width(config.width),))),
             scale=Scale.from_arrays(arrays, "scale", width=config.width),
@@ -195,6 +209,8 @@ class Policy:
         logits = pairs.dot(self.weights)
         if self.rollouts:
             logits += self.base.of(pairs, np.array([0, len(logits)]))
+        added = self.net.scores(encoded, scaled_one(encoded, self.scale))
+        logits += added if allowed is None else added[allowed]
         if default is not None and (allowed is None or allowed[default]):
             logits[default if allowed is None else int(allowed[:default].sum())] += (
                 self.default_bonus

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tau_live.rl.adam import FlatAdam
 from tau_live.rl.products import Floats
-from tau_live.rl.tower_training import FlatAdam, TowerConfig, TowerSamples, train_towers
+from tau_live.rl.tower_training import TowerConfig, TowerSamples, train_towers
 from tau_live.rl.towers import Shape, initial, with_ones
 from tests.bench.timing import Goal, Measured, command, installed, interleaved
 
