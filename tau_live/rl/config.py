@@ -38,7 +38,7 @@ class PPOConfig:
     gamma: float = 1.0
     lambda_: float = 0.95
     learning_rate: float = 5e-3
-    net_learning_rate: float = 1e-3
+    net_learning_rate: float = 5e-4
     epochs: int | None = None
     minibatch: int = 256
     target_kl: float = 0.03
