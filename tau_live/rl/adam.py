@@ -4,16 +4,77 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from tau_live.rl.arrays import Array, FloatArray, required
+from tau_live.rl.arrays import Array, FloatArray, IntArray, frozen, required
+from tau_live.rl.products import Floats
+
+
+class FlatAdam(NamedTuple):
+    """What Adam remembers of flat parameters; changed in place.
+
+    Attributes:
+        first: ``[S]``, decaying mean of gradients.
+        second: ``[S]``, decaying mean of squared gradients.
+        spare: ``[S]``.
+        steps: ``[1]``, how many steps were taken.
+    """
+
+    first: Floats
+    second: Floats
+    spare: Floats
+    steps: IntArray
+
+    @classmethod
+    def untrained(cls, size: int, *, dtype: npt.DTypeLike = np.float32) -> "FlatAdam":
+        """Return the state before the first step."""
+        first, second, spare = (np.zeros(size, dtype=dtype) for _ in range(3))
+        return cls(first, second, spare, np.zeros(1, dtype=np.int64))
+
+    def descend(
+        self,
+        parameters: Floats,
+        gradient: Floats,
+        *,
+        learning_rate: float,
+        epsilon: float,
+        betas: tuple[float, float] = (0.9, 0.999),
+    ) -> None:
+        """Move ``parameters [S]`` one step down ``gradient [S]``, which is used up.
+
+        ``p - learning_rate * (m / (1 - b1**t)) / (sqrt(v / (1 - b2**t)) + epsilon)``.
+
+        Source:
+            Kingma and Ba 2015, arXiv:1412.6980, algorithm 1, its corrections of bias put together
+            as in the last line of section 2.
+        """
+        first, second, spare, steps = self
+        first_decay, second_decay = betas
+        steps += 1
+        taken = int(steps[0])
+        correction = np.sqrt(1.0 - second_decay**taken)
+        np.multiply(first, first_decay, out=first)
+        np.multiply(gradient, 1.0 - first_decay, out=spare)
+        np.add(first, spare, out=first)
+        np.multiply(second, second_decay, out=second)
+        np.multiply(gradient, gradient, out=gradient)
+        np.multiply(gradient, 1.0 - second_decay, out=gradient)
+        np.add(second, gradient, out=second)
+        np.sqrt(second, out=spare)
+        np.add(spare, float(epsilon * correction), out=spare)
+        np.divide(first, spare, out=spare)
+        np.multiply(
+            spare, float(learning_rate * correction / (1.0 - first_decay**taken)), out=spare
+        )
+        np.subtract(parameters, spare, out=parameters)
 
 
 class AdamState(NamedTuple):
-    """What Adam remembers.
+    """What Adam remembers from one update to the next; never changed.
 
     Attributes:
-        first: ``[D]``, decaying mean of gradients.
-        second: ``[D]``, decaying mean of squared gradients.
+        first: ``[S]``, decaying mean of gradients.
+        second: ``[S]``, decaying mean of squared gradients.
         steps: How many steps were taken.
     """
 
@@ -24,58 +85,41 @@ class AdamState(NamedTuple):
     @classmethod
     def untrained(cls, size: int) -> "AdamState":
         """Return the state before the first step."""
-        return cls(np.zeros(size), np.zeros(size), 0)
+        return cls(frozen(np.zeros(size)), frozen(np.zeros(size)), 0)
 
-    def arrays(self) -> dict[str, Array]:
+    @classmethod
+    def after(cls, adam: FlatAdam) -> "AdamState":
+        """Return what is remembered after steps that were taken in place."""
+        first, second = (frozen(moment.astype(np.float64)) for moment in (adam.first, adam.second))
+        return cls(first, second, int(adam.steps[0]))
+
+    def going_on(self) -> FlatAdam:
+        """Return a copy to take steps with."""
+        return FlatAdam(
+            self.first.copy(),
+            self.second.copy(),
+            np.zeros_like(self.first),
+            np.array([self.steps], dtype=np.int64),
+        )
+
+    def arrays(self, prefix: str) -> dict[str, Array]:
         """Return everything as arrays by name."""
         return {
-            "adam_first": self.first,
-            "adam_second": self.second,
-            "adam_steps": np.array([self.steps], dtype=np.int64),
+            f"{prefix}_first": self.first,
+            f"{prefix}_second": self.second,
+            f"{prefix}_steps": np.array([self.steps], dtype=np.int64),
         }
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, Array], *, size: int) -> "AdamState":
+    def from_arrays(cls, arrays: Mapping[str, Array], prefix: str, *, size: int) -> "AdamState":
         """Return the state that ``arrays`` gave.
 
         Raises:
             ValueError: An array is missing or malformed.
         """
-        second = required(arrays, "adam_second", (size,))
-        steps = int(required(arrays, "adam_steps", (1,))[0])
+        first = required(arrays, f"{prefix}_first", (size,))
+        second = required(arrays, f"{prefix}_second", (size,))
+        steps = int(required(arrays, f"{prefix}_steps", (1,))[0])
         if steps < 0 or (second < 0.0).any():
-            raise ValueError("adam_steps and adam_second must be at least 0")
-        return cls(required(arrays, "adam_first", (size,)), second, steps)
-
-
-class Stepped(NamedTuple):
-    """The parameters after a step, and what to remember for the next one."""
-
-    parameters: FloatArray
-    state: AdamState
-
-
-def adam_step(
-    parameters: FloatArray,
-    gradient: FloatArray,
-    state: AdamState,
-    *,
-    learning_rate: float,
-    betas: tuple[float, float] = (0.9, 0.999),
-    epsilon: float = 1e-8,
-) -> Stepped:
-    """Return the parameters one step down the gradient, ``[D]`` each; the arguments stay.
-
-    ``p - learning_rate * (m / (1 - b1**t)) / (sqrt(v / (1 - b2**t)) + epsilon)``.
-
-    Source:
-        Kingma and Ba 2015, arXiv:1412.6980, algorithm 1.
-    """
-    first_decay, second_decay = betas
-    steps = state.steps + 1
-    first = first_decay * state.first + (1.0 - first_decay) * gradient
-    second = second_decay * state.second + (1.0 - second_decay) * gradient**2
-    mean = first / (1.0 - first_decay**steps)
-    deviation = np.sqrt(second / (1.0 - second_decay**steps))
-    stepped = parameters - learning_rate * mean / (deviation + epsilon)
-    return Stepped(stepped, AdamState(first, second, steps))
+            raise ValueError(f"{prefix}_steps and {prefix}_second must be at least 0")
+        return cls(frozen(first), frozen(second), steps)

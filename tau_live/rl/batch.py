@@ -195,6 +195,7 @@ class Batch(NamedTuple):
 
     Attributes:
         options: Crossed features of the ``M`` allowed options of all ``N`` decisions.
+        rows: ``[M]``, the features of those options as they are.
         base: ``[M]``, what a logit is before the scorer adds to it.
         preferred: ``[M]``, 1 for the host's default, else 0.
         starts: ``[N + 1]``, decision ``n`` has the options ``starts[n]:starts[n + 1]``.
@@ -204,6 +205,7 @@ class Batch(NamedTuple):
     """
 
     options: Crossed
+    rows: Crossed
     base: FloatArray
     preferred: FloatArray
     starts: IntArray
@@ -235,6 +237,7 @@ class Batch(NamedTuple):
         at = spans(self.starts[decisions], counts)
         return Batch(
             self.options.rows(at),
+            self.rows.rows(at),
             self.base[at],
             self.preferred[at],
             offsets(counts),
@@ -258,7 +261,16 @@ def unbased(policy: Policy, trajectories: Trajectories) -> Batch:
     preferred = _preferred(trajectories, starts)
     chosen = _ranks(trajectories.chosen, masks)
     seen = states(_contexts(features), width=policy.config.width)
-    return Batch(options, preferred, preferred, starts, chosen, seen, _explored(trajectories))
+    return Batch(
+        options,
+        _options(features),
+        preferred,
+        preferred,
+        starts,
+        chosen,
+        seen,
+        _explored(trajectories),
+    )
 
 
 def _contexts(features: Rows) -> Crossed:
@@ -278,6 +290,12 @@ def _explored(trajectories: Trajectories) -> BoolArray | None:
         of = np.ones(one.options, dtype=np.bool_) if flags is None else flags
         found.append(of if mask is None else of[mask])
     return np.concatenate(found)
+
+
+def _options(features: Rows) -> Crossed:
+    """Return the scaled rows of the allowed options alone, ``[M]`` of them."""
+    at = spans(features.option_starts, features.option_lengths)
+    return Crossed(features.slots[at], features.values[at], offsets(features.option_lengths))
 
 
 def _preferred(trajectories: Trajectories, starts: IntArray) -> FloatArray:

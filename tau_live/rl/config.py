@@ -15,6 +15,7 @@ class PPOConfig:
         gamma: Discount of one step, in ``[0, 1]``.
         lambda_: Of GAE, in ``[0, 1]``.
         learning_rate: Of Adam, above 0.
+        net_learning_rate: Of the network's Adam, above 0.
         epochs: Passes over the decisions; ``None`` takes 2, 6, 10 for 8, 32, 64 new rollouts.
         minibatch: Decisions of one step, at least 1.
         target_kl: Above this (k3) no further step is taken, at least 0.
@@ -37,6 +38,7 @@ class PPOConfig:
     gamma: float = 1.0
     lambda_: float = 0.95
     learning_rate: float = 5e-3
+    net_learning_rate: float = 5e-4
     epochs: int | None = None
     minibatch: int = 256
     target_kl: float = 0.03
@@ -53,7 +55,7 @@ class PPOConfig:
     base_kl: float = 1.0
 
     def __post_init__(self) -> None:
-        for name in ("clip", "learning_rate", "gradient_norm", "penalty"):
+        for name in ("clip", "learning_rate", "net_learning_rate", "gradient_norm", "penalty"):
             self._check(name, 0.0 < getattr(self, name) < inf, "finite and > 0.0")
         for name in (
             "value_coefficient",

@@ -106,11 +106,9 @@ def evidence(
     )
     moved = data.under(policy)
     value_base = counted.expectation(now.price)
-    started = replace(
-        counted,
-        policy=replace(policy, critic=frozen(policy.critic - state.value_base + value_base)),
-        value_base=frozen(value_base),
-    )
+    policy = replace(policy, critic=frozen(policy.critic - state.value_base + value_base))
+    started = replace(counted, policy=policy, value_base=frozen(value_base))
+    started = started.knowing(data.contexts.slots, data.rows.slots)
     return Evidence(counted, started, moved, base_kl)
 
 
@@ -137,7 +135,7 @@ def _moved(
         bound: In nats.
     """
     epsilon = policy.config.epsilon
-    then = choices(batch(before, fresh), before.weights, epsilon=epsilon).probabilities
+    then = choices(batch(before, fresh), before.weights, before.net, epsilon=epsilon).probabilities
     new = data.select(np.arange(len(fresh.encoded)))
     near, far = before.base.estimates(new.options), goal.estimates(new.options)
     preferred = policy.default_bonus * new.preferred
@@ -145,7 +143,9 @@ def _moved(
     for _ in range(_TRIES):
         gains = (1.0 - share) * near.gains + share * far.gains
         ridge = added(goal, far._replace(gains=gains), new.starts, new.explored)
-        now = choices(new._replace(base=preferred + ridge), policy.weights, epsilon=epsilon)
+        now = choices(
+            new._replace(base=preferred + ridge), policy.weights, policy.net, epsilon=epsilon
+        )
         divergence = _divergence(then, now.probabilities) / len(new.chosen)
         if divergence <= bound:
             break

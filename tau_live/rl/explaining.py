@@ -3,7 +3,7 @@
 import numpy as np
 
 from tau_live.rl.arrays import BoolArray, FloatArray
-from tau_live.rl.crossing import crossed_one
+from tau_live.rl.crossing import crossed_one, scaled_one
 from tau_live.rl.features import Encoded
 from tau_live.rl.policy import Policy
 
@@ -11,6 +11,7 @@ HOST_DEFAULT = "host default"
 RIDGE = "ridge estimate"
 UNCERTAINTY = "uncertainty bonus"
 RESIDUAL = "ppo residual"
+NETWORK = "ppo network"
 
 
 def terms(
@@ -52,4 +53,5 @@ def terms(
         RIDGE: beta * found.gains,
         UNCERTAINTY: bonuses if explored is None else np.where(explored, bonuses, 0.0),
         RESIDUAL: pairs.dot(policy.weights),
+        NETWORK: policy.net.scores(encoded, scaled_one(encoded, policy.scale)),
     }

@@ -10,7 +10,7 @@ from tau_live.rl.batch import Batch, Trajectories
 from tau_live.rl.config import PPOConfig
 from tau_live.rl.gae import Steps, batched_vtrace, reverse_scan
 from tau_live.rl.state import AdvantageScale, LearnerState
-from tau_live.rl.surrogate import Targets, choices
+from tau_live.rl.surrogate import Targets, choices, said
 
 
 class Lesson(NamedTuple):
@@ -55,14 +55,14 @@ def lesson(
         new: How many rollouts are new.
     """
     policy = started.policy
-    logprobs = choices(batch, policy.weights, epsilon=policy.config.epsilon).logprobs
+    logprobs = choices(batch, policy.weights, policy.net, epsilon=policy.config.epsilon).logprobs
     known = np.isfinite(everything.propensity)
     propensities = np.where(known, everything.propensity, 1.0)
     traces = np.where(known, np.minimum(np.exp(logprobs) / propensities, 1.0), 1.0)
     steps = Steps(
         everything.reward,
         everything.discount * config.gamma,
-        batch.contexts.dot(before.policy.critic),
+        batch.contexts.dot(before.policy.critic) + said(batch, before.policy.net).values,
         everything.bootstrap,
         everything.length,
     )

@@ -10,6 +10,7 @@ from tau_live.rl.arrays import Array, BoolArray, FloatArray, digest, frozen, req
 from tau_live.rl.base import Base
 from tau_live.rl.exploring import added, floor_of
 from tau_live.rl.features import MAX_WIDTH, WIDTH, Encoded, pack
+from tau_live.rl.net import Net
 from tau_live.rl.scaling import Scale
 from tau_live.rl.served import Layout, Layouts, sums
 from tau_live.rl.states import critic_width
@@ -26,6 +27,7 @@ class PolicyConfig:
         epsilon: Share of uniform exploration, in ``[0, 1]``.
         default_bonus: Added to the logit of the host's default at first, at least 0.
         default_fade: Rollouts trained on until that bonus is halved, above 0.
+        net_width: Units of each layer of the tanh networks, in ``[0, 256]``; 0 leaves them out.
     """
 
     width: int = WIDTH
@@ -34,6 +36,7 @@ class PolicyConfig:
     epsilon: float = 0.02
     default_bonus: float = 2.0
     default_fade: float = 64.0
+    net_width: int = 32
 
     def __post_init__(self) -> None:
         if not 1 <= self.width <= MAX_WIDTH:
@@ -50,6 +53,8 @@ class PolicyConfig:
             raise ValueError(f"default_bonus must be within [0, 100], got {self.default_bonus!r}")
         if not 0.0 < self.default_fade <= 1e12:
             raise ValueError(f"default_fade must be within (0, 1e12], got {self.default_fade!r}")
+        if not 0 <= self.net_width <= 256:
+            raise ValueError(f"net_width must be within [0, 256], got {self.net_width!r}")
 
 
 class Judged(NamedTuple):
@@ -70,8 +75,8 @@ class Judged(NamedTuple):
 class Policy:
     """One version of a policy. Nothing in it ever changes.
 
-    ``logit[k] = base[k] + weights . cross(context, option k)``, the base being what the ridge
-    regression expects of an option plus a bonus for the host's default, and
+    ``logit[k] = base[k] + weights . cross(context, option k) + net(context, option k)``, the base
+    being what the ridge regression expects of an option plus a bonus for the host's default, and
     ``pi = (1 - epsilon) * softmax(logits of the allowed) + epsilon / allowed``, where options that
     are unsafe to explore have no part in the floor and none in what doubt adds to the base.
 
@@ -79,7 +84,9 @@ class Policy:
         config: The shape.
         weights: ``[cross_width]``, the scorer of crossed features.
         base: What the ridge regression says.
-        critic: ``[critic_width]``, a state's value is its inner product with what ``states`` sees.
+        net: The tanh networks that add to logits and values.
+        critic: ``[critic_width]``, a state's value is its inner product with what ``states`` sees,
+            and what the network adds.
         scale: How numbers are scaled.
         rollouts: How many rollouts taught it; 0 is untrained.
         layouts: What it worked out for decisions that look alike; changes nothing but the time.
@@ -87,6 +94,7 @@ class Policy:
 
     config: PolicyConfig
     weights: FloatArray
+    net: Net
     base: Base
     critic: FloatArray
     scale: Scale
@@ -99,6 +107,7 @@ class Policy:
         return cls(
             config=config,
             weights=frozen(np.zeros(config.cross_width)),
+            net=Net.untrained(config.net_width, slots=config.width),
             base=Base.untrained(config.cross_width),
             critic=frozen(np.zeros(critic_width(config.width))),
             scale=Scale.untrained(config.width),
@@ -124,7 +133,7 @@ class Policy:
         """
         self._check(encoded, default)
         layout = self.layouts.of(self, encoded)
-        return self._logits(layout, layout.scaled(encoded), default, None)
+        return self._logits(layout, encoded, layout.scaled(encoded), default=default)
 
     def probabilities(
         self,
@@ -153,7 +162,7 @@ class Policy:
         """Return the estimate of the return from this state, in units of reward."""
         self._check(encoded, None)
         layout = self.layouts.of(self, encoded)
-        return layout.value(layout.scaled(encoded)[: encoded.starts[1]])
+        return self._value(layout, encoded, layout.scaled(encoded))
 
     def judged(
         self,
@@ -173,11 +182,14 @@ class Policy:
             explored = explored[allowed]
         layout = self.layouts.of(self, encoded)
         values = layout.scaled(encoded)
-        found = self._mixed(self._logits(layout, values, default, allowed, explored), explored)
+        logits = self._logits(
+            layout, encoded, values, default=default, allowed=allowed, explored=explored
+        )
+        found = self._mixed(logits, explored)
         if allowed is not None:
             mixed, found = found, np.zeros(encoded.options)
             found[allowed] = mixed
-        value = layout.value(values[: encoded.starts[1]])
+        value = self._value(layout, encoded, values)
         return Judged(found, value, pack(encoded, frame=layout.frame))
 
     def arrays(self) -> dict[str, Array]:
@@ -186,6 +198,7 @@ class Policy:
         return {
             "config": np.array(shape, dtype=np.float64),
             "weights": self.weights,
+            **self.net.arrays(),
             **self.base.arrays(),
             "critic": self.critic,
             **self.scale.arrays("scale"),
@@ -199,7 +212,7 @@ class Policy:
         Raises:
             ValueError: An array is missing, misshapen, not finite, or out of range.
         """
-        width, cross_width, ridge_width, *rest = required(arrays, "config", (6,)).tolist()
+        width, cross_width, ridge_width, *rest = required(arrays, "config", (7,)).tolist()
         config = PolicyConfig(
             width=int(width),
             cross_width=int(cross_width),
@@ -207,6 +220,7 @@ class Policy:
             epsilon=rest[0],
             default_bonus=rest[1],
             default_fade=rest[2],
+            net_width=int(rest[3]),
         )
         rollouts = int(required(arrays, "rollouts", (1,))[0])
         if rollouts < 0:
@@ -214,6 +228,7 @@ class Policy:
         return cls(
             config=config,
             weights=frozen(required(arrays, "weights", (config.cross_width,))),
+            net=Net.from_arrays(arrays, width=config.net_width, slots=config.width),
             base=Base.from_arrays(arrays, cross_width=config.cross_width),
             critic=frozen(required(arrays, "critic", (critic_width(config.width),))),
             scale=Scale.from_arrays(arrays, "scale", width=config.width),
@@ -233,19 +248,24 @@ class Policy:
         if default is not None and not 0 <= default < encoded.options:
             raise ValueError(f"default must be one of {encoded.options} options, got {default!r}")
 
+    def _value(self, layout: Layout, encoded: Encoded, values: FloatArray) -> float:
+        return layout.value(values[: encoded.starts[1]]) + self.net.value(encoded, values)
+
     def _logits(
         self,
         layout: Layout,
+        encoded: Encoded,
         values: FloatArray,
-        default: int | None,
-        allowed: BoolArray | None,
+        *,
+        default: int | None = None,
+        allowed: BoolArray | None = None,
         explored: BoolArray | None = None,
     ) -> FloatArray:
-        """Return the logits of the allowed options: scorer, regression, and the host's default."""
+        """Return the logits of the allowed options: scorer, network, regression, the default."""
         parts, unseen = sums(self, layout, values)
+        logits: FloatArray = parts[0] + self.net.scores(encoded, values)
         if allowed is not None:
-            parts, unseen = parts[:, allowed], unseen[allowed]
-        logits: FloatArray = parts[0]
+            logits, parts, unseen = logits[allowed], parts[:, allowed], unseen[allowed]
         if self.has_base:
             estimates = self.base.estimated(parts[1:], unseen)
             starts = np.array([0, len(logits)])

@@ -140,10 +140,12 @@ def _measured(
     diagnostics: Diagnostics, learned: Lesson, moved: Trained, weighted: Coefficients
 ) -> Diagnostics:
     batch, targets = learned.batch, learned.targets
-    found = objective(batch, targets, moved.weights, moved.critic, coefficients=weighted)
+    found = objective(
+        batch, targets, moved.weights, moved.critic, net=moved.net, coefficients=weighted
+    )
     log_ratios = (found.logprobs - targets.logprobs)[learned.acting]
     ratios = np.exp(log_ratios)
-    after = choices(batch, moved.weights, epsilon=weighted.epsilon).probabilities
+    after = choices(batch, moved.weights, moved.net, epsilon=weighted.epsilon).probabilities
     surest = np.maximum.reduceat(after, batch.starts[:-1])[learned.acting]
     return replace(
         diagnostics,
@@ -175,8 +177,10 @@ def _promoted(started: LearnerState, learned: Lesson, moved: Trained) -> Learner
             started.policy,
             weights=frozen(moved.weights),
             critic=frozen(started.value_base + started.unit * moved.critic),
+            net=moved.net.valued(started.unit),
         ),
         adam=moved.adam,
+        net_adam=moved.net_adam,
         advantage_scale=learned.advantage_scale,
         counts=started.counts._replace(updates=started.counts.updates + 1),
     )

@@ -23,6 +23,7 @@ from tau_live.rl.policy import Policy, PolicyConfig
 from tau_live.rl.recursive import Regression
 from tau_live.rl.scaling import Moments, Scale
 from tau_live.rl.states import critic_width
+from tau_live.rl.towers import widened
 
 
 class AdvantageScale(NamedTuple):
@@ -92,6 +93,7 @@ class LearnerState:
     Attributes:
         policy: The newest version.
         adam: The optimiser's moments, of scorer and critic.
+        net_adam: The same of the network.
         moments: Of all numbers seen in features.
         scale: How the next version will scale numbers; the sums below are under it.
         scaled_rollouts: How many rollouts that scale was made from.
@@ -104,6 +106,7 @@ class LearnerState:
 
     policy: Policy
     adam: AdamState
+    net_adam: AdamState
     moments: Moments
     scale: Scale
     scaled_rollouts: int
@@ -116,9 +119,11 @@ class LearnerState:
     @classmethod
     def untrained(cls, config: PolicyConfig) -> "LearnerState":
         """Return the state before the first rollout."""
+        policy = Policy.untrained(config)
         return cls(
-            policy=Policy.untrained(config),
+            policy=policy,
             adam=AdamState.untrained(config.cross_width + critic_width(config.width)),
+            net_adam=AdamState.untrained(policy.net.shape.size),
             moments=Moments.empty(config.width),
             scale=Scale.untrained(config.width),
             scaled_rollouts=0,
@@ -195,6 +200,27 @@ class LearnerState:
             ),
         )
 
+    def knowing(self, contexts: IntArray, options: IntArray) -> "LearnerState":
+        """Return the state whose network has seen these features.
+
+        Args:
+            contexts: Slots, in the order in which they came.
+            options: Slots likewise.
+        """
+        before = self.policy.net
+        net = before.including(contexts, options)
+        if net is before:
+            return self
+        first, second = (
+            frozen(widened(moment, before.shape, net.shape).astype(np.float64))
+            for moment in self.net_adam[:2]
+        )
+        return replace(
+            self,
+            policy=replace(self.policy, net=net),
+            net_adam=AdamState(first, second, self.net_adam.steps),
+        )
+
     def forgetting(
         self, options: IntArray, *, penalty: float, rng: np.random.Generator
     ) -> "LearnerState":
@@ -213,7 +239,9 @@ class LearnerState:
         return replace(
             self,
             action_fit=self.action_fit.forgetting(slots, penalty=penalty, rng=rng),
-            policy=replace(self.policy, weights=frozen(weights)),
+            policy=replace(
+                self.policy, weights=frozen(weights), net=self.policy.net.forgetting(options)
+            ),
         )
 
     def expectation(self, multiplier: float) -> FloatArray:
@@ -233,7 +261,8 @@ class LearnerState:
         """Return everything as arrays by name, those of the policy first."""
         return {
             **self.policy.arrays(),
-            **self.adam.arrays(),
+            **self.adam.arrays("adam"),
+            **self.net_adam.arrays("net_adam"),
             **self.moments.arrays(),
             **self.action_fit.arrays("action"),
             **self.value_fit.arrays("value"),
@@ -260,8 +289,9 @@ class LearnerState:
         return cls(
             policy=policy,
             adam=AdamState.from_arrays(
-                arrays, size=config.cross_width + critic_width(config.width)
+                arrays, "adam", size=config.cross_width + critic_width(config.width)
             ),
+            net_adam=AdamState.from_arrays(arrays, "net_adam", size=policy.net.shape.size),
             moments=Moments.from_arrays(arrays, width=config.width),
             scale=Scale.from_arrays(arrays, "next_scale", width=config.width),
             scaled_rollouts=int(scaled[0]),

@@ -7,6 +7,7 @@ import numpy as np
 from tau_live.rl.arrays import FloatArray, IntArray
 from tau_live.rl.batch import Batch
 from tau_live.rl.exploring import floor_of
+from tau_live.rl.net import Net, Said
 
 _TINY = float(np.finfo(np.float64).tiny)  # a probability may underflow where there is no floor
 
@@ -75,6 +76,7 @@ class Objective(NamedTuple):
         total: ``policy + value coefficient * value - entropy coefficient * entropy``.
         weights: ``[cross_width]``, gradient of ``total``.
         critic: ``[critic_width]``, gradient of ``total``.
+        net: Gradient of ``total`` by the network's parameters.
         logprobs: ``[N]``, of the choices.
     """
 
@@ -84,15 +86,25 @@ class Objective(NamedTuple):
     total: float
     weights: FloatArray
     critic: FloatArray
+    net: FloatArray
     logprobs: FloatArray
 
 
-def choices(batch: Batch, weights: FloatArray, *, epsilon: float) -> Choices:
-    """Return the probabilities that these weights give, and what follows from them."""
+def choices(batch: Batch, weights: FloatArray, net: Net, *, epsilon: float) -> Choices:
+    """Return the probabilities that these weights and this network give, and what follows."""
+    return _chosen(batch, weights, said(batch, net).scores, epsilon=epsilon)
+
+
+def said(batch: Batch, net: Net) -> Said:
+    """Return what the network makes of these decisions."""
+    return net.said(batch.contexts, batch.rows, batch.starts)
+
+
+def _chosen(batch: Batch, weights: FloatArray, scores: FloatArray, *, epsilon: float) -> Choices:
     starts, counts = batch.starts[:-1], batch.counts
-    logits = batch.options.dot(weights) + batch.base
-    scores = np.exp(logits - np.repeat(np.maximum.reduceat(logits, starts), counts))
-    softmax = scores / np.repeat(np.add.reduceat(scores, starts), counts)
+    logits = batch.options.dot(weights) + scores + batch.base
+    shares = np.exp(logits - np.repeat(np.maximum.reduceat(logits, starts), counts))
+    softmax = shares / np.repeat(np.add.reduceat(shares, starts), counts)
     floor = floor_of(counts, batch.explored, epsilon=epsilon)
     probabilities = floor.kept * softmax + floor.least
     logs = _logs(probabilities)
@@ -111,6 +123,7 @@ def objective(
     weights: FloatArray,
     critic: FloatArray,
     *,
+    net: Net,
     coefficients: Coefficients,
 ) -> Objective:
     """Return the loss of a batch and its exact gradient.
@@ -122,7 +135,8 @@ def objective(
         Schulman et al. 2017, arXiv:1707.06347, equation 9; the weight of what an older policy did
         is that of Hilton et al. 2022, arXiv:2110.00641, equation 3 (decoupled clip), cut at 1.
     """
-    found = choices(batch, weights, epsilon=coefficients.epsilon)
+    heard = said(batch, net)
+    found = _chosen(batch, weights, heard.scores, epsilon=coefficients.epsilon)
     acting = targets.weights > 0.0
     actors = max(int(acting.sum()), 1)
     ratios = np.exp(found.logprobs - targets.logprobs)
@@ -130,7 +144,7 @@ def objective(
     cut = np.clip(ratios, 1.0 - coefficients.clip, 1.0 + coefficients.clip) * targets.advantages
     policy = -float((targets.weights * np.minimum(plain, cut)).sum()) / actors
     entropy = float(found.entropies[acting].sum()) / actors
-    errors = batch.contexts.dot(critic) - targets.returns
+    errors = batch.contexts.dot(critic) + heard.values - targets.returns
     value = 0.5 * float((errors**2).mean())
 
     slopes = np.where(plain <= cut, -targets.weights * plain / actors, 0.0)
@@ -144,6 +158,7 @@ def objective(
         policy + coefficients.value * value - coefficients.entropy * entropy,
         batch.options.transposed_dot(by_logit, len(weights)),
         batch.contexts.transposed_dot(by_value, len(critic)),
+        net.gradient(heard, by_logit, by_value),
         found.logprobs,
     )
 

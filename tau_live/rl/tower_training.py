@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tau_live.rl.adam import FlatAdam
 from tau_live.rl.arrays import IntArray
 from tau_live.rl.products import Floats, squared_length
 from tau_live.rl.towers import (
@@ -84,63 +85,6 @@ class TowerConfig(NamedTuple):
     stop_kl: float | None = None
     scaled: bool = True
     adam_epsilon: float = 1e-5
-
-
-class FlatAdam(NamedTuple):
-    """What Adam remembers of flat parameters; changed in place.
-
-    Attributes:
-        first: ``[S]``, decaying mean of gradients.
-        second: ``[S]``, decaying mean of squared gradients.
-        spare: ``[S]``.
-        steps: ``[1]``, how many steps were taken.
-    """
-
-    first: Floats
-    second: Floats
-    spare: Floats
-    steps: IntArray
-
-    @classmethod
-    def untrained(cls, size: int, *, dtype: npt.DTypeLike = np.float32) -> "FlatAdam":
-        """Return the state before the first step."""
-        first, second, spare = (np.zeros(size, dtype=dtype) for _ in range(3))
-        return cls(first, second, spare, np.zeros(1, dtype=np.int64))
-
-    def descend(
-        self,
-        parameters: Floats,
-        gradient: Floats,
-        *,
-        learning_rate: float,
-        epsilon: float,
-        betas: tuple[float, float] = (0.9, 0.999),
-    ) -> None:
-        """Move ``parameters [S]`` one step down ``gradient [S]``, which is used up.
-
-        Source:
-            Kingma and Ba 2015, arXiv:1412.6980, algorithm 1, its corrections of bias put together
-            as in the last line of section 2.
-        """
-        first, second, spare, steps = self
-        first_decay, second_decay = betas
-        steps += 1
-        taken = int(steps[0])
-        correction = np.sqrt(1.0 - second_decay**taken)
-        np.multiply(first, first_decay, out=first)
-        np.multiply(gradient, 1.0 - first_decay, out=spare)
-        np.add(first, spare, out=first)
-        np.multiply(second, second_decay, out=second)
-        np.multiply(gradient, gradient, out=gradient)
-        np.multiply(gradient, 1.0 - second_decay, out=gradient)
-        np.add(second, gradient, out=second)
-        np.sqrt(second, out=spare)
-        np.add(spare, float(epsilon * correction), out=spare)
-        np.divide(first, spare, out=spare)
-        np.multiply(
-            spare, float(learning_rate * correction / (1.0 - first_decay**taken)), out=spare
-        )
-        np.subtract(parameters, spare, out=parameters)
 
 
 class Step(NamedTuple):

@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tau_live.rl.arrays import IntArray
 from tau_live.rl.products import Floats, multiply
 
 
@@ -21,8 +20,7 @@ class Shape(NamedTuple):
     Attributes:
         inputs: ``D``, numbers that both towers see.
         hidden: ``H``, units of each hidden layer of each tower.
-        outputs: ``K``, logits of the actor; 0 where the caller makes them from its last hidden
-            layer.
+        outputs: ``K``, logits of the actor.
     """
 
     inputs: int
@@ -50,8 +48,6 @@ class Shape(NamedTuple):
 
 class Towers(NamedTuple):
     """Parameters, or the gradient by them, as views into one flat array in this order.
-
-    What each input adds comes last, so that new inputs append to the flat array and move nothing.
 
     Attributes:
         actor_bias: ``[K]``.
@@ -121,17 +117,20 @@ def initial(
     return flat
 
 
-def grown(flat: Floats, *, inputs: int, hidden: int) -> Floats:
-    """Return the parameters, or what Adam remembers of them, with room for more inputs.
+def widened(flat: Floats, before: Shape, after: Shape) -> Floats:
+    """Return the parameters, or what Adam remembers of them, with room for more inputs and outputs.
 
-    The new inputs are without effect until they are learned about.
+    What is new is 0: it is without effect until it is learned about.
 
     Args:
-        flat: ``[S]``, of towers that see fewer inputs.
-        inputs: How many inputs are new.
-        hidden: ``H`` of the towers.
+        flat: ``[before.size]``.
+        before: How large the towers are.
+        after: How large they shall be: no part smaller, ``hidden`` the same.
     """
-    return np.concatenate([flat, np.zeros(inputs * 2 * hidden, dtype=flat.dtype)])
+    found: Floats = np.zeros(after.size, dtype=flat.dtype)
+    for old, new in zip(viewed(flat, before), viewed(found, after), strict=True):
+        new[tuple(slice(length) for length in old.shape)] = old
+    return found
 
 
 def with_ones(inputs: Floats, *, dtype: npt.DTypeLike = np.float32) -> Floats:
@@ -277,38 +276,6 @@ def backward_values(towers: Towers, gradient: Towers, hidden: Hidden, by_values:
     multiply(hidden.critic.T, by_values[:, None], out=gradient.critic[:, None])
     gradient.critic_bias[0] = by_values.sum()
     np.multiply(by_values[:, None], towers.critic, out=hidden.by_critic)
-
-
-def option_scores(actor: Floats, embedded: Floats, owners: IntArray) -> Floats:
-    """Return ``[M]``, what the actor adds to the logits of options that come and go.
-
-    ``f(x, a) = a' E h(x)``, where ``E = 0`` adds nothing.
-
-    Args:
-        actor: ``[N, H]``, the actor's last hidden layer.
-        embedded: ``[M, H]``, ``a' E`` of every option of all decisions.
-        owners: ``[M]``, which decision each belongs to.
-    """
-    scores: Floats = np.einsum("mh,mh->m", embedded, actor[owners])
-    return scores
-
-
-def backward_scores(
-    by_scores: Floats, embedded: Floats, starts: IntArray, hidden: Hidden
-) -> Floats:
-    """Fill ``hidden.by_actor``; return ``[M, H]``, the gradient by ``embedded``.
-
-    Args:
-        by_scores: ``[M]``, gradient by what ``option_scores`` returned.
-        embedded: ``[M, H]``, as it was forward.
-        starts: ``[N + 1]``, decision ``n`` has the options ``starts[n]:starts[n + 1]``, at least
-            one.
-        hidden: As it was filled forward.
-    """
-    np.add.reduceat(embedded * by_scores[:, None], starts[:-1], axis=0, out=hidden.by_actor)
-    by_embedded: Floats = np.repeat(hidden.actor, np.diff(starts), axis=0)
-    by_embedded *= by_scores[:, None]
-    return by_embedded
 
 
 def _apart(both: Floats) -> Floats:

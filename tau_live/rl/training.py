@@ -4,13 +4,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tau_live.rl import linear
-from tau_live.rl.adam import AdamState, adam_step
+from tau_live.rl.adam import AdamState, FlatAdam
 from tau_live.rl.arrays import FloatArray
 from tau_live.rl.config import PPOConfig
 from tau_live.rl.lesson import Lesson
+from tau_live.rl.net import Net
+from tau_live.rl.products import squared_length
 from tau_live.rl.state import LearnerState
-from tau_live.rl.surrogate import Coefficients, objective
+from tau_live.rl.surrogate import Coefficients, Objective, objective
+
+_EPSILON = 1e-8  # of Adam
 
 
 class Trained(NamedTuple):
@@ -20,7 +23,9 @@ class Trained(NamedTuple):
         weights: ``[cross_width]``, the scorer.
         critic: ``[critic_width]``, what the critic adds to its regression, in units of the returns'
             deviation.
-        adam: The optimiser's moments.
+        net: The network, its values in the same units.
+        adam: The optimiser's moments, of scorer and critic.
+        net_adam: The same of the network.
         epochs: Passes begun.
         early_stop: Whether the divergence ended them.
         gradient_norm: Of the scorer, before it is cut, mean over the steps.
@@ -28,7 +33,9 @@ class Trained(NamedTuple):
 
     weights: FloatArray
     critic: FloatArray
+    net: Net
     adam: AdamState
+    net_adam: AdamState
     epochs: int
     early_stop: bool
     gradient_norm: float
@@ -55,34 +62,77 @@ def trained(
     """
     decisions = len(lesson.batch.chosen)
     parts = -(-decisions // config.minibatch)
-    split = len(state.policy.weights)
-    residual = (state.policy.critic - state.value_base) / state.unit
-    parameters = np.concatenate([state.policy.weights, residual])
-    adam = state.adam
+    going = _Going.on(state)
+    weighted = coefficients(state, config)
     norms: list[float] = []
     for epoch in range(epochs):
         for part in np.array_split(rng.permutation(decisions), parts):
             found = objective(
                 lesson.batch.select(part),
                 lesson.targets.select(part),
-                parameters[:split],
-                parameters[split:],
-                coefficients=coefficients(state, config),
+                going.weights,
+                going.critic,
+                net=going.net,
+                coefficients=weighted,
             )
             log_ratios = (found.logprobs - lesson.targets.logprobs[part])[lesson.acting[part]]
             if len(log_ratios) and k3(log_ratios) > config.target_kl:
-                return Trained(*_split(parameters, split), adam, epoch + 1, True, _mean(norms))
-            norms.append(linear.norm(found.weights))
-            gradient = np.concatenate(
-                [
-                    _cut(found.weights, config.gradient_norm),
-                    _cut(found.critic, config.gradient_norm),
-                ]
-            )
-            parameters, adam = adam_step(
-                parameters, gradient, adam, learning_rate=config.learning_rate
-            )
-    return Trained(*_split(parameters, split), adam, epochs, False, _mean(norms))
+                return going.ended(epoch + 1, True, norms)
+            norms.append(going.step(found, config))
+    return going.ended(epochs, False, norms)
+
+
+class _Going(NamedTuple):
+    """The parameters on their way, changed in place."""
+
+    linear: FloatArray
+    weights: FloatArray
+    critic: FloatArray
+    adam: FlatAdam
+    net: Net
+    net_adam: FlatAdam
+
+    @classmethod
+    def on(cls, state: LearnerState) -> "_Going":
+        policy, unit = state.policy, state.unit
+        linear = np.concatenate([policy.weights, (policy.critic - state.value_base) / unit])
+        split = len(policy.weights)
+        return cls(
+            linear,
+            linear[:split],
+            linear[split:],
+            state.adam.going_on(),
+            policy.net.valued(1.0 / unit).going_on(),
+            state.net_adam.going_on(),
+        )
+
+    def step(self, found: Objective, config: PPOConfig) -> float:
+        """Take one step; return how long the scorer's gradient was."""
+        norm = _cut(found.weights, config.gradient_norm)
+        _cut(found.critic, config.gradient_norm)
+        _cut(found.net, config.gradient_norm)
+        self.adam.descend(
+            self.linear,
+            np.concatenate([found.weights, found.critic]),
+            learning_rate=config.learning_rate,
+            epsilon=_EPSILON,
+        )
+        self.net_adam.descend(
+            self.net.flat, found.net, learning_rate=config.net_learning_rate, epsilon=_EPSILON
+        )
+        return norm
+
+    def ended(self, epochs: int, early: bool, norms: list[float]) -> Trained:
+        return Trained(
+            self.weights,
+            self.critic,
+            self.net.frozen(),
+            AdamState.after(self.adam),
+            AdamState.after(self.net_adam),
+            epochs,
+            early,
+            float(np.mean(norms)) if norms else 0.0,
+        )
 
 
 def coefficients(state: LearnerState, config: PPOConfig) -> Coefficients:
@@ -104,14 +154,9 @@ def k3(log_ratios: FloatArray) -> float:
     return float((np.expm1(log_ratios) - log_ratios).mean())
 
 
-def _split(parameters: FloatArray, at: int) -> tuple[FloatArray, FloatArray]:
-    return parameters[:at], parameters[at:]
-
-
-def _mean(norms: list[float]) -> float:
-    return float(np.mean(norms)) if norms else 0.0
-
-
-def _cut(gradient: FloatArray, longest: float) -> FloatArray:
-    norm = linear.norm(gradient)
-    return gradient * (longest / norm) if norm > longest else gradient
+def _cut(gradient: FloatArray, longest: float) -> float:
+    """Shorten a gradient that is too long, in place; return how long it was."""
+    norm = float(np.sqrt(squared_length(gradient)))
+    if norm > longest:
+        gradient *= longest / norm
+    return norm

@@ -1,10 +1,14 @@
 """Rows of features made up for tests, and what is known of them."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from tau_live.rl.arrays import FloatArray, frozen, offsets
 from tau_live.rl.base import Base
 from tau_live.rl.crossing import Crossed
+from tau_live.rl.net import Net
+from tau_live.rl.policy import PolicyConfig
 from tau_live.rl.recursive import LEFT_OUT
 
 WIDTH = 12
@@ -31,3 +35,10 @@ def known(rng: np.random.Generator, slots: int, columns: int) -> Base:
     of[rng.permutation(slots)[:columns]] = np.arange(columns)
     draws = rng.normal(size=(columns, 4)).astype(np.float32) * np.float32(0.3)
     return Base(of, frozen(rng.normal(size=columns)), draws, 0.8, 50.0, 2.0, 0.7, 1.0)
+
+
+def networked(rng: np.random.Generator, config: PolicyConfig) -> Net:
+    """Return a network that knows half of the slots, and has learned something about each."""
+    of = rng.permutation(config.width)[: config.width // 2].astype(np.int64)
+    net = Net.untrained(config.net_width, slots=config.width).including(of, of[::-1])
+    return replace(net, flat=frozen(net.flat + 0.3 * rng.normal(size=len(net.flat))))

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tau_live.rl.arrays import frozen
-from tau_live.rl.explaining import HOST_DEFAULT, RESIDUAL, RIDGE, UNCERTAINTY, terms
+from tau_live.rl.explaining import HOST_DEFAULT, NETWORK, RESIDUAL, RIDGE, UNCERTAINTY, terms
 from tau_live.rl.features import encode
 from tau_live.rl.policy import Policy, PolicyConfig
-from tests.rl.rows import known
+from tests.rl.rows import known, networked
 from tests.rl.tasks import Tile, lived
 
 CONFIG = PolicyConfig(epsilon=0.1)
@@ -24,6 +24,7 @@ def trained(seed: int) -> Policy:
     return replace(
         Policy.untrained(CONFIG),
         weights=frozen(rng.normal(size=CONFIG.cross_width)),
+        net=networked(rng, CONFIG),
         base=known(rng, CONFIG.cross_width, CONFIG.ridge_width),
         rollouts=int(rng.integers(0, 3)) * 64,
     )
@@ -81,7 +82,7 @@ def test_of_an_untrained_policy_only_the_hosts_default_adds_anything() -> None:
     found = terms(Policy.untrained(CONFIG), encode({}, OPTIONS), default=2, allowed=None)
 
     assert found[HOST_DEFAULT].tolist() == [0.0, 0.0, CONFIG.default_bonus]
-    assert not any(found[name].any() for name in (RIDGE, UNCERTAINTY, RESIDUAL))
+    assert not any(found[name].any() for name in (RIDGE, UNCERTAINTY, RESIDUAL, NETWORK))
 
 
 def test_what_does_not_fit_the_policy_is_refused() -> None:

@@ -97,6 +97,7 @@ def test_the_gradient_turns_away_from_what_costs_more_than_it_earns() -> None:
             learned.targets,
             policy.weights,
             policy.critic,
+            net=policy.net,
             coefficients=Coefficients(0.2, 0.5, 0.0, 0.02),
         )
         step = learned.batch.options.dot(-found.weights)

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from tau_live.rl.arrays import BoolArray, FloatArray, frozen
 from tau_live.rl.features import Encoded, encode
+from tau_live.rl.net import Net
 from tau_live.rl.policy import Policy, PolicyConfig, sample
 from tau_live.rl.scaling import Scale
 from tau_live.rl.states import critic_width
-from tests.rl.rows import known
+from tests.rl.rows import known, networked
 
 CONFIG = PolicyConfig(width=32, cross_width=64, ridge_width=32)
 
@@ -23,6 +24,7 @@ def trained(seed: int, config: PolicyConfig = CONFIG, *, size: float = 1.0) -> P
     return replace(
         Policy.untrained(config),
         weights=frozen(rng.normal(size=config.cross_width) * size),
+        net=networked(rng, config),
         base=known(rng, config.cross_width, config.ridge_width),
         critic=frozen(rng.normal(size=critic_width(config.width))),
         scale=Scale(
@@ -177,7 +179,8 @@ def test_a_masked_default_gives_its_bonus_to_nobody() -> None:
 def test_numbers_are_scaled_by_what_the_version_knows() -> None:
     critic = trained(4).critic.copy()
     critic[33:] = 0.0  # of products of features
-    policy = replace(trained(4), critic=frozen(critic))
+    net = Net.untrained(CONFIG.net_width, slots=CONFIG.width)
+    policy = replace(trained(4), critic=frozen(critic), net=net)
     raw = encode({"x": 3.0}, [("a", None), ("b", None)], width=32)
     slot = int(raw.indices[1])
 

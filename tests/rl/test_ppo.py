@@ -205,7 +205,7 @@ def test_the_oldest_are_left_out_where_the_effective_sample_would_be_too_small()
 
 def test_the_critic_is_the_regression_and_what_steps_add_to_it() -> None:
     state = LearnerState.untrained(SMALL)
-    still, moving = PPOConfig(learning_rate=1e-12), PPOConfig()
+    still, moving = PPOConfig(learning_rate=1e-12, net_learning_rate=1e-12), PPOConfig()
     fresh = [one_step([1.0, 0.0, 1.0, 1.0] * 2), one_step([0.0, 0.0, 1.0, 0.0] * 2)]
 
     once = updated(state, fresh[0], config=moving).state

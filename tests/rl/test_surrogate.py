@@ -13,10 +13,10 @@ from tau_live.rl.features import Encoded, encode
 from tau_live.rl.policy import Policy, PolicyConfig
 from tau_live.rl.scaling import Scale
 from tau_live.rl.states import critic_width
-from tau_live.rl.surrogate import Coefficients, Targets, choices, objective
-from tests.rl.rows import known
+from tau_live.rl.surrogate import Coefficients, Targets, choices, objective, said
+from tests.rl.rows import known, networked
 
-CONFIG = PolicyConfig(width=16, cross_width=32, ridge_width=16)
+CONFIG = PolicyConfig(width=16, cross_width=32, ridge_width=16, net_width=4)
 DECISIONS = 24
 
 
@@ -24,6 +24,7 @@ def policy(rng: np.random.Generator) -> Policy:
     return replace(
         Policy.untrained(CONFIG),
         weights=frozen(rng.normal(size=CONFIG.cross_width) * 0.3),
+        net=networked(rng, CONFIG),
         base=known(rng, CONFIG.cross_width, CONFIG.ridge_width)._replace(sharpness=0.3),
         critic=frozen(rng.normal(size=critic_width(CONFIG.width))),
         scale=Scale(frozen(rng.normal(size=32)), frozen(rng.uniform(0.5, 2.0, size=32))),
@@ -84,9 +85,9 @@ def held(rng: np.random.Generator) -> Trajectories:
     return replace(played, explored=flags(rng, list(played.encoded)))
 
 
-def targets(data: Batch, weights: FloatArray, rng: np.random.Generator) -> Targets:
+def targets(data: Batch, start: Policy, rng: np.random.Generator) -> Targets:
     """Ratios from far below to far above the clip, advantages of both signs, some no actors."""
-    now = choices(data, weights, epsilon=CONFIG.epsilon).logprobs
+    now = choices(data, start.weights, start.net, epsilon=CONFIG.epsilon).logprobs
     return Targets(
         now + rng.choice([-0.6, -0.1, 0.0, 0.1, 0.6], size=DECISIONS),
         rng.normal(size=DECISIONS),
@@ -104,15 +105,19 @@ def test_the_gradient_equals_finite_differences(
     rng = np.random.default_rng(seed)
     start = policy(rng)
     data = batch(start, made(rng))
-    wanted = targets(data, start.weights, rng)
+    wanted = targets(data, start, rng)
     coefficients = Coefficients(clip=0.2, value=0.5, entropy=0.05, epsilon=epsilon)
-    split = len(start.weights)
-    parameters = np.concatenate([start.weights, start.critic])
+    ends = np.cumsum([len(start.weights), len(start.critic)])
+    parameters = np.concatenate([start.weights, start.critic, start.net.flat])
 
-    found = objective(data, wanted, start.weights, start.critic, coefficients=coefficients)
+    found = objective(
+        data, wanted, start.weights, start.critic, net=start.net, coefficients=coefficients
+    )
 
     def total(at: FloatArray) -> float:
-        return objective(data, wanted, at[:split], at[split:], coefficients=coefficients).total
+        weights, critic, flat = np.split(at, ends)
+        net = replace(start.net, flat=flat)
+        return objective(data, wanted, weights, critic, net=net, coefficients=coefficients).total
 
     step = 1e-5
     expected = np.array(
@@ -121,21 +126,27 @@ def test_the_gradient_equals_finite_differences(
             for one in np.eye(len(parameters))
         ]
     )
-    gradient = np.concatenate([found.weights, found.critic])
+    gradient = np.concatenate([found.weights, found.critic, found.net])
     clipped = np.abs(np.exp(found.logprobs - wanted.logprobs) - 1.0) > 0.2
     assert clipped.any() and not clipped.all()
-    assert np.linalg.norm(gradient - expected) <= 1e-6 * np.linalg.norm(expected)
+    for part, truth in zip(np.split(gradient, ends), np.split(expected, ends), strict=True):
+        assert np.linalg.norm(part - truth) <= 1e-6 * np.linalg.norm(truth) + 1e-12
 
 
 def test_all_ratios_are_1_at_the_start() -> None:
     rng = np.random.default_rng(0)
     start = policy(rng)
     data = batch(start, trajectories(rng))
-    before = choices(data, start.weights, epsilon=CONFIG.epsilon)
-    wanted = targets(data, start.weights, rng)._replace(logprobs=before.logprobs)
+    before = choices(data, start.weights, start.net, epsilon=CONFIG.epsilon)
+    wanted = targets(data, start, rng)._replace(logprobs=before.logprobs)
 
     found = objective(
-        data, wanted, start.weights, start.critic, coefficients=Coefficients(0.2, 0.5, 0.0, 0.02)
+        data,
+        wanted,
+        start.weights,
+        start.critic,
+        net=start.net,
+        coefficients=Coefficients(0.2, 0.5, 0.0, 0.02),
     )
 
     np.testing.assert_array_equal(found.logprobs, before.logprobs)
@@ -154,8 +165,8 @@ def test_the_batch_says_what_the_policy_says(
 
     data = batch(start, played)
 
-    found = choices(data, start.weights, epsilon=CONFIG.epsilon)
-    values = data.contexts.dot(start.critic)
+    found = choices(data, start.weights, start.net, epsilon=CONFIG.epsilon)
+    values = data.contexts.dot(start.critic) + said(data, start.net).values
     for n, (encoded, mask) in enumerate(zip(played.encoded, played.masks, strict=True)):
         default = int(played.default[n])
         expected = start.probabilities(
@@ -175,7 +186,7 @@ def test_the_loss_does_not_depend_on_the_order_of_decisions() -> None:
     rng = np.random.default_rng(2)
     start = policy(rng)
     data = batch(start, held(rng))
-    wanted = targets(data, start.weights, rng)
+    wanted = targets(data, start, rng)
     coefficients = Coefficients(0.2, 0.5, 0.01, 0.02)
     order = rng.permutation(DECISIONS)
 
@@ -184,12 +195,16 @@ def test_the_loss_does_not_depend_on_the_order_of_decisions() -> None:
         wanted.select(order),
         start.weights,
         start.critic,
+        net=start.net,
         coefficients=coefficients,
     )
 
-    expected = objective(data, wanted, start.weights, start.critic, coefficients=coefficients)
+    expected = objective(
+        data, wanted, start.weights, start.critic, net=start.net, coefficients=coefficients
+    )
     assert found.total == pytest.approx(expected.total, rel=1e-12)
     np.testing.assert_allclose(found.weights, expected.weights, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(found.net, expected.net, rtol=1e-9, atol=1e-12)
 
 
 def test_the_loss_does_not_depend_on_the_order_of_options() -> None:
@@ -216,6 +231,7 @@ def test_the_loss_does_not_depend_on_the_order_of_options() -> None:
             wanted,
             start.weights,
             start.critic,
+            net=start.net,
             coefficients=Coefficients(0.2, 0.5, 0.01, 0.02),
         ).total
 

@@ -8,11 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tau_live.rl.adam import AdamState, adam_step
-from tau_live.rl.arrays import FloatArray
+from tau_live.rl.adam import FlatAdam
 from tau_live.rl.products import Floats
 from tau_live.rl.tower_training import (
-    FlatAdam,
     TowerConfig,
     TowerSamples,
     clipped_surrogate,
@@ -101,22 +99,6 @@ def test_advantages_are_scaled_within_a_minibatch() -> None:
     np.testing.assert_allclose(found.logits, expected.logits, atol=1e-9)
 
 
-def test_descends_as_adam_does() -> None:
-    rng = np.random.default_rng(2)
-    parameters = rng.normal(size=9)
-    expected, state = parameters.copy(), AdamState.untrained(9)
-    adam = FlatAdam.untrained(9, dtype=np.float64)
-
-    for _ in range(5):
-        gradient: FloatArray = rng.normal(size=9)
-        expected, state = adam_step(expected, gradient, state, learning_rate=0.1, epsilon=1e-5)
-        adam.descend(parameters, gradient.copy(), learning_rate=0.1, epsilon=1e-5)
-
-    np.testing.assert_allclose(parameters, expected, rtol=1e-12)
-    np.testing.assert_allclose(adam.second, state.second, rtol=1e-12)
-    assert adam.steps[0] == state.steps
-
-
 def test_every_epoch_sees_every_decision_once_even_where_the_last_minibatch_is_short() -> None:
     rng = np.random.default_rng(3)
     flat = initial(SHAPE, rng, dtype=np.float64)
@@ -201,7 +183,8 @@ def test_learns_which_option_a_situation_asks_for() -> None:
 _DIGEST = """
 import hashlib
 import numpy as np
-from tau_live.rl.tower_training import FlatAdam, TowerConfig, TowerSamples, train_towers
+from tau_live.rl.adam import FlatAdam
+from tau_live.rl.tower_training import TowerConfig, TowerSamples, train_towers
 from tau_live.rl.towers import Shape, initial, with_ones
 rng = np.random.default_rng(0)
 shape = Shape(40, 64, 5)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tau_live.rl.arrays import FloatArray, offsets
+from tau_live.rl.arrays import FloatArray
 from tau_live.rl.products import Floats
 from tau_live.rl.towers import (
     Hidden,
@@ -13,15 +13,11 @@ from tau_live.rl.towers import (
     Shape,
     backward_heads,
     backward_hidden,
-    backward_scores,
-    backward_values,
     forward_heads,
     forward_hidden,
-    forward_values,
-    grown,
     initial,
-    option_scores,
     viewed,
+    widened,
     with_ones,
 )
 
@@ -80,62 +76,17 @@ def test_the_gradient_is_that_of_finite_differences() -> None:
     np.testing.assert_allclose(gradient, differences(loss, flat), atol=1e-7)
 
 
-def test_the_gradient_of_options_that_come_and_go_is_that_of_finite_differences() -> None:
-    rng = np.random.default_rng(2)
-    shape = Shape(3, 5, 0)
-    flat = np.concatenate([parameters(rng, shape), rng.normal(size=6 * 5)])
-    inputs = with_ones(rng.normal(size=(ROWS, 3)), dtype=np.float64)
-    counts = rng.integers(1, 4, size=ROWS)
-    starts, owners = offsets(counts), np.repeat(np.arange(ROWS), counts)
-    options = rng.normal(size=(len(owners), 6))
-    by_scores, by_values = rng.normal(size=len(owners)), rng.normal(size=ROWS)
-    hidden = Hidden.buffers(ROWS, shape, dtype=np.float64)
-    values = np.zeros(ROWS)
-
-    def forward(at: FloatArray) -> float:
-        towers, embedding = viewed(at[: shape.size], shape), at[shape.size :].reshape(6, 5)
-        forward_hidden(towers, inputs, hidden)
-        forward_values(towers, hidden, values)
-        scores = option_scores(hidden.actor, options @ embedding, owners)
-        return float(scores @ by_scores + values @ by_values)
-
-    forward(flat)
-    gradient, towers = np.zeros(len(flat)), viewed(flat[: shape.size], shape)
-    parts = viewed(gradient[: shape.size], shape)
-    embedded = options @ flat[shape.size :].reshape(6, 5)
-    by_embedded = backward_scores(by_scores, embedded, starts, hidden)
-    gradient[shape.size :] = (options.T @ by_embedded).ravel()
-    backward_values(towers, parts, hidden, by_values)
-    backward_hidden(towers, parts, inputs, hidden)
-
-    np.testing.assert_allclose(gradient, differences(forward, flat), atol=1e-7)
-
-
-def test_one_hot_options_are_the_head_of_the_dense_form() -> None:
-    rng = np.random.default_rng(3)
-    flat, inputs = parameters(rng), with_ones(rng.normal(size=(ROWS, 3)), dtype=np.float64)
-    hidden, towers = Hidden.buffers(ROWS, SHAPE, dtype=np.float64), viewed(flat, SHAPE)
-    towers.actor_bias[:] = 0.0
-    dense = outputs_of(flat, inputs).logits
-
-    forward_hidden(towers, inputs, hidden)
-    owners = np.repeat(np.arange(ROWS), 4)
-    found = option_scores(hidden.actor, np.tile(np.eye(4), (ROWS, 1)) @ towers.actor.T, owners)
-
-    np.testing.assert_allclose(found.reshape(ROWS, 4).T, dense, atol=1e-12)
-
-
-def test_new_inputs_change_nothing_until_they_are_learned_about() -> None:
+def test_new_inputs_and_outputs_change_nothing_until_they_are_learned_about() -> None:
     rng = np.random.default_rng(4)
     flat, x = parameters(rng), rng.normal(size=(ROWS, 3))
     before = outputs_of(flat, with_ones(x, dtype=np.float64))
 
-    more = grown(flat, inputs=2, hidden=5)
+    more = widened(flat, SHAPE, Shape(5, 5, 6))
     wider = np.hstack([x, rng.normal(size=(ROWS, 2))])
-    after = outputs_of(more, with_ones(wider, dtype=np.float64), Shape(5, 5, 4))
+    after = outputs_of(more, with_ones(wider, dtype=np.float64), Shape(5, 5, 6))
 
-    assert more[: len(flat)].tolist() == flat.tolist()
-    np.testing.assert_allclose(after.logits, before.logits, atol=1e-12)
+    np.testing.assert_allclose(after.logits[:4], before.logits, atol=1e-12)
+    assert not after.logits[4:].any()
     np.testing.assert_allclose(after.values, before.values, atol=1e-12)
 
 
