@@ -18,6 +18,8 @@ from tau_live.rl.crossing import Crossed
 from tau_live.rl.recursive import LEFT_OUT, TARGETS, UNSEEN, Regression
 
 _SHARPEST = 50.0  # logits by which options differ whose returns are one standard deviation apart
+_NUMBERS = 6  # of a base, beside its arrays
+_CROWD = float(np.sqrt(0.5))  # the doubt of one option, as a share of that of a difference
 
 _TINY = float(np.finfo(np.float64).tiny)
 _AT_ONCE = 16_384  # pairs whose parts are looked up together: 4 MB
@@ -38,8 +40,9 @@ class Estimates(NamedTuple):
 class Base(NamedTuple):
     """What a version adds to the logit of an option before its scorer does. Frozen.
 
-    ``base = beta * (Q - lambda * C + alpha * sigma)``. ``beta`` is ``sharpness`` over the root mean
-    square of ``sigma`` among the options of that decision: the surer it is here, the sharper.
+    ``base = beta * (Q - lambda * C + alpha * sigma)``. ``beta`` is ``sharpness + log(K - 1) /
+    sqrt(2)`` over the root mean square of ``sigma`` among the ``K`` options of that decision: the
+    surer it is here, the sharper, and many rivals together get no more than a single one.
 
     Attributes:
         columns: ``[cross_width]``, the column of every hashed feature, or ``UNSEEN``.
@@ -48,7 +51,8 @@ class Base(NamedTuple):
         noise: Standard deviation of what is unexplained, in units of reward.
         limit: The largest ``beta``.
         sharpness: See above; 0 switches the base off.
-        exploration: ``alpha``.
+        exploration: ``alpha`` is this times ``sqrt(log(1 + tries / K))``.
+        tries: How many decisions were learned from.
         penalty: Of the regression: one over the variance of a weight that was never seen.
     """
 
@@ -59,6 +63,7 @@ class Base(NamedTuple):
     limit: float
     sharpness: float
     exploration: float
+    tries: float
     penalty: float
 
     @classmethod
@@ -67,7 +72,7 @@ class Base(NamedTuple):
         columns = np.full(cross_width, UNSEEN, dtype=np.int32)
         columns.setflags(write=False)
         nothing = _frozen32(np.zeros((0, 0)))
-        return cls(columns, frozen(np.zeros(0)), nothing, 0.0, 0.0, 0.0, 0.0, 1.0)
+        return cls(columns, frozen(np.zeros(0)), nothing, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0)
 
     @property
     def depth(self) -> int:
@@ -101,6 +106,10 @@ class Base(NamedTuple):
 
     def estimates(self, options: Crossed) -> Estimates:
         """Return what is known of ``M`` options."""
+        return self.estimated(*self._sums(options))
+
+    def _sums(self, options: Crossed) -> tuple[FloatArray, FloatArray]:
+        """Return ``[K, M]`` and ``[M]``, what the features of options come to."""
         starts, count = options.starts, len(options.starts) - 1
         sums, unknown = np.zeros((self.depth, count)), np.zeros(count)
         begin = 0
@@ -115,14 +124,34 @@ class Base(NamedTuple):
             sums[:, begin:end] = np.add.reduceat(products, edges, axis=1)
             unknown[begin:end] = np.add.reduceat(self.unseen(slots) * values**2, edges)
             begin = end
-        return self.estimated(sums, unknown)
+        return sums, unknown
+
+    def variety(self, options: Crossed, names: IntArray) -> float:
+        """Return how much larger doubt is in one context than it is on the average of contexts.
+
+        Root mean squares, at least 1: that is what it is where the context never differs.
+
+        Args:
+            options: Crossed features of ``M`` options of several decisions.
+            names: ``[M]``, the same number for the same option.
+        """
+        drawn = self._sums(options)[0][1:]
+        _, groups, sizes = np.unique(names, return_inverse=True, return_counts=True)
+        here = average = 0.0
+        for draw in drawn:
+            here += float(np.add.reduce(draw**2))
+            average += float(np.add.reduce(np.bincount(groups, weights=draw) ** 2 / sizes))
+        return float(np.sqrt(here / average)) if 0.0 < average < here else 1.0
 
     def near(self, other: "Base", share: float) -> "Base":
         """Return the base that has come this share of the way from another, as sure as this."""
         both = np.flatnonzero((self.columns >= 0) & (other.columns >= 0))
         before = np.zeros(len(self.gains))
         before[self.columns[both]] = other.gains[other.columns[both]]
-        return self._replace(gains=frozen((1.0 - share) * before + share * self.gains))
+        return self._replace(
+            gains=frozen((1.0 - share) * before + share * self.gains),
+            exploration=(1.0 - share) * other.exploration + share * self.exploration,
+        )
 
     def of(self, options: Crossed, starts: IntArray) -> FloatArray:
         """Return ``[M]`` what is added to each option's logit.
@@ -137,27 +166,39 @@ class Base(NamedTuple):
 
     def logits(self, found: Estimates, starts: IntArray) -> FloatArray:
         """Return ``[M]`` what these estimates add to the logits."""
-        betas = self.betas(found.doubts, starts)
+        counts = starts[1:] - starts[:-1]
+        betas, alphas = self.betas(found.doubts, starts), self.alphas(counts)
         if len(betas) > 1:
-            betas = np.repeat(betas, starts[1:] - starts[:-1])
-        added: FloatArray = betas * (found.gains + self.exploration * found.doubts)
+            betas, alphas = np.repeat(betas, counts), np.repeat(alphas, counts)
+        added: FloatArray = betas * (found.gains + alphas * found.doubts)
         return added
+
+    def alphas(self, counts: IntArray) -> FloatArray:
+        """Return ``[N]`` the doubts that an option gets for being unknown, of ``[N]`` options.
+
+        Source:
+            The root of a logarithm is the rate of upper confidence bounds (Auer et al. 2002); that
+            tries count per option is from Audibert and Bubeck 2009 (MOSS).
+        """
+        found: FloatArray = self.exploration * np.sqrt(np.log1p(self.tries / counts))
+        return found
 
     def betas(self, doubts: FloatArray, starts: IntArray) -> FloatArray:
         """Return ``[N]`` the logits for one unit of reward, from the doubts ``[M]`` of options."""
-        means = np.add.reduceat(doubts**2, starts[:-1]) / (starts[1:] - starts[:-1])
+        counts = starts[1:] - starts[:-1]
+        means = np.add.reduceat(doubts**2, starts[:-1]) / counts
         scales = np.maximum(np.sqrt(means), _TINY)
-        betas: FloatArray = np.minimum(self.sharpness / scales, self.limit)
+        sharpness = self.sharpness + _CROWD * np.log(np.maximum(counts - 1, 1))
+        betas: FloatArray = np.minimum(sharpness / scales, self.limit)
         return betas
 
     def arrays(self) -> dict[str, Array]:
         """Return everything by name."""
-        numbers = (self.noise, self.limit, self.sharpness, self.exploration, self.penalty)
         return {
             "base_columns": self.columns,
             "base_gains": self.gains,
             "base_draws": self.draws,
-            "base_numbers": np.array([*numbers, *self.draws.shape]),
+            "base_numbers": np.array([*self[-_NUMBERS:], *self.draws.shape]),
         }
 
     @classmethod
@@ -167,7 +208,7 @@ class Base(NamedTuple):
         Raises:
             ValueError: An array is missing or malformed.
         """
-        *numbers, size, draws = required(arrays, "base_numbers", (7,)).tolist()
+        *numbers, size, draws = required(arrays, "base_numbers", (_NUMBERS + 2,)).tolist()
         columns = required(arrays, "base_columns", (cross_width,)).astype(np.int32)
         if (
             columns.min() < LEFT_OUT
@@ -219,7 +260,8 @@ def base_of(
         noise,
         _SHARPEST / max(deviation, noise),
         sharpness,
-        exploration * float(np.sqrt(np.log1p(known.samples))),
+        exploration,
+        float(known.samples),
         penalty,
     )
 

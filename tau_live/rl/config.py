@@ -49,9 +49,9 @@ class PPOConfig:
     lag_bound: int = 32
     effective_share: float = 0.5
     window_decisions: int = 2_048
-    sharpness: float = 8.0
-    exploration: float = 0.4
-    penalty: float = 1.0
+    sharpness: float = 6.0
+    exploration: float = 0.5
+    penalty: float = 4.0
     base_kl: float = 1.0
 
     def __post_init__(self) -> None:

@@ -17,6 +17,7 @@ from tau_live.rl.state import LearnerState, Returns
 from tau_live.rl.surrogate import choices
 
 _TRIES = 12
+_LOOKED_AT = 64  # decisions, for how much contexts differ
 
 
 class Circumstances(NamedTuple):
@@ -96,6 +97,9 @@ def evidence(
         multiplier=now.price,
         together=counted.counts.decisions / max(counted.counts.rollouts, 1),
     )
+    goal = goal._replace(
+        exploration=goal.exploration / _variety(goal, data, new=len(fresh.encoded))
+    )
     policy, base_kl = _moved(
         policy,
         data,
@@ -110,6 +114,29 @@ def evidence(
     started = replace(counted, policy=policy, value_base=frozen(value_base))
     started = started.knowing(data.contexts.slots, data.rows.slots)
     return Evidence(counted, started, moved, base_kl)
+
+
+def _variety(goal: Base, data: Batch, *, new: int) -> float:
+    """Return by how much less needs to be tried on purpose, because contexts differ.
+
+    What an option is worth here or there is found out anyway as contexts come by; what it is worth
+    at all is not.
+
+    Args:
+        goal: What is doubted.
+        data: Decisions, the new ones first, the newest of the others last.
+        new: How many are new.
+
+    Source:
+        Bastani, Bayati and Khosravi 2021, "Mostly exploration-free algorithms for contextual
+        bandits": where contexts vary enough, even no exploration is enough.
+    """
+    decisions = len(data.chosen)
+    older = min(decisions - new, max(_LOOKED_AT - new, 0))
+    some = data.select(
+        np.concatenate([np.arange(min(new, _LOOKED_AT)), np.arange(decisions - older, decisions)])
+    )
+    return goal.variety(some.options, some.rows.slots[some.rows.starts[:-1]])
 
 
 def _chosen(fresh: Trajectories, decisions: IntArray) -> IntArray:
@@ -142,7 +169,9 @@ def _moved(
     divergence, share = 0.0, 1.0
     for _ in range(_TRIES):
         gains = (1.0 - share) * near.gains + share * far.gains
-        ridge = added(goal, far._replace(gains=gains), new.starts, new.explored)
+        bonus = (1.0 - share) * before.base.exploration + share * goal.exploration
+        part = goal._replace(exploration=bonus)
+        ridge = added(part, far._replace(gains=gains), new.starts, new.explored)
         now = choices(
             new._replace(base=preferred + ridge), policy.weights, policy.net, epsilon=epsilon
         )

@@ -47,7 +47,8 @@ def terms(
     doubts = found.doubts if allowed is None else found.doubts[allowed]
     betas = policy.base.betas(doubts, np.array([0, len(doubts)]))
     beta = float(betas[0]) if policy.rollouts else 0.0  # as the policy does
-    bonuses = beta * policy.base.exploration * found.doubts
+    alpha = float(policy.base.alphas(np.array([len(doubts)]))[0])
+    bonuses = beta * alpha * found.doubts
     return {
         HOST_DEFAULT: bonus,
         RIDGE: beta * found.gains,

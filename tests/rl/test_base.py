@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tau_live.rl.arrays import FloatArray, IntArray
-from tau_live.rl.base import Base, base_of
+from tau_live.rl.base import Base, Estimates, base_of
 from tau_live.rl.recursive import TARGETS, UNSEEN, Regression
 from tests.rl.rows import WIDTH, known, samples, sparse
 
@@ -55,8 +55,10 @@ def test_what_is_added_is_the_formula(seed: int, multiplier: float) -> None:
     doubts = noise * np.sqrt((drawn**2).mean(axis=1) + (unseen**2).sum(axis=1) / 2.0)
     gains = rows @ (fit.reward - multiplier * fit.cost)
     for part in (slice(0, 2), slice(2, 6)):
-        beta = 2.0 / np.sqrt((doubts[part] ** 2).mean())
-        alpha = 0.5 * np.sqrt(np.log1p(40))
+        count = part.stop - part.start
+        sharpness = 2.0 + np.log(count - 1) / np.sqrt(2.0)
+        beta = sharpness / np.sqrt((doubts[part] ** 2).mean())
+        alpha = 0.5 * np.sqrt(np.log1p(40 / count))
         expected = beta * (gains[part] + alpha * doubts[part])
         np.testing.assert_allclose(found[part], expected, rtol=1e-4, atol=1e-4)
 
@@ -166,3 +168,42 @@ def test_is_saved_and_loaded_to_the_last_bit() -> None:
     np.testing.assert_array_equal(
         loaded.of(sparse(dense), whole(dense)), base.of(sparse(dense), whole(dense))
     )
+
+
+@pytest.mark.parametrize("count", [2, 3, 10, 50])
+def test_many_rivals_that_are_as_far_behind_get_together_what_a_single_one_would(
+    count: int,
+) -> None:
+    base = known(np.random.default_rng(0), WIDTH, 6)._replace(exploration=0.0, limit=1e9)
+    gains = np.zeros(count)
+    gains[0] = np.sqrt(2.0)  # one standard error of the difference of two options
+    found = Estimates(gains, np.ones(count))
+
+    logits = base.logits(found, np.array([0, count]))
+
+    shares = np.exp(logits - logits[0])
+    assert shares[1:].sum() == pytest.approx(np.exp(-2.0 * np.sqrt(2.0)))
+
+
+def test_where_contexts_never_differ_there_is_no_variety() -> None:
+    dense, rewards = samples(3, 40)
+    base = made(learned(dense, rewards, draws=32))
+    same = np.repeat(dense[:2], 5, axis=0)
+    names = np.repeat([0, 1], 5)
+
+    assert base.variety(sparse(same), names) == pytest.approx(1.0)
+    assert base.variety(sparse(same), np.arange(10)) == 1.0  # nobody came twice
+
+
+def test_variety_is_how_far_doubts_stand_out_from_that_of_the_average() -> None:
+    dense, rewards = samples(3, 40)
+    base = made(learned(dense, rewards, draws=32))
+    names = np.arange(12) % 2
+
+    found = base.variety(sparse(dense[:12]), names)
+
+    rows = np.stack([dense[:12][names == name].mean(axis=0) for name in names])
+    here, average = (base.estimates(sparse(part)).doubts for part in (dense[:12], rows))
+    expected = np.sqrt((here**2).mean() / (average**2).mean())
+    assert expected > 1.2
+    assert found == pytest.approx(expected)
