@@ -23,7 +23,7 @@ from tau_live.handed import ID_LIMIT, Listed, listed, seconds, text_of
 from tau_live.inbox import Inbox
 from tau_live.masks import Mask, mask_of, own_choice
 from tau_live.plugins import Plugins
-from tau_live.runs import RunEvents, RunHandle, decision_id
+from tau_live.runs import HOST, RunEvents, RunHandle, decision_id
 from tau_live.settings import Settings
 from tau_live.targets import adopt, target_of
 from tau_live.updater import Updater
@@ -236,7 +236,8 @@ class Runtime:
                 why_not=why_not,
                 latency_us=elapsed_ms * 1e3,
                 arm=arm,
-            )
+            ),
+            run=(HOST, handle.run_id, handle.execution),
         )
         if decided is None or not served:
             own = own_choice(offer.originals, default, mask).option
