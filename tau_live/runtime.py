@@ -320,6 +320,10 @@ class Runtime:
             "learner": settings.learner.value,
         }
 
+    def note_host(self, host: str, state: str) -> None:
+        """Let the snapshot say what the adapter of a host is doing."""
+        self._board.hosts[host] = state
+
     def add_target(self, target: object) -> None:
         """Let a host's pluggy manager take part; settings that come too late are ignored."""
         if issubclass(type(target), Settings):  # a hostile ``__class__`` is not asked
