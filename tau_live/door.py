@@ -365,10 +365,14 @@ def _started(target: object) -> "Runtime | None":
         if not _State.watches_forks:
             _State.watches_forks = True
             os.register_at_fork(before=_forking, after_in_parent=_fork_made, after_in_child=_forked)
-        _State.runtime = start(os.environ, target)
+        _State.runtime = start(os.environ, target, inside=_inside)
     elif _State.runtime is not None and target is not None:
         _State.runtime.add_target(target)
     return _State.runtime
+
+
+def _inside() -> "RunHandle | None":
+    return entered.handle if (entered := _current.get()) is not None else None
 
 
 def _forking() -> None:
