@@ -1,7 +1,6 @@
 """Which run of which process began this one, as the environment carries it to children."""
 
 from collections.abc import Mapping
-from contextvars import ContextVar
 from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
@@ -29,10 +28,6 @@ class Link(NamedTuple):
 
     host: str
     run_id: str
-
-
-inside: ContextVar[Link | None] = ContextVar("tau_live_inside", default=None)
-"""The innermost run of an adapter in this thread or task; adapters set and reset it."""
 
 
 def parent_of(environ: Mapping[str, str]) -> Link | None:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, MutableMapping
 from pathlib import Path
 
-from tau_live import lineage
 from tau_live.board import Board
 from tau_live.builtin import load_plugins
 from tau_live.children import link_children
@@ -95,10 +94,8 @@ def start(
 
 
 def _link_to(handle: RunHandle | None) -> Link | None:
-    """Return the innermost run: the code's own, else the one that an adapter is inside."""
-    if handle is not None and handle.recorded:
-        return Link(HOST, handle.run_id)
-    return lineage.inside.get()
+    """Return a run as other processes know it; one that is not recorded is none."""
+    return Link(HOST, handle.run_id) if handle is not None and handle.recorded else None
 
 
 def open_store(settings: Settings, *, busy_timeout_s: float = 5.0) -> SqliteStore:
