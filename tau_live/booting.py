@@ -88,12 +88,14 @@ def _add_registered(hosts: "Hosts") -> None:
     from functools import partial
     from pathlib import Path
 
-    from tau_live.builtin import load_plugins
     from tau_live.hosts import declared
+    from tau_live.plugins import Plugins
     from tau_live.settings import Settings
 
     settings = Settings.from_env(os.environ, directory=Path.cwd()).settings
-    for name, adapter in load_plugins(settings).adapters().items():
+    plugins = Plugins(off=settings.plugins_off)
+    plugins.load()
+    for name, adapter in plugins.adapters().items():
         found = declared(adapter)
         hosts.add(name, found.module, partial(declared, found))
 

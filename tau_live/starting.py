@@ -195,9 +195,7 @@ class _System:
             learns=settings.learner is not LearnerMode.OFF,
         )
         self._events = RunEvents(
-            stream=settings.stream,
-            limits=Limits(chars=settings.payload_limit),
-            began_in=began_in,
+            stream=settings.stream, limits=Limits(chars=settings.payload_limit)
         )
         self._runtime = Runtime(
             settings,
@@ -211,6 +209,7 @@ class _System:
             board=self._board,
             forks=self._forks,
             events=self._events,
+            began_in=began_in,
         )
 
     def started(self) -> Runtime:
