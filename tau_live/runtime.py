@@ -21,7 +21,7 @@ from tau_live.guard import Guard, logger
 from tau_live.guard import text_of as error_text
 from tau_live.handed import ID_LIMIT, Listed, listed, seconds, text_of
 from tau_live.inbox import Inbox
-from tau_live.lineage import Link, linked
+from tau_live.lineage import linked
 from tau_live.masks import Mask, mask_of, own_choice
 from tau_live.plugins import Plugins
 from tau_live.runs import RunEvents, RunHandle, decision_id
@@ -46,7 +46,6 @@ class Runtime:
         board: What is known in memory.
         forks: What is done when the process forks.
         events: What makes events of runs.
-        began_in: The run of another process inside which this one was started, if it was.
     """
 
     def __init__(  # noqa: PLR0913  # everything it is made of, in one place
@@ -63,7 +62,6 @@ class Runtime:
         board: Board,
         forks: Forks,
         events: RunEvents,
-        began_in: Link | None = None,
     ) -> None:
         self.settings = settings
         self.forks = forks
@@ -77,7 +75,6 @@ class Runtime:
         self._updater = updater
         self._board = board
         self._events = events
-        self._began_in = began_in
         self._counts: dict[str, int] = {}
         self._counting = threading.Lock()
 
@@ -101,7 +98,7 @@ class Runtime:
         )
         with self._guard.catching(Kind.COLLECTION):
             if handle.recorded:
-                self._inbox.put(linked(self._events.started(handle, metadata), self._began_in))
+                self._inbox.put(self._events.started(handle, metadata))
             else:
                 self.count("runs_not_recorded_while_held")
         return handle
@@ -120,7 +117,7 @@ class Runtime:
         if not self._gate.passes:
             self.count("events_not_taken_while_held")
             return False
-        return self._inbox.put(linked(event, self._began_in))
+        return self._inbox.put(linked(event, self._events.began_in))
 
     def decide(  # noqa: PLR0913  # as the door's, all keyword-only but two
         self,

@@ -195,7 +195,9 @@ class _System:
             learns=settings.learner is not LearnerMode.OFF,
         )
         self._events = RunEvents(
-            stream=settings.stream, limits=Limits(chars=settings.payload_limit)
+            stream=settings.stream,
+            limits=Limits(chars=settings.payload_limit),
+            began_in=began_in,
         )
         self._runtime = Runtime(
             settings,
@@ -209,7 +211,6 @@ class _System:
             board=self._board,
             forks=self._forks,
             events=self._events,
-            began_in=began_in,
         )
 
     def started(self) -> Runtime:
