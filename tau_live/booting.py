@@ -88,6 +88,7 @@ def _add_registered(hosts: "Hosts") -> None:
     from functools import partial
     from pathlib import Path
 
+    from tau_live.guard import logger
     from tau_live.hosts import declared
     from tau_live.plugins import Plugins
     from tau_live.settings import Settings
@@ -96,8 +97,12 @@ def _add_registered(hosts: "Hosts") -> None:
     plugins = Plugins(off=settings.plugins_off)
     plugins.load()
     for name, adapter in plugins.adapters().items():
-        found = declared(adapter)
-        hosts.add(name, found.module, partial(declared, found))
+        try:
+            found = declared(adapter)
+        except TypeError as error:
+            logger().warning("adapter_refused", host=name, error=str(error))
+        else:
+            hosts.add(name, found.module, partial(declared, found))
 
 
 def _changed(standing: "Standing") -> None:
