@@ -21,6 +21,7 @@ from tau_live.handed import (
     kind_of,
     text_of,
 )
+from tau_live.lineage import Link, linked
 from tau_live.masks import Mask
 from tau_live.number_rows import number_names
 from tau_live.offers import Offer, offer_of
@@ -115,9 +116,11 @@ class RunEvents:
         stream: Names the stream from which the ids of runs without a key are made; ``None`` makes
             one that no other process has.
         limits: Bounds of what is taken over from the host.
+        began_in: The run of another process inside which this one was started, if it was.
     """
 
-    def __init__(self, *, stream: str | None, limits: Limits) -> None:
+    def __init__(self, *, stream: str | None, limits: Limits, began_in: Link | None = None) -> None:
+        self.began_in = began_in
         self._stream = stream or f"{os.getpid()}-{time.time_ns():x}-{secrets.token_hex(4)}"
         self._limits = limits
         self._pid = os.getpid()
@@ -200,7 +203,7 @@ class RunEvents:
         """Return the start of a run."""
         parent = handle.parent
         found = {} if metadata is None else plain(metadata, limits=self._limits)
-        return ev.RunStart(
+        start = ev.RunStart(
             **self.stamp(),
             host=HOST,
             run_id=handle.run_id,
@@ -210,6 +213,7 @@ class RunEvents:
             name=handle.name,
             metadata=found if isinstance(found, dict) else {"value": found},
         )
+        return start if parent else linked(start, self.began_in)
 
     def ended(self, handle: RunHandle, error: BaseException | None) -> ev.RunEnd:
         """Return the end of a run, with what it raised."""
