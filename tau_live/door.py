@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from tau_live.choices import Choice, fallback
 
 if TYPE_CHECKING:
-    from tau_live.runs import RunHandle
+    from tau_live.handles import RunHandle
     from tau_live.runtime import Runtime
     from tau_live.settings import Settings
 
@@ -69,6 +69,11 @@ def detach(timeout_s: float = 5.0) -> None:
 def current() -> "Run | None":
     """Return the innermost run of this thread or task."""
     return _current.get()
+
+
+def enter(handle: "RunHandle") -> "Token[Run | None]":
+    """Make an adapter's run the innermost one here."""
+    return _current.set(Run(handle.name, handle.run_id, handle))
 
 
 def run(
@@ -258,8 +263,7 @@ class RunContext:
         self._stepped: Run | None = None
 
     def __enter__(self) -> Run:
-        entered = self._begun()
-        self._entered.append((entered, _current.set(entered)))
+        self._entered.append((entered := self._begun(), _current.set(entered)))
         return entered
 
     def __exit__(

@@ -6,8 +6,10 @@ in it. Everything that takes time happens in the writer's thread and in the lear
 
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
+from types import MappingProxyType
 
 from tau_live.arms import Arm
 from tau_live.board import Board
@@ -20,14 +22,17 @@ from tau_live.gate import GateKeeper, Kind
 from tau_live.guard import Guard, logger
 from tau_live.guard import text_of as error_text
 from tau_live.handed import ID_LIMIT, Listed, listed, seconds, text_of
+from tau_live.handles import HOST, RunHandle
 from tau_live.inbox import Inbox
 from tau_live.masks import Mask, mask_of, own_choice
 from tau_live.plugins import Plugins
-from tau_live.runs import RunEvents, RunHandle, decision_id
+from tau_live.runs import RunEvents, decision_id
 from tau_live.settings import Settings
 from tau_live.targets import adopt, target_of
 from tau_live.updater import Updater
 from tau_live.writer import Writer
+
+_NOTHING: Mapping[str, object] = MappingProxyType({})
 
 
 class Runtime:
@@ -77,7 +82,7 @@ class Runtime:
         self._counts: dict[str, int] = {}
         self._counting = threading.Lock()
 
-    def begin_run(
+    def begin_run(  # noqa: PLR0913  # everything that is known at its start
         self,
         name: object,
         *,
@@ -85,8 +90,20 @@ class Runtime:
         session: object,
         metadata: object,
         parent: RunHandle | None,
+        host: str = HOST,
+        told: Mapping[str, object] = _NOTHING,
     ) -> RunHandle:
-        """Return a run that begins now; it is recorded while the gate passes."""
+        """Return a run that begins now; it is recorded while the gate passes.
+
+        Args:
+            name: What kind of run it is.
+            key: Names it; where it is another host's, that host's own id of it.
+            session: What runs of one conversation share.
+            metadata: Plain data to be kept with it.
+            parent: The run inside which it runs.
+            host: The framework that runs it.
+            told: Fields of ``events.RunStart`` that its adapter knows.
+        """
         handle = self._events.handle(
             name,
             key=key,
@@ -94,22 +111,38 @@ class Runtime:
             parent=parent,
             epoch=self._gate.epoch,
             recorded=self._gate.passes,
+            host=host,
         )
         with self._guard.catching(Kind.COLLECTION):
             if handle.recorded:
-                self._inbox.put(self._events.started(handle, metadata))
+                self._inbox.put(self._events.started(handle, metadata, told))
             else:
                 self.count("runs_not_recorded_while_held")
         return handle
 
-    def end_run(self, handle: RunHandle, error: BaseException | None) -> None:
+    def end_run(
+        self,
+        handle: RunHandle,
+        error: BaseException | None,
+        told: Mapping[str, object] = _NOTHING,
+    ) -> None:
         """End a run, with what it raised; one that a forked child inherited is its parent's."""
         if handle.ended or handle.home is not self._events:
             return
         handle.ended = True
         with self._guard.catching(Kind.COLLECTION):
             if self._is_recorded(handle):
-                self._inbox.put(self._events.ended(handle, error))
+                self._inbox.put(self._events.ended(handle, error, told))
+
+    def tell(self, handle: RunHandle, kind: type[Event], told: Mapping[str, object]) -> None:
+        """Take what happened inside a run, maybe after its end; ``told`` are the event's fields."""
+        if handle.home is self._events and self._is_recorded(handle):
+            with self._guard.catching(Kind.COLLECTION):
+                self._inbox.put(self._events.step(handle, kind, told))
+
+    def failed(self, kind: Kind, error: Exception) -> None:
+        """Count and log what failed in an adapter, so that the gate holds if it goes on."""
+        self._guard.failed(kind, error)
 
     def emit(self, event: Event) -> bool:
         """Take an adapter's event; ``False`` while the gate holds or if it was dropped."""
