@@ -5,8 +5,9 @@ import os
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from operator import is_
 from threading import Lock
 from types import MappingProxyType
@@ -328,6 +329,40 @@ class RunEvents:
                 return found
         read = {} if context is None else plain(context, limits=self._limits)
         return kept(read if isinstance(read, dict) else {"value": read})
+
+
+class Unsettled:
+    """A decision that an adapter made, told once it is known what its host did with it.
+
+    Args:
+        tell: Takes what makes the event.
+        made: Makes it, from what was applied and why not.
+        applied: The place of the option that is to be applied; ``None`` if it is none of them.
+        why_not: Why that is not what was chosen.
+    """
+
+    def __init__(
+        self,
+        tell: Callable[[Callable[[], ev.Event]], object],
+        made: Callable[..., ev.Event],
+        *,
+        applied: int | None,
+        why_not: str | None,
+    ) -> None:
+        self._tell = tell
+        self._made = made
+        self._applied = applied
+        self._why_not = why_not
+        self._settled = False
+
+    def settle(self, instead: str | None = None) -> None:
+        """Tell it, once: as applied, or why the host did something else ``instead``."""
+        if self._settled:
+            return
+        self._settled = True
+        applied = self._applied if instead is None else None
+        why_not = self._why_not or instead
+        self._tell(partial(self._made, applied=applied, why_not=why_not))
 
 
 def error_of(error: BaseException, *, fatal: bool = False) -> ev.ErrorInfo:

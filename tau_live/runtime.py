@@ -26,7 +26,7 @@ from tau_live.handles import HOST, RunHandle
 from tau_live.inbox import Inbox
 from tau_live.masks import Mask, mask_of, own_choice
 from tau_live.plugins import Plugins
-from tau_live.runs import RunEvents, decision_id
+from tau_live.runs import RunEvents, Unsettled, decision_id
 from tau_live.settings import Settings
 from tau_live.targets import adopt, target_of
 from tau_live.updater import Updater
@@ -162,11 +162,13 @@ class Runtime:
         allowed: object = None,
         exploit_only: object = None,
         ladder: bool = False,
+        unsettled: list[Unsettled] | None = None,
     ) -> Choice:
         """Choose one of the options, or return the host's own choice whenever in doubt.
 
         With ``ladder``, for adapters that act on a host's own decision points: there the learner
-        begins in shadow, and decides as many rollouts as its evidence allows.
+        begins in shadow, and decides as many rollouts as its evidence allows. Given ``unsettled``,
+        a decision is appended to it, to be told when it is known what was applied.
         """
         if handle.home is not self._events:
             return self._decide_apart(
@@ -191,7 +193,7 @@ class Runtime:
                 arm = self._chooser.arm(handle, at, ladder=ladder, has_control=default is not None)
                 chosen = self._decide(
                     handle, at, offered=offered, mask=mask, context=context, default=default,
-                    arm=arm,
+                    arm=arm, unsettled=unsettled,
                 )  # fmt: skip
         return chosen or own_choice(offered.originals, default, mask)
 
@@ -234,6 +236,7 @@ class Runtime:
         context: object,
         default: object,
         arm: Arm,
+        unsettled: list[Unsettled] | None,
     ) -> Choice | None:
         began = time.perf_counter()
         offer = self._events.offer(offered, default, mask=mask)
@@ -255,22 +258,24 @@ class Runtime:
             why_not = "deadline"
             self.count("decisions_past_deadline")
         served = decided is not None and why_not is None
-        self._inbox.put_later(
-            partial(
-                self._events.decided,
-                handle,
-                ordinal,
-                stamp=self._events.stamp(),
-                point=point,
-                offer=offer._replace(originals=()),  # the host's own objects stay in its thread
-                context=known,
-                decided=decided,
-                applied=decided.place if decided and served else offer.own,
-                why_not=why_not,
-                latency_us=elapsed_ms * 1e3,
-                arm=arm,
-            )
+        made = partial(
+            self._events.decided,
+            handle,
+            ordinal,
+            stamp=self._events.stamp(),
+            point=point,
+            offer=offer._replace(originals=()),  # the host's own objects stay in its thread
+            context=known,
+            decided=decided,
+            latency_us=elapsed_ms * 1e3,
+            arm=arm,
         )
+        applied = decided.place if decided and served else offer.own
+        if unsettled is None:
+            self._inbox.put_later(partial(made, applied=applied, why_not=why_not))
+        else:
+            later = self._inbox.put_later
+            unsettled.append(Unsettled(later, made, applied=applied, why_not=why_not))
         if decided is None or not served:
             own = own_choice(offer.originals, default, mask).option
             version = decided.version if decided else 0

@@ -16,6 +16,7 @@ from tau_live import door
 from tau_live.adapters import InForce
 from tau_live.gate import Kind
 from tau_live_hooks import pydantic_ai_events as said
+from tau_live_hooks.pydantic_ai_choices import Choices
 from tau_live_hooks.pydantic_ai_run import HOST, HostRun
 
 
@@ -29,6 +30,7 @@ class TauCapability(AbstractCapability[Any]):
     def __init__(self, in_force: InForce) -> None:
         self._in_force = in_force
         self._run: HostRun | None = None
+        self._choices: Choices | None = None
 
     def get_ordering(self) -> CapabilityOrdering:
         """Be outermost, so that what other capabilities do is seen."""
@@ -59,12 +61,20 @@ class TauCapability(AbstractCapability[Any]):
             response = await handler(request_context)
         except BaseException as raised:
             self._safely(self._told, "refused", ctx, raised, began)
+            self._safely(self._unsent, kind=Kind.DECISION)
             raise
         self._safely(self._told, "answered", ctx, response, began)
+        self._safely(self._unsent, kind=Kind.DECISION)
         return response
+
+    async def before_model_request(self, ctx: Any, request_context: Any) -> Any:
+        """Decide what is asked of which model; the request as it is whenever in doubt."""
+        changed = self._safely(self._decided, ctx, request_context, kind=Kind.DECISION)
+        return request_context if changed is None else changed
 
     async def prepare_model_request(self, ctx: Any, request_context: Any) -> Any:
         """See what is sent to the model, at each attempt."""
+        self._safely(self._sent, request_context, kind=Kind.DECISION)
         self._safely(self._told, "asked", ctx, request_context)
         return request_context
 
@@ -101,6 +111,8 @@ class TauCapability(AbstractCapability[Any]):
         )
         self._run = HostRun(runtime, handle, ctx.run_id)
         self._run.named(str(name))
+        if runtime.settings.act:
+            self._choices = Choices(runtime, handle)
         return door.enter(handle)
 
     def _end(self, ctx: Any, result: Any, error: BaseException | None) -> None:
@@ -113,11 +125,24 @@ class TauCapability(AbstractCapability[Any]):
         finally:  # a run whose end cannot be told in full still ends
             run.runtime.end_run(run.handle, error, told)
 
+    def _decided(self, ctx: Any, request: Any) -> Any:
+        if self._choices is None or self._run is None or self._in_force() is not self._run.runtime:
+            return None
+        return self._choices.changed(ctx, request)
+
+    def _sent(self, request: Any) -> None:
+        if self._choices is not None and getattr(request, "attempt", 1) == 1:
+            self._choices.sent(request)
+
+    def _unsent(self) -> None:
+        if self._choices is not None:
+            self._choices.over()
+
     def _told(self, name: str, *args: object) -> None:
         if self._run is not None:
             getattr(self._run, name)(*args)
 
-    def _safely(self, step: Callable[..., Any], *args: object) -> Any:
+    def _safely(self, step: Callable[..., Any], *args: object, kind: Kind = Kind.COLLECTION) -> Any:
         """Return what a step of ours returns, or ``None`` if it fails."""
         try:
             return step(*args)
@@ -125,5 +150,5 @@ class TauCapability(AbstractCapability[Any]):
             with suppress(Exception):
                 runtime = self._in_force()
                 if runtime is not None:
-                    runtime.failed(Kind.COLLECTION, error)
+                    runtime.failed(kind, error)
             return None
