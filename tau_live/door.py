@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from tau_live.choices import Choice, fallback
+from tau_live.switching import is_on, log_failure
 
 if TYPE_CHECKING:
     from tau_live.handles import RunHandle
@@ -32,8 +33,8 @@ class _State:
     lock = threading.RLock()
     runtime: "Runtime | None" = None
     tried: bool = False
+    detached: bool = False
     watches_forks: bool = False
-    warned: str = ""
 
 
 def attach(target: "object | Settings | None" = None) -> "Runtime | None":
@@ -47,14 +48,15 @@ def attach(target: "object | Settings | None" = None) -> "Runtime | None":
         The running system, or ``None`` while ``TAU_LIVE_RL`` is not truthy.
     """
     try:
-        if not _is_on():
+        if not is_on():
             return None
         if _State.runtime is not None and target is None:
             return _State.runtime
         with _State.lock:
+            _State.detached = False
             return _started(target)
     except Exception as error:  # noqa: BLE001  # the border to the host
-        _log("start_failed", error)
+        log_failure("start_failed", error)
         return None
 
 
@@ -62,8 +64,19 @@ def detach(timeout_s: float = 5.0) -> None:
     """Store what waits and stop; a later ``attach`` starts anew."""
     with _State.lock:
         runtime, _State.runtime, _State.tried = _State.runtime, None, False
+        _State.detached = True
     if runtime is not None:
         runtime.close(timeout_s)
+
+
+def running() -> "Runtime | None":
+    """Return what runs in this process; starts nothing."""
+    return _State.runtime
+
+
+def in_force() -> "Runtime | None":
+    """Return what adapters work with, started where it has to be; ``None`` after ``detach``."""
+    return None if _State.detached else attach()
 
 
 def current() -> "Run | None":
@@ -329,11 +342,11 @@ class RunContext:
 
     def _for_call(self, *args: object, **kwargs: object) -> "RunContext":
         key = self._key
-        if callable(key) and _is_on():
+        if callable(key) and is_on():
             try:
                 key = key(*args, **kwargs)
             except Exception as error:  # noqa: BLE001  # the call itself must not suffer
-                _log("key_failed", error)
+                log_failure("key_failed", error)
                 key = None
         return RunContext(self._name, key=key, session=self._session, metadata=self._metadata)
 
@@ -356,10 +369,14 @@ def _started(target: object) -> "Runtime | None":
         if not _State.watches_forks:
             _State.watches_forks = True
             os.register_at_fork(before=_forking, after_in_parent=_fork_made, after_in_child=_forked)
-        _State.runtime = start(os.environ, target)
+        _State.runtime = start(os.environ, target, inside=_inside)
     elif _State.runtime is not None and target is not None:
         _State.runtime.add_target(target)
     return _State.runtime
+
+
+def _inside() -> "RunHandle | None":
+    return entered.handle if (entered := _current.get()) is not None else None
 
 
 def _forking() -> None:
@@ -378,23 +395,3 @@ def _forked() -> None:
     _State.lock = threading.RLock()  # another thread may have held it
     if inherited is not None:
         inherited.forks.in_child()
-
-
-def _is_on() -> bool:
-    from tau_live.switch import switched_on
-
-    found = switched_on(os.environ)
-    if found.warnings and _State.warned != found.warnings[-1]:
-        _State.warned = found.warnings[-1]
-        if not found.on:  # where it is on, the settings tell
-            import logging
-
-            logging.getLogger("tau_live").warning(_State.warned)
-    return found.on
-
-
-def _log(event: str, error: Exception) -> None:
-    with suppress(Exception):  # a host's logging may be broken
-        import logging
-
-        logging.getLogger("tau_live").error("%s: %s", event, type(error).__name__, exc_info=error)

@@ -12,6 +12,7 @@ TauLiveError
 │   ├── DuplicateError         the id is taken
 │   └── InvalidTransitionError the lifecycle forbids the move
 ├── CheckpointError            a checkpoint is damaged, foreign or not to be trusted
+├── AutostartError             the environment's site-packages cannot be changed
 └── LeaseLostError             another process holds the lease that this work needs
 ```
 """
@@ -19,6 +20,10 @@ TauLiveError
 
 class TauLiveError(Exception):
     """Anything tau-live raises on purpose."""
+
+
+class AutostartError(TauLiveError):
+    """The environment's site-packages cannot be changed; the message names the folder."""
 
 
 class SettingsError(TauLiveError):

@@ -1,8 +1,11 @@
-"""What is known of one run while it goes on."""
+"""What is known of one run while it goes on, and of a decision until it is applied."""
 
 import itertools
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
+from tau_live.envelope import Event
 from tau_live.rollouts import rollout_id_of
 
 if TYPE_CHECKING:
@@ -79,3 +82,37 @@ class RunHandle:
         self.decided = 0
         self.ordinals = itertools.count(1)
         self.children = itertools.count(1)
+
+
+class Unsettled:
+    """A decision that an adapter made, told once it is known what its host did with it.
+
+    Args:
+        tell: Takes what makes the event.
+        made: Makes it, from what was applied and why not.
+        applied: The place of the option that is to be applied; ``None`` if it is none of them.
+        why_not: Why that is not what was chosen.
+    """
+
+    def __init__(
+        self,
+        tell: Callable[[Callable[[], Event]], object],
+        made: Callable[..., Event],
+        *,
+        applied: int | None,
+        why_not: str | None,
+    ) -> None:
+        self._tell = tell
+        self._made = made
+        self._applied = applied
+        self._why_not = why_not
+        self._settled = False
+
+    def settle(self, instead: str | None = None) -> None:
+        """Tell it, once: as applied, or why the host did something else ``instead``."""
+        if self._settled:
+            return
+        self._settled = True
+        applied = self._applied if instead is None else None
+        why_not = self._why_not or instead
+        self._tell(partial(self._made, applied=applied, why_not=why_not))

@@ -157,8 +157,19 @@ class Translator(Protocol):
 Translate = Callable[[str, Callable[[], float]], Translator]
 """Makes a translator from the name of a stream and a clock of epoch seconds."""
 
-Register = Callable[[str, Translate], None]
-"""Makes a host known by its name."""
+
+class Register(Protocol):
+    """Makes a host known by its name: how its lines are read, how it is attached, or both."""
+
+    def __call__(self, name: str, make: Translate | None = None, *, adapter: object = None) -> None:
+        """Register a host.
+
+        Args:
+            name: The host's name.
+            make: Makes what turns its lines into events.
+            adapter: A ``tau_live.adapters.Adapter``.
+        """
+        ...
 
 
 @hookspec
@@ -214,9 +225,11 @@ def policy_promoted(promotion: Promotion) -> None:
 
 @hookspec
 def register_hosts(register: Register) -> None:
-    """Make hosts known whose event lines ``tau-live ingest`` can read: ``register(name, make)``.
+    """Make hosts known: ``register(name, make)`` and ``register(name, adapter=ADAPTER)``.
 
-    ``make(stream, clock)`` returns a ``Translator``; it is called once for each stream.
+    ``make(stream, clock)`` returns a ``Translator`` of the lines that ``tau-live ingest`` reads; it
+    is called once for each stream. ``ADAPTER`` is a ``tau_live.adapters.Adapter``, with which every
+    door attaches to a host that is imported; the hook itself imports no host.
     """
 
 

@@ -189,10 +189,28 @@ class Plugins:
         """Return the hosts whose lines plugins can read, by name; the first to name one has it."""
         found: dict[str, Translate] = {}
 
-        def register(name: str, make: Translate) -> None:
+        def register(name: str, make: Translate | None = None, *, adapter: object = None) -> None:
+            if make is None and adapter is not None:
+                return
             if not callable(make):
                 raise TypeError(f"expected a function for host {name!r}, got {make!r}")
             found.setdefault(str(name), make)
+
+        self._tell("register_hosts", register)
+        return found
+
+    def adapters(self) -> dict[str, object]:
+        """Return the adapters that plugins register, by host; the first to name one has it."""
+        found: dict[str, object] = {}
+
+        def register(
+            name: str,
+            make: Translate | None = None,  # noqa: ARG001  # as hooks call it
+            *,
+            adapter: object = None,
+        ) -> None:
+            if adapter is not None:
+                found.setdefault(str(name), adapter)
 
         self._tell("register_hosts", register)
         return found

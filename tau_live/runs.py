@@ -5,9 +5,8 @@ import os
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from operator import is_
 from threading import Lock
 from types import MappingProxyType
@@ -26,6 +25,7 @@ from tau_live.handed import (
     text_of,
 )
 from tau_live.handles import HOST, RunHandle
+from tau_live.lineage import Link, linked
 from tau_live.masks import Mask
 from tau_live.number_rows import number_names
 from tau_live.offers import Offer, offer_of
@@ -56,9 +56,11 @@ class RunEvents:
         stream: Names the stream from which the ids of runs without a key are made; ``None`` makes
             one that no other process has.
         limits: Bounds of what is taken over from the host.
+        began_in: The run of another process inside which this one was started, if it was.
     """
 
-    def __init__(self, *, stream: str | None, limits: Limits) -> None:
+    def __init__(self, *, stream: str | None, limits: Limits, began_in: Link | None = None) -> None:
+        self.began_in = began_in
         self._stream = stream or f"{os.getpid()}-{time.time_ns():x}-{secrets.token_hex(4)}"
         self._limits = limits
         self._pid = os.getpid()
@@ -158,7 +160,7 @@ class RunEvents:
             name=handle.name,
             metadata=found if isinstance(found, dict) else {"value": found},
         )
-        return _with(start, told)
+        return _with(start if parent else linked(start, self.began_in), told)
 
     def ended(
         self,
@@ -329,40 +331,6 @@ class RunEvents:
                 return found
         read = {} if context is None else plain(context, limits=self._limits)
         return kept(read if isinstance(read, dict) else {"value": read})
-
-
-class Unsettled:
-    """A decision that an adapter made, told once it is known what its host did with it.
-
-    Args:
-        tell: Takes what makes the event.
-        made: Makes it, from what was applied and why not.
-        applied: The place of the option that is to be applied; ``None`` if it is none of them.
-        why_not: Why that is not what was chosen.
-    """
-
-    def __init__(
-        self,
-        tell: Callable[[Callable[[], ev.Event]], object],
-        made: Callable[..., ev.Event],
-        *,
-        applied: int | None,
-        why_not: str | None,
-    ) -> None:
-        self._tell = tell
-        self._made = made
-        self._applied = applied
-        self._why_not = why_not
-        self._settled = False
-
-    def settle(self, instead: str | None = None) -> None:
-        """Tell it, once: as applied, or why the host did something else ``instead``."""
-        if self._settled:
-            return
-        self._settled = True
-        applied = self._applied if instead is None else None
-        why_not = self._why_not or instead
-        self._tell(partial(self._made, applied=applied, why_not=why_not))
 
 
 def error_of(error: BaseException, *, fatal: bool = False) -> ev.ErrorInfo:

@@ -22,11 +22,12 @@ from tau_live.gate import GateKeeper, Kind
 from tau_live.guard import Guard, logger
 from tau_live.guard import text_of as error_text
 from tau_live.handed import ID_LIMIT, Listed, listed, seconds, text_of
-from tau_live.handles import HOST, RunHandle
+from tau_live.handles import HOST, RunHandle, Unsettled
 from tau_live.inbox import Inbox
+from tau_live.lineage import linked
 from tau_live.masks import Mask, mask_of, own_choice
 from tau_live.plugins import Plugins
-from tau_live.runs import RunEvents, Unsettled, decision_id
+from tau_live.runs import RunEvents, decision_id
 from tau_live.settings import Settings
 from tau_live.targets import adopt, target_of
 from tau_live.updater import Updater
@@ -149,7 +150,7 @@ class Runtime:
         if not self._gate.passes:
             self.count("events_not_taken_while_held")
             return False
-        return self._inbox.put(event)
+        return self._inbox.put(linked(event, self._events.began_in))
 
     def decide(  # noqa: PLR0913  # as the door's, all keyword-only but two
         self,
@@ -357,6 +358,10 @@ class Runtime:
             "plugins": [asdict(report) for report in self.plugins.report()],
             "learner": settings.learner.value,
         }
+
+    def note_host(self, host: str, state: str) -> None:
+        """Let the snapshot say what the adapter of a host is doing."""
+        self._board.hosts[host] = state
 
     def add_target(self, target: object) -> None:
         """Let a host's pluggy manager take part; settings that come too late are ignored."""

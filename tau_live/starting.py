@@ -4,11 +4,12 @@ import atexit
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, MutableMapping
 from pathlib import Path
 
 from tau_live.board import Board
 from tau_live.builtin import load_plugins
+from tau_live.children import link_children
 from tau_live.collector import Collector
 from tau_live.decider import Decider
 from tau_live.errors import SettingsError
@@ -16,10 +17,11 @@ from tau_live.events import Event
 from tau_live.forking import Forks
 from tau_live.gate import GateKeeper, Kind
 from tau_live.guard import Guard, logger, text_of
-from tau_live.handles import HOST
+from tau_live.handles import HOST, RunHandle
 from tau_live.hookspecs import Promotion
 from tau_live.inbox import Inbox
 from tau_live.learner import Learned, Learner, report_of
+from tau_live.lineage import ATTACHED, Link, is_unwanted_child, parent_of
 from tau_live.monitoring import MissingWatch
 from tau_live.pipeline import Pipeline
 from tau_live.plain import Limits
@@ -55,8 +57,19 @@ EXIT_S = 5.0
 """How long the end of the interpreter waits at most for what is queued to be stored."""
 
 
-def start(environ: Mapping[str, str], target: object) -> Runtime | None:
-    """Return the running system; ``None``, with a line in the log, where settings are wrong."""
+def start(
+    environ: MutableMapping[str, str],
+    target: object,
+    *,
+    inside: Callable[[], RunHandle | None] = lambda: None,
+) -> Runtime | None:
+    """Return the running system; ``None``, with a line in the log, where settings are wrong.
+
+    Args:
+        environ: The environment, which children inherit.
+        target: What is attached to; see ``tau_live.attach``.
+        inside: Returns the innermost ``tau_live.run`` of the calling thread or task.
+    """
     log = logger()
     try:
         given = target if issubclass(type(target), Settings) else None
@@ -67,13 +80,23 @@ def start(environ: Mapping[str, str], target: object) -> Runtime | None:
             settings = loaded.settings
             for warning in loaded.doubts():
                 log.warning("setting_doubtful", warning=warning)
-        runtime = _System(settings).started()
+        if is_unwanted_child(environ):
+            return None
+        if not settings.children:
+            environ[ATTACHED] = this_process()
+        runtime = _System(settings, began_in=parent_of(environ)).started()
     except SettingsError as error:
         log.warning("settings_refused", error=str(error), effect="tau-live stays off")
         return None
     if target is not None and given is None:
         runtime.add_target(target)
+    link_children(lambda: _link_to(inside()), environ)
     return runtime
+
+
+def _link_to(handle: RunHandle | None) -> Link | None:
+    """Return a run as other processes know it; one that is not recorded is none."""
+    return Link(HOST, handle.run_id) if handle is not None and handle.recorded else None
 
 
 def open_store(settings: Settings, *, busy_timeout_s: float = 5.0) -> SqliteStore:
@@ -126,7 +149,7 @@ def learner_of(store: Store, settings: Settings, *, owner: str) -> Learner:
 class _System:
     """Everything that a runtime is made of, and what happens between its parts."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, began_in: Link | None) -> None:
         self._settings = settings
         self._owner = this_process()
         self._pid = os.getpid()
@@ -173,7 +196,9 @@ class _System:
             learns=settings.learner is not LearnerMode.OFF,
         )
         self._events = RunEvents(
-            stream=settings.stream, limits=Limits(chars=settings.payload_limit)
+            stream=settings.stream,
+            limits=Limits(chars=settings.payload_limit),
+            began_in=began_in,
         )
         self._runtime = Runtime(
             settings,

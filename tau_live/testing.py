@@ -17,7 +17,8 @@ from typing import NamedTuple
 from tau_live.adapters import Adapter, InForce
 from tau_live.rollouts import ROLLOUT_ENDS, Reason, Rollout, RolloutStatus, Span
 from tau_live.runtime import Runtime
-from tau_live.settings import Learner, Settings
+from tau_live.settings import DeclaredDecision, Learner, Settings
+from tau_live.settings.decisions import Every
 from tau_live.starting import open_store, start
 from tau_live.store.records import RolloutQuery
 
@@ -52,16 +53,25 @@ class Scenario(StrEnum):
 class Condition(StrEnum):
     """How tau-live fares while a scenario is played.
 
-    ``well``: it works, and what it stored is looked at. ``absent``: it was detached. ``broken``:
-    asking for it raises. ``failing``: all that it is told raises. ``held``: it cannot store.
+    ``well``: it works, and what it stored is looked at. ``acting``: likewise, and every decision
+    point is declared, which begins in shadow. ``absent``: it was detached. ``broken``: asking for
+    it raises. ``failing``: all that it is told raises. ``held``: it cannot store.
     """
 
     WELL = "well"
+    ACTING = "acting"
     ABSENT = "absent"
     BROKEN = "broken"
     FAILING = "failing"
     HELD = "held"
 
+
+_STORING = frozenset({Condition.WELL, Condition.ACTING})
+_DECLARED = (
+    DeclaredDecision(point="model", options={"other": "no-such:model"}),
+    DeclaredDecision(point="prompt", options={"other": "Say something else."}, every=Every.REQUEST),
+    DeclaredDecision(point="params", options={"other": {"temperature": 0.5}}),
+)
 
 Play = Callable[[Scenario], str]
 """Plays a scenario on the host and returns what its user sees; catches what the host raises."""
@@ -105,7 +115,7 @@ def faults(adapter: Adapter, play: Play, scenario: Scenario, *, folder: Path) ->
         seen, recorded = _played(adapter, play, scenario, condition=condition, folder=folder)
         if seen != expected:
             found.append(f"{condition}: the host shows {seen!r} instead of {expected!r}")
-        if condition is Condition.WELL:
+        if condition in _STORING:
             found += missing_in(recorded, scenario, host=adapter.host)
     return found
 
@@ -124,6 +134,8 @@ def _played(
     settings = Settings(
         store=place / ("file/store.sqlite" if condition is Condition.HELD else "store.sqlite"),
         learner=Learner.FLUSH,
+        act=condition is Condition.ACTING,
+        decisions=_DECLARED,
     )
     runtime = start({}, settings)
     if runtime is None:
@@ -135,7 +147,7 @@ def _played(
         detach()
         runtime.flush(30.0)
         runtime.close(30.0)
-    return seen, recorded_in(settings) if condition is Condition.WELL else []
+    return seen, recorded_in(settings) if condition in _STORING else []
 
 
 def recorded_in(settings: Settings) -> list[Recorded]:

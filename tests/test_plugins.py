@@ -277,7 +277,7 @@ class Hosting:
     @hookimpl
     def register_hosts(self, register: Register) -> None:
         register("mine", Silent)
-        register("wrong", None)  # type: ignore[arg-type]  # what a careless plugin does
+        register("wrong", None)
 
 
 class Silent:

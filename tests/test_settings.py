@@ -30,6 +30,7 @@ OTHER_VALUES = {
     "max_failure_streak": ("5", 5),
     "record": ("events.jsonl", Path("events.jsonl")),
     "content": ("Redacted", "redacted"),
+    "children": ("false", False),
     "stream": ("shop", "shop"),
     "learner": ("flush", Learner.FLUSH),
     "decide_deadline_ms": ("2.5", 2.5),

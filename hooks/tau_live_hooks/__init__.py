@@ -1,1 +1,9 @@
 """Adapters: one module for each agent host, each turning its callbacks into our events."""
+
+from collections.abc import Mapping
+
+HOSTS: Mapping[str, tuple[str, str]] = {}
+"""By adapter module: its ``ADAPTER``'s host and the import that makes it attach.
+
+Told here once more so that no adapter is imported before its host is.
+"""

@@ -15,7 +15,7 @@ from tau_live.settings.decisions import DeclaredDecision, Every, Point
 from tau_live_hooks import pydantic_ai_events as said
 
 if TYPE_CHECKING:
-    from tau_live.runs import Unsettled
+    from tau_live.handles import Unsettled
 
 OWN = "own"
 """The name of what the host does by itself, where none of the options is that."""

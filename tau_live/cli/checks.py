@@ -9,10 +9,11 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
-from typing import NamedTuple
 
 import tau_live
 from tau_live.builtin import load_plugins
+from tau_live.cli.check import FAIL, OK, WARN, Check
+from tau_live.cli.host_checks import attached_checks, autostart_check, host_checks
 from tau_live.cli.text import ago, number
 from tau_live.errors import SettingsError, TauLiveError
 from tau_live.leasing import LEASE
@@ -24,29 +25,12 @@ from tau_live.store.roles import Store
 from tau_live.store.sqlite import SqliteStore
 from tau_live.switch import SWITCH
 
-OK, WARN, FAIL = "ok", "warn", "fail"
-NEEDS = ("click", "msgspec", "numpy", "pluggy", "rich", "sqlite-utils", "structlog")
+NEEDS = ("click", "msgspec", "numpy", "pluggy", "rich", "sqlite-utils", "structlog", "wrapt")
 OLDEST_SQLITE = (3, 37, 0)
 """The first with strict tables."""
 
 LEAST_DISK_BYTES = 200 * 1024 * 1024
 LOOKED_AT = 100
-
-
-class Check(NamedTuple):
-    """One thing that was looked at.
-
-    Attributes:
-        check: What.
-        state: ``ok``, ``warn`` or ``fail``.
-        found: What was found.
-        advice: What to do; ``None`` where nothing is to be done.
-    """
-
-    check: str
-    state: str
-    found: str
-    advice: str | None = None
 
 
 def checks(environ: Mapping[str, str], path: Path | None, *, now: float) -> Iterator[Check]:
@@ -61,6 +45,7 @@ def checks(environ: Mapping[str, str], path: Path | None, *, now: float) -> Iter
     yield _packages()
     yield _sqlite()
     yield from _switch(environ)
+    yield autostart_check()
     try:
         loaded = Settings.from_env(environ, directory=Path.cwd())
     except SettingsError as error:
@@ -74,10 +59,12 @@ def checks(environ: Mapping[str, str], path: Path | None, *, now: float) -> Iter
             given = sum(source != "default" for source in loaded.sources.values())
             yield Check("settings", OK, f"{given} given, the others at their defaults")
         yield from _plugins(loaded.settings)
+        yield from host_checks(loaded.settings)
     file = path or (settings.store if settings else None)
     if file is not None:
         yield from _file(file)
         yield from _inside(file, now=now)
+        yield from attached_checks(file)
 
 
 def _packages() -> Check:

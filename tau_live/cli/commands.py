@@ -17,6 +17,8 @@ PIPE_CLOSED = 141
 
 COMMANDS: Mapping[str, str] = {
     "demo": "Watch a real agent learn a real task, in about a minute.",
+    "run": "Run a command with tau-live attached.",
+    "autostart": "Attach in every Python of this environment, or not.",
     "status": "Show everything that one asks first.",
     "gate": "Show, reset or explain the pass/hold gate.",
     "rollouts": "List rollouts.",

@@ -309,6 +309,12 @@ KEYS: Mapping[str, Keys] = {
         "settings[].help": "what it does",
         "warnings[]": "what is deprecated or unknown",
     },
+    "autostart status": {
+        "state": "enabled, disabled, or changed: what stands there is not what this version writes",
+        "files[].path": "where it is, or would be",
+        "files[].sha256": "the checksum of what it holds; null where there is none",
+        "files[].expected": "the checksum of what this version writes",
+    },
     "doctor": {
         "worst": "ok, warn or fail: the worst of all",
         "checks[].check": "what was looked at",

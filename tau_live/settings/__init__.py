@@ -106,6 +106,9 @@ class Settings:
     stream: str | None = setting(
         None, optional(text()), "Names the stream that ids of runs without a key come from."
     )
+    children: bool = setting(
+        True, flag(), "Whether processes that an attached one starts are attached too."
+    )
     learner: Learner = setting(
         Learner.THREAD, choice(Learner),
         "Where updates are made: a background thread, only inside flush(), or not here.",

@@ -1,0 +1,58 @@
+"""``tau-live autostart``: whether every Python of this environment attaches by itself."""
+
+import click
+
+from tau_live import autostart as autostarting
+from tau_live.autostart import contents, files, site_packages, state_of
+from tau_live.cli.opening import epilog, json_option
+from tau_live.cli.output import facts_of, print_all, print_json
+
+
+@click.group(epilog=epilog("autostart enable", "tau-live autostart enable"))
+def autostart() -> None:
+    """Let every Python of this environment attach by itself, or not.
+
+    Enabled, `TAU_LIVE_RL=1 python agent.py` needs no change and no other command. It is one line in
+    one file of site-packages, which does nothing while TAU_LIVE_RL is unset.
+    """
+
+
+@autostart.command("enable", epilog=epilog("autostart enable", "tau-live autostart enable"))
+def enable() -> None:
+    """Write the file; again writes it anew."""
+    autostarting.enable(site_packages(), contents())
+    _show()
+
+
+@autostart.command("disable", epilog=epilog("autostart disable", "tau-live autostart disable"))
+def disable() -> None:
+    """Remove the file; without one nothing is done."""
+    autostarting.disable(site_packages())
+    _show()
+
+
+@autostart.command(
+    "status", epilog=epilog("autostart status", "tau-live autostart status --json | jq .state")
+)
+@json_option
+def status(as_json: bool) -> None:
+    """Show whether the file is there, what it holds, and its checksum."""
+    if not as_json:
+        _show()
+        return
+    found = files(site_packages(), contents())
+    told = [
+        {"path": str(one.path), "sha256": one.sha256, "expected": one.expected} for one in found
+    ]
+    print_json({"state": state_of(found).value, "files": told})
+
+
+def _show() -> None:
+    found = files(site_packages(), contents())
+    facts: list[tuple[str, object]] = [("autostart", state_of(found).value)]
+    for one, text in zip(found, contents().values(), strict=True):
+        facts.append(("file", str(one.path)))
+        if one.sha256 is not None:
+            facts.append(("sha256", one.sha256))
+            facts.append(("holds" if one.sha256 == one.expected else "expected", text.strip()))
+    print_all(facts_of(facts))

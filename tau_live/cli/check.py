@@ -1,0 +1,21 @@
+"""What a check of `tau-live doctor` says."""
+
+from typing import NamedTuple
+
+OK, WARN, FAIL = "ok", "warn", "fail"
+
+
+class Check(NamedTuple):
+    """One thing that was looked at.
+
+    Attributes:
+        check: What.
+        state: ``ok``, ``warn`` or ``fail``.
+        found: What was found.
+        advice: What to do; ``None`` where nothing is to be done.
+    """
+
+    check: str
+    state: str
+    found: str
+    advice: str | None = None

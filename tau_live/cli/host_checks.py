@@ -1,0 +1,104 @@
+"""What `tau-live doctor` says of doors and hosts, here and in attached processes."""
+
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+from tau_live.attachments import Attachment, attachments
+from tau_live.autostart import AutostartState, contents, files, site_packages, state_of
+from tau_live.booting import booted
+from tau_live.builtin import load_plugins
+from tau_live.cli.check import OK, WARN, Check
+from tau_live.guard import text_of
+from tau_live.hosts import HostState, Standing, built_in, declared, version_of
+from tau_live.settings import Settings
+from tau_live.switch import SWITCH
+
+OVER = 1
+"""Of so many processes that are over it is said what they were attached to."""
+
+
+def autostart_check() -> Check:
+    """Say whether Pythons of this environment attach by themselves, with the line's checksum."""
+    found = files(site_packages(), contents())
+    state = state_of(found)
+    there = [f"{one.path} sha256 {one.sha256}" for one in found if one.sha256 is not None]
+    said = "; ".join([state.value, *there])
+    if state is AutostartState.CHANGED:
+        advice = "`tau-live autostart enable` writes what this version does, `disable` removes it"
+        return Check("autostart", WARN, said, advice)
+    return Check("autostart", OK, said)
+
+
+def host_checks(settings: Settings) -> Iterator[Check]:
+    """Yield the doors that fired in this process, and how the adapter of each host would fare."""
+    doors, standings = booted()
+    yield Check("doors", OK, f"fired here: {', '.join(doors) or 'none'}")
+    here = {one.host: one for one in standings if one.state is not HostState.WAITING}
+    for host, (module, adapter) in _known(settings).items():
+        standing = here.get(host) or _looked_at(host, module, adapter)
+        yield _check_of(standing)
+
+
+def attached_checks(store: Path) -> Iterator[Check]:
+    """Yield what the processes that were attached to a store said of their doors and hosts."""
+    said = attachments(store)
+    over = [one for one in said if not one.alive]
+    for one in [*(one for one in said if one.alive), *over[:OVER]]:
+        yield from _of_process(one)
+
+
+def _of_process(one: Attachment) -> Iterator[Check]:
+    pid = one.process.split(":")[1]
+    process = f"process {pid}{'' if one.alive else ' (over)'}"
+    attached = [_named(host) for host in one.hosts if host.state is HostState.ATTACHED]
+    doors = ", ".join(one.doors)
+    yield Check("attached", OK, f"{process} by {doors}: {', '.join(attached) or 'no host'}")
+    for host in one.hosts:
+        if host.state is HostState.DISABLED:
+            found = f"{process}: {_named(host)} disabled: {host.problem}"
+            yield Check("attached", WARN, found, "its runs are not seen; the host itself is well")
+
+
+def _known(settings: Settings) -> Mapping[str, tuple[str, object]]:
+    """Return by host the import that makes it attach, and its adapter or the module that has it."""
+    from tau_live_hooks import HOSTS
+
+    known: dict[str, tuple[str, object]] = {
+        host: (trigger, module) for module, (host, trigger) in HOSTS.items()
+    }
+    for host, adapter in load_plugins(settings).adapters().items():
+        known.setdefault(host, (getattr(adapter, "module", ""), adapter))
+    return known
+
+
+def _looked_at(host: str, module: str, adapter: object) -> Standing:
+    """Return how an adapter would stand if its host were imported now; imports and probes it."""
+    top = module.partition(".")[0]
+    try:
+        if find_spec(top) is None:
+            return Standing(host=host, module=module)
+        version = version_of(host, import_module(module))
+        found = built_in(adapter) if isinstance(adapter, str) else declared(adapter)
+        missing = found.probe()
+    except Exception as error:  # noqa: BLE001  # other people's code
+        missing, version = f"{type(error).__name__}: {text_of(error)}", None
+    state = HostState.ATTACHED if missing is None else HostState.DISABLED
+    return Standing(host=host, module=module, state=state, version=version, problem=missing)
+
+
+def _check_of(standing: Standing) -> Check:
+    name = _named(standing)
+    match standing.state:
+        case HostState.WAITING:
+            return Check("hosts", OK, f"{name} is not installed here")
+        case HostState.ATTACHED:
+            return Check("hosts", OK, f"{name} can be attached to")
+        case HostState.DISABLED:
+            advice = f"its runs are not seen; name what is missing in a report, with {SWITCH}=1"
+            return Check("hosts", WARN, f"{name} is disabled: {standing.problem}", advice)
+
+
+def _named(standing: Standing) -> str:
+    return f"{standing.host} {standing.version}" if standing.version else standing.host

@@ -1,0 +1,1 @@
+"""The folder that ``tau-live run`` puts first on ``PYTHONPATH``."""

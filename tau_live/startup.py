@@ -1,0 +1,8 @@
+"""What ``tau-live autostart enable`` lets the interpreter call when it starts."""
+
+
+def start() -> None:
+    """Attach to every known host as it is imported; does nothing while tau-live is off."""
+    from tau_live.booting import boot
+
+    boot("autostart")

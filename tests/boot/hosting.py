@@ -1,0 +1,63 @@
+"""A host and a third party's adapter for it, as two installed packages."""
+
+HOST = '''
+"""An agent framework; calls ``call`` for each run of an agent."""
+
+__version__ = "0.0.1"
+
+
+def call(name):
+    return f"ran {name}"
+'''
+
+PLUGIN = """
+import sys
+
+from tau_live.adapters import Adapter
+from tau_live.events import RunEnd, RunStart, Status
+from tau_live.hookspecs import hookimpl
+
+assert "bakery" not in sys.modules or "tau_live.auto" in sys.modules
+
+
+def missing():
+    import bakery
+
+    return None if hasattr(bakery, "call") else "bakery.call"
+
+
+def attach(in_force):
+    import bakery
+
+    original = bakery.call
+
+    def call(name):
+        runtime = in_force()
+        if runtime is not None:
+            run = {"host": "bakery", "run_id": name, "at": 1.0}
+            runtime.emit(RunStart(**run))
+            runtime.emit(RunEnd(**run, status=Status.OK))
+        return original(name)
+
+    def detach():
+        bakery.call = original
+
+    bakery.call = call
+    return detach
+
+
+@hookimpl
+def register_hosts(register):
+    found = Adapter(host="bakery", module="bakery", probe=missing, attach=attach)
+    register("bakery", adapter=found)
+"""
+
+ENTRY_POINTS = "[tau_live]\nbakery-hook = bakery_hook\n"
+
+AGENT = """
+import sys
+
+import bakery
+
+print(bakery.call(sys.argv[1]))
+"""

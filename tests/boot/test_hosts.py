@@ -1,0 +1,243 @@
+"""What becomes of an adapter: attached once, or disabled with one line; the host never suffers."""
+
+import importlib
+import json
+import logging
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import tau_live_hooks
+from tau_live.adapters import Adapter, Detach, InForce
+from tau_live.hosts import Hosts, HostState, Standing, built_in
+from tau_live.runtime import Runtime
+from tau_live.settings import Settings
+from tau_live.starting import start
+from tests.scratch import Scratch
+
+Add = Callable[..., None]
+HOST = "kiosk_host"
+
+
+class Kiosk:
+    """An adapter that notes what is asked of it."""
+
+    def __init__(self, *, missing: str | None = None, fails: str = "") -> None:
+        self.calls: list[str] = []
+        self.missing = missing
+        self.fails = fails
+
+    def adapter(self) -> Adapter:
+        self._called("load")
+        return Adapter(host="kiosk", module=HOST, probe=self.probe, attach=self.attach)
+
+    def probe(self) -> str | None:
+        self._called("probe")
+        return self.missing
+
+    def attach(self, in_force: InForce) -> Detach:
+        self._called("attach")
+        return lambda: self._called("detach")
+
+    def _called(self, name: str) -> None:
+        self.calls.append(name)
+        if name == self.fails:
+            raise RuntimeError(f"{name} does not\nwork")
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let there be a host that was not imported yet."""
+    (tmp_path / f"{HOST}.py").write_text("__version__ = '4.5'\n")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    importlib.invalidate_caches()
+    yield
+    sys.modules.pop(HOST, None)
+
+
+@pytest.fixture
+def runtime(tmp_path: Path) -> Iterator[Runtime]:
+    started = start({}, Settings(store=tmp_path / "live" / "store.sqlite"))
+    assert started is not None
+    yield started
+    started.close(10.0)
+
+
+@pytest.fixture
+def changes() -> list[Standing]:
+    return []
+
+
+@pytest.fixture
+def hosts(runtime: Runtime, changes: list[Standing]) -> Hosts:
+    return Hosts(lambda: runtime, changed=changes.append)
+
+
+def imported() -> None:
+    importlib.import_module(HOST)
+
+
+@pytest.mark.usefixtures("host")
+@pytest.mark.parametrize("before", [True, False], ids=["imported before", "imported after"])
+def test_an_adapter_attaches_once_its_host_is_imported(hosts: Hosts, before: bool) -> None:
+    kiosk = Kiosk()
+
+    if before:
+        imported()
+    hosts.add("kiosk", HOST, kiosk.adapter)
+    imported()
+
+    assert kiosk.calls == ["load", "probe", "attach"]
+    assert hosts.standings() == [
+        Standing(host="kiosk", module=HOST, state=HostState.ATTACHED, version="4.5")
+    ]
+
+
+def test_an_adapter_whose_host_is_not_imported_is_not_even_loaded(hosts: Hosts) -> None:
+    kiosk = Kiosk()
+
+    hosts.add("kiosk", HOST, kiosk.adapter)
+
+    assert kiosk.calls == []
+    assert [one.state for one in hosts.standings()] == [HostState.WAITING]
+
+
+@pytest.mark.usefixtures("host")
+@pytest.mark.parametrize(
+    ("kiosk", "said"),
+    [
+        pytest.param(Kiosk(missing="kiosk.Agent.run"), "kiosk.Agent.run", id="another layout"),
+        pytest.param(Kiosk(fails="probe"), "RuntimeError: probe does not work", id="probing fails"),
+        pytest.param(Kiosk(fails="attach"), "RuntimeError: attach does not", id="attaching fails"),
+        pytest.param(Kiosk(fails="load"), "RuntimeError: load does not work", id="no adapter"),
+    ],
+)
+def test_an_adapter_that_does_not_fit_is_disabled_with_one_line(
+    hosts: Hosts, changes: list[Standing], kiosk: Kiosk, said: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    hosts.add("kiosk", HOST, kiosk.adapter)
+
+    with caplog.at_level(logging.WARNING, logger="tau_live"):
+        imported()
+
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 1
+    assert "\n" not in lines[0]
+    assert all(word in lines[0] for word in ("adapter_disabled", "kiosk", "4.5", said))
+    assert [one.state for one in changes] == [HostState.DISABLED]
+    assert said in (changes[0].problem or "")
+
+
+@pytest.mark.usefixtures("host")
+def test_an_adapter_stays_away_where_nothing_runs(
+    changes: list[Standing], caplog: pytest.LogCaptureFixture
+) -> None:
+    kiosk = Kiosk()
+    Hosts(lambda: None, changed=changes.append).add("kiosk", HOST, kiosk.adapter)
+
+    imported()
+
+    assert kiosk.calls == ["load", "probe"]
+    assert [(one.state, one.problem) for one in changes] == [
+        (HostState.DISABLED, "tau-live does not run here")
+    ]
+    assert caplog.records == []
+
+
+@pytest.mark.usefixtures("host")
+@pytest.mark.parametrize("fails", ["", "detach"])
+def test_detaching_puts_back_what_is_attached_and_forgets_what_waits(
+    hosts: Hosts, fails: str
+) -> None:
+    kiosk, other = Kiosk(fails=fails), Kiosk()
+    hosts.add("kiosk", HOST, kiosk.adapter)
+    hosts.add("other", "not_imported_at_all", other.adapter)
+    imported()
+
+    hosts.detach()
+
+    assert kiosk.calls[-1] == "detach"
+    assert other.calls == []
+    assert {one.state for one in hosts.standings()} == {HostState.DISABLED}
+
+
+@pytest.mark.usefixtures("host")
+def test_the_first_adapter_of_a_host_has_it(hosts: Hosts) -> None:
+    first, second = Kiosk(), Kiosk()
+
+    for kiosk in (first, second):
+        hosts.add("kiosk", HOST, kiosk.adapter)
+    imported()
+
+    assert first.calls
+    assert second.calls == []
+
+
+@pytest.mark.usefixtures("host")
+def test_threads_that_import_at_the_same_time_attach_once(hosts: Hosts) -> None:
+    kiosk = Kiosk()
+    hosts.add("kiosk", HOST, kiosk.adapter)
+    together = threading.Barrier(4, timeout=30)
+
+    def work() -> None:
+        together.wait()
+        imported()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+
+    assert kiosk.calls == ["load", "probe", "attach"]
+
+
+@pytest.mark.usefixtures("host")
+def test_a_reload_of_the_host_does_not_attach_again(hosts: Hosts) -> None:
+    kiosk = Kiosk()
+    hosts.add("kiosk", HOST, kiosk.adapter)
+    imported()
+
+    importlib.reload(sys.modules[HOST])
+
+    assert kiosk.calls.count("attach") == 1
+
+
+def test_the_table_says_what_the_adapters_that_come_with_us_declare() -> None:
+    folder = Path(next(iter(tau_live_hooks.__path__)))
+    declaring = {file.stem for file in folder.glob("*.py") if "\nADAPTER = " in file.read_text()}
+
+    found = {name: built_in(name) for name in declaring}
+
+    declared = {name: (one.host, one.module) for name, one in found.items()}
+    assert dict(tau_live_hooks.HOSTS) == declared
+
+
+@pytest.mark.slow
+def test_the_snapshot_and_doctor_tell_what_every_adapter_is_doing(scratch: Scratch) -> None:
+    code = "import tau_live, tau_live.auto, bakery; print(tau_live.snapshot()['hosts']['bakery'])"
+
+    said = scratch.said("-c", code)
+
+    checks = json.loads(scratch.cli("doctor", "--json"))["checks"]
+    found = {one["check"]: one["found"] for one in checks if one["state"] == "ok"}
+    assert said == "attached\n"
+    assert found["doors"] == "fired here: none"
+    assert found["hosts"] == "bakery 1.2.3 can be attached to"
+    assert found["attached"].endswith("(over) by auto: bakery 1.2.3")
+
+
+@pytest.mark.slow
+def test_doctor_names_host_version_and_what_is_missing(scratch: Scratch) -> None:
+    (scratch.site / "bakery.py").write_text("def called(name): return name\n")
+
+    checks = json.loads(scratch.cli("run", "--", scratch.python, "-m", "tau_live.cli", "doctor",
+                                    "--json"))["checks"]  # fmt: skip
+
+    found = {one["check"]: (one["state"], one["found"]) for one in checks}
+    assert found["hosts"] == ("warn", "bakery 1.2.3 is disabled: bakery.call")
+    assert found["doors"] == ("ok", "fired here: run")
