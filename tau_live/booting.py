@@ -88,14 +88,21 @@ def _add_registered(hosts: "Hosts") -> None:
     from functools import partial
     from pathlib import Path
 
-    from tau_live.builtin import load_plugins
+    from tau_live.guard import logger
     from tau_live.hosts import declared
+    from tau_live.plugins import Plugins
     from tau_live.settings import Settings
 
     settings = Settings.from_env(os.environ, directory=Path.cwd()).settings
-    for name, adapter in load_plugins(settings).adapters().items():
-        found = declared(adapter)
-        hosts.add(name, found.module, partial(declared, found))
+    plugins = Plugins(off=settings.plugins_off)
+    plugins.load()
+    for name, adapter in plugins.adapters().items():
+        try:
+            found = declared(adapter)
+        except TypeError as error:
+            logger().warning("adapter_refused", host=name, error=str(error))
+        else:
+            hosts.add(name, found.module, partial(declared, found))
 
 
 def _changed(standing: "Standing") -> None:

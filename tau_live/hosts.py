@@ -144,7 +144,10 @@ class Hosts:
                 host=host, module=before.module, state=state, version=version, problem=problem
             )
             self._standings[host] = found
-        self._changed(found)
+        try:
+            self._changed(found)
+        except Exception as error:  # noqa: BLE001  # a full disk must not look like a bad adapter
+            logger().warning("host_not_noted", host=host, error=text_of(error))
 
 
 def as_data(standing: Standing) -> dict[str, str | None]:

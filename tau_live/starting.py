@@ -96,7 +96,9 @@ def start(
 
 def _link_to(handle: RunHandle | None) -> Link | None:
     """Return a run as other processes know it; one that is not recorded is none."""
-    return Link(HOST, handle.run_id) if handle is not None and handle.recorded else None
+    if handle is None or not handle.recorded:
+        return None
+    return Link(getattr(handle, "host", HOST), handle.run_id)  # an adapter's run has its own host
 
 
 def open_store(settings: Settings, *, busy_timeout_s: float = 5.0) -> SqliteStore:

@@ -15,6 +15,13 @@ from tau_live.hosts import HostState, Standing, built_in, declared, version_of
 from tau_live.settings import Settings
 from tau_live.switch import SWITCH
 
+
+class BuiltIn(str):
+    """The module of an adapter that comes with us; what plugins register may be any text."""
+
+    __slots__ = ()
+
+
 OVER = 1
 """Of so many processes that are over it is said what they were attached to."""
 
@@ -66,7 +73,7 @@ def _known(settings: Settings) -> Mapping[str, tuple[str, object]]:
     from tau_live_hooks import HOSTS
 
     known: dict[str, tuple[str, object]] = {
-        host: (trigger, module) for module, (host, trigger) in HOSTS.items()
+        host: (trigger, BuiltIn(module)) for module, (host, trigger) in HOSTS.items()
     }
     for host, adapter in load_plugins(settings).adapters().items():
         known.setdefault(host, (getattr(adapter, "module", ""), adapter))
@@ -75,15 +82,15 @@ def _known(settings: Settings) -> Mapping[str, tuple[str, object]]:
 
 def _looked_at(host: str, module: str, adapter: object) -> Standing:
     """Return how an adapter would stand if its host were imported now; imports and probes it."""
-    top = module.partition(".")[0]
+    version = None
     try:
-        if find_spec(top) is None:
+        third = None if isinstance(adapter, BuiltIn) else declared(adapter)
+        if find_spec(module.partition(".")[0]) is None:
             return Standing(host=host, module=module)
         version = version_of(host, import_module(module))
-        found = built_in(adapter) if isinstance(adapter, str) else declared(adapter)
-        missing = found.probe()
+        missing = (third or built_in(str(adapter))).probe()
     except Exception as error:  # noqa: BLE001  # other people's code
-        missing, version = f"{type(error).__name__}: {text_of(error)}", None
+        missing = f"{type(error).__name__}: {text_of(error)}"
     state = HostState.ATTACHED if missing is None else HostState.DISABLED
     return Standing(host=host, module=module, state=state, version=version, problem=missing)
 

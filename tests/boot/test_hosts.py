@@ -166,6 +166,19 @@ def test_detaching_puts_back_what_is_attached_and_forgets_what_waits(
 
 
 @pytest.mark.usefixtures("host")
+def test_a_standing_that_cannot_be_noted_changes_nothing_about_it(runtime: Runtime) -> None:
+    def full(_: Standing) -> None:
+        raise OSError("no space left on device")
+
+    hosts = Hosts(lambda: runtime, changed=full)
+    hosts.add("kiosk", HOST, Kiosk().adapter)
+
+    imported()
+
+    assert [one.state for one in hosts.standings()] == [HostState.ATTACHED]
+
+
+@pytest.mark.usefixtures("host")
 def test_the_first_adapter_of_a_host_has_it(hosts: Hosts) -> None:
     first, second = Kiosk(), Kiosk()
 
@@ -241,3 +254,49 @@ def test_doctor_names_host_version_and_what_is_missing(scratch: Scratch) -> None
     found = {one["check"]: (one["state"], one["found"]) for one in checks}
     assert found["hosts"] == ("warn", "bakery 1.2.3 is disabled: bakery.call")
     assert found["doors"] == ("ok", "fired here: run")
+
+
+@pytest.mark.slow
+def test_what_is_no_adapter_is_refused_and_the_others_attach(scratch: Scratch) -> None:
+    wrong = (
+        "from tau_live.hookspecs import hookimpl\n\n\n@hookimpl\ndef register_hosts(register):\n"
+    )
+    scratch.install(
+        "wrong", f"{wrong}    register('wrong', adapter='none')\n", "[tau_live]\nwrong = wrong\n"
+    )
+
+    done = scratch.run("-m", "tau_live.cli", "run", "agent.py", "rye")
+
+    assert (done.stdout, done.returncode) == ("ran rye\n", 0)
+    assert done.stderr.count("\n") == 1
+    assert "'adapter_refused' host='wrong' error='expected an Adapter, got str'" in done.stderr
+    assert "wrong is disabled: TypeError: expected an Adapter, got str" in scratch.cli("doctor")
+    assert [one["run_id"] for one in json.loads(scratch.cli("rollouts", "--json"))["rollouts"]] == [
+        "rye"
+    ]
+
+
+@pytest.mark.slow
+def test_a_plugin_that_cannot_be_imported_does_not_hurt_the_host(scratch: Scratch) -> None:
+    (scratch.site / "bakery_hook.py").write_text("raise RuntimeError('broken')\n")
+
+    done = scratch.run("-c", "import tau_live.auto, bakery; print(bakery.call('rye'))")
+
+    assert (done.stdout, done.returncode) == ("ran rye\n", 0)
+
+
+@pytest.mark.slow
+def test_what_is_detached_by_hand_is_left_alone_until_it_is_attached_again(
+    scratch: Scratch,
+) -> None:
+    code = (
+        "import tau_live, tau_live.auto, bakery\n"
+        "bakery.call('a'); tau_live.detach(); bakery.call('b')\n"
+        "tau_live.attach(); bakery.call('c')\n"
+        "from tau_live.booting import detach_hosts; detach_hosts(); bakery.call('d')\n"
+    )
+
+    scratch.said("-c", code)
+
+    found = json.loads(scratch.cli("rollouts", "--json"))["rollouts"]
+    assert sorted(one["run_id"] for one in found) == ["a", "c"]

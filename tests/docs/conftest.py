@@ -1,10 +1,11 @@
 """What the tests of the documentation share."""
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.scratch import Scratch
 
 ROOT = Path(__file__).parents[2]
 
@@ -18,11 +19,12 @@ def root() -> Path:
 @pytest.fixture
 def reader(tmp_path: Path) -> dict[str, str]:
     """Return the environment of somebody who reads the documentation and tries what it says."""
+    python = Scratch(tmp_path).python  # a page may change its environment
     programs = tmp_path / "bin"
     programs.mkdir()
     for name, module in {"tau-live": "-m tau_live.cli", "python": "", "python3": ""}.items():
         program = programs / name
-        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" {module} "$@"\n')
+        program.write_text(f'#!/bin/sh\nexec "{python}" {module} "$@"\n')
         program.chmod(0o755)
     home = tmp_path / "home"
     home.mkdir()
