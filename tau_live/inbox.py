@@ -32,9 +32,10 @@ class _Cut:
 
 @dataclass(slots=True)
 class _Later:
-    """An event that the thread that writes is to make."""
+    """An event of a run that the thread that writes is to make."""
 
     make: Callable[[], Event]
+    run: _Run
 
 
 class Inbox:
@@ -70,6 +71,7 @@ class Inbox:
         self._queue: SimpleQueue[Event | _Later | Callable[[], None] | None] = SimpleQueue()
         self._dropped: dict[str, int] = {}
         self._cut: OrderedDict[_Run, _Cut] = OrderedDict()
+        self._unmade: OrderedDict[_Run, int] = OrderedDict()  # of the thread that writes alone
         self._lock = threading.Lock()
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="tau-live-writer", daemon=True)
@@ -100,15 +102,18 @@ class Inbox:
         self._queue.put(event)
         return True
 
-    def put_later(self, make: Callable[[], Event]) -> bool:
+    def put_later(self, make: Callable[[], Event], *, run: tuple[str, str, str]) -> bool:
         """Take an event that is made in the thread that writes; ``False`` if it was dropped.
+
+        Where it cannot be made, the end of its run says that one more event was lost.
 
         Args:
             make: Returns the event, from nothing that can change meanwhile.
+            run: Of the event: host, id and execution.
         """
         if self._closed or self._cut or self._queue.qsize() >= self._limit // 2:
             return self._put_if_it_may(make())
-        self._queue.put(_Later(make))
+        self._queue.put(_Later(make, run))
         return True
 
     def _put_if_it_may(self, event: Event) -> bool:
@@ -213,7 +218,7 @@ class Inbox:
                 if isinstance(item, _Later):
                     batch += self._made(item)
                 elif isinstance(item, Event):
-                    batch.append(item)
+                    batch.append(self._told(item))
                 else:
                     return batch, [item], True
                 if len(batch) >= BATCH_LIMIT:
@@ -229,8 +234,17 @@ class Inbox:
         except Exception as error:  # noqa: BLE001  # nothing may end this thread
             with self._lock:
                 self._drop("unmade")
+            self._unmade[later.run] = self._unmade.get(later.run, 0) + 1
+            if len(self._unmade) > self._limit:
+                self._unmade.popitem(last=False)
             self._failed(error)
             return []
+
+    def _told(self, event: Event) -> Event:
+        """Return an event; the end of a run tells how many of its events could not be made."""
+        if not isinstance(event, RunEnd) or not self._unmade:
+            return event
+        return replace(event, dropped=event.dropped + self._unmade.pop(_run_of(event), 0))
 
 
 def _run_of(event: Event) -> _Run:

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 
 from tau_live.hookspecs import RolloutSummary
 from tau_live.plugins import Plugins
-from tau_live.reasons import LEFT_OUT
 from tau_live.rewards.cost import cost_of
 from tau_live.rewards.join import Outcome, State, outcome
 from tau_live.rewards.safety import SOURCE as SAFETY
@@ -71,14 +70,14 @@ class Rewarding:
         )
 
     def _noted(self, rollout: Rollout, found: Outcome, store: Store) -> bool:
+        reason = found.reason if found.state is State.LEFT_OUT else None
+        store.rewards.leave_out(rollout.rollout_id, reason)
         if found.state is State.READY and found.earned is not None:
             return store.rewards.mark_ready(
                 rollout.rollout_id, total_reward=found.earned, run_reward=found.total
             )
         if found.state is State.WAITING and found.until is not None:
             store.rewards.await_reward(rollout.rollout_id, until=found.until)
-        if found.state is State.LEFT_OUT and found.reason is not None:
-            store.counters.add({f"{LEFT_OUT}{found.reason}": 1})
         return False
 
     def _may_infer(self, rollout: Rollout, *, now: float) -> bool:

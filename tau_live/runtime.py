@@ -271,12 +271,12 @@ class Runtime:
             latency_us=elapsed_ms * 1e3,
             arm=arm,
         )
+        tell = partial(self._inbox.put_later, run=(handle.host, handle.run_id, handle.execution))
         applied = decided.place if decided and served else offer.own
         if unsettled is None:
-            self._inbox.put_later(partial(made, applied=applied, why_not=why_not))
+            tell(partial(made, applied=applied, why_not=why_not))
         else:
-            later = self._inbox.put_later
-            unsettled.append(Unsettled(later, made, applied=applied, why_not=why_not))
+            unsettled.append(Unsettled(tell, made, applied=applied, why_not=why_not))
         if decided is None or not served:
             own = own_choice(offer.originals, default, mask).option
             version = decided.version if decided else 0

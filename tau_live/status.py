@@ -70,7 +70,8 @@ def status_of(
         "in_service": in_service(store),
         "monitors": {name: told(one) for name, one in store.monitors.monitors().items()},
         "trials": {
-            point: trial_facts(trial, settings) for point, trial in store.trials.trials().items()
+            point: trial_facts(store, trial, settings)
+            for point, trial in store.trials.trials().items()
         },
         "counters": counts,
         "processes": sorted(

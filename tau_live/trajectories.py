@@ -6,13 +6,14 @@ The steps of a trajectory are the decisions at one point, nothing else: telemetr
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from math import isfinite, isnan, nan
+from math import isnan, nan
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from tau_live.reasons import CRITIC_ONLY, LEFT_OUT, WhyNot
 from tau_live.rl.batch import Trajectories
+from tau_live.rl.bounds import is_usable
 from tau_live.rl.features import WIDTH, Encoded
 from tau_live.rollouts import Decision, Reason, Reward, Rollout
 from tau_live.store.records import LearnableRollout
@@ -197,7 +198,7 @@ class _Rows:
         if not steps:
             return WhyNot.NO_USABLE_DECISIONS
         rewards = _rewards(steps, learnable, self.earned(learnable), early=self.early(learnable))
-        if not all(map(isfinite, rewards)):
+        if not all(map(is_usable, rewards)):
             return WhyNot.REWARD_NOT_FINITE
         self.reward.extend(rewards)
         cost = self.incurred(learnable)

@@ -1,6 +1,7 @@
 """What is told of a trial: who decides how much, and what is known of the learner's lift."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from tau_live.outcomes import reward_range
 from tau_live.promotion import plain_lift, share_now
@@ -18,12 +19,12 @@ NOTHING_DECIDED = "nothing to compare with: the learner decides no rollout"
 def trial_at(store: Store, point: str, settings: Settings) -> dict[str, object] | None:
     """Return what is told of the trial of a point; ``None`` before its first rollout."""
     trial = store.trials.trial(point)
-    return trial_facts(trial, settings) if trial.revision else None
+    return trial_facts(store, trial, settings) if trial.revision else None
 
 
-def trial_facts(trial: Trial, settings: Settings) -> dict[str, object]:
+def trial_facts(store: Store, trial: Trial, settings: Settings) -> dict[str, object]:
     """Return what is told of a trial, as JSON data."""
-    tally = trial.tally
+    tally, trial = trial.tally, _as_assigned(store, trial)
     return {
         "exposure": share_now(trial, settings),
         "ladder": trial.ladder,
@@ -42,6 +43,18 @@ def trial_facts(trial: Trial, settings: Settings) -> dict[str, object]:
         "missing": {arm: _missing(tally, arm) for arm in ("learner", "control")},
         "agreement": tally["agreed"] / tally["asked"] if tally.get("asked") else None,
     }
+
+
+def _as_assigned(store: Store, trial: Trial) -> Trial:
+    """Return a trial with the share that the newest rollout was assigned by, if none was set.
+
+    Then it is a setting of the process that decides, and whoever asks may have another.
+    """
+    if trial.exposure is not None:
+        return trial
+    place = store.trials.newest_place(trial.point)
+    newest = store.trials.assigned(trial.point, after=place - 1, limit=1)
+    return replace(trial, exposure=newest[-1].share) if newest else trial
 
 
 def _why(trial: Trial, settings: Settings) -> str | None:

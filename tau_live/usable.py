@@ -4,7 +4,7 @@ Rewards are judged before, when they are joined (``rewards.join``), with the sam
 """
 
 from collections.abc import Sequence
-from math import isfinite, nan
+from math import nan
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from tau_live.event_rows import DROPPED
 from tau_live.reasons import WhyNot
 from tau_live.rl.arrays import BoolArray
+from tau_live.rl.bounds import is_usable
 from tau_live.rl.features import Encoded, unpack
 from tau_live.rollouts import ROLLOUT_ENDS, Decision, Rollout
 
@@ -58,7 +59,7 @@ def why_not_all(rollout: Rollout) -> WhyNot | None:
         return WhyNot.EVENTS_DROPPED
     if rollout.total_reward is None:
         return WhyNot.NO_REWARD
-    if not isfinite(rollout.total_reward):
+    if not is_usable(rollout.total_reward):
         return WhyNot.REWARD_NOT_FINITE
     return None
 
@@ -102,7 +103,7 @@ def why_not(decision: Decision) -> list[WhyNot]:
         (WhyNot.APPLIED_UNKNOWN, applied is None or applied not in options),
         (WhyNot.APPLIED_MASKED, allowed is not None and applied not in allowed),
         (WhyNot.OPTIONS_REPEATED, len(set(options)) < len(options)),
-        (WhyNot.VALUE_NOT_FINITE, not isfinite(decision.value or 0.0)),
+        (WhyNot.VALUE_NOT_FINITE, not is_usable(decision.value or 0.0)),
         (WhyNot.NO_FEATURES, not decision.encoded),
         (WhyNot.APPLIED_DIFFERS, applied != decision.chosen),
         (WhyNot.NO_PROPENSITY, propensity is None),

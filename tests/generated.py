@@ -86,6 +86,7 @@ COLUMNS: Mapping[str, str] = {
     "rollouts.timeout_s": "After how many seconds an attempt is ended; null for never.",
     "rollouts.unresponsive_s": "After how many silent seconds it is ended; null for never.",
     "rollouts.enqueued": "Whether it was given to the queue.",
+    "rollouts.left_out": "Why its rewards teach nothing; ``NULL`` where nothing is against them.",
     "attempts.timeout_at": "When it is ended as timed out; epoch seconds.",
     "attempts.unresponsive_s": "After how many silent seconds it is ended.",
     "attempts.due_at": "When it is to be looked at next; computed.",

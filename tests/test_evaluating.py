@@ -125,6 +125,21 @@ def test_the_best_fixed_option_is_the_best(tmp_path: Path) -> None:
     assert best_fixed(Records()) is None
 
 
+@pytest.mark.parametrize("largest", [1e-300, 1e50, 1e300, 1.7e308])
+def test_huge_and_tiny_rewards_are_used_or_counted_without_a_warning(
+    largest: float, tmp_path: Path
+) -> None:
+    found = made(200)
+    for number, row in enumerate(found):
+        row["reward"] = largest * (number % 3 - 1)
+
+    told = report(records_of(as_csv(tmp_path, found), tell=quiet))
+
+    used = told.decisions.weights.decisions
+    assert used == (200 if largest <= 1e50 else sum(not row["reward"] for row in found))
+    assert used + sum(told.decisions.left_out.values()) == 200
+
+
 def test_every_line_is_used_or_counted(tmp_path: Path) -> None:
     found = made(200)
     found[0]["reward"] = ""

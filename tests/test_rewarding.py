@@ -114,3 +114,46 @@ def test_a_reward_is_inferred_when_it_is_asked_for(
     rollout = settled(store, host, infer=infer, now=now)
 
     assert rollout.total_reward == total
+
+
+MISSED = "left_out_reward_missing"
+
+
+def judged(store: SqliteStore, *values: float | None, now: float) -> dict[str, int]:
+    """Give a finished run these rewards, look at it, and return what was counted."""
+    settings = Settings(reward_deadline_s=10.0)
+    rewarding = Rewarding(settings, load_plugins(settings))
+    rollout = store.rollouts.rollout(rollout_id_of(OWN_HOST, "r"))
+    with store.begin():
+        for key, value in enumerate(values):
+            store.rewards.add_reward(
+                Reward(rollout_id=rollout.rollout_id, value=value, key=str(key), at=now)
+            )
+        rewarding.settle(rollout, store=store, now=now)
+    return {name: count for name, count in store.counters.counts().items() if count}
+
+
+def test_a_run_whose_reward_comes_after_all_is_no_longer_missed(store: SqliteStore) -> None:
+    settled(store, OWN_HOST, infer=InferReward.OFF, now=99.0)
+    before = store.counters.counts()
+
+    after = judged(store, 1.0, now=100.0)
+
+    assert (before[MISSED], after) == (1, {})
+    assert store.rollouts.rollout(rollout_id_of(OWN_HOST, "r")).ready_seq is not None
+
+
+def test_a_run_that_is_looked_at_again_is_missed_once(store: SqliteStore) -> None:
+    settled(store, OWN_HOST, infer=InferReward.OFF, now=99.0)
+
+    after = [judged(store, None, now=100.0 + again) for again in range(3)]
+
+    assert after == [{MISSED: 1}] * 3
+
+
+def test_a_run_left_out_for_another_reason_is_counted_for_that_alone(store: SqliteStore) -> None:
+    settled(store, OWN_HOST, infer=InferReward.OFF, now=99.0)
+
+    after = judged(store, 1e200, now=100.0)
+
+    assert after == {"left_out_reward_not_finite": 1}

@@ -82,6 +82,7 @@ def test_the_last_attempt_is_the_last_with_a_decision_at_any_point() -> None:
         ("no_reward", {"total_reward": None}),
         ("reward_not_finite", {"total_reward": math.nan}),
         ("reward_not_finite", {"total_reward": math.inf}),
+        ("reward_not_finite", {"total_reward": -1.1e50}),
         ("tried_again", {"status": RolloutStatus.RUNNING, "reason": None}),
         ("events_dropped", {"metadata": {"dropped_events": 3}}),
     ],
@@ -102,6 +103,15 @@ def test_rewards_beyond_all_numbers_are_left_out() -> None:
     most = reward(1.7e308, GOOD)
 
     found = collected(learnable(GOOD, rewards=(most,), total_reward=1.7e308))
+
+    assert found.left_out == [("r", None, "reward_not_finite")]
+
+
+def test_huge_rewards_that_cancel_out_are_left_out() -> None:
+    second = decision(2)
+    huge = (reward(1e200, GOOD), reward(-1e200, second))
+
+    found = collected(learnable(GOOD, second, rewards=huge, total_reward=0.0))
 
     assert found.left_out == [("r", None, "reward_not_finite")]
 

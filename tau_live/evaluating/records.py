@@ -3,12 +3,12 @@
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from math import isfinite
 from typing import NamedTuple
 
 import numpy as np
 
 from tau_live.rl.arrays import FloatArray
+from tau_live.rl.bounds import is_usable
 from tau_live.rl.features import unpack
 from tau_live.rl.policy import Policy
 
@@ -105,7 +105,7 @@ def best_fixed(found: Records) -> str | None:
     weights: dict[str, float] = {}
     earned: dict[str, float] = {}
     for record in found.records:
-        if record.applied >= 0 and record.propensity > 0.0 and isfinite(record.reward):
+        if record.applied >= 0 and record.propensity > 0.0 and is_usable(record.reward):
             name = record.options[record.applied]
             weights[name] = weights.get(name, 0.0) + 1.0 / record.propensity
             earned[name] = earned.get(name, 0.0) + record.reward / record.propensity

@@ -9,6 +9,7 @@ from tau_live.evaluating.model import predictions
 from tau_live.evaluating.records import Records, Target, returns_of
 from tau_live.evaluating.unexplored import unexplored, without_support
 from tau_live.rl.arrays import FloatArray
+from tau_live.rl.bounds import LARGEST_REWARD
 from tau_live.rl.evaluation import (
     Evaluation,
     EvaluationConfig,
@@ -152,8 +153,8 @@ def _of_rollouts(
 
 
 def _seen(returns: FloatArray) -> tuple[float, float]:
-    finite = returns[np.isfinite(returns)]
-    low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
+    usable = returns[np.abs(returns) <= LARGEST_REWARD]
+    low, high = (float(usable.min()), float(usable.max())) if len(usable) else (0.0, 1.0)
     return (low, high) if low < high else (low - 0.5, high + 0.5)
 
 

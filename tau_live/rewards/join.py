@@ -12,6 +12,7 @@ from enum import StrEnum
 from tau_live.reasons import WhyNot
 from tau_live.rewards.safety import HARD_GATE_TRIGGERED, Part, settled, total_of
 from tau_live.rewards.safety import SOURCE as SAFETY
+from tau_live.rl.bounds import is_usable
 from tau_live.rollouts import Reward, RewardSource
 from tau_live.settings import DeclaredReward
 
@@ -134,7 +135,7 @@ def _due(own_s: float | None, common_s: float | None, ended_at: float) -> float:
 
 def _wrong(counted: Sequence[Reward], declared: Sequence[DeclaredReward]) -> Outcome | None:
     by_name = {one.name: one for one in declared}
-    infinite = {one.name for one in counted if not math.isfinite(one.value or 0.0)}
+    infinite = {one.name for one in counted if not is_usable(one.value or 0.0)}
     if infinite:
         return _left_out(WhyNot.REWARD_NOT_FINITE, infinite)
     outside = {
@@ -207,8 +208,10 @@ def _ready(
             str(target): settled(shares, gate, ceiling=ceiling)
             for target, shares in sorted(by_target.items(), key=str)
         }
-        total_of([total, *decisions.values()])  # refuses a sum that is no number
+        whole = total_of([total, *decisions.values()])
     except OverflowError:
+        return _left_out(WhyNot.REWARD_NOT_FINITE, {reward.name for reward in counted})
+    if not all(map(is_usable, (whole, total, *decisions.values()))):
         return _left_out(WhyNot.REWARD_NOT_FINITE, {reward.name for reward in counted})
     return Outcome(
         state=State.READY,

@@ -187,8 +187,8 @@ class Base(NamedTuple):
         """Return ``[N]`` the logits for one unit of reward, from the doubts ``[M]`` of options."""
         counts = starts[1:] - starts[:-1]
         means = np.add.reduceat(doubts**2, starts[:-1]) / counts
-        scales = np.maximum(np.sqrt(means), _TINY)
         sharpness = self.sharpness + _CROWD * np.log(np.maximum(counts - 1, 1))
+        scales = np.maximum(np.sqrt(means), np.maximum(sharpness, 1.0) * _TINY)  # finite quotients
         betas: FloatArray = np.minimum(sharpness / scales, self.limit)
         return betas
 

@@ -60,6 +60,36 @@ class Said(NamedTuple):
     starts: IntArray
 
 
+class Wired(NamedTuple):
+    """A network for decisions whose features are known; the actor's part first.
+
+    Attributes:
+        first: ``[C, 2 H]``, the first layers, a context's entry in a row, the bias first.
+        second: ``[2, H, H]``, the second layers, and
+        bias: ``[2 H]``, theirs.
+        nothing: ``[2, H]``, the last hidden layers without features.
+        heads: ``[U, H]``, the actor's last layer, an option's entry in a row.
+        critic: ``[H]``, the critic's.
+    """
+
+    first: Floats
+    second: Floats
+    bias: Floats
+    nothing: Floats
+    heads: Floats
+    critic: Floats
+
+    def judged(self, context: FloatArray) -> tuple[Floats, float]:
+        """Return ``[U]``, what each entry of options adds to a logit, and what the value gets.
+
+        Args:
+            context: ``[C]``, scaled entries, the constant first.
+        """
+        last = _through(self.first, context, self.second, self.bias) - self.nothing
+        entries: Floats = np.einsum("uh,h->u", self.heads, last[0])
+        return entries, float(np.add.reduce(last[1] * self.critic))
+
+
 @dataclass(frozen=True, eq=False)
 class Net:
     """Two tanh networks of two hidden layers, the actor's and the critic's. Nothing ever changes.
@@ -224,63 +254,45 @@ class Net:
             encoded: The decision.
             values: ``[E]``, its scaled entries.
         """
-        if not self.options.used:
-            return np.zeros(encoded.options)
         split = encoded.starts[1]
-        columns = self.options.of[encoded.indices[split:]]
-        entries = np.where(columns >= 0, values[split:], 0.0)
-        at = np.maximum(columns, 0)
-        last = self._last(0, encoded, values) - self._lasts_of_nothing[0]
-        found = np.einsum("ph,h->p", self._heads[at], last) * entries
+        slots = encoded.indices.astype(np.int64)
+        wired = self.wired(slots[:split], slots[split:])
+        if wired is None:
+            return np.zeros(encoded.options)
+        found = wired.judged(values[:split])[0] * values[split:]
         sums: FloatArray = np.add.reduceat(found, encoded.starts[1:-1] - split)
         return sums
 
-    def value(self, encoded: Encoded, values: FloatArray) -> float:
-        """Return what is added to the value of one decision's state.
+    def wired(self, contexts: IntArray, options: IntArray) -> "Wired | None":
+        """Return what it is for decisions with these features; ``None`` if it adds nothing.
 
         Args:
-            encoded: The decision.
-            values: ``[E]``, its scaled entries.
+            contexts: ``[C]``, slots of the context's entries, the constant first.
+            options: ``[U]``, slots of options' entries.
         """
-        if not self.width:
-            return 0.0
-        last = self._last(1, encoded, values) - self._lasts_of_nothing[1]
-        return float(np.add.reduce(last * self.towers.critic))
+        if not self.width or not self.contexts.used + self.options.used:
+            return None
+        towers, columns = self.towers, self.contexts.of[contexts]
+        first = np.where(columns[:, None] >= 0, towers.first[np.maximum(columns, -1) + 1], 0.0)
+        first[0] = towers.first[0]  # the constant, whose row is the bias
+        outputs = self.options.of[options]
+        heads = np.zeros((len(options), self.width))
+        if self.options.used:
+            heads = np.where(outputs[:, None] >= 0, self._heads[np.maximum(outputs, 0)], 0.0)
+        return Wired(
+            first, towers.second, towers.second_bias, self._last_of_nothing, heads, towers.critic
+        )
 
     @cached_property
-    def _heads(self) -> FloatArray:
+    def _heads(self) -> Floats:
         """``[K, H]``, the actor's last layer, an output's in a row."""
         return np.ascontiguousarray(self.towers.actor.T)
 
     @cached_property
-    def _firsts(self) -> tuple[FloatArray, FloatArray]:
-        """``[1 + D, H]``, the first layer of the actor and of the critic."""
-        first, width = self.towers.first, self.width
-        return np.ascontiguousarray(first[:, :width]), np.ascontiguousarray(first[:, width:])
-
-    @cached_property
-    def _lasts_of_nothing(self) -> tuple[FloatArray, FloatArray]:
-        """``[H]``, the last hidden layer of the actor and of the critic without features."""
-        ones = np.ones(1)
-        nothing = np.zeros(1, dtype=np.int64)
-        return self._through(0, nothing, ones), self._through(1, nothing, ones)
-
-    def _last(self, tower: int, encoded: Encoded, values: FloatArray) -> FloatArray:
-        """Return ``[H]``, the last hidden layer of the actor (0) or the critic (1)."""
-        split = encoded.starts[1]
-        columns = self.contexts.of[encoded.indices[:split]]
-        entries = np.where(columns >= 0, values[:split], 0.0)
-        entries[0] = 1.0  # the constant, whose row is the bias
-        return self._through(tower, np.maximum(columns, -1) + 1, entries)
-
-    def _through(self, tower: int, rows: IntArray, entries: FloatArray) -> FloatArray:
-        first = self._firsts[tower][rows] * entries[:, None]
-        hidden = np.tanh(np.add.reduce(first, axis=0))
-        second = np.add.reduce(self.towers.second[tower] * hidden[:, None], axis=0)
-        begin = tower * self.width
-        second += self.towers.second_bias[begin : begin + self.width]
-        last: FloatArray = np.tanh(second)
-        return last
+    def _last_of_nothing(self) -> Floats:
+        """``[2, H]``, the last hidden layers without features."""
+        towers = self.towers
+        return _through(towers.first[:1], np.ones(1), towers.second, towers.second_bias)
 
     def arrays(self) -> dict[str, Array]:
         """Return everything by name."""
@@ -325,3 +337,10 @@ def _no_columns(width: int, slots: int) -> Columns:
 def _drawn(slot: int, shape: tuple[int, ...]) -> FloatArray:
     """Return numbers that belong to this slot, whenever it comes."""
     return np.random.default_rng([_SEED, slot]).standard_normal(shape)
+
+
+def _through(first: Floats, context: FloatArray, second: Floats, bias: Floats) -> Floats:
+    """Return ``[2, H]``, the last hidden layers; no sum here goes through BLAS."""
+    hidden = np.tanh(np.einsum("c,cw->w", context, first)).reshape(second.shape[:2])
+    last: Floats = np.tanh(np.einsum("ti,tio->to", hidden, second) + bias.reshape(hidden.shape))
+    return last

@@ -12,7 +12,7 @@ from tau_live.rl.exploring import added, floor_of
 from tau_live.rl.features import MAX_WIDTH, WIDTH, Encoded, pack
 from tau_live.rl.net import Net
 from tau_live.rl.scaling import Scale
-from tau_live.rl.served import Layout, Layouts, sums
+from tau_live.rl.served import Layouts, Sums, sums
 from tau_live.rl.states import critic_width
 
 
@@ -132,8 +132,7 @@ class Policy:
             ValueError: There is no option, ``default`` is none of them, or the width differs.
         """
         self._check(encoded, default)
-        layout = self.layouts.of(self, encoded)
-        return self._logits(layout, encoded, layout.scaled(encoded), default=default)
+        return self._logits(self._sums(encoded), default=default)
 
     def probabilities(
         self,
@@ -161,8 +160,7 @@ class Policy:
     def value(self, encoded: Encoded) -> float:
         """Return the estimate of the return from this state, in units of reward."""
         self._check(encoded, None)
-        layout = self.layouts.of(self, encoded)
-        return self._value(layout, encoded, layout.scaled(encoded))
+        return self._sums(encoded).value
 
     def judged(
         self,
@@ -181,16 +179,14 @@ class Policy:
         if allowed is not None and explored is not None:
             explored = explored[allowed]
         layout = self.layouts.of(self, encoded)
-        values = layout.scaled(encoded)
-        logits = self._logits(
-            layout, encoded, values, default=default, allowed=allowed, explored=explored
-        )
-        found = self._mixed(logits, explored)
+        found = sums(self, layout, layout.scaled(encoded))
+        logits = self._logits(found, default=default, allowed=allowed, explored=explored)
+        mixed = self._mixed(logits, explored)
+        probabilities = mixed
         if allowed is not None:
-            mixed, found = found, np.zeros(encoded.options)
-            found[allowed] = mixed
-        value = self._value(layout, encoded, values)
-        return Judged(found, value, pack(encoded, frame=layout.frame))
+            probabilities = np.zeros(encoded.options)
+            probabilities[allowed] = mixed
+        return Judged(probabilities, found.value, pack(encoded, frame=layout.frame))
 
     def arrays(self) -> dict[str, Array]:
         """Return everything as arrays by name."""
@@ -248,24 +244,23 @@ class Policy:
         if default is not None and not 0 <= default < encoded.options:
             raise ValueError(f"default must be one of {encoded.options} options, got {default!r}")
 
-    def _value(self, layout: Layout, encoded: Encoded, values: FloatArray) -> float:
-        return layout.value(values[: encoded.starts[1]]) + self.net.value(encoded, values)
+    def _sums(self, encoded: Encoded) -> Sums:
+        layout = self.layouts.of(self, encoded)
+        return sums(self, layout, layout.scaled(encoded))
 
     def _logits(
         self,
-        layout: Layout,
-        encoded: Encoded,
-        values: FloatArray,
+        found: Sums,
         *,
         default: int | None = None,
         allowed: BoolArray | None = None,
         explored: BoolArray | None = None,
     ) -> FloatArray:
         """Return the logits of the allowed options: scorer, network, regression, the default."""
-        parts, unseen = sums(self, layout, values)
-        logits: FloatArray = parts[0] + self.net.scores(encoded, values)
+        parts, unseen = found.parts, found.unseen
         if allowed is not None:
-            logits, parts, unseen = logits[allowed], parts[:, allowed], unseen[allowed]
+            parts, unseen = parts[:, allowed], unseen[allowed]
+        logits: FloatArray = parts[0]
         if self.has_base:
             estimates = self.base.estimated(parts[1:], unseen)
             starts = np.array([0, len(logits)])

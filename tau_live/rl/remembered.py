@@ -14,6 +14,8 @@ from typing import Generic, TypeVar
 _ROWS = 512
 _LONGEST = 256
 _CHARS = 4_096
+_PARTS = 65_536  # of all rows together, those of rows within rows included: about 10 MB
+_CHARS_A_PART = 64  # a longer text counts as several
 T = TypeVar("T")
 
 
@@ -44,17 +46,20 @@ class _Row(Generic[T]):
 
     row: dict[str, object]
     made: T
+    size: int
     missed: int = 0
 
 
 class Remembered(Generic[T]):
     """Remembers a row, and what was made of it, for each of at most 512 names.
 
+    Rows of many parts, or rows of such rows, crowd out older ones before that.
     Where rows are new every time it soon remembers few of them, because that costs something.
     """
 
     def __init__(self) -> None:
         self._rows: dict[str, _Row[T]] = {}
+        self._size = 0
         self._changing = Lock()
 
     def made_of(self, name: str, row: Mapping[str, object]) -> T | None:
@@ -85,16 +90,34 @@ class Remembered(Generic[T]):
 
     def remember(self, name: str, row: Mapping[str, object], made: T) -> None:
         """Remember what was made of a row, if it is short and nothing in it can change."""
-        known, own = self._rows.get(name), row if type(row) is Kept else dict(row)
+        own = row if type(row) is Kept else dict(row)
         if len(own) > _LONGEST or not {*map(type, own), *map(type, own.values())} <= _UNCHANGING:
             return
         texts = [text for text in (*own, *own.values()) if isinstance(text, str)]
-        if sum(map(len, texts)) > _CHARS:
+        size = _size_of(own) + len(name) // _CHARS_A_PART
+        if sum(map(len, texts)) > _CHARS or size > _PARTS:
             return
         with self._changing:
+            known = self._rows.get(name)
             if known is not None:
-                self._rows[name] = _Row(own, made, known.missed)
-            else:
-                if len(self._rows) >= _ROWS:
-                    del self._rows[next(iter(self._rows))]
-                self._rows[name] = _Row(own, made)
+                self._size -= known.size
+            elif len(self._rows) >= _ROWS:
+                self._forget_oldest()
+            self._rows[name] = _Row(own, made, size, known.missed if known else 0)
+            self._size += size
+            while self._size > _PARTS:
+                self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        self._size -= self._rows.pop(next(iter(self._rows))).size
+
+
+def _size_of(value: object) -> int:
+    """Return how many parts a row has, those of rows and lists within it included."""
+    if isinstance(value, dict):
+        if type(value) is Kept and value.names:
+            return 1 + len(value) + len(value.names) // _CHARS_A_PART
+        return 1 + sum(map(_size_of, value)) + sum(map(_size_of, value.values()))
+    if isinstance(value, list):
+        return 1 + sum(map(_size_of, value))
+    return 1 + len(value) // _CHARS_A_PART if isinstance(value, str) else 1

@@ -20,6 +20,7 @@ import numpy as np
 from tau_live.rl.arrays import FloatArray, IntArray
 from tau_live.rl.crossing import hashed_pairs, places
 from tau_live.rl.features import Encoded, Frame, frame_of
+from tau_live.rl.net import Wired
 from tau_live.rl.scaling import LIMIT
 from tau_live.rl.states import state
 
@@ -39,12 +40,14 @@ class Sums(NamedTuple):
     """What the pairs of ``A`` options come to.
 
     Attributes:
-        parts: ``[K, A]``, row 0 the scorer's, then as ``Base.parts`` gives them.
+        parts: ``[K, A]``, row 0 the scorer's and the network's, then as ``Base.parts`` gives them.
         unseen: ``[A]``, squares of pairs that the regression never saw.
+        value: The critic's and the network's of the state.
     """
 
     parts: FloatArray
     unseen: FloatArray
+    value: float
 
 
 class Shape(NamedTuple):
@@ -107,6 +110,7 @@ class Layout(NamedTuple):
         shape: Which features stand where.
         scaling: How their entries are scaled.
         table: What is known of their pairs; ``None`` where that would be too large to hold.
+        wired: The network; ``None`` where it adds nothing.
         valuing: What the critic weighs.
         frame: How they are packed.
     """
@@ -114,13 +118,16 @@ class Layout(NamedTuple):
     shape: Shape
     scaling: Scaling
     table: Table | None
+    wired: Wired | None
     valuing: Valuing
     frame: Frame
 
     @property
     def size(self) -> int:
         """How many bytes its arrays take."""
-        parts = [*self.shape, *self.scaling, *(self.table or ()), *self.valuing]
+        parts = [
+            *self.shape, *self.scaling, *(self.table or ()), *(self.wired or ()), *self.valuing
+        ]  # fmt: skip
         packed = len(self.frame.slots) + len(self.frame.numeric)
         return packed + sum(int(part.nbytes) for part in parts if part is not None)
 
@@ -135,7 +142,7 @@ class Layout(NamedTuple):
         return values
 
     def value(self, context: FloatArray) -> float:
-        """Return what the critic says of a context's scaled entries, ``[C]``."""
+        """Return what the linear critic says of a context's scaled entries, ``[C]``."""
         weights, left, right = self.valuing
         count = len(context)
         found = float(np.add.reduce(weights[:count] * context))
@@ -196,6 +203,7 @@ def layout_of(policy: "Policy", encoded: Encoded) -> Layout:
         shape,
         _scaling(policy, encoded),
         _table(policy, shape.contexts, shape.options, width=encoded.width) if is_small else None,
+        policy.net.wired(shape.contexts, shape.options),
         _valuing(policy, shape.contexts),
         frame_of(encoded),
     )
@@ -212,13 +220,16 @@ def sums(policy: "Policy", layout: Layout, values: FloatArray) -> Sums:
     shape = layout.shape
     split = len(shape.contexts)
     context, options = values[:split], values[split:]
-    inner, unseen = _of_context(policy, layout, context)
-    return Sums(
-        _of_options(shape, inner, options),
-        np.zeros(len(shape.starts))
-        if unseen is None
-        else _of_options(shape, unseen[None, :], options * options)[0],
-    )
+    inner, squares = _of_context(policy, layout, context)
+    value = layout.value(context)
+    if layout.wired is not None:
+        entries, more = layout.wired.judged(context)
+        inner[0] += entries
+        value += more
+    unseen = np.zeros(len(shape.starts))
+    if squares is not None:
+        unseen = _of_options(shape, squares[None, :], options * options)[0]
+    return Sums(_of_options(shape, inner, options), unseen, value)
 
 
 def _of_context(

@@ -15,6 +15,7 @@ from tau_live.rl.remembered import Kept
 _CACHED = 16_384
 _CACHED_ROWS = 1_024
 _CACHED_CHARS = 4_096
+_CACHED_WORD = 64  # characters; 16,384 of 4,096 would take 70 MB
 _NUMBERS = frozenset({float, int, bool})
 
 
@@ -70,9 +71,19 @@ def category_slot(name: str, value: str, width: int) -> tuple[int, float]:
     return _signed(_hashed(f"c:{name}={value}"), width)
 
 
-@lru_cache(maxsize=_CACHED)
 def word_slot(name: str, word: str, width: int) -> tuple[int, float]:
     """Return the slot and the sign of a word of a longer text under that name."""
+    if len(word) > _CACHED_WORD:
+        return _hashed_word(name, word, width)
+    return _known_word(name, word, width)
+
+
+@lru_cache(maxsize=_CACHED)
+def _known_word(name: str, word: str, width: int) -> tuple[int, float]:
+    return _hashed_word(name, word, width)
+
+
+def _hashed_word(name: str, word: str, width: int) -> tuple[int, float]:
     return _signed(_hashed(f"w:{name}={word}"), width)
 
 

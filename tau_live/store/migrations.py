@@ -40,7 +40,7 @@ RECORDING: Sequence[str] = (
         started_at real,
         ended_at real,
         ready_seq integer unique,
-        total_reward real, run_reward real
+        total_reward real, run_reward real, left_out text
     ) strict
     """,
     """

@@ -227,6 +227,13 @@ class RewardLog(Protocol):
         """
         ...
 
+    def leave_out(self, rollout_id: str, reason: str | None) -> None:
+        """Note why nothing is learned of a rollout; ``None`` if that is no longer so.
+
+        The counter ``left_out_<reason>`` tells of how many that is so now.
+        """
+        ...
+
     def overdue(self, now: float, *, limit: int) -> list[str]:
         """Return the finished rollouts whose wait is over, oldest first; they wait no longer."""
         ...

@@ -3,6 +3,7 @@
 from sqlite3 import Row
 
 from tau_live.errors import UnknownError
+from tau_live.reasons import LEFT_OUT
 from tau_live.rollouts import Reward
 from tau_live.store.connection import Connection, Parameters, json_of
 from tau_live.store.records import LearnableRollout
@@ -124,6 +125,29 @@ class SqliteRewards:
                 return False
             self._place(placed["seq"], placed["ready_seq"])
         return True
+
+    def leave_out(self, rollout_id: str, reason: str | None) -> None:
+        """Note why nothing is learned of a rollout; ``None`` if that is no longer so."""
+        known: Parameters = {"rollout_id": rollout_id, "reason": reason, "prefix": LEFT_OUT}
+        with self._connection.begin():
+            self._connection.change(
+                """
+                update counters set value = value - 1 where name = (
+                    select :prefix || left_out from rollouts
+                    where rollout_id = :rollout_id and left_out is not :reason
+                )
+                """,
+                known,
+            )
+            noted = self._connection.change(
+                """
+                update rollouts set left_out = :reason
+                where rollout_id = :rollout_id and left_out is not :reason
+                """,
+                known,
+            )
+            if noted and reason is not None:
+                count(self._connection, f"{LEFT_OUT}{reason}")
 
     def await_reward(self, rollout_id: str, *, until: float) -> None:
         """Note that a finished rollout waits for its reward, and until when.

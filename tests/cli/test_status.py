@@ -45,6 +45,26 @@ def test_a_point_without_a_choice_is_named_above_its_rewards(
     assert "choices only" in told.split("  rewards ", maxsplit=1)[0]
 
 
+def test_the_exposure_is_that_of_the_process_that_decides_and_not_of_this_shell(
+    tmp_path: Path, read: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = tmp_path / "lived.sqlite"
+    monkeypatch.setenv("TAU_LIVE_RL", "1")
+    tau_live.detach()
+    tau_live.attach(Settings(store=store, control_share=0.5, reward_range=(0.0, 1.0)))
+    for key in range(8):
+        with tau_live.run("triage", key=key) as one:
+            one.decide("model", ["a", "b"], default="a")
+            one.reward(1.0)
+    assert tau_live.flush(30)
+    tau_live.detach()
+
+    found = read("status", "--store", store)
+
+    assert isinstance(found, dict)
+    assert found["trials"]["model"]["exposure"] == 0.5
+
+
 def test_a_gate_that_holds_is_told_with_the_way_out(filled: Path, run: Run) -> None:
     hold(filled)
 

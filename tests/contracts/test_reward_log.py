@@ -300,3 +300,15 @@ def test_the_mean_reward_is_of_the_first_or_last_that_became_ready(store: Store)
 
     assert store.rewards.mean_reward(of=2, newest=False) == 1.5
     assert store.rewards.mean_reward(of=2, newest=True) == 3.0
+
+
+def test_a_rollout_is_left_out_for_one_reason_at_a_time(store: Store) -> None:
+    begun(store)
+
+    counted = []
+    for reason in ("reward_missing", "reward_missing", "reward_not_finite", None, None):
+        store.rewards.leave_out(LIVE, reason)
+        counted.append({name: n for name, n in store.counters.counts().items() if n})
+
+    missing, infinite = {"left_out_reward_missing": 1}, {"left_out_reward_not_finite": 1}
+    assert counted == [missing, missing, infinite, {}, {}]

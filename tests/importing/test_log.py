@@ -104,7 +104,8 @@ def test_rows_of_one_run_are_its_steps_and_the_last_reward_is_the_runs(
     own = decisions(store, first.rollout_id)
     assert {first.run_id, second.run_id} == {"a", "b"}
     assert [one.at for one in own] == [10.0, 20.0, 30.0]
-    assert (first.started_at, first.ended_at, first.total_reward) == (10.0, 30.0, 5.0)
+    assert (first.started_at, first.ended_at) == (10.0, 30.0)
+    assert (first.run_reward, first.total_reward) == (5.0, 5.25)
     earned = {reward.decision_id: reward.value for reward in rewards(store, first.rollout_id)}
     assert earned == {own[0].decision_id: 0.25, None: 5.0}
 

@@ -9,8 +9,10 @@ import pytest
 from tau_live import events as ev
 from tau_live import inbox as boxes
 from tau_live.inbox import Inbox
-from tests.inbox.conftest import LONG_S, Written, filled, finished, tool
+from tests.inbox.conftest import LONG_S, Written, end, filled, finished, tool
 from tests.streams import event
+
+RUN = tool(0).host, "r", tool(0).execution
 
 
 def test_a_flush_waits_until_all_is_written(stopped: Inbox, written: Written) -> None:
@@ -160,7 +162,7 @@ def test_what_is_made_later_is_made_where_it_is_written_and_in_its_order(
         return tool(seq)
 
     for seq in range(0, 100, 2):
-        assert inbox.put_later(partial(made, seq))
+        assert inbox.put_later(partial(made, seq), run=RUN)
         assert inbox.put(tool(seq + 1))
 
     assert finished(inbox, written) == [tool(seq) for seq in range(100)]
@@ -177,7 +179,7 @@ def test_an_event_that_cannot_be_made_is_counted_and_told_and_ends_nothing(
     def broken() -> ev.Event:
         raise ValueError("cannot be made")
 
-    assert inbox.put_later(broken)
+    assert inbox.put_later(broken, run=RUN)
     assert inbox.put(tool(1))
 
     assert finished(inbox, written) == [tool(1)]
@@ -190,8 +192,26 @@ def test_what_is_made_later_has_no_more_room_than_what_is_made_at_once(
 ) -> None:
     filled(stopped, 20)
 
-    taken = stopped.put_later(lambda: tool(1, "late"))
+    taken = stopped.put_later(lambda: tool(1, "late"), run=RUN)
 
     assert not taken
     assert stopped.dropped == {"queue_full": 1}
     assert all(one.run_id != "late" for one in finished(stopped, written))
+
+
+def test_the_end_of_a_run_tells_which_of_its_events_could_not_be_made(
+    make: Callable[..., Inbox], written: Written
+) -> None:
+    inbox = make()
+    inbox.start()
+
+    def broken() -> ev.Event:
+        raise ValueError("cannot be made")
+
+    for _ in range(2):
+        inbox.put_later(broken, run=RUN)
+    for run in ("other", "r", "r"):
+        inbox.put(end(run))
+
+    ends = [one for one in finished(inbox, written) if isinstance(one, ev.RunEnd)]
+    assert [one.dropped for one in ends] == [0, 2, 0]

@@ -136,11 +136,11 @@ def test_a_run_that_lives_is_not_ended_by_another_start(path: Path) -> None:
 
 @pytest.mark.parametrize("how", ["end", "raise"])
 def test_an_interpreter_that_ends_stores_what_waits(path: Path, how: str) -> None:
-    with process(EXIT, path, "at once", 3_000, how) as leaving:
+    with process(EXIT, path, "at once", 1_000, how) as leaving:
         done(leaving)
 
     found = rollouts(path)
-    assert len(found) == 3_000
+    assert len(found) == 1_000
     assert {row.status for row in found} == {"succeeded"}
 
 

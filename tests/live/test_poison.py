@@ -97,7 +97,7 @@ def test_a_poisoned_decision_changes_no_probability(tmp_path: Path, name: str) -
 
 
 @pytest.mark.parametrize("total", [1e200, -1e300, 1.7e308])
-def test_a_reward_that_breaks_an_update_is_left_out_of_it(path: Path, total: float) -> None:
+def test_a_reward_beyond_what_can_be_learned_from_is_left_out(path: Path, total: float) -> None:
     settings = Settings(store=path)
     with opened(path) as store:
         for number in range(12):
@@ -106,6 +106,23 @@ def test_a_reward_that_breaks_an_update_is_left_out_of_it(path: Path, total: flo
 
     assert learned is not None
     assert (learned.update.executed, learned.update.trajectories) == (True, 11)
+    assert learned.update.report["left_out"] == {WhyNot.REWARD_NOT_FINITE: 1}
+    assert np.isfinite(probabilities(path, settings)).all()
+
+
+def test_a_rollout_that_breaks_an_update_is_left_out_of_it(path: Path) -> None:
+    settings = Settings(store=path)
+    with opened(path) as store:
+        ids = [add(store, number, total=worth(number)) for number in range(12)]
+    with sqlite3.connect(path) as other:
+        other.execute("update decisions set encoded = ? where rollout_seq = 6", (pack(INFINITE),))
+    other.close()
+
+    with opened(path) as store:
+        learned = Learner(store, settings, holder="test").run_next(now=1.0)
+
+    assert learned is not None
+    assert (learned.update.executed, learned.update.trajectories) == (True, len(ids) - 1)
     assert learned.update.report["left_out"] == {WhyNot.BREAKS_UPDATE: 1}
     assert np.isfinite(probabilities(path, settings)).all()
 

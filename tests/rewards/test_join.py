@@ -122,6 +122,20 @@ CASES = [
         [("a", 1e308), ("a", 1e308)], [], 0, left_out(WhyNot.REWARD_NOT_FINITE, "a"), id="too much"
     ),
     pytest.param(
+        [("a", 1.1e50), ("a", -1.1e50)],
+        [],
+        0,
+        left_out(WhyNot.REWARD_NOT_FINITE, "a"),
+        id="more than can be learned from",
+    ),
+    pytest.param(
+        [("a", 0.6e50), ("a", 0.6e50)],
+        [],
+        0,
+        left_out(WhyNot.REWARD_NOT_FINITE, "a"),
+        id="more together than can be learned from",
+    ),
+    pytest.param(
         [("other", math.inf), ("solved", 1)], [SOLVED], 0, ready(1.0), id="what is not counted"
     ),
 ]

@@ -207,3 +207,16 @@ def test_variety_is_how_far_doubts_stand_out_from_that_of_the_average() -> None:
     expected = np.sqrt((here**2).mean() / (average**2).mean())
     assert expected > 1.2
     assert found == pytest.approx(expected)
+
+
+@given(st.floats(0.0, 1e-150), st.integers(2, 300), st.floats(1e-3, 1e6))
+@settings(deadline=None)
+def test_without_any_doubt_it_is_as_sharp_as_it_may_be(
+    doubt: float, options: int, sharpness: float
+) -> None:
+    base = made(learned(*samples(1, 40), draws=8))._replace(sharpness=sharpness)
+
+    with np.errstate(all="raise", under="ignore"):
+        betas = base.betas(np.full(options, doubt), np.array([0, options]))
+
+    assert betas.tolist() == [base.limit]

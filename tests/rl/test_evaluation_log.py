@@ -34,6 +34,8 @@ def rng() -> np.random.Generator:
         ((0.5, NAN, 0.5), Reason.NO_REWARD),
         ((0.5, INF, 0.5), Reason.REWARD_NOT_FINITE),
         ((0.5, -INF, 0.5), Reason.REWARD_NOT_FINITE),
+        ((0.5, 1.1e50, 0.5), Reason.REWARD_NOT_FINITE),
+        ((0.5, -1e300, 0.5), Reason.REWARD_NOT_FINITE),
         ((0.5, 1.001, 0.5), Reason.REWARD_OUT_OF_RANGE),
         ((0.5, -0.001, 0.5), Reason.REWARD_OUT_OF_RANGE),
         ((NAN, 0.5, 0.5), Reason.NO_PROPENSITY),

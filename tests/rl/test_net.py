@@ -104,7 +104,10 @@ def test_one_decision_is_scored_as_many_are() -> None:
     context = Crossed(slots[:split], values[:split], starts[:2])
     options = Crossed(slots[split:], values[split:], starts[1:] - split)
 
-    found, value = net.scores(encoded, values), net.value(encoded, values)
+    found = net.scores(encoded, values)
+    wired = net.wired(slots[:split], slots[split:])
+    assert wired is not None
+    _, value = wired.judged(values[:split])
 
     said = net.said(context, options, np.array([0, 3]))
     np.testing.assert_allclose(found, said.scores, rtol=1e-12, atol=1e-14)
@@ -131,7 +134,9 @@ def test_adds_nothing_without_a_context() -> None:
     found = net.scores(encoded, values)
 
     assert found.tolist() == [0.0, 0.0, 0.0]
-    assert net.value(encoded, values) == 0.0
+    wired = net.wired(encoded.indices[:1].astype(np.int64), encoded.indices[1:].astype(np.int64))
+    assert wired is not None
+    assert wired.judged(values[:1])[1] == 0.0
 
 
 def test_an_option_that_comes_later_adds_nothing_and_changes_no_other() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tau_live.rl.remembered import Remembered
+from tau_live.rl.remembered import Remembered, kept
 
 FLOAT = 1234.5
 
@@ -93,3 +93,44 @@ def test_a_row_that_stays_again_is_wanted_again() -> None:
 
     assert remembered.made_of("a", {"x": FLOAT}) is not None
     assert remembered.wants("a")
+
+
+def test_rows_of_many_parts_crowd_out_the_oldest() -> None:
+    remembered: Remembered[str] = Remembered()
+    part = {str(n): float(n) for n in range(250)}
+    rows = [{str(k): kept(part) for k in range(100)} for _ in range(5)]
+
+    for n, row in enumerate(rows):
+        remembered.remember(str(n), row, "made")
+
+    found = [remembered.made_of(str(n), row) for n, row in enumerate(rows)]
+    assert (found[0], found[-1]) == (None, "made")
+
+
+@pytest.mark.parametrize(
+    "inside",
+    [
+        pytest.param({"text": "x" * 100_000}, id="a text"),
+        pytest.param({"lists": [[1.0] * 500] * 2}, id="lists"),
+        pytest.param({str(n): n for n in range(1_000)}, id="numbers"),
+    ],
+)
+def test_what_is_too_large_altogether_is_not_remembered(inside: dict[str, object]) -> None:
+    remembered: Remembered[str] = Remembered()
+    row: dict[str, object] = {str(k): kept(inside) for k in range(100)}
+    remembered.remember("a", row, "made")
+
+    assert remembered.made_of("a", row) is None
+
+
+def test_a_row_that_replaces_another_takes_its_place() -> None:
+    remembered: Remembered[str] = Remembered()
+    other: dict[str, object] = {"x": FLOAT}
+    remembered.remember("b", other, "other")
+
+    for _ in range(10):
+        large: dict[str, object] = {str(k): kept({"x": FLOAT}, names="x") for k in range(250)}
+        for _ in range(100):
+            remembered.remember("a", large, "made")
+
+    assert remembered.made_of("b", other) == "other"

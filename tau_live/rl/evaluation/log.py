@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tau_live.rl.arrays import Array, BoolArray, FloatArray, IntArray, offsets
+from tau_live.rl.bounds import LARGEST_REWARD
 
 _LEAST = 1e-300  # of a propensity; below, a weight would not be finite
 _ROUNDING = 1e-9  # by which a probability may be above 1
@@ -252,7 +253,7 @@ def _reasons(log: Log, terms: _Terms) -> list[tuple[Reason, BoolArray]]:
     """Return ``[N]`` which decisions fail, for every reason but the range of the rewards."""
     return [
         (Reason.NO_REWARD, np.isnan(log.rewards)),
-        (Reason.REWARD_NOT_FINITE, np.isinf(log.rewards)),
+        (Reason.REWARD_NOT_FINITE, np.abs(log.rewards) > LARGEST_REWARD),
         (Reason.NO_PROPENSITY, np.isnan(log.propensities)),
         (Reason.PROPENSITY_NOT_FINITE, np.isinf(log.propensities)),
         (Reason.PROPENSITY_NOT_POSITIVE, log.propensities < _LEAST),
