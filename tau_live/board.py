@@ -3,7 +3,7 @@
 import threading
 from typing import TYPE_CHECKING
 
-from tau_live.runs import HOST
+from tau_live.handles import HOST
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,10 +6,10 @@ from tau_live.arms import CONTROL, Arm
 from tau_live.decider import Decided, Decider, Served
 from tau_live.gate import Kind
 from tau_live.guard import Guard
+from tau_live.handles import RunHandle
 from tau_live.hookspecs import DecisionRequest
 from tau_live.offers import Offer
 from tau_live.plugins import Plugins
-from tau_live.runs import RunHandle
 
 
 class Chooser:

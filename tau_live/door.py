@@ -13,10 +13,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from tau_live.choices import Choice, fallback
-from tau_live.switching import is_on
+from tau_live.switching import is_on, log_failure
 
 if TYPE_CHECKING:
-    from tau_live.runs import RunHandle
+    from tau_live.handles import RunHandle
     from tau_live.runtime import Runtime
     from tau_live.settings import Settings
 
@@ -56,7 +56,7 @@ def attach(target: "object | Settings | None" = None) -> "Runtime | None":
             _State.detached = False
             return _started(target)
     except Exception as error:  # noqa: BLE001  # the border to the host
-        _log("start_failed", error)
+        log_failure("start_failed", error)
         return None
 
 
@@ -82,6 +82,11 @@ def in_force() -> "Runtime | None":
 def current() -> "Run | None":
     """Return the innermost run of this thread or task."""
     return _current.get()
+
+
+def enter(handle: "RunHandle") -> "Token[Run | None]":
+    """Make an adapter's run the innermost one here."""
+    return _current.set(Run(handle.name, handle.run_id, handle))
 
 
 def run(
@@ -271,8 +276,7 @@ class RunContext:
         self._stepped: Run | None = None
 
     def __enter__(self) -> Run:
-        entered = self._begun()
-        self._entered.append((entered, _current.set(entered)))
+        self._entered.append((entered := self._begun(), _current.set(entered)))
         return entered
 
     def __exit__(
@@ -342,7 +346,7 @@ class RunContext:
             try:
                 key = key(*args, **kwargs)
             except Exception as error:  # noqa: BLE001  # the call itself must not suffer
-                _log("key_failed", error)
+                log_failure("key_failed", error)
                 key = None
         return RunContext(self._name, key=key, session=self._session, metadata=self._metadata)
 
@@ -391,10 +395,3 @@ def _forked() -> None:
     _State.lock = threading.RLock()  # another thread may have held it
     if inherited is not None:
         inherited.forks.in_child()
-
-
-def _log(event: str, error: Exception) -> None:
-    with suppress(Exception):  # a host's logging may be broken
-        import logging
-
-        logging.getLogger("tau_live").error("%s: %s", event, type(error).__name__, exc_info=error)

@@ -5,9 +5,12 @@ import os
 import secrets
 import time
 from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import replace
 from operator import is_
 from threading import Lock
-from typing import TypedDict
+from types import MappingProxyType
+from typing import Any, TypedDict, TypeVar
 
 from tau_live import events as ev
 from tau_live.arms import Arm
@@ -21,6 +24,7 @@ from tau_live.handed import (
     kind_of,
     text_of,
 )
+from tau_live.handles import HOST, RunHandle
 from tau_live.lineage import Link, linked
 from tau_live.masks import Mask
 from tau_live.number_rows import number_names
@@ -28,76 +32,12 @@ from tau_live.offers import Offer, offer_of
 from tau_live.plain import Limits, plain
 from tau_live.redaction import clean_id
 from tau_live.rl.remembered import Kept, Remembered, kept
-from tau_live.rollouts import Reason, decision_id_of, rollout_id_of
+from tau_live.rollouts import Reason, decision_id_of
 
-HOST = "tau_live"
 KEYS_REMEMBERED = 10_000
+E = TypeVar("E", bound=ev.Event)
 _ALL = Mask()
-
-
-class RunHandle:
-    """What the runtime knows of one run that is going on.
-
-    Attributes:
-        name: What kind of run it is.
-        run_id: The host's key of it.
-        rollout_id: The rollout's id.
-        attempt: The try, as far as this process knows.
-        execution: Tells this execution from others under the same key.
-        session_id: What runs of one conversation share.
-        parent: The run inside which it runs.
-        epoch: How often the gate had held when it began; it is recorded while that is so.
-        recorded: Whether it is recorded at all.
-        ended: Whether it is over.
-        decided: How many decisions it has made.
-        home: What makes its events; a forked child, or a later ``attach``, has another.
-        arms: Who decides it at each point, as it was assigned with the first decision there.
-    """
-
-    __slots__ = (
-        "arms",
-        "attempt",
-        "children",
-        "decided",
-        "ended",
-        "epoch",
-        "execution",
-        "home",
-        "name",
-        "ordinals",
-        "parent",
-        "recorded",
-        "rollout_id",
-        "run_id",
-        "session_id",
-    )
-
-    def __init__(
-        self,
-        name: str,
-        run_id: str,
-        *,
-        session_id: str | None,
-        parent: "RunHandle | None",
-        epoch: int,
-        recorded: bool,
-        home: "RunEvents",
-    ) -> None:
-        self.home = home
-        self.arms: dict[str, Arm] = {}
-        self.name = name
-        self.run_id = run_id
-        self.rollout_id = rollout_id_of(HOST, run_id)
-        self.attempt = 1
-        self.execution = ""
-        self.session_id = session_id
-        self.parent = parent
-        self.epoch = epoch
-        self.recorded = recorded
-        self.ended = False
-        self.decided = 0
-        self.ordinals = itertools.count(1)
-        self.children = itertools.count(1)
+_NOTHING: Mapping[str, object] = MappingProxyType({})
 
 
 class Stamp(TypedDict):
@@ -142,13 +82,16 @@ class RunEvents:
         parent: RunHandle | None,
         epoch: int,
         recorded: bool,
+        host: str = HOST,
     ) -> RunHandle:
-        """Return a new run with its ids."""
+        """Return a new run with its ids; another host's key of it is kept as it is."""
         known = text_of(name)
         key = None if key is None else key_text(key)
+        theirs = key is not None and host != HOST
         handle = RunHandle(
             known,
-            self._run_id(known, key, parent),
+            clean_id(key) if key is not None and theirs else self._run_id(known, key, parent),
+            host=host,
             session_id=None if session is None else text_of(session),
             parent=parent,
             epoch=epoch,
@@ -199,36 +142,55 @@ class RunEvents:
         """Return the execution that a decision's id was given out in; empty if not here."""
         return self._given.get(decision, "")
 
-    def started(self, handle: RunHandle, metadata: object) -> ev.RunStart:
-        """Return the start of a run."""
+    def started(
+        self, handle: RunHandle, metadata: object, told: Mapping[str, object] = _NOTHING
+    ) -> ev.RunStart:
+        """Return the start of a run, with what its host told of it besides."""
         parent = handle.parent
+        parent = parent if parent is not None and parent.recorded else None
         found = {} if metadata is None else plain(metadata, limits=self._limits)
         start = ev.RunStart(
             **self.stamp(),
-            host=HOST,
+            host=handle.host,
             run_id=handle.run_id,
             execution=handle.execution,
             session_id=handle.session_id,
-            parent_run_id=parent.run_id if parent and parent.recorded else None,
+            parent_run_id=None if parent is None else parent.run_id,
+            parent_host=parent.host if parent and parent.host != handle.host else None,
             name=handle.name,
             metadata=found if isinstance(found, dict) else {"value": found},
         )
-        return start if parent else linked(start, self.began_in)
+        return _with(start if parent else linked(start, self.began_in), told)
 
-    def ended(self, handle: RunHandle, error: BaseException | None) -> ev.RunEnd:
-        """Return the end of a run, with what it raised."""
+    def ended(
+        self,
+        handle: RunHandle,
+        error: BaseException | None,
+        told: Mapping[str, object] = _NOTHING,
+    ) -> ev.RunEnd:
+        """Return the end of a run, with what it raised and what its host told of it besides."""
         status, reason = ending_of(error)
-        info = None
-        if error is not None:
-            info = ev.ErrorInfo(type=kind_of(error), message=text_of(error), fatal=True)
-        return ev.RunEnd(
+        end = ev.RunEnd(
             **self.stamp(),
-            host=HOST,
+            host=handle.host,
             run_id=handle.run_id,
             execution=handle.execution,
             status=status,
             reason=reason,
-            error=info,
+            error=None if error is None else error_of(error, fatal=True),
+        )
+        return _with(end, told)
+
+    def step(self, handle: RunHandle, kind: type[ev.Event], told: Mapping[str, object]) -> ev.Event:
+        """Return what happened inside a run, as its host told it."""
+        parts: Mapping[str, Any] = told
+        return kind(
+            **self.stamp(),
+            host=handle.host,
+            run_id=handle.run_id,
+            execution=handle.execution,
+            session_id=handle.session_id,
+            **parts,
         )
 
     def decided(
@@ -255,7 +217,7 @@ class RunEvents:
         propensity = decided.propensity if decided and served else None
         return ev.Decision(
             **stamp,
-            host=HOST,
+            host=handle.host,
             run_id=handle.run_id,
             execution=handle.execution,
             ordinal=ordinal,
@@ -369,6 +331,16 @@ class RunEvents:
                 return found
         read = {} if context is None else plain(context, limits=self._limits)
         return kept(read if isinstance(read, dict) else {"value": read})
+
+
+def error_of(error: BaseException, *, fatal: bool = False) -> ev.ErrorInfo:
+    """Return what went wrong, whatever the exception does when it is printed."""
+    return ev.ErrorInfo(type=kind_of(error), message=text_of(error), fatal=fatal)
+
+
+def _with(event: E, told: Mapping[str, object]) -> E:
+    parts: Mapping[str, Any] = told
+    return replace(event, **parts) if parts else event
 
 
 def run_id_of(name: object, key: object) -> str:

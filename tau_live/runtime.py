@@ -6,8 +6,10 @@ in it. Everything that takes time happens in the writer's thread and in the lear
 
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
+from types import MappingProxyType
 
 from tau_live.arms import Arm
 from tau_live.board import Board
@@ -20,15 +22,18 @@ from tau_live.gate import GateKeeper, Kind
 from tau_live.guard import Guard, logger
 from tau_live.guard import text_of as error_text
 from tau_live.handed import ID_LIMIT, Listed, listed, seconds, text_of
+from tau_live.handles import HOST, RunHandle, Unsettled
 from tau_live.inbox import Inbox
 from tau_live.lineage import linked
 from tau_live.masks import Mask, mask_of, own_choice
 from tau_live.plugins import Plugins
-from tau_live.runs import HOST, RunEvents, RunHandle, decision_id
+from tau_live.runs import RunEvents, decision_id
 from tau_live.settings import Settings
 from tau_live.targets import adopt, target_of
 from tau_live.updater import Updater
 from tau_live.writer import Writer
+
+_NOTHING: Mapping[str, object] = MappingProxyType({})
 
 
 class Runtime:
@@ -78,7 +83,7 @@ class Runtime:
         self._counts: dict[str, int] = {}
         self._counting = threading.Lock()
 
-    def begin_run(
+    def begin_run(  # noqa: PLR0913  # everything that is known at its start
         self,
         name: object,
         *,
@@ -86,8 +91,20 @@ class Runtime:
         session: object,
         metadata: object,
         parent: RunHandle | None,
+        host: str = HOST,
+        told: Mapping[str, object] = _NOTHING,
     ) -> RunHandle:
-        """Return a run that begins now; it is recorded while the gate passes."""
+        """Return a run that begins now; it is recorded while the gate passes.
+
+        Args:
+            name: What kind of run it is.
+            key: Names it; where it is another host's, that host's own id of it.
+            session: What runs of one conversation share.
+            metadata: Plain data to be kept with it.
+            parent: The run inside which it runs.
+            host: The framework that runs it.
+            told: Fields of ``events.RunStart`` that its adapter knows.
+        """
         handle = self._events.handle(
             name,
             key=key,
@@ -95,22 +112,38 @@ class Runtime:
             parent=parent,
             epoch=self._gate.epoch,
             recorded=self._gate.passes,
+            host=host,
         )
         with self._guard.catching(Kind.COLLECTION):
             if handle.recorded:
-                self._inbox.put(self._events.started(handle, metadata))
+                self._inbox.put(self._events.started(handle, metadata, told))
             else:
                 self.count("runs_not_recorded_while_held")
         return handle
 
-    def end_run(self, handle: RunHandle, error: BaseException | None) -> None:
+    def end_run(
+        self,
+        handle: RunHandle,
+        error: BaseException | None,
+        told: Mapping[str, object] = _NOTHING,
+    ) -> None:
         """End a run, with what it raised; one that a forked child inherited is its parent's."""
         if handle.ended or handle.home is not self._events:
             return
         handle.ended = True
         with self._guard.catching(Kind.COLLECTION):
             if self._is_recorded(handle):
-                self._inbox.put(self._events.ended(handle, error))
+                self._inbox.put(self._events.ended(handle, error, told))
+
+    def tell(self, handle: RunHandle, kind: type[Event], told: Mapping[str, object]) -> None:
+        """Take what happened inside a run, maybe after its end; ``told`` are the event's fields."""
+        if handle.home is self._events and self._is_recorded(handle):
+            with self._guard.catching(Kind.COLLECTION):
+                self._inbox.put(self._events.step(handle, kind, told))
+
+    def failed(self, kind: Kind, error: Exception) -> None:
+        """Count and log what failed in an adapter, so that the gate holds if it goes on."""
+        self._guard.failed(kind, error)
 
     def emit(self, event: Event) -> bool:
         """Take an adapter's event; ``False`` while the gate holds or if it was dropped."""
@@ -130,11 +163,13 @@ class Runtime:
         allowed: object = None,
         exploit_only: object = None,
         ladder: bool = False,
+        unsettled: list[Unsettled] | None = None,
     ) -> Choice:
         """Choose one of the options, or return the host's own choice whenever in doubt.
 
         With ``ladder``, for adapters that act on a host's own decision points: there the learner
-        begins in shadow, and decides as many rollouts as its evidence allows.
+        begins in shadow, and decides as many rollouts as its evidence allows. Given ``unsettled``,
+        a decision is appended to it, to be told when it is known what was applied.
         """
         if handle.home is not self._events:
             return self._decide_apart(
@@ -159,7 +194,7 @@ class Runtime:
                 arm = self._chooser.arm(handle, at, ladder=ladder, has_control=default is not None)
                 chosen = self._decide(
                     handle, at, offered=offered, mask=mask, context=context, default=default,
-                    arm=arm,
+                    arm=arm, unsettled=unsettled,
                 )  # fmt: skip
         return chosen or own_choice(offered.originals, default, mask)
 
@@ -202,6 +237,7 @@ class Runtime:
         context: object,
         default: object,
         arm: Arm,
+        unsettled: list[Unsettled] | None,
     ) -> Choice | None:
         began = time.perf_counter()
         offer = self._events.offer(offered, default, mask=mask)
@@ -223,23 +259,24 @@ class Runtime:
             why_not = "deadline"
             self.count("decisions_past_deadline")
         served = decided is not None and why_not is None
-        self._inbox.put_later(
-            partial(
-                self._events.decided,
-                handle,
-                ordinal,
-                stamp=self._events.stamp(),
-                point=point,
-                offer=offer._replace(originals=()),  # the host's own objects stay in its thread
-                context=known,
-                decided=decided,
-                applied=decided.place if decided and served else offer.own,
-                why_not=why_not,
-                latency_us=elapsed_ms * 1e3,
-                arm=arm,
-            ),
-            run=(HOST, handle.run_id, handle.execution),
+        made = partial(
+            self._events.decided,
+            handle,
+            ordinal,
+            stamp=self._events.stamp(),
+            point=point,
+            offer=offer._replace(originals=()),  # the host's own objects stay in its thread
+            context=known,
+            decided=decided,
+            latency_us=elapsed_ms * 1e3,
+            arm=arm,
         )
+        tell = partial(self._inbox.put_later, run=(handle.host, handle.run_id, handle.execution))
+        applied = decided.place if decided and served else offer.own
+        if unsettled is None:
+            tell(partial(made, applied=applied, why_not=why_not))
+        else:
+            unsettled.append(Unsettled(tell, made, applied=applied, why_not=why_not))
         if decided is None or not served:
             own = own_choice(offer.originals, default, mask).option
             version = decided.version if decided else 0

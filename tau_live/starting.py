@@ -17,6 +17,7 @@ from tau_live.events import Event
 from tau_live.forking import Forks
 from tau_live.gate import GateKeeper, Kind
 from tau_live.guard import Guard, logger, text_of
+from tau_live.handles import HOST, RunHandle
 from tau_live.hookspecs import Promotion
 from tau_live.inbox import Inbox
 from tau_live.learner import Learned, Learner, report_of
@@ -33,7 +34,7 @@ from tau_live.recording import Recorder
 from tau_live.redaction import Redactor
 from tau_live.rewarding import Rewarding
 from tau_live.rl.policy import Policy
-from tau_live.runs import HOST, RunEvents, RunHandle
+from tau_live.runs import RunEvents
 from tau_live.runtime import Runtime
 from tau_live.service import Service
 from tau_live.settings import Learner as LearnerMode

@@ -1,6 +1,7 @@
 """The switch as this process's environment has it; what is unclear about it is told once."""
 
 import os
+from contextlib import suppress
 
 from tau_live.switch import switched_on
 
@@ -21,3 +22,11 @@ def is_on() -> bool:
 
             logging.getLogger("tau_live").warning(_State.warned)
     return found.on
+
+
+def log_failure(event: str, error: Exception) -> None:
+    """Log what failed at the door, where nothing of ours may be imported yet."""
+    with suppress(Exception):  # a host's logging may be broken
+        import logging
+
+        logging.getLogger("tau_live").error("%s: %s", event, type(error).__name__, exc_info=error)

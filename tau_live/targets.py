@@ -1,8 +1,8 @@
 """Whom a host means: plugins that take part, and rollouts that are rewarded."""
 
 from tau_live.handed import ID_LIMIT, text_of
+from tau_live.handles import RunHandle
 from tau_live.plugins import Plugins
-from tau_live.runs import RunHandle
 
 
 def adopt(plugins: Plugins, manager: object) -> int:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tau_live.errors import SettingsError
 from tau_live.settings import (
     SETTINGS,
+    DeclaredDecision,
     DeclaredReward,
     Learner,
     SafetySettings,
@@ -38,6 +39,11 @@ OTHER_VALUES = {
     "payload_limit": ("1024", 1024),
     "durability": ("full", "full"),
     "exploration": ("0.5", 0.5),
+    "act": ("1", True),
+    "decisions": (
+        '{"model": {"options": ["a"]}}',
+        (DeclaredDecision(point="model", options={"a": "a"}),),
+    ),
     "learn_from_host": ("yes", True),
     "window": ("0", 0),
     "reward_deadline_s": ("60", 60.0),

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-HOSTS: Mapping[str, tuple[str, str]] = {}
+HOSTS: Mapping[str, tuple[str, str]] = {"pydantic_ai": ("pydantic-ai", "pydantic_ai")}
 """By adapter module: its ``ADAPTER``'s host and the import that makes it attach.
 
 Told here once more so that no adapter is imported before its host is.

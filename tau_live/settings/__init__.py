@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tau_live.errors import SettingsError
+from tau_live.settings.decisions import DECISIONS, DeclaredDecision, decision_tables
 from tau_live.settings.kinds import (
     Kind,
     as_text,
@@ -43,8 +44,9 @@ from tau_live.settings.tables import (
 from tau_live.switch import PREFIX, Switch, switched_on
 
 __all__ = [
-    "SETTINGS", "Content", "DeclaredReward", "Durability", "HardGateCost", "InferReward", "Learner",
-    "Loaded", "Row", "SafetySettings", "Setting", "Settings", "Switch", "switched_on", "value_text",
+    "SETTINGS", "Content", "DeclaredDecision", "DeclaredReward", "Durability", "HardGateCost",
+    "InferReward", "Learner", "Loaded", "Row", "SafetySettings", "Setting", "Settings", "Switch",
+    "switched_on", "value_text",
 ]  # fmt: skip
 
 
@@ -134,6 +136,10 @@ class Settings:
     rewards: tuple[DeclaredReward, ...] = setting(
         (), Kind("a table of rewards", parsed_rewards), "The rewards that are expected."
     )
+    act: bool = setting(
+        False, flag(), "Whether adapters may act on the decision points of their hosts."
+    )
+    decisions: tuple[DeclaredDecision, ...] = setting((), DECISIONS, "What may be chosen there.")
     learn_from_host: bool = setting(
         False, flag(), "Whether a host's own choices may teach the critic, though never the actor."
     )
@@ -240,6 +246,8 @@ def value_text(row: Setting, settings: Settings) -> str:
     value = getattr(getattr(settings, row.group) if row.group else settings, row.field)
     if row.field == "rewards":
         return json.dumps(tables_of(settings.rewards), ensure_ascii=False)
+    if row.field == "decisions":
+        return json.dumps(decision_tables(settings.decisions), ensure_ascii=False, default=str)
     return as_text(value)
 
 

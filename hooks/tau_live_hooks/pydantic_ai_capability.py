@@ -1,0 +1,154 @@
+"""The capability through which a pydantic-ai agent is seen, and asked; the one import of the host.
+
+Each callback does the host's own step exactly once and outside of everything of ours, returns what
+it returned, and raises what it raised. What of ours fails is told to the runtime and goes no
+further.
+"""
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
+
+from tau_live import door
+from tau_live.adapters import InForce
+from tau_live.gate import Kind
+from tau_live_hooks import pydantic_ai_events as said
+from tau_live_hooks.pydantic_ai_choices import Choices
+from tau_live_hooks.pydantic_ai_run import HOST, HostRun
+
+
+class TauCapability(AbstractCapability[Any]):
+    """Sees one run of one agent.
+
+    Args:
+        in_force: Returns the running system.
+    """
+
+    def __init__(self, in_force: InForce) -> None:
+        self._in_force = in_force
+        self._run: HostRun | None = None
+        self._choices: Choices | None = None
+
+    def get_ordering(self) -> CapabilityOrdering:
+        """Be outermost, so that what other capabilities do is seen."""
+        return CapabilityOrdering(position="outermost")
+
+    async def wrap_run(self, ctx: Any, *, handler: Any) -> Any:
+        """See a run from its beginning to its end."""
+        token = self._safely(self._begin, ctx)
+        result: Any = None
+        error: BaseException | None = None
+        try:
+            result = await handler()
+            return result
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            if token is not None:
+                with suppress(ValueError):  # it ends in another context than it began in
+                    token.var.reset(token)
+            self._safely(self._end, ctx, result, error)
+            del error, result  # an exception's frames hold the run's dependencies
+
+    async def wrap_model_request(self, ctx: Any, *, request_context: Any, handler: Any) -> Any:
+        """See how a model request ends."""
+        began = time.perf_counter()
+        try:
+            response = await handler(request_context)
+        except BaseException as raised:
+            self._safely(self._told, "refused", ctx, raised, began)
+            self._safely(self._unsent, kind=Kind.DECISION)
+            raise
+        self._safely(self._told, "answered", ctx, response, began)
+        self._safely(self._unsent, kind=Kind.DECISION)
+        return response
+
+    async def before_model_request(self, ctx: Any, request_context: Any) -> Any:
+        """Decide what is asked of which model; the request as it is whenever in doubt."""
+        changed = self._safely(self._decided, ctx, request_context, kind=Kind.DECISION)
+        return request_context if changed is None else changed
+
+    async def prepare_model_request(self, ctx: Any, request_context: Any) -> Any:
+        """See what is sent to the model, at each attempt."""
+        self._safely(self._sent, request_context, kind=Kind.DECISION)
+        self._safely(self._told, "asked", ctx, request_context)
+        return request_context
+
+    async def wrap_tool_execute(
+        self, ctx: Any, *, call: Any, tool_def: Any, args: Any, handler: Any
+    ) -> Any:
+        """See a tool's call; the one callback that pairs for every way in which it can end."""
+        self._safely(self._told, "calls", ctx, call, getattr(tool_def, "kind", ""))
+        try:
+            result = await handler(args)
+        except BaseException as raised:
+            self._safely(self._told, "returned", ctx, call, None, raised)
+            raise
+        self._safely(self._told, "returned", ctx, call, result, None)
+        return result
+
+    def _begin(self, ctx: Any) -> Any:
+        runtime = self._in_force()
+        if runtime is None:
+            return None
+        outer = door.current()
+        told = said.start_of(ctx)
+        inside = outer.handle if outer is not None else None
+        nested = inside is not None and inside.host == HOST and not inside.ended
+        name = told["agent"] or "agent"
+        handle = runtime.begin_run(
+            name,
+            key=ctx.run_id,
+            session=ctx.conversation_id,
+            metadata=getattr(ctx, "metadata", None),
+            parent=inside,
+            host=HOST,
+            told={**told, "trigger": "tool" if nested else "user"},
+        )
+        self._run = HostRun(runtime, handle, ctx.run_id)
+        self._run.named(str(name))
+        if runtime.settings.act:
+            self._choices = Choices(runtime, handle)
+        return door.enter(handle)
+
+    def _end(self, ctx: Any, result: Any, error: BaseException | None) -> None:
+        run = self._run
+        if run is None:
+            return
+        told: dict[str, object] = {}
+        try:
+            told = run.ended(ctx, result, error)
+        finally:  # a run whose end cannot be told in full still ends
+            run.runtime.end_run(run.handle, error, told)
+
+    def _decided(self, ctx: Any, request: Any) -> Any:
+        if self._choices is None or self._run is None or self._in_force() is not self._run.runtime:
+            return None
+        return self._choices.changed(ctx, request)
+
+    def _sent(self, request: Any) -> None:
+        if self._choices is not None and getattr(request, "attempt", 1) == 1:
+            self._choices.sent(request)
+
+    def _unsent(self) -> None:
+        if self._choices is not None:
+            self._choices.over()
+
+    def _told(self, name: str, *args: object) -> None:
+        if self._run is not None:
+            getattr(self._run, name)(*args)
+
+    def _safely(self, step: Callable[..., Any], *args: object, kind: Kind = Kind.COLLECTION) -> Any:
+        """Return what a step of ours returns, or ``None`` if it fails."""
+        try:
+            return step(*args)
+        except Exception as error:  # noqa: BLE001  # the border to the host
+            with suppress(Exception):
+                runtime = self._in_force()
+                if runtime is not None:
+                    runtime.failed(kind, error)
+            return None

@@ -1,0 +1,73 @@
+"""What an application offers at the decision points of its host, declared in Python."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from threading import Lock
+from typing import TypeVar
+
+from tau_live.settings import DeclaredDecision
+
+Function = TypeVar("Function", bound=Callable[[], Mapping[str, object]])
+
+
+class _State:
+    """What was declared in this process, by point; nothing before."""
+
+    lock = Lock()
+    made: Mapping[str, Callable[[], DeclaredDecision]] = {}
+
+
+def options(
+    point: str,
+    *,
+    every: str = "run",
+    exploit_only: Sequence[str] = (),
+    never: Sequence[Mapping[str, object]] = (),
+) -> Callable[[Function], Function]:
+    """Declare what may be chosen at a point: a function that returns names and what they mean.
+
+    It is called once, when the point is first reached. What TOML declares of the same point goes
+    before the arguments here, and its options stand beside these.
+
+    Args:
+        point: ``model``, ``prompt`` or ``params``.
+        every: How long a choice stays: ``run`` or ``request``.
+        exploit_only: Options that are never tried out.
+        never: Options that are not offered where something is known, as in TOML.
+    """
+
+    def declare(function: Function) -> Function:
+        known: list[DeclaredDecision] = []
+
+        def made() -> DeclaredDecision:
+            with _State.lock:
+                if not known:
+                    parts = {"every": every, "exploit_only": tuple(exploit_only), "never": never}
+                    known.append(_declared(point, {"options": function(), **parts}))
+                return known[0]
+
+        with _State.lock:
+            _State.made = {**_State.made, point: made}
+        return function
+
+    return declare
+
+
+def declared(point: str, told: Sequence[DeclaredDecision]) -> DeclaredDecision | None:
+    """Return what may be chosen at a point, from Python and from the settings; ``None`` if nothing.
+
+    Raises:
+        SettingsError: What Python declared is wrong.
+    """
+    made = _State.made.get(point)
+    ours = None if made is None else made()
+    theirs = next((one for one in told if one.point == point), None)
+    if ours is None or theirs is None:
+        return theirs or ours
+    return replace(theirs, options={**theirs.options, **ours.options})
+
+
+def _declared(point: str, given: Mapping[str, object]) -> DeclaredDecision:
+    from tau_live.settings.rows import made
+
+    return made(DeclaredDecision, {"point": point, **given})

@@ -1,0 +1,155 @@
+"""What is declared of the decisions that adapters make at a host's own decision points."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+
+from tau_live.errors import SettingsError
+from tau_live.settings.kinds import Kind, as_table, checked, choice, names
+from tau_live.settings.rows import made, rows_of, setting, settle
+
+
+class Point(StrEnum):
+    """A decision point of hosts.
+
+    ``model``: which model is asked. ``prompt``: with which instructions. ``params``: with which
+    settings of the model, such as its temperature.
+    """
+
+    MODEL = "model"
+    PROMPT = "prompt"
+    PARAMS = "params"
+
+
+class Every(StrEnum):
+    """How long a choice stays: for the whole run, or until the model is asked again."""
+
+    RUN = "run"
+    REQUEST = "request"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Never:
+    """An option that is not offered where all of this is known.
+
+    Attributes:
+        option: Its name.
+        where: What has to be known, by name: one of these texts. Empty means nowhere at all.
+    """
+
+    option: str
+    where: Mapping[str, Sequence[str]]
+
+    def holds(self, known: Mapping[str, object]) -> bool:
+        """Say whether the option is not to be offered in this situation."""
+        return all(str(known.get(name)) in texts for name, texts in self.where.items())
+
+
+def _options(raw: object) -> Mapping[str, object] | None:
+    if isinstance(raw, list | tuple):
+        given = list(raw)
+        if not all(isinstance(one, str) and one.strip() for one in given):
+            return None
+        return MappingProxyType({one: one for one in given})
+    try:
+        return MappingProxyType({str(name): value for name, value in as_table(raw).items()})
+    except ValueError:
+        return None
+
+
+def _nevers(raw: object) -> tuple[Never, ...] | None:
+    if not isinstance(raw, list | tuple):
+        return None
+    if all(isinstance(one, Never) for one in raw):
+        return tuple(raw)
+    found = [_never(one) for one in raw]
+    return tuple(one for one in found if one is not None) if None not in found else None
+
+
+def _never(raw: object) -> Never | None:
+    if not isinstance(raw, Mapping) or raw.keys() != {"option", "where"}:
+        return None
+    where, option = raw["where"], raw["option"]
+    if not isinstance(where, Mapping) or not isinstance(option, str):
+        return None
+    known = {str(name): _texts(texts) for name, texts in where.items()}
+    return Never(option=option, where=known) if known else None
+
+
+def _texts(raw: object) -> tuple[str, ...]:
+    return tuple(map(str, raw)) if isinstance(raw, list | tuple) else (str(raw),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclaredDecision:
+    """A decision point of a host at which an adapter may act."""
+
+    point: str
+    options: Mapping[str, object] = setting(
+        MappingProxyType({}),
+        checked("a list of names, or a table of names and what they stand for", _options),
+        "What may be chosen, besides what the host does by itself.",
+    )
+    every: Every = setting(  # noqa: RUF009 - it is immutable
+        Every.RUN, choice(Every), "How long a choice stays: for the run, or for one request."
+    )
+    exploit_only: tuple[str, ...] = setting(
+        (), names(), "Options that are never tried out, only chosen for what is known of them."
+    )
+    never: tuple[Never, ...] = setting(
+        (),
+        checked("a list of tables, each with an option and where", _nevers),
+        "Options that are not offered where something is known.",
+    )
+
+    def __post_init__(self) -> None:
+        known = ", ".join(Point)
+        if self.point not in list(Point):
+            raise SettingsError(f"a decision point must be one of {known}, got {self.point!r}")
+        settle(self, f"the {{}} of decision {self.point!r}")
+        named = {*self.exploit_only, *(one.option for one in self.never)}
+        for name in sorted(named - {*self.options} if self.options else ()):
+            raise SettingsError(f"decision {self.point!r} has no option {name!r}")
+
+    def allowed(self, known: Mapping[str, object]) -> list[str]:
+        """Return the options that may be offered in a situation."""
+        barred = {one.option for one in self.never if one.holds(known)}
+        return [name for name in self.options if name not in barred]
+
+
+def _declared(point: object, raw: object) -> DeclaredDecision:
+    given = {str(key).replace("-", "_"): value for key, value in as_table(raw).items()}
+    known = [row.field for row in rows_of(DeclaredDecision)]
+    for key in sorted(given.keys() - {*known}):
+        raise SettingsError(f"decision {point!r} cannot have a {key!r}, only {', '.join(known)}")
+    return made(DeclaredDecision, {"point": str(point), **given})
+
+
+def _parsed(raw: object) -> tuple[DeclaredDecision, ...]:
+    if isinstance(raw, tuple) and all(isinstance(one, DeclaredDecision) for one in raw):
+        return raw
+    try:
+        return tuple(_declared(point, one) for point, one in as_table(raw).items())
+    except SettingsError as error:
+        raise ValueError(f"is wrong: {error}") from None
+
+
+DECISIONS: Kind[tuple[DeclaredDecision, ...]] = Kind("a table of decisions", _parsed)
+"""Tables of decisions, by point."""
+
+
+def decision_tables(decisions: Iterable[DeclaredDecision]) -> dict[str, dict[str, object]]:
+    """Return the tables that would declare these decisions."""
+    return {
+        one.point: {
+            "options": dict(one.options),
+            "every": one.every.value,
+            "exploit-only": list(one.exploit_only),
+            "never": [
+                {"option": bar.option, "where": {name: list(t) for name, t in bar.where.items()}}
+                for bar in one.never
+            ],
+        }
+        for one in decisions
+    }

@@ -1,0 +1,244 @@
+"""What is decided before pydantic-ai asks a model, and what the row says of it."""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tau_live
+from tau_live.hookspecs import Answer, DecisionRequest, hookimpl
+from tau_live.offered import options
+from tau_live.operating import Order, exposed
+from tau_live.rollouts import Decision, rollout_id_of
+from tau_live.settings import DeclaredDecision, DeclaredReward, Learner, Settings
+from tau_live.settings.decisions import Never
+from tests.live.running import decisions, opened
+
+pytest.importorskip("pydantic_ai")
+
+from pydantic_ai import Agent
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.models.test import TestModel
+
+from tau_live_hooks.pydantic_ai import ADAPTER
+
+pytestmark = pytest.mark.slow
+
+
+def said(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+    """Answer with what was asked of the model."""
+    temperature = (info.model_settings or {}).get("temperature")
+    return ModelResponse(parts=[TextPart(f"{info.instructions!r} at {temperature}")])
+
+
+class Forced:
+    """Answers every decision with the same option."""
+
+    def __init__(self, option: str) -> None:
+        self._option = option
+
+    @hookimpl
+    def decide(self, request: DecisionRequest) -> Answer | None:
+        known = self._option in request.options
+        return Answer(option=self._option, probability=1.0) if known else None
+
+
+OWN = FunctionModel(said, model_name="mirror")
+PROMPTS = DeclaredDecision(point="prompt", options={"kind": "{instructions} Be kind."})
+PARAMS = DeclaredDecision(point="params", options={"cool": {"temperature": 0.0}})
+
+
+def settings(path: Path, *told: DeclaredDecision, **more: Any) -> Settings:
+    given: dict[str, Any] = {"store": path, "act": True, "decisions": told, **more}
+    return Settings(
+        learner=Learner.FLUSH,
+        decide_deadline_ms=given.pop("decide_deadline_ms", 60_000.0),
+        rewards=(DeclaredReward(name="good"),),
+        **given,
+    )
+
+
+@contextmanager
+def acting(
+    wanted: Settings, monkeypatch: pytest.MonkeyPatch, *points: str, forced: str = ""
+) -> Iterator[None]:
+    """Attach, and let the learner decide everything at these points, beyond its shadow."""
+    monkeypatch.setenv("TAU_LIVE_RL", "1")
+    tau_live.detach()
+    runtime = tau_live.attach(wanted)
+    assert runtime is not None
+    detach = ADAPTER.attach(lambda: runtime)
+    try:
+        for point in points:
+            ask()
+            assert tau_live.flush()
+            with opened(wanted.store) as store:
+                exposed(store, wanted, Order("test", point, "because", "anna", 1.0), share=1.0)
+        if points:
+            tau_live.detach()
+            detach()
+            runtime = tau_live.attach(wanted)
+            detach = ADAPTER.attach(lambda: runtime)
+        if forced and runtime is not None:
+            runtime.plugins.register(Forced(forced), name="forced")
+        yield
+    finally:
+        detach()
+        tau_live.detach()
+
+
+def ask(metadata: Mapping[str, Any] | None = None, **more: Any) -> Any:
+    """Ask the agent one question and value the run; return the host's own result."""
+    agent: Agent[Any, Any] = Agent(OWN, name="asker", instructions="Be good.")
+    result = asyncio.run(agent.run("hello", metadata=dict(metadata or {}), **more))
+    tau_live.reward(1.0, run=rollout_id_of("pydantic-ai", result.run_id), name="good")
+    return result
+
+
+def decided(path: Path, result: Any) -> list[Decision]:
+    assert tau_live.flush()
+    return decisions(path, rollout_id_of("pydantic-ai", result.run_id))
+
+
+def test_a_new_point_begins_in_shadow(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with acting(settings(path, PROMPTS), monkeypatch):
+        result = ask()
+
+        [row] = decided(path, result)
+
+    assert result.output == "'Be good.' at None"
+    assert (row.point, row.options, row.default) == ("prompt", ("kind", "own"), "own")
+    assert (row.applied, row.why_not, row.source) == ("own", "control", "default")
+
+
+def test_without_act_nothing_is_decided(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with acting(settings(path, PROMPTS, act=False), monkeypatch):
+        result = ask()
+
+        assert decided(path, result) == []
+
+
+@pytest.mark.parametrize(
+    ("told", "shown"),
+    [
+        pytest.param(PROMPTS, "'Be good. Be kind.' at None", id="prompt"),
+        pytest.param(PARAMS, "'Be good.' at 0.0", id="params"),
+    ],
+)
+def test_what_was_chosen_is_what_the_model_gets(
+    path: Path, monkeypatch: pytest.MonkeyPatch, told: DeclaredDecision, shown: str
+) -> None:
+    [name] = told.options
+
+    with acting(settings(path, told), monkeypatch, told.point, forced=name):
+        result = ask()
+        [row] = decided(path, result)
+
+    assert result.output == shown
+    assert (row.applied, row.source, row.why_not) == (name, "policy", None)
+
+
+@pytest.mark.parametrize(
+    ("forced", "applied", "why_not", "shown"),
+    [
+        pytest.param("test", "test", None, "success (no tool calls)", id="swapped"),
+        pytest.param(
+            "no-such:model", None, "error: UserError", "'Be good.' at None", id="cannot be made"
+        ),
+        pytest.param("own", "own", None, "'Be good.' at None", id="the host's own"),
+    ],
+)
+def test_a_model_is_swapped_where_it_can_be(
+    path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    forced: str,
+    applied: str | None,
+    why_not: str | None,
+    shown: str,
+) -> None:
+    told = DeclaredDecision(
+        point="model", options={"test": "test", "no-such:model": "no-such:model"}
+    )
+
+    with acting(settings(path, told), monkeypatch, "model", forced=forced):
+        result = ask()
+        [row] = decided(path, result)
+
+    assert (row.chosen, row.applied, row.why_not) == (forced, applied, why_not)
+    assert result.output == shown
+
+
+@pytest.mark.parametrize("forced", ["test", "own"])
+def test_what_a_capability_behind_us_replaces_was_not_applied(
+    path: Path, monkeypatch: pytest.MonkeyPatch, forced: str
+) -> None:
+    class Always(AbstractCapability[Any]):
+        async def before_model_request(self, ctx: Any, request_context: Any) -> Any:
+            request_context.model = TestModel(custom_output_text="always")
+            return request_context
+
+    told = DeclaredDecision(point="model", options={"test": "test"})
+
+    with acting(settings(path, told), monkeypatch, "model", forced=forced):
+        result = ask(capabilities=[Always()])
+        [row] = decided(path, result)
+
+    assert result.output == "always"
+    assert (row.applied, row.why_not, row.source) == (None, "replaced", "default")
+
+
+def test_an_option_is_never_offered_where_it_must_not_be(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    never = (Never(option="kind", where={"customer": ["rude", "none"]}),)
+    told = DeclaredDecision(point="prompt", options=PROMPTS.options, never=never)
+
+    with acting(settings(path, told), monkeypatch, "prompt"):
+        rows = [decided(path, ask({"customer": "rude"}))[0] for _ in range(8)]
+
+    assert {row.applied for row in rows} == {"own"}
+    assert {row.allowed for row in rows} == {("own",)}
+    assert rows[0].context["customer"] == "rude"
+
+
+def test_a_decision_past_its_deadline_changes_nothing(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = settings(path, PROMPTS, decide_deadline_ms=1e-9)
+
+    with acting(late, monkeypatch, "prompt"):
+        results = [ask() for _ in range(4)]
+        rows = [decided(path, result)[0] for result in results]
+
+    assert {result.output for result in results} == {"'Be good.' at None"}
+    assert {(row.applied, row.why_not) for row in rows} == {("own", "deadline")}
+
+
+def test_options_are_declared_in_python_and_learned(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tau_live.offered._State.made", {})
+    right = TestModel(custom_output_text="right")
+
+    @options("model")
+    def models() -> dict[str, object]:
+        return {"mirror": OWN, "right": right}
+
+    def outcome(number: int) -> float:
+        agent: Agent[Any, Any] = Agent(OWN, name="asker")
+        result = asyncio.run(agent.run("hello", run_id=f"run-{number}"))
+        value = float(result.output == "right")
+        tau_live.reward(value, run=rollout_id_of("pydantic-ai", result.run_id), name="good")
+        assert tau_live.flush()
+        return value
+
+    with acting(settings(path), monkeypatch, "model"):
+        found = [outcome(number) for number in range(60)]
+
+    assert sum(found[-20:]) >= 18
+    assert sum(found[-20:]) > sum(found[:20])

@@ -1,0 +1,110 @@
+"""What may be declared of the decisions that adapters make."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tau_live.errors import SettingsError
+from tau_live.offered import declared, options
+from tau_live.settings import SETTINGS, DeclaredDecision, Settings, value_text
+from tau_live.settings.decisions import Every, Never
+
+TOML = """
+[tool.tau-live]
+act = true
+
+[tool.tau-live.decisions.model]
+options = ["small", "large"]
+every = "request"
+exploit-only = ["large"]
+never = [{ option = "large", where = { tier = "free", country = ["fr", "de"] } }]
+
+[tool.tau-live.decisions.params]
+options = { cool = { temperature = 0.0 } }
+"""
+
+
+@pytest.fixture
+def told(tmp_path: Path) -> Settings:
+    (tmp_path / "pyproject.toml").write_text(TOML)
+    return Settings.from_env({}, directory=tmp_path).settings
+
+
+def test_decisions_are_declared_in_toml(told: Settings) -> None:
+    model, params = told.decisions
+
+    assert told.act
+    assert (model.point, dict(model.options)) == ("model", {"small": "small", "large": "large"})
+    assert (model.every, model.exploit_only) == (Every.REQUEST, ("large",))
+    assert params.options["cool"] == {"temperature": 0.0}
+    assert params.every is Every.RUN
+
+
+def test_what_is_shown_declares_the_same(told: Settings) -> None:
+    row = next(row for row in SETTINGS if row.name == "decisions")
+
+    again = row.kind.parse(json.dumps(json.loads(value_text(row, told))))
+
+    assert again == told.decisions
+
+
+@pytest.mark.parametrize(
+    ("known", "allowed"),
+    [
+        pytest.param({}, ["small", "large"], id="nothing is known"),
+        pytest.param({"tier": "free"}, ["small", "large"], id="only one of them is"),
+        pytest.param({"tier": "free", "country": "de"}, ["small"], id="all are"),
+        pytest.param({"tier": "free", "country": "es"}, ["small", "large"], id="none of the texts"),
+    ],
+)
+def test_an_option_is_barred_where_all_is_known(
+    told: Settings, known: dict[str, object], allowed: list[str]
+) -> None:
+    assert told.decisions[0].allowed(known) == allowed
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        pytest.param({"modle": {}}, "one of model, prompt, params, got 'modle'", id="a point"),
+        pytest.param({"model": {"option": ["a"]}}, "cannot have a 'option'", id="a key"),
+        pytest.param({"model": {"options": [1]}}, "a list of names, or a table", id="options"),
+        pytest.param(
+            {"model": {"options": ["a"], "every": "day"}}, "one of run, request", id="how"
+        ),
+        pytest.param(
+            {"model": {"options": ["a"], "exploit-only": ["b"]}}, "no option 'b'", id="who"
+        ),
+        pytest.param(
+            {"model": {"options": ["a"], "never": [{"option": "a"}]}},
+            "each with an option",
+            id="no",
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_refused(wrong: dict[str, object], said: str) -> None:
+    variable = {"TAU_LIVE_RL_DECISIONS": json.dumps(wrong)}
+
+    with pytest.raises(SettingsError, match=said):
+        Settings.from_env(variable)
+
+
+def test_python_and_toml_declare_one_decision(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tau_live.offered._State.made", {})
+    never = (Never(option="mine", where={"tier": ("free",)}),)
+    asked: list[int] = []
+
+    @options("model")
+    def models() -> dict[str, object]:
+        asked.append(1)
+        return {"mine": len}
+
+    found = declared("model", [DeclaredDecision(point="model", never=never)])
+    again = declared("model", [])
+
+    assert found is not None
+    assert again is not None
+    assert (dict(found.options), found.allowed({"tier": "free"})) == ({"mine": len}, [])
+    assert (dict(again.options), asked) == ({"mine": len}, [1])
+    assert declared("prompt", []) is None
