@@ -98,7 +98,7 @@ def _link_to(handle: RunHandle | None) -> Link | None:
     """Return a run as other processes know it; one that is not recorded is none."""
     if handle is None or not handle.recorded:
         return None
-    return Link(getattr(handle, "host", HOST), handle.run_id)  # an adapter's run has its own host
+    return Link(handle.host, handle.run_id)
 
 
 def open_store(settings: Settings, *, busy_timeout_s: float = 5.0) -> SqliteStore:
