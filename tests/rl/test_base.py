@@ -220,3 +220,13 @@ def test_without_any_doubt_it_is_as_sharp_as_it_may_be(
         betas = base.betas(np.full(options, doubt), np.array([0, options]))
 
     assert betas.tolist() == [base.limit]
+
+
+def test_a_part_of_a_step_brings_a_part_of_the_bonus_for_doubt_too() -> None:
+    goal = known(np.random.default_rng(0), WIDTH, 6)
+    before = Base.untrained(WIDTH)
+
+    found = goal.near(before, 0.25)
+
+    assert found.exploration == pytest.approx(0.25 * goal.exploration)
+    assert found.near(goal, 0.0).exploration == goal.exploration
