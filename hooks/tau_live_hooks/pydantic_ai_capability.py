@@ -109,7 +109,7 @@ class TauCapability(AbstractCapability[Any]):
 
     async def wrap_output_process(
         self,
-        ctx: Any,
+        ctx: Any,  # noqa: ARG002  # the host's signature
         *,
         output_context: Any,  # noqa: ARG002  # the host's signature
         output: Any,
