@@ -24,6 +24,9 @@ from tau_live_hooks.pydantic_ai_choices import RequestSeam, call_situation, situ
 from tau_live_hooks.pydantic_ai_first import FirstChunk
 from tau_live_hooks.pydantic_ai_run import HOST, HostRun
 
+PREPARES = hasattr(AbstractCapability, "prepare_model_request")
+"""Whether the host says of each attempt what is sent; an older one has no attempts."""
+
 _handing_over: ContextVar[RunBook | None] = ContextVar("tau_live_handing_over", default=None)
 
 
@@ -66,6 +69,8 @@ class TauCapability(AbstractCapability[Any]):
 
     async def wrap_model_request(self, ctx: Any, *, request_context: Any, handler: Any) -> Any:
         """See how a model request ends."""
+        if not PREPARES:
+            self._asked(ctx, request_context)
         first = FirstChunk(request_context)
         try:
             response = await handler(request_context)
@@ -86,8 +91,7 @@ class TauCapability(AbstractCapability[Any]):
 
     async def prepare_model_request(self, ctx: Any, request_context: Any) -> Any:
         """See what is sent to the model, at each attempt."""
-        self._safely(self._sent, request_context, kind=Kind.DECISION)
-        self._safely(self._told, "asked", ctx, request_context)
+        self._asked(ctx, request_context)
         return request_context
 
     async def wrap_tool_execute(
@@ -135,6 +139,10 @@ class TauCapability(AbstractCapability[Any]):
         return await super().on_tool_execute_error(
             ctx, call=call, tool_def=tool_def, args=args, error=error
         )
+
+    def _asked(self, ctx: Any, request: Any) -> None:
+        self._safely(self._sent, request, kind=Kind.DECISION)
+        self._safely(self._told, "asked", ctx, request)
 
     def _begin(self, ctx: Any) -> Any:
         runtime = self._in_force()
