@@ -315,12 +315,14 @@ def test_a_run_that_was_interrupted_goes_on_as_another_attempt(path: Path) -> No
         first.begin_turn()
         first.interrupt("approval", resume_key="k")
         first.end()
+        assert runtime.flush(30.0)
+        meanwhile = stored(path).rollout.status
         second = RunBook(runtime, begun(runtime, resumed={"resume_key": "k"}))
         second.begin_turn()
         second.end()
     one = stored(path)
 
-    assert one.rollout.status == "succeeded"
+    assert (meanwhile, one.rollout.status) == ("running", "succeeded")
     assert [(tried.number, tried.status) for tried in one.attempts] == [
         (1, "succeeded"),
         (2, "succeeded"),
