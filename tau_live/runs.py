@@ -33,6 +33,7 @@ from tau_live.plain import Limits, plain
 from tau_live.redaction import clean_id
 from tau_live.rl.remembered import Kept, Remembered, kept
 from tau_live.rollouts import Reason, decision_id_of
+from tau_live.valued import Target
 
 KEYS_REMEMBERED = 10_000
 E = TypeVar("E", bound=ev.Event)
@@ -250,7 +251,7 @@ class RunEvents:
         self,
         value: object,
         *,
-        rollout_id: str,
+        target: Target,
         decision_id: str | None,
         name: object,
         source: object,
@@ -273,10 +274,11 @@ class RunEvents:
                 return None
         return ev.Reward(
             **self.stamp(),
-            host=HOST,
-            run_id="",
+            host=target.host or ("" if target.session_id else HOST),
+            run_id=target.run_id,
+            session_id=target.session_id,
             execution=self.execution_of(decision_id) if decision_id else "",
-            rollout_id=rollout_id,
+            rollout_id=target.rollout_id,
             decision_id=decision_id,
             name=text_of(name) or "reward",
             value=number,
