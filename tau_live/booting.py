@@ -4,6 +4,7 @@ Nothing but the switch is looked at while tau-live is off, and nothing here rais
 """
 
 import os
+import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,11 @@ class _State:
     hosts: "Hosts | None" = None
     doors: tuple[str, ...] = ()
     booting: bool = False
+    lock = threading.RLock()
+
+
+WAIT_S = 1.0
+"""How long a thread waits at most for another that boots; they may wait for each other."""
 
 
 def boot(door: str) -> bool:
@@ -57,26 +63,34 @@ def detach_hosts() -> None:
 
 
 def _booted(door: str) -> bool:
-    if door not in _State.doors:
-        _State.doors = (*_State.doors, door)
-    if _State.hosts is not None or _State.booting:
-        return True
+    if not _State.lock.acquire(timeout=WAIT_S):
+        return True  # by another thread
+    try:
+        if door not in _State.doors:
+            _State.doors = (*_State.doors, door)
+        if not _State.booting and (_State.hosts is None or _State.hosts.detached):
+            _boot()
+    finally:
+        _State.lock.release()
+    return True
+
+
+def _boot() -> None:
     from functools import partial
 
-    from tau_live.door import in_force
+    from tau_live.door import in_force, is_detached
     from tau_live.hosts import Hosts, built_in
     from tau_live_hooks import HOSTS
 
     _State.booting = True  # what a plugin imports may boot too
     try:
-        hosts = Hosts(in_force, changed=_changed)
+        hosts = Hosts(in_force, changed=_changed, dormant=is_detached)
         _State.hosts = hosts
         for module, (host, trigger) in HOSTS.items():
             hosts.add(host, trigger, partial(built_in, module))
         _add_registered(hosts)
     finally:
         _State.booting = False
-    return True
 
 
 def _add_registered(hosts: "Hosts") -> None:

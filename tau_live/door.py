@@ -79,6 +79,11 @@ def in_force() -> "Runtime | None":
     return None if _State.detached else attach()
 
 
+def is_detached() -> bool:
+    """Say whether ``detach`` was called last, so that nothing is started by itself."""
+    return _State.detached
+
+
 def current() -> "Run | None":
     """Return the innermost run of this thread or task."""
     return _current.get()
@@ -141,8 +146,7 @@ def reward(
 
     Args:
         value: A finite number, a boolean, or a text as a mere comment.
-        run: The run or its rollout's id; with ``host`` that host's own id of it, or of a model's
-            response in it. ``None`` is the current one.
+        run: The run or its rollout's id, or with ``host`` that host's own; ``None``: the current.
         host: Whose id ``run`` is, or whose session: ``pydantic-ai``.
         session: The conversation whose last run is meant, instead of ``run``.
         decision: The decision (or its id) that is meant, if it is not the whole run.
@@ -158,7 +162,6 @@ def reward(
     runtime, inside = attach(), _current.get()
     if runtime is None:
         return False
-    # a hostile ``__class__`` is not asked
     own = run if issubclass(type(run), Run) and isinstance(run, Run) else None
     chosen = decision if issubclass(type(decision), Choice) else None
     return runtime.reward(
@@ -172,8 +175,7 @@ def reward(
 def flush(timeout_s: float = 5.0) -> bool:
     """Wait until all that was queued is stored and every due update is done and in service.
 
-    Returns:
-        Whether that was so within ``timeout_s``; ``True`` while tau-live is off.
+    Returns whether that was so within ``timeout_s``; ``True`` while tau-live is off.
     """
     runtime = attach()
     return True if runtime is None else runtime.flush(timeout_s)

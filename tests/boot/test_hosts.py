@@ -13,6 +13,7 @@ import pytest
 import tau_live_hooks
 from tau_live.adapters import Adapter, Detach, InForce
 from tau_live.hosts import Hosts, HostState, Standing, built_in
+from tau_live.reloading import Reloads
 from tau_live.runtime import Runtime
 from tau_live.settings import Settings
 from tau_live.starting import start
@@ -55,6 +56,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     importlib.invalidate_caches()
     yield
+    sys.meta_path[:] = [one for one in sys.meta_path if not isinstance(one, Reloads)]
     sys.modules.pop(HOST, None)
 
 
@@ -210,14 +212,15 @@ def test_threads_that_import_at_the_same_time_attach_once(hosts: Hosts) -> None:
 
 
 @pytest.mark.usefixtures("host")
-def test_a_reload_of_the_host_does_not_attach_again(hosts: Hosts) -> None:
+def test_a_reload_of_the_host_attaches_again_once_all_is_put_back(hosts: Hosts) -> None:
     kiosk = Kiosk()
     hosts.add("kiosk", HOST, kiosk.adapter)
     imported()
 
     importlib.reload(sys.modules[HOST])
 
-    assert kiosk.calls.count("attach") == 1
+    attached = ["load", "probe", "attach"]
+    assert kiosk.calls == [*attached, "detach", *attached]
 
 
 def test_the_table_says_what_the_adapters_that_come_with_us_declare() -> None:
