@@ -121,13 +121,21 @@ def _add_registered(hosts: "Hosts") -> None:
 
 def _changed(standing: "Standing") -> None:
     """Let the snapshot and ``tau-live doctor`` know how a host stands."""
-    from tau_live.door import running
-
-    runtime = running()
-    if runtime is None:
-        return
-    runtime.note_host(standing.host, standing.state.value)
     from tau_live.attachments import note
+    from tau_live.door import running
+    from tau_live.hosts import DETACHED, NOT_HERE
     from tau_live.processes import this_process
 
-    note(runtime.settings.store, this_process(), *booted())
+    runtime = running()
+    if runtime is not None:
+        runtime.note_host(standing.host, standing.state.value)
+        settings = runtime.settings
+    elif standing.problem in {NOT_HERE, DETACHED}:
+        return
+    else:  # the adapter does not fit, so nothing was started: that is what is to be known
+        from pathlib import Path
+
+        from tau_live.settings import Settings
+
+        settings = Settings.from_env(os.environ, directory=Path.cwd()).settings
+    note(settings.store, this_process(), *booted())

@@ -25,6 +25,13 @@ Load = Callable[[], Adapter]
 """Returns an adapter; imports what holds it."""
 
 
+NOT_HERE = "tau-live does not run here"
+"""Why an adapter does not attach that fits: settings were refused, or children are left alone."""
+
+DETACHED = "detached"
+"""Why an adapter is disabled that was attached."""
+
+
 class HostState(StrEnum):
     """What an adapter is doing: its host was not imported yet, it works, or it cannot."""
 
@@ -103,14 +110,14 @@ class Hosts:
             self._tried |= self._standings.keys()
             waiting = [host for host, one in self._standings.items() if host not in undo]
         for host, detach in undo.items():
-            problem = "detached"
+            problem = DETACHED
             try:
                 detach()
             except Exception as error:  # noqa: BLE001  # the border to an adapter
                 problem = f"detaching raised {_said(error)}"
             self._stand(host, HostState.DISABLED, problem=problem)
         for host in waiting:
-            self._stand(host, HostState.DISABLED, problem="detached")
+            self._stand(host, HostState.DISABLED, problem=DETACHED)
 
     def _imported(self, host: str, module: object) -> None:
         """Attach; called by the import of the host, which nothing here may make fail."""
@@ -158,9 +165,7 @@ class Hosts:
         if missing is not None:
             return self._disable(host, version, missing)
         if self._in_force() is None and not self._dormant():
-            return self._stand(
-                host, HostState.DISABLED, version=version, problem="tau-live does not run here"
-            )
+            return self._stand(host, HostState.DISABLED, version=version, problem=NOT_HERE)
         try:
             self._undo[host] = adapter.attach(self._in_force)
         except Exception as error:  # noqa: BLE001  # other people's code

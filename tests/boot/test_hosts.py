@@ -260,6 +260,41 @@ def test_doctor_names_host_version_and_what_is_missing(scratch: Scratch) -> None
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("stored", [False, True], ids=["nothing stored yet", "a store is there"])
+def test_doctor_tells_what_was_missing_in_a_process_that_is_over(
+    scratch: Scratch, stored: bool
+) -> None:
+    if stored:
+        scratch.said("-m", "tau_live.cli", "run", "agent.py", "rye")
+    (scratch.site / "bakery.py").write_text("def called(name): return name\n")
+
+    done = scratch.run("-m", "tau_live.cli", "run", "-c", "import bakery; print(bakery.called(1))")
+
+    assert (done.stdout, done.returncode) == ("1\n", 0)
+    assert done.stderr.count("\n") == 1
+    assert "'adapter_disabled' host='bakery' version='1.2.3' missing='bakery.call'" in done.stderr
+    checks = json.loads(scratch.cli("doctor", "--json"))["checks"]
+    told = [one for one in checks if one["check"] == "attached"]
+    assert told[0]["found"].endswith("(over) by run: no host")
+    assert (told[1]["state"], told[1]["found"].partition(": ")[2]) == (
+        "warn",
+        "bakery 1.2.3 disabled: bakery.call",
+    )
+    assert (scratch.folder / ".tau").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.slow
+def test_settings_that_are_refused_leave_one_line_and_nothing_else(scratch: Scratch) -> None:
+    environ = scratch.environ(TAU_LIVE_RL_QUEUE_LIMIT="none")
+
+    done = scratch.run("-m", "tau_live.cli", "run", "agent.py", "rye", environ=environ)
+
+    assert (done.stdout, done.returncode) == ("ran rye\n", 0)
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert not (scratch.folder / ".tau").exists()
+
+
+@pytest.mark.slow
 def test_what_is_no_adapter_is_refused_and_the_others_attach(scratch: Scratch) -> None:
     wrong = (
         "from tau_live.hookspecs import hookimpl\n\n\n@hookimpl\ndef register_hosts(register):\n"
