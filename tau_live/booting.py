@@ -40,7 +40,7 @@ def boot(door: str) -> bool:
         Whether tau-live is switched on here and waits for hosts.
     """
     try:
-        return is_on() and _booted(door)
+        return is_on() and not _is_unwanted() and _booted(door)
     except Exception as error:  # noqa: BLE001  # the border to the host
         with suppress(Exception):
             import logging
@@ -49,6 +49,14 @@ def boot(door: str) -> bool:
                 "boot_failed: %s: %s", type(error).__name__, error
             )
         return False
+
+
+def _is_unwanted() -> bool:
+    if "TAU_LIVE_ATTACHED" not in os.environ:  # most often; what tells more costs an import
+        return False
+    from tau_live.lineage import is_unwanted_child
+
+    return is_unwanted_child(os.environ)
 
 
 def booted() -> tuple[tuple[str, ...], "list[Standing]"]:

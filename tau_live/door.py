@@ -89,9 +89,9 @@ def current() -> "Run | None":
     return _current.get()
 
 
-def enter(handle: "RunHandle") -> "Token[Run | None]":
-    """Make an adapter's run the innermost one here."""
-    return _current.set(Run(handle.name, handle.run_id, handle))
+def enter(handle: "RunHandle | None") -> "Token[Run | None]":
+    """Make an adapter's run the innermost one here, or none."""
+    return _current.set(Run(handle.name, handle.run_id, handle) if handle else None)
 
 
 def run(

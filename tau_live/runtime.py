@@ -24,7 +24,6 @@ from tau_live.guard import text_of as error_text
 from tau_live.handed import ID_LIMIT, Listed, listed, seconds, text_of
 from tau_live.handles import HOST, RunHandle, Unsettled
 from tau_live.inbox import Inbox
-from tau_live.lineage import linked
 from tau_live.masks import Mask, mask_of, own_choice
 from tau_live.plugins import Plugins
 from tau_live.runs import RunEvents, decision_id
@@ -151,7 +150,7 @@ class Runtime:
         if not self._gate.passes:
             self.count("events_not_taken_while_held")
             return False
-        return self._inbox.put(linked(event, self._events.began_in))
+        return self._inbox.put(self._events.linked(event))
 
     def decide(  # noqa: PLR0913  # as the door's, all keyword-only but two
         self,
