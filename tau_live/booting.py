@@ -3,15 +3,19 @@
 Nothing but the switch is looked at while tau-live is off, and nothing here raises into a host.
 """
 
+import _thread  # and nothing that takes long: while tau-live is off, all of this is for nothing
 import os
-import threading
-from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from tau_live.switching import is_on
 
+TYPE_CHECKING = False
+
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+    from tau_live.adapters import Adapter
     from tau_live.hosts import Hosts, Standing
+    from tau_live.settings import Settings
 
 
 class _State:
@@ -20,7 +24,7 @@ class _State:
     hosts: "Hosts | None" = None
     doors: tuple[str, ...] = ()
     booting: bool = False
-    lock = threading.RLock()
+    lock = _thread.RLock()
 
 
 WAIT_S = 1.0
@@ -42,12 +46,14 @@ def boot(door: str) -> bool:
     try:
         return is_on() and not _is_unwanted() and _booted(door)
     except Exception as error:  # noqa: BLE001  # the border to the host
-        with suppress(Exception):
+        try:
             import logging
 
             logging.getLogger("tau_live").warning(
                 "boot_failed: %s: %s", type(error).__name__, error
             )
+        except Exception:  # noqa: BLE001, S110  # a host's logging may be broken
+            pass
         return False
 
 
@@ -102,22 +108,26 @@ def _boot() -> None:
 
 
 def _add_registered(hosts: "Hosts") -> None:
-    """Add the adapters that plugins register; without any plugin, nothing is imported for it."""
+    """Add the adapters of others: by entry points of their own, or registered by plugins.
+
+    The first are not imported yet; plugins are, all of them, to be asked.
+    """
+    from functools import partial
     from importlib import metadata
 
-    if not metadata.entry_points(group="tau_live"):
+    from tau_live.hosts import ADAPTERS, declared
+
+    points = metadata.entry_points()  # reading them takes longer than anything else here
+    for point in points.select(group=ADAPTERS):
+        hosts.add(point.name, point.name, partial(_entered, point))
+    offered = points.select(group="tau_live")
+    if not offered:
         return
-    from functools import partial
-    from pathlib import Path
-
     from tau_live.guard import logger
-    from tau_live.hosts import declared
     from tau_live.plugins import Plugins
-    from tau_live.settings import Settings
 
-    settings = Settings.from_env(os.environ, directory=Path.cwd()).settings
-    plugins = Plugins(off=settings.plugins_off)
-    plugins.load()
+    plugins = Plugins(off=_settings().plugins_off)
+    plugins.load(offered)
     for name, adapter in plugins.adapters().items():
         try:
             found = declared(adapter)
@@ -125,6 +135,20 @@ def _add_registered(hosts: "Hosts") -> None:
             logger().warning("adapter_refused", host=name, error=str(error))
         else:
             hosts.add(name, found.module, partial(declared, found))
+
+
+def _entered(point: "EntryPoint") -> "Adapter":
+    from tau_live.hosts import entered
+
+    return entered(point, _settings().plugins_off)
+
+
+def _settings() -> "Settings":
+    from pathlib import Path
+
+    from tau_live.settings import Settings
+
+    return Settings.from_env(os.environ, directory=Path.cwd()).settings
 
 
 def _changed(standing: "Standing") -> None:
@@ -141,9 +165,5 @@ def _changed(standing: "Standing") -> None:
     elif standing.problem in {NOT_HERE, DETACHED}:
         return
     else:  # the adapter does not fit, so nothing was started: that is what is to be known
-        from pathlib import Path
-
-        from tau_live.settings import Settings
-
-        settings = Settings.from_env(os.environ, directory=Path.cwd()).settings
+        settings = _settings()
     note(settings.store, this_process(), *booted())

@@ -8,7 +8,7 @@ host goes on as if tau-live were not there.
 import importlib
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -212,6 +212,23 @@ def built_in(name: str) -> Adapter:
     for module in [one for one in sys.modules if one == own or one.startswith(f"{own}_")]:
         del sys.modules[module]
     return declared(getattr(importlib.import_module(f"tau_live_hooks.{name}"), "ADAPTER", None))
+
+
+ADAPTERS = "tau_live_hosts"
+"""The group of entry points by which packages declare adapters; each by the import that it is for,
+so that none of them is imported before."""
+
+
+def entered(point: metadata.EntryPoint, off: Collection[str]) -> Adapter:
+    """Import the adapter that an entry point names.
+
+    Raises:
+        TypeError: It names none.
+        ImportError: It cannot be imported, or is among those that are ``off``.
+    """
+    if point.name in off:
+        raise ImportError("TAU_LIVE_RL_PLUGINS_OFF leaves it out")
+    return declared(point.load())
 
 
 def declared(adapter: object) -> Adapter:

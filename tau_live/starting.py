@@ -70,7 +70,6 @@ def start(
         target: What is attached to; see ``tau_live.attach``.
         inside: Returns the innermost ``tau_live.run`` of the calling thread or task.
     """
-    log = logger()
     try:
         given = target if issubclass(type(target), Settings) else None
         if isinstance(given, Settings):
@@ -79,14 +78,14 @@ def start(
             loaded = Settings.from_env(environ, directory=Path.cwd())
             settings = loaded.settings
             for warning in loaded.doubts():
-                log.warning("setting_doubtful", warning=warning)
+                logger().warning("setting_doubtful", warning=warning)
         if is_unwanted_child(environ):
             return None
         if not settings.children:
             environ[ATTACHED] = this_process()
         runtime = _System(settings, began_in=lambda: parent_of(environ)).started()
     except SettingsError as error:
-        log.warning("settings_refused", error=str(error), effect="tau-live stays off")
+        logger().warning("settings_refused", error=str(error), effect="tau-live stays off")
         return None
     if target is not None and given is None:
         runtime.add_target(target)
@@ -155,7 +154,6 @@ class _System:
         self._settings = settings
         self._owner = this_process()
         self._pid = os.getpid()
-        self._log = logger()
         self._board = Board()
         self._forks = Forks()
         self._missing = MissingWatch(settings.missing_reward_limit)
@@ -309,7 +307,7 @@ class _System:
             publish(status_file(self._settings), {**report, **self._runtime.snapshot()})
         except OSError as error:
             self._runtime.count("status_not_published")
-            self._log.warning("status_not_published", error=text_of(error))
+            logger().warning("status_not_published", error=text_of(error))
         if self._plugins.listens("update_finished"):
             self._plugins.update_finished(report)
 
@@ -325,11 +323,11 @@ class _System:
 
     def _poisoned(self, event: Event, error: Exception) -> None:
         self._runtime.count(f"events_refused_{event.event}")
-        self._log.warning("event_refused", kind=event.event, error=text_of(error))
+        logger().warning("event_refused", kind=event.event, error=text_of(error))
 
     def _unrecorded(self, events: int, error: OSError) -> None:
         if not self._runtime.counts().get("events_not_recorded"):
-            self._log.warning("recording_failed", error=text_of(error))
+            logger().warning("recording_failed", error=text_of(error))
         self._runtime.count("events_not_recorded", events)
 
     def _mark(self, reached: Callable[[], None]) -> None:
@@ -347,6 +345,6 @@ class _System:
 
     def _gate_changed(self) -> None:
         snapshot = self._gate.snapshot()
-        self._log.warning("gate_changed", **snapshot)
+        logger().warning("gate_changed", **snapshot)
         if self._plugins.listens("gate_changed"):
             self._plugins.gate_changed(snapshot)

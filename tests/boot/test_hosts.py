@@ -17,6 +17,8 @@ from tau_live.reloading import Reloads
 from tau_live.runtime import Runtime
 from tau_live.settings import Settings
 from tau_live.starting import start
+from tests.boot.hosting import AGENT, NAMED, PLUGIN
+from tests.boot.hosting import HOST as HOSTS_CODE
 from tests.scratch import Scratch
 
 Add = Callable[..., None]
@@ -292,6 +294,43 @@ def test_settings_that_are_refused_leave_one_line_and_nothing_else(scratch: Scra
     assert (done.stdout, done.returncode) == ("ran rye\n", 0)
     assert done.stderr.count("\n") == 1, done.stderr
     assert not (scratch.folder / ".tau").exists()
+
+
+@pytest.fixture
+def named(bare: Scratch) -> Scratch:
+    """Return an environment whose adapter has an entry point of its own."""
+    bare.install("bakery", HOSTS_CODE)
+    bare.install("bakery_hook", PLUGIN, NAMED)
+    bare.write("agent.py", AGENT)
+    return bare
+
+
+@pytest.mark.slow
+def test_an_adapter_with_an_entry_point_of_its_own_is_imported_after_its_host(
+    named: Scratch,
+) -> None:
+    code = (
+        "import tau_live.auto, sys; print('bakery_hook' in sys.modules)\n"
+        "import bakery; print('bakery_hook' in sys.modules, bakery.call('rye'))\n"
+    )
+
+    said = named.said("-c", code)
+
+    assert said == "False\nTrue ran rye\n"
+    assert json.loads(named.cli("rollouts", "--json"))["rollouts"][0]["run_id"] == "rye"
+    checks = json.loads(named.cli("doctor", "--json"))["checks"]
+    assert "bakery 1.2.3 can be attached to" in [one["found"] for one in checks]
+
+
+@pytest.mark.slow
+def test_an_adapter_with_an_entry_point_of_its_own_can_be_left_out(named: Scratch) -> None:
+    environ = named.environ(TAU_LIVE_RL_PLUGINS_OFF="bakery")
+
+    done = named.run("-m", "tau_live.cli", "run", "agent.py", "rye", environ=environ)
+
+    assert (done.stdout, done.returncode) == ("ran rye\n", 0)
+    assert "TAU_LIVE_RL_PLUGINS_OFF leaves it out" in done.stderr
+    assert "TAU_LIVE_RL_PLUGINS_OFF leaves it out" in named.cli("doctor", environ=environ)
 
 
 @pytest.mark.slow

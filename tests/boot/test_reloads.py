@@ -276,7 +276,8 @@ def test_threads_that_boot_at_once_attach_once(scratch: Scratch) -> None:
         "threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]\n"
         "[one.start() for one in threads]; [one.join() for one in threads]\n"
         "import bakery; bakery.call('a')\n"
-        "print(len(booted()[0]), [one.state.value for one in booted()[1] if one.host == 'bakery'])\n"
+        "stand = [one.state.value for one in booted()[1] if one.host == 'bakery']\n"
+        "print(len(booted()[0]), stand)\n"
     )
 
     said = scratch.said("-c", code)
