@@ -43,6 +43,7 @@ from tau_live.status import publish, status_file, status_of
 from tau_live.store.records import RolloutQuery
 from tau_live.store.roles import Store
 from tau_live.store.sqlite import SqliteStore
+from tau_live.token_prices import Pricer
 from tau_live.trial_facts import trial_at
 from tau_live.updater import Updater
 from tau_live.writer import Listeners, Writer
@@ -120,6 +121,7 @@ def pipeline_of(  # noqa: PLR0913  # its parts and whom it tells, all keyword-on
     recorder: Recorder | None,
     on_poison: Callable[[Event, Exception], None],
     on_unrecorded: Callable[[int, OSError], None] = lambda _number, _error: None,
+    pricer: Pricer | None = None,
 ) -> Pipeline:
     """Return the way of events into a store."""
     return Pipeline(
@@ -135,6 +137,7 @@ def pipeline_of(  # noqa: PLR0913  # its parts and whom it tells, all keyword-on
         recorder=recorder,
         on_poison=on_poison,
         on_unrecorded=on_unrecorded,
+        pricer=pricer,
     )
 
 
@@ -163,6 +166,7 @@ class _System:
         self._decider = Decider(Policy.untrained(policy_config(settings)), seed=settings.seed)
         self._service = Service(self._decider, checkpoint_folder(settings), promoted=self._promoted)
         self._recorder: Recorder | None = None
+        self._pricer = Pricer(settings.prices, known=settings.known_prices)
         self._writer = Writer(
             self._opened,
             gate=self._gate,
@@ -243,6 +247,7 @@ class _System:
             recorder=self._recording(),
             on_poison=self._poisoned,
             on_unrecorded=self._unrecorded,
+            pricer=self._pricer,
         )
         return store, pipeline
 

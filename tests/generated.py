@@ -18,6 +18,7 @@ from tau_live.gate.state import GateEntry, GateRow
 from tau_live.reasons import SENTENCES
 from tau_live.settings import SETTINGS, Settings, value_text
 from tau_live.settings.decisions import DeclaredDecision
+from tau_live.settings.prices import DeclaredPrice
 from tau_live.settings.rows import rows_of
 from tau_live.settings.tables import DeclaredReward
 from tau_live.store import records
@@ -25,7 +26,7 @@ from tau_live.store.sqlite import SqliteStore
 
 __all__ = [
     "commands_reference", "decisions_reference", "events_reference", "exit_codes_reference",
-    "hooks_reference", "json_reference", "reasons_reference", "rewards_reference",
+    "hooks_reference", "json_reference", "prices_reference", "reasons_reference", "rewards_reference",
     "schema_reference", "settings_reference",
 ]  # fmt: skip
 
@@ -176,6 +177,17 @@ def rewards_reference() -> str:
                 row.help,
             )
             for row in rows_of(DeclaredReward)
+        ],
+    )
+
+
+def prices_reference() -> str:
+    """Return a table of what can be said of a declared price."""
+    return _table(
+        ("key", "accepts", "meaning"),
+        [
+            (f"`{row.field.replace('_', '-')}`", row.kind.expects, row.help)
+            for row in rows_of(DeclaredPrice)
         ],
     )
 
