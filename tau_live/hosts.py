@@ -82,6 +82,7 @@ class Hosts:
         self._lock = threading.RLock()
         self._standings: dict[str, Standing] = {}
         self._loads: dict[str, Load] = {}
+        self._homes: dict[str, str] = {}
         self._tried: set[str] = set()
         self._undo: dict[str, Detach] = {}
         self._reloads = Reloads(self._loosened, self._fastened)
@@ -144,6 +145,7 @@ class Hosts:
         """Attach once more, after the host was executed anew."""
         if not self.detached:
             module = sys.modules.get(self._standings[host].module)
+            _forget(self._homes.get(host, ""))
             self._tried_to(self._attach, host, version_of(host, module))
 
     def _tried_to(self, step: Callable[..., None], host: str, *args: object) -> None:
@@ -156,6 +158,7 @@ class Hosts:
     def _attach(self, host: str, version: str | None) -> None:
         try:
             adapter = self._loads[host]()
+            self._homes[host] = str(getattr(adapter.attach, "__module__", ""))
         except Exception as error:  # noqa: BLE001  # other people's code
             return self._disable(host, version, f"its adapter cannot be imported: {_said(error)}")
         try:
@@ -199,18 +202,12 @@ def as_data(standing: Standing) -> dict[str, str | None]:
 
 
 def built_in(name: str) -> Adapter:
-    """Import the adapter ``tau_live_hooks.<name>`` anew, with its parts.
-
-    Anew, because the parts may have taken classes from the host, which has others by now if it was
-    reloaded.
+    """Import the adapter ``tau_live_hooks.<name>``.
 
     Raises:
         TypeError: The module declares none.
         ImportError: It cannot be imported.
     """
-    own = f"tau_live_hooks.{name}"
-    for module in [one for one in sys.modules if one == own or one.startswith(f"{own}_")]:
-        del sys.modules[module]
     return declared(getattr(importlib.import_module(f"tau_live_hooks.{name}"), "ADAPTER", None))
 
 
@@ -249,6 +246,16 @@ def version_of(host: str, module: object) -> str | None:
     top = sys.modules.get(str(getattr(module, "__name__", "")).partition(".")[0])
     version = getattr(top, "__version__", None)
     return version if isinstance(version, str) else None
+
+
+def _forget(module: str) -> None:
+    """Let an adapter of ours be imported anew, with its parts.
+
+    They may have taken classes from the host, which has others since it was reloaded.
+    """
+    if module.startswith("tau_live_hooks."):
+        for name in [one for one in sys.modules if one == module or one.startswith(f"{module}_")]:
+            del sys.modules[name]
 
 
 def _nothing() -> None:
