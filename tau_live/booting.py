@@ -3,14 +3,19 @@
 Nothing but the switch is looked at while tau-live is off, and nothing here raises into a host.
 """
 
+import _thread  # and nothing that takes long: while tau-live is off, all of this is for nothing
 import os
-from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from tau_live.switching import is_on
 
+TYPE_CHECKING = False
+
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+    from tau_live.adapters import Adapter
     from tau_live.hosts import Hosts, Standing
+    from tau_live.settings import Settings
 
 
 class _State:
@@ -19,6 +24,11 @@ class _State:
     hosts: "Hosts | None" = None
     doors: tuple[str, ...] = ()
     booting: bool = False
+    lock = _thread.RLock()
+
+
+WAIT_S = 1.0
+"""How long a thread waits at most for another that boots; they may wait for each other."""
 
 
 def boot(door: str) -> bool:
@@ -34,15 +44,25 @@ def boot(door: str) -> bool:
         Whether tau-live is switched on here and waits for hosts.
     """
     try:
-        return is_on() and _booted(door)
+        return is_on() and not _is_unwanted() and _booted(door)
     except Exception as error:  # noqa: BLE001  # the border to the host
-        with suppress(Exception):
+        try:
             import logging
 
             logging.getLogger("tau_live").warning(
                 "boot_failed: %s: %s", type(error).__name__, error
             )
+        except Exception:  # noqa: BLE001, S110  # a host's logging may be broken
+            pass
         return False
+
+
+def _is_unwanted() -> bool:
+    if "TAU_LIVE_ATTACHED" not in os.environ:  # most often; what tells more costs an import
+        return False
+    from tau_live.lineage import is_unwanted_child
+
+    return is_unwanted_child(os.environ)
 
 
 def booted() -> tuple[tuple[str, ...], "list[Standing]"]:
@@ -57,45 +77,57 @@ def detach_hosts() -> None:
 
 
 def _booted(door: str) -> bool:
-    if door not in _State.doors:
-        _State.doors = (*_State.doors, door)
-    if _State.hosts is not None or _State.booting:
-        return True
+    if not _State.lock.acquire(timeout=WAIT_S):
+        return True  # by another thread
+    try:
+        if door not in _State.doors:
+            _State.doors = (*_State.doors, door)
+        if not _State.booting and (_State.hosts is None or _State.hosts.detached):
+            _boot()
+    finally:
+        _State.lock.release()
+    return True
+
+
+def _boot() -> None:
     from functools import partial
 
-    from tau_live.door import in_force
+    from tau_live.door import in_force, is_detached
     from tau_live.hosts import Hosts, built_in
     from tau_live_hooks import HOSTS
 
     _State.booting = True  # what a plugin imports may boot too
     try:
-        hosts = Hosts(in_force, changed=_changed)
+        hosts = Hosts(in_force, changed=_changed, dormant=is_detached)
         _State.hosts = hosts
         for module, (host, trigger) in HOSTS.items():
             hosts.add(host, trigger, partial(built_in, module))
         _add_registered(hosts)
     finally:
         _State.booting = False
-    return True
 
 
 def _add_registered(hosts: "Hosts") -> None:
-    """Add the adapters that plugins register; without any plugin, nothing is imported for it."""
+    """Add the adapters of others: by entry points of their own, or registered by plugins.
+
+    The first are not imported yet; plugins are, all of them, to be asked.
+    """
+    from functools import partial
     from importlib import metadata
 
-    if not metadata.entry_points(group="tau_live"):
+    from tau_live.hosts import ADAPTERS, declared
+
+    points = metadata.entry_points()  # reading them takes longer than anything else here
+    for point in points.select(group=ADAPTERS):
+        hosts.add(point.name, point.name, partial(_entered, point))
+    offered = points.select(group="tau_live")
+    if not offered:
         return
-    from functools import partial
-    from pathlib import Path
-
     from tau_live.guard import logger
-    from tau_live.hosts import declared
     from tau_live.plugins import Plugins
-    from tau_live.settings import Settings
 
-    settings = Settings.from_env(os.environ, directory=Path.cwd()).settings
-    plugins = Plugins(off=settings.plugins_off)
-    plugins.load()
+    plugins = Plugins(off=_settings().plugins_off)
+    plugins.load(offered)
     for name, adapter in plugins.adapters().items():
         try:
             found = declared(adapter)
@@ -105,15 +137,33 @@ def _add_registered(hosts: "Hosts") -> None:
             hosts.add(name, found.module, partial(declared, found))
 
 
+def _entered(point: "EntryPoint") -> "Adapter":
+    from tau_live.hosts import entered
+
+    return entered(point, _settings().plugins_off)
+
+
+def _settings() -> "Settings":
+    from pathlib import Path
+
+    from tau_live.settings import Settings
+
+    return Settings.from_env(os.environ, directory=Path.cwd()).settings
+
+
 def _changed(standing: "Standing") -> None:
     """Let the snapshot and ``tau-live doctor`` know how a host stands."""
-    from tau_live.door import running
-
-    runtime = running()
-    if runtime is None:
-        return
-    runtime.note_host(standing.host, standing.state.value)
     from tau_live.attachments import note
+    from tau_live.door import running
+    from tau_live.hosts import DETACHED, NOT_HERE
     from tau_live.processes import this_process
 
-    note(runtime.settings.store, this_process(), *booted())
+    runtime = running()
+    if runtime is not None:
+        runtime.note_host(standing.host, standing.state.value)
+        settings = runtime.settings
+    elif standing.problem in {NOT_HERE, DETACHED}:
+        return
+    else:  # the adapter does not fit, so nothing was started: that is what is to be known
+        settings = _settings()
+    note(settings.store, this_process(), *booted())

@@ -14,6 +14,7 @@ from tau_live.plugins import Plugins
 from tau_live.recording import Recorder
 from tau_live.redaction import Redactor
 from tau_live.store.roles import Store
+from tau_live.token_prices import Pricer
 
 
 class Stored(NamedTuple):
@@ -40,6 +41,7 @@ class Pipeline:
         plugins: Who is shown them.
         recorder: Where they are recorded besides; ``None`` for nowhere.
         on_poison: Told of an event that nothing could be done with, and why.
+        pricer: What adds costs that hosts do not tell; ``None`` adds none.
         on_unrecorded: Told how many events could not be recorded, and why.
     """
 
@@ -53,8 +55,10 @@ class Pipeline:
         recorder: Recorder | None,
         on_poison: Callable[[Event, Exception], None],
         on_unrecorded: Callable[[int, OSError], None] = lambda _number, _error: None,
+        pricer: Pricer | None = None,
     ) -> None:
         self._store = store
+        self._pricer = pricer
         self.collector = collector
         self._redactor = redactor
         self._plugins = plugins
@@ -63,11 +67,12 @@ class Pipeline:
         self._on_unrecorded = on_unrecorded
 
     def prepared(self, events: Sequence[Event]) -> list[Event]:
-        """Return the events without secrets, after they were recorded and shown to plugins."""
+        """Return the events without secrets and with costs, after they were recorded and shown to plugins."""
         scrubbed = []
         for event in events:
             try:
-                scrubbed.append(self._redactor.redact(event))
+                kept = self._redactor.redact(event)
+                scrubbed.append(self._pricer.priced(kept) if self._pricer else kept)
             except Exception as error:  # noqa: BLE001  # what a host hands over may do anything
                 self._on_poison(event, error)
         self._record(scrubbed)

@@ -43,6 +43,7 @@ from tau_live.status import publish, status_file, status_of
 from tau_live.store.records import RolloutQuery
 from tau_live.store.roles import Store
 from tau_live.store.sqlite import SqliteStore
+from tau_live.token_prices import Pricer
 from tau_live.trial_facts import trial_at
 from tau_live.updater import Updater
 from tau_live.writer import Listeners, Writer
@@ -70,7 +71,6 @@ def start(
         target: What is attached to; see ``tau_live.attach``.
         inside: Returns the innermost ``tau_live.run`` of the calling thread or task.
     """
-    log = logger()
     try:
         given = target if issubclass(type(target), Settings) else None
         if isinstance(given, Settings):
@@ -79,18 +79,18 @@ def start(
             loaded = Settings.from_env(environ, directory=Path.cwd())
             settings = loaded.settings
             for warning in loaded.doubts():
-                log.warning("setting_doubtful", warning=warning)
+                logger().warning("setting_doubtful", warning=warning)
         if is_unwanted_child(environ):
             return None
         if not settings.children:
             environ[ATTACHED] = this_process()
-        runtime = _System(settings, began_in=parent_of(environ)).started()
+        runtime = _System(settings, began_in=lambda: parent_of(environ)).started()
     except SettingsError as error:
-        log.warning("settings_refused", error=str(error), effect="tau-live stays off")
+        logger().warning("settings_refused", error=str(error), effect="tau-live stays off")
         return None
     if target is not None and given is None:
         runtime.add_target(target)
-    link_children(lambda: _link_to(inside()), environ)
+    link_children(lambda: _link_to(inside()), environ, wanted=settings.children)
     return runtime
 
 
@@ -121,6 +121,7 @@ def pipeline_of(  # noqa: PLR0913  # its parts and whom it tells, all keyword-on
     recorder: Recorder | None,
     on_poison: Callable[[Event, Exception], None],
     on_unrecorded: Callable[[int, OSError], None] = lambda _number, _error: None,
+    pricer: Pricer | None = None,
 ) -> Pipeline:
     """Return the way of events into a store."""
     return Pipeline(
@@ -136,6 +137,7 @@ def pipeline_of(  # noqa: PLR0913  # its parts and whom it tells, all keyword-on
         recorder=recorder,
         on_poison=on_poison,
         on_unrecorded=on_unrecorded,
+        pricer=pricer,
     )
 
 
@@ -151,11 +153,10 @@ def learner_of(store: Store, settings: Settings, *, owner: str) -> Learner:
 class _System:
     """Everything that a runtime is made of, and what happens between its parts."""
 
-    def __init__(self, settings: Settings, *, began_in: Link | None) -> None:
+    def __init__(self, settings: Settings, *, began_in: Callable[[], Link | None]) -> None:
         self._settings = settings
         self._owner = this_process()
         self._pid = os.getpid()
-        self._log = logger()
         self._board = Board()
         self._forks = Forks()
         self._missing = MissingWatch(settings.missing_reward_limit)
@@ -165,6 +166,7 @@ class _System:
         self._decider = Decider(Policy.untrained(policy_config(settings)), seed=settings.seed)
         self._service = Service(self._decider, checkpoint_folder(settings), promoted=self._promoted)
         self._recorder: Recorder | None = None
+        self._pricer = Pricer(settings.prices, known=settings.known_prices)
         self._writer = Writer(
             self._opened,
             gate=self._gate,
@@ -245,6 +247,7 @@ class _System:
             recorder=self._recording(),
             on_poison=self._poisoned,
             on_unrecorded=self._unrecorded,
+            pricer=self._pricer,
         )
         return store, pipeline
 
@@ -309,7 +312,7 @@ class _System:
             publish(status_file(self._settings), {**report, **self._runtime.snapshot()})
         except OSError as error:
             self._runtime.count("status_not_published")
-            self._log.warning("status_not_published", error=text_of(error))
+            logger().warning("status_not_published", error=text_of(error))
         if self._plugins.listens("update_finished"):
             self._plugins.update_finished(report)
 
@@ -325,11 +328,11 @@ class _System:
 
     def _poisoned(self, event: Event, error: Exception) -> None:
         self._runtime.count(f"events_refused_{event.event}")
-        self._log.warning("event_refused", kind=event.event, error=text_of(error))
+        logger().warning("event_refused", kind=event.event, error=text_of(error))
 
     def _unrecorded(self, events: int, error: OSError) -> None:
         if not self._runtime.counts().get("events_not_recorded"):
-            self._log.warning("recording_failed", error=text_of(error))
+            logger().warning("recording_failed", error=text_of(error))
         self._runtime.count("events_not_recorded", events)
 
     def _mark(self, reached: Callable[[], None]) -> None:
@@ -347,6 +350,6 @@ class _System:
 
     def _gate_changed(self) -> None:
         snapshot = self._gate.snapshot()
-        self._log.warning("gate_changed", **snapshot)
+        logger().warning("gate_changed", **snapshot)
         if self._plugins.listens("gate_changed"):
             self._plugins.gate_changed(snapshot)

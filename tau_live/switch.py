@@ -1,6 +1,9 @@
 """Is tau-live on? Read alone, before anything else of ours is imported (law 1)."""
 
-from collections.abc import Mapping
+TYPE_CHECKING = False  # this is imported where tau-live is off
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 SWITCH = "TAU_LIVE_RL"
 OLD_SWITCH = "TAU_LIVE_RL_ENABLED"
@@ -31,7 +34,7 @@ class Switch:
         return f"Switch(on={self.on!r}, warnings={self.warnings!r})"
 
 
-def switched_on(environ: Mapping[str, str]) -> Switch:
+def switched_on(environ: "Mapping[str, str]") -> Switch:
     """Say whether ``TAU_LIVE_RL`` (or the reference's ``TAU_LIVE_RL_ENABLED``) switches us on.
 
     ``1 true yes on`` do, in any case; ``0 false no off``, nothing and blanks do not; anything

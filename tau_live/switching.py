@@ -1,7 +1,6 @@
 """The switch as this process's environment has it; what is unclear about it is told once."""
 
 import os
-from contextlib import suppress
 
 from tau_live.switch import switched_on
 
@@ -26,7 +25,9 @@ def is_on() -> bool:
 
 def log_failure(event: str, error: Exception) -> None:
     """Log what failed at the door, where nothing of ours may be imported yet."""
-    with suppress(Exception):  # a host's logging may be broken
+    try:
         import logging
 
         logging.getLogger("tau_live").error("%s: %s", event, type(error).__name__, exc_info=error)
+    except Exception:  # noqa: BLE001, S110  # a host's logging may be broken
+        pass

@@ -18,6 +18,7 @@ from tau_live.gate.state import GateEntry, GateRow
 from tau_live.reasons import SENTENCES
 from tau_live.settings import SETTINGS, Settings, value_text
 from tau_live.settings.decisions import DeclaredDecision
+from tau_live.settings.prices import DeclaredPrice
 from tau_live.settings.rows import rows_of
 from tau_live.settings.tables import DeclaredReward
 from tau_live.store import records
@@ -25,7 +26,7 @@ from tau_live.store.sqlite import SqliteStore
 
 __all__ = [
     "commands_reference", "decisions_reference", "events_reference", "exit_codes_reference",
-    "hooks_reference", "json_reference", "reasons_reference", "rewards_reference",
+    "hooks_reference", "json_reference", "prices_reference", "reasons_reference", "rewards_reference",
     "schema_reference", "settings_reference",
 ]  # fmt: skip
 
@@ -59,6 +60,7 @@ TABLES: Mapping[str, str] = {
     "decisions": "Each choice, with everything that learning from it needs.",
     "arms": "Who decides a rollout at a point, as its first decision there says.",
     "rewards": "Every reward, also those that wait for a rollout that is not stored yet.",
+    "names": "Other ids that hosts gave to their runs, and the ids of models' responses.",
     "sequences": "The next numbers that the store hands out.",
     "ready_points": "Which rollouts may be learned from, in the order in which they became ready.",
     "awaiting": "Rollouts that have ended and wait for a reward.",
@@ -90,6 +92,8 @@ COLUMNS: Mapping[str, str] = {
     "attempts.timeout_at": "When it is ended as timed out; epoch seconds.",
     "attempts.unresponsive_s": "After how many silent seconds it is ended.",
     "attempts.due_at": "When it is to be looked at next; computed.",
+    "names.name_id": "What `rollout_id` would be if this were the host's id of the run.",
+    "names.rollout_seq": "The rollout.",
     "sequences.name": "What is counted.",
     "sequences.value": "The last number handed out.",
     "ready_points.point": "The decision point; empty for rollouts without a decision.",
@@ -173,6 +177,17 @@ def rewards_reference() -> str:
                 row.help,
             )
             for row in rows_of(DeclaredReward)
+        ],
+    )
+
+
+def prices_reference() -> str:
+    """Return a table of what can be said of a declared price."""
+    return _table(
+        ("key", "accepts", "meaning"),
+        [
+            (f"`{row.field.replace('_', '-')}`", row.kind.expects, row.help)
+            for row in rows_of(DeclaredPrice)
         ],
     )
 

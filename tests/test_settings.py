@@ -12,6 +12,7 @@ from tau_live.errors import SettingsError
 from tau_live.settings import (
     SETTINGS,
     DeclaredDecision,
+    DeclaredPrice,
     DeclaredReward,
     Learner,
     SafetySettings,
@@ -44,6 +45,11 @@ OTHER_VALUES = {
         '{"model": {"options": ["a"]}}',
         (DeclaredDecision(point="model", options={"a": "a"}),),
     ),
+    "prices": (
+        '{"bread-*": {"input": 1, "output": 2}}',
+        (DeclaredPrice(model="bread-*", input=1.0, output=2.0),),
+    ),
+    "known_prices": ("no", False),
     "learn_from_host": ("yes", True),
     "window": ("0", 0),
     "reward_deadline_s": ("60", 60.0),

@@ -1,7 +1,7 @@
 """What `tau-live doctor` says of doors and hosts, here and in attached processes."""
 
-from collections.abc import Iterator, Mapping
-from importlib import import_module
+from collections.abc import Collection, Iterator, Mapping
+from importlib import import_module, metadata
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -11,7 +11,15 @@ from tau_live.booting import booted
 from tau_live.builtin import load_plugins
 from tau_live.cli.check import OK, WARN, Check
 from tau_live.guard import text_of
-from tau_live.hosts import HostState, Standing, built_in, declared, version_of
+from tau_live.hosts import (
+    ADAPTERS,
+    HostState,
+    Standing,
+    built_in,
+    declared,
+    entered,
+    version_of,
+)
 from tau_live.settings import Settings
 from tau_live.switch import SWITCH
 
@@ -44,7 +52,7 @@ def host_checks(settings: Settings) -> Iterator[Check]:
     yield Check("doors", OK, f"fired here: {', '.join(doors) or 'none'}")
     here = {one.host: one for one in standings if one.state is not HostState.WAITING}
     for host, (module, adapter) in _known(settings).items():
-        standing = here.get(host) or _looked_at(host, module, adapter)
+        standing = here.get(host) or _looked_at(host, module, adapter, settings.plugins_off)
         yield _check_of(standing)
 
 
@@ -75,19 +83,25 @@ def _known(settings: Settings) -> Mapping[str, tuple[str, object]]:
     known: dict[str, tuple[str, object]] = {
         host: (trigger, BuiltIn(module)) for module, (host, trigger) in HOSTS.items()
     }
+    for point in metadata.entry_points(group=ADAPTERS):
+        known.setdefault(point.name, (point.name, point))
     for host, adapter in load_plugins(settings).adapters().items():
         known.setdefault(host, (getattr(adapter, "module", ""), adapter))
     return known
 
 
-def _looked_at(host: str, module: str, adapter: object) -> Standing:
+def _looked_at(host: str, module: str, adapter: object, off: Collection[str]) -> Standing:
     """Return how an adapter would stand if its host were imported now; imports and probes it."""
     version = None
     try:
-        third = None if isinstance(adapter, BuiltIn) else declared(adapter)
+        third = None
+        if not isinstance(adapter, BuiltIn | metadata.EntryPoint):
+            third = declared(adapter)
         if find_spec(module.partition(".")[0]) is None:
             return Standing(host=host, module=module)
         version = version_of(host, import_module(module))
+        if isinstance(adapter, metadata.EntryPoint):
+            third = entered(adapter, off)
         missing = (third or built_in(str(adapter))).probe()
     except Exception as error:  # noqa: BLE001  # other people's code
         missing = f"{type(error).__name__}: {text_of(error)}"

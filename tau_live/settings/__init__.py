@@ -31,6 +31,7 @@ from tau_live.settings.kinds import (
     text,
     whole,
 )
+from tau_live.settings.prices import PRICES, DeclaredPrice, price_tables
 from tau_live.settings.rows import Setting, made, rows_of, setting, settle
 from tau_live.settings.sources import from_environment, from_file, from_pyproject, parsed
 from tau_live.settings.tables import (
@@ -44,7 +45,7 @@ from tau_live.settings.tables import (
 from tau_live.switch import PREFIX, Switch, switched_on
 
 __all__ = [
-    "SETTINGS", "Content", "DeclaredDecision", "DeclaredReward", "Durability", "HardGateCost",
+    "SETTINGS", "Content", "DeclaredDecision", "DeclaredPrice", "DeclaredReward", "Durability", "HardGateCost",
     "InferReward", "Learner", "Loaded", "Row", "SafetySettings", "Setting", "Settings", "Switch",
     "switched_on", "value_text",
 ]  # fmt: skip
@@ -140,6 +141,10 @@ class Settings:
         False, flag(), "Whether adapters may act on the decision points of their hosts."
     )
     decisions: tuple[DeclaredDecision, ...] = setting((), DECISIONS, "What may be chosen there.")
+    prices: tuple[DeclaredPrice, ...] = setting((), PRICES, "What tokens cost, by model.")
+    known_prices: bool = setting(
+        True, flag(), "Whether genai-prices, where it is installed, tells the prices of others."
+    )
     learn_from_host: bool = setting(
         False, flag(), "Whether a host's own choices may teach the critic, though never the actor."
     )
@@ -248,6 +253,8 @@ def value_text(row: Setting, settings: Settings) -> str:
         return json.dumps(tables_of(settings.rewards), ensure_ascii=False)
     if row.field == "decisions":
         return json.dumps(decision_tables(settings.decisions), ensure_ascii=False, default=str)
+    if row.field == "prices":
+        return json.dumps(price_tables(settings.prices), ensure_ascii=False)
     return as_text(value)
 
 

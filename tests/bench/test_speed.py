@@ -5,7 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from tests.bench import decide, gae, ppo
+from tests.bench import decide, gae, ppo, startup
 from tests.bench.timing import Goal, Measured, command, installed, interleaved
 
 pytestmark = pytest.mark.slow
@@ -30,6 +30,13 @@ def test_gae_runs_and_agrees_with_the_peers_where_they_are_installed() -> None:
 
 def test_decide_runs_and_every_decision_is_ours() -> None:
     assert_measured(decide.measure(1, decisions=10), peer="vowpalwabbit")
+
+
+def test_startup_runs_and_off_is_next_to_nothing() -> None:
+    found = startup.measure(1, processes=1)
+
+    assert_measured(found, peer="numpy")
+    assert all(one.ours[0] < 0.5 * one.theirs[0] for one in found if one.work.startswith("off"))
 
 
 def test_a_ratio_is_the_median_of_the_rounds() -> None:

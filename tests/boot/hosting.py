@@ -17,7 +17,7 @@ from tau_live.adapters import Adapter
 from tau_live.events import RunEnd, RunStart, Status
 from tau_live.hookspecs import hookimpl
 
-assert "bakery" not in sys.modules or "tau_live.auto" in sys.modules
+assert "bakery" not in sys.modules or "tau_live.hosts" in sys.modules
 
 
 def missing():
@@ -46,11 +46,16 @@ def attach(in_force):
     return detach
 
 
+ADAPTER = Adapter(host="bakery", module="bakery", probe=missing, attach=attach)
+
+
 @hookimpl
 def register_hosts(register):
-    found = Adapter(host="bakery", module="bakery", probe=missing, attach=attach)
-    register("bakery", adapter=found)
+    register("bakery", adapter=ADAPTER)
 """
+
+NAMED = "[tau_live_hosts]\nbakery = bakery_hook:ADAPTER\n"
+"""The adapter by the import that it is for, so that it is not imported before."""
 
 ENTRY_POINTS = "[tau_live]\nbakery-hook = bakery_hook\n"
 

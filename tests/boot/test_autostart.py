@@ -128,6 +128,51 @@ def test_newer_pythons_get_the_twin_which_names_something_callable(tmp_path: Pat
     assert list(tmp_path.iterdir()) == []
 
 
+SITE = """
+import pkgutil
+from pathlib import Path
+
+for file in sorted(Path(__file__).parent.glob("*.start")):
+    for line in file.read_text("utf-8-sig").splitlines():
+        if line.strip() and not line.startswith("#"):
+            pkgutil.resolve_name(line.strip())()
+"""
+"""What ``site`` of Python 3.15 does with start files (PEP 829), for the Pythons of today."""
+
+
+@pytest.fixture
+def newer(scratch: Scratch) -> Scratch:
+    """Return an environment that reads the twin, and not the line that it replaces."""
+    enable(scratch.site, contents((3, 15)))
+    (scratch.site / PTH).unlink()
+    (scratch.site / "sitecustomize.py").write_text(SITE)
+    return scratch
+
+
+@pytest.mark.slow
+def test_the_twin_attaches_to_an_unchanged_agent(newer: Scratch) -> None:
+    said = newer.said("agent.py", "rye")
+
+    assert said == "ran rye\n"
+    assert runs(newer) == [("bakery", "rye")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("switch", [None, "", "0"])
+def test_the_twin_does_nothing_while_we_are_off(newer: Scratch, switch: str | None) -> None:
+    newer.write(
+        "look.py",
+        "import sys, bakery\n"
+        "print(bakery.call('rye'), sorted(n for n in sys.modules if n.startswith('tau_live')))\n",
+    )
+
+    said = newer.said("look.py", environ=newer.environ(switch))
+
+    light = ["tau_live", "tau_live.startup", "tau_live.switch", "tau_live.switching"]
+    assert said == f"ran rye {light}\n"
+    assert not (newer.folder / ".tau").exists()
+
+
 def test_half_of_it_is_told_as_changed(tmp_path: Path) -> None:
     enable(tmp_path, contents((3, 11)))
 
