@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 from tau_live import events as ev
 from tau_live.gate import Kind
 from tau_live_hooks import smolagents_events as said
-from tau_live_hooks.common_text import content_of
 from tau_live_hooks.smolagents_border import Border
 from tau_live_hooks.smolagents_places import at, carried
 from tau_live_hooks.smolagents_run import Place, here, tool_status
@@ -101,7 +100,7 @@ class Calls:
         veto = run.choices.vetoed(run.situation(tool=call.name))
         if veto is not None:
             self._start(call)
-            told = {"span_id": call.span, "result": content_of(veto)}
+            told = {"span_id": call.span, "result": said.content_of(veto)}
             run.book.returned(call.id, call.name, told, status=ev.Status.VETOED)
         return veto
 
@@ -111,7 +110,7 @@ class Calls:
 
     def _returned(self, call: _Call, result: Any) -> None:
         if not call.is_answer:
-            told = {"span_id": call.span, "result": content_of(result)}
+            told = {"span_id": call.span, "result": said.content_of(result)}
             call.place.run.book.returned(call.id, call.name, told)
 
     def _raised(self, call: _Call, error: BaseException) -> None:
@@ -133,7 +132,7 @@ def _made(place: Place, tool: Any, asked: tuple[str, Any], call_id: str | None) 
     span = run.span_of(id_)
     started: dict[str, object] = {
         "span_id": span,
-        "args": content_of(arguments),
+        "args": said.content_of(arguments),
         "tool_kind": said.tool_kind(tool),
     }
     if call_id is None:

@@ -6,9 +6,10 @@ Everything is read by name and may be missing: an older or newer host then tells
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from tau_live.envelope import ToolCall
+from tau_live.envelope import Content, ToolCall
 from tau_live.plain import plain
-from tau_live_hooks.common_text import content_of, counted
+from tau_live_hooks import common_text
+from tau_live_hooks.common_text import counted
 
 ANSWER = "final_answer"
 """The host's tool with which a model says that it is done."""
@@ -17,6 +18,11 @@ _NOT_PARAMS = ("messages", "stop_sequences", "response_format", "tools_to_call_f
 """What ``Model.generate`` takes besides settings of the model."""
 
 _PROVIDERS: Mapping[str, str] = {"OpenAIModel": "openai", "AzureOpenAIModel": "azure"}
+
+
+def content_of(value: object) -> Content | None:
+    """Return a text as it is, the host's own kind of them too, and anything else as JSON."""
+    return common_text.content_of(str.__str__(value) if isinstance(value, str) else value)
 
 
 def agent_name(agent: Any) -> str:
@@ -98,9 +104,9 @@ def response_of(message: Any, model: Any) -> dict[str, object]:
     choices = getattr(raw, "choices", None)
     reasons = [getattr(one, "finish_reason", None) for one in choices or ()] if choices else []
     return {
-        "model_used": used if isinstance(used, str) else model_name(model),
-        "response_id": id_ if isinstance(id_, str) else None,
-        "finish_reasons": tuple(reason for reason in reasons if isinstance(reason, str)),
+        "model_used": str.__str__(used) if isinstance(used, str) else model_name(model),
+        "response_id": str.__str__(id_) if isinstance(id_, str) else None,
+        "finish_reasons": tuple(str.__str__(one) for one in reasons if isinstance(one, str)),
         "tool_calls": tuple(calls_of(getattr(message, "tool_calls", None))),
         "output": content_of(getattr(message, "content", None) or None),
     }

@@ -58,5 +58,10 @@ class Wraps:
             undone, self._put = self._put, []
         for owner, name, original, ours in reversed(undone):
             found = owner()
-            if found is not None and vars(found).get(name) is ours:
+            if found is not None and _is(vars(found).get(name), ours):
                 setattr(found, name, original)
+
+
+def _is(found: Any, ours: Any) -> bool:
+    """Say whether this is ours, also where others took it from its class and put it back."""
+    return found is ours or getattr(found, "_self_parent", None) is ours

@@ -48,7 +48,7 @@ def play(scenario: Scenario, kind: Kind = ToolCallingAgent) -> str:
     return _PLAYS[scenario](kind)
 
 
-class Scripted(Model):  # type: ignore[misc]  # the host is not there to be checked
+class Scripted(Model):
     """Calls these tools in its first answer, and is done in its second.
 
     Args:
@@ -183,7 +183,7 @@ def told(made: MultiStepAgent, task: str = "hello", **more: Any) -> str:
 
 
 def model_error(kind: Kind) -> str:
-    class Nobody(Model):  # type: ignore[misc]  # likewise
+    class Nobody(Model):
         def generate(self, messages: list[Any], **kwargs: Any) -> ChatMessage:
             raise ConnectionError("nobody there")
 
