@@ -63,6 +63,9 @@ def with_prompt(request: Request) -> Request:
 class RequestSeam:
     """Reads and changes requests; the host's own messages, tools and memory stay as they are."""
 
+    def __init__(self) -> None:
+        self._made: dict[str, Any] = {}
+
     def said(self, point: Point, request: Request) -> object:
         """Return what a request says at a point, as a copy that can be compared."""
         if point is Point.MODEL:
@@ -92,7 +95,7 @@ class RequestSeam:
                 stand in the system prompt.
         """
         if point is Point.MODEL:
-            model = _model(request.model, value)
+            model = self._model(request.model, value)
             if not hasattr(model, request.method):
                 raise LookupError(f"{said.model_name(model)} has no {request.method}")
             return replace(request, model=model)
@@ -102,21 +105,22 @@ class RequestSeam:
             return _rendered(replace(request, tools=tuple(value)))
         return _rendered(replace(request, instructions=str(value)))
 
+    def _model(self, own: Any, value: Any) -> Any:
+        """Return a model: itself, ``Class:id`` of the host's, or the agent's with another id."""
+        if not isinstance(value, str):
+            return value
+        from smolagents.models import MODEL_REGISTRY, ApiModel
 
-def _model(own: Any, value: Any) -> Any:
-    """Return a model: itself, ``Class:id`` of the host's, or the agent's own with another id."""
-    if not isinstance(value, str):
-        return value
-    from smolagents.models import MODEL_REGISTRY, ApiModel
-
-    kind, colon, id_ = value.partition(":")
-    if colon and kind in MODEL_REGISTRY:
-        return MODEL_REGISTRY[kind](model_id=id_)
-    if isinstance(own, ApiModel):
-        model = copy.copy(own)  # it shares its client, which takes the id with each request
-        model.model_id = value
-        return model
-    raise LookupError(f"no model {value!r}")
+        kind, colon, id_ = value.partition(":")
+        if colon and kind in MODEL_REGISTRY:
+            if value not in self._made:  # with a client of its own
+                self._made[value] = MODEL_REGISTRY[kind](model_id=id_)
+            return self._made[value]
+        if isinstance(own, ApiModel):
+            model = copy.copy(own)  # it shares its client, which takes the id with each request
+            model.model_id = value
+            return model
+        raise LookupError(f"no model {value!r}")
 
 
 def _with_params(request: Request, params: Mapping[str, Any]) -> Request:

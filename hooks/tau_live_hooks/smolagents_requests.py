@@ -52,6 +52,7 @@ class Requests:
     def __init__(self, border: Border) -> None:
         self._border = border
         self._safely = border.safely
+        self._seam = RequestSeam()
 
     def generated(self, wrapped: Callable[..., Any], model: Any, args: Any, kwargs: Any) -> Any:
         """See a request that is answered at once."""
@@ -112,7 +113,7 @@ class Requests:
         if run.choices is None or self._border.runtime() is not run.book.runtime:
             return None
         known = run.situation(messages=len(host.named.get("messages") or ()))
-        return run.choices.changed(RequestSeam(), host, known)
+        return run.choices.changed(self._seam, host, known)
 
     def _answered(self, asked: _Asked, answer: Any) -> None:
         usage, model = said.usage_of(answer), asked.request.model
