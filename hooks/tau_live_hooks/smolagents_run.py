@@ -161,6 +161,7 @@ class HostRun:
             if error is None:
                 found["output"] = said.content_of(getattr(result, "output", result))
             elif self.is_interrupted(error):
+                self.book.tell(ev.RunInterrupt, {"reason": "interrupt"})
                 found |= {"status": ev.Status.INTERRUPTED, "reason": ev.Reason.INTERRUPTED}
         finally:  # a run whose end cannot be told in full still ends
             self.book.end(error, found)

@@ -94,9 +94,7 @@ TOOLS = DeclaredDecision(point="tools", options={"few": ["fail"]})
 def settings(path: Path, *declared: DeclaredDecision, **more: Any) -> Settings:
     given: dict[str, Any] = {"act": True, "decide_deadline_ms": 60_000.0, **more}
     rewards = (DeclaredReward(name="good"),)
-    return Settings(
-        store=path, decisions=declared, learner=Learner.FLUSH, rewards=rewards, **given
-    )
+    return Settings(store=path, decisions=declared, learner=Learner.FLUSH, rewards=rewards, **given)
 
 
 @contextmanager
@@ -131,7 +129,7 @@ def acting(
 def ask(kind: Kind, **more: Any) -> str:
     """Ask an agent that answers with what its model was asked."""
     given = {"instructions": "Be good.", **more}
-    return str(agent(kind, model=Mirror("mine"), **given).run("hello"))
+    return str(agent(kind, model=Mirror("mine"), brief=False, **given).run("hello"))
 
 
 def last(path: Path) -> tuple[Recorded, list[Decision]]:

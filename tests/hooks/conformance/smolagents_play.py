@@ -30,6 +30,7 @@ from smolagents.models import (
 from tau_live.testing import Scenario
 
 CANNOT = {
+    Scenario.HANDOFF: "an agent calls another as it calls a tool, and goes on afterwards",
     Scenario.TIMEOUT: "the host ends no run; code that took too long is an error to be corrected",
 }
 """What the host does not have, and why."""
@@ -43,9 +44,14 @@ CODE_CANNOT = {
 Kind = type[ToolCallingAgent] | type[CodeAgent]
 
 
-def play(scenario: Scenario, kind: Kind = ToolCallingAgent) -> str:
+def play(scenario: Scenario) -> str:
     """Return all that a user of the host sees: answers, memory, what was yielded and raised."""
-    return _PLAYS[scenario](kind)
+    return _PLAYS[scenario](ToolCallingAgent)
+
+
+def play_code(scenario: Scenario) -> str:
+    """Do likewise with an agent that writes code."""
+    return _PLAYS[scenario](CodeAgent)
 
 
 class Scripted(Model):
@@ -157,13 +163,25 @@ def cancel(place: int) -> str:
     return "never"
 
 
-def agent(kind: Kind, *calls: str, tools: Sequence[Tool] = (), **more: Any) -> MultiStepAgent:
-    return kind(
+BRIEF = """{%- for tool in tools.values() -%}
+{{ tool.to_code_prompt() }}
+{% endfor %}
+{{- custom_instructions -}}"""
+"""A system prompt for recordings that can be read; the host's own has ten thousand characters."""
+
+
+def agent(
+    kind: Kind, *calls: str, tools: Sequence[Tool] = (), brief: bool = True, **more: Any
+) -> MultiStepAgent:
+    made = kind(
         tools=[look, fail, again, cancel, *tools],
         model=more.pop("model", None) or Scripted(*calls, code=kind is CodeAgent),
         verbosity_level=LogLevel.OFF,
         **more,
     )
+    if brief:
+        made.prompt_templates["system_prompt"] = BRIEF
+    return made
 
 
 def shown(made: MultiStepAgent, result: object) -> str:
@@ -239,18 +257,44 @@ def two_runs(kind: Kind) -> str:
     return f"{seen} {[shown(made, None) for made in both]}"
 
 
+def interrupt_resume(kind: Kind) -> str:
+    @tool
+    def stop(place: int) -> str:
+        """Stop after this step.
+
+        Args:
+            place: Where.
+        """
+        made.interrupt()
+        return "stopping"
+
+    made = agent(kind, "stop", tools=[stop])
+    return f"{told(made)} and then {told(made, 'go on', reset=False)}"
+
+
 def threads(kind: Kind) -> str:
     barrier = threading.Barrier(4)
     said: dict[int, str] = {}
 
-    def run(number: int) -> None:
-        made = agent(kind, "look")
-        barrier.wait()
-        said[number] = told(made, f"hello {number}")
+    class Meeting(Scripted):
+        begun: threading.Event
 
-    running = [threading.Thread(target=run, args=(number,)) for number in range(4)]
-    for thread in running:
-        thread.start()
+        def generate(self, *args: Any, **kwargs: Any) -> ChatMessage:
+            if not self.begun.is_set():
+                self.begun.set()
+                barrier.wait()
+            return super().generate(*args, **kwargs)
+
+    def run(number: int, model: Meeting) -> None:
+        said[number] = told(agent(kind, model=model), f"hello {number}")
+
+    running = []
+    for number in range(4):
+        model = Meeting("look", code=kind is CodeAgent)
+        model.begun = threading.Event()
+        running.append(threading.Thread(target=run, args=(number, model)))
+        running[-1].start()
+        model.begun.wait()  # they begin in order, and then all wait for each other
     for thread in running:
         thread.join()
     return str(sorted(said.items()))
@@ -269,4 +313,5 @@ _PLAYS: dict[Scenario, Callable[[Kind], str]] = {
     Scenario.CANCELLATION: lambda kind: told(agent(kind, "cancel")),
     Scenario.TWO_RUNS: two_runs,
     Scenario.THREADS: threads,
+    Scenario.INTERRUPT_RESUME: interrupt_resume,
 }
