@@ -7,6 +7,7 @@ returned, and raises what it raised.
 import inspect
 import weakref
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -117,10 +118,12 @@ class Runs:
 
     def _memory(self, agent: Any, *, goes_on: bool) -> _Memory:
         """Return what an agent remembers as its run begins; what waited there goes on by that."""
-        known = self._memories.get(agent) if goes_on else None
-        memory = known or _Memory(uuid4().hex)
-        self._memories[agent] = _Memory(memory.session)
-        return memory
+        fresh = _Memory(uuid4().hex)
+        with suppress(TypeError):  # an agent of a class that cannot be a key
+            memory = (self._memories.get(agent) if goes_on else None) or fresh
+            self._memories[agent] = _Memory(memory.session)
+            return memory
+        return fresh
 
     def _streamed(self, run: HostRun, steps: Any) -> Any:
         ended = partial(self._safely, self._ended, run)
@@ -131,11 +134,14 @@ class Runs:
 
     def _ended(self, run: HostRun, result: Any, error: BaseException | None) -> None:
         if error is not None and run.is_interrupted(error):
-            handle = run.book.handle
-            known = self._memories.get(run.agent)
-            if known is not None and handle.parent is None:
-                self._memories[run.agent] = _Memory(known.session, handle.run_id, handle.attempt)
+            self._safely(self._wait, run)
         run.ended(result, error)
+
+    def _wait(self, run: HostRun) -> None:
+        """Know that a run was interrupted, so that the agent's next one may go on with it."""
+        handle, known = run.book.handle, self._memories.get(run.agent)
+        if known is not None and handle.parent is None:
+            self._memories[run.agent] = _Memory(known.session, handle.run_id, handle.attempt)
 
     def _told(self, agent: Any, name: str, args: Any, kwargs: Mapping[str, Any]) -> None:
         place = here.get()

@@ -326,6 +326,16 @@ def test_an_agent_in_a_thread_is_a_run_of_its_own(stored: Stored) -> None:
     assert runs == {("tau_live", None), ("smolagents", None), ("smolagents", around.id)}
 
 
+def test_an_agent_that_cannot_be_a_key_is_seen(stored: Stored) -> None:
+    class Unhashable(ToolCallingAgent):
+        __hash__ = None  # type: ignore[assignment]  # as a dataclass has it
+
+    told(agent(Unhashable))
+
+    [one] = stored()
+    assert one.rollout.status is RolloutStatus.SUCCEEDED
+
+
 def test_errors_before_the_first_step_end_the_run(stored: Stored) -> None:
     made = agent(ToolCallingAgent)
     made.prompt_templates["system_prompt"] = "{{ nobody_knows }}"
