@@ -27,7 +27,7 @@ def probe() -> str | None:
     """Say what of the host's layout is missing, or ``None`` if all is there."""
     import inspect
 
-    from smolagents import agents, local_python_executor, memory, models, tools
+    from smolagents import agents, models, tools
 
     for kind, name in _METHODS:
         if name not in vars(getattr(agents, kind, object)):
@@ -39,10 +39,7 @@ def probe() -> str | None:
     for module, name in (
         (models.Model, "generate"),
         (models, "agglomerate_stream_deltas"),
-        (models, "MODEL_REGISTRY"),
         (tools.Tool, "__call__"),
-        (memory, "ActionStep"),
-        (local_python_executor, "timeout"),
     ):
         if not hasattr(module, name):
             return f"{getattr(module, '__name__', module)}.{name}"
@@ -53,14 +50,14 @@ def attach(in_force: InForce) -> Detach:
     """Let every run of every agent be seen; return what undoes it."""
     from smolagents import agents, local_python_executor
 
-    from tau_live_hooks.smolagents_border import Border
+    from tau_live_hooks.common_border import Border
     from tau_live_hooks.smolagents_calls import Calls
     from tau_live_hooks.smolagents_requests import Requests
     from tau_live_hooks.smolagents_runs import Runs
     from tau_live_hooks.smolagents_wraps import Wraps
 
     wraps = Wraps()
-    border = Border(in_force, wraps)
+    border = Border(lambda: in_force() if wraps.live else None)
     calls, requests = Calls(border), Requests(border)
 
     def watch(agent: Any) -> None:
@@ -78,7 +75,8 @@ def attach(in_force: InForce) -> Detach:
     try:
         for (kind, name), wrapper in zip(_METHODS, wrappers, strict=True):
             wraps.put(getattr(agents, kind), name, wrapper)
-        wraps.put(local_python_executor, "timeout", calls.timed)
+        if hasattr(local_python_executor, "timeout"):  # older: code runs in its agent's thread
+            wraps.put(local_python_executor, "timeout", calls.timed)
     except BaseException:
         wraps.undo()
         raise

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from tau_live import events as ev
 from tau_live.gate import Kind
 from tau_live_hooks import smolagents_events as said
-from tau_live_hooks.smolagents_border import Border
+from tau_live_hooks.common_border import Border
 from tau_live_hooks.smolagents_places import at, carried
 from tau_live_hooks.smolagents_run import Place, here, tool_status
 
@@ -94,7 +94,7 @@ class Calls:
 
     def _vetoed(self, call: _Call) -> str | None:
         run = call.place.run
-        decides = run.choices is not None and self._border.runtime() is run.book.runtime
+        decides = run.choices is not None and self._border.in_force() is run.book.runtime
         if run.choices is None or not decides or call.name == said.ANSWER:
             return None
         veto = run.choices.vetoed(run.situation(tool=call.name))

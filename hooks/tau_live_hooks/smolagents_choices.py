@@ -109,14 +109,15 @@ class RequestSeam:
         """Return a model: itself, ``Class:id`` of the host's, or the agent's with another id."""
         if not isinstance(value, str):
             return value
-        from smolagents.models import MODEL_REGISTRY, ApiModel
+        from smolagents import models
 
-        kind, colon, id_ = value.partition(":")
-        if colon and kind in MODEL_REGISTRY:
+        name, _, id_ = value.partition(":")
+        kind = getattr(models, name, None)
+        if id_ and isinstance(kind, type) and issubclass(kind, models.Model):
             if value not in self._made:  # with a client of its own
-                self._made[value] = MODEL_REGISTRY[kind](model_id=id_)
+                self._made[value] = kind(model_id=id_)
             return self._made[value]
-        if isinstance(own, ApiModel):
+        if isinstance(own, models.ApiModel):
             model = copy.copy(own)  # it shares its client, which takes the id with each request
             model.model_id = value
             return model

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tau_live.gate import Kind
 from tau_live_hooks import smolagents_events as said
+from tau_live_hooks.common_border import Border
 from tau_live_hooks.common_prices import cost_of
-from tau_live_hooks.smolagents_border import Border
 from tau_live_hooks.smolagents_choices import Request, RequestSeam, with_prompt
 from tau_live_hooks.smolagents_driving import driven
 from tau_live_hooks.smolagents_places import at
@@ -110,7 +110,7 @@ class Requests:
 
     def _decided(self, host: Request) -> "tuple[Request, Pending[Request]] | None":
         run = host.run
-        if run.choices is None or self._border.runtime() is not run.book.runtime:
+        if run.choices is None or self._border.in_force() is not run.book.runtime:
             return None
         known = run.situation(messages=len(host.named.get("messages") or ()))
         return run.choices.changed(self._seam, host, known)

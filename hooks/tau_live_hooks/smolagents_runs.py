@@ -14,9 +14,9 @@ from uuid import uuid4
 
 from tau_live import door
 from tau_live_hooks import smolagents_events as said
+from tau_live_hooks.common_border import Border
 from tau_live_hooks.common_choices import Choices
 from tau_live_hooks.common_run import RunBook
-from tau_live_hooks.smolagents_border import Border
 from tau_live_hooks.smolagents_driving import driven
 from tau_live_hooks.smolagents_places import within
 from tau_live_hooks.smolagents_run import HOST, HostRun, Place, here
@@ -85,7 +85,7 @@ class Runs:
         return wrapped(*args, **kwargs)
 
     def _begun(self, wrapped: Any, agent: Any, args: Any, kwargs: Any) -> HostRun | None:
-        runtime = self._border.runtime()
+        runtime = self._border.in_force()
         if runtime is None:
             return None
         given = _given(wrapped, args, kwargs)
