@@ -37,6 +37,7 @@ def probe() -> str | None:
     if missing:
         return f"MultiStepAgent.run({missing[0]}=...)"
     for module, name in (
+        (agents, "copy_context"),  # older: tools that run at once lose their run
         (models.Model, "generate"),
         (models, "agglomerate_stream_deltas"),
         (tools.Tool, "__call__"),

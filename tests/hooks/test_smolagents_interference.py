@@ -64,6 +64,36 @@ def layout() -> list[dict[str, int]]:
     return [{name: id(value) for name, value in vars(one).items()} for one in places]
 
 
+@pytest.mark.parametrize(
+    ("module", "name", "missing"),
+    [
+        (agents.MultiStepAgent, "_finalize_step", "MultiStepAgent._finalize_step"),
+        (agents, "copy_context", "smolagents.agents.copy_context"),
+    ],
+)
+def test_an_unknown_layout_is_told(
+    monkeypatch: pytest.MonkeyPatch, module: Any, name: str, missing: str
+) -> None:
+    assert ADAPTER.probe() is None
+
+    monkeypatch.delattr(module, name)
+
+    assert ADAPTER.probe() == missing
+
+
+def test_what_cannot_be_attached_is_undone(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = layout()
+    monkeypatch.delattr(ToolCallingAgent, "execute_tool_call")
+
+    with pytest.raises(KeyError):
+        attached(runtime)
+    monkeypatch.undo()
+
+    assert layout() == before
+
+
 def test_detaching_puts_everything_back(runtime: Runtime) -> None:
     before = layout()
 
