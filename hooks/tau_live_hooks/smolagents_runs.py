@@ -5,6 +5,8 @@ returned, and raises what it raised.
 """
 
 import inspect
+import itertools
+import os
 import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -31,6 +33,26 @@ class _Memory(NamedTuple):
     attempts: int = 0
 
 
+class _Sessions:
+    """Names conversations, which the host does not; without a system call for each.
+
+    Such a call lets go of the interpreter, and in a busy process it takes milliseconds until it is
+    had again.
+    """
+
+    def __init__(self) -> None:
+        self._process = 0
+        self._prefix = ""
+        self._numbers = itertools.count(1)
+
+    def new(self) -> str:
+        """Return a name that no other process has, a forked child neither."""
+        process = os.getpid()
+        if process != self._process:
+            self._process, self._prefix = process, uuid4().hex
+        return f"{self._prefix}-{next(self._numbers)}"
+
+
 class Runs:
     """Sees the runs of all agents.
 
@@ -43,6 +65,7 @@ class Runs:
         self._border = border
         self._safely = border.safely
         self._watch = watch
+        self._sessions = _Sessions()
         self._memories: weakref.WeakKeyDictionary[Any, _Memory] = weakref.WeakKeyDictionary()
 
     def ran(self, wrapped: Callable[..., Any], agent: Any, args: Any, kwargs: Any) -> Any:
@@ -118,7 +141,7 @@ class Runs:
 
     def _memory(self, agent: Any, *, goes_on: bool) -> _Memory:
         """Return what an agent remembers as its run begins; what waited there goes on by that."""
-        fresh = _Memory(uuid4().hex)
+        fresh = _Memory(self._sessions.new())
         with suppress(TypeError):  # an agent of a class that cannot be a key
             memory = (self._memories.get(agent) if goes_on else None) or fresh
             self._memories[agent] = _Memory(memory.session)
