@@ -1,0 +1,87 @@
+"""The adapter of smolagents: every run of every agent is seen, through wraps of the host's classes.
+
+The host tells of nothing before it has happened, and of models and tools hardly at all. So what
+every agent goes through is wrapped: ``run``, the end of each step, the checks of an answer, and the
+calls of tools. Models and tools may be of anybody's classes; those of an agent are wrapped when it
+runs, wherever they were made.
+"""
+
+from typing import Any
+
+from tau_live.adapters import Adapter, Detach, InForce
+
+MODULE = "smolagents"
+
+_METHODS = (
+    ("MultiStepAgent", "run"),
+    ("MultiStepAgent", "_finalize_step"),
+    ("MultiStepAgent", "_validate_final_answer"),
+    ("MultiStepAgent", "__call__"),
+    ("ToolCallingAgent", "process_tool_calls"),
+    ("ToolCallingAgent", "execute_tool_call"),
+)
+"""What is wrapped of the host's agents."""
+
+
+def probe() -> str | None:
+    """Say what of the host's layout is missing, or ``None`` if all is there."""
+    import inspect
+
+    from smolagents import agents, models, tools
+
+    for kind, name in _METHODS:
+        if name not in vars(getattr(agents, kind, object)):
+            return f"{kind}.{name}"
+    run = inspect.signature(agents.MultiStepAgent.run).parameters
+    missing = [name for name in ("task", "stream", "reset") if name not in run]
+    if missing:
+        return f"MultiStepAgent.run({missing[0]}=...)"
+    for module, name in (
+        (agents, "copy_context"),  # older: tools that run at once lose their run
+        (models.Model, "generate"),
+        (models, "agglomerate_stream_deltas"),
+        (tools.Tool, "__call__"),
+    ):
+        if not hasattr(module, name):
+            return f"{getattr(module, '__name__', module)}.{name}"
+    return None
+
+
+def attach(in_force: InForce) -> Detach:
+    """Let every run of every agent be seen; return what undoes it."""
+    from smolagents import agents, local_python_executor
+
+    from tau_live_hooks.common_border import Border
+    from tau_live_hooks.smolagents_calls import Calls
+    from tau_live_hooks.smolagents_requests import Requests
+    from tau_live_hooks.smolagents_runs import Runs
+    from tau_live_hooks.smolagents_wraps import Wraps
+
+    wraps = Wraps()
+    border = Border(lambda: in_force() if wraps.live else None)
+    calls, requests = Calls(border), Requests(border)
+
+    def watch(agent: Any) -> None:
+        """Wrap what an agent's model and tools are made of."""
+        for name, wrapper in (
+            ("generate", requests.generated),
+            ("generate_stream", requests.streamed),
+        ):
+            wraps.put_where_defined(type(agent.model), name, wrapper)
+        for tool in agent.tools.values():
+            wraps.put_where_defined(type(tool), "__call__", calls.called)
+
+    runs = Runs(border, watch)
+    wrappers = (runs.ran, runs.stepped, runs.checked, calls.called, runs.wanted, calls.executed)
+    try:
+        for (kind, name), wrapper in zip(_METHODS, wrappers, strict=True):
+            wraps.put(getattr(agents, kind), name, wrapper)
+        if hasattr(local_python_executor, "timeout"):  # older: code runs in its agent's thread
+            wraps.put(local_python_executor, "timeout", calls.timed)
+    except BaseException:
+        wraps.undo()
+        raise
+    return wraps.undo
+
+
+ADAPTER = Adapter(host="smolagents", module=MODULE, probe=probe, attach=attach)

@@ -1,0 +1,161 @@
+"""What smolagents' objects say, as fields of our events; nothing here imports the host.
+
+Everything is read by name and may be missing: an older or newer host then tells less.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from tau_live.envelope import Content, ToolCall
+from tau_live.plain import plain
+from tau_live_hooks import common_text
+from tau_live_hooks.common_text import counted
+
+ANSWER = "final_answer"
+"""The host's tool with which a model says that it is done."""
+
+_NOT_PARAMS = ("messages", "stop_sequences", "response_format", "tools_to_call_from")
+"""What ``Model.generate`` takes besides settings of the model."""
+
+_PROVIDERS: Mapping[str, str] = {"OpenAIModel": "openai", "AzureOpenAIModel": "azure"}
+
+
+def content_of(value: object) -> Content | None:
+    """Return a text as it is, the host's own kind of them too, and anything else as JSON."""
+    return common_text.content_of(str.__str__(value) if isinstance(value, str) else value)
+
+
+def agent_name(agent: Any) -> str:
+    """Return an agent's name; its class's where it has none."""
+    return str(getattr(agent, "name", None) or type(agent).__name__)
+
+
+def model_name(model: Any) -> str:
+    """Return the name of a model; its class's where it has none."""
+    name = getattr(model, "model_id", None)
+    return name if isinstance(name, str) and name else type(model).__name__
+
+
+def tool_names(agent: Any) -> list[str]:
+    """Return the tools that an agent may choose from, other agents among them."""
+    own = [*getattr(agent, "tools", ()), *getattr(agent, "managed_agents", ())]
+    return [str(name) for name in own if name != ANSWER]
+
+
+def names_of(tools: Any) -> list[str]:
+    """Return the names of tools as a model is told them."""
+    found = [getattr(tool, "name", None) for tool in tools] if isinstance(tools, list) else []
+    return [name for name in found if isinstance(name, str) and name != ANSWER]
+
+
+def is_answer(tool: Any) -> bool:
+    """Say whether this is the host's own way of ending a run, which only returns its argument."""
+    return type(tool).__name__ == "FinalAnswerTool" and _is_hosts(tool)
+
+
+def tool_kind(tool: Any) -> str:
+    """Return what a tool is: another agent, one of a server, or a function."""
+    if hasattr(tool, "execute_tool_call") or hasattr(tool, "managed_agents"):
+        return "agent"
+    return "mcp" if "mcpadapt" in type(tool).__module__ else "function"
+
+
+def _is_hosts(value: Any) -> bool:
+    return type(value).__module__.partition(".")[0] == "smolagents"
+
+
+def params_of(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of the model that are given with a request."""
+    return {name: value for name, value in kwargs.items() if name not in _NOT_PARAMS}
+
+
+def request_of(model: Any, kwargs: Mapping[str, Any], *, streaming: bool) -> dict[str, object]:
+    """Return the fields of a model request's start."""
+    own = getattr(model, "kwargs", None)
+    settings = {**params_of(kwargs), **(own if isinstance(own, Mapping) else {})}
+    raw: dict[str, object] = {"class": type(model).__name__}
+    if isinstance(kwargs.get("messages"), list):
+        raw["messages"] = len(kwargs["messages"])
+    if kwargs.get("stop_sequences"):
+        raw["stop_sequences"] = plain(kwargs["stop_sequences"])
+    if kwargs.get("response_format"):
+        raw["response_format"] = True
+    return {
+        "model_requested": model_name(model),
+        "provider": provider_of(model),
+        "params": plain(settings),
+        "tools_offered": tuple(names_of(kwargs.get("tools_to_call_from"))),
+        "streaming": streaming,
+        "raw": raw,
+    }
+
+
+def provider_of(model: Any) -> str | None:
+    """Return who runs a model, where that is known."""
+    client = getattr(model, "client_kwargs", None)
+    given = client.get("provider") if isinstance(client, Mapping) else None
+    return given if isinstance(given, str) else _PROVIDERS.get(type(model).__name__)
+
+
+def response_of(message: Any, model: Any) -> dict[str, object]:
+    """Return the fields of a model request's end."""
+    raw = getattr(message, "raw", None)
+    used, id_ = getattr(raw, "model", None), getattr(raw, "id", None)
+    choices = getattr(raw, "choices", None)
+    reasons = [getattr(one, "finish_reason", None) for one in choices or ()] if choices else []
+    return {
+        "model_used": str.__str__(used) if isinstance(used, str) else model_name(model),
+        "response_id": str.__str__(id_) if isinstance(id_, str) else None,
+        "finish_reasons": tuple(str.__str__(one) for one in reasons if isinstance(one, str)),
+        "tool_calls": tuple(calls_of(getattr(message, "tool_calls", None))),
+        "output": content_of(getattr(message, "content", None) or None),
+    }
+
+
+def calls_of(calls: Any) -> Iterator[ToolCall]:
+    """Yield the tools that a model asked for."""
+    for call in calls or ():
+        asked = call.function
+        yield ToolCall(id=str(call.id), name=str(asked.name), args=content_of(asked.arguments))
+
+
+def usage_of(message: Any) -> dict[str, float]:
+    """Return the tokens of a request or step by the host's own names, without those that are 0."""
+    usage = getattr(message, "token_usage", None)
+    return counted({name: getattr(usage, name, None) for name in ("input_tokens", "output_tokens")})
+
+
+def called_with(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Return what a tool is called with, as one value."""
+    given = {name: value for name, value in kwargs.items() if name != "sanitize_inputs_outputs"}
+    if not args:
+        return given
+    return args[0] if len(args) == 1 and not given else [*args, *([given] if given else [])]
+
+
+def messages_of(step: Any) -> Iterator[dict[str, object]]:
+    """Yield the fields of what one step of the host's memory adds to the conversation."""
+    for role, name in (
+        ("system", "system_prompt"),
+        ("user", "task"),
+        ("assistant", "plan"),
+        ("assistant", "model_output"),
+        ("tool", "observations"),
+    ):
+        said = getattr(step, name, None)
+        if said is not None:
+            yield {"role": role, "content": content_of(said), "raw": {"part": name}}
+    error = getattr(step, "error", None)
+    if error is not None:
+        raw = {"part": "error", "type": type(error).__name__}
+        yield {"role": "tool", "content": content_of(str(error)), "raw": raw}
+
+
+def known_of(given: object, *, texts: bool) -> dict[str, object]:
+    """Return what of a run's ``additional_args`` may be known of its situation.
+
+    They stand in the prompt, so texts among them are only taken where texts are stored.
+    """
+    pairs: Iterable[tuple[Any, Any]] = given.items() if isinstance(given, Mapping) else ()
+    kinds = (str, bool, int, float) if texts else (bool, int, float)
+    return {name: value for name, value in pairs if isinstance(value, kinds)}
