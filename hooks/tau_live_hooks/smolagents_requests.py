@@ -1,13 +1,11 @@
 """Requests of models as the wraps see them, and change them; nothing at import needs the host."""
 
 from collections.abc import Callable
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tau_live.gate import Kind
 from tau_live_hooks import smolagents_events as said
 from tau_live_hooks.common_border import Border
-from tau_live_hooks.common_prices import cost_of
 from tau_live_hooks.smolagents_choices import Request, RequestSeam, with_prompt
 from tau_live_hooks.smolagents_driving import driven
 from tau_live_hooks.smolagents_places import at
@@ -54,7 +52,6 @@ class Requests:
         self._border = border
         self._safely = border.safely
         self._seam = RequestSeam()
-        self._has_prices = find_spec("genai_prices") is not None  # looking in vain takes 3 ms
 
     def generated(self, wrapped: Callable[..., Any], model: Any, args: Any, kwargs: Any) -> Any:
         """See a request that is answered at once."""
@@ -119,7 +116,4 @@ class Requests:
 
     def _answered(self, asked: _Asked, answer: Any) -> None:
         usage, model = said.usage_of(answer), asked.request.model
-        told = said.response_of(answer, model)
-        provider, used = said.provider_of(model), str(told["model_used"])
-        cost = cost_of(usage, model=used, provider=provider) if self._has_prices else None
-        asked.place.run.book.answered(asked.span, told, usage=usage, cost=cost)
+        asked.place.run.book.answered(asked.span, said.response_of(answer, model), usage=usage)

@@ -18,7 +18,6 @@ from tau_live.starting import open_store, start
 from tau_live.store.records import Trial
 from tau_live.testing import Recorded, recorded_in
 from tau_live_hooks.common_choices import Choices
-from tau_live_hooks.common_prices import cost_of
 from tau_live_hooks.common_run import RunBook
 from tau_live_hooks.common_text import content_of, counted, situation_of
 
@@ -339,12 +338,3 @@ def test_of_metadata_only_what_is_short_and_plain_is_known() -> None:
 
 def test_only_numbers_that_say_something_are_counted() -> None:
     assert counted({"a": 1, "b": 0, "c": float("nan"), "d": "7", "e": 2.5}) == {"a": 1.0, "e": 2.5}
-
-
-def test_tokens_have_a_price_where_the_table_has_one() -> None:
-    pytest.importorskip("genai_prices")
-    usage = {"input_tokens": 1_000_000.0, "output_tokens": 0.0}
-
-    assert (cost_of(usage, model="gpt-4o", provider="openai") or 0.0) > 0.0
-    assert cost_of(usage, model="no-such-model") is None
-    assert cost_of(usage, model=None) is None
