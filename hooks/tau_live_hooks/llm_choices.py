@@ -1,0 +1,218 @@
+"""What the models ``tau`` ask of which model; nothing here needs llm before it is called."""
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tau_live.settings.decisions import DeclaredDecision, Point
+from tau_live_hooks.common_choices import Choices
+from tau_live_hooks.common_text import situation_of
+from tau_live_hooks.llm_events import model_name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A prompt for a model, with what was chosen over what the host would ask.
+
+    Attributes:
+        model: Who is asked.
+        prompt: The host's own prompt, which stays as it is.
+        key: A key that was given with the call.
+        options: The options of the model; ``None`` leaves the prompt's.
+        system: The instructions; ``None`` leaves the prompt's.
+        tools: The names of the tools that stay; ``None`` leaves all.
+    """
+
+    model: Any
+    prompt: Any
+    key: str | None = None
+    options: Any = None
+    system: str | None = None
+    tools: tuple[str, ...] | None = None
+
+    def given(self) -> dict[str, object]:
+        """Return the options as they were given."""
+        options = self.prompt.options if self.options is None else self.options
+        return dict(options.model_dump(exclude_unset=True, exclude_none=True))
+
+    def instructions(self) -> str:
+        """Return the instructions, also where only the messages have them."""
+        if self.system is not None:
+            return self.system
+        first = next((one for one in self.prompt.messages if one.role == "system"), None)
+        told = "\n".join(getattr(part, "text", "") for part in first.parts) if first else ""
+        return str(self.prompt.system or told)
+
+    def passed_on(self) -> Any:
+        """Return the prompt for the model; a copy, because the host logs its own."""
+        prompt = copy.copy(self.prompt)
+        prompt.model = self.model
+        if self.options is not None:
+            prompt.options = self.options
+        if self.system is not None:
+            _instruct(prompt, self.system)
+        if self.tools is not None:
+            prompt.tools = [tool for tool in prompt.tools if tool.name in self.tools]
+        return prompt
+
+    def situation(self, known: Mapping[str, object]) -> dict[str, object]:
+        """Return what is known before something is chosen."""
+        prompt = self.prompt
+        return situation_of(
+            {
+                **known,
+                "model": model_name(self.model) or "",
+                "messages": len(prompt.messages),
+                "tools": len(prompt.tools),
+                "prompt_chars": len(prompt.prompt or ""),
+                "attachments": len(prompt.attachments),
+                "schema": bool(prompt.schema),
+            }
+        )
+
+
+class Requests:
+    """How what is asked is read and changed.
+
+    Args:
+        models: The models there are, by name and alias.
+    """
+
+    def __init__(self, models: Mapping[str, Any]) -> None:
+        self._models = models
+
+    def said(self, point: Point, request: Asked) -> object:
+        """Return what is asked at a point."""
+        if point is Point.MODEL:
+            return id(request.model)
+        if point is Point.PROMPT:
+            return request.instructions()
+        if point is Point.PARAMS:
+            return request.given()
+        names = [tool.name for tool in request.prompt.tools]
+        stay = names if request.tools is None else [n for n in names if n in request.tools]
+        return stay if names else None
+
+    def is_own(self, request: Asked, model: object) -> bool:
+        """Say whether an option is the model that is asked anyway."""
+        found = self._model(model)
+        return found is not None and model_name(found) == model_name(request.model)
+
+    def put(self, point: Point, request: Asked, value: object) -> Asked:
+        """Return what is asked with a choice in it.
+
+        Raises:
+            LookupError: There is no such model.
+            ValueError: The model does not take these options.
+        """
+        if point is Point.MODEL:
+            model = self._model(value)
+            if model is None:
+                raise LookupError(f"unknown model {value!r}")
+            return replace(request, model=model, options=_options(request, model))
+        if point is Point.PROMPT:
+            return replace(request, system=str(value))
+        if point is Point.PARAMS:
+            over = dict(value) if isinstance(value, Mapping) else {}
+            return replace(request, options=request.model.Options(**{**request.given(), **over}))
+        names = value if isinstance(value, list | tuple) else ()
+        return replace(request, tools=tuple(str(name) for name in names))
+
+    def instructions(self, request: Asked) -> str:
+        """Return the prompt's own instructions."""
+        return request.instructions()
+
+    def suits(self, request: Asked, value: object) -> bool:
+        """Say whether a model can be asked this: it is there, has its key, and takes all of it."""
+        model = self._model(value)
+        if model is None:
+            return False
+        try:
+            _options(request, model)
+            return _takes(model, request) and _has_key(model, request)
+        except Exception:  # noqa: BLE001  # whatever a model says then, it is not asked
+            return False
+
+    def _model(self, value: object) -> Any:
+        name = value if isinstance(value, str) else model_name(value)
+        return None if name is None else self._models.get(name)
+
+
+class RoutedChoices(Choices):
+    """Decides one run; of the models that are declared, those are offered that can be asked."""
+
+    _reach: tuple[Requests, Asked] | None = None
+
+    def routed(self, request: Asked, models: Mapping[str, Any], known: Mapping[str, object]) -> Any:
+        """Return what is to be asked of which model, and tell that it is.
+
+        Args:
+            request: What the host would ask.
+            models: The models there are, by name and alias.
+            known: What is known of the run.
+        """
+        seam = Requests(models)
+        self._reach = (seam, request)
+        changed, pending = self.changed(seam, request, request.situation(known))
+        pending.sent(changed)
+        return changed
+
+    def _declared(self, point: Point) -> DeclaredDecision | None:
+        told = super()._declared(point)
+        if told is None or point is not Point.MODEL or self._reach is None:
+            return told
+        seam, request = self._reach
+        left = {name: one for name, one in told.options.items() if seam.suits(request, one)}
+        never = tuple(one for one in told.never if one.option in left)
+        exploit = tuple(name for name in told.exploit_only if name in left)
+        return replace(told, options=left, never=never, exploit_only=exploit) if left else None
+
+
+def _options(request: Asked, model: Any) -> Any:
+    """Return the options of what is asked, as another model takes them."""
+    options = request.prompt.options if request.options is None else request.options
+    same = isinstance(options, model.Options)
+    return request.options if same else model.Options(**request.given())
+
+
+def _takes(model: Any, request: Asked) -> bool:
+    """Say whether a model can do what its host would not ask it otherwise."""
+    prompt = request.prompt
+    was_said = any(one.role in {"assistant", "tool"} for one in prompt.messages)
+    types = {one.resolve_type() for one in prompt.attachments}
+    return (
+        (model.supports_schema or not prompt.schema)
+        and (model.supports_tools or not any(one.implementation for one in prompt.tools))
+        and (model.supports_conversation or not was_said)
+        and types <= {*model.attachment_types}
+        and _runs_server_side(model, prompt.tools)
+    )
+
+
+def _runs_server_side(model: Any, tools: Any) -> bool:
+    from llm.models import _partition_tools
+
+    _partition_tools(model, tools)  # raises where it does not
+    return True
+
+
+def _has_key(model: Any, request: Asked) -> bool:
+    if request.key is not None and model.needs_key != getattr(request.model, "needs_key", None):
+        return False
+    return model.needs_key is None or bool(model.get_key(request.key))
+
+
+def _instruct(prompt: Any, text: str) -> None:
+    """Put other instructions into a prompt, and into its messages where it has them."""
+    from llm import Message
+    from llm.parts import TextPart
+
+    if prompt._explicit_messages is not None:  # noqa: SLF001  # the host has no other way to it
+        rest = [one for one in prompt.messages if one.role != "system"]
+        prompt._explicit_messages = [  # noqa: SLF001
+            Message(role="system", parts=[TextPart(text=text)]),
+            *rest,
+        ]
+    prompt._system = text  # noqa: SLF001
+    prompt.system_fragments = []
