@@ -11,6 +11,9 @@ from typing import Any
 from tau_live.adapters import Adapter, Detach, InForce
 
 MODULE = "llm"
+MARK = "_self_tau_live"
+"""Tells our wrappers from others; wrapt keeps what begins with ``_self_`` on the wrapper."""
+
 WRAPPED = (
     ("Response", "_iter_events"),
     ("Response", "execute_tool_calls"),
@@ -39,7 +42,7 @@ def probe() -> str | None:
 
 
 def attach(in_force: InForce) -> Detach:
-    """Let every prompt and chain be seen; return what undoes it."""
+    """Let every prompt and chain be seen; return what undoes it; nothing where that is so."""
     import wrapt
     from llm import models
 
@@ -59,7 +62,10 @@ def attach(in_force: InForce) -> Detach:
     for (owner, name), wrapper in zip(WRAPPED, wrappers, strict=True):
         theirs = getattr(models, owner)
         original = vars(theirs)[name]
+        if hasattr(original, MARK):
+            continue
         ours = wrapt.FunctionWrapper(original, wrapper)
+        setattr(ours, MARK, True)
         setattr(theirs, name, ours)
         undo.append((theirs, name, original, ours))
 

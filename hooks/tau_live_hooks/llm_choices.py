@@ -1,75 +1,14 @@
 """What the models ``tau`` ask of which model; nothing here needs llm before it is called."""
 
-import copy
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from tau_live.settings.decisions import DeclaredDecision, Point
 from tau_live_hooks.common_choices import Choices
 from tau_live_hooks.common_text import situation_of
+from tau_live_hooks.llm_asked import Asked, options_for
 from tau_live_hooks.llm_events import model_name
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """A prompt for a model, with what was chosen over what the host would ask.
-
-    Attributes:
-        model: Who is asked.
-        prompt: The host's own prompt, which stays as it is.
-        key: A key that was given with the call.
-        options: The options of the model; ``None`` leaves the prompt's.
-        system: The instructions; ``None`` leaves the prompt's.
-        tools: The names of the tools that stay; ``None`` leaves all.
-    """
-
-    model: Any
-    prompt: Any
-    key: str | None = None
-    options: Any = None
-    system: str | None = None
-    tools: tuple[str, ...] | None = None
-
-    def given(self) -> dict[str, object]:
-        """Return the options as they were given."""
-        options = self.prompt.options if self.options is None else self.options
-        return dict(options.model_dump(exclude_unset=True, exclude_none=True))
-
-    def instructions(self) -> str:
-        """Return the instructions, also where only the messages have them."""
-        if self.system is not None:
-            return self.system
-        first = next((one for one in self.prompt.messages if one.role == "system"), None)
-        told = "\n".join(getattr(part, "text", "") for part in first.parts) if first else ""
-        return str(self.prompt.system or told)
-
-    def passed_on(self) -> Any:
-        """Return the prompt for the model; a copy, because the host logs its own."""
-        prompt = copy.copy(self.prompt)
-        prompt.model = self.model
-        if self.options is not None:
-            prompt.options = self.options
-        if self.system is not None:
-            _instruct(prompt, self.system)
-        if self.tools is not None:
-            prompt.tools = [tool for tool in prompt.tools if tool.name in self.tools]
-        return prompt
-
-    def situation(self, known: Mapping[str, object]) -> dict[str, object]:
-        """Return what is known before something is chosen."""
-        prompt = self.prompt
-        return situation_of(
-            {
-                **known,
-                "model": model_name(self.model) or "",
-                "messages": len(prompt.messages),
-                "tools": len(prompt.tools),
-                "prompt_chars": len(prompt.prompt or ""),
-                "attachments": len(prompt.attachments),
-                "schema": bool(prompt.schema),
-            }
-        )
 
 
 class Requests:
@@ -110,7 +49,7 @@ class Requests:
             model = self._model(value)
             if model is None:
                 raise LookupError(f"unknown model {value!r}")
-            return replace(request, model=model, options=_options(request, model))
+            return replace(request, model=model, options=options_for(request, model))
         if point is Point.PROMPT:
             return replace(request, system=str(value))
         if point is Point.PARAMS:
@@ -129,7 +68,7 @@ class Requests:
         if model is None:
             return False
         try:
-            _options(request, model)
+            options_for(request, model)
             return _takes(model, request) and _has_key(model, request)
         except Exception:  # noqa: BLE001  # whatever a model says then, it is not asked
             return False
@@ -154,7 +93,7 @@ class RoutedChoices(Choices):
         """
         seam = Requests(models)
         self._reach = (seam, request)
-        changed, pending = self.changed(seam, request, request.situation(known))
+        changed, pending = self.changed(seam, request, _situation(request, known))
         pending.sent(changed)
         return changed
 
@@ -169,11 +108,20 @@ class RoutedChoices(Choices):
         return replace(told, options=left, never=never, exploit_only=exploit) if left else None
 
 
-def _options(request: Asked, model: Any) -> Any:
-    """Return the options of what is asked, as another model takes them."""
-    options = request.prompt.options if request.options is None else request.options
-    same = isinstance(options, model.Options)
-    return request.options if same else model.Options(**request.given())
+def _situation(request: Asked, known: Mapping[str, object]) -> dict[str, object]:
+    """Return what is known before something is chosen."""
+    prompt = request.prompt
+    return situation_of(
+        {
+            **known,
+            "model": model_name(request.model) or "",
+            "messages": len(prompt.messages),
+            "tools": len(prompt.tools),
+            "prompt_chars": len(prompt.prompt or ""),
+            "attachments": len(prompt.attachments),
+            "schema": bool(prompt.schema),
+        }
+    )
 
 
 def _takes(model: Any, request: Asked) -> bool:
@@ -201,18 +149,3 @@ def _has_key(model: Any, request: Asked) -> bool:
     if request.key is not None and model.needs_key != getattr(request.model, "needs_key", None):
         return False
     return model.needs_key is None or bool(model.get_key(request.key))
-
-
-def _instruct(prompt: Any, text: str) -> None:
-    """Put other instructions into a prompt, and into its messages where it has them."""
-    from llm import Message
-    from llm.parts import TextPart
-
-    if prompt._explicit_messages is not None:  # noqa: SLF001  # the host has no other way to it
-        rest = [one for one in prompt.messages if one.role != "system"]
-        prompt._explicit_messages = [  # noqa: SLF001
-            Message(role="system", parts=[TextPart(text=text)]),
-            *rest,
-        ]
-    prompt._system = text  # noqa: SLF001
-    prompt.system_fragments = []

@@ -4,13 +4,15 @@ They can do what their own model can, the one that is asked where nothing is cho
 off, absent, or in doubt they are nothing but another name for it.
 """
 
+import sys
 from typing import Any
 
 import llm
 
-from tau_live.gate import Kind
-from tau_live_hooks.llm_choices import Asked
-from tau_live_hooks.llm_run import run_of
+from tau_live_hooks.llm_asked import Asked
+
+_RUNS = "tau_live_hooks.llm_run"
+"""Where the adapter keeps what it sees; imported by it alone, because much comes with it."""
 
 MODEL_ID = "tau"
 DEFAULT_ALIAS = "tau-default"
@@ -116,17 +118,16 @@ class _Routing:
 
     def _chosen(self, own: Asked, response: Any) -> Any:
         """Return what is asked of which model; the host's own whenever in doubt."""
-        runtime = None
+        adapter = sys.modules.get(_RUNS)
+        run = None
         try:
-            run = run_of(response)
-            book = None if run is None else run.book
-            if run is None or book is None or run.choices is None:
+            run = None if adapter is None else adapter.run_of(response)
+            if run is None or run.choices is None:
                 return own
-            runtime = book.runtime
             return run.choices.routed(own, self.models(), run.known())
         except Exception as error:  # noqa: BLE001  # the border to the host
-            if runtime is not None:
-                runtime.failed(Kind.DECISION, error)
+            if run is not None:
+                run.undecided(error)
             return own
 
 

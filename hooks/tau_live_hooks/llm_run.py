@@ -125,6 +125,12 @@ class HostRun:
         self._heard = said.new_of(self._prompt.messages)
         return book
 
+    def undecided(self, error: Exception) -> None:
+        """Count and log what failed when its model was to be chosen."""
+        with suppress(Exception):
+            if self.book is not None:
+                self.book.runtime.failed(Kind.DECISION, error)
+
     def ask(self, response: Any) -> str:
         """Tell that a response asks its model; return the id of that step."""
         book = self._told()

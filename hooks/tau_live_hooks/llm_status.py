@@ -8,8 +8,6 @@ from typing import Any
 import click
 
 from tau_live import door
-from tau_live.offered import declared
-from tau_live.settings.decisions import Point
 from tau_live.switching import is_on
 
 
@@ -40,6 +38,9 @@ def facts() -> dict[str, Any]:
     found: dict[str, Any] = {"on": runtime is not None, "asks": own, "may_ask": [], "unknown": []}
     if runtime is None:
         return found
+    from tau_live.offered import declared
+    from tau_live.settings.decisions import Point
+
     snapshot = runtime.snapshot()
     told = declared(Point.MODEL, runtime.settings.decisions)
     names = {} if told is None else told.options

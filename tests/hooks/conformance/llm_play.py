@@ -1,13 +1,15 @@
 """Every scenario on the real llm, with a model of its own that a plugin registers, as authors do.
 
-Each is played in four ways: by models or by async ones, and these asked by their own name or
-through the model ``tau``, which passes on to them.
+It is asked by its own name, and through the model ``tau``, which passes on to it.
 """
 
 import asyncio
 import json
+import os
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -18,44 +20,25 @@ from llm.plugins import pm
 
 from tau_live.testing import Scenario
 
-
-class Way(StrEnum):
-    """How a scenario is played."""
-
-    SYNC = "sync"
-    ASYNC = "async"
-    ROUTED = "routed"
-    ASYNC_ROUTED = "async_routed"
-
-    @property
-    def is_async(self) -> bool:
-        return self in {Way.ASYNC, Way.ASYNC_ROUTED}
-
-    @property
-    def model(self) -> str:
-        return "tau" if self in {Way.ROUTED, Way.ASYNC_ROUTED} else "player"
-
-
-CANNOT: Mapping[tuple[Scenario, bool], str] = {
-    **dict.fromkeys(
-        [(Scenario.RETRY, False), (Scenario.RETRY, True)], "a tool cannot ask for another try"
-    ),
-    **dict.fromkeys(
-        [(Scenario.TIMEOUT, False), (Scenario.TIMEOUT, True)], "nothing of it has a timeout"
-    ),
-    (Scenario.CANCELLATION, False): "what is not async cannot be cancelled",
+CANNOT: Mapping[Scenario, str] = {
+    Scenario.RETRY: "a tool cannot ask for another try",
+    Scenario.TIMEOUT: "nothing of it has a timeout",
+    Scenario.CANCELLATION: "what is not async cannot be cancelled",
+    Scenario.HANDOFF: "one model answers, and none hands over to another",
 }
-"""What the host cannot be made to do, by whether its models are async, and why."""
+"""What the host cannot be made to do, and why."""
 
 
-def play(way: Way) -> Callable[[Scenario], str]:
-    """Return what plays a scenario in one way."""
+def play(scenario: Scenario) -> str:
+    """Return all that a user of the host sees, by the player's own name."""
+    with at_home():
+        return _PLAYS[scenario]("player")
 
-    def played(scenario: Scenario) -> str:
-        made = _APLAYS[scenario](way.model) if way.is_async else _PLAYS[scenario](way.model)
-        return str(made)
 
-    return played
+def routed(scenario: Scenario) -> str:
+    """Return the same, through the model ``tau``."""
+    with at_home():
+        return _PLAYS[scenario]("tau")
 
 
 class Said(StrEnum):
@@ -131,11 +114,21 @@ class Plugin:
         register(Player(), AsyncPlayer())
 
 
-def prepared(folder: Path) -> None:
-    """Let llm know the player, and ``tau`` pass on to it."""
+@contextmanager
+def at_home() -> Iterator[None]:
+    """Let llm know the player, and ``tau`` pass on to it, in a folder of its own."""
     if not pm.has_plugin("llm_player"):
         pm.register(Plugin(), name="llm_player")
-    (folder / "aliases.json").write_text(json.dumps({"tau-default": "player"}))
+    before = os.environ.get("LLM_USER_PATH")
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "aliases.json").write_text(json.dumps({"tau-default": "player"}))
+        os.environ["LLM_USER_PATH"] = folder
+        try:
+            yield
+        finally:
+            os.environ.pop("LLM_USER_PATH")
+            if before is not None:
+                os.environ["LLM_USER_PATH"] = before
 
 
 def look(place: int) -> str:
@@ -150,29 +143,12 @@ def nest(place: int) -> str:
     return str(llm.get_model("player").prompt("for the other").text())
 
 
-async def anest(place: int) -> str:
-    return str(await llm.get_async_model("player").prompt("for the other").text())
-
-
 _TOOLS: Mapping[str, Callable[..., Any]] = {"look": look, "fail": fail, "nest": nest}
 
 
 def chain(name: str, text: str, **more: Any) -> Any:
     tools = [llm.Tool.function(_TOOLS[one], name=one) for one in ("look", "fail", "nest")]
     return llm.get_model(name).chain(text, tools=more.pop("tools", tools), **more)
-
-
-def achain(name: str, text: str, **more: Any) -> Any:
-    async def later(place: int) -> str:
-        await asyncio.sleep(0)
-        return look(place)
-
-    tools = [
-        llm.Tool.function(later, name="look"),
-        llm.Tool.function(fail, name="fail"),
-        llm.Tool.function(anest, name="nest"),
-    ]
-    return llm.get_async_model(name).chain(text, tools=more.pop("tools", tools), **more)
 
 
 def shown(pieces: list[str], made: Any) -> str:
@@ -194,67 +170,15 @@ def told(made: Any) -> str:
     return shown(pieces, made)
 
 
-async def heard(made: Any) -> str:
-    pieces: list[str] = []
-    try:
-        pieces.extend([piece async for piece in made])
-    except (Exception, asyncio.CancelledError) as error:
-        pieces.append(f"{type(error).__name__}: {error}")
-    return shown(pieces, made)
-
-
-def run(made: Callable[[], Any]) -> str:
-    async def main() -> str:
-        return await heard(made())
-
-    return asyncio.run(main())
-
-
 def early_close(name: str) -> str:
     for piece in llm.get_model(name).prompt("hello"):
         return str(piece)
     return "nothing"
 
 
-def aearly_close(name: str) -> str:
-    async def main() -> str:
-        async for piece in llm.get_async_model(name).prompt("hello"):
-            return str(piece)
-        return "nothing"
-
-    return asyncio.run(main())
-
-
 def streaming(name: str) -> str:
     made = llm.get_model(name).prompt("hello")
     return str([f"{one}" for one in made.stream_events()]) + shown([made.text()], made)
-
-
-def astreaming(name: str) -> str:
-    async def main() -> str:
-        made = llm.get_async_model(name).prompt("hello")
-        events = [f"{one}" async for one in made.astream_events()]
-        return str(events) + shown([await made.text()], made)
-
-    return asyncio.run(main())
-
-
-def acancellation(name: str) -> str:
-    async def main() -> str:
-        called = asyncio.Event()
-
-        async def wait(place: int) -> str:
-            called.set()
-            await asyncio.Event().wait()
-            return "never"
-
-        tools = [llm.Tool.function(wait, name="look")]
-        task = asyncio.ensure_future(heard(achain(name, "look", tools=tools)))
-        await called.wait()
-        task.cancel()
-        return await task
-
-    return asyncio.run(main())
 
 
 def two_runs(name: str) -> str:
@@ -263,19 +187,29 @@ def two_runs(name: str) -> str:
     return "".join(pieces) + shown([], both[0]) + shown([], both[1])
 
 
-def atwo_runs(name: str) -> str:
-    async def main() -> str:
-        barrier = asyncio.Barrier(2)
+class Approval:
+    """A tool that waits until somebody approves of it."""
 
-        async def meet(place: int) -> str:
-            await barrier.wait()
-            return f"met at {place}"
+    def __init__(self) -> None:
+        self.given = False
 
-        tools = [llm.Tool.function(meet, name="look")]
-        both = [heard(achain(name, "look", tools=tools)) for _ in range(2)]
-        return " | ".join(await asyncio.gather(*both))
+    def look(self, place: int) -> str:
+        if not self.given:
+            raise llm.PauseChain("approve of it")
+        return look(place)
 
-    return asyncio.run(main())
+
+def interrupt_resume(name: str) -> str:
+    approval = Approval()
+    tools = [llm.Tool.function(approval.look, name="look")]
+    first = chain(name, "look", tools=tools)
+    said = told(first)
+    left = first._responses[-1]
+    approval.given = True
+    again = llm.get_model(name).chain(
+        tools=tools, messages=[*left.prompt.messages, *left.messages()]
+    )
+    return said + told(again)
 
 
 def in_threads(each: Callable[[], str]) -> str:
@@ -304,19 +238,6 @@ _PLAYS: Mapping[Scenario, Callable[[str], str]] = {
     Scenario.STREAMING: streaming,
     Scenario.EARLY_CLOSE: early_close,
     Scenario.TWO_RUNS: two_runs,
+    Scenario.INTERRUPT_RESUME: interrupt_resume,
     Scenario.THREADS: lambda name: in_threads(lambda: told(chain(name, "look"))),
-}
-
-_APLAYS: Mapping[Scenario, Callable[[str], str]] = {
-    Scenario.ONE_TURN: lambda name: run(lambda: llm.get_async_model(name).prompt("hello")),
-    Scenario.TOOL_CALL: lambda name: run(lambda: achain(name, "look")),
-    Scenario.FAILING_TOOL: lambda name: run(lambda: achain(name, "fail")),
-    Scenario.MODEL_ERROR: lambda name: run(lambda: achain(name, "hello", system=Said.BROKEN)),
-    Scenario.PARALLEL_TOOLS: lambda name: run(lambda: achain(name, "look look")),
-    Scenario.NESTED_AGENT: lambda name: run(lambda: achain(name, "nest")),
-    Scenario.STREAMING: astreaming,
-    Scenario.EARLY_CLOSE: aearly_close,
-    Scenario.CANCELLATION: acancellation,
-    Scenario.TWO_RUNS: atwo_runs,
-    Scenario.THREADS: lambda name: in_threads(lambda: run(lambda: achain(name, "look"))),
 }

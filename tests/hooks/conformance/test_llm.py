@@ -1,31 +1,32 @@
-"""The adapter of llm passes what every adapter has to."""
+"""The adapter of llm passes what every adapter has to, in each way in which llm is asked."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from tau_live.testing import Scenario, faults
+from tau_live.testing import Play, Scenario, faults
 
 pytest.importorskip("llm")
 
-WAYS = ("sync", "async", "routed", "async_routed")
+from tau_live_hooks.llm import ADAPTER
+from tests.hooks.conformance import llm_async_play, llm_play
+
+WAYS: Mapping[str, tuple[Play, Mapping[Scenario, str]]] = {
+    "sync": (llm_play.play, llm_play.CANNOT),
+    "async": (llm_async_play.play, llm_async_play.CANNOT),
+    "routed": (llm_play.routed, llm_play.CANNOT),
+    "async routed": (llm_async_play.routed, llm_async_play.CANNOT),
+}
+
+pytestmark = pytest.mark.slow
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("scenario", Scenario)
-@pytest.mark.parametrize("name", WAYS)
-def test_the_adapter_conforms(
-    name: str, scenario: Scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from tau_live_hooks.llm import ADAPTER
-    from tests.hooks.conformance.llm_play import CANNOT, Way, play, prepared
+@pytest.mark.parametrize("way", WAYS)
+def test_the_adapter_conforms(way: str, scenario: Scenario, tmp_path: Path) -> None:
+    play, cannot = WAYS[way]
+    if scenario in cannot:
+        pytest.skip(cannot[scenario])
 
-    way = Way(name)
-    if (scenario, way.is_async) in CANNOT:
-        pytest.skip(CANNOT[scenario, way.is_async])
-    user = tmp_path / "llm"
-    user.mkdir()
-    monkeypatch.setenv("LLM_USER_PATH", str(user))
-    prepared(user)
-
-    assert faults(ADAPTER, play(way), scenario, folder=tmp_path) == []
+    assert faults(ADAPTER, play, scenario, folder=tmp_path) == []
