@@ -154,7 +154,9 @@ class _Calls:
         self._tokens.append(enter(run))
         self._open[id(call)] = call
         plugin = getattr(tool, "plugin", None)
-        told = {"args": content_of(call.arguments), "raw": {"plugin": plugin}}
+        told: dict[str, object] = {"args": content_of(call.arguments)}
+        if plugin:
+            told["raw"] = {"plugin": str(plugin)}
         book.called(_id(call), str(call.name), told)
         choices = run.choices
         if choices is None or tool is None or self._in_force() is not book.runtime:
