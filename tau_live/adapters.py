@@ -32,8 +32,10 @@ class Adapter:
         module: The import that makes it attach: ``pydantic_ai``; may be dotted.
         probe: Says what of the host's layout is missing, or ``None`` if all is there; called when
             the host has been imported, and before ``attach``. One that raises is one that failed.
-        attach: Wraps the host and returns what undoes it. Called once in a process. One that
-            raises has undone what it did; the adapter is then disabled with one line in the log.
+        attach: Wraps the host and returns what undoes it. Called once, and once more whenever a
+            module of the host was reloaded or the host imported anew, after what the last one
+            did was undone. One that raises has undone what it did; the adapter is then disabled
+            with one line in the log.
     """
 
     host: str

@@ -42,15 +42,14 @@ class Attachment:
 
 
 def note(store: Path, process: str, doors: Iterable[str], hosts: Iterable[Standing]) -> None:
-    """Write down what this process says of itself; nothing where the store has no folder yet.
+    """Write down what this process says of itself, by the store, which need not be there yet.
 
     Raises:
         OSError: It could not be written.
     """
-    if not store.parent.is_dir():
-        return
-    folder = store.parent / FOLDER
-    folder.mkdir(mode=0o700, exist_ok=True)
+    folder = store.absolute().parent / FOLDER
+    for missing in [one for one in (*reversed(folder.parents), folder) if not one.exists()]:
+        missing.mkdir(mode=0o700, exist_ok=True)
     said = {"process": process, "doors": list(doors), "hosts": [asdict(one) for one in hosts]}
     file = folder / f"{os.getpid()}.json"
     write_whole(file, json.dumps(said, indent=2).encode() + b"\n")

@@ -4,6 +4,7 @@ Nothing but the switch is looked at while tau-live is off, and nothing here rais
 """
 
 import os
+import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,11 @@ class _State:
     hosts: "Hosts | None" = None
     doors: tuple[str, ...] = ()
     booting: bool = False
+    lock = threading.RLock()
+
+
+WAIT_S = 1.0
+"""How long a thread waits at most for another that boots; they may wait for each other."""
 
 
 def boot(door: str) -> bool:
@@ -34,7 +40,7 @@ def boot(door: str) -> bool:
         Whether tau-live is switched on here and waits for hosts.
     """
     try:
-        return is_on() and _booted(door)
+        return is_on() and not _is_unwanted() and _booted(door)
     except Exception as error:  # noqa: BLE001  # the border to the host
         with suppress(Exception):
             import logging
@@ -43,6 +49,14 @@ def boot(door: str) -> bool:
                 "boot_failed: %s: %s", type(error).__name__, error
             )
         return False
+
+
+def _is_unwanted() -> bool:
+    if "TAU_LIVE_ATTACHED" not in os.environ:  # most often; what tells more costs an import
+        return False
+    from tau_live.lineage import is_unwanted_child
+
+    return is_unwanted_child(os.environ)
 
 
 def booted() -> tuple[tuple[str, ...], "list[Standing]"]:
@@ -57,26 +71,34 @@ def detach_hosts() -> None:
 
 
 def _booted(door: str) -> bool:
-    if door not in _State.doors:
-        _State.doors = (*_State.doors, door)
-    if _State.hosts is not None or _State.booting:
-        return True
+    if not _State.lock.acquire(timeout=WAIT_S):
+        return True  # by another thread
+    try:
+        if door not in _State.doors:
+            _State.doors = (*_State.doors, door)
+        if not _State.booting and (_State.hosts is None or _State.hosts.detached):
+            _boot()
+    finally:
+        _State.lock.release()
+    return True
+
+
+def _boot() -> None:
     from functools import partial
 
-    from tau_live.door import in_force
+    from tau_live.door import in_force, is_detached
     from tau_live.hosts import Hosts, built_in
     from tau_live_hooks import HOSTS
 
     _State.booting = True  # what a plugin imports may boot too
     try:
-        hosts = Hosts(in_force, changed=_changed)
+        hosts = Hosts(in_force, changed=_changed, dormant=is_detached)
         _State.hosts = hosts
         for module, (host, trigger) in HOSTS.items():
             hosts.add(host, trigger, partial(built_in, module))
         _add_registered(hosts)
     finally:
         _State.booting = False
-    return True
 
 
 def _add_registered(hosts: "Hosts") -> None:
@@ -107,13 +129,21 @@ def _add_registered(hosts: "Hosts") -> None:
 
 def _changed(standing: "Standing") -> None:
     """Let the snapshot and ``tau-live doctor`` know how a host stands."""
-    from tau_live.door import running
-
-    runtime = running()
-    if runtime is None:
-        return
-    runtime.note_host(standing.host, standing.state.value)
     from tau_live.attachments import note
+    from tau_live.door import running
+    from tau_live.hosts import DETACHED, NOT_HERE
     from tau_live.processes import this_process
 
-    note(runtime.settings.store, this_process(), *booted())
+    runtime = running()
+    if runtime is not None:
+        runtime.note_host(standing.host, standing.state.value)
+        settings = runtime.settings
+    elif standing.problem in {NOT_HERE, DETACHED}:
+        return
+    else:  # the adapter does not fit, so nothing was started: that is what is to be known
+        from pathlib import Path
+
+        from tau_live.settings import Settings
+
+        settings = Settings.from_env(os.environ, directory=Path.cwd()).settings
+    note(settings.store, this_process(), *booted())

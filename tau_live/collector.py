@@ -5,14 +5,16 @@ same rows. Every step may be repeated: what is already stored adds nothing.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
-from tau_live import attempts
+from tau_live import attempts, naming
 from tau_live import events as ev
 from tau_live.endings import Ending, ending_for, ending_of
+from tau_live.errors import AmbiguousIdError, UnknownError
 from tau_live.event_rows import decision_of, metadata_of_end, reward_of, rollout_of
+from tau_live.guard import logger, text_of
 from tau_live.rollouts import (
     ROLLOUT_ENDS,
     Attempt,
@@ -101,6 +103,7 @@ class Collector:
         match event:
             case ev.RunStart():
                 self._start_run(event)
+                self._add_names(event, event.aliases)
             case ev.RunEnd():
                 self._end_run(event)
             case ev.RunInterrupt():
@@ -113,6 +116,8 @@ class Collector:
                 self._add_reward(event)
             case _:
                 self._add_span(event, self._attempt_of(event))
+                if isinstance(event, ev.ModelEnd) and event.response_id:
+                    self._add_names(event, [event.response_id])
 
     def forget(self) -> None:
         """Drop what is remembered of the store, after a transaction that was not kept."""
@@ -359,11 +364,25 @@ class Collector:
         if reward is None:
             self._count("refused_rewards")
             return
+        try:
+            reward = replace(reward, rollout_id=naming.meant(self._store, event))
+        except (UnknownError, AmbiguousIdError) as error:
+            self._count("rewards_without_a_run")
+            logger().warning("reward_refused", name=reward.name, error=text_of(error))
+            return
         if reward.decision_id and event.execution:
             existing = self._store.rollouts.attempts(reward.rollout_id)
             reward = replace(reward, decision_id=attempts.decision_in(event, existing))
         self._store.rewards.add_reward(reward)
         self._settle(reward.rollout_id, now=event.at)
+
+    def _add_names(self, event: ev.Event, names: Iterable[str]) -> None:
+        """Note other ids of a run, which gets the rewards that came for them before."""
+        rollout_id = rollout_id_of(event.host, event.run_id)
+        for name in names:
+            name_id = rollout_id_of(event.host, name)
+            if name_id != rollout_id and self._store.names.add(name_id, rollout_id):
+                self._settle(rollout_id, now=event.at)
 
     def _count(self, name: str) -> None:
         self._store.counters.add({name: 1})

@@ -79,14 +79,19 @@ def in_force() -> "Runtime | None":
     return None if _State.detached else attach()
 
 
+def is_detached() -> bool:
+    """Say whether ``detach`` was called last, so that nothing is started by itself."""
+    return _State.detached
+
+
 def current() -> "Run | None":
     """Return the innermost run of this thread or task."""
     return _current.get()
 
 
-def enter(handle: "RunHandle") -> "Token[Run | None]":
-    """Make an adapter's run the innermost one here."""
-    return _current.set(Run(handle.name, handle.run_id, handle))
+def enter(handle: "RunHandle | None") -> "Token[Run | None]":
+    """Make an adapter's run the innermost one here, or none."""
+    return _current.set(Run(handle.name, handle.run_id, handle) if handle else None)
 
 
 def run(
@@ -129,6 +134,8 @@ def reward(
     value: object,
     *,
     run: "Run | str | None" = None,
+    host: str | None = None,
+    session: object = None,
     decision: "Choice | str | None" = None,
     name: str = "reward",
     source: str = "api",
@@ -139,7 +146,9 @@ def reward(
 
     Args:
         value: A finite number, a boolean, or a text as a mere comment.
-        run: The run or its id; ``None`` is the current one.
+        run: The run or its rollout's id, or with ``host`` that host's own; ``None``: the current.
+        host: Whose id ``run`` is, or whose session: ``pydantic-ai``.
+        session: The conversation whose last run is meant, instead of ``run``.
         decision: The decision (or its id) that is meant, if it is not the whole run.
         name: What was measured.
         source: Who says so.
@@ -153,26 +162,20 @@ def reward(
     runtime, inside = attach(), _current.get()
     if runtime is None:
         return False
-    is_run = issubclass(type(run), Run)  # a hostile ``__class__`` is not asked
-    own = run if is_run and isinstance(run, Run) else inside if run is None else None
+    own = run if issubclass(type(run), Run) and isinstance(run, Run) else None
     chosen = decision if issubclass(type(decision), Choice) else None
     return runtime.reward(
-        value,
-        run=own.id if own is not None and is_run else run,
-        inside=own.handle if own is not None else None,
+        value, run=run if own is None else own.id, host=host if own is None else None,
+        session=session, inside=within.handle if (within := own or inside) else None,
         decision=chosen.id if isinstance(chosen, Choice) else decision,
-        name=name,
-        source=source,
-        key=key,
-        comment=comment,
-    )
+        name=name, source=source, key=key, comment=comment,
+    )  # fmt: skip
 
 
 def flush(timeout_s: float = 5.0) -> bool:
     """Wait until all that was queued is stored and every due update is done and in service.
 
-    Returns:
-        Whether that was so within ``timeout_s``; ``True`` while tau-live is off.
+    Returns whether that was so within ``timeout_s``; ``True`` while tau-live is off.
     """
     runtime = attach()
     return True if runtime is None else runtime.flush(timeout_s)

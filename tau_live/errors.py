@@ -8,9 +8,10 @@ TauLiveError
 ├── StoreError                 the store cannot do what was asked
 │   ├── StoreUnavailableError  it cannot be opened, read or written
 │   ├── StoreVersionError      it was written by a newer tau-live
-│   ├── UnknownError           no such rollout, attempt, worker, decision, resource or policy
+│   ├── UnknownError           no such rollout, session, worker, decision, resource or policy
 │   ├── DuplicateError         the id is taken
 │   └── InvalidTransitionError the lifecycle forbids the move
+├── AmbiguousIdError           several runs or decisions are meant by an id
 ├── CheckpointError            a checkpoint is damaged, foreign or not to be trusted
 ├── AutostartError             the environment's site-packages cannot be changed
 └── LeaseLostError             another process holds the lease that this work needs
@@ -65,7 +66,8 @@ class UnknownError(StoreError):
     """Nothing of this kind is stored under this id.
 
     Attributes:
-        kind: ``rollout``, ``attempt``, ``worker``, ``decision``, ``resources`` or ``policy``.
+        kind: ``rollout``, ``attempt``, ``worker``, ``decision``, ``resources``, ``policy`` or
+            ``session``.
         id: What was asked for.
     """
 
@@ -105,6 +107,10 @@ class InvalidTransitionError(StoreError):
         self.id = id_
         self.old = old
         self.new = new
+
+
+class AmbiguousIdError(TauLiveError):
+    """Several rollouts or decisions are meant by an id; the message lists them."""
 
 
 class CheckpointError(TauLiveError):

@@ -74,6 +74,7 @@ class RunStart(Event):
         tools: The names of the tools it has.
         instructions_hash: Tells one set of instructions from another.
         trigger: What began it: ``user``, ``tool``, ``handoff`` or ``resume``.
+        aliases: Other ids of the host by which its users may know the run.
         metadata: Open-ended JSON data.
     """
 
@@ -84,6 +85,7 @@ class RunStart(Event):
     tools: tuple[str, ...] = ()
     instructions_hash: str | None = None
     trigger: str | None = None
+    aliases: tuple[str, ...] = ()
     metadata: Mapping[str, object] = field(default_factory=dict)
 
 

@@ -68,6 +68,9 @@ class RolloutSummary:
     Attributes:
         rollout_id: The rollout.
         host: The framework that ran it.
+        run_id: The host's own key of the run.
+        session_id: What runs of one conversation share.
+        parent_id: The rollout inside which it ran.
         status: How it ended.
         reason: Why it ended.
         has_assistant_reply: Whether the agent said anything.
@@ -79,11 +82,16 @@ class RolloutSummary:
         reason_codes: Why safety policies were applied, each code once.
         input_chars: Characters that went in.
         output_chars: Characters that came out.
+        spans: What is stored of its steps, in their order, after redaction.
+        metadata: What its host told of it, its cost and output among it.
     """
 
     rollout_id: str
     host: str
     status: RolloutStatus
+    run_id: str = ""
+    session_id: str | None = None
+    parent_id: str | None = None
     reason: Reason | None = None
     has_assistant_reply: bool = False
     session_completed: bool = False
@@ -94,6 +102,8 @@ class RolloutSummary:
     reason_codes: frozenset[str] = frozenset()
     input_chars: int = 0
     output_chars: int = 0
+    spans: tuple[Span, ...] = ()
+    metadata: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

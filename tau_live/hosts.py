@@ -19,9 +19,17 @@ import wrapt
 
 from tau_live.adapters import Adapter, Detach, InForce
 from tau_live.guard import logger, text_of
+from tau_live.reloading import Reloads
 
 Load = Callable[[], Adapter]
 """Returns an adapter; imports what holds it."""
+
+
+NOT_HERE = "tau-live does not run here"
+"""Why an adapter does not attach that fits: settings were refused, or children are left alone."""
+
+DETACHED = "detached"
+"""Why an adapter is disabled that was attached."""
 
 
 class HostState(StrEnum):
@@ -57,15 +65,27 @@ class Hosts:
     Args:
         in_force: What adapters ask for the running system.
         changed: Called with the standing of a host whenever it has changed.
+        dormant: Says whether there is no running system for now only; adapters attach then too,
+            because they ask for it at every call.
     """
 
-    def __init__(self, in_force: InForce, *, changed: Callable[[Standing], None]) -> None:
+    def __init__(
+        self,
+        in_force: InForce,
+        *,
+        changed: Callable[[Standing], None],
+        dormant: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._in_force = in_force
         self._changed = changed
+        self._dormant = dormant
         self._lock = threading.RLock()
         self._standings: dict[str, Standing] = {}
+        self._loads: dict[str, Load] = {}
         self._tried: set[str] = set()
         self._undo: dict[str, Detach] = {}
+        self._reloads = Reloads(self._loosened, self._fastened)
+        self.detached = False
 
     def add(self, host: str, module: str, load: Load) -> None:
         """Attach an adapter as soon as ``module`` has been imported; the first of a host counts."""
@@ -73,7 +93,8 @@ class Hosts:
             if host in self._standings:
                 return
             self._standings[host] = Standing(host=host, module=module)
-        wrapt.register_post_import_hook(partial(self._imported, host, load), module)
+            self._loads[host] = load
+        wrapt.register_post_import_hook(partial(self._imported, host), module)
 
     def standings(self) -> list[Standing]:
         """Return how every adapter stands, by host."""
@@ -82,35 +103,59 @@ class Hosts:
 
     def detach(self) -> None:
         """Put every host back as it was; none attaches again in this process."""
+        self._reloads.stop()
         with self._lock:
+            self.detached = True
             undo, self._undo = self._undo, {}
             self._tried |= self._standings.keys()
             waiting = [host for host, one in self._standings.items() if host not in undo]
         for host, detach in undo.items():
-            problem = "detached"
+            problem = DETACHED
             try:
                 detach()
             except Exception as error:  # noqa: BLE001  # the border to an adapter
                 problem = f"detaching raised {_said(error)}"
             self._stand(host, HostState.DISABLED, problem=problem)
         for host in waiting:
-            self._stand(host, HostState.DISABLED, problem="detached")
+            self._stand(host, HostState.DISABLED, problem=DETACHED)
 
-    def _imported(self, host: str, load: Load, module: object) -> None:
+    def _imported(self, host: str, module: object) -> None:
         """Attach; called by the import of the host, which nothing here may make fail."""
+        with self._lock:  # not for longer: attaching waits for the locks of imports
+            if host in self._tried:
+                return
+            self._tried.add(host)
+        self._tried_to(self._attach_first, host, module)
+
+    def _attach_first(self, host: str, module: object) -> None:
+        if getattr(getattr(module, "__spec__", None), "_initializing", False):
+            importlib.import_module(self._standings[host].module)  # waits for another thread
+        self._reloads.watch(host, self._standings[host].module)
+        self._attach(host, version_of(host, module))
+
+    def _loosened(self, host: str) -> None:
+        """Detach for as long as the host is executed anew: it is to find itself as it was."""
+        self._tried_to(self._undo_of, host)
+
+    def _undo_of(self, host: str) -> None:
+        self._undo.pop(host, _nothing)()
+
+    def _fastened(self, host: str) -> None:
+        """Attach once more, after the host was executed anew."""
+        if not self.detached:
+            module = sys.modules.get(self._standings[host].module)
+            self._tried_to(self._attach, host, version_of(host, module))
+
+    def _tried_to(self, step: Callable[..., None], host: str, *args: object) -> None:
         try:
-            with self._lock:  # not for longer: attaching waits for the locks of imports
-                if host in self._tried:
-                    return
-                self._tried.add(host)
-            self._attach(host, load, version_of(host, module))
+            step(host, *args)
         except Exception as error:  # noqa: BLE001  # the border to the host
             with suppress(Exception):
                 self._disable(host, None, f"attaching raised {_said(error)}")
 
-    def _attach(self, host: str, load: Load, version: str | None) -> None:
+    def _attach(self, host: str, version: str | None) -> None:
         try:
-            adapter = load()
+            adapter = self._loads[host]()
         except Exception as error:  # noqa: BLE001  # other people's code
             return self._disable(host, version, f"its adapter cannot be imported: {_said(error)}")
         try:
@@ -119,10 +164,8 @@ class Hosts:
             missing = f"probing raised {_said(error)}"
         if missing is not None:
             return self._disable(host, version, missing)
-        if self._in_force() is None:
-            return self._stand(
-                host, HostState.DISABLED, version=version, problem="tau-live does not run here"
-            )
+        if self._in_force() is None and not self._dormant():
+            return self._stand(host, HostState.DISABLED, version=version, problem=NOT_HERE)
         try:
             self._undo[host] = adapter.attach(self._in_force)
         except Exception as error:  # noqa: BLE001  # other people's code
@@ -156,12 +199,18 @@ def as_data(standing: Standing) -> dict[str, str | None]:
 
 
 def built_in(name: str) -> Adapter:
-    """Import the adapter ``tau_live_hooks.<name>``.
+    """Import the adapter ``tau_live_hooks.<name>`` anew, with its parts.
+
+    Anew, because the parts may have taken classes from the host, which has others by now if it was
+    reloaded.
 
     Raises:
         TypeError: The module declares none.
         ImportError: It cannot be imported.
     """
+    own = f"tau_live_hooks.{name}"
+    for module in [one for one in sys.modules if one == own or one.startswith(f"{own}_")]:
+        del sys.modules[module]
     return declared(getattr(importlib.import_module(f"tau_live_hooks.{name}"), "ADAPTER", None))
 
 
@@ -183,6 +232,10 @@ def version_of(host: str, module: object) -> str | None:
     top = sys.modules.get(str(getattr(module, "__name__", "")).partition(".")[0])
     version = getattr(top, "__version__", None)
     return version if isinstance(version, str) else None
+
+
+def _nothing() -> None:
+    """Put nothing back."""
 
 
 def _said(error: Exception) -> str:

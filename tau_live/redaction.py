@@ -164,7 +164,7 @@ class Redactor:
             kept: object = self._content(value, keeps=self._keeps or name == "comment")
         elif isinstance(value, ErrorInfo):
             kept = self._error(value)
-        elif name == "options" and isinstance(value, tuple):
+        elif name in {"options", "aliases"} and isinstance(value, tuple):
             kept = tuple(clean_id(option) for option in value)
         elif name == "tool_calls" and isinstance(value, tuple):
             kept = tuple(map(self._tool_call, value[:_ENTRIES]))

@@ -201,6 +201,9 @@ def summary_of(rollout: Rollout, spans: Iterable[Span]) -> RolloutSummary:
     return RolloutSummary(
         rollout_id=rollout.rollout_id,
         host=rollout.host,
+        run_id=rollout.run_id,
+        session_id=rollout.session_id,
+        parent_id=rollout.parent_id,
         status=rollout.status,
         reason=rollout.reason,
         has_assistant_reply=any(replies),
@@ -212,6 +215,8 @@ def summary_of(rollout: Rollout, spans: Iterable[Span]) -> RolloutSummary:
         turns=sum(span.kind == "turn" for span in spans),
         input_chars=asked[0] if asked else _chars(rollout.input),
         output_chars=replies[-1] if replies else 0,
+        spans=tuple(spans),
+        metadata=rollout.metadata,
     )
 
 

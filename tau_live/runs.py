@@ -5,7 +5,7 @@ import os
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from operator import is_
 from threading import Lock
@@ -33,8 +33,10 @@ from tau_live.plain import Limits, plain
 from tau_live.redaction import clean_id
 from tau_live.rl.remembered import Kept, Remembered, kept
 from tau_live.rollouts import Reason, decision_id_of
+from tau_live.valued import Target
 
 KEYS_REMEMBERED = 10_000
+BeganIn = Callable[[], Link | None]
 E = TypeVar("E", bound=ev.Event)
 _ALL = Mask()
 _NOTHING: Mapping[str, object] = MappingProxyType({})
@@ -56,11 +58,14 @@ class RunEvents:
         stream: Names the stream from which the ids of runs without a key are made; ``None`` makes
             one that no other process has.
         limits: Bounds of what is taken over from the host.
-        began_in: The run of another process inside which this one was started, if it was.
+        began_in: Returns the run of another process inside which this one was started, if it was;
+            a pool's worker has another with each task.
     """
 
-    def __init__(self, *, stream: str | None, limits: Limits, began_in: Link | None = None) -> None:
-        self.began_in = began_in
+    def __init__(
+        self, *, stream: str | None, limits: Limits, began_in: BeganIn = lambda: None
+    ) -> None:
+        self._began_in = began_in
         self._stream = stream or f"{os.getpid()}-{time.time_ns():x}-{secrets.token_hex(4)}"
         self._limits = limits
         self._pid = os.getpid()
@@ -160,7 +165,12 @@ class RunEvents:
             name=handle.name,
             metadata=found if isinstance(found, dict) else {"value": found},
         )
-        return _with(start if parent else linked(start, self.began_in), told)
+        return _with(start if parent else self.linked(start), told)
+
+    def linked(self, event: E) -> E:
+        """Return an event; the start of a run without a parent as inside the run we began in."""
+        inside = isinstance(event, ev.RunStart) and event.parent_run_id is None
+        return linked(event, self._began_in()) if inside else event
 
     def ended(
         self,
@@ -250,7 +260,7 @@ class RunEvents:
         self,
         value: object,
         *,
-        rollout_id: str,
+        target: Target,
         decision_id: str | None,
         name: object,
         source: object,
@@ -273,10 +283,11 @@ class RunEvents:
                 return None
         return ev.Reward(
             **self.stamp(),
-            host=HOST,
-            run_id="",
+            host=target.host or ("" if target.session_id else HOST),
+            run_id=target.run_id,
+            session_id=target.session_id,
             execution=self.execution_of(decision_id) if decision_id else "",
-            rollout_id=rollout_id,
+            rollout_id=target.rollout_id,
             decision_id=decision_id,
             name=text_of(name) or "reward",
             value=number,

@@ -24,13 +24,13 @@ from tau_live.guard import text_of as error_text
 from tau_live.handed import ID_LIMIT, Listed, listed, seconds, text_of
 from tau_live.handles import HOST, RunHandle, Unsettled
 from tau_live.inbox import Inbox
-from tau_live.lineage import linked
 from tau_live.masks import Mask, mask_of, own_choice
 from tau_live.plugins import Plugins
 from tau_live.runs import RunEvents, decision_id
 from tau_live.settings import Settings
-from tau_live.targets import adopt, target_of
+from tau_live.targets import adopt
 from tau_live.updater import Updater
+from tau_live.valued import decided_before, target_of
 from tau_live.writer import Writer
 
 _NOTHING: Mapping[str, object] = MappingProxyType({})
@@ -155,7 +155,7 @@ class Runtime:
         if not self._gate.passes:
             self.count("events_not_taken_while_held")
             return False
-        return self._inbox.put(linked(event, self._events.began_in))
+        return self._inbox.put(self._events.linked(event))
 
     def decide(  # noqa: PLR0913  # as the door's, all keyword-only but two
         self,
@@ -301,6 +301,8 @@ class Runtime:
         value: object,
         *,
         run: object,
+        host: object,
+        session: object,
         inside: "RunHandle | None",
         decision: object,
         name: object,
@@ -313,30 +315,26 @@ class Runtime:
             if not self._gate.passes:
                 self.count("rewards_not_taken_while_held")
                 return False
-            rollout_id = target_of(run, decision, inside)
-            if not rollout_id:
+            target = target_of(run=run, decision=decision, host=host, session=session,
+                               inside=inside)  # fmt: skip
+            if target is None:
                 self.count("rewards_without_target")
                 return False
             event = self._events.rewarded(
                 value,
-                rollout_id=rollout_id,
+                target=target,
                 decision_id=None if decision is None else text_of(decision, limit=ID_LIMIT),
                 name=name,
                 source=source,
                 key=key,
                 comment=comment,
-                decisions_before=self._decisions_before(inside, rollout_id),
+                decisions_before=decided_before(target, inside, home=self._events),
             )
             if event is None:
                 self.count("rewards_refused")
                 return False
             return self._inbox.put(event)
         return False
-
-    def _decisions_before(self, run: RunHandle | None, rollout_id: str) -> int | None:
-        """Return how many decisions a run that goes on here has made; ``None`` if it does not."""
-        own = run is not None and run.home is self._events and run.rollout_id == rollout_id
-        return run.decided if run is not None and own and not run.ended else None
 
     def flush(self, timeout_s: object) -> bool:
         """Wait until all that was queued is stored and every due update is in service."""

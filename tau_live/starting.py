@@ -84,13 +84,13 @@ def start(
             return None
         if not settings.children:
             environ[ATTACHED] = this_process()
-        runtime = _System(settings, began_in=parent_of(environ)).started()
+        runtime = _System(settings, began_in=lambda: parent_of(environ)).started()
     except SettingsError as error:
         log.warning("settings_refused", error=str(error), effect="tau-live stays off")
         return None
     if target is not None and given is None:
         runtime.add_target(target)
-    link_children(lambda: _link_to(inside()), environ)
+    link_children(lambda: _link_to(inside()), environ, wanted=settings.children)
     return runtime
 
 
@@ -151,7 +151,7 @@ def learner_of(store: Store, settings: Settings, *, owner: str) -> Learner:
 class _System:
     """Everything that a runtime is made of, and what happens between its parts."""
 
-    def __init__(self, settings: Settings, *, began_in: Link | None) -> None:
+    def __init__(self, settings: Settings, *, began_in: Callable[[], Link | None]) -> None:
         self._settings = settings
         self._owner = this_process()
         self._pid = os.getpid()

@@ -2,7 +2,7 @@
 
 import re
 
-from tau_live.errors import TauLiveError, UnknownError
+from tau_live.errors import AmbiguousIdError, UnknownError
 from tau_live.rollouts import Decision, Rollout
 from tau_live.store.roles import Store
 
@@ -11,10 +11,6 @@ PARTS = re.compile(
     r"(?s)(?P<rollout>.+?)(:attempt-(?P<attempt>[0-9]{1,18}))?"
     r"(:(decision-)?(?P<ordinal>[0-9]{1,18}))?"
 )
-
-
-class AmbiguousIdError(TauLiveError):
-    """Several rollouts or decisions have an id that begins so."""
 
 
 def rollout_of(store: Store, beginning: str) -> Rollout:

@@ -14,8 +14,9 @@ from tau_live.cli.finding import rollout_of
 from tau_live.cli.opening import epilog, json_option, opened, store_option
 from tau_live.cli.output import print_json
 from tau_live.cli.text import number, shown
+from tau_live.naming import last_run, rollout_named
 from tau_live.rewarding import Rewarding
-from tau_live.rollouts import Reward, RewardSource
+from tau_live.rollouts import Reward, RewardSource, rollout_id_of
 from tau_live.settings import Settings
 from tau_live.store.roles import Store
 
@@ -27,6 +28,8 @@ class Asked(TypedDict):
     """What the options say, by their names."""
 
     run: str | None
+    host: str | None
+    session: str | None
     decision: str | None
     name: str
     source: str
@@ -40,10 +43,14 @@ class Asked(TypedDict):
         "reward",
         "tau-live reward 1 --run live-5f0d7f0e-2b0c-5c53-9a5e-0d1f6f1d7c11 --name solved",
         'tau-live reward --run live-5f0d7f0e --comment "polite, but wrong"',
+        "tau-live reward true --host pydantic-ai --run 01a2b3c4 --name solved --source user",
+        "tau-live reward 0.5 --session user-1 --name stars",
     ),
 )
 @click.argument("value", required=False)
-@click.option("--run", metavar="ID", help="The rollout.")
+@click.option("--run", metavar="ID", help="The rollout, or with --host that host's id of the run.")
+@click.option("--host", help="Whose run or session it is: pydantic-ai.")
+@click.option("--session", metavar="ID", help="The session whose last run is meant.")
 @click.option("--decision", metavar="ID", help="The decision, instead of a whole rollout.")
 @click.option("--name", default="reward", show_default=True, help="What was measured.")
 @click.option("--source", default=RewardSource.API.value, show_default=True, help="Who says so.")
@@ -59,7 +66,7 @@ def reward(value: str | None, path: Path | None, as_json: bool, **asked: Unpack[
     """
     given = reward_of(value, asked, at=time.time())
     with opened(path, write=True) as (store, settings):
-        given = replace(given, rollout_id=target_of(store, given.rollout_id))
+        given = replace(given, rollout_id=target_of(store, given.rollout_id, asked))
         outcome = store_reward(store, settings, given)
     if as_json:
         print_json({**_plain(given), **outcome})
@@ -70,13 +77,19 @@ def reward(value: str | None, path: Path | None, as_json: bool, **asked: Unpack[
         click.echo(f"no rollout {shown(given.rollout_id)} is stored yet; it waits for it", err=True)
 
 
-def target_of(store: Store, named: str) -> str:
+def target_of(store: Store, named: str, asked: Asked) -> str:
     """Return the id of the rollout that was meant: one that may come yet, or one that is there.
 
     Raises:
-        UnknownError: It is no whole id, and no rollout has one that begins so.
-        TauLiveError: Several have.
+        UnknownError: It is no whole id, and no rollout has one that begins so; or nothing of the
+            session is stored.
+        AmbiguousIdError: Several are meant.
     """
+    host, session = asked["host"], asked["session"]
+    if session is not None:
+        return last_run(store, session, host=host or "")
+    if host is not None and asked["run"] is not None:
+        return rollout_named(store, rollout_id_of(host, asked["run"]))
     return named if WHOLE_ID.fullmatch(named) else rollout_of(store, named).rollout_id
 
 
@@ -87,8 +100,10 @@ def reward_of(value: str | None, asked: Asked, *, at: float) -> Reward:
         click.UsageError: It is for nothing, for two things, or says nothing.
     """
     run, decision, comment = asked["run"], asked["decision"], asked["comment"]
-    if (run is None) == (decision is None):
-        raise click.UsageError("say either --run ID or --decision ID")
+    if sum(one is not None for one in (run, decision, asked["session"])) != 1:
+        raise click.UsageError("say either --run ID, --session ID or --decision ID")
+    if decision is not None and asked["host"] is not None:
+        raise click.UsageError("--host says whose --run or --session it is")
     if decision is not None and ":attempt-" not in decision:
         raise click.BadParameter(
             f"{decision!r} is not the id of a decision", param_hint="--decision"
@@ -96,7 +111,7 @@ def reward_of(value: str | None, asked: Asked, *, at: float) -> Reward:
     if value is None and not (comment or "").strip():
         raise click.UsageError("say a VALUE, or a --comment")
     return Reward(
-        rollout_id=run if run is not None else str(decision).rpartition(":attempt-")[0],
+        rollout_id=run or "" if decision is None else decision.rpartition(":attempt-")[0],
         decision_id=decision,
         name=asked["name"],
         value=None if value is None else _number(value),

@@ -6,6 +6,7 @@ from sqlite_utils import Database, Migrations
 
 from tau_live.errors import StoreUnavailableError, StoreVersionError
 from tau_live.store.connection import Connection
+from tau_live.store.sqlite_names import NAMING
 
 APPLICATION_ID = 0x7461754C
 """``tauL``, by which SQLite files of ours are known."""
@@ -347,7 +348,7 @@ def migrations() -> Migrations:
 
     @known()
     def m001_first_schema(db: Database) -> None:
-        for statement in (*RECORDING, *WORKING):
+        for statement in (*RECORDING, *NAMING, *WORKING):
             db.execute(statement)
 
     return known

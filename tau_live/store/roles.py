@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+from tau_live.store.names import Names
 from tau_live.store.recording import DecisionLog, RewardLog, RolloutLog
 from tau_live.store.serving import (
     Audit,
@@ -31,6 +32,7 @@ __all__ = [
     "GateState",
     "Leases",
     "Monitors",
+    "Names",
     "Policies",
     "Resources",
     "Retention",
@@ -59,6 +61,11 @@ class Store(Protocol):
     @property
     def rewards(self) -> RewardLog:
         """Rewards and what they make ready."""
+        ...
+
+    @property
+    def names(self) -> Names:
+        """Other ids of rollouts, and sessions."""
         ...
 
     @property

@@ -12,6 +12,7 @@ from tau_live.store.sqlite_decisions import SqliteDecisions
 from tau_live.store.sqlite_export import exported
 from tau_live.store.sqlite_gate import SqliteGate, SqliteLeases
 from tau_live.store.sqlite_monitors import SqliteMonitors
+from tau_live.store.sqlite_names import SqliteNames
 from tau_live.store.sqlite_policies import SqlitePolicies
 from tau_live.store.sqlite_queue import SqliteQueue, SqliteResources, SqliteWorkers
 from tau_live.store.sqlite_retention import SqliteRetention
@@ -28,6 +29,7 @@ class SqliteStore:
         rollouts: Rollouts, attempts and spans.
         decisions: Decisions.
         rewards: Rewards and what they make ready.
+        names: Other ids of rollouts, and sessions.
         queue: The queue.
         workers: The workers.
         resources: Prompts and settings.
@@ -46,6 +48,7 @@ class SqliteStore:
         self.rollouts = SqliteRollouts(connection)
         self.decisions = SqliteDecisions(connection)
         self.rewards = SqliteRewards(connection)
+        self.names = SqliteNames(connection)
         self.queue = SqliteQueue(connection)
         self.workers = SqliteWorkers(connection)
         self.resources = SqliteResources(connection)

@@ -12,7 +12,8 @@ from tau_live.processes import this_process
 from tests.scratch import Scratch
 
 PARENTS = """
-import asyncio, multiprocessing, os, subprocess, sys
+import asyncio, multiprocessing, os, shlex, subprocess, sys
+import concurrent.futures
 import tau_live
 
 CHILD = "import tau_live\\nwith tau_live.run('child'): tau_live.decide('p', ['a', 'b'])"
@@ -41,6 +42,60 @@ def by_fork():
     by_spawn("fork")
 
 
+def by_forkserver():
+    by_spawn("forkserver")
+
+
+def by_system():
+    assert os.system(shlex.join([sys.executable, "-c", CHILD])) == 0
+
+
+def by_popen():
+    assert os.popen(shlex.join([sys.executable, "-c", CHILD])).close() is None
+
+
+def by_posix_spawn():
+    argv = [sys.executable, "-c", CHILD]
+    pid = os.posix_spawn(sys.executable, argv, os.environ)
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+def by_posix_spawnp():
+    argv = [sys.executable, "-c", CHILD]
+    pid = os.posix_spawnp(sys.executable, argv, dict(os.environ))
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+def by_spawnv():
+    assert os.spawnv(os.P_WAIT, sys.executable, [sys.executable, "-c", CHILD]) == 0
+
+
+def by_spawnlpe():
+    argv = [sys.executable, "-c", CHILD]
+    assert os.spawnlpe(os.P_WAIT, sys.executable, *argv, os.environ) == 0
+
+
+def by_shell():
+    async def started():
+        process = await asyncio.create_subprocess_shell(shlex.join([sys.executable, "-c", CHILD]))
+        await process.wait()
+
+    asyncio.run(started())
+
+
+def by_pool(method="spawn"):
+    with multiprocessing.get_context(method).Pool(1) as pool:
+        pool.apply(work)
+        pool.close()
+        pool.join()
+
+
+def by_executor(method="forkserver"):
+    context = multiprocessing.get_context(method)
+    with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as pool:
+        pool.submit(work).result()
+
+
 def by_asyncio():
     async def started():
         process = await asyncio.create_subprocess_exec(sys.executable, "-c", CHILD)
@@ -63,7 +118,12 @@ def rollouts(scratch: Scratch) -> list[dict[str, str | None]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "way", ["by_subprocess", "by_environment", "by_spawn", "by_fork", "by_asyncio"]
+    "way",
+    [
+        *("by_subprocess", "by_environment", "by_asyncio", "by_shell", "by_popen"),
+        *("by_system", "by_posix_spawn", "by_posix_spawnp", "by_spawnv", "by_spawnlpe"),
+        *("by_fork", "by_spawn", "by_forkserver", "by_pool", "by_executor"),
+    ],
 )
 def test_a_child_of_a_run_is_linked_to_it_and_one_outside_to_none(
     scratch: Scratch, way: str
@@ -81,7 +141,13 @@ def test_a_child_of_a_run_is_linked_to_it_and_one_outside_to_none(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["by_subprocess", "by_spawn", "by_fork"])
+@pytest.mark.parametrize(
+    "way",
+    [
+        *("by_subprocess", "by_system", "by_posix_spawn", "by_spawnv"),
+        *("by_fork", "by_spawn", "by_forkserver", "by_pool", "by_executor"),
+    ],
+)
 def test_children_are_left_alone_where_that_is_wished(scratch: Scratch, way: str) -> None:
     scratch.write("parent.py", PARENTS)
     environ = scratch.environ(TAU_LIVE_RL_CHILDREN="no")
@@ -89,6 +155,147 @@ def test_children_are_left_alone_where_that_is_wished(scratch: Scratch, way: str
     scratch.said("parent.py", way, environ=environ)
 
     assert [one["name"] for one in rollouts(scratch)] == ["parent"]
+
+
+POOLS = """
+import concurrent.futures, multiprocessing, multiprocessing.pool, os, sys
+import tau_live
+
+
+def work(name):
+    with tau_live.run(name):
+        return os.getpid()
+
+
+def fail(name):
+    raise ValueError(name)
+
+
+def tasks(pool, number):
+    if isinstance(pool, concurrent.futures.Executor):
+        return [pool.submit(work, f"submitted-{number}").result(), *pool.map(work, [f"map-{number}"])]
+    return [
+        pool.apply(work, (f"applied-{number}",)),
+        *pool.map(work, [f"map-{number}"]),
+        *pool.imap(work, [f"imap-{number}"]),
+        *pool.imap_unordered(work, [f"unordered-{number}"]),
+        *pool.starmap(work, [(f"starmap-{number}",)]),
+    ]
+
+
+if __name__ == "__main__":
+    kind, method = sys.argv[1:]
+    context = multiprocessing.get_context(method)
+    pids = set()
+    with tau_live.run("birth", key=0):
+        if kind == "pool":
+            pool = context.Pool(1)
+        else:
+            pool = concurrent.futures.ProcessPoolExecutor(1, mp_context=context)
+            pids.add(pool.submit(os.getpid).result())
+    for number in (1, 2):
+        with tau_live.run("parent", key=number):
+            pids.update(tasks(pool, number))
+    pids.update(tasks(pool, 0))
+    assert len(pids) == 1
+    if kind == "pool":
+        pool.close()
+        pool.join()
+    else:
+        pool.shutdown()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("kind", ["pool", "executor"])
+def test_what_a_pool_does_is_linked_to_the_run_that_asked_for_it(
+    scratch: Scratch, kind: str, method: str
+) -> None:
+    scratch.write("pools.py", POOLS)
+
+    scratch.said("pools.py", kind, method)
+
+    found = rollouts(scratch)
+    parents = {one["rollout_id"]: one["run_id"] for one in found}
+    linked = {
+        str(one["name"]): parents.get(one["parent_id"])
+        for one in found
+        if one["name"] not in {"birth", "parent"}
+    }
+    assert len(linked) == (15 if kind == "pool" else 6)
+    for name, parent in linked.items():
+        number = name.rpartition("-")[2]
+        assert parent == (f"parent/{number}" if number != "0" else None), name
+
+
+FAILING = """
+import concurrent.futures, multiprocessing, os, pickle, re, sys
+import tau_live
+
+
+def fail(name):
+    raise ValueError(name)
+
+
+if __name__ == "__main__":
+    with tau_live.run("parent"):
+        with concurrent.futures.ProcessPoolExecutor(1) as pool:
+            for work in (fail, lambda name: name):
+                try:
+                    pool.submit(work, "x").result()
+                except Exception as error:
+                    told = getattr(error.__cause__, "tb", error)
+                    print(type(error).__name__, re.sub("0x[0-9a-f]+", "there", str(told)))
+        with multiprocessing.Pool(1) as pool:
+            for work in (pool.map, pool.apply_async, pool.imap):
+                try:
+                    done = work(fail, ["x"])
+                    done.get() if hasattr(done, "get") else list(done)
+                except Exception as error:
+                    print(error.__cause__.tb)
+            print(pool.map(os.system, ["exit 3", "export A=1; exit 4"]))
+        print(pickle.loads(pickle.dumps(os.execv)) is os.execv, os.system.__name__)
+        os.system("echo $0; nosuchcommand; echo $A")
+        sys.stdout.flush()
+        try:
+            os.execv("/nowhere/at/all", ["x"])
+        except OSError as error:
+            print(error, "TAU_LIVE_PARENT" in os.environ)
+"""
+
+
+@pytest.mark.slow
+def test_what_fails_in_children_fails_as_it_does_without_us(scratch: Scratch) -> None:
+    scratch.write("failing.py", FAILING)
+
+    seen = scratch.run("failing.py")
+
+    alone = scratch.run("failing.py", environ=scratch.environ("0"))
+    assert alone.stdout.count("ValueError") == 9
+    assert (seen.stdout, seen.stderr, seen.returncode) == (
+        alone.stdout,
+        alone.stderr,
+        alone.returncode,
+    )
+
+
+@pytest.mark.slow
+def test_what_takes_the_place_of_a_process_is_linked_too(scratch: Scratch) -> None:
+    scratch.write(
+        "parent.py",
+        "import os, sys, tau_live\n"
+        "with tau_live.run('parent', key='1'):\n"
+        "    if os.fork() == 0:\n"
+        "        os.execv(sys.executable, [sys.executable, 'agent.py', 'rye'])\n"
+        "    os.wait()\n",
+    )
+
+    said = scratch.said("-m", "tau_live.cli", "run", "--", scratch.python, "parent.py")
+
+    child, parent = rollouts(scratch)
+    assert said == "ran rye\n"
+    assert (child["host"], child["parent_id"]) == ("bakery", parent["rollout_id"])
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ import pytest
 import tau_live_hooks
 from tau_live.adapters import Adapter, Detach, InForce
 from tau_live.hosts import Hosts, HostState, Standing, built_in
+from tau_live.reloading import Reloads
 from tau_live.runtime import Runtime
 from tau_live.settings import Settings
 from tau_live.starting import start
@@ -55,6 +56,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     importlib.invalidate_caches()
     yield
+    sys.meta_path[:] = [one for one in sys.meta_path if not isinstance(one, Reloads)]
     sys.modules.pop(HOST, None)
 
 
@@ -210,14 +212,15 @@ def test_threads_that_import_at_the_same_time_attach_once(hosts: Hosts) -> None:
 
 
 @pytest.mark.usefixtures("host")
-def test_a_reload_of_the_host_does_not_attach_again(hosts: Hosts) -> None:
+def test_a_reload_of_the_host_attaches_again_once_all_is_put_back(hosts: Hosts) -> None:
     kiosk = Kiosk()
     hosts.add("kiosk", HOST, kiosk.adapter)
     imported()
 
     importlib.reload(sys.modules[HOST])
 
-    assert kiosk.calls.count("attach") == 1
+    attached = ["load", "probe", "attach"]
+    assert kiosk.calls == [*attached, "detach", *attached]
 
 
 def test_the_table_says_what_the_adapters_that_come_with_us_declare() -> None:
@@ -254,6 +257,41 @@ def test_doctor_names_host_version_and_what_is_missing(scratch: Scratch) -> None
     found = {one["check"]: (one["state"], one["found"]) for one in checks}
     assert found["hosts"] == ("warn", "bakery 1.2.3 is disabled: bakery.call")
     assert found["doors"] == ("ok", "fired here: run")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stored", [False, True], ids=["nothing stored yet", "a store is there"])
+def test_doctor_tells_what_was_missing_in_a_process_that_is_over(
+    scratch: Scratch, stored: bool
+) -> None:
+    if stored:
+        scratch.said("-m", "tau_live.cli", "run", "agent.py", "rye")
+    (scratch.site / "bakery.py").write_text("def called(name): return name\n")
+
+    done = scratch.run("-m", "tau_live.cli", "run", "-c", "import bakery; print(bakery.called(1))")
+
+    assert (done.stdout, done.returncode) == ("1\n", 0)
+    assert done.stderr.count("\n") == 1
+    assert "'adapter_disabled' host='bakery' version='1.2.3' missing='bakery.call'" in done.stderr
+    checks = json.loads(scratch.cli("doctor", "--json"))["checks"]
+    told = [one for one in checks if one["check"] == "attached"]
+    assert told[0]["found"].endswith("(over) by run: no host")
+    assert (told[1]["state"], told[1]["found"].partition(": ")[2]) == (
+        "warn",
+        "bakery 1.2.3 disabled: bakery.call",
+    )
+    assert (scratch.folder / ".tau").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.slow
+def test_settings_that_are_refused_leave_one_line_and_nothing_else(scratch: Scratch) -> None:
+    environ = scratch.environ(TAU_LIVE_RL_QUEUE_LIMIT="none")
+
+    done = scratch.run("-m", "tau_live.cli", "run", "agent.py", "rye", environ=environ)
+
+    assert (done.stdout, done.returncode) == ("ran rye\n", 0)
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert not (scratch.folder / ".tau").exists()
 
 
 @pytest.mark.slow

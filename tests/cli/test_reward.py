@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from tau_live.rollouts import Reward
+from tau_live.rollouts import Reward, rollout_id_of
 from tau_live.store.sqlite import SqliteStore
 from tests.cli.conftest import Read, Run
 from tests.cli.filled import CHILD, EARLY, OPEN, SOLVED
@@ -88,6 +88,9 @@ def test_a_reward_may_come_before_its_rollout(filled: Path, run: Run) -> None:
         ["--run", "a"],
         ["1"],
         ["1", "--run", "a", "--decision", DECISION],
+        ["1", "--run", "a", "--session", "s"],
+        ["1", "--decision", DECISION, "--host", "tests"],
+        ["1", "--host", "tests"],
         ["1", "--decision", SOLVED],
         ["1", "--run", "a", "--nmae", "typo"],
         ["1", "2", "--run", "a"],
@@ -118,3 +121,56 @@ def test_a_reward_may_name_the_beginning_of_an_id(filled: Path, read: Read) -> N
     assert isinstance(found, dict)
     assert found["rollout_id"] == CHILD
     assert [one.value for one in stored(filled, CHILD) if one.name == "begun"] == [0.75]
+
+
+def named(path: Path) -> None:
+    """Give two rollouts a session, one of them another id, and both a third."""
+    store = SqliteStore.open(path)
+    with store.begin():
+        for rollout_id in (OPEN, CHILD):
+            store.rollouts.amend_rollout(rollout_id, session_id="user-1")
+            store.names.add(rollout_id_of("tests", "shared"), rollout_id)
+        store.names.add(rollout_id_of("tests", "response-1"), OPEN)
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (["--host", "tests", "--run", "response-1"], OPEN),
+        (["--host", "tests", "--run", "to-come"], rollout_id_of("tests", "to-come")),
+        (["--session", "user-1"], OPEN),
+        (["--session", "user-1", "--host", "tests"], OPEN),
+    ],
+    ids=" ".join,
+)
+def test_a_rollout_is_named_by_a_hosts_id_or_a_session(
+    given: list[str], expected: str, filled: Path, read: Read
+) -> None:
+    named(filled)
+
+    done = read("reward", "1", *given, "--name", "named", "--store", filled)
+
+    assert isinstance(done, dict)
+    assert done["rollout_id"] == expected
+    assert [one.value for one in stored(filled, expected) if one.name == "named"] == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--host", "tests", "--run", "shared"], "several runs have this id"),
+        (["--session", "user-2"], "session 'user-2' not found"),
+        (["--session", "user-1", "--host", "nobody"], "session 'user-1' not found"),
+    ],
+    ids=["an id of two", "no such session", "of another host"],
+)
+def test_a_name_that_is_none_of_one_rollout_is_an_error(
+    given: list[str], said: str, filled: Path, run: Run
+) -> None:
+    named(filled)
+
+    result = run("reward", "1", *given, "--store", filled)
+
+    assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
+    assert said in result.stderr

@@ -185,7 +185,8 @@ def test_switched_off_nothing_is_made_and_nothing_heavy_imported(
 ) -> None:
     code = (
         "import sys; from llm.cli import cli; import llm; llm.get_model('tau');"
-        "print([one for one in ('msgspec', 'wrapt', 'structlog', 'tau_live.runtime') if one in sys.modules])"
+        "heavy = {'msgspec', 'wrapt', 'structlog', 'tau_live.runtime'};"
+        "print(sorted(heavy & sys.modules.keys()))"
     )
     environ = home.environ("0", LLM_USER_PATH=str(home.folder / "user"))
     before = sorted(path.name for path in home.folder.iterdir())
