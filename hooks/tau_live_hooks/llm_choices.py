@@ -1,6 +1,6 @@
 """What the models ``tau`` ask of which model; nothing here needs llm before it is called."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,11 +15,11 @@ class Requests:
     """How what is asked is read and changed.
 
     Args:
-        models: The models there are, by name and alias.
+        meant: Returns the model that an option stands for, or ``None``.
     """
 
-    def __init__(self, models: Mapping[str, Any]) -> None:
-        self._models = models
+    def __init__(self, meant: Callable[[object], Any]) -> None:
+        self._meant = meant
 
     def said(self, point: Point, request: Asked) -> object:
         """Return what is asked at a point."""
@@ -35,7 +35,7 @@ class Requests:
 
     def is_own(self, request: Asked, model: object) -> bool:
         """Say whether an option is the model that is asked anyway."""
-        found = self._model(model)
+        found = self._meant(model)
         return found is not None and model_name(found) == model_name(request.model)
 
     def put(self, point: Point, request: Asked, value: object) -> Asked:
@@ -46,7 +46,7 @@ class Requests:
             ValueError: The model does not take these options.
         """
         if point is Point.MODEL:
-            model = self._model(value)
+            model = self._meant(value)
             if model is None:
                 raise LookupError(f"unknown model {value!r}")
             return replace(request, model=model, options=options_for(request, model))
@@ -64,7 +64,7 @@ class Requests:
 
     def suits(self, request: Asked, value: object) -> bool:
         """Say whether a model can be asked this: it is there, has its key, and takes all of it."""
-        model = self._model(value)
+        model = self._meant(value)
         if model is None:
             return False
         try:
@@ -73,25 +73,23 @@ class Requests:
         except Exception:  # noqa: BLE001  # whatever a model says then, it is not asked
             return False
 
-    def _model(self, value: object) -> Any:
-        name = value if isinstance(value, str) else model_name(value)
-        return None if name is None else self._models.get(name)
-
 
 class RoutedChoices(Choices):
     """Decides one run; of the models that are declared, those are offered that can be asked."""
 
     _reach: tuple[Requests, Asked] | None = None
 
-    def routed(self, request: Asked, models: Mapping[str, Any], known: Mapping[str, object]) -> Any:
+    def routed(
+        self, request: Asked, meant: Callable[[object], Any], known: Mapping[str, object]
+    ) -> Asked:
         """Return what is to be asked of which model, and tell that it is.
 
         Args:
             request: What the host would ask.
-            models: The models there are, by name and alias.
+            meant: Returns the model that an option stands for, or ``None``.
             known: What is known of the run.
         """
-        seam = Requests(models)
+        seam = Requests(meant)
         self._reach = (seam, request)
         changed, pending = self.changed(seam, request, _situation(request, known))
         pending.sent(changed)

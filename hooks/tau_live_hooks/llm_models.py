@@ -5,7 +5,7 @@ off, absent, or in doubt they are nothing but another name for it.
 """
 
 import sys
-from typing import Any
+from typing import Any, ClassVar
 
 import llm
 
@@ -25,7 +25,9 @@ class _Routing:
     What llm asks of a model before it is used is answered by the model that it passes on to.
     """
 
+    kinds: ClassVar[tuple[type, ...]] = ()
     _found: dict[str, Any] | None = None
+    _own: Any = None
     needs_key = None
     key = None
     key_env_var = None
@@ -37,8 +39,17 @@ class _Routing:
         """Return every other model of its kind by name and alias, as they were at first."""
         if self._found is None:
             found = self._known()
-            self._found = {name: one for name, one in found.items() if not _is_routing(one)}
+            self._found = {
+                name: one for name, one in found.items() if not isinstance(one, _Routing)
+            }
         return self._found
+
+    def meant(self, value: object) -> Any:
+        """Return the model that an option stands for; ``None`` if there is none of this kind."""
+        if isinstance(value, self.kinds) and not isinstance(value, _Routing):
+            return value
+        name = value if isinstance(value, str) else getattr(value, "model_id", None)
+        return self.models().get(str(name))
 
     def own(self) -> Any:
         """Return the model that is asked where nothing is chosen.
@@ -46,6 +57,11 @@ class _Routing:
         Raises:
             llm.UnknownModelError: There is none.
         """
+        if self._own is None:
+            self._own = self._asked_by_itself()
+        return self._own
+
+    def _asked_by_itself(self) -> Any:
         known = self.models()
         default = llm.get_default_model()
         for name in (DEFAULT_ALIAS, default, llm.DEFAULT_MODEL):
@@ -124,7 +140,7 @@ class _Routing:
             run = None if adapter is None else adapter.run_of(response)
             if run is None or run.choices is None:
                 return own
-            return run.choices.routed(own, self.models(), run.known())
+            return run.choices.routed(own, self.meant, run.known())
         except Exception as error:  # noqa: BLE001  # the border to the host
             if run is not None:
                 run.undecided(error)
@@ -135,6 +151,7 @@ class Tau(_Routing, llm.KeyModel):
     """The model ``tau``."""
 
     model_id = MODEL_ID
+    kinds = (llm.Model, llm.KeyModel)
 
     def _known(self) -> dict[str, Any]:
         return dict(llm.get_model_aliases())
@@ -144,10 +161,7 @@ class AsyncTau(_Routing, llm.AsyncKeyModel):
     """The async model ``tau``."""
 
     model_id = MODEL_ID
+    kinds = (llm.AsyncModel, llm.AsyncKeyModel)
 
     def _known(self) -> dict[str, Any]:
         return dict(llm.get_async_model_aliases())
-
-
-def _is_routing(model: object) -> bool:
-    return isinstance(model, _Routing)

@@ -44,7 +44,7 @@ def facts() -> dict[str, Any]:
     snapshot = runtime.snapshot()
     told = declared(Point.MODEL, runtime.settings.decisions)
     names = {} if told is None else told.options
-    known = {name for name, value in names.items() if _name(value) in model.models()}
+    known = {name for name, value in names.items() if model.meant(value) is not None}
     hosts, gate = snapshot["hosts"], snapshot["gate"]
     return found | {
         "acting": runtime.settings.act,
@@ -54,10 +54,6 @@ def facts() -> dict[str, Any]:
         "may_ask": [name for name in names if name in known],
         "unknown": [name for name in names if name not in known],
     }
-
-
-def _name(value: object) -> str:
-    return value if isinstance(value, str) else str(getattr(value, "model_id", ""))
 
 
 def _lines(found: Mapping[str, Any]) -> Iterator[tuple[str, object]]:

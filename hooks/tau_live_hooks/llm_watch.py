@@ -73,7 +73,8 @@ class Watch:
                     break
                 finally:
                     leave(token)
-                self._safely(step.heard)
+                if not step.is_heard:
+                    self._safely(step.heard)
                 yield piece
         except BaseException as error:
             self._safely(step.refused, error)
@@ -90,7 +91,8 @@ class Watch:
                     break
                 finally:
                     leave(token)
-                self._safely(step.heard)
+                if not step.is_heard:
+                    self._safely(step.heard)
                 yield piece
         except BaseException as error:
             self._safely(step.refused, error)
@@ -164,18 +166,22 @@ class _Step:
         run: What it belongs to.
         response: Who asks.
         span_id: The step's id.
+
+    Attributes:
+        run: The same.
+        is_heard: Whether a piece of the answer has come.
     """
 
     def __init__(self, run: HostRun, response: Any, span_id: str) -> None:
         self.run = run
         self._response = response
         self._span_id = span_id
-        self._is_heard = False
+        self.is_heard = False
 
     def heard(self) -> None:
         """Know that a piece of the answer came."""
-        if not self._is_heard and self.run.book is not None:
-            self._is_heard = True
+        self.is_heard = True
+        if self.run.book is not None:
             self.run.book.heard(self._span_id)
 
     def answered(self) -> None:

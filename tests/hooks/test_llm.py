@@ -10,6 +10,7 @@ import pytest
 
 import tau_live
 from tau_live.hookspecs import Answer, DecisionRequest, hookimpl
+from tau_live.offered import options
 from tau_live.operating import Order, exposed
 from tau_live.rollouts import Attempt, Decision, Rollout, Span, rollout_id_of
 from tau_live.settings import DeclaredDecision, DeclaredReward, Learner, Settings
@@ -532,6 +533,19 @@ def test_without_a_model_to_ask_it_says_so_and_can_be_listed(
     assert (model.can_stream, model.supports_conversation) == (False, True)
     with pytest.raises(llm.UnknownModelError, match="tau has no model to ask"):
         model.prompt("hello").text()
+
+
+def test_models_are_declared_in_python_too(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tau_live.offered._State.made", {})
+
+    @options("model")
+    def models() -> dict[str, object]:
+        return {"mine": Echo("not registered"), "theirs": "large"}
+
+    with acting(settings(path), monkeypatch, "model", forced="mine"):
+        said = llm.get_model("tau").prompt("hello").text()
+
+    assert said.startswith("not registered ")
 
 
 def test_which_model_to_ask_is_learned(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
