@@ -4,7 +4,7 @@ A run is found again by the response that it belongs to, as long as its host kee
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -250,17 +250,3 @@ def leave(token: "Token[Any] | None") -> None:
     if token is not None:
         with suppress(ValueError):  # left in another context than it was entered in
             token.var.reset(token)
-
-
-def safely(
-    in_force: InForce, step: Callable[..., Any], *args: object, kind: Kind = Kind.COLLECTION
-) -> Any:
-    """Return what a step of ours returns, or ``None`` if it fails."""
-    try:
-        return step(*args)
-    except Exception as error:  # noqa: BLE001  # the border to the host
-        with suppress(Exception):
-            runtime = in_force()
-            if runtime is not None:
-                runtime.failed(kind, error)
-        return None

@@ -12,24 +12,22 @@ from llm import CancelToolCall, PauseChain
 from tau_live import events as ev
 from tau_live.adapters import InForce
 from tau_live.gate import Kind
+from tau_live_hooks.common_border import Border
 from tau_live_hooks.common_text import content_of, situation_of
-from tau_live_hooks.llm_run import HostRun, belongs, enter, leave, run_of, safely
+from tau_live_hooks.llm_run import HostRun, belongs, enter, leave, run_of
 from tau_live_hooks.llm_watch import chain_here
 
 
-class Tools:
+class Tools(Border):
     """Wraps ``execute_tool_calls`` of both kinds of responses.
 
     Args:
         in_force: Returns the running system.
     """
 
-    def __init__(self, in_force: InForce) -> None:
-        self._in_force = in_force
-
     def executed(self, wrapped: Callable[..., Any], response: Any, args: Any, kwargs: Any) -> Any:
         """See tools that a response asked for."""
-        calls = safely(self._in_force, self._calls, response, kwargs)
+        calls = self.safely(self._calls, response, kwargs)
         if calls is None:
             return wrapped(*args, **kwargs)
         token = chain_here.set(None)  # what a tool asks is not the chain's
@@ -48,7 +46,7 @@ class Tools:
         self, wrapped: Callable[..., Any], response: Any, args: Any, kwargs: Any
     ) -> Any:
         """See tools that an async response asked for."""
-        calls = safely(self._in_force, self._calls, response, kwargs)
+        calls = self.safely(self._calls, response, kwargs)
         if calls is None:
             return await wrapped(*args, **kwargs)
         token = chain_here.set(None)
@@ -64,13 +62,13 @@ class Tools:
         return results
 
     def _calls(self, response: Any, kwargs: Any) -> "_Calls | None":
-        if self._in_force() is None:
+        if self.in_force() is None:
             return None
         pending = kwargs.get("tool_calls_list") or ()
-        return _Calls(self._in_force, response, chain=chain_here.get(), pending=pending)
+        return _Calls(self.in_force, response, chain=chain_here.get(), pending=pending)
 
 
-class _Calls:
+class _Calls(Border):
     """The calls of one ``execute_tool_calls``, by the objects that the host makes of them.
 
     Args:
@@ -83,7 +81,7 @@ class _Calls:
     def __init__(
         self, in_force: InForce, response: Any, *, chain: HostRun | None, pending: Sequence[Any]
     ) -> None:
-        self._in_force = in_force
+        super().__init__(in_force)
         self._response = response
         self._chain = chain
         self._pending = pending
@@ -102,32 +100,32 @@ class _Calls:
         theirs_before, theirs_after = kwargs.get("before_call"), kwargs.get("after_call")
 
         def before(tool: Any, call: Any) -> Any:
-            told = self._safely(self._called, tool, call, kind=Kind.DECISION)
+            told = self.safely(self._called, tool, call, kind=Kind.DECISION)
             if told is not None:
                 raise CancelToolCall(told)
             return theirs_before(tool, call) if theirs_before else None
 
         def after(tool: Any, call: Any, result: Any) -> Any:
-            self._safely(self._returned, call, result)
+            self.safely(self._returned, call, result)
             return theirs_after(tool, call, result) if theirs_after else None
 
         return {**kwargs, "before_call": before, "after_call": after}
 
     def over(self, results: Sequence[Any]) -> None:
         """Tell the ends that no callback told: of what was vetoed, or does not exist."""
-        self._safely(self._rest, results)
+        self.safely(self._rest, results)
         if self._ends and self._run is not None:
-            self._safely(self._run.end, None)
+            self.safely(self._run.end, None)
 
     def failed(self, error: BaseException) -> None:
         """Tell the ends of what was still going on, and whether the chain waits."""
-        self._safely(self._stopped, error)
+        self.safely(self._stopped, error)
         if self._run is None:
             return
         if isinstance(error, PauseChain):
-            self._safely(self._run.pause, error)
+            self.safely(self._run.pause, error)
         if self._ends:
-            self._safely(self._run.end, error)
+            self.safely(self._run.end, error)
 
     def _begun(self) -> HostRun | None:
         """Return the run that the calls belong to; it goes on, or did until now."""
@@ -138,7 +136,7 @@ class _Calls:
             run = self._chain
             run.begin(self._response.id, pending=self._pending)
         elif run is None:  # the response comes from a store
-            run = HostRun(self._in_force, "prompt", self._response)
+            run = HostRun(self.in_force, "prompt", self._response)
             belongs(self._response, run)
             run.begin(self._response.id, pending=self._pending or self._response._tool_calls)  # noqa: SLF001
             self._ends = True
@@ -159,7 +157,7 @@ class _Calls:
             told["raw"] = {"plugin": str(plugin)}
         book.called(_id(call), str(call.name), told)
         choices = run.choices
-        if choices is None or tool is None or self._in_force() is not book.runtime:
+        if choices is None or tool is None or self.in_force() is not book.runtime:
             return None
         return choices.vetoed(situation_of({**run.known(), "tool": str(call.name)}))
 
@@ -202,9 +200,6 @@ class _Calls:
             waits = paused and call is getattr(error, "tool_call", None)
             del self._open[id(call)]
             self._ended(call, error, {}, status=ev.Status.INTERRUPTED if waits else None)
-
-    def _safely(self, step: Callable[..., Any], *args: object, kind: Kind = Kind.COLLECTION) -> Any:
-        return safely(self._in_force, step, *args, kind=kind)
 
 
 def _id(call: Any) -> str:
