@@ -3,6 +3,8 @@
 Nothing here may fail, or no command of llm would run; and nothing is imported before it is asked.
 """
 
+import importlib
+import sys
 from typing import Any
 
 from llm import hookimpl
@@ -12,9 +14,10 @@ from llm import hookimpl
 def register_models(register: Any) -> None:
     """Register ``tau``, always: who made it the default must not lose llm by switching us off."""
     try:
-        from tau_live_hooks.llm_models import AsyncTau, Tau
-
-        register(Tau(), AsyncTau())
+        llm_models = importlib.import_module("tau_live_hooks.llm_models")
+        if llm_models.llm is not sys.modules["llm"]:  # it was imported anew
+            importlib.reload(llm_models)
+        register(llm_models.Tau(), llm_models.AsyncTau())
     except Exception as error:  # noqa: BLE001  # the border to the host
         _failed("llm_models_not_registered", error)
 

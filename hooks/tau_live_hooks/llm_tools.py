@@ -7,8 +7,6 @@ callback at their end; those are told from what the host returns or raises.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from llm import CancelToolCall, PauseChain
-
 from tau_live import events as ev
 from tau_live.adapters import InForce
 from tau_live.gate import Kind
@@ -18,16 +16,19 @@ from tau_live_hooks.llm_run import HostRun, belongs, enter, leave, run_of
 from tau_live_hooks.llm_watch import chain_here
 
 
-class Tools(Border):
+class Tools:
     """Wraps ``execute_tool_calls`` of both kinds of responses.
 
     Args:
         in_force: Returns the running system.
     """
 
+    def __init__(self, in_force: InForce) -> None:
+        self._border = Border(in_force)
+
     def executed(self, wrapped: Callable[..., Any], response: Any, args: Any, kwargs: Any) -> Any:
         """See tools that a response asked for."""
-        calls = self.safely(self._calls, response, kwargs)
+        calls = self._border.safely(self._calls, response, kwargs)
         if calls is None:
             return wrapped(*args, **kwargs)
         token = chain_here.set(None)  # what a tool asks is not the chain's
@@ -46,7 +47,7 @@ class Tools(Border):
         self, wrapped: Callable[..., Any], response: Any, args: Any, kwargs: Any
     ) -> Any:
         """See tools that an async response asked for."""
-        calls = self.safely(self._calls, response, kwargs)
+        calls = self._border.safely(self._calls, response, kwargs)
         if calls is None:
             return await wrapped(*args, **kwargs)
         token = chain_here.set(None)
@@ -62,13 +63,13 @@ class Tools(Border):
         return results
 
     def _calls(self, response: Any, kwargs: Any) -> "_Calls | None":
-        if self.in_force() is None:
+        if self._border.in_force() is None:
             return None
         pending = kwargs.get("tool_calls_list") or ()
-        return _Calls(self.in_force, response, chain=chain_here.get(), pending=pending)
+        return _Calls(self._border.in_force, response, chain=chain_here.get(), pending=pending)
 
 
-class _Calls(Border):
+class _Calls:
     """The calls of one ``execute_tool_calls``, by the objects that the host makes of them.
 
     Args:
@@ -81,7 +82,7 @@ class _Calls(Border):
     def __init__(
         self, in_force: InForce, response: Any, *, chain: HostRun | None, pending: Sequence[Any]
     ) -> None:
-        super().__init__(in_force)
+        self._border = Border(in_force)
         self._response = response
         self._chain = chain
         self._pending = pending
@@ -100,32 +101,32 @@ class _Calls(Border):
         theirs_before, theirs_after = kwargs.get("before_call"), kwargs.get("after_call")
 
         def before(tool: Any, call: Any) -> Any:
-            told = self.safely(self._called, tool, call, kind=Kind.DECISION)
+            told = self._border.safely(self._called, tool, call, kind=Kind.DECISION)
             if told is not None:
-                raise CancelToolCall(told)
+                raise _host().CancelToolCall(told)
             return theirs_before(tool, call) if theirs_before else None
 
         def after(tool: Any, call: Any, result: Any) -> Any:
-            self.safely(self._returned, call, result)
+            self._border.safely(self._returned, call, result)
             return theirs_after(tool, call, result) if theirs_after else None
 
         return {**kwargs, "before_call": before, "after_call": after}
 
     def over(self, results: Sequence[Any]) -> None:
         """Tell the ends that no callback told: of what was vetoed, or does not exist."""
-        self.safely(self._rest, results)
+        self._border.safely(self._rest, results)
         if self._ends and self._run is not None:
-            self.safely(self._run.end, None)
+            self._border.safely(self._run.end, None)
 
     def failed(self, error: BaseException) -> None:
         """Tell the ends of what was still going on, and whether the chain waits."""
-        self.safely(self._stopped, error)
+        self._border.safely(self._stopped, error)
         if self._run is None:
             return
-        if isinstance(error, PauseChain):
-            self.safely(self._run.pause, error)
+        if isinstance(error, _host().PauseChain):
+            self._border.safely(self._run.pause, error)
         if self._ends:
-            self.safely(self._run.end, error)
+            self._border.safely(self._run.end, error)
 
     def _begun(self) -> HostRun | None:
         """Return the run that the calls belong to; it goes on, or did until now."""
@@ -136,7 +137,7 @@ class _Calls(Border):
             run = self._chain
             run.begin(self._response.id, pending=self._pending)
         elif run is None:  # the response comes from a store
-            run = HostRun(self.in_force, "prompt", self._response)
+            run = HostRun(self._border.in_force, "prompt", self._response)
             belongs(self._response, run)
             run.begin(self._response.id, pending=self._pending or self._response._tool_calls)  # noqa: SLF001
             self._ends = True
@@ -157,18 +158,19 @@ class _Calls(Border):
             told["raw"] = {"plugin": str(plugin)}
         book.called(_id(call), str(call.name), told)
         choices = run.choices
-        if choices is None or tool is None or self.in_force() is not book.runtime:
+        if choices is None or tool is None or self._border.in_force() is not book.runtime:
             return None
         return choices.vetoed(situation_of({**run.known(), "tool": str(call.name)}))
 
     def _returned(self, call: Any, result: Any) -> None:
         if self._open.pop(id(call), None) is None:
             return
+        is_vetoed = isinstance(result.exception, _host().CancelToolCall)
         self._ended(
             call,
             result.exception,
             {"result": content_of(result.output)},
-            status=ev.Status.VETOED if isinstance(result.exception, CancelToolCall) else None,
+            status=ev.Status.VETOED if is_vetoed else None,
         )
 
     def _ended(
@@ -194,12 +196,19 @@ class _Calls(Border):
                     break
 
     def _stopped(self, error: BaseException) -> None:
-        paused = isinstance(error, PauseChain)
+        paused = isinstance(error, _host().PauseChain)
         self._rest(getattr(error, "tool_results", None) or () if paused else ())
         for call in list(self._open.values()):
             waits = paused and call is getattr(error, "tool_call", None)
             del self._open[id(call)]
             self._ended(call, error, {}, status=ev.Status.INTERRUPTED if waits else None)
+
+
+def _host() -> Any:
+    """Return the host as it is now: one that was imported anew has other exceptions."""
+    import llm
+
+    return llm
 
 
 def _id(call: Any) -> str:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextvars import ContextVar
 from typing import Any
 
+from tau_live.adapters import InForce
 from tau_live_hooks.common_border import Border
 from tau_live_hooks.llm_run import HostRun, belongs, enter, leave, run_of
 
@@ -17,16 +18,19 @@ chain_here: ContextVar[HostRun | None] = ContextVar("tau_live_llm_chain", defaul
 Wrapped = Callable[..., Any]
 
 
-class Watch(Border):
+class Watch:
     """Wraps the methods by which models are asked.
 
     Args:
         in_force: Returns the running system.
     """
 
+    def __init__(self, in_force: InForce) -> None:
+        self._border = Border(in_force)
+
     def streamed(self, wrapped: Wrapped, response: Any, args: Any, kwargs: Any) -> Any:
         """See what a model answers: for ``Response._iter_events``, which drives it once."""
-        step = self.safely(self._asked, response)
+        step = self._border.safely(self._asked, response)
         made = wrapped(*args, **kwargs)
         return made if step is None else self._pieces(step, made)
 
@@ -34,14 +38,14 @@ class Watch(Border):
         """See what a model answers: for ``AsyncResponse._ensure_async_generator``."""
         if hasattr(response, "_generator"):
             return wrapped(*args, **kwargs)
-        step = self.safely(self._asked, response)
+        step = self._border.safely(self._asked, response)
         if step is None:
             return wrapped(*args, **kwargs)
-        token = self.safely(enter, step.run)
+        token = self._border.safely(enter, step.run)
         try:
             done = wrapped(*args, **kwargs)
         except BaseException as error:
-            self.safely(step.refused, error)
+            self._border.safely(step.refused, error)
             raise
         finally:
             leave(token)
@@ -51,19 +55,19 @@ class Watch(Border):
     def chained(self, wrapped: Wrapped, chain: Any, args: Any, kwargs: Any) -> Any:
         """See a chain from its first response to its last: for ``ChainResponse.responses``."""
         made = wrapped(*args, **kwargs)
-        run = self.safely(self._chain, chain)
+        run = self._border.safely(self._chain, chain)
         return made if run is None else self._links(run, made)
 
     def achained(self, wrapped: Wrapped, chain: Any, args: Any, kwargs: Any) -> Any:
         """See a chain from its first response to its last: for its async twin."""
         made = wrapped(*args, **kwargs)
-        run = self.safely(self._chain, chain)
+        run = self._border.safely(self._chain, chain)
         return made if run is None else self._alinks(run, made)
 
     def _pieces(self, step: "_Step", made: Iterator[Any]) -> Iterator[Any]:
         try:
             while True:
-                token = self.safely(enter, step.run)
+                token = self._border.safely(enter, step.run)
                 try:
                     piece = next(made)
                 except StopIteration:
@@ -71,17 +75,17 @@ class Watch(Border):
                 finally:
                     leave(token)
                 if not step.is_heard:
-                    self.safely(step.heard)
+                    self._border.safely(step.heard)
                 yield piece
         except BaseException as error:
-            self.safely(step.refused, error)
+            self._border.safely(step.refused, error)
             raise
-        self.safely(step.answered)
+        self._border.safely(step.answered)
 
     async def _apieces(self, step: "_Step", made: Any) -> AsyncIterator[Any]:
         try:
             while True:
-                token = self.safely(enter, step.run)
+                token = self._border.safely(enter, step.run)
                 try:
                     piece = await made.__anext__()
                 except StopAsyncIteration:
@@ -89,14 +93,14 @@ class Watch(Border):
                 finally:
                     leave(token)
                 if not step.is_heard:
-                    self.safely(step.heard)
+                    self._border.safely(step.heard)
                 yield piece
         except BaseException as error:
-            self.safely(step.refused, error)
+            self._border.safely(step.refused, error)
             if isinstance(error, GeneratorExit) and hasattr(made, "aclose"):
                 await made.aclose()
             raise
-        self.safely(step.answered)
+        self._border.safely(step.answered)
 
     def _links(self, run: HostRun, made: Iterator[Any]) -> Iterator[Any]:
         try:
@@ -108,12 +112,12 @@ class Watch(Border):
                     break
                 finally:
                     leave(token)
-                self.safely(self._linked, run, response)
+                self._border.safely(self._linked, run, response)
                 yield response
         except BaseException as error:
-            self.safely(run.end, error)
+            self._border.safely(run.end, error)
             raise
-        self.safely(run.end, None)
+        self._border.safely(run.end, None)
 
     async def _alinks(self, run: HostRun, made: Any) -> AsyncIterator[Any]:
         try:
@@ -125,28 +129,32 @@ class Watch(Border):
                     break
                 finally:
                     leave(token)
-                self.safely(self._linked, run, response)
+                self._border.safely(self._linked, run, response)
                 yield response
         except BaseException as error:
-            self.safely(run.end, error)
+            self._border.safely(run.end, error)
             if isinstance(error, GeneratorExit) and hasattr(made, "aclose"):
                 await made.aclose()
             raise
-        self.safely(run.end, None)
+        self._border.safely(run.end, None)
 
     def _chain(self, chain: Any) -> HostRun | None:
-        return None if self.in_force() is None else HostRun(self.in_force, "chain", chain)
+        return (
+            None
+            if self._border.in_force() is None
+            else HostRun(self._border.in_force, "chain", chain)
+        )
 
     def _linked(self, run: HostRun, response: Any) -> None:
         belongs(response, run)
         run.begin(response.id)
 
     def _asked(self, response: Any) -> "_Step | None":
-        if self.in_force() is None:
+        if self._border.in_force() is None:
             return None
         run = run_of(response)
         if run is None:
-            run = HostRun(self.in_force, "prompt", response)
+            run = HostRun(self._border.in_force, "prompt", response)
             belongs(response, run)
         if run.begin(response.id) is None:
             return None

@@ -72,6 +72,46 @@ COMMANDS = (
 )
 
 
+WARM_UP = """
+import tau_live
+
+with tau_live.run("warm up") as run:
+    run.reward(1.0)
+    run.decide("tool_gate", ["a", "b"], default="a")
+tau_live.flush()
+"""
+ANEW = """
+import sys
+
+import llm
+
+llm.get_model("tau")
+for name in [name for name in sys.modules if name.partition(".")[0] in ("llm", "llm_geographer")]:
+    del sys.modules[name]
+
+import llm
+import tau_live
+from tau_live.hookspecs import Answer, hookimpl
+
+
+class Always:
+    @hookimpl
+    def decide(self, request):
+        return Answer(option=next(iter(request.options)), probability=1.0)
+
+
+def upper(text: str) -> str:
+    return text.upper()
+
+
+tau_live.attach().plugins.register(Always(), name="always")
+chain = llm.get_model("tau").chain("upper", tools=[upper])
+chain.text()
+last = chain._responses[-1]
+print(last.prompt.tool_results[0].output, last.resolved_model)
+"""
+
+
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Scratch:
     """Return an environment with llm, us, and a plugin with two models and a tool."""
@@ -178,6 +218,22 @@ def test_its_status_is_told(home: Scratch) -> None:
     assert off == {"on": False, "asks": "small", "may_ask": [], "unknown": []}
     assert (on["on"], on["adapter"], on["may_ask"]) == (True, "attached", ["small", "large"])
     assert "tau asks   small" in read
+
+
+def test_an_llm_that_is_imported_anew_is_served_too(home: Scratch) -> None:
+    environ = home.environ(
+        LLM_USER_PATH=str(home.folder / "user"),
+        TAU_LIVE_RL_STORE=str(home.folder / "anew/store.sqlite"),
+        TAU_LIVE_RL_DECISIONS='{tool_gate = {options = {no = "Ask first."}}}',
+        TAU_LIVE_RL_ACT="1",
+    )
+    home.said("-c", WARM_UP, environ=environ)
+    home.cli("policy", "exposure", "tool_gate", "1", "--reason", "test", environ=environ)
+
+    done = home.run("-c", ANEW, environ=environ)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "Cancelled: Ask first. small\n"
 
 
 def test_switched_off_nothing_is_made_and_nothing_heavy_imported(
