@@ -159,6 +159,7 @@ def acting(
             tau_live.detach()
             runtime = tau_live.attach(wanted)
             detach = ADAPTER.attach(lambda: runtime)
+            assert tau_live.flush()  # what is in force has been read
         if forced and runtime is not None:
             runtime.plugins.register(Forced(forced), name="forced")
         yield

@@ -105,6 +105,7 @@ def upper(text: str) -> str:
 
 
 tau_live.attach().plugins.register(Always(), name="always")
+tau_live.flush()  # what is in force has been read
 chain = llm.get_model("tau").chain("upper", tools=[upper])
 chain.text()
 last = chain._responses[-1]
