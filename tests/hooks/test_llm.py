@@ -423,6 +423,25 @@ def test_tools_of_a_response_from_a_store_are_another_attempt_at_it(
     assert [one.status for one in spans] == ["ok"]
 
 
+def test_what_a_tool_executes_of_another_response_is_not_its_chains(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with acting(settings(path), monkeypatch):
+        data = llm.get_model("small").prompt("upper", tools=[upper]).to_dict()
+
+        def nest(text: str) -> str:
+            [result] = llm.Response.from_dict(data).execute_tool_calls(tools=[upper])
+            return str(result.output)
+
+        chain = llm.get_model("small").chain("upper", tools=[llm.Tool.function(nest, name="upper")])
+        said = chain.text()
+        found = {one.run_id: one for one in stored(path)}
+        tries = attempts_of(path, found[data["id"]])
+
+    assert "['X']" in said
+    assert [one.status.value for one in tries] == ["succeeded", "succeeded"]
+
+
 def test_the_users_own_callbacks_are_called_as_without_us(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
