@@ -10,6 +10,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
+from pydantic_ai.exceptions import ModelRetry
 
 from tau_live import door
 from tau_live import events as ev
@@ -133,13 +134,14 @@ class TauCapability(AbstractCapability[Any]):
         self, ctx: Any, *, call: Any, tool_def: Any, args: Any, error: Exception
     ) -> Any:
         """Let the model try again what failed, where that is decided; else fail as it did."""
-        if self._border.safely(self._again, ctx, call, error, kind=Kind.DECISION):
-            from pydantic_ai.exceptions import ModelRetry
-
-            raise ModelRetry(str(error)) from error
-        return await super().on_tool_execute_error(
-            ctx, call=call, tool_def=tool_def, args=args, error=error
-        )
+        try:
+            if self._border.safely(self._again, ctx, call, error, kind=Kind.DECISION):
+                raise ModelRetry(str(error)) from error
+            return await super().on_tool_execute_error(
+                ctx, call=call, tool_def=tool_def, args=args, error=error
+            )
+        finally:
+            del error  # its traceback holds this frame
 
     def _asked(self, ctx: Any, request: Any) -> None:
         self._border.safely(self._sent, request, kind=Kind.DECISION)
