@@ -17,7 +17,6 @@ from tau_live.gate import Kind
 from tau_live.handles import RunHandle
 from tau_live.runtime import Runtime
 from tau_live_hooks import llm_events as said
-from tau_live_hooks.common_prices import cost_of
 from tau_live_hooks.common_run import RunBook
 from tau_live_hooks.common_text import content_of
 from tau_live_hooks.llm_choices import RoutedChoices
@@ -146,14 +145,7 @@ class HostRun:
     def answer(self, response: Any, span_id: str) -> None:
         """Tell that its model has answered; a prompt is over with that."""
         usage = said.usage_of(response)
-        fields = said.answer_of(response)
-        used = fields["model_used"]
-        cost = cost_of(
-            usage,
-            model=None if used is None else str(used),
-            provider=said.provider_of(response.model),
-        )
-        self._told().answered(span_id, fields, usage=usage, cost=cost)
+        self._told().answered(span_id, said.answer_of(response), usage=usage)
         self._output = said.text_of(response)
         if not self.is_chain:
             self.end(None)
