@@ -1,5 +1,15 @@
-"""What ``llm`` loads by its entry points: a plugin without hooks, which attaches."""
+"""What ``llm`` loads by its entry points: a plugin that attaches, with its models and command.
+
+An exception here would end every ``llm`` command, so that there is none.
+"""
+
+from contextlib import suppress
 
 from tau_live.booting import boot
+
+with suppress(Exception):  # also without llm itself, or with one that has other hooks
+    from tau_live_hooks.llm_plugin import register_commands, register_models
+
+    __all__ = ["register_commands", "register_models"]
 
 boot("llm")

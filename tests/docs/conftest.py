@@ -22,7 +22,12 @@ def reader(tmp_path: Path) -> dict[str, str]:
     python = Scratch(tmp_path).python  # a page may change its environment
     programs = tmp_path / "bin"
     programs.mkdir()
-    for name, module in {"tau-live": "-m tau_live.cli", "python": "", "python3": ""}.items():
+    for name, module in {
+        "tau-live": "-m tau_live.cli",
+        "llm": "-m llm",
+        "python": "",
+        "python3": "",
+    }.items():
         program = programs / name
         program.write_text(f'#!/bin/sh\nexec "{python}" {module} "$@"\n')
         program.chmod(0o755)
