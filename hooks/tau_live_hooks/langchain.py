@@ -51,6 +51,7 @@ def attach(in_force: InForce) -> Detach:
     """Let everything that runs be seen; return what undoes it."""
     import wrapt
 
+    from tau_live_hooks.langchain_acting import Acting
     from tau_live_hooks.langchain_handler import TauHandler
     from tau_live_hooks.langchain_tree import Tree
 
@@ -75,6 +76,9 @@ def attach(in_force: InForce) -> Detach:
     for name in CONTEXTS:
         when(name, lambda module: _entering(module, tree))
     when("langgraph.callbacks", graphs)
+    acting = Acting(in_force, tree)
+    when("langchain.agents.factory", acting.of_requests)
+    when("langgraph.prebuilt.tool_node", acting.of_tools)
 
     def detach() -> None:
         live[0] = False

@@ -14,7 +14,7 @@ from tau_live_hooks.common_run import RunBook, since
 from tau_live_hooks.common_text import content_of
 
 if TYPE_CHECKING:
-    from tau_live_hooks.common_choices import Choices
+    from tau_live_hooks.common_choices import Choices, Pending
     from tau_live_hooks.langchain_begun import Begun
 
 MESSAGES_KNOWN = 2_000
@@ -61,6 +61,7 @@ class Step:
         children: What runs in it.
         held: Failures in it that are not told yet.
         over: Whether it has ended.
+        pending: What was decided of a request in it, and the request, until that is sent.
         told: The name and kind under which it was told.
     """
 
@@ -75,6 +76,7 @@ class Step:
         "name",
         "over",
         "parent",
+        "pending",
         "place",
         "run",
         "streaming",
@@ -100,6 +102,7 @@ class Step:
         self.children: dict[str, Step] = {}
         self.held: list[Held] = []
         self.begun: Begun | None = None
+        self.pending: tuple[Pending[Any], Any] | None = None
         self.over = False
         self.streaming = False
         self.told: dict[str, object] = {}
@@ -224,6 +227,14 @@ class HostRun:
         if refused:
             told |= {"is_error": True, "status": ev.Status.ERROR}
         self.book.returned(step.id, step.name, told)
+
+    def vetoed(self, step: Step, call: Mapping[str, Any], text: str) -> None:
+        """Tell that a tool was not run, and what the model is told instead."""
+        id_ = f"veto:{step.id}:{call.get('id')}"
+        told = {"call_id": call.get("id"), "args": content_of(call.get("args")), "span_id": id_}
+        self.book.called(id_, str(call.get("name")), told)
+        result = {"call_id": call.get("id"), "result": ev.Content(text=text), "span_id": id_}
+        self.book.returned(id_, str(call.get("name")), result, status=ev.Status.VETOED)
 
     def failed(self, held: Held, status: ev.Status | None = None) -> None:
         """Tell that a model or a tool failed, some time ago."""

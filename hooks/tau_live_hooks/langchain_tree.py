@@ -143,6 +143,8 @@ class Tree:
         else:
             self._add(step)
         tried_again(parent, "model", step)
+        if parent.pending is not None:
+            parent.pending[0].sent(parent.pending[1])
         step.run.asked(step, fields, messages)
 
     def token_came(self, run_id: object) -> None:
@@ -183,6 +185,12 @@ class Tree:
         self._add(step)
         tried_again(parent, "tool", step)
         step.run.called(step, args)
+
+    def tried_again(self, node: Step, call: Mapping[str, Any]) -> None:
+        """Take that the model is told of a tool's failure, so that it tries again."""
+        again = Step("", node, run=node.run, kind="tool", name=str(call.get("name")))
+        again.call_id = call.get("id")
+        tried_again(node, "tool", again)
 
     def tool_ended(self, run_id: object, output: Any) -> None:
         """Take what a tool returned."""
@@ -365,6 +373,8 @@ class Tree:
         step = self.step(run_id)
         if step is not None:
             step.over = True
+            if step.pending is not None:
+                step.pending[0].over()
         return step
 
     def _add(self, step: Step) -> None:
