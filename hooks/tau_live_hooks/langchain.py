@@ -29,6 +29,12 @@ CALLBACKS = (
 CONTEXTS = ("langchain_core.runnables.config", "langgraph._internal._runnable")
 """Where the host enters the context of what runs inside a run."""
 
+GRAPHS = (
+    "get_sync_graph_callback_manager_for_config",
+    "get_async_graph_callback_manager_for_config",
+)
+"""Whom a graph tells that it is interrupted."""
+
 _OURS = "tau_live_langchain"
 
 
@@ -68,14 +74,9 @@ def attach(in_force: InForce) -> Detach:
 
         wrapt.register_post_import_hook(imported, module)
 
-    def graphs(_module: Any) -> Detach:
-        from tau_live_hooks.langchain_graphs import TauGraphHandler
-
-        return _registered(TauGraphHandler(tree), f"{_OURS}_graphs")
-
     for name in CONTEXTS:
         when(name, lambda module: _entering(module, tree))
-    when("langgraph.callbacks", graphs)
+    when("langgraph.pregel.main", lambda module: _interrupting(module, tree))
     acting = Acting(in_force, tree)
     when("langchain.agents.factory", acting.of_requests)
     when("langgraph.prebuilt.tool_node", acting.of_tools)
@@ -103,6 +104,27 @@ def _registered(handler: Any, name: str) -> Detach:
             hooks.remove(hook)
 
     return undo
+
+
+def _interrupting(module: Any, tree: Any) -> Detach | None:
+    """Let graphs tell that they are interrupted, which they tell nobody that a hook brought."""
+    import wrapt
+
+    from tau_live_hooks.langchain_graphs import TauGraphHandler
+    from tau_live_hooks.langchain_patches import replaced
+
+    handler = TauGraphHandler(tree)
+
+    def configured(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
+        found = wrapped(*args, **kwargs)
+        with suppress(Exception):  # the border to the host
+            if not any(type(one).__name__ == "TauGraphHandler" for one in found.handlers):
+                found.add_handler(handler)
+        return found
+
+    there = [name for name in GRAPHS if hasattr(module, name)]
+    ours = {name: wrapt.FunctionWrapper(getattr(module, name), configured) for name in there}
+    return replaced(module, ours)
 
 
 def _entering(module: Any, tree: Any) -> Detach | None:

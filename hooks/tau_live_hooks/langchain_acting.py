@@ -13,6 +13,7 @@ from typing import Any
 from tau_live.adapters import Detach, InForce
 from tau_live.gate import Kind
 from tau_live_hooks.langchain_choices import RequestSeam, call_situation, situation
+from tau_live_hooks.langchain_patches import replaced
 from tau_live_hooks.langchain_run import Step
 from tau_live_hooks.langchain_tree import Tree
 
@@ -45,7 +46,7 @@ class Acting:
         for name in CHAINS:
             if hasattr(factory, name):
                 ours[name] = wrapt.FunctionWrapper(getattr(factory, name), self._chained)
-        return _replaced(factory, ours)
+        return replaced(factory, ours)
 
     def of_tools(self, module: Any) -> Detach | None:
         """Decide whether tools run."""
@@ -55,7 +56,7 @@ class Acting:
         if not all(hasattr(node, name) for name in EXECUTES):
             return None
         sync, async_ = EXECUTES
-        return _replaced(
+        return replaced(
             node,
             {
                 sync: wrapt.FunctionWrapper(node.__dict__[sync], self._executed),
@@ -177,17 +178,3 @@ def _message(call: Any, text: str) -> Any:
     from langchain_core.messages import ToolMessage
 
     return ToolMessage(content=text, name=call["name"], tool_call_id=call["id"], status="error")
-
-
-def _replaced(owner: Any, ours: dict[str, Any]) -> Detach:
-    """Put what is ours in the place of what the host has; whoever wraps it after us keeps that."""
-    kept = {name: vars(owner)[name] for name in ours}
-    for name, one in ours.items():
-        setattr(owner, name, one)
-
-    def undo() -> None:
-        for name, one in ours.items():
-            if vars(owner).get(name) is one:
-                setattr(owner, name, kept[name])
-
-    return undo

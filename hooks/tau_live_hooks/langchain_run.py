@@ -23,6 +23,7 @@ _LIMITS = frozenset(
     {"GraphRecursionError", "ModelCallLimitExceededError", "ToolCallLimitExceededError"}
 )
 _WAITS = frozenset({"GraphInterrupt", "NodeInterrupt"})
+_BLOCKS = frozenset({"PIIDetectionError"})
 _DRAINS = frozenset({"GraphDrained"})
 
 
@@ -258,6 +259,8 @@ class HostRun:
         names = _names(error)
         if names & _LIMITS:
             found |= {"status": ev.Status.LIMIT, "reason": ev.Reason.LIMIT}
+        elif names & _BLOCKS:
+            found |= {"status": ev.Status.VETOED, "reason": ev.Reason.SAFETY_BLOCKED}
         elif names & _DRAINS:
             found |= {"status": ev.Status.INTERRUPTED, "reason": ev.Reason.INTERRUPTED}
         elif "ParentCommand" in names:

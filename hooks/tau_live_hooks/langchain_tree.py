@@ -232,9 +232,12 @@ class Tree:
 
     def _parent(self, run_id: object, *, of_node: bool = False) -> Step | None:
         """Return the run around one that begins now, which says what that one is."""
-        found = self.step(run_id)
-        if found is not None:
-            self._settle(found, has_node=of_node)
+        found = self._steps.get(str(run_id))
+        while found is not None and found.over:  # what it began goes on without it
+            found = found.parent
+        if found is None or found.run.book.runtime is not self._in_force():
+            return None
+        self._settle(found, has_node=of_node)
         return found
 
     def _settle(self, step: Step, *, has_node: bool) -> None:
@@ -339,7 +342,6 @@ class Tree:
         for child in [*step.children.values()]:
             self._orphaned(child, error)
         if was_over:
-            self._forget(step)
             return
         self._settle(step, has_node=False)
         released(step)
@@ -386,9 +388,16 @@ class Tree:
             step.parent.children[step.id] = step
 
     def _forget(self, step: Step) -> None:
-        """Forget a step that is over; what still goes on in one that returned may end later."""
-        if step.kind == "run" or not step.children:
-            with self._lock:
-                self._steps.pop(step.id, None)
-            if step.parent is not None:
-                step.parent.children.pop(step.id, None)
+        """Forget a run that is over with all of its steps, inside which nothing begins any more."""
+        if step.kind != "run":
+            return
+        with self._lock:
+            self._drop(step)
+        if step.parent is not None:
+            step.parent.children.pop(step.id, None)
+
+    def _drop(self, step: Step) -> None:
+        self._steps.pop(step.id, None)
+        for child in step.children.values():
+            if child.kind != "run":
+                self._drop(child)

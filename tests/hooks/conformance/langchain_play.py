@@ -18,13 +18,13 @@ from langgraph.types import Command, interrupt
 from tau_live.testing import Scenario
 
 TOKENS = {"input_tokens": 3, "output_tokens": 4, "total_tokens": 7}
-CANNOT: dict[str, str] = {}
+CANNOT: dict[Scenario, str] = {}
 """Scenarios that the host cannot have, each with the reason; there is none."""
 
 
 def play(scenario: Scenario) -> str:
     """Return all that a user of the host sees: what it said, in which messages, what it raised."""
-    return PLAYS[scenario.value]()
+    return PLAYS[scenario]()
 
 
 class Scripted(GenericFakeChatModel):
@@ -124,6 +124,20 @@ def model_error() -> str:
 def retry() -> str:
     once = ToolRetryMiddleware(max_retries=1, initial_delay=0.0, jitter=False)
     return told(lambda: agent("again", middleware=[once]).invoke(HELLO))
+
+
+def parallel_tools() -> str:
+    """Run both on one loop, where each recording has them in the same order."""
+    both = asyncio.Barrier(2)
+
+    @tool
+    async def look(place: int) -> str:
+        """Look at a place, when the other does."""
+        await both.wait()
+        return f"seen {place}"
+
+    made = agent("look", "look", tools=[look])
+    return asyncio.run(awaited(made.ainvoke(HELLO)))
 
 
 def nested_agent() -> str:
@@ -249,20 +263,20 @@ def threads() -> str:
     return str(sorted(said.items()))
 
 
-PLAYS: dict[str, Callable[[], str]] = {
-    "one_turn": lambda: told(lambda: agent().invoke(HELLO)),
-    "tool_call": lambda: told(lambda: agent("look").invoke(HELLO)),
-    "failing_tool": lambda: told(lambda: agent("fail").invoke(HELLO)),
-    "model_error": model_error,
-    "retry": retry,
-    "parallel_tools": lambda: told(lambda: agent("look", "look").invoke(HELLO)),
-    "nested_agent": nested_agent,
-    "handoff": handoff,
-    "interrupt_resume": interrupt_resume,
-    "streaming": streaming,
-    "early_close": early_close,
-    "cancellation": cancellation,
-    "timeout": timeout,
-    "two_runs": two_runs,
-    "threads": threads,
+PLAYS: dict[Scenario, Callable[[], str]] = {
+    Scenario.ONE_TURN: lambda: told(lambda: agent().invoke(HELLO)),
+    Scenario.TOOL_CALL: lambda: told(lambda: agent("look").invoke(HELLO)),
+    Scenario.FAILING_TOOL: lambda: told(lambda: agent("fail").invoke(HELLO)),
+    Scenario.MODEL_ERROR: model_error,
+    Scenario.RETRY: retry,
+    Scenario.PARALLEL_TOOLS: parallel_tools,
+    Scenario.NESTED_AGENT: nested_agent,
+    Scenario.HANDOFF: handoff,
+    Scenario.INTERRUPT_RESUME: interrupt_resume,
+    Scenario.STREAMING: streaming,
+    Scenario.EARLY_CLOSE: early_close,
+    Scenario.CANCELLATION: cancellation,
+    Scenario.TIMEOUT: timeout,
+    Scenario.TWO_RUNS: two_runs,
+    Scenario.THREADS: threads,
 }
