@@ -55,10 +55,9 @@ def probe() -> str | None:
 
 def attach(in_force: InForce) -> Detach:
     """Let everything that runs be seen; return what undoes it."""
-    import wrapt
-
     from tau_live_hooks.langchain_acting import Acting
     from tau_live_hooks.langchain_handler import TauHandler
+    from tau_live_hooks.langchain_patches import when_whole
     from tau_live_hooks.langchain_tree import Tree
 
     tree = Tree(in_force)
@@ -72,7 +71,7 @@ def attach(in_force: InForce) -> Detach:
                 if undone is not None:
                     undo.append(undone)
 
-        wrapt.register_post_import_hook(imported, module)
+        when_whole(module, imported)
 
     for name in CONTEXTS:
         when(name, lambda module: _entering(module, tree))
