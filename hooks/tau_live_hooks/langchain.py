@@ -79,6 +79,7 @@ def attach(in_force: InForce) -> Detach:
     acting = Acting(in_force, tree)
     when("langchain.agents.factory", acting.of_requests)
     when("langgraph.prebuilt.tool_node", acting.of_tools)
+    when("langchain_core.language_models.chat_models", acting.of_models)
 
     def detach() -> None:
         live[0] = False

@@ -12,8 +12,10 @@ from typing import Any
 
 from tau_live.adapters import Detach, InForce
 from tau_live.gate import Kind
+from tau_live_hooks.langchain_begun import in_tool
 from tau_live_hooks.langchain_choices import RequestSeam, call_situation, situation
 from tau_live_hooks.langchain_patches import replaced
+from tau_live_hooks.langchain_raw import GRAPH, WAYS, RawRequest
 from tau_live_hooks.langchain_run import Step
 from tau_live_hooks.langchain_tree import Tree
 
@@ -63,6 +65,43 @@ class Acting:
                 async_: wrapt.FunctionWrapper(node.__dict__[async_], self._executed_later),
             },
         )
+
+    def of_models(self, module: Any) -> Detach | None:
+        """Decide what the nodes of graphs ask of models by themselves."""
+        import wrapt
+
+        model = getattr(module, "BaseChatModel", None)
+        if not all(hasattr(model, name) for name in WAYS):
+            return None
+        return replaced(
+            model,
+            {
+                name: wrapt.FunctionWrapper(vars(model)[name], self._asked)
+                for name in WAYS
+                if name in vars(model)
+            },
+        )
+
+    def _asked(self, ask: Any, model: Any, args: Any, kwargs: Any) -> Any:
+        changed = self._safely(self._decided_raw, model, args, kwargs)
+        if changed is None:
+            return ask(*args, **kwargs)
+        if changed.model is model:
+            return ask(changed.asked, *args[1:], **changed.given)
+        return getattr(changed.model, ask.__name__)(changed.asked, *args[1:], **changed.given)
+
+    def _decided_raw(self, model: Any, args: Any, kwargs: Any) -> Any:
+        step = self._here()
+        if step is None or step.run.choices is None or step.pending is not None or not args:
+            return None
+        if step.run.metadata.get("ls_integration") != GRAPH or in_tool(step):
+            return None
+        request = RawRequest(model, args[0], kwargs)
+        changed, pending = step.run.choices.changed(
+            RequestSeam(), request, situation(step, request)
+        )
+        step.pending = (pending, changed)
+        return changed
 
     def _requested(self, made: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
         request = made(*args, **kwargs)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tau_live import door
+from tau_live import events as ev
 from tau_live.handles import RunHandle
 from tau_live_hooks import langchain_events as said
 from tau_live_hooks.common_text import content_of
@@ -73,17 +74,18 @@ def is_agent(begun: Begun, parent: Step) -> bool:
     theirs = (around.get("ls_integration"), around.get("lc_agent_name"))
     if own[0] == AGENT and own != theirs:
         return True
-    return begun.name not in _UNNAMED or _in_tool(parent)
+    return begun.name not in _UNNAMED or in_tool(parent)
 
 
 def trigger_in(parent: Step, name: str) -> str | None:
     """Return what began a run inside another one."""
-    if _in_tool(parent):
+    if in_tool(parent):
         return "tool"
     return "handoff" if name in parent.run.handed else None
 
 
-def _in_tool(parent: Step) -> bool:
+def in_tool(parent: Step) -> bool:
+    """Say whether something runs in a tool of its run."""
     found: Step | None = parent
     while found is not None and found.run is parent.run:
         if found.kind == "tool":
@@ -115,8 +117,18 @@ def wait_in(run: HostRun, error: BaseException) -> None:
         run.payload = content_of([getattr(one, "value", one) for one in asked])
 
 
-def targets(goto: Any) -> Iterator[str]:
-    """Yield the names of the nodes that a command goes to."""
+def handed_over(step: Step, error: BaseException) -> None:
+    """Tell the run around an agent that it hands over to another node, if it does."""
+    command = next(iter(getattr(error, "args", ())), None)
+    if type(error).__name__ != "ParentCommand" or step.parent is None:
+        return
+    around = step.parent.run
+    for to in _targets(getattr(command, "goto", ())):
+        around.handed.add(to)
+        around.book.tell(ev.Handoff, {"from_agent": step.name, "to_agent": to})
+
+
+def _targets(goto: Any) -> Iterator[str]:
     for one in goto if isinstance(goto, list | tuple) else [goto]:
         name = one if isinstance(one, str) else getattr(one, "node", None)
         if name:

@@ -20,7 +20,7 @@ class RequestSeam:
             return dict(request.model_settings or {})
         if point is Point.TOOLS:
             return [*tool_names(request.tools)] or None
-        return self.instructions(request)
+        return self.instructions(request) if getattr(request, "has_prompt", True) else None
 
     def is_own(self, request: Any, model: object) -> bool:
         """Say whether an option is the model that is asked anyway."""
@@ -94,4 +94,6 @@ def call_situation(step: Step, call: Mapping[str, Any]) -> dict[str, object]:
 
 
 def _of_run(step: Step) -> dict[str, object]:
-    return {"agent": str(step.run.book.agent or "agent"), "step": step.run.turns + 1}
+    known = {"agent": str(step.run.book.agent or "agent"), "step": step.run.turns + 1}
+    node = step.task.rpartition("|")[2].partition(":")[0]
+    return {**known, "node": node} if node else known

@@ -20,10 +20,10 @@ from tau_live_hooks.common_run import RunBook, since
 from tau_live_hooks.common_text import content_of
 from tau_live_hooks.langchain_begun import (
     Begun,
+    handed_over,
     inside,
     is_agent,
     resumption,
-    targets,
     trigger_in,
     wait_in,
 )
@@ -111,7 +111,7 @@ class Tree:
         if is_wait(error):
             wait_in(step.run, error)
         if step.kind == "run":
-            self._handed_over(step, error)
+            handed_over(step, error)
             self._run_over(step, error, None)
         elif step.kind == "step":
             step.run.step_ended(step, error)
@@ -145,6 +145,7 @@ class Tree:
         tried_again(parent, "model", step)
         if parent.pending is not None:
             parent.pending[0].sent(parent.pending[1])
+            parent.pending = None
         step.run.asked(step, fields, messages)
 
     def token_came(self, run_id: object) -> None:
@@ -354,16 +355,6 @@ class Tree:
         elif step.kind == "step":
             step.run.step_ended(step, error, status)
         self._forget(step)
-
-    def _handed_over(self, step: Step, error: BaseException) -> None:
-        """Tell the run around an agent that it hands over to another node."""
-        command = next(iter(getattr(error, "args", ())), None)
-        if type(error).__name__ != "ParentCommand" or step.parent is None:
-            return
-        for to in targets(getattr(command, "goto", ())):
-            around = step.parent.run
-            around.handed.add(to)
-            around.book.tell(ev.Handoff, {"from_agent": step.name, "to_agent": to})
 
     def _model(self, run_id: object) -> Step | None:
         step = self.step(run_id)

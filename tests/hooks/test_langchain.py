@@ -18,8 +18,10 @@ pytest.importorskip("langchain")
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest
 from langchain_core.messages import AIMessage, SystemMessage
+from langchain_core.tools import tool
+from langgraph.graph import START, MessagesState, StateGraph
 
-from tests.hooks.langchain_agents import Mirror, agent, ask, attached, settings, stored
+from tests.hooks.langchain_agents import Mirror, agent, ask, attached, look, settings, stored
 
 pytestmark = pytest.mark.slow
 
@@ -263,6 +265,78 @@ def test_acting_leaves_the_agents_graph_as_it_is(
 
     with attached(settings(path, PROMPTS, GATE), monkeypatch):
         assert drawn() == expected
+
+
+def drawn(*, tools: bool) -> Any:
+    """A graph of one node, which asks a model by itself."""
+    model: Any = Mirror().bind_tools([look]) if tools else Mirror()
+
+    def node(state: Any) -> Any:
+        return {"messages": [model.invoke([SystemMessage("Be good."), *state["messages"]])]}
+
+    graph: Any = StateGraph(MessagesState)
+    graph.add_node("node", node)
+    graph.add_edge(START, "node")
+    return graph.compile()
+
+
+class Other(Mirror):
+    """A model of another provider."""
+
+
+@pytest.mark.parametrize("way", ["ask", "later"])
+@pytest.mark.parametrize(
+    ("point", "option", "tools", "said", "why_not"),
+    [
+        ("model", Mirror(says="right"), True, "right", None),
+        ("model", Other(says="other"), False, "other", None),
+        ("model", Other(), True, "['Be good.'] at None with ['look']: []", "error: TypeError"),
+        ("prompt", "{instructions} Be kind.", False, "['Be good. Be kind.'] at", None),
+        ("params", {"temperature": 0.0}, False, "['Be good.'] at 0.0 with []: []", None),
+        ("tools", [], True, "['Be good.'] at None with []: []", None),
+    ],
+    ids=["model", "other class", "other class with tools", "prompt", "params", "tools"],
+)
+def test_what_a_node_asks_by_itself_is_decided_too(
+    path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    point: str,
+    option: Any,
+    tools: bool,
+    said: str,
+    why_not: str | None,
+    way: str,
+) -> None:
+    made: Any = drawn(tools=tools)
+    ways: dict[str, Callable[..., str]] = {"ask": ask, "later": later}
+    how = ways[way]
+    wanted = settings(path, DeclaredDecision(point=point, options={"chosen": option}))
+
+    with attached(wanted, monkeypatch, point, forced="chosen", asking=lambda: how(made=made)):
+        found = how(made=made)
+        [row] = rows(wanted)
+
+    assert found.startswith(said)
+    assert (row.why_not, row.context["node"]) == (why_not, "node")
+
+
+def test_a_model_that_a_tool_asks_is_left_alone(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @tool
+    def look(place: int) -> str:
+        """Ask a model of its own."""
+        return str(Mirror(says="its own").invoke("hello").content)
+
+    told = DeclaredDecision(point="model", options={"right": Mirror(says="right")})
+    wanted = settings(path, told)
+
+    with attached(wanted, monkeypatch, "model", forced="own"):
+        said = ask("look", made=agent(tools=[look]))
+        found = rows(wanted)
+
+    assert said.endswith("['its own']")
+    assert len(found) == 1
 
 
 def test_options_are_declared_in_python_and_learned(

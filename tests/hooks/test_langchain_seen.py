@@ -314,12 +314,13 @@ def test_attaching_twice_records_once(path: Path, monkeypatch: pytest.MonkeyPatc
 def test_detaching_leaves_nothing_behind(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import langchain_core.runnables.config as core
     from langchain.agents import factory
+    from langchain_core.language_models import BaseChatModel
     from langgraph._internal import _runnable
     from langgraph.prebuilt import ToolNode
     from langgraph.pregel import main
 
     def there() -> list[Any]:
-        owners = [vars(one) for one in (core, factory, _runnable, ToolNode, main)]
+        owners = [vars(one) for one in (core, factory, _runnable, ToolNode, main, BaseChatModel)]
         return [[*context._configure_hooks], [{n: id(v) for n, v in one.items()} for one in owners]]
 
     expected = there()
