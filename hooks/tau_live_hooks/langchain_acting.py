@@ -6,12 +6,12 @@ ours instead, the graph would get other edges, and a node of tools where it has 
 """
 
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from tau_live.adapters import Detach, InForce
 from tau_live.gate import Kind
+from tau_live_hooks.common_border import Border
 from tau_live_hooks.langchain_begun import in_tool
 from tau_live_hooks.langchain_choices import RequestSeam, call_situation, situation
 from tau_live_hooks.langchain_patches import replaced
@@ -35,7 +35,7 @@ class Acting:
     """
 
     def __init__(self, in_force: InForce, tree: Tree) -> None:
-        self._in_force = in_force
+        self._border = Border(in_force)
         self._tree = tree
 
     def of_requests(self, factory: Any) -> Detach | None:
@@ -203,14 +203,7 @@ class Acting:
 
     def _safely(self, step: Callable[..., Any], *args: Any) -> Any:
         """Return what a step of ours returns, or ``None`` if it fails."""
-        try:
-            return step(*args)
-        except Exception as error:  # noqa: BLE001  # the border to the host
-            with suppress(Exception):
-                runtime = self._in_force()
-                if runtime is not None:
-                    runtime.failed(Kind.DECISION, error)
-            return None
+        return self._border.safely(step, *args, kind=Kind.DECISION)
 
 
 def _message(call: Any, text: str) -> Any:

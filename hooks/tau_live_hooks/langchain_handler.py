@@ -3,15 +3,13 @@
 The host swallows what a callback raises, but it logs that; so nothing of ours is raised to it.
 """
 
-from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 from langchain_core.callbacks import BaseCallbackHandler
 
 from tau_live.adapters import InForce
-from tau_live.gate import Kind
 from tau_live_hooks import langchain_events as said
+from tau_live_hooks.common_border import Border
 from tau_live_hooks.langchain_begun import Begun
 from tau_live_hooks.langchain_tree import Tree
 
@@ -30,7 +28,7 @@ class TauHandler(BaseCallbackHandler):
     run_inline = True
 
     def __init__(self, in_force: InForce, tree: Tree) -> None:
-        self._in_force = in_force
+        self._border = Border(in_force)
         self.tree = tree
 
     def __copy__(self) -> "TauHandler":
@@ -41,7 +39,7 @@ class TauHandler(BaseCallbackHandler):
 
     def on_chain_start(self, serialized: Any, inputs: Any, **told: Any) -> None:
         """Take the start of a graph, a node, a chain or a link of one."""
-        self._safely(self._chain_start, serialized, inputs, told)
+        self._border.safely(self._chain_start, serialized, inputs, told)
 
     def _chain_start(self, serialized: Any, inputs: Any, told: dict[str, Any]) -> None:
         begun = Begun(
@@ -55,19 +53,21 @@ class TauHandler(BaseCallbackHandler):
 
     def on_chain_end(self, outputs: Any, **told: Any) -> None:
         """Take the end of a graph, a node, a chain or a link of one."""
-        self._safely(self.tree.chain_ended, told.get("run_id"), outputs)
+        self._border.safely(self.tree.chain_ended, told.get("run_id"), outputs)
 
     def on_chain_error(self, error: BaseException, **told: Any) -> None:
         """Take that a graph, a node, a chain or a link of one raised."""
-        self._safely(self.tree.chain_failed, told.get("run_id"), error)
+        self._border.safely(self.tree.chain_failed, told.get("run_id"), error)
 
     def on_chat_model_start(self, serialized: Any, messages: Any, **told: Any) -> None:
         """Take that a model is asked."""
-        self._safely(self._model_start, serialized, [m for many in messages for m in many], told)
+        self._border.safely(
+            self._model_start, serialized, [m for many in messages for m in many], told
+        )
 
     def on_llm_start(self, serialized: Any, prompts: Any, **told: Any) -> None:
         """Take that a model that knows no messages is asked."""
-        self._safely(self._model_start, serialized, prompts, told)
+        self._border.safely(self._model_start, serialized, prompts, told)
 
     def _model_start(self, serialized: Any, messages: Any, told: dict[str, Any]) -> None:
         metadata = told.get("metadata") or {}
@@ -82,23 +82,23 @@ class TauHandler(BaseCallbackHandler):
 
     def on_llm_new_token(self, token: Any = None, **told: Any) -> None:
         """Take that a piece of an answer came."""
-        self._safely(self.tree.token_came, told.get("run_id"))
+        self._border.safely(self.tree.token_came, told.get("run_id"))
 
     def on_stream_event(self, event: Any = None, **told: Any) -> None:
         """Take that a piece of an answer came, from a host that streams by events."""
-        self._safely(self.tree.token_came, told.get("run_id"))
+        self._border.safely(self.tree.token_came, told.get("run_id"))
 
     def on_llm_end(self, response: Any, **told: Any) -> None:
         """Take what a model answered."""
-        self._safely(self.tree.model_ended, told.get("run_id"), response)
+        self._border.safely(self.tree.model_ended, told.get("run_id"), response)
 
     def on_llm_error(self, error: BaseException, **told: Any) -> None:
         """Take that a model did not answer."""
-        self._safely(self.tree.model_failed, told.get("run_id"), error)
+        self._border.safely(self.tree.model_failed, told.get("run_id"), error)
 
     def on_tool_start(self, serialized: Any, input_str: Any, **told: Any) -> None:
         """Take that a tool is called."""
-        self._safely(self._tool_start, serialized, input_str, told)
+        self._border.safely(self._tool_start, serialized, input_str, told)
 
     def _tool_start(self, serialized: Any, input_str: Any, told: dict[str, Any]) -> None:
         inputs = told.get("inputs")
@@ -112,36 +112,26 @@ class TauHandler(BaseCallbackHandler):
 
     def on_tool_end(self, output: Any, **told: Any) -> None:
         """Take what a tool returned."""
-        self._safely(self.tree.tool_ended, told.get("run_id"), output)
+        self._border.safely(self.tree.tool_ended, told.get("run_id"), output)
 
     def on_tool_error(self, error: BaseException, **told: Any) -> None:
         """Take that a tool raised."""
-        self._safely(self.tree.tool_failed, told.get("run_id"), error)
+        self._border.safely(self.tree.tool_failed, told.get("run_id"), error)
 
     def on_retriever_start(self, serialized: Any, query: Any, **told: Any) -> None:
         """Take that a retriever is asked."""
         name = _name(serialized, told) or "retriever"
-        self._safely(
+        self._border.safely(
             self.tree.retriever_started, told.get("run_id"), told.get("parent_run_id"), name
         )
 
     def on_retriever_end(self, documents: Any, **told: Any) -> None:
         """Take what a retriever found."""
-        self._safely(self.tree.chain_ended, told.get("run_id"), None)
+        self._border.safely(self.tree.chain_ended, told.get("run_id"), None)
 
     def on_retriever_error(self, error: BaseException, **told: Any) -> None:
         """Take that a retriever raised."""
-        self._safely(self.tree.chain_failed, told.get("run_id"), error)
-
-    def _safely(self, step: Callable[..., Any], *args: object) -> None:
-        """Take a step of ours, which may fail."""
-        try:
-            step(*args)
-        except Exception as error:  # noqa: BLE001  # the border to the host
-            with suppress(Exception):
-                runtime = self._in_force()
-                if runtime is not None:
-                    runtime.failed(Kind.COLLECTION, error)
+        self._border.safely(self.tree.chain_failed, told.get("run_id"), error)
 
 
 def _name(serialized: Any, told: dict[str, Any]) -> str | None:
