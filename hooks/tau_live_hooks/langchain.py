@@ -56,6 +56,7 @@ def probe() -> str | None:
 def attach(in_force: InForce) -> Detach:
     """Let everything that runs be seen; return what undoes it."""
     from tau_live_hooks.langchain_acting import Acting
+    from tau_live_hooks.langchain_feedback import Feedback
     from tau_live_hooks.langchain_handler import TauHandler
     from tau_live_hooks.langchain_patches import when_whole
     from tau_live_hooks.langchain_tree import Tree
@@ -80,6 +81,7 @@ def attach(in_force: InForce) -> Detach:
     when("langchain.agents.factory", acting.of_requests)
     when("langgraph.prebuilt.tool_node", acting.of_tools)
     when("langchain_core.language_models.chat_models", acting.of_models)
+    when("langsmith.schemas", Feedback(in_force, tree).of_schemas)
 
     def detach() -> None:
         live[0] = False

@@ -1,9 +1,10 @@
 """How a run of langchain begins, and what that says of it; nothing here imports the host."""
 
 import time
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from tau_live import door
 from tau_live import events as ev
@@ -11,6 +12,9 @@ from tau_live.handles import RunHandle
 from tau_live_hooks import langchain_events as said
 from tau_live_hooks.common_text import content_of
 from tau_live_hooks.langchain_run import HostRun, Step, Waiting
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 AGENT = "langchain_create_agent"
 """What ``ls_integration`` is in the metadata of a graph that ``create_agent`` made."""
@@ -115,6 +119,13 @@ def wait_in(run: HostRun, error: BaseException) -> None:
         asked = next(iter(getattr(error, "args", ())), ())
         asked = asked if isinstance(asked, list | tuple) else [asked]
         run.payload = content_of([getattr(one, "value", one) for one in asked])
+
+
+def remember(known: OrderedDict[K, V], key: K, value: V, *, limit: int) -> None:
+    """Know something from now on, in place of the oldest where it is too much."""
+    known[key] = value
+    if len(known) > limit:
+        known.popitem(last=False)
 
 
 def handed_over(step: Step, error: BaseException) -> None:

@@ -23,6 +23,7 @@ from tau_live_hooks.langchain_begun import (
     handed_over,
     inside,
     is_agent,
+    remember,
     resumption,
     trigger_in,
     wait_in,
@@ -36,8 +37,8 @@ HOST = "langchain"
 OPEN_LIMIT = 50_000
 """So many of the host's runs are known at once; the oldest are forgotten."""
 
-WAITING_LIMIT = 10_000
-"""So many interrupted runs are known, which may be resumed in this process."""
+KNOWN_LIMIT = 10_000
+"""So many interrupted runs are known, which may be resumed in this process, and so many others."""
 
 _PARTS = frozenset({"prompt", "parser"})
 
@@ -53,6 +54,7 @@ class Tree:
         self._in_force = in_force
         self._lock = threading.Lock()
         self._steps: OrderedDict[str, Step] = OrderedDict()
+        self._rollouts: OrderedDict[str, str] = OrderedDict()
         self._waiting: OrderedDict[tuple[str, str], Waiting] = OrderedDict()
 
     def step(self, run_id: object) -> Step | None:
@@ -231,6 +233,11 @@ class Tree:
         step = self.step(run_id)
         return None if step is None else step.run.book.handle
 
+    def rollout_of(self, run_id: object) -> str | None:
+        """Return the rollout that a run of the host was told as, also after its end."""
+        step = self.step(run_id)
+        return self._rollouts.get(str(run_id)) if step is None else step.run.book.handle.rollout_id
+
     def _parent(self, run_id: object, *, of_node: bool = False) -> Step | None:
         """Return the run around one that begins now, which says what that one is."""
         found = self._steps.get(str(run_id))
@@ -290,6 +297,8 @@ class Tree:
             },
             resumed=None if waited is None else resumption(waited, begun.inputs),
         )
+        with self._lock:
+            remember(self._rollouts, str(run_id), handle.rollout_id, limit=KNOWN_LIMIT)
         book = RunBook(runtime, handle, agent=begun.agent)
         run = HostRun(book, session=session, ns=ns)
         run.metadata = begun.metadata
@@ -320,10 +329,9 @@ class Tree:
                 self._orphaned(child, error)
         run.ended(error, output)
         if run.waits and run.session is not None:
+            waiting = Waiting(run, run.resume_key)
             with self._lock:
-                self._waiting[run.session, run.ns] = Waiting(run, run.resume_key)
-                if len(self._waiting) > WAITING_LIMIT:
-                    self._waiting.popitem(last=False)
+                remember(self._waiting, (run.session, run.ns), waiting, limit=KNOWN_LIMIT)
 
     def _alone(
         self, run_id: object, step: Step, error: BaseException | None, response: Any
@@ -372,9 +380,7 @@ class Tree:
 
     def _add(self, step: Step) -> None:
         with self._lock:
-            self._steps[step.id] = step
-            if len(self._steps) > OPEN_LIMIT:
-                self._steps.popitem(last=False)
+            remember(self._steps, step.id, step, limit=OPEN_LIMIT)
         if step.parent is not None:
             step.parent.children[step.id] = step
 

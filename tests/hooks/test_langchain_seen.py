@@ -2,21 +2,23 @@
 
 import asyncio
 import operator
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
+from uuid import uuid4
 
 import pytest
 
 import tau_live
 from tau_live import door
-from tau_live.rollouts import Reason, RolloutStatus
+from tau_live.rollouts import Reason, RolloutStatus, rollout_id_of
 from tau_live.settings import Settings
 from tau_live.testing import Recorded
-from tests.live.running import environ
+from tests.live.running import environ, rewards
 
 pytest.importorskip("langchain")
 
@@ -223,6 +225,26 @@ def test_a_reward_in_a_tool_is_for_its_run(path: Path, monkeypatch: pytest.Monke
         [one] = stored(wanted)
 
     assert inside == [one.rollout.rollout_id]
+
+
+def test_feedback_to_langsmith_is_a_reward(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from langsmith import Client
+
+    run_id = uuid4()
+    nowhere = Client(
+        api_url="http://127.0.0.1:9", api_key="none", auto_batch_tracing=False, info={}
+    )
+
+    with seeing(path, monkeypatch):
+        agent().invoke(HELLO, {"run_id": run_id})
+        with pytest.raises(Exception, match=re.escape("127.0.0.1")):
+            nowhere.create_feedback(
+                run_id, "good", score=0.5, stop_after_attempt=1, session_id=uuid4()
+            )
+        assert tau_live.flush()
+        [reward] = rewards(path, rollout_id_of("langchain", str(run_id)))
+
+    assert (reward.name, reward.value, reward.source) == ("good", 0.5, "langsmith")
 
 
 def test_a_run_inside_one_of_the_door_is_its_child(
