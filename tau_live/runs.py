@@ -193,9 +193,8 @@ class RunEvents:
 
     def step(self, handle: RunHandle, kind: type[ev.Event], told: Mapping[str, object]) -> ev.Event:
         """Return what happened inside a run, as its host told it."""
-        parts: Mapping[str, Any] = told
+        parts: Mapping[str, Any] = {**self.stamp(), **told}  # it may have been some time ago
         return kind(
-            **self.stamp(),
             host=handle.host,
             run_id=handle.run_id,
             execution=handle.execution,

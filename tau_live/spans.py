@@ -11,11 +11,13 @@ from tau_live import events as ev
 from tau_live.rollouts import Span
 
 _ENVELOPE = frozenset(f.name for f in fields(ev.Event)) - {"raw"}
-_STARTS = frozenset({"turn.start", "model.start", "tool.start"})
+_STARTS = frozenset({"turn.start", "step.start", "model.start", "tool.start"})
 
 _NAMES: Mapping[str, Callable[[ev.Event], str]] = {
     "turn.start": lambda event: f"agent.turn.{event.turn}",
     "turn.end": lambda event: f"agent.turn.{event.turn}",
+    "step.start": lambda event: _named("step", getattr(event, "name", None)),
+    "step.end": lambda event: _named("step", getattr(event, "name", None)),
     "model.start": lambda event: _named("model", getattr(event, "model_requested", None)),
     "model.end": lambda event: _named("model", getattr(event, "model_used", None)),
     "tool.start": lambda event: _named("tool", getattr(event, "tool", None)),

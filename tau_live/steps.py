@@ -33,6 +33,36 @@ class TurnEnd(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StepStart(Event):
+    """A step of the host's own begins: a node of a graph, a link of a chain.
+
+    Attributes:
+        name: Its name.
+        step_kind: What it is to the host: ``node``, ``chain``, ``retriever``.
+    """
+
+    event: Literal["step.start"] = "step.start"
+    name: str = ""
+    step_kind: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepEnd(Event):
+    """A step of the host's own is over.
+
+    Attributes:
+        name: Its name.
+        step_kind: What it is to the host.
+        duration_ms: How long it took, in milliseconds.
+    """
+
+    event: Literal["step.end"] = "step.end"
+    name: str = ""
+    step_kind: str | None = None
+    duration_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelStart(Event):
     """A model is asked.
 
@@ -68,6 +98,7 @@ class ModelEnd(Event):
         cost_usd: What it cost, in US dollars.
         tool_calls: The tools it asked for.
         output: What it said.
+        streaming: Whether the answer came in pieces, where that is known only now.
     """
 
     event: Literal["model.end"] = "model.end"
@@ -80,6 +111,7 @@ class ModelEnd(Event):
     cost_usd: float | None = None
     tool_calls: tuple[ToolCall, ...] = ()
     output: Content | None = None
+    streaming: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,8 +19,9 @@ VOCABULARY = {
     *("run.start", "run.end", "turn.start", "turn.end", "model.start", "model.end"),
     *("tool.start", "tool.end", "message", "handoff", "run.interrupt", "run.resume"),
     *("policy", "retry", "context", "decision", "reward", "tau.error"),
+    *("step.start", "step.end"),
 }
-"""contracts/hosts.md, "The normalised vocabulary"."""
+"""contracts/hosts.md, "The normalised vocabulary", and a host's own steps, its "spans"."""
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)

@@ -21,6 +21,8 @@ def span(one: ev.Event) -> Span:
 NAMES = {
     "turn.start": "agent.turn.2",
     "turn.end": "agent.turn.2",
+    "step.start": "step",
+    "step.end": "step",
     "model.start": "model",
     "model.end": "model",
     "tool.start": "tool",

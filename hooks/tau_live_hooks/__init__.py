@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 HOSTS: Mapping[str, tuple[str, str]] = {
+    "langchain": ("langchain", "langchain_core"),
     "llm": ("llm", "llm"),
     "pydantic_ai": ("pydantic-ai", "pydantic_ai"),
     "smolagents": ("smolagents", "smolagents"),

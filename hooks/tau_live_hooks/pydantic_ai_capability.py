@@ -162,7 +162,11 @@ class TauCapability(AbstractCapability[Any]):
             metadata=getattr(ctx, "metadata", None),
             parent=inside,
             host=HOST,
-            told={**told, "trigger": self._trigger(inside, name)},
+            told={
+                **told,
+                "trigger": self._trigger(inside, name),
+                "aliases": () if self._resumes is None else (ctx.run_id,),
+            },
             resumed=None if self._resumes is None else {"resume_key": ctx.conversation_id},
         )
         self._run = HostRun(RunBook(runtime, handle, agent=name), ctx.run_id)

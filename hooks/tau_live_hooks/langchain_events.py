@@ -1,0 +1,203 @@
+"""What langchain's objects say, as fields of our events; nothing here imports the host.
+
+Everything is read by name and may be missing: an older or newer host then tells less.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from tau_live.envelope import Content, ToolCall
+from tau_live.plain import plain
+from tau_live_hooks.common_text import content_of, counted
+
+ROLES: Mapping[str, str] = {
+    "human": "user",
+    "ai": "assistant",
+    "AIMessageChunk": "assistant",
+    "system": "system",
+    "developer": "system",
+    "tool": "tool",
+    "function": "tool",
+}
+"""Who says a message, by the host's name of its type."""
+
+SESSIONS = ("thread_id", "session_id", "conversation_id")
+"""By which names a run's metadata may tell the conversation, the first one first."""
+
+_TOKENS: Mapping[str, str] = {
+    "cache_read": "cache_read_tokens",
+    "cache_creation": "cache_write_tokens",
+    "reasoning": "reasoning_tokens",
+}
+_INTERNAL = ("langgraph_", "ls_", "lc_", "checkpoint_", "__pregel")
+_PARAMS = frozenset({"_type", "model", "model_name", "tools", "functions"})
+
+
+def session_of(metadata: Mapping[str, object]) -> str | None:
+    """Return the conversation that a run belongs to, where its caller told one."""
+    return next((str(metadata[name]) for name in SESSIONS if metadata.get(name)), None)
+
+
+def own_metadata(metadata: Mapping[str, object]) -> dict[str, object]:
+    """Return what a run's caller told of it, without what the host adds."""
+    return {name: one for name, one in metadata.items() if not name.startswith(_INTERNAL)}
+
+
+def text_of(value: Any) -> Content | None:
+    """Return what an input or output says: the last message's text where it holds messages."""
+    found = value
+    if isinstance(found, Mapping) and isinstance(found.get("messages"), str | Sequence):
+        found = found["messages"]
+    if isinstance(found, list | tuple) and found and hasattr(found[-1], "content"):
+        found = found[-1]
+    said = getattr(found, "content", found)
+    if isinstance(said, str):
+        return Content(text=str(said))
+    return content_of(_readable(said))
+
+
+def _readable(value: Any) -> Any:
+    """Return a value with what each message in it says in its place."""
+    if hasattr(value, "content") and hasattr(value, "type"):
+        return {"role": ROLES.get(str(value.type), str(value.type)), "content": value.content}
+    if isinstance(value, Mapping):
+        return {str(name): _readable(one) for name, one in list(value.items())[:100]}
+    if isinstance(value, list | tuple):
+        return [_readable(one) for one in list(value)[:100]]
+    return value
+
+
+def request_of(
+    serialized: Any, params: Mapping[str, Any], metadata: Mapping[str, Any]
+) -> dict[str, object]:
+    """Return the fields of a model request's start."""
+    told = {name: one for name, one in params.items() if name not in _PARAMS and one is not None}
+    return {
+        "model_requested": model_name(serialized, params, metadata),
+        "provider": metadata.get("ls_provider"),
+        "params": plain(told),
+        "tools_offered": tuple(tool_names(params.get("tools") or params.get("functions") or ())),
+    }
+
+
+def model_name(
+    serialized: Any, params: Mapping[str, Any], metadata: Mapping[str, Any]
+) -> str | None:
+    """Return the name of the model that is asked."""
+    for found in (
+        metadata.get("ls_model_name"),
+        params.get("model"),
+        params.get("model_name"),
+        params.get("_type"),
+        serialized.get("name") if isinstance(serialized, Mapping) else None,
+    ):
+        if isinstance(found, str) and found:
+            return found
+    return None
+
+
+def tool_names(tools: Iterable[Any]) -> Iterator[str]:
+    """Yield the names of tools, however a provider writes them."""
+    for tool in tools:
+        named = tool.get("function", tool) if isinstance(tool, Mapping) else tool
+        if isinstance(named, Mapping):
+            name = named.get("name") or named.get("type")
+        else:
+            name = getattr(named, "name", None) or named
+        if isinstance(name, str):
+            yield name
+
+
+def usage_of(message: Any) -> dict[str, float]:
+    """Return the tokens of an answer by kind."""
+    told = getattr(message, "usage_metadata", None)
+    if not isinstance(told, Mapping):
+        return {}
+    found = {name: told.get(name) for name in ("input_tokens", "output_tokens")}
+    for details in ("input_token_details", "output_token_details"):
+        for name, number in (told.get(details) or {}).items():
+            found[_TOKENS.get(name, name)] = number
+    return counted(found)
+
+
+class Answer:
+    """What a model answered.
+
+    Args:
+        response: The host's ``LLMResult``.
+    """
+
+    def __init__(self, response: Any) -> None:
+        generations = [one for many in getattr(response, "generations", ()) for one in many]
+        self.messages = [getattr(one, "message", one) for one in generations]
+        self._output = getattr(response, "llm_output", None) or {}
+
+    def usage(self) -> dict[str, float]:
+        """Return the tokens by kind."""
+        total: dict[str, float] = {}
+        for message in self.messages:
+            for kind, number in usage_of(message).items():
+                total[kind] = total.get(kind, 0.0) + number
+        return total or self._old_usage()
+
+    def _old_usage(self) -> dict[str, float]:
+        told = self._output.get("token_usage") or {}
+        if not isinstance(told, Mapping):
+            return {}
+        names = {"prompt_tokens": "input_tokens", "completion_tokens": "output_tokens"}
+        return counted({names[name]: one for name, one in told.items() if name in names})
+
+    def fields(self) -> dict[str, object]:
+        """Return the fields of a model request's end."""
+        about = [getattr(one, "response_metadata", None) or {} for one in self.messages]
+        names = [one.get("model_name") or one.get("model") for one in about]
+        reasons = [one.get("finish_reason") or one.get("stop_reason") for one in about]
+        ids = [one.get("id") for one in about]
+        said = [_said(one) for one in self.messages]
+        return {
+            "model_used": next((str(one) for one in names if one), self._output.get("model_name")),
+            "response_id": next((str(one) for one in ids if one), None),
+            "finish_reasons": tuple(str(one) for one in reasons if one),
+            "tool_calls": tuple(call for one in self.messages for call in calls_of(one)),
+            "output": Content(text="\n".join(said)) if any(said) else None,
+        }
+
+
+def _said(message: Any) -> str:
+    text = getattr(message, "text", "")
+    return str(text() if callable(text) and not isinstance(text, str) else text)
+
+
+def calls_of(message: Any) -> Iterator[ToolCall]:
+    """Yield the tools that a model asked for."""
+    for call in getattr(message, "tool_calls", None) or ():
+        yield ToolCall(
+            id=str(call.get("id") or ""), name=str(call["name"]), args=content_of(call.get("args"))
+        )
+
+
+def message_of(message: Any) -> dict[str, object]:
+    """Return the fields of a message that is part of a conversation."""
+    kind = str(getattr(message, "type", ""))
+    raw = {
+        name: str(found)
+        for name in ("id", "name", "tool_call_id", "status")
+        if (found := getattr(message, name, None))
+    }
+    calls = getattr(message, "tool_calls", None)
+    return {
+        "role": ROLES.get(kind, "user"),
+        "content": content_of(getattr(message, "content", None)),
+        "tool_calls": len(calls) if calls else None,
+        "raw": raw,
+    }
+
+
+def message_key(message: Any) -> str:
+    """Return what tells a message from others."""
+    own = getattr(message, "id", None)
+    if own:
+        return str(own)
+    said = str(getattr(message, "content", ""))
+    return json.dumps([getattr(message, "type", ""), len(said), said[:256], said[-64:]])

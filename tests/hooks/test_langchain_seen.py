@@ -1,0 +1,380 @@
+"""What is seen of chains, graphs and agents of langchain, and that they do not notice."""
+
+import asyncio
+import operator
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, TypedDict
+from uuid import uuid4
+
+import pytest
+
+import tau_live
+from tau_live import door
+from tau_live.rollouts import Reason, RolloutStatus, rollout_id_of
+from tau_live.settings import Settings
+from tau_live.testing import Recorded
+from tests.live.running import environ, rewards
+
+pytest.importorskip("langchain")
+
+from langchain.agents.middleware import HumanInTheLoopMiddleware, PIIMiddleware
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.runnables import RunnableLambda
+from langchain_core.tools import tool
+from langchain_core.tracers import context
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.types import Command, RetryPolicy, Send, interrupt
+
+from tau_live_hooks.langchain import ADAPTER
+from tests.hooks.langchain_agents import Mirror, agent, attached, settings, stored
+
+pytestmark = pytest.mark.slow
+
+HELLO = {"messages": "hello"}
+THREAD: Any = {"configurable": {"thread_id": "thread-1"}}
+WAITS = RolloutStatus.FAILED, Reason.INTERRUPTED
+
+
+@contextmanager
+def seeing(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
+    wanted = settings(path, act=False)
+    with attached(wanted, monkeypatch):
+        yield wanted
+
+
+def names(one: Recorded, kind: str) -> list[str]:
+    return [span.name for span in one.of(kind)]
+
+
+def test_parts_of_a_graph_that_run_at_once_share_a_turn(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class State(TypedDict):
+        said: Annotated[list[str], operator.add]
+
+    graph: Any = StateGraph(State)
+    graph.add_node("work", lambda one: {"said": [Mirror(says=one["x"]).invoke("hi").content]})
+    graph.add_conditional_edges(START, lambda _: [Send("work", {"x": x}) for x in "abc"], ["work"])
+
+    with seeing(path, monkeypatch) as wanted:
+        said = graph.compile().invoke({"said": []})["said"]
+        [one] = stored(wanted)
+
+    assert sorted(said) == ["a", "b", "c"]
+    assert names(one, "turn") == ["agent.turn.1"]
+    assert one.statuses("model") == ["ok", "ok", "ok"]
+    assert names(one, "step").count("step.work") == 3
+
+
+@pytest.mark.parametrize("abatch", [False, True], ids=["batch", "abatch"])
+def test_each_run_of_a_batch_is_a_rollout(
+    path: Path, monkeypatch: pytest.MonkeyPatch, abatch: bool
+) -> None:
+    chain: Any = RunnableLambda(str.upper) | Mirror(says="done")
+
+    with seeing(path, monkeypatch) as wanted:
+        said = asyncio.run(chain.abatch(["a", "b"])) if abatch else chain.batch(["a", "b"])
+        found = stored(wanted)
+
+    assert [one.content for one in said] == ["done", "done"]
+    assert [names(one, "step") for one in found] == [["step.upper"]] * 2
+    assert [one.rollout.parent_id for one in found] == [None, None]
+
+
+def test_a_model_by_itself_is_a_run_of_one_turn(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with seeing(path, monkeypatch) as wanted:
+        Mirror(says="done").invoke("hello")
+        [one] = stored(wanted)
+
+    assert one.rollout.status is RolloutStatus.SUCCEEDED
+    assert (names(one, "turn"), names(one, "model")) == (["agent.turn.1"], ["model.mirror"])
+
+
+def test_a_model_that_falls_back_is_tried_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Broken(Mirror):
+        def _generate(self, *args: Any, **given: Any) -> Any:
+            raise ConnectionError("nobody there")
+
+    with seeing(path, monkeypatch) as wanted:
+        said = Broken().with_fallbacks([Mirror(says="done")]).invoke("hello")
+        [one] = stored(wanted)
+
+    assert said.content == "done"
+    assert one.statuses("model") == ["ok", "retry"]
+    assert [span.attributes["what"] for span in one.of("retry")] == ["model"]
+
+
+def test_a_node_that_is_tried_again_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tries: list[int] = []
+
+    def node(state: Any) -> Any:
+        tries.append(1)
+        if len(tries) == 1:
+            raise ConnectionError("nobody there")
+        return {"messages": ["done"]}
+
+    graph: Any = StateGraph(MessagesState)
+    again = RetryPolicy(initial_interval=0.0, jitter=False)
+    graph.add_node("node", node, retry_policy=again)
+    graph.add_edge(START, "node")
+
+    with seeing(path, monkeypatch) as wanted:
+        graph.compile().invoke(HELLO)
+        [one] = stored(wanted)
+
+    assert one.rollout.status is RolloutStatus.SUCCEEDED
+    assert (one.statuses("step"), len(one.of("retry"))) == (["error", "ok"], 1)
+
+
+def test_a_breakpoint_is_an_interruption(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = agent(checkpointer=InMemorySaver(), interrupt_before=["tools"])
+
+    with seeing(path, monkeypatch) as wanted:
+        made.invoke({"messages": "look"}, THREAD)
+        made.invoke(None, THREAD)
+        [one] = stored(wanted)
+
+    assert one.rollout.status is RolloutStatus.SUCCEEDED
+    assert [attempt.number for attempt in one.attempts] == [1, 2]
+    assert names(one, "turn") == ["agent.turn.1", "agent.turn.2"]
+
+
+def test_a_run_that_nobody_resumes_was_interrupted(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asks = HumanInTheLoopMiddleware(interrupt_on={"look": True})
+    made = agent(middleware=[asks], checkpointer=InMemorySaver())
+
+    with seeing(path, monkeypatch) as wanted:
+        made.invoke({"messages": "look"}, THREAD)
+        made.invoke(HELLO, THREAD)
+        first, _ = stored(wanted)
+
+    assert (first.rollout.status, first.rollout.reason) == WAITS
+
+
+def test_what_is_interrupted_inside_is_resumed_inside(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner: Any = StateGraph(MessagesState)
+    inner.add_node("ask", lambda _: {"messages": [("ai", interrupt("sure?"))]})
+    inner.add_edge(START, "ask")
+    outer: Any = StateGraph(MessagesState)
+    outer.add_node("inner", inner.compile(name="inner"))
+    outer.add_edge(START, "inner")
+    made = outer.compile(name="outer", checkpointer=InMemorySaver())
+
+    with seeing(path, monkeypatch) as wanted:
+        made.invoke(HELLO, THREAD)
+        made.invoke(Command(resume="yes"), THREAD)
+        found = stored(wanted)
+
+    assert [one.rollout.name for one in found] == ["outer", "inner"]
+    assert [one.rollout.status for one in found] == [RolloutStatus.SUCCEEDED] * 2
+    assert [len(one.attempts) for one in found] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "blocked", "reason"),
+    [("redact", None, Reason.COMPLETED), ("block", True, Reason.SAFETY_BLOCKED)],
+)
+def test_a_guardrail_is_told(
+    path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    strategy: Any,
+    blocked: bool | None,
+    reason: Reason,
+) -> None:
+    made = agent(middleware=[PIIMiddleware("email", strategy=strategy, apply_to_input=True)])
+
+    with seeing(path, monkeypatch) as wanted:
+        try:
+            made.invoke({"messages": "I am a@b.example"})
+        except Exception as error:
+            assert type(error).__name__ == "PIIDetectionError"
+        [one] = stored(wanted)
+        [policy] = one.of("policy")
+
+    assert one.rollout.reason is reason
+    assert policy.attributes["rules"] == ["PIIMiddleware[email]"]
+    assert policy.attributes.get("blocked") or None is blocked
+
+
+def test_a_reward_in_a_tool_is_for_its_run(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    inside: list[str] = []
+
+    @tool
+    def look(place: int) -> str:
+        """Look at a place."""
+        run = door.current()
+        inside.append(run.id if run else "")
+        return "seen"
+
+    with seeing(path, monkeypatch) as wanted:
+        agent(tools=[look]).invoke({"messages": "look"})
+        [one] = stored(wanted)
+
+    assert inside == [one.rollout.rollout_id]
+
+
+def test_feedback_to_langsmith_is_a_reward(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from langsmith import Client
+
+    run_id = uuid4()
+    nowhere = Client(
+        api_url="http://127.0.0.1:9", api_key="none", auto_batch_tracing=False, info={}
+    )
+
+    with seeing(path, monkeypatch):
+        agent().invoke(HELLO, {"run_id": run_id})
+        with pytest.raises(Exception, match=re.escape("127.0.0.1")):
+            nowhere.create_feedback(
+                run_id, "good", score=0.5, stop_after_attempt=1, session_id=uuid4()
+            )
+        assert tau_live.flush()
+        [reward] = rewards(path, rollout_id_of("langchain", str(run_id)))
+
+    assert (reward.name, reward.value, reward.source) == ("good", 0.5, "langsmith")
+
+
+def test_a_run_inside_one_of_the_door_is_its_child(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with seeing(path, monkeypatch) as wanted:
+        with tau_live.run("outer") as outer:
+            agent().invoke(HELLO)
+        found = {one.rollout.name: one.rollout for one in stored(wanted)}
+
+    assert found["asker"].parent_id == outer.id
+
+
+def test_a_stream_that_is_dropped_leaves_no_run_behind(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with seeing(path, monkeypatch) as wanted:
+        pieces = agent().stream({"messages": "look"}, stream_mode="updates")
+        next(pieces)
+        between = door.current()
+        pieces.close()
+        [one] = stored(wanted)
+
+    assert (between, door.current()) == (None, None)
+    assert one.rollout.status is RolloutStatus.CANCELLED
+
+
+MODES = ["values", "updates", "messages", "custom", "tasks", ["values", "messages"]]
+
+
+@pytest.mark.parametrize("mode", MODES, ids=str)
+def test_a_stream_brings_the_same_pieces(
+    path: Path, monkeypatch: pytest.MonkeyPatch, mode: Any
+) -> None:
+    def pieces() -> int:
+        return len([*agent().stream({"messages": "look"}, stream_mode=mode)])
+
+    expected = pieces()
+
+    with seeing(path, monkeypatch) as wanted:
+        found = pieces()
+        [one] = stored(wanted)
+
+    assert found == expected
+    assert one.rollout.status is RolloutStatus.SUCCEEDED
+
+
+def test_the_users_callbacks_and_events_are_what_they_were(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Theirs(BaseCallbackHandler):
+        def __init__(self) -> None:
+            self.told: list[str] = []
+
+        def on_chain_start(self, serialized: Any, inputs: Any, **more: Any) -> None:
+            self.told.append(f"{more.get('name')} begins")
+
+        def on_tool_end(self, output: Any, **more: Any) -> None:
+            self.told.append(str(output.content))
+
+        def on_chain_end(self, outputs: Any, **more: Any) -> None:
+            self.told.append("ends")
+
+    async def events() -> list[str]:
+        stream = agent().astream_events({"messages": "look"}, version="v2")
+        return [f"{one['event']} {one['name']}" async for one in stream]
+
+    def seen() -> list[str]:
+        theirs = Theirs()
+        agent().invoke({"messages": "look"}, {"callbacks": [theirs]})
+        return [*theirs.told, *asyncio.run(events())]
+
+    expected = seen()
+
+    with seeing(path, monkeypatch):
+        assert seen() == expected
+
+
+def test_attaching_twice_records_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with seeing(path, monkeypatch) as wanted:
+        runtime = tau_live.attach()
+        second = ADAPTER.attach(lambda: runtime)
+        agent().invoke(HELLO)
+        second()
+
+        assert len(stored(wanted)) == 1
+
+
+def test_detaching_leaves_nothing_behind(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import langchain_core.runnables.config as core
+    from langchain.agents import factory
+    from langchain_core.language_models import BaseChatModel
+    from langgraph._internal import _runnable
+    from langgraph.prebuilt import ToolNode
+    from langgraph.pregel import main
+
+    def there() -> list[Any]:
+        owners = [vars(one) for one in (core, factory, _runnable, ToolNode, main, BaseChatModel)]
+        return [[*context._configure_hooks], [{n: id(v) for n, v in one.items()} for one in owners]]
+
+    expected = there()
+
+    with seeing(path, monkeypatch):
+        assert there() != expected
+
+    assert there() == expected
+
+
+@pytest.mark.parametrize(
+    "first", ["langchain.agents", "langgraph.graph", "langgraph.prebuilt", "langchain_core"]
+)
+def test_it_attaches_whatever_is_imported_first(path: Path, first: str) -> None:
+    code = f"""
+import tau_live.auto
+import {first}
+from langchain.agents import factory
+from langgraph.pregel import main
+from langgraph.prebuilt import ToolNode
+there = [factory.ModelRequest, vars(ToolNode)["_execute_tool_sync"],
+         main.get_sync_graph_callback_manager_for_config]
+print({{type(one).__name__ for one in there}})
+"""
+
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environ(path),
+        cwd=path.parent,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert done.stdout == "{'FunctionWrapper'}\n"
