@@ -24,8 +24,14 @@ STREAMED = frozenset({"streamed_result", "starting_agent", "starting_input", "ho
 
 HOOKS = ("on_agent_start", "on_tool_start", "on_tool_end", "on_handoff")
 
-GATE = "_execute_tool_input_guardrails"
-"""What a tool's call passes before it runs; without it there is no ``tool_gate``."""
+OPTIONAL = (
+    ("agents.run_internal.tool_execution", "_execute_tool_input_guardrails", "guarded"),
+    ("agents.run_internal.tool_execution", "_invoke_function_tool_with_metadata", "invoked"),
+    ("agents.tool", "maybe_invoke_function_tool_failure_error_function", "failed"),
+)
+"""What may be missing: without the first there is no ``tool_gate``, without the others an error of
+a tool that its model is told of has no type, and is a result like any other in runs without trace.
+"""
 
 
 class _Place(NamedTuple):
@@ -97,8 +103,11 @@ def _undo(place: _Place, original: object, ours: object) -> Callable[[], None]:
 
 
 def _places() -> list[_Place]:
+    import inspect
+    from importlib import import_module
+
     from agents import run
-    from agents.run_internal import run_loop, tool_execution
+    from agents.run_internal import run_loop
     from agents.tracing.provider import SynchronousMultiTracingProcessor as FanOut
 
     places = [
@@ -108,8 +117,10 @@ def _places() -> list[_Place]:
         _Place(FanOut, "on_span_start", "span_began"),
         _Place(FanOut, "on_span_end", "span_ended"),
     ]
-    if hasattr(tool_execution, GATE):
-        places.append(_Place(tool_execution, GATE, "guarded"))
+    for module, name, by in OPTIONAL:
+        owner = import_module(module)
+        if inspect.iscoroutinefunction(getattr(owner, name, None)):
+            places.append(_Place(owner, name, by))
     return places
 
 
@@ -119,6 +130,7 @@ def _host() -> "Host":
     from agents.run_internal import run_loop
     from agents.run_state import RunState
     from agents.tracing import get_current_span, get_current_trace
+    from agents.tracing.setup import get_trace_provider
 
     from tau_live_hooks.openai_agents_watch import Host
 
@@ -130,6 +142,18 @@ def _host() -> "Host":
             said = config.get("trace_include_sensitive_data")
         return bool(default() if said is None else said)
 
+    def is_traced(config: Any) -> bool:
+        off = getattr(config, "tracing_disabled", False)
+        if isinstance(config, dict):
+            off = config.get("tracing_disabled", False)
+        provider = get_trace_provider()
+        refresh = getattr(provider, "_refresh_disabled_flag", None)
+        if refresh is not None:  # it reads the environment when it is first asked
+            refresh()
+        trace = get_current_trace()
+        inside = getattr(trace, "trace_id", "") == "no-op"
+        return not (off or inside or getattr(provider, "_disabled", False))
+
     return Host(
         trace=get_current_trace,
         span=get_current_span,
@@ -137,6 +161,7 @@ def _host() -> "Host":
         is_hooks=lambda hooks: isinstance(hooks, RunHooksBase),
         is_state=lambda given: isinstance(given, RunState),
         keeps=keeps,
+        is_traced=is_traced,
         model=run_loop.get_model,
         settings=run_loop.get_model_settings,
     )

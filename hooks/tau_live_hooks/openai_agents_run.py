@@ -99,8 +99,15 @@ class HostRun:
         self._policies = Policies(self.book, self.asked.state, native=native)
         if self.runtime.settings.act:
             self.choices = Choices(self.runtime, handle)
-        self._token = door.enter(handle)
+        self._token = self.enter()
         return self.steps
+
+    def enter(self) -> "Token[Any] | None":
+        """Make it the current run here, unless it is; it may have begun in another context."""
+        inside = door.current()
+        if self.book is None or (inside is not None and inside.handle is self.book.handle):
+            return None
+        return door.enter(self.book.handle)
 
     def leave(self) -> None:
         """Make the run outside of it the current one again."""

@@ -6,11 +6,12 @@ run. Spans may end long after their run has.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tau_live import events as ev
 from tau_live.envelope import Content, ErrorInfo
+from tau_live.runs import error_of
 from tau_live_hooks import openai_agents_events as said
 from tau_live_hooks.common_run import RunBook
 from tau_live_hooks.common_text import content_of, counted
@@ -54,6 +55,7 @@ class Steps:
         self._tells_turns = False
         self._spans: dict[str, _Call] = {}
         self._calls: dict[str, _Call] = {}
+        self._failures: dict[str, ErrorInfo] = {}
         self._heard: int | None = None
 
     def agent_began(self, name: object) -> None:
@@ -97,6 +99,14 @@ class Steps:
         told = {"tool_kind": said.kind_of_tool(tool)}
         self._called(call, span_id, getattr(context, "tool_arguments", None), told)
 
+    def tool_failed(self, context: Any, error: BaseException | None) -> None:
+        """Know why a tool failed, whose model is told so; ``None`` says that its time was over."""
+        call_id = said.known_id(getattr(context, "tool_call_id", None))
+        if call_id is None or (error is None and call_id in self._failures):
+            return
+        info = ErrorInfo(type="ToolTimeoutError") if error is None else error_of(error)
+        self._failures[call_id] = info if self.keeps else replace(info, message="")
+
     def tool_returned(self, context: Any, tool: Any, result: object, span: Any) -> None:
         """Know what a tool returned; tell it where no span will."""
         call = self._spans.get(said.known_id(getattr(span, "span_id", None)) or "")
@@ -110,20 +120,24 @@ class Steps:
             call_id = last[-1] if last else ""
         call = self._calls.pop(call_id, None)
         if call is not None:
-            self.book.returned(call.call_id, call.tool, self._within(call, None, result))
+            told = self._within(call, None, result)
+            error = self._failures.pop(call.call_id, None)
+            status = ev.Status.OK if error is None else ev.Status.ERROR
+            self.book.returned(call.call_id, call.tool, {**told, "error": error}, status=status)
 
     def function_ended(self, span: Any) -> None:
         """Tell how a tool ended."""
         call = self._spans.pop(span.span_id, None)
         if call is None:
             return
-        data, error = span.span_data, getattr(span, "error", None)
+        data, error = span.span_data, self._failures.pop(call.call_id, None)
+        if error is None and getattr(span, "error", None) is not None:
+            error = _error_of(span.error, keeps=self.keeps)
         result = call.result if call.returned else data.output
         if not call.called:
             self._called(call, span.span_id, data.input, {})
         told = self._within(call, span.span_id, result)
-        if error is not None:
-            told["error"] = _error_of(error, keeps=self.keeps)
+        told["error"] = error
         if getattr(data, "mcp_data", None):
             told["raw"] = {"mcp": True}
         self.book.returned(call.call_id, call.tool, told, status=_status_of(call, data, error))

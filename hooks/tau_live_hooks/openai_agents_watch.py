@@ -35,6 +35,7 @@ class Host(NamedTuple):
         is_hooks: Says whether something is hooks of a run.
         is_state: Says whether an input is a state to go on with.
         keeps: Says whether a run's inputs and outputs may be told.
+        is_traced: Says whether the host tells what it does in spans, as far as it is known.
         model: Returns the model of an agent, as the host does.
         settings: Returns its settings, as the host does.
     """
@@ -45,6 +46,7 @@ class Host(NamedTuple):
     is_hooks: Callable[[Any], bool]
     is_state: Callable[[Any], bool]
     keeps: Callable[[Any], bool]
+    is_traced: Callable[[Any], bool]
     model: Callable[[Any, Any], Any]
     settings: Callable[[Any, Any], Any]
 
@@ -148,6 +150,30 @@ class Watch:
             return rejected
         return self._safely(self._vetoed, run, named, kind=Kind.DECISION)
 
+    async def failed(
+        self,
+        wrapped: Callable[..., Awaitable[Any]],
+        _module: object,
+        args: tuple[Any, ...],
+        named: dict[str, Any],
+    ) -> Any:
+        """See why a tool failed, before its model is told so."""
+        self._safely(self._tool_failed, named.get("context"), named.get("error"))
+        return await wrapped(*args, **named)
+
+    async def invoked(
+        self,
+        wrapped: Callable[..., Awaitable[Any]],
+        _module: object,
+        args: tuple[Any, ...],
+        named: dict[str, Any],
+    ) -> Any:
+        """See that a tool took too long, where its model is told so."""
+        result = await wrapped(*args, **named)
+        if getattr(result, "is_sdk_generated_error", False) is True:
+            self._safely(self._tool_failed, named.get("context"), None)
+        return result
+
     def span_began(
         self,
         wrapped: Callable[..., Any],
@@ -210,7 +236,10 @@ class Watch:
             streamed=streamed,
             keeps=self._host.keeps(options.get("run_config")),
         )
-        return HostRun(runtime, asked, ids=self._ids, trace=self._host.trace)
+        run = HostRun(runtime, asked, ids=self._ids, trace=self._host.trace)
+        if not self._host.is_traced(options.get("run_config")):
+            run.begin()
+        return run
 
     def _hooked(self, run: HostRun, hooks: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
         """Return what puts our hooks before the user's; what are none stay for the host to refuse."""
@@ -239,12 +268,18 @@ class Watch:
         elif not steps.native:
             steps.handed_over(named["from_agent"].name, named["to_agent"].name)
 
+    def _tool_failed(self, context: Any, error: BaseException | None) -> None:
+        run = self._current.get()
+        if run is not None and run.steps is not None:
+            run.steps.tool_failed(context, error)
+
     def _seen(self, run: HostRun, model: Any, args: Any, named: Any) -> Any:
         steps = run.begin()
         if steps is None:
             return None
         agent = args[0] if args else named["agent"]
         config = args[1] if len(args) > 1 else named["run_config"]
+        run.enter()
         steps.request_began()
 
         def began(request: Request, streaming: bool) -> Call:  # noqa: FBT001  # as it is called
