@@ -76,18 +76,20 @@ def attach(in_force: InForce) -> Detach:
     from tau_live_hooks.openai_agents_watch import Watch
 
     places = _places()
-    if any(getattr(place.owner.__dict__[place.name], MARK, False) for place in places):
-        return lambda: None  # attached already
+    marks = [getattr(place.owner.__dict__[place.name], MARK, None) for place in places]
+    if any(mark is not None and mark.attached for mark in marks):
+        return lambda: None
     watch = Watch(in_force, _host())
     undone: list[Callable[[], None]] = []
     for place in places:
         original = place.owner.__dict__[place.name]
         ours = wrapt.FunctionWrapper(original, getattr(watch, place.by))
-        setattr(ours, MARK, True)
+        setattr(ours, MARK, watch)
         setattr(place.owner, place.name, ours)
         undone.append(_undo(place, original, ours))
 
     def detach() -> None:
+        watch.attached = False  # what somebody keeps of ours does nothing from now on
         for undo in undone:
             undo()
 

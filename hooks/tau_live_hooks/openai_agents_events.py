@@ -148,6 +148,11 @@ def call_id_of(item: Any) -> str:
     return str(of(call, "call_id") or of(call, "id") or "")
 
 
+def tool_name_of(item: Any) -> str:
+    """Return the name of the tool that waits for an approval."""
+    return str(of(item, "tool_name") or of(of(item, "raw_item"), "name") or "tool")
+
+
 def rejection_of(result: Any) -> tuple[str, str] | None:
     """Return the name of a guardrail of tools, and what it does; ``None`` if it lets it pass."""
     behaviour = of(of(of(result, "output"), "behavior"), "type")

@@ -57,14 +57,17 @@ class Call:
     Args:
         steps: The run's.
         request: What is asked, of which model.
+        span_id: Ours of it, until the host opens one.
         streaming: Whether the answer comes in pieces.
     """
 
-    def __init__(self, steps: "Steps", request: Request, *, streaming: bool) -> None:
+    def __init__(
+        self, steps: "Steps", request: Request, *, span_id: str, streaming: bool
+    ) -> None:
         self.request = request
         self._steps = steps
         self._streaming = streaming
-        self._span_id = f"model:{steps.requests}"
+        self._span_id = span_id
         self._parent = steps.book.turn_span
         self._began = False
         self._span: Any = None

@@ -96,6 +96,9 @@ class HostRun:
         agent = str(getattr(self.asked.agent, "name", None) or "agent")
         self.book = RunBook(self.runtime, handle, agent=agent, fidelity=fidelity)
         self.steps = Steps(self.book, keeps=self.asked.keeps, native=native)
+        if self.asked.state is not None:
+            waited = self.asked.state.get_interruptions()
+            self.steps.waits = {said.call_id_of(one): said.tool_name_of(one) for one in waited}
         self._policies = Policies(self.book, self.asked.state, native=native)
         if self.runtime.settings.act:
             self.choices = Choices(self.runtime, handle)

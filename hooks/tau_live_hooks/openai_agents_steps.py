@@ -44,6 +44,7 @@ class Steps:
     Attributes:
         requests: So many models have been asked.
         guards: What the guardrails look at that go on, by their spans.
+        waits: The tools that had to be approved before the run went on, by their calls.
     """
 
     def __init__(self, book: RunBook, *, keeps: bool, native: bool) -> None:
@@ -52,6 +53,8 @@ class Steps:
         self.native = native
         self.requests = 0
         self.guards: dict[str, str] = {}
+        self.waits: dict[str, str] = {}
+        self._tries = 0
         self._tells_turns = False
         self._spans: dict[str, _Call] = {}
         self._calls: dict[str, _Call] = {}
@@ -77,8 +80,17 @@ class Steps:
     def request_began(self) -> None:
         """Begin a turn where the host tells none: each request of the loop is one."""
         self.requests += 1
+        self._tries = 0
         if not self._tells_turns:
             self.book.begin_turn()
+
+    def asked_anew(self) -> str:
+        """Return an id for asking a model; the same request again is a retry, and told as one."""
+        self._tries += 1
+        if self._tries == 1:
+            return f"model:{self.requests}"
+        self.book.retried("model", number=self._tries)
+        return f"model:{self.requests}.{self._tries}"
 
     def function_began(self, span: Any) -> None:
         """Know the span of a tool."""
@@ -169,6 +181,7 @@ class Steps:
     def _listen(self, items: object, *, own: int | None) -> None:
         given = [{"role": "user", "content": items}] if isinstance(items, str) else items
         listed = list(given) if isinstance(given, Sequence) else []
+        self._refused(listed)
         heard = self._heard
         if own is None:
             heard = 0
@@ -193,10 +206,20 @@ class Steps:
             told = said.message_of(items[place], keeps=self.keeps)
             self.book.tell(ev.Message, {**told, "index": place})
 
+    def _refused(self, items: Sequence[Any]) -> None:
+        """Tell which of the tools that waited were not approved: only the model is told."""
+        for item in items if self.waits else ():
+            call_id = str(said.of(item, "call_id") or "")
+            if call_id in self.waits and said.of(item, "type") == "function_call_output":
+                told = {"result": content_of(said.of(item, "output")) if self.keeps else None}
+                tool = self.waits.pop(call_id)
+                self.book.returned(call_id, tool, told, status=ev.Status.VETOED)
+
     def _called(
         self, call: _Call, span_id: str | None, args: object, told: Mapping[str, object]
     ) -> None:
         call.called = call.called or bool(told)
+        self.waits.pop(call.call_id, None)
         given = content_of(args) if self.keeps else None
         fields = {"args": given, "span_id": span_id, "parent_span_id": call.parent, **told}
         self.book.called(call.call_id, call.tool, fields)

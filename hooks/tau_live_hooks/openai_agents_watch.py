@@ -57,9 +57,13 @@ class Watch:
     Args:
         in_force: Returns the running system.
         host: What is used of the host.
+
+    Attributes:
+        attached: Whether it sees what begins.
     """
 
     def __init__(self, in_force: InForce, host: Host) -> None:
+        self.attached = True
         self._in_force = in_force
         self._host = host
         self._ids = RunIds()
@@ -224,7 +228,7 @@ class Watch:
         owns: bool,
         streamed: Any = None,
     ) -> HostRun | None:
-        runtime = self._in_force()
+        runtime = self._in_force() if self.attached else None
         if runtime is None:
             return None
         asked = Asked(
@@ -297,12 +301,13 @@ class Watch:
         streaming: bool,
     ) -> Call:
         steps.sent(request, None if run.asked.state is not None else run.asked.input)
+        span_id = steps.asked_anew()
         if run.choices is not None and self._in_force() is run.runtime:
             changed = self._safely(
                 decided, run, steps, owner, request, self._host, kind=Kind.DECISION
             )
             request = request if changed is None else changed
-        call = Call(steps, request, streaming=streaming)
+        call = Call(steps, request, span_id=span_id, streaming=streaming)
         if not steps.native:
             call.began()
         return call
