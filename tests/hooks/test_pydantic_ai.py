@@ -199,9 +199,8 @@ def test_what_a_capability_behind_us_replaces_was_not_applied(
 
 def shelf(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
     """Call the first tool that is offered, and then say what came of it."""
-    told = [
-        part for part in messages[-1].parts if part.part_kind in {"tool-return", "retry-prompt"}
-    ]
+    parts = [part for part in messages[-1].parts if part.part_kind == "tool-return"]
+    told = [part for part in parts if getattr(part, "outcome", "") != "retried"]
     if told or not info.function_tools:
         names = [tool.name for tool in info.function_tools]
         return ModelResponse(parts=[TextPart(f"{names}: {[part.content for part in told]}")])
