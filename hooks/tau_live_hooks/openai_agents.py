@@ -2,8 +2,8 @@
 
 The host's lists of trace processors may be replaced by anybody, and its hooks are those of one
 call. So what calls the processors is wrapped, and so are the two ways in which agents run: one that
-returns, and one that streams. What finds the model of a request is wrapped too, where it is seen and
-decided.
+returns, and one that streams. What finds the model of a request is wrapped too, to see the request
+and to decide it.
 """
 
 from collections.abc import Callable

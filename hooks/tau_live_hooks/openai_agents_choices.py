@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tau_live.settings.decisions import Point
 from tau_live_hooks import openai_agents_events as said
+from tau_live_hooks.common_choices import Choices
 from tau_live_hooks.common_text import situation_of
 from tau_live_hooks.openai_agents_requests import Request
 
@@ -81,47 +82,39 @@ class RequestSeam:
         return request._replace(model=found).put("model_settings", replace(settings, **changed))
 
 
-def decided(
-    run: "HostRun", steps: "Steps", owner: tuple[Any, Any], request: Request, host: "Host"
-) -> Request | None:
-    """Return the request as it was decided to be sent, and tell what was decided."""
-    if run.choices is None:
-        return None
-    agent, config = owner
-    given = request.get("input")
-    known = {
-        **of_run(run, steps),
-        "messages": 1 if isinstance(given, str) else len(given or ()),
-        "tools": len(request.get("tools") or ()),
-        "prompt_chars": len(run.asked.input) if isinstance(run.asked.input, str) else 0,
-    }
-    seam = RequestSeam(agent, config, host)
-    changed, pending = run.choices.changed(seam, request, situation_of(known, run.metadata))
-    pending.sent(changed)  # nothing stands between this and the model
-    return changed
-
-
-def of_run(run: "HostRun", steps: "Steps") -> dict[str, object]:
-    """Return what is known of a run at any of its points."""
-    return {"agent": steps.book.agent or "agent", "step": steps.requests}
-
-
-class Gate:
-    """Decides whether a tool runs.
+class Deciding:
+    """Decides what one run asks of models, and which of its tools run.
 
     Args:
-        run: Whose tool it is.
-        steps: The run's.
+        run: The run.
+        steps: Its steps.
+        choices: What decides.
     """
 
-    def __init__(self, run: "HostRun", steps: "Steps") -> None:
+    def __init__(self, run: "HostRun", steps: "Steps", choices: Choices) -> None:
         self._run = run
         self._steps = steps
+        self._choices = choices
+
+    def changed(self, seam: RequestSeam, request: Request) -> Request:
+        """Return the request as it was decided to be sent, and tell what was decided."""
+        given, first = request.get("input"), self._run.asked.input
+        known = {
+            **self._known(),
+            "messages": 1 if isinstance(given, str) else len(given or ()),
+            "tools": len(request.get("tools") or ()),
+            "prompt_chars": len(first) if isinstance(first, str) else 0,
+        }
+        situation = situation_of(known, self._run.metadata)
+        changed, pending = self._choices.changed(seam, request, situation)
+        pending.sent(changed)  # nothing stands between this and the model
+        return changed
 
     def vetoed(self, context: Any, tool: Any) -> str | None:
         """Return what the model is told instead of a tool's result; ``None`` to let it run."""
-        if self._run.choices is None:
-            return None
         name = getattr(context, "tool_name", None) or getattr(tool, "name", "tool")
-        known = {**of_run(self._run, self._steps), "tool": str(name)}
-        return self._run.choices.vetoed(situation_of(known, self._run.metadata))
+        known = {**self._known(), "tool": str(name)}
+        return self._choices.vetoed(situation_of(known, self._run.metadata))
+
+    def _known(self) -> dict[str, object]:
+        return {"agent": self._steps.book.agent or "agent", "step": self._steps.requests}

@@ -21,7 +21,7 @@ Asking = ContextVar[Call | None]
 """The request that goes on, by which the span that the model opens for it is known."""
 
 
-class SeenModel(wrapt.ObjectProxy):
+class SeenModel(wrapt.ObjectProxy):  # type: ignore[type-arg]  # older ones take none
     """A model whose requests are told, and decided where they may be.
 
     Args:
@@ -125,7 +125,7 @@ async def _closed(stream: AsyncIterator[Any]) -> None:
             await close()
 
 
-class SeenHooks(wrapt.ObjectProxy):
+class SeenHooks(wrapt.ObjectProxy):  # type: ignore[type-arg]  # older ones take none
     """Hooks of a run, ours before theirs.
 
     Args:

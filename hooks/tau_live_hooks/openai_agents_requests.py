@@ -61,9 +61,7 @@ class Call:
         streaming: Whether the answer comes in pieces.
     """
 
-    def __init__(
-        self, steps: "Steps", request: Request, *, span_id: str, streaming: bool
-    ) -> None:
+    def __init__(self, steps: "Steps", request: Request, *, span_id: str, streaming: bool) -> None:
         self.request = request
         self._steps = steps
         self._streaming = streaming
@@ -83,10 +81,7 @@ class Call:
         if span is not None:
             self._span_id = span.span_id
         steps, request = self._steps, self.request
-        if steps.keeps:
-            instructions = request.get("system_instructions")
-        else:
-            instructions = None
+        instructions = request.get("system_instructions") if steps.keeps else None
         raw: dict[str, object] = {"handoffs": _handoffs(request.get("handoffs"))}
         if isinstance(instructions, str):
             raw["instructions"] = [instructions]

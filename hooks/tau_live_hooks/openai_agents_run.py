@@ -17,6 +17,7 @@ from tau_live_hooks import openai_agents_events as said
 from tau_live_hooks.common_choices import Choices
 from tau_live_hooks.common_run import RunBook
 from tau_live_hooks.common_text import content_of
+from tau_live_hooks.openai_agents_choices import Deciding
 from tau_live_hooks.openai_agents_ids import RunIds, Waiting, waiting_for
 from tau_live_hooks.openai_agents_policies import Policies
 from tau_live_hooks.openai_agents_steps import Steps
@@ -65,7 +66,7 @@ class HostRun:
     Attributes:
         book: What tells its steps; ``None`` until it begins.
         steps: The same, by what the host calls them.
-        choices: Decides it; ``None`` where nothing is to be decided.
+        deciding: Decides it; ``None`` where nothing is to be decided.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class HostRun:
         self.asked = asked
         self.book: RunBook | None = None
         self.steps: Steps | None = None
-        self.choices: Choices | None = None
+        self.deciding: Deciding | None = None
         self.metadata: Mapping[str, object] = {}
         self._ids = ids
         self._trace = trace
@@ -101,7 +102,7 @@ class HostRun:
             self.steps.waits = {said.call_id_of(one): said.tool_name_of(one) for one in waited}
         self._policies = Policies(self.book, self.asked.state, native=native)
         if self.runtime.settings.act:
-            self.choices = Choices(self.runtime, handle)
+            self.deciding = Deciding(self, self.steps, Choices(self.runtime, handle))
         self._token = self.enter()
         return self.steps
 

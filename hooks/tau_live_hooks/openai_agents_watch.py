@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from tau_live.adapters import InForce
 from tau_live.gate import Kind
-from tau_live_hooks.openai_agents_choices import Gate, decided
+from tau_live_hooks.openai_agents_choices import RequestSeam
 from tau_live_hooks.openai_agents_ids import RunIds
 from tau_live_hooks.openai_agents_model import SeenHooks, SeenModel
 from tau_live_hooks.openai_agents_requests import Call, Request
@@ -218,7 +218,7 @@ class Watch:
         agent, given = named["starting_agent"], named["starting_input"]
         return self._new(agent, given, named, state=state, owns=owns, streamed=streamed)
 
-    def _new(  # noqa: PLR0913  # what is known of a run
+    def _new(  # what is known of a run
         self,
         agent: Any,
         given: Any,
@@ -246,7 +246,7 @@ class Watch:
         return run
 
     def _hooked(self, run: HostRun, hooks: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
-        """Return what puts our hooks before the user's; what are none stay for the host to refuse."""
+        """Return what puts our hooks before the user's; the host refuses what are none."""
         theirs = self._host.hooks() if hooks is None else hooks
         if not self._host.is_hooks(theirs):
             return dict
@@ -283,11 +283,12 @@ class Watch:
             return None
         agent = args[0] if args else named["agent"]
         config = args[1] if len(args) > 1 else named["run_config"]
+        seam = RequestSeam(agent, config, self._host)
         run.enter()
         steps.request_began()
 
-        def began(request: Request, streaming: bool) -> Call:  # noqa: FBT001  # as it is called
-            return self._began(run, steps, (agent, config), request, streaming=streaming)
+        def began(request: Request, streaming: bool) -> Call:  # as it is called
+            return self._began(run, steps, seam, request, streaming=streaming)
 
         return SeenModel(model, began, self._safely, self._asking)
 
@@ -295,17 +296,15 @@ class Watch:
         self,
         run: HostRun,
         steps: Steps,
-        owner: tuple[Any, Any],
+        seam: RequestSeam,
         request: Request,
         *,
         streaming: bool,
     ) -> Call:
         steps.sent(request, None if run.asked.state is not None else run.asked.input)
         span_id = steps.asked_anew()
-        if run.choices is not None and self._in_force() is run.runtime:
-            changed = self._safely(
-                decided, run, steps, owner, request, self._host, kind=Kind.DECISION
-            )
+        if self._decides(run) and run.deciding is not None:
+            changed = self._safely(run.deciding.changed, seam, request, kind=Kind.DECISION)
             request = request if changed is None else changed
         call = Call(steps, request, span_id=span_id, streaming=streaming)
         if not steps.native:
@@ -313,9 +312,12 @@ class Watch:
         return call
 
     def _vetoed(self, run: HostRun, named: dict[str, Any]) -> str | None:
-        if run.choices is None or run.steps is None or self._in_force() is not run.runtime:
+        if not self._decides(run) or run.deciding is None:
             return None
-        return Gate(run, run.steps).vetoed(named.get("tool_context"), named.get("func_tool"))
+        return run.deciding.vetoed(named.get("tool_context"), named.get("func_tool"))
+
+    def _decides(self, run: HostRun) -> bool:
+        return run.deciding is not None and self._in_force() is run.runtime
 
     def _span_began(self, run: HostRun, span: Any) -> None:
         steps = run.begin(span)

@@ -11,7 +11,7 @@ import pytest
 import tau_live
 from tau_live.adapters import Detach
 from tau_live.rollouts import AttemptStatus, Reason, Rollout, RolloutStatus, Span
-from tau_live.settings import Learner, Settings
+from tau_live.settings import Content, Learner, Settings
 from tests.live.running import done, opened, process, rollouts
 
 pytest.importorskip("agents.run")
@@ -33,11 +33,11 @@ from agents import (
     tool_input_guardrail,
     trace,
 )
-from agents.retry import ModelRetryBackoffSettings, ModelRetrySettings, retry_policies
+from agents.retry import ModelRetryBackoffSettings, ModelRetrySettings
 from agents.testing import ModelStep, ScriptedModel, assistant_message, function_call
 
 from tau_live_hooks.openai_agents import ADAPTER
-from tests.hooks.conformance.openai_agents_play import agent, model
+from tests.hooks.conformance.openai_agents_play import agent
 
 pytestmark = pytest.mark.slow
 
@@ -50,7 +50,7 @@ def _seen(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     agents.set_trace_processors([])
     monkeypatch.setenv("TAU_LIVE_RL", "1")
     tau_live.detach()
-    assert tau_live.attach(Settings(store=path, learner=Learner.OFF, content="redacted"))
+    assert tau_live.attach(Settings(store=path, learner=Learner.OFF, content=Content.REDACTED))
     detach = ADAPTER.attach(tau_live.attach)
     yield
     detach()
@@ -198,7 +198,7 @@ def test_a_run_that_waited_is_known_in_another_process(path: Path) -> None:
         state.reject(state.get_interruptions()[0])
         await Runner.run(made, state)
 
-    assert tau_live.attach(Settings(store=path, learner=Learner.OFF, content="redacted"))
+    assert tau_live.attach(Settings(store=path, learner=Learner.OFF, content=Content.REDACTED))
     forgotten = run_forgetting(ids)
     try:
         asyncio.run(resumed())
@@ -401,7 +401,9 @@ def test_each_message_is_told_once(path: Path) -> None:
     ran(agent("look"), history)
 
     [found] = stored(path)
-    told = [(one.attributes["role"], one.attributes["index"]) for one in spans(path, found, "message")]
+    told = [
+        (one.attributes["role"], one.attributes["index"]) for one in spans(path, found, "message")
+    ]
     assert told == [("user", 0), ("user", 1), ("assistant", 2), ("tool", 3), ("assistant", 4)]
 
 

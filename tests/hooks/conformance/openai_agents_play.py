@@ -126,7 +126,7 @@ def early_close() -> str:
         async for event in events:
             if getattr(event, "data", event).type.endswith(".delta"):
                 break
-        await events.aclose()  # type: ignore[attr-defined]  # it is a generator
+        await events.aclose()
         return f"{event.type} {result.is_complete}"
 
     return asyncio.run(main())
@@ -204,7 +204,7 @@ def handoff() -> str:
 
 
 def interrupt_resume() -> str:
-    made = agent("pay", "look")
+    made = agent("pay")
 
     async def main() -> RunResult:
         config = RunConfig(group_id="a conversation")
