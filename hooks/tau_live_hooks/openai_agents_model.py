@@ -7,11 +7,11 @@ this version of the host and in later ones. What of ours fails goes no further.
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from contextvars import ContextVar
+from functools import partial
 from typing import Any
 
 import wrapt
 
-from tau_live.gate import Kind
 from tau_live_hooks.openai_agents_requests import Call, Request
 
 Safely = Callable[..., Any]
@@ -160,4 +160,4 @@ class SeenHooks(wrapt.ObjectProxy):  # type: ignore[type-arg]  # older ones take
         await self.__wrapped__.on_handoff(*args, **named)
 
     def _self_tell(self, name: str, args: Any, named: Any) -> None:
-        self._self_safely(self._self_told, name, *args, kind=Kind.COLLECTION, **named)
+        self._self_safely(partial(self._self_told, name, *args, **named))

@@ -8,10 +8,12 @@ further.
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, NamedTuple
 
 from tau_live.adapters import InForce
 from tau_live.gate import Kind
+from tau_live_hooks.common_border import Border
 from tau_live_hooks.openai_agents_choices import RequestSeam
 from tau_live_hooks.openai_agents_ids import RunIds
 from tau_live_hooks.openai_agents_model import SeenHooks, SeenModel
@@ -65,6 +67,7 @@ class Watch:
     def __init__(self, in_force: InForce, host: Host) -> None:
         self.attached = True
         self._in_force = in_force
+        self._safely = Border(in_force).safely
         self._host = host
         self._ids = RunIds()
         self._spans: dict[str, Steps] = {}
@@ -188,7 +191,7 @@ class Watch:
         """See a span that begins, before those whom the host tells."""
         run = self._current.get()
         if run is not None:
-            self._safely(self._span_began, run, *args, **named)
+            self._safely(partial(self._span_began, run, *args, **named))
         return wrapped(*args, **named)
 
     def span_ended(
@@ -200,7 +203,7 @@ class Watch:
     ) -> Any:
         """See a span that ends, maybe after its run."""
         if self._spans:
-            self._safely(self._span_ended, *args, **named)
+            self._safely(partial(self._span_ended, *args, **named))
         return wrapped(*args, **named)
 
     def _asked(self, args: tuple[Any, ...], named: dict[str, Any]) -> HostRun | None:
@@ -350,16 +353,3 @@ class Watch:
             steps.handed_over(data.from_agent, data.to_agent, span.span_id)
         else:
             steps.guarded(span, steps.guards.pop(span.span_id, "output"))
-
-    def _safely(
-        self, step: Callable[..., Any], *args: Any, kind: Kind = Kind.COLLECTION, **named: Any
-    ) -> Any:
-        """Return what a step of ours returns, or ``None`` if it fails."""
-        try:
-            return step(*args, **named)
-        except Exception as error:  # noqa: BLE001  # the border to the host
-            with suppress(Exception):
-                runtime = self._in_force()
-                if runtime is not None:
-                    runtime.failed(kind, error)
-            return None

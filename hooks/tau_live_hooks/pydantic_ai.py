@@ -16,7 +16,6 @@ CALLBACKS = (
     "wrap_run",
     "wrap_model_request",
     "before_model_request",
-    "prepare_model_request",
     "wrap_tool_execute",
     "wrap_output_process",
     "on_tool_execute_error",

@@ -13,6 +13,7 @@ from tau_live_hooks.common_text import content_of
 HOST = "pydantic-ai"
 
 _LIMITS = frozenset({"UsageLimitExceeded"})
+_FILTERS = frozenset({"ContentFilterError"})
 _RETRIES = frozenset({"ToolRetryError", "ModelRetry"})
 _DEFERRED = "DeferredToolRequests"
 _WAITS = frozenset({"CallDeferred", "ApprovalRequired"})
@@ -112,6 +113,8 @@ class HostRun:
                 found |= {"status": ev.Status.LIMIT, "reason": ev.Reason.LIMIT}
             if error is not None and _is_late(ctx, error):
                 found |= {"status": ev.Status.ERROR, "reason": ev.Reason.TIMEOUT}
+            if error is not None and type(error).__name__ in _FILTERS:
+                self._told_filtered()
             if error is None and result is not None:
                 found["output"] = content_of(result.output)
         finally:  # a run whose end cannot be told in full still ends
@@ -122,6 +125,10 @@ class HostRun:
                 )
             else:
                 self.book.end(error, found)
+
+    def _told_filtered(self) -> None:
+        told = {"stage": "output", "mode": "block", "blocked": True}
+        self.book.tell(ev.Policy, {**told, "rules": ("content_filter",)})
 
 
 def _model(ctx: Any) -> str:

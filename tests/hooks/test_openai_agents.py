@@ -37,7 +37,7 @@ from agents.retry import ModelRetryBackoffSettings, ModelRetrySettings
 from agents.testing import ModelStep, ScriptedModel, assistant_message, function_call
 
 from tau_live_hooks.openai_agents import ADAPTER
-from tests.hooks.conformance.openai_agents_play import agent
+from tests.hooks.conformance.openai_agents_play import agent, model
 
 pytestmark = pytest.mark.slow
 
@@ -347,6 +347,19 @@ def test_a_streamed_answer_is_told_with_its_first_piece(path: Path) -> None:
     assert asked.attributes["streaming"] is True
     assert float(str(asked.attributes["ttft_ms"])) <= float(str(asked.attributes["duration_ms"]))
     assert asked.attributes["usage"] == {"input_tokens": 5.0, "output_tokens": 2.0}
+
+
+def test_a_request_costs_what_the_price_table_says(path: Path) -> None:
+    pytest.importorskip("genai_prices")
+    priced: Any = model("look")
+    priced.model = "gpt-4o"
+
+    ran(agent(model=priced))
+
+    [found] = stored(path)
+    costs = [float(str(one.attributes["cost_usd"])) for one in spans(path, found, "model")]
+    assert all(cost > 0.0 for cost in costs)
+    assert found.metadata["cost_usd"] == pytest.approx(sum(costs))
 
 
 def test_a_handoff_is_told_and_names_later_steps(path: Path) -> None:

@@ -200,6 +200,34 @@ def test_what_was_chosen_is_what_the_model_gets(
     assert (row.applied, row.source, row.why_not) == (name, "policy", None)
 
 
+def test_what_was_chosen_is_what_a_streaming_model_gets(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[ModelCall] = []
+
+    def answer(call: ModelCall) -> Any:
+        asked.append(call)
+        return [assistant_message("done")]
+
+    def ask() -> Any:
+        async def main() -> Any:
+            made = asker(model=ScriptedModel([ModelStep.respond(answer)], emit_traces=True))
+            result = Runner.run_streamed(made, "hello")
+            async for _ in result.stream_events():
+                pass
+            return result.final_output
+
+        return asyncio.run(main())
+
+    with acting(settings(path, PROMPTS), monkeypatch, "prompt", forced="kind", ask=ask):
+        said = ask()
+        row = last(path, "prompt")
+
+    assert said == "done"
+    assert (asked[-1].system_instructions, asked[-1].streamed) == ("Be good. Be kind.", True)
+    assert (row.applied, row.why_not) == ("kind", None)
+
+
 @pytest.mark.parametrize(
     ("forced", "applied", "why_not", "by"),
     [
