@@ -7,6 +7,7 @@ and to decide it.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tau_live.adapters import Adapter, Detach, InForce
@@ -73,12 +74,15 @@ def attach(in_force: InForce) -> Detach:
     """Let every run of every agent be seen; return what undoes it."""
     import wrapt
 
+    from tau_live_hooks.common_prices import cost_of
     from tau_live_hooks.openai_agents_watch import Watch
 
     places = _places()
     marks = [getattr(place.owner.__dict__[place.name], MARK, None) for place in places]
     if any(mark is not None and mark.attached for mark in marks):
         return lambda: None
+    with suppress(Exception):  # reading the table takes a tenth of a second, once: not in a run
+        cost_of({"input_tokens": 1.0}, model="gpt-4o")
     watch = Watch(in_force, _host())
     undone: list[Callable[[], None]] = []
     for place in places:

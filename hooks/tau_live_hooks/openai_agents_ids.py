@@ -55,7 +55,7 @@ class RunIds:
         return span_id or f"run_{uuid4().hex}"
 
     def done(self, run_id: str) -> None:
-        """Know that a run of this id ended well: the next of the same trace is another one."""
+        """Know that a run of this id ended for good: the next of the same trace is another one."""
         with self._lock:
             self._done[run_id] = None
             self._done.move_to_end(run_id)

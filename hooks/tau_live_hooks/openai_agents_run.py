@@ -134,7 +134,7 @@ class HostRun:
                 self.book.interrupt("approval", resume_key=",".join(waiting.call_ids))
                 return
             found = self._ending(result, error)
-            if error is None:
+            if not isinstance(error, Exception):  # what failed may be tried again
                 self._ids.done(self.book.handle.run_id)
         finally:  # a run whose end cannot be told in full still ends
             self.book.end(error, found)

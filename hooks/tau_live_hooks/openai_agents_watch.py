@@ -24,6 +24,9 @@ from tau_live_hooks.openai_agents_steps import Steps
 ENDING = frozenset({"turn", "function", "handoff", "guardrail"})
 """Spans that are told when they end."""
 
+OPEN_SPANS = 50_000
+"""So many of them are waited for."""
+
 MODELS = frozenset({"generation", "response"})
 
 
@@ -329,6 +332,8 @@ class Watch:
         kind = span.span_data.type
         if kind in ENDING:
             self._spans[span.span_id] = steps
+            if len(self._spans) > OPEN_SPANS:  # the host never ended the oldest
+                self._spans.pop(next(iter(self._spans)), None)
         if kind == "agent":
             steps.agent_began(span.span_data.name)
         elif kind == "turn":

@@ -110,6 +110,19 @@ def test_a_second_run_under_the_id_of_a_trace_is_another_rollout(path: Path) -> 
     assert second.run_id.startswith("span_")
 
 
+def test_a_failed_run_that_is_tried_again_under_its_id_is_another_attempt(path: Path) -> None:
+    config = RunConfig(trace_id=TRACE)
+    broken = ScriptedModel([ModelStep.raise_error(ConnectionError("nobody there"))])
+
+    with pytest.raises(ConnectionError):
+        ran(agent(model=broken), run_config=config)
+    ran(agent(), run_config=config)
+
+    [found] = stored(path)
+    assert ending(found) == (RolloutStatus.SUCCEEDED, Reason.COMPLETED)
+    assert found.attempt_count == 2
+
+
 def test_steps_have_the_ids_of_the_hosts_spans(path: Path) -> None:
     ids: dict[str, list[str]] = {}
 
