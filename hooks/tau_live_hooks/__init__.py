@@ -5,6 +5,7 @@ from collections.abc import Mapping
 HOSTS: Mapping[str, tuple[str, str]] = {
     "langchain": ("langchain", "langchain_core"),
     "llm": ("llm", "llm"),
+    "openai_agents": ("openai-agents", "agents.run"),
     "pydantic_ai": ("pydantic-ai", "pydantic_ai"),
     "smolagents": ("smolagents", "smolagents"),
 }

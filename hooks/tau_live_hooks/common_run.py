@@ -26,17 +26,28 @@ class RunBook:
         runtime: Who is told.
         handle: The run.
         agent: The agent's name, which every event of the run carries.
+        fidelity: How directly the host tells, which every event of the run carries too.
 
     Attributes:
         agent: The same; another one after a handoff.
         turn: The turn that goes on; ``None`` between turns.
+        turn_span: The span of that turn.
     """
 
-    def __init__(self, runtime: Runtime, handle: RunHandle, *, agent: str | None = None) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        handle: RunHandle,
+        *,
+        agent: str | None = None,
+        fidelity: ev.Fidelity = ev.Fidelity.NATIVE,
+    ) -> None:
         self.runtime = runtime
         self.handle = handle
         self.agent = agent
         self.turn: int | None = None
+        self.turn_span: str | None = None
+        self._fidelity = fidelity
         self._lock = threading.Lock()
         self._began = time.perf_counter()
         self._turns = 0
@@ -51,15 +62,19 @@ class RunBook:
     def tell(self, kind: type[ev.Event], fields: Mapping[str, object] = _NOTHING) -> None:
         """Tell that something happened, in the turn that goes on unless ``fields`` say more."""
         within: dict[str, object] = {"agent": self.agent, "turn": self.turn}
-        if kind not in (ev.TurnStart, ev.TurnEnd) and self.turn is not None:
-            within["parent_span_id"] = f"turn:{self.turn}"
+        within["fidelity"] = self._fidelity
+        if kind in (ev.TurnStart, ev.TurnEnd):
+            within["span_id"] = self.turn_span
+        else:
+            within["parent_span_id"] = self.turn_span
         self.runtime.tell(self.handle, kind, {**within, **fields})
 
-    def begin_turn(self, number: int | None = None) -> None:
+    def begin_turn(self, number: int | None = None, *, span_id: str | None = None) -> None:
         """Tell that a turn begins, and that the one before is over; the same again is nothing.
 
         Args:
             number: Which one it is; ``None`` for the one after the last.
+            span_id: The host's id of it; ``None`` makes one.
         """
         if number is not None and number == self.turn:
             return
@@ -67,6 +82,7 @@ class RunBook:
         with self._lock:
             self._turns += 1
             self.turn = self._turns if number is None else number
+            self.turn_span = span_id or f"turn:{self.turn}"
             self._turn_began = time.perf_counter()
         self.tell(ev.TurnStart)
 
@@ -74,11 +90,12 @@ class RunBook:
         """Tell that the turn that goes on is over; nothing if there is none."""
         with self._lock:
             turn, self.turn = self.turn, None
+            span_id, self.turn_span = self.turn_span, None
             usage, self._turn_usage = self._turn_usage, Counter()
             calls, self._turn_calls = self._turn_calls, 0
         if turn is None:
             return
-        counts = {"turn": turn, "usage": {**usage}, "tool_calls": calls}
+        counts = {"turn": turn, "span_id": span_id, "usage": {**usage}, "tool_calls": calls}
         self.tell(ev.TurnEnd, {**counts, "duration_ms": since(self._turn_began), **fields})
 
     def asked(self, span_id: str, fields: Mapping[str, object] = _NOTHING) -> None:
@@ -198,6 +215,7 @@ class RunBook:
                 "cost_usd": sum(costs) if costs else None,
                 "turns": self._turns,
                 "duration_ms": since(self._began),
+                "fidelity": self._fidelity,
             }
             self.runtime.end_run(self.handle, error, {**told, **fields})
 
