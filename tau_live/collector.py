@@ -147,7 +147,9 @@ class Collector:
             rollout = self._store.rollouts.find_rollout(rollout_id)
             if rollout is None or rollout.status in ROLLOUT_ENDS:
                 continue
-            self._end(rollout, ending, at=at)
+            tried = self._store.rollouts.attempts(rollout_id)
+            waits = bool(tried) and tried[-1].status is AttemptStatus.SUCCEEDED
+            self._end(rollout, ending_for(Reason.INTERRUPTED) if waits else ending, at=at)
             ended += 1
         self.forget()
         return ended

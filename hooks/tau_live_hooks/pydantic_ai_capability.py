@@ -5,19 +5,30 @@ it returned, and raises what it raised. What of ours fails is told to the runtim
 further.
 """
 
-import time
-from collections.abc import Callable
 from contextlib import suppress
+from contextvars import ContextVar
 from typing import Any
 
 from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
+from pydantic_ai.exceptions import ModelRetry
 
 from tau_live import door
+from tau_live import events as ev
 from tau_live.adapters import InForce
 from tau_live.gate import Kind
+from tau_live.handles import RunHandle
 from tau_live_hooks import pydantic_ai_events as said
-from tau_live_hooks.pydantic_ai_choices import Choices
+from tau_live_hooks.common_border import Border
+from tau_live_hooks.common_choices import Choices, Pending
+from tau_live_hooks.common_run import RunBook
+from tau_live_hooks.pydantic_ai_choices import RequestSeam, call_situation, situation
+from tau_live_hooks.pydantic_ai_first import FirstChunk
 from tau_live_hooks.pydantic_ai_run import HOST, HostRun
+
+PREPARES = hasattr(AbstractCapability, "prepare_model_request")
+"""Whether the host says of each attempt what is sent; an older one has no attempts."""
+
+_handing_over: ContextVar[RunBook | None] = ContextVar("tau_live_handing_over", default=None)
 
 
 class TauCapability(AbstractCapability[Any]):
@@ -25,12 +36,16 @@ class TauCapability(AbstractCapability[Any]):
 
     Args:
         in_force: Returns the running system.
+        resumes: The host's id of the run that waited and goes on with this one; ``None`` if none.
     """
 
-    def __init__(self, in_force: InForce) -> None:
+    def __init__(self, in_force: InForce, resumes: str | None = None) -> None:
         self._in_force = in_force
+        self._border = Border(in_force)
+        self._resumes = resumes
         self._run: HostRun | None = None
         self._choices: Choices | None = None
+        self._pending: Pending[Any] | None = None
 
     def get_ordering(self) -> CapabilityOrdering:
         """Be outermost, so that what other capabilities do is seen."""
@@ -38,7 +53,7 @@ class TauCapability(AbstractCapability[Any]):
 
     async def wrap_run(self, ctx: Any, *, handler: Any) -> Any:
         """See a run from its beginning to its end."""
-        token = self._safely(self._begin, ctx)
+        token = self._border.safely(self._begin, ctx)
         result: Any = None
         error: BaseException | None = None
         try:
@@ -51,45 +66,86 @@ class TauCapability(AbstractCapability[Any]):
             if token is not None:
                 with suppress(ValueError):  # it ends in another context than it began in
                     token.var.reset(token)
-            self._safely(self._end, ctx, result, error)
+            self._border.safely(self._end, ctx, result, error)
             del error, result  # an exception's frames hold the run's dependencies
 
     async def wrap_model_request(self, ctx: Any, *, request_context: Any, handler: Any) -> Any:
         """See how a model request ends."""
-        began = time.perf_counter()
+        if not PREPARES:
+            self._asked(ctx, request_context)
+        first = FirstChunk(request_context)
         try:
             response = await handler(request_context)
         except BaseException as raised:
-            self._safely(self._told, "refused", ctx, raised, began)
-            self._safely(self._unsent, kind=Kind.DECISION)
+            first.over()
+            self._border.safely(self._told, "refused", ctx, raised)
+            self._border.safely(self._unsent, kind=Kind.DECISION)
             raise
-        self._safely(self._told, "answered", ctx, response, began)
-        self._safely(self._unsent, kind=Kind.DECISION)
+        first.over()
+        self._border.safely(self._told, "answered", ctx, response, first.after_s)
+        self._border.safely(self._unsent, kind=Kind.DECISION)
         return response
 
     async def before_model_request(self, ctx: Any, request_context: Any) -> Any:
         """Decide what is asked of which model; the request as it is whenever in doubt."""
-        changed = self._safely(self._decided, ctx, request_context, kind=Kind.DECISION)
+        changed = self._border.safely(self._decided, ctx, request_context, kind=Kind.DECISION)
         return request_context if changed is None else changed
 
     async def prepare_model_request(self, ctx: Any, request_context: Any) -> Any:
         """See what is sent to the model, at each attempt."""
-        self._safely(self._sent, request_context, kind=Kind.DECISION)
-        self._safely(self._told, "asked", ctx, request_context)
+        self._asked(ctx, request_context)
         return request_context
 
     async def wrap_tool_execute(
         self, ctx: Any, *, call: Any, tool_def: Any, args: Any, handler: Any
     ) -> Any:
         """See a tool's call; the one callback that pairs for every way in which it can end."""
-        self._safely(self._told, "calls", ctx, call, getattr(tool_def, "kind", ""))
+        self._border.safely(self._told, "calls", ctx, call, getattr(tool_def, "kind", ""))
+        veto = self._border.safely(self._vetoed, ctx, call, kind=Kind.DECISION)
+        if veto is not None:
+            self._border.safely(self._told, "vetoed", call, veto)
+            return veto
         try:
             result = await handler(args)
         except BaseException as raised:
-            self._safely(self._told, "returned", ctx, call, None, raised)
+            self._border.safely(self._told, "returned", ctx, call, None, raised)
             raise
-        self._safely(self._told, "returned", ctx, call, result, None)
+        self._border.safely(self._told, "returned", ctx, call, result, None)
         return result
+
+    async def wrap_output_process(
+        self,
+        ctx: Any,  # noqa: ARG002  # the host's signature
+        *,
+        output_context: Any,  # noqa: ARG002  # the host's signature
+        output: Any,
+        handler: Any,
+    ) -> Any:
+        """Know that what is run by the function that makes the output is handed over to."""
+        token = None if self._run is None else _handing_over.set(self._run.book)
+        try:
+            return await handler(output)
+        finally:
+            if token is not None:
+                with suppress(ValueError):  # it ends in another context than it began in
+                    _handing_over.reset(token)
+
+    async def on_tool_execute_error(
+        self, ctx: Any, *, call: Any, tool_def: Any, args: Any, error: Exception
+    ) -> Any:
+        """Let the model try again what failed, where that is decided; else fail as it did."""
+        try:
+            if self._border.safely(self._again, ctx, call, error, kind=Kind.DECISION):
+                raise ModelRetry(str(error)) from error
+            return await super().on_tool_execute_error(
+                ctx, call=call, tool_def=tool_def, args=args, error=error
+            )
+        finally:
+            del error  # its traceback holds this frame
+
+    def _asked(self, ctx: Any, request: Any) -> None:
+        self._border.safely(self._sent, request, kind=Kind.DECISION)
+        self._border.safely(self._told, "asked", ctx, request)
 
     def _begin(self, ctx: Any) -> Any:
         runtime = self._in_force()
@@ -98,57 +154,69 @@ class TauCapability(AbstractCapability[Any]):
         outer = door.current()
         told = said.start_of(ctx)
         inside = outer.handle if outer is not None else None
-        nested = inside is not None and inside.host == HOST and not inside.ended
-        name = told["agent"] or "agent"
+        name = str(told["agent"] or "agent")
         handle = runtime.begin_run(
             name,
-            key=ctx.run_id,
+            key=self._resumes or ctx.run_id,
             session=ctx.conversation_id,
             metadata=getattr(ctx, "metadata", None),
             parent=inside,
             host=HOST,
-            told={**told, "trigger": "tool" if nested else "user"},
+            told={**told, "trigger": self._trigger(inside, name)},
+            resumed=None if self._resumes is None else {"resume_key": ctx.conversation_id},
         )
-        self._run = HostRun(runtime, handle, ctx.run_id)
-        self._run.named(str(name))
+        self._run = HostRun(RunBook(runtime, handle, agent=name), ctx.run_id)
         if runtime.settings.act:
             self._choices = Choices(runtime, handle)
         return door.enter(handle)
 
+    def _trigger(self, inside: RunHandle | None, name: str) -> str:
+        """Return what began the run; whoever hands over to it is told so."""
+        if self._resumes is not None:
+            return "resume"
+        if inside is None or inside.host != HOST or inside.ended:
+            return "user"
+        giver = _handing_over.get()
+        if giver is None or giver.handle is not inside:
+            return "tool"
+        giver.tell(ev.Handoff, {"from_agent": giver.agent, "to_agent": name, "reason": "output"})
+        return "handoff"
+
     def _end(self, ctx: Any, result: Any, error: BaseException | None) -> None:
-        run = self._run
-        if run is None:
-            return
-        told: dict[str, object] = {}
-        try:
-            told = run.ended(ctx, result, error)
-        finally:  # a run whose end cannot be told in full still ends
-            run.runtime.end_run(run.handle, error, told)
+        if self._run is not None:
+            self._run.ended(ctx, result, error)
 
     def _decided(self, ctx: Any, request: Any) -> Any:
-        if self._choices is None or self._run is None or self._in_force() is not self._run.runtime:
+        if not self._decides or self._choices is None:
             return None
-        return self._choices.changed(ctx, request)
+        changed, self._pending = self._choices.changed(
+            RequestSeam(), request, situation(ctx, request)
+        )
+        return changed
+
+    def _vetoed(self, ctx: Any, call: Any) -> str | None:
+        if not self._decides or self._choices is None:
+            return None
+        return self._choices.vetoed(call_situation(ctx, call))
+
+    def _again(self, ctx: Any, call: Any, error: Exception) -> bool:
+        if not self._decides or self._choices is None:
+            return False
+        known = {**call_situation(ctx, call), "what": "tool", "error": type(error).__name__}
+        return self._choices.again(known, own=False)
+
+    @property
+    def _decides(self) -> bool:
+        return self._run is not None and self._in_force() is self._run.book.runtime
 
     def _sent(self, request: Any) -> None:
-        if self._choices is not None and getattr(request, "attempt", 1) == 1:
-            self._choices.sent(request)
+        if self._pending is not None and getattr(request, "attempt", 1) == 1:
+            self._pending.sent(request)
 
     def _unsent(self) -> None:
-        if self._choices is not None:
-            self._choices.over()
+        if self._pending is not None:
+            self._pending.over()
 
     def _told(self, name: str, *args: object) -> None:
         if self._run is not None:
             getattr(self._run, name)(*args)
-
-    def _safely(self, step: Callable[..., Any], *args: object, kind: Kind = Kind.COLLECTION) -> Any:
-        """Return what a step of ours returns, or ``None`` if it fails."""
-        try:
-            return step(*args)
-        except Exception as error:  # noqa: BLE001  # the border to the host
-            with suppress(Exception):
-                runtime = self._in_force()
-                if runtime is not None:
-                    runtime.failed(kind, error)
-            return None
