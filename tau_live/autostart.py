@@ -4,8 +4,8 @@ One line in ``tau_live_autostart.pth``, which the interpreter executes when it s
 ``TAU_LIVE_RL`` is unset that is all that happens. Pythons from 3.15 on read the same from
 ``tau_live_autostart.start`` and then ignore the line: they resolve each ``package.module:function``
 in it as ``pkgutil.resolve_name`` does and call it without arguments (PEP 829). Such a file cannot
-look at the environment or for tau-live first: where tau-live is off, its smallest module is imported
-for nothing, and once it has been uninstalled, Python prints that it is not there.
+look at the environment or for tau-live first: where tau-live is off, four small modules of it are
+imported for nothing, and once it has been uninstalled, Python prints that it is not there.
 """
 
 import hashlib

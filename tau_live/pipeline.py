@@ -67,7 +67,7 @@ class Pipeline:
         self._on_unrecorded = on_unrecorded
 
     def prepared(self, events: Sequence[Event]) -> list[Event]:
-        """Return the events without secrets and with costs, after they were recorded and shown to plugins."""
+        """Return the events without secrets and with costs, once recorded and shown to plugins."""
         scrubbed = []
         for event in events:
             try:

@@ -26,8 +26,8 @@ from tau_live.store.sqlite import SqliteStore
 
 __all__ = [
     "commands_reference", "decisions_reference", "events_reference", "exit_codes_reference",
-    "hooks_reference", "json_reference", "prices_reference", "reasons_reference", "rewards_reference",
-    "schema_reference", "settings_reference",
+    "hooks_reference", "json_reference", "prices_reference", "reasons_reference",
+    "rewards_reference", "schema_reference", "settings_reference",
 ]  # fmt: skip
 
 WIDTH = 88

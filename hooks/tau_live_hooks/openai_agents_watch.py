@@ -331,9 +331,7 @@ class Watch:
             return
         kind = span.span_data.type
         if kind in ENDING:
-            self._spans[span.span_id] = steps
-            if len(self._spans) > OPEN_SPANS:  # the host never ended the oldest
-                self._spans.pop(next(iter(self._spans)), None)
+            self._keep(span.span_id, steps)
         if kind == "agent":
             steps.agent_began(span.span_data.name)
         elif kind == "turn":
@@ -344,6 +342,11 @@ class Watch:
             steps.guards[span.span_id] = run.stage_of(span.span_data.name)
         elif kind in MODELS and (call := self._asking.get()) is not None:
             call.began(span)
+
+    def _keep(self, span_id: str, steps: Steps) -> None:
+        self._spans[span_id] = steps
+        if len(self._spans) > OPEN_SPANS:  # the host never ended the oldest
+            self._spans.pop(next(iter(self._spans)), None)
 
     def _span_ended(self, span: Any) -> None:
         steps = self._spans.pop(span.span_id, None)

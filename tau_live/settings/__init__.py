@@ -45,7 +45,8 @@ from tau_live.settings.tables import (
 from tau_live.switch import PREFIX, Switch, switched_on
 
 __all__ = [
-    "SETTINGS", "Content", "DeclaredDecision", "DeclaredPrice", "DeclaredReward", "Durability", "HardGateCost",
+    "SETTINGS", "Content", "DeclaredDecision", "DeclaredPrice", "DeclaredReward",
+    "Durability", "HardGateCost",
     "InferReward", "Learner", "Loaded", "Row", "SafetySettings", "Setting", "Settings", "Switch",
     "switched_on", "value_text",
 ]  # fmt: skip

@@ -173,7 +173,8 @@ def fail(name):
 
 def tasks(pool, number):
     if isinstance(pool, concurrent.futures.Executor):
-        return [pool.submit(work, f"submitted-{number}").result(), *pool.map(work, [f"map-{number}"])]
+        mapped = pool.map(work, [f"map-{number}"])
+        return [pool.submit(work, f"submitted-{number}").result(), *mapped]
     return [
         pool.apply(work, (f"applied-{number}",)),
         *pool.map(work, [f"map-{number}"]),
