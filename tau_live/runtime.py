@@ -363,6 +363,10 @@ class Runtime:
         """Let the snapshot say what the adapter of a host is doing."""
         self._board.hosts[host] = state
 
+    def is_attached(self, host: str) -> bool:
+        """Say whether the adapter of a host works."""
+        return self._board.hosts.get(host) == "attached"
+
     def add_target(self, target: object) -> None:
         """Let a host's pluggy manager take part; settings that come too late are ignored."""
         if issubclass(type(target), Settings):  # a hostile ``__class__`` is not asked

@@ -2,7 +2,10 @@
 
 from collections.abc import Mapping
 
-HOSTS: Mapping[str, tuple[str, str]] = {"pydantic_ai": ("pydantic-ai", "pydantic_ai")}
+HOSTS: Mapping[str, tuple[str, str]] = {
+    "opentelemetry": ("opentelemetry", "opentelemetry.sdk.trace"),
+    "pydantic_ai": ("pydantic-ai", "pydantic_ai"),
+}
 """By adapter module: its ``ADAPTER``'s host and the import that makes it attach.
 
 Told here once more so that no adapter is imported before its host is.

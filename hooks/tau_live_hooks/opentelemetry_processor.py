@@ -1,0 +1,168 @@
+"""What looks at spans as they begin and end; nothing here imports the host."""
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from tau_live import door
+from tau_live.adapters import InForce
+from tau_live.events import Event
+from tau_live.gate import Kind
+from tau_live.telemetry.runs import Runs
+from tau_live.telemetry.spans import Around, Begun, Ended, Happened
+from tau_live.telemetry.values import Value
+
+if TYPE_CHECKING:
+    from tau_live.runtime import Runtime
+
+NOTHING_SAID: Mapping[str, Any] = {}
+_CANCELLED = frozenset({"CancelledError", "GeneratorExit", "KeyboardInterrupt", "SystemExit"})
+
+
+class TauSpanProcessor:
+    """A span processor of OpenTelemetry, by its methods alone.
+
+    Args:
+        in_force: Returns the running system.
+    """
+
+    def __init__(self, in_force: InForce) -> None:
+        self._in_force = in_force
+        self._lock = threading.RLock()  # a finaliser may end a span while one is looked at
+        self._runs = Runs(native=self._is_told_elsewhere)
+        self._closed = False
+        self._pid = os.getpid()
+        self._natives: Runtime | None = None
+
+    def on_start(self, span: Any, parent_context: Any = None) -> None:
+        """See a span begin."""
+        self._safely(self._start, span, parent_context)
+
+    def on_end(self, span: Any) -> None:
+        """See a span end."""
+        self._safely(self._end, span, sys.exc_info()[0])
+
+    def _on_ending(self, span: Any) -> None:
+        """See nothing of a span that is about to end, which may still change."""
+
+    def shutdown(self) -> None:
+        """Tell what waits; spans of other providers may still come."""
+        self._safely(self._runs.hurried)
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:  # noqa: ARG002  # the host's name
+        """Say that nothing has to be waited for."""
+        return True
+
+    def close(self) -> None:
+        """Look at nothing any more."""
+        self._safely(self._runs.finished)
+        self._closed = True
+
+    def valued(self, trace: str, span: str, values: Mapping[str, Value]) -> None:
+        """Take what somebody says a span was worth."""
+        self._safely(self._runs.valued, trace, span, values)
+
+    def _safely(self, step: Callable[..., Iterable[Event]], *args: object) -> None:
+        """Do a step of ours and hand over what it tells, whatever becomes of it."""
+        if self._closed:
+            return
+        try:
+            runtime = self._in_force()
+            if runtime is None:
+                return
+            with self._lock:
+                self._natives = runtime
+                found = list(step(*args))
+            for event in found:
+                runtime.emit(event)
+        except Exception as error:  # noqa: BLE001  # the border to the host
+            with suppress(Exception):
+                runtime = self._in_force()
+                if runtime is not None:
+                    runtime.failed(Kind.COLLECTION, error)
+
+    def _start(self, span: Any, parent_context: Any) -> list[Event]:
+        self._notice_fork()
+        context, parent = span.context, span.parent
+        found: list[Event] = []
+        now = time.time()
+        if parent is not None and not parent.is_remote:
+            trace, id_ = f"{context.trace_id:032x}", f"{parent.span_id:016x}"
+            if not self._runs.knows(trace, id_):
+                outer = _outer(parent_context, parent.span_id)
+                if outer is not None:
+                    found += self._runs.begun(_begun(outer), around=None, now=now)
+        return found + self._runs.begun(_begun(span), around=_around(), now=now)
+
+    def _end(self, span: Any, raised: type[BaseException] | None) -> list[Event]:
+        self._notice_fork()
+        name = None if raised is None else raised.__name__
+        cancelled = name if name in _CANCELLED else None
+        return self._runs.ended(_ended(span, cancelled), around=_around(), now=time.time())
+
+    def _notice_fork(self) -> None:
+        if os.getpid() != self._pid:
+            self._pid = os.getpid()
+            self._runs.forked()
+
+    def _is_told_elsewhere(self, host: str) -> bool:
+        return self._natives is not None and self._natives.is_attached(host)
+
+
+def _around() -> Around | None:
+    inside = door.current()
+    handle = None if inside is None else inside.handle
+    return None if handle is None or handle.ended or not handle.recorded else handle
+
+
+def _outer(context: Any, span_id: int) -> Any:
+    """Return the span around one that begins, if it is at hand and goes on."""
+    from opentelemetry import trace
+
+    span = trace.get_current_span(context)
+    if not hasattr(span, "start_time") or span.end_time is not None:
+        return None
+    return span if span.context.span_id == span_id else None
+
+
+def _begun(span: Any) -> Begun:
+    context, parent, scope = span.context, span.parent, span.instrumentation_scope
+    attributes = span.attributes
+    return Begun(
+        trace=f"{context.trace_id:032x}",
+        id=f"{context.span_id:016x}",
+        parent=None if parent is None else f"{parent.span_id:016x}",
+        name=str(span.name),
+        scope="" if scope is None else str(scope.name),
+        at=_seconds(span.start_time),
+        attributes=NOTHING_SAID if attributes is None else attributes,
+        service=_service(span.resource),
+    )
+
+
+def _ended(span: Any, raised: str | None) -> Ended:
+    begun, status = _begun(span), span.status
+    return Ended(
+        begun=begun._replace(attributes=dict(begun.attributes)),
+        at=_seconds(span.end_time),
+        failed=status.status_code.name == "ERROR",
+        description=str(status.description or ""),
+        happened=[Happened(str(one.name), dict(one.attributes or {})) for one in span.events],
+        linked=[
+            (f"{link.context.trace_id:032x}", f"{link.context.span_id:016x}") for link in span.links
+        ],
+        raised=raised,
+    )
+
+
+def _service(resource: Any) -> str | None:
+    name = None if resource is None else resource.attributes.get("service.name")
+    return None if name is None or str(name).startswith("unknown_service") else str(name)
+
+
+def _seconds(nanoseconds: int | None) -> float:
+    return time.time() if nanoseconds is None else round(nanoseconds / 1e3) / 1e6

@@ -1,0 +1,412 @@
+"""Spans as they begin and end, and the events of the runs that they are of.
+
+A run is a span of an agent or a workflow, or a chain with nothing of an agent around it; a run
+inside of another is its child. Where steps are of no such span, one run is inferred for the trace.
+Spans may end in any order and begin after the end of those around them; a step whose run cannot be
+known yet waits for the span that will tell, and no longer than the bounds below.
+
+Plain synchronous code without a clock; whoever owns it keeps threads apart.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from tau_live import events as ev
+from tau_live.telemetry import said as says
+from tau_live.telemetry.kinds import STEPS, Kind, host_of
+from tau_live.telemetry.spans import Around, Begun, Ended
+from tau_live.telemetry.steps import Tally, left_open, steps_of, took_ms
+from tau_live.telemetry.tree import WAITING_LIMIT, Home, Node, Run, Trace, home_of
+from tau_live.telemetry.values import Value, reward_of, values_of
+
+HOST = "opentelemetry"
+DOOR = "tau_live"
+
+OPEN_TRACES = 10_000
+"""So many traces are remembered of which spans go on; of more, the one heard of longest ago is not:
+what still comes of it counts as what was not seen to begin."""
+
+REST_TRACES = 1_000
+"""So many traces are remembered of which nothing goes on."""
+
+SPANS_KEPT = 100_000
+"""So many spans of all traces are remembered."""
+
+IDLE_S = 6 * 3_600.0
+"""What has not ended of a trace is given up when nothing was heard of it for so long."""
+
+ORPHANS_SOUGHT = 1_000
+"""Steps that a run leaves open are told if no more spans of its trace go on."""
+
+
+class Runs:
+    """Turns spans into events.
+
+    Args:
+        native: Says of a host whether an adapter of its own tells what it did.
+        reward: How rewards are called that have no name.
+        source: Who said so, of rewards of which nobody says it.
+    """
+
+    def __init__(
+        self, *, native: Callable[[str], bool], reward: str = "reward", source: str = HOST
+    ) -> None:
+        self._native = native
+        self._reward = reward
+        self._source = source
+        self._open: OrderedDict[str, Trace] = OrderedDict()
+        self._rest: OrderedDict[str, Trace] = OrderedDict()
+        self._kept = 0
+        self.given_up = 0
+        self.told_elsewhere = 0
+
+    def sizes(self) -> tuple[int, int]:
+        """Return how many traces and spans are remembered."""
+        return len(self._open) + len(self._rest), self._kept
+
+    def begun(self, begun: Begun, *, around: Around | None, now: float) -> list[ev.Event]:
+        """Return what the beginning of a span tells.
+
+        Args:
+            begun: The span.
+            around: The run of ours in which it begins.
+            now: Epoch seconds.
+        """
+        found = list(self._idle(now))
+        trace = self._trace(begun.trace, now)
+        if begun.id in trace.nodes:
+            return found
+        node = self._added(trace, begun, around)
+        if node.is_run():
+            node.run = self._run_of(node)
+            found += self._started(node.run)
+        while len(self._open) > OPEN_TRACES or self._has_too_many():
+            found += self._forgotten()
+        return found
+
+    def ended(self, ended: Ended, *, around: Around | None, now: float) -> list[ev.Event]:
+        """Return what the end of a span tells; of one that was not seen to begin, all that it is.
+
+        Args:
+            ended: The span.
+            around: The run of ours in which it ends.
+            now: Epoch seconds.
+        """
+        found = list(self._idle(now))
+        begun = ended.begun
+        trace = self._trace(begun.trace, now)
+        node = trace.nodes.get(begun.id) or self._added(trace, begun, around)
+        if node.ended or node.inherited:
+            return found
+        node.begun = begun
+        self._kept -= trace.close(node)
+        found += self._told(trace, node, ended)
+        if trace.open <= 0:
+            self._put_to_rest(begun.trace, trace)
+        return found
+
+    def valued(self, trace: str, span: str, values: Mapping[str, Value]) -> list[ev.Event]:
+        """Return the rewards that are told of a span, maybe long after it; by their keys."""
+        known = self._open.get(trace) or self._rest.get(trace)
+        node = None if known is None else known.nodes.get(span)
+        target = None if node is None else self._target(node)
+        return [
+            self._event(
+                ev.Reward,
+                target or (HOST, trace, ""),
+                reward_of(value, name=self._reward, source=self._source, key=key),
+            )
+            for key, value in values.items()
+        ]
+
+    def knows(self, trace: str, span: str) -> bool:
+        """Say whether a span is remembered."""
+        known = self._open.get(trace) or self._rest.get(trace)
+        return known is not None and span in known.nodes
+
+    def hurried(self) -> list[ev.Event]:
+        """Return what waits, told as far as it can be known by now."""
+        return [event for trace in self._open.values() for event in self._settled(trace)]
+
+    def finished(self) -> list[ev.Event]:
+        """Return what still waits, told as far as it can be known; nothing is remembered."""
+        found: list[ev.Event] = []
+        while self._open:
+            found += self._forgotten()
+        self._rest.clear()
+        self._kept = 0
+        return found
+
+    def forked(self) -> None:
+        """Leave what went on to the process that forked this one."""
+        for trace in (*self._open.values(), *self._rest.values()):
+            for node in trace.nodes.values():
+                node.inherited = not node.ended
+                node.waiting = None
+
+    def _trace(self, id_: str, now: float) -> Trace:
+        trace = self._open.get(id_)
+        if trace is None:
+            trace = self._rest.pop(id_) if id_ in self._rest else Trace()
+            self._open[id_] = trace
+        elif now > trace.heard:
+            self._open.move_to_end(id_)
+        trace.heard = now
+        return trace
+
+    def _added(self, trace: Trace, begun: Begun, around: Around | None) -> Node:
+        above = trace.nodes.get(begun.parent) if begun.parent is not None else None
+        native = self._native(host_of(begun.scope)) if begun.scope else False
+        node = Node(begun, above, around, native)
+        self._kept += 1
+        trace.add(node)
+        return node
+
+    def _told(self, trace: Trace, node: Node, ended: Ended) -> Iterator[ev.Event]:
+        if node.is_run():
+            node.run = node.run or self._run_of(node)
+            node.run.whole = True
+        if node.waiting:
+            waiting, node.waiting = node.waiting, None
+            trace.waiting -= len(waiting)
+            for one, its in waiting:
+                yield from self._step(trace, one, its)
+        kind = node.known()
+        if node.native:
+            self.told_elsewhere += kind not in {None, Kind.NOTHING, Kind.CHAIN}
+        elif kind in STEPS:
+            yield from self._step(trace, node, ended)
+        values = {f"{node.begun.id}:{n}": one for n, one in enumerate(values_of(ended))}
+        if values:
+            yield from self._valued_by(node, ended, values)
+        if node.run is not None:
+            yield from self._ended(trace, node.run, ended)
+
+    def _valued_by(
+        self, node: Node, ended: Ended, values: Mapping[str, Value]
+    ) -> Iterator[ev.Event]:
+        """Yield what a span says of its run, or one that evaluates of the spans it points to."""
+        if node.known() is Kind.EVALUATION and ended.linked:
+            for trace, span in ended.linked:
+                yield from self.valued(trace, span, values)
+        else:
+            yield from self.valued(node.begun.trace, node.begun.id, values)
+
+    def _step(
+        self, trace: Trace, node: Node, ended: Ended, *, settled: bool = False
+    ) -> Iterator[ev.Event]:
+        home = home_of(node, settled=settled or trace.settled)
+        if home.behind is not None:
+            yield from self._wait(trace, home.behind, node, ended)
+            return
+        kind = node.known() or Kind.NOTHING
+        if home.model is not None and kind in {Kind.MODEL, Kind.EMBEDDING}:
+            said = ended.begun.attributes
+            home.model.inner = home.model.inner or Tally({})
+            home.model.inner.add(says.usage_of(said), says.cost_of(said))
+            return  # the same answer, seen by another instrumentation
+        target = self._step_target(home)
+        if target is None:
+            self.told_elsewhere += 1
+            return
+        run, ids, tally = target
+        if run is not None:
+            run.session = run.session or says.session_of(ended.begun.attributes)
+            if not run.told:
+                yield from self._started(run)
+        for event, fields in steps_of(ended, kind, tally, node.inner):
+            yield self._event(event, ids, fields, run)
+
+    def _wait(self, trace: Trace, behind: Node, node: Node, ended: Ended) -> Iterator[ev.Event]:
+        behind.waiting = [*(behind.waiting or ()), (node, ended)]
+        trace.waiting += 1
+        if trace.waiting > WAITING_LIMIT:
+            trace.settled = True
+            yield from self._settled(trace)
+
+    def _settled(self, trace: Trace) -> Iterator[ev.Event]:
+        """Tell what waits, taking what does not say yet what it is for nothing."""
+        for node in [*trace.nodes.values()]:
+            waiting, node.waiting = node.waiting or (), None
+            for one, its in waiting:
+                yield from self._step(trace, one, its, settled=True)
+        trace.waiting = 0
+
+    def _step_target(self, home: Home) -> tuple[Run | None, tuple[str, str, str], Tally] | None:
+        """Return the run that a step is told to, with its ids; ``None`` for none."""
+        around = home.around
+        if around is not None:
+            if around.host != DOOR and home.run is None and not home.in_tool:
+                return None  # its own adapter tells what it asked its models
+            return None, (around.host, around.run_id, around.execution), Tally({})
+        run = home.run
+        if home.root is not None:
+            run = home.root.run or self._inferred(home.root)
+        return None if run is None else (run, (HOST, run.key, ""), run.tally)
+
+    def _inferred(self, root: Node) -> Run:
+        key = root.begun.trace if root.begun.parent is None else _key(root)
+        root.run = Run(key, root, whole=False)
+        return root.run
+
+    def _run_of(self, node: Node) -> Run:
+        key = node.begun.trace if node.begun.parent is None else _key(node)
+        return Run(key, node, whole=True)
+
+    def _target(self, node: Node) -> tuple[str, str, str] | None:
+        """Return the ids of the run that a span is, or is of."""
+        if node.run is not None:
+            return HOST, node.run.key, ""
+        home = home_of(node, settled=True)
+        run = home.run or (home.root.run if home.root is not None else None)
+        if run is not None:
+            return HOST, run.key, ""
+        around = home.around
+        return None if around is None else (around.host, around.run_id, around.execution)
+
+    def _above(self, run: Run) -> tuple[str, str] | None:
+        """Return host and key of the run around a run."""
+        home = home_of(run.node, settled=True) if run.whole else Home()
+        if home.run is not None:
+            return HOST, home.run.key
+        around = run.node.around
+        return None if around is None else (around.host, around.run_id)
+
+    def _started(self, run: Run) -> Iterator[ev.Event]:
+        begun = run.node.begun
+        said = begun.attributes
+        above = self._above(run)
+        run.told = True
+        run.session = run.session or self._session(run.node)
+        run.agent = run.agent or (says.agent_of(said) if run.whole else None)
+        fidelity = ev.Fidelity.END_ONLY if run.whole else ev.Fidelity.INFERRED
+        known = {"trace_id": begun.trace, "span_id": begun.id, "scope": begun.scope,
+                 "service": begun.service, "fidelity": fidelity.value}  # fmt: skip
+        inside_tool = above is not None and _in_tool(run.node)
+        fields: dict[str, Any] = {
+            "at": begun.at,
+            "name": run.agent or begun.name,
+            "session_id": run.session,
+            "input": says.input_of(said) if run.whole else None,
+            "model": says.model_of(said) if run.whole else None,
+            "trigger": "tool" if inside_tool else None,
+            "metadata": {name: value for name, value in known.items() if value},
+            "fidelity": fidelity,
+            "parent_run_id": above[1] if above else None,
+            "parent_host": above[0] if above and above[0] != HOST else None,
+        }
+        run.input_told = fields["input"] is not None
+        yield self._event(ev.RunStart, (HOST, run.key, ""), fields, run)
+
+    def _session(self, node: Node) -> str | None:
+        """Return the session of a run, or of what is around it."""
+        above: Node | None = node
+        while above is not None:
+            found = says.session_of(above.begun.attributes)
+            if found is not None:
+                return found
+            above = above.above
+        return None if node.around is None else node.around.session_id
+
+    def _ended(self, trace: Trace, run: Run, ended: Ended) -> Iterator[ev.Event]:
+        if not run.told and not run.whole:
+            return
+        yield from self._orphans(trace, run)
+        begun, said = ended.begun, ended.begun.attributes
+        knew = run.session
+        run.session = knew or self._session(run.node) or begun.trace
+        has_input = run.whole and says.input_of(said) is not None
+        if not run.told or run.session != knew or (has_input and not run.input_told):
+            yield from self._started(run)
+        run.ended = True
+        problem = says.problem_of(ended, fatal=True)
+        status = ev.Status.ERROR if problem.status is ev.Status.RETRY else problem.status
+        usage = run.tally.usage or (says.usage_of(said, summed=True) if run.whole else {})
+        fields: dict[str, Any] = {
+            "at": ended.at,
+            "status": status,
+            "error": problem.error,
+            "reason": problem.reason,
+            "output": says.output_of(said) if run.whole else None,
+            "usage": usage,
+            "cost_usd": says.cost_of(said) if run.tally.cost is None else run.tally.cost,
+            "turns": run.tally.turns or None,
+            "duration_ms": took_ms(ended),
+            "fidelity": ev.Fidelity.END_ONLY if run.whole else ev.Fidelity.INFERRED,
+        }
+        yield self._event(ev.RunEnd, (HOST, run.key, ""), fields, run)
+
+    def _orphans(self, trace: Trace, run: Run) -> Iterator[ev.Event]:
+        """Yield the starts of steps that go on as their run ends, which is all that is sure."""
+        if not 0 < trace.open <= ORPHANS_SOUGHT:
+            return
+        for node in trace.nodes.values():
+            kind = None if node.ended or node.native else node.known()
+            if kind is None or kind not in STEPS:
+                continue
+            home = home_of(node, settled=True)
+            mine = home.run is run or (home.root is not None and home.root.run is run)
+            if mine and home.model is None:
+                for event, fields in left_open(node.begun, kind, run.tally):
+                    yield self._event(event, (HOST, run.key, ""), fields, run)
+
+    def _event(
+        self,
+        kind: type[ev.Event],
+        ids: tuple[str, str, str],
+        fields: Mapping[str, Any],
+        run: Run | None = None,
+    ) -> ev.Event:
+        host, run_id, execution = ids
+        named = {} if run is None else {"session_id": run.session, "agent": run.agent}
+        return kind(**{"host": host, "run_id": run_id, "execution": execution, **named, **fields})
+
+    def _put_to_rest(self, id_: str, trace: Trace) -> None:
+        self._open.pop(id_, None)
+        if not trace.rest():
+            self._kept -= len(trace.nodes)
+            return
+        self._rest[id_] = trace
+        if len(self._rest) > REST_TRACES:
+            self._kept -= len(self._rest.popitem(last=False)[1].nodes)
+
+    def _has_too_many(self) -> bool:
+        """Make room of what is at rest; say whether that was not enough."""
+        while self._rest and self._kept > SPANS_KEPT:
+            self._kept -= len(self._rest.popitem(last=False)[1].nodes)
+        return self._kept > SPANS_KEPT and bool(self._open)
+
+    def _forgotten(self) -> list[ev.Event]:
+        """Forget the trace that was heard of longest ago; return what waited."""
+        _, trace = self._open.popitem(last=False)
+        self.given_up += 1
+        self._kept -= len(trace.nodes)
+        return [*self._settled(trace)]
+
+    def _idle(self, now: float) -> Iterator[ev.Event]:
+        """Yield what ends the traces of which nothing was heard for long."""
+        while self._open:
+            id_ = next(iter(self._open))
+            trace = self._open[id_]
+            if now - trace.heard <= IDLE_S:
+                return
+            runs = [node.run for node in trace.nodes.values() if node.run is not None]
+            yield from self._forgotten()
+            for run in runs:
+                if run.told and not run.ended:
+                    fields = {"at": trace.heard, "status": ev.Status.UNKNOWN}
+                    yield self._event(ev.RunEnd, (HOST, run.key, ""), fields, run)
+
+
+def _key(node: Node) -> str:
+    return f"{node.begun.trace}:{node.begun.id}"
+
+
+def _in_tool(node: Node) -> bool:
+    above = node.above
+    while above is not None and above.run is None:
+        if above.known() is Kind.TOOL:
+            return True
+        above = above.above
+    return False
