@@ -286,7 +286,7 @@ class Runs:
         inside_tool = above is not None and _in_tool(run.node)
         fields: dict[str, Any] = {
             "at": begun.at,
-            "name": run.agent or begun.name,
+            "name": run.agent or begun.name.removeprefix("invoke_agent "),
             "session_id": run.session,
             "input": says.input_of(said) if run.whole else None,
             "model": says.model_of(said) if run.whole else None,

@@ -10,9 +10,6 @@ from tau_live import events as ev
 from tau_live.handed import COMMENT_LIMIT, text_of
 from tau_live.telemetry.spans import TEXT_LIMIT, Attributes, Ended, number, text, texts
 
-EVALUATION = "gen_ai.evaluation.result"
-REWARD = "tau.reward"
-
 _MODELS_USED = ("gen_ai.response.model", "llm.response.model_name", "llm.model_name",
                 "embedding.model_name", "reranker.model_name", "gen_ai.request.model")  # fmt: skip
 _MODELS_ASKED = ("gen_ai.request.model", "llm.request.model_name", "llm.model_name",
@@ -38,6 +35,7 @@ _TOKENS: Mapping[str, str] = {
     "cache_read_input_tokens": "cache_read_tokens",
     "cache_creation.input_tokens": "cache_write_tokens",
     "cache_creation_input_tokens": "cache_write_tokens",
+    "cache_write_input_tokens": "cache_write_tokens",
     "reasoning.output_tokens": "reasoning_tokens",
     "prompt": "input_tokens",
     "completion": "output_tokens",

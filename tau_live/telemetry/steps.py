@@ -7,7 +7,10 @@ from typing import Any
 from tau_live import events as ev
 from tau_live.telemetry import said as says
 from tau_live.telemetry.kinds import Kind
-from tau_live.telemetry.spans import Attributes, Begun, Ended
+from tau_live.telemetry.spans import Attributes, Begun, Ended, text
+
+HANDS_OVER = "handoff to "
+"""How the tool's calls begin by which one agent hands over to another."""
 
 Told = tuple[type[ev.Event], dict[str, Any]]
 """A kind of event, and its fields but for those that say of which run it is."""
@@ -112,6 +115,13 @@ def _counted(
 def _call(ended: Ended, kind: Kind, tally: Tally) -> Iterator[Told]:
     begun, problem = ended.begun, says.problem_of(ended)
     said = begun.attributes
+    if begun.name.startswith(HANDS_OVER):
+        yield ev.Handoff, {
+            **_within(begun, at=ended.at), "status": problem.status, "error": problem.error,
+            "from_agent": text(said, "input.value"), "turn": tally.turns or None,
+            "to_agent": begun.name.removeprefix(HANDS_OVER),
+        }  # fmt: skip
+        return
     call = {**says.call_of(said, begun.name), "turn": tally.turns or None}
     asked = says.asked_of(said)
     if kind is Kind.RETRIEVAL:

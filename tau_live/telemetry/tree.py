@@ -14,6 +14,9 @@ ENDED_KEPT = 1_000
 WAITING_LIMIT = 1_000
 """So many steps of one trace wait at most until it is known of which run they are."""
 
+PREPARES = ("._prepare_chat_with_tools",)
+"""How spans end that say to be of a model which they do not ask."""
+
 _NONE: Attributes = {}
 
 
@@ -74,7 +77,8 @@ class Node:
     def known(self) -> Kind | None:
         """Return what it is of, as far as that can be known by now."""
         if self.kind is None:
-            self.kind = kind_of(self.begun.attributes, ended=self.ended)
+            kind = kind_of(self.begun.attributes, ended=self.ended)
+            self.kind = Kind.NOTHING if self.begun.name.endswith(PREPARES) else kind
         return self.kind
 
     def is_run(self) -> bool:
@@ -85,9 +89,16 @@ class Node:
         return kind is Kind.RUN or self._is_top()
 
     def _is_top(self) -> bool:
-        above = self.above
+        """Say whether nothing of an agent is around it.
+
+        A span of the same instrumentation that does not say yet what it is counts as something.
+        """
+        scope, above = self.begun.scope, self.above
         while above is not None and above.around is self.around:
-            if not above.native and above.known() not in {None, Kind.NOTHING}:
+            kind = above.known()
+            if kind is None and above.begun.scope == scope:
+                return False
+            if not above.native and kind not in {None, Kind.NOTHING}:
                 return False
             above = above.above
         return True
