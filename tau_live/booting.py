@@ -112,7 +112,7 @@ def _changed(standing: "Standing") -> None:
     runtime = running()
     if runtime is None:
         return
-    runtime.note_host(standing.host, standing.state.value)
+    runtime.hosts[standing.host] = standing.state.value
     from tau_live.attachments import note
     from tau_live.processes import this_process
 

@@ -30,7 +30,8 @@ def options(
     before the arguments here, and its options stand beside these.
 
     Args:
-        point: ``model``, ``prompt`` or ``params``.
+        point: One of ``settings.decisions.Point``: ``model``, ``prompt``, ``params``, ``tools``,
+            ``tool_gate`` or ``retry``.
         every: How long a choice stays: ``run`` or ``request``.
         exploit_only: Options that are never tried out.
         never: Options that are not offered where something is known, as in TOML.

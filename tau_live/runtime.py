@@ -16,7 +16,7 @@ from tau_live.board import Board
 from tau_live.choices import Choice
 from tau_live.chooser import Chooser
 from tau_live.decider import Decider
-from tau_live.events import Event
+from tau_live.events import Event, RunResume
 from tau_live.forking import Forks
 from tau_live.gate import GateKeeper, Kind
 from tau_live.guard import Guard, logger
@@ -79,6 +79,7 @@ class Runtime:
         self._writer = writer
         self._updater = updater
         self._board = board
+        self.hosts = board.hosts  # what the adapter of each is doing
         self._events = events
         self._counts: dict[str, int] = {}
         self._counting = threading.Lock()
@@ -93,6 +94,7 @@ class Runtime:
         parent: RunHandle | None,
         host: str = HOST,
         told: Mapping[str, object] = _NOTHING,
+        resumed: Mapping[str, object] | None = None,
     ) -> RunHandle:
         """Return a run that begins now; it is recorded while the gate passes.
 
@@ -104,6 +106,8 @@ class Runtime:
             parent: The run inside which it runs.
             host: The framework that runs it.
             told: Fields of ``events.RunStart`` that its adapter knows.
+            resumed: Fields of ``events.RunResume``, where it goes on with a run of that key that
+                waited, as another attempt at it.
         """
         handle = self._events.handle(
             name,
@@ -116,6 +120,8 @@ class Runtime:
         )
         with self._guard.catching(Kind.COLLECTION):
             if handle.recorded:
+                if resumed is not None:  # first, or the start would begin an attempt of its own
+                    self._inbox.put(self._events.step(handle, RunResume, resumed))
                 self._inbox.put(self._events.started(handle, metadata, told))
             else:
                 self.count("runs_not_recorded_while_held")
@@ -358,14 +364,6 @@ class Runtime:
             "plugins": [asdict(report) for report in self.plugins.report()],
             "learner": settings.learner.value,
         }
-
-    def note_host(self, host: str, state: str) -> None:
-        """Let the snapshot say what the adapter of a host is doing."""
-        self._board.hosts[host] = state
-
-    def is_attached(self, host: str) -> bool:
-        """Say whether the adapter of a host works."""
-        return self._board.hosts.get(host) == "attached"
 
     def add_target(self, target: object) -> None:
         """Let a host's pluggy manager take part; settings that come too late are ignored."""

@@ -110,7 +110,7 @@ class TauSpanProcessor:
             self._runs.forked()
 
     def _is_told_elsewhere(self, host: str) -> bool:
-        return self._natives is not None and self._natives.is_attached(host)
+        return self._natives is not None and self._natives.hosts.get(host) == "attached"
 
 
 def _around() -> Around | None:

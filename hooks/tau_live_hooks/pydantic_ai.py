@@ -16,8 +16,8 @@ CALLBACKS = (
     "wrap_model_request",
     "before_model_request",
     "prepare_model_request",
-    "prepare_tools",
     "wrap_tool_execute",
+    "on_tool_execute_error",
 )
 """What is used of the host's ``AbstractCapability``."""
 

@@ -5,7 +5,6 @@ it returned, and raises what it raised. What of ours fails is told to the runtim
 further.
 """
 
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -16,7 +15,9 @@ from tau_live import door
 from tau_live.adapters import InForce
 from tau_live.gate import Kind
 from tau_live_hooks import pydantic_ai_events as said
-from tau_live_hooks.pydantic_ai_choices import Choices
+from tau_live_hooks.common_choices import Choices, Pending
+from tau_live_hooks.common_run import RunBook
+from tau_live_hooks.pydantic_ai_choices import RequestSeam, call_situation, situation
 from tau_live_hooks.pydantic_ai_run import HOST, HostRun
 
 
@@ -31,6 +32,7 @@ class TauCapability(AbstractCapability[Any]):
         self._in_force = in_force
         self._run: HostRun | None = None
         self._choices: Choices | None = None
+        self._pending: Pending[Any] | None = None
 
     def get_ordering(self) -> CapabilityOrdering:
         """Be outermost, so that what other capabilities do is seen."""
@@ -56,14 +58,13 @@ class TauCapability(AbstractCapability[Any]):
 
     async def wrap_model_request(self, ctx: Any, *, request_context: Any, handler: Any) -> Any:
         """See how a model request ends."""
-        began = time.perf_counter()
         try:
             response = await handler(request_context)
         except BaseException as raised:
-            self._safely(self._told, "refused", ctx, raised, began)
+            self._safely(self._told, "refused", ctx, raised)
             self._safely(self._unsent, kind=Kind.DECISION)
             raise
-        self._safely(self._told, "answered", ctx, response, began)
+        self._safely(self._told, "answered", ctx, response)
         self._safely(self._unsent, kind=Kind.DECISION)
         return response
 
@@ -83,6 +84,10 @@ class TauCapability(AbstractCapability[Any]):
     ) -> Any:
         """See a tool's call; the one callback that pairs for every way in which it can end."""
         self._safely(self._told, "calls", ctx, call, getattr(tool_def, "kind", ""))
+        veto = self._safely(self._vetoed, ctx, call, kind=Kind.DECISION)
+        if veto is not None:
+            self._safely(self._told, "vetoed", call, veto)
+            return veto
         try:
             result = await handler(args)
         except BaseException as raised:
@@ -90,6 +95,18 @@ class TauCapability(AbstractCapability[Any]):
             raise
         self._safely(self._told, "returned", ctx, call, result, None)
         return result
+
+    async def on_tool_execute_error(
+        self, ctx: Any, *, call: Any, tool_def: Any, args: Any, error: Exception
+    ) -> Any:
+        """Let the model try again what failed, where that is decided; else fail as it did."""
+        if self._safely(self._again, ctx, call, error, kind=Kind.DECISION):
+            from pydantic_ai.exceptions import ModelRetry
+
+            raise ModelRetry(str(error)) from error
+        return await super().on_tool_execute_error(
+            ctx, call=call, tool_def=tool_def, args=args, error=error
+        )
 
     def _begin(self, ctx: Any) -> Any:
         runtime = self._in_force()
@@ -109,34 +126,45 @@ class TauCapability(AbstractCapability[Any]):
             host=HOST,
             told={**told, "trigger": "tool" if nested else "user"},
         )
-        self._run = HostRun(runtime, handle, ctx.run_id)
-        self._run.named(str(name))
+        self._run = HostRun(RunBook(runtime, handle, agent=str(name)), ctx.run_id)
         if runtime.settings.act:
             self._choices = Choices(runtime, handle)
         return door.enter(handle)
 
     def _end(self, ctx: Any, result: Any, error: BaseException | None) -> None:
-        run = self._run
-        if run is None:
-            return
-        told: dict[str, object] = {}
-        try:
-            told = run.ended(ctx, result, error)
-        finally:  # a run whose end cannot be told in full still ends
-            run.runtime.end_run(run.handle, error, told)
+        if self._run is not None:
+            self._run.ended(ctx, result, error)
 
     def _decided(self, ctx: Any, request: Any) -> Any:
-        if self._choices is None or self._run is None or self._in_force() is not self._run.runtime:
+        if not self._decides or self._choices is None:
             return None
-        return self._choices.changed(ctx, request)
+        changed, self._pending = self._choices.changed(
+            RequestSeam(), request, situation(ctx, request)
+        )
+        return changed
+
+    def _vetoed(self, ctx: Any, call: Any) -> str | None:
+        if not self._decides or self._choices is None:
+            return None
+        return self._choices.vetoed(call_situation(ctx, call))
+
+    def _again(self, ctx: Any, call: Any, error: Exception) -> bool:
+        if not self._decides or self._choices is None:
+            return False
+        known = {**call_situation(ctx, call), "what": "tool", "error": type(error).__name__}
+        return self._choices.again(known, own=False)
+
+    @property
+    def _decides(self) -> bool:
+        return self._run is not None and self._in_force() is self._run.book.runtime
 
     def _sent(self, request: Any) -> None:
-        if self._choices is not None and getattr(request, "attempt", 1) == 1:
-            self._choices.sent(request)
+        if self._pending is not None and getattr(request, "attempt", 1) == 1:
+            self._pending.sent(request)
 
     def _unsent(self) -> None:
-        if self._choices is not None:
-            self._choices.over()
+        if self._pending is not None:
+            self._pending.over()
 
     def _told(self, name: str, *args: object) -> None:
         if self._run is not None:

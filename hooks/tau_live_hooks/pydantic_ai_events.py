@@ -3,14 +3,12 @@
 Everything is read by name and may be missing: an older or newer host then tells less.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from math import isfinite
 from typing import Any
 
 from tau_live.envelope import Content, ToolCall
-from tau_live.plain import plain
+from tau_live_hooks.common_text import content_of, counted
 
 ROLES: Mapping[str, str] = {
     "system-prompt": "system",
@@ -25,29 +23,15 @@ ROLES: Mapping[str, str] = {
 """Who says a part of a message, by the host's name of its kind."""
 
 
-def content_of(value: object) -> Content | None:
-    """Return a text as it is, and anything else as the JSON of what can be read of it."""
-    if value is None:
-        return None
-    if isinstance(value, str):
-        return Content(text=value)
-    shown = vars(value) if hasattr(type(value), "model_fields") else value
-    return Content(text=json.dumps(plain(shown), ensure_ascii=False))
-
-
 def usage_of(usage: Any) -> dict[str, float]:
     """Return the tokens of a request by the host's own names, without those that are 0."""
     if not is_dataclass(usage):
         return {}
     found = {field.name: getattr(usage, field.name, None) for field in fields(usage)}
     details = found.pop("details", None)
-    counted = {**(details if isinstance(details, Mapping) else {}), **found}
-    counted.pop("cost", None)
-    return {
-        name: float(number)
-        for name, number in counted.items()
-        if isinstance(number, int | float) and number and isfinite(number)
-    }
+    kinds = {**(details if isinstance(details, Mapping) else {}), **found}
+    kinds.pop("cost", None)
+    return counted(kinds)
 
 
 def cost_of(usage: Any) -> float | None:
@@ -101,8 +85,6 @@ def response_of(response: Any) -> dict[str, object]:
         "model_used": response.model_name,
         "response_id": getattr(response, "provider_response_id", None),
         "finish_reasons": () if reason is None else (str(reason),),
-        "usage": usage_of(response.usage),
-        "cost_usd": cost_of(response.usage),
         "tool_calls": tuple(calls_of(response.parts)),
         "output": Content(text="".join(said)) if said else None,
     }

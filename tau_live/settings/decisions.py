@@ -1,6 +1,6 @@
 """What is declared of the decisions that adapters make at a host's own decision points."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
@@ -14,12 +14,17 @@ class Point(StrEnum):
     """A decision point of hosts.
 
     ``model``: which model is asked. ``prompt``: with which instructions. ``params``: with which
-    settings of the model, such as its temperature.
+    settings of the model, such as its temperature. ``tools``: which of the agent's tools it is
+    offered. ``tool_gate``: whether a tool that it calls is run, asked for each call. ``retry``:
+    whether what failed is tried again, asked for each failure.
     """
 
     MODEL = "model"
     PROMPT = "prompt"
     PARAMS = "params"
+    TOOLS = "tools"
+    TOOL_GATE = "tool_gate"
+    RETRY = "retry"
 
 
 class Every(StrEnum):
@@ -81,6 +86,26 @@ def _texts(raw: object) -> tuple[str, ...]:
     return tuple(map(str, raw)) if isinstance(raw, list | tuple) else (str(raw),)
 
 
+def _is_tools(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(one, str) for one in value)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _is_truth(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+_VALUES: Mapping[str, tuple[str, Callable[[object], bool]]] = {
+    Point.TOOLS: ("a list of names of tools", _is_tools),
+    Point.TOOL_GATE: ("the text that the model is told", _is_text),
+    Point.RETRY: ("true or false", _is_truth),
+}
+"""What an option stands for, at points where that can be checked."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredDecision:
     """A decision point of a host at which an adapter may act."""
@@ -92,7 +117,9 @@ class DeclaredDecision:
         "What may be chosen, besides what the host does by itself.",
     )
     every: Every = setting(  # noqa: RUF009 - it is immutable
-        Every.RUN, choice(Every), "How long a choice stays: for the run, or for one request."
+        Every.RUN,
+        choice(Every),
+        "How long a choice of a request stays: for the run, or for that one.",
     )
     exploit_only: tuple[str, ...] = setting(
         (), names(), "Options that are never tried out, only chosen for what is known of them."
@@ -111,6 +138,12 @@ class DeclaredDecision:
         named = {*self.exploit_only, *(one.option for one in self.never)}
         for name in sorted(named - {*self.options} if self.options else ()):
             raise SettingsError(f"decision {self.point!r} has no option {name!r}")
+        expects, is_right = _VALUES.get(self.point, ("", lambda _: True))
+        for name, value in self.options.items():
+            if not is_right(value):
+                raise SettingsError(
+                    f"option {name!r} of decision {self.point!r} must be {expects}, got {value!r}"
+                )
 
     def allowed(self, known: Mapping[str, object]) -> list[str]:
         """Return the options that may be offered in a situation."""

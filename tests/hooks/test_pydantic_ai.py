@@ -1,7 +1,7 @@
 """What is decided before pydantic-ai asks a model, and what the row says of it."""
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,14 @@ from tau_live.operating import Order, exposed
 from tau_live.rollouts import Decision, rollout_id_of
 from tau_live.settings import DeclaredDecision, DeclaredReward, Learner, Settings
 from tau_live.settings.decisions import Never
+from tau_live.store.records import RolloutQuery
 from tests.live.running import decisions, opened
 
 pytest.importorskip("pydantic_ai")
 
 from pydantic_ai import Agent
 from pydantic_ai.capabilities import AbstractCapability
-from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel
 
@@ -65,7 +66,11 @@ def settings(path: Path, *told: DeclaredDecision, **more: Any) -> Settings:
 
 @contextmanager
 def acting(
-    wanted: Settings, monkeypatch: pytest.MonkeyPatch, *points: str, forced: str = ""
+    wanted: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    *points: str,
+    forced: str = "",
+    ask: Callable[[], Any] | None = None,
 ) -> Iterator[None]:
     """Attach, and let the learner decide everything at these points, beyond its shadow."""
     monkeypatch.setenv("TAU_LIVE_RL", "1")
@@ -75,7 +80,7 @@ def acting(
     detach = ADAPTER.attach(lambda: runtime)
     try:
         for point in points:
-            ask()
+            (ask or question)()
             assert tau_live.flush()
             with opened(wanted.store) as store:
                 exposed(store, wanted, Order("test", point, "because", "anna", 1.0), share=1.0)
@@ -92,7 +97,7 @@ def acting(
         tau_live.detach()
 
 
-def ask(metadata: Mapping[str, Any] | None = None, **more: Any) -> Any:
+def question(metadata: Mapping[str, Any] | None = None, **more: Any) -> Any:
     """Ask the agent one question and value the run; return the host's own result."""
     agent: Agent[Any, Any] = Agent(OWN, name="asker", instructions="Be good.")
     result = asyncio.run(agent.run("hello", metadata=dict(metadata or {}), **more))
@@ -107,7 +112,7 @@ def decided(path: Path, result: Any) -> list[Decision]:
 
 def test_a_new_point_begins_in_shadow(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with acting(settings(path, PROMPTS), monkeypatch):
-        result = ask()
+        result = question()
 
         [row] = decided(path, result)
 
@@ -118,7 +123,7 @@ def test_a_new_point_begins_in_shadow(path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_without_act_nothing_is_decided(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with acting(settings(path, PROMPTS, act=False), monkeypatch):
-        result = ask()
+        result = question()
 
         assert decided(path, result) == []
 
@@ -136,7 +141,7 @@ def test_what_was_chosen_is_what_the_model_gets(
     [name] = told.options
 
     with acting(settings(path, told), monkeypatch, told.point, forced=name):
-        result = ask()
+        result = question()
         [row] = decided(path, result)
 
     assert result.output == shown
@@ -166,7 +171,7 @@ def test_a_model_is_swapped_where_it_can_be(
     )
 
     with acting(settings(path, told), monkeypatch, "model", forced=forced):
-        result = ask()
+        result = question()
         [row] = decided(path, result)
 
     assert (row.chosen, row.applied, row.why_not) == (forced, applied, why_not)
@@ -185,11 +190,104 @@ def test_what_a_capability_behind_us_replaces_was_not_applied(
     told = DeclaredDecision(point="model", options={"test": "test"})
 
     with acting(settings(path, told), monkeypatch, "model", forced=forced):
-        result = ask(capabilities=[Always()])
+        result = question(capabilities=[Always()])
         [row] = decided(path, result)
 
     assert result.output == "always"
     assert (row.applied, row.why_not, row.source) == (None, "replaced", "default")
+
+
+def shelf(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+    """Call the first tool that is offered, and then say what came of it."""
+    parts = [part for part in messages[-1].parts if part.part_kind == "tool-return"]
+    told = [part for part in parts if getattr(part, "outcome", "") != "retried"]
+    if told or not info.function_tools:
+        names = [tool.name for tool in info.function_tools]
+        return ModelResponse(parts=[TextPart(f"{names}: {[part.content for part in told]}")])
+    return ModelResponse(parts=[ToolCallPart(info.function_tools[0].name, {})])
+
+
+def use(**more: Any) -> Any:
+    """Ask an agent that has two tools, of which the second fails at first."""
+    agent: Agent[Any, Any] = Agent(FunctionModel(shelf), name="asker")
+    failed: list[str] = []
+
+    @agent.tool_plain
+    def look() -> str:
+        return "seen"
+
+    @agent.tool_plain
+    def take() -> str:
+        failed.append("take")
+        if len(failed) == 1:
+            raise RuntimeError("slipped")
+        return "taken"
+
+    result = asyncio.run(agent.run("hello", **more))
+    tau_live.reward(1.0, run=rollout_id_of("pydantic-ai", result.run_id), name="good")
+    return result
+
+
+LESS = DeclaredDecision(point="tools", options={"less": ["take", "no such"], "none": []})
+GATE = DeclaredDecision(point="tool_gate", options={"veto": "Not now."})
+AGAIN = DeclaredDecision(point="retry", options={"again": True, "stop": False})
+
+
+@pytest.mark.parametrize(
+    ("told", "forced", "shown", "applied"),
+    [
+        pytest.param(LESS, "none", "[]: []", ["none"], id="no tool"),
+        pytest.param(LESS, "own", "['look', 'take']: ['seen']", ["own"], id="all tools"),
+        pytest.param(GATE, "veto", "['look', 'take']: ['Not now.']", ["veto"], id="vetoed"),
+        pytest.param(GATE, "own", "['look', 'take']: ['seen']", ["own"], id="not vetoed"),
+    ],
+)
+def test_tools_are_taken_away_and_vetoed(
+    path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    told: DeclaredDecision,
+    forced: str,
+    shown: str,
+    applied: list[str],
+) -> None:
+    with acting(settings(path, told), monkeypatch, told.point, forced=forced, ask=use):
+        result = use()
+        rows = decided(path, result)
+
+    assert result.output == shown
+    assert [(row.point, row.applied, row.why_not) for row in rows] == [
+        (told.point, name, None) for name in applied
+    ]
+
+
+@pytest.mark.parametrize("forced", ["again", "stop"])
+def test_a_failed_tool_is_tried_again_where_that_is_decided(
+    path: Path, monkeypatch: pytest.MonkeyPatch, forced: str
+) -> None:
+    def dropped(**more: Any) -> Any:
+        try:
+            return use(capabilities=[Dropping()], **more)
+        except RuntimeError as error:
+            return error
+
+    with acting(settings(path, AGAIN), monkeypatch, "retry", forced=forced, ask=dropped):
+        found = dropped()
+        assert tau_live.flush()
+        with opened(path) as store:
+            *_, newest = store.rollouts.query(RolloutQuery(limit=9)).rollouts
+            [row] = store.decisions.decisions(newest.rollout_id)
+
+    assert (row.applied, row.default, row.why_not) == (forced, "stop", None)
+    assert str(getattr(found, "output", found)) == (
+        "['take']: ['taken']" if forced == "again" else "slipped"
+    )
+
+
+class Dropping(AbstractCapability[Any]):
+    """Takes the first tool away, as a user's own capability may."""
+
+    async def prepare_tools(self, ctx: Any, tool_defs: list[Any]) -> list[Any]:
+        return tool_defs[1:]
 
 
 def test_an_option_is_never_offered_where_it_must_not_be(
@@ -199,7 +297,7 @@ def test_an_option_is_never_offered_where_it_must_not_be(
     told = DeclaredDecision(point="prompt", options=PROMPTS.options, never=never)
 
     with acting(settings(path, told), monkeypatch, "prompt"):
-        rows = [decided(path, ask({"customer": "rude"}))[0] for _ in range(8)]
+        rows = [decided(path, question({"customer": "rude"}))[0] for _ in range(8)]
 
     assert {row.applied for row in rows} == {"own"}
     assert {row.allowed for row in rows} == {("own",)}
@@ -212,7 +310,7 @@ def test_a_decision_past_its_deadline_changes_nothing(
     late = settings(path, PROMPTS, decide_deadline_ms=1e-9)
 
     with acting(late, monkeypatch, "prompt"):
-        results = [ask() for _ in range(4)]
+        results = [question() for _ in range(4)]
         rows = [decided(path, result)[0] for result in results]
 
     assert {result.output for result in results} == {"'Be good.' at None"}

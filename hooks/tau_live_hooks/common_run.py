@@ -1,0 +1,205 @@
+"""One run of a host's agent as it is told to the runtime: its turns, usage, costs and durations.
+
+Any thread may tell; what is counted is kept under a lock. Nothing here knows a host: an adapter
+keeps one ``RunBook`` for each run and tells it what its host does.
+"""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from tau_live import events as ev
+from tau_live.handles import RunHandle
+from tau_live.runs import ending_of, error_of
+from tau_live.runtime import Runtime
+
+_NOTHING: Mapping[str, object] = MappingProxyType({})
+_UNCOUNTED: Mapping[str, float] = MappingProxyType({})
+
+
+class RunBook:
+    """What has been told of one run, and what is still to be told.
+
+    Args:
+        runtime: Who is told.
+        handle: The run.
+        agent: The agent's name, which every event of the run carries.
+
+    Attributes:
+        agent: The same; another one after a handoff.
+        turn: The turn that goes on; ``None`` between turns.
+    """
+
+    def __init__(self, runtime: Runtime, handle: RunHandle, *, agent: str | None = None) -> None:
+        self.runtime = runtime
+        self.handle = handle
+        self.agent = agent
+        self.turn: int | None = None
+        self._lock = threading.Lock()
+        self._began = time.perf_counter()
+        self._turns = 0
+        self._turn_began = 0.0
+        self._turn_usage: Counter[str] = Counter()
+        self._turn_calls = 0
+        self._usage: Counter[str] = Counter()
+        self._costs: list[float] = []
+        self._steps: dict[str, float] = {}
+        self._first: dict[str, float] = {}
+
+    def tell(self, kind: type[ev.Event], fields: Mapping[str, object] = _NOTHING) -> None:
+        """Tell that something happened, in the turn that goes on unless ``fields`` say more."""
+        within: dict[str, object] = {"agent": self.agent, "turn": self.turn}
+        if kind not in (ev.TurnStart, ev.TurnEnd) and self.turn is not None:
+            within["parent_span_id"] = f"turn:{self.turn}"
+        self.runtime.tell(self.handle, kind, {**within, **fields})
+
+    def begin_turn(self, number: int | None = None) -> None:
+        """Tell that a turn begins, and that the one before is over; the same again is nothing.
+
+        Args:
+            number: Which one it is; ``None`` for the one after the last.
+        """
+        if number is not None and number == self.turn:
+            return
+        self.end_turn()
+        with self._lock:
+            self._turns += 1
+            self.turn = self._turns if number is None else number
+            self._turn_began = time.perf_counter()
+        self.tell(ev.TurnStart)
+
+    def end_turn(self, fields: Mapping[str, object] = _NOTHING) -> None:
+        """Tell that the turn that goes on is over; nothing if there is none."""
+        with self._lock:
+            turn, self.turn = self.turn, None
+            usage, self._turn_usage = self._turn_usage, Counter()
+            calls, self._turn_calls = self._turn_calls, 0
+        if turn is None:
+            return
+        counts = {"turn": turn, "usage": {**usage}, "tool_calls": calls}
+        self.tell(ev.TurnEnd, {**counts, "duration_ms": since(self._turn_began), **fields})
+
+    def asked(self, span_id: str, fields: Mapping[str, object] = _NOTHING) -> None:
+        """Tell that a model is asked; ``span_id`` is the host's id of that, or one made for it."""
+        self._steps[f"model {span_id}"] = time.perf_counter()
+        self.tell(ev.ModelStart, {"span_id": span_id, **fields})
+
+    def heard(self, span_id: str) -> None:
+        """Know that a part of a model's answer came; the first one's time is told at its end."""
+        began = self._steps.get(f"model {span_id}")
+        if began is not None:
+            self._first.setdefault(span_id, since(began))
+
+    def answered(
+        self,
+        span_id: str,
+        fields: Mapping[str, object],
+        *,
+        usage: Mapping[str, float] = _UNCOUNTED,
+        cost: float | None = None,
+    ) -> None:
+        """Tell what a model answered, and what that took.
+
+        Args:
+            span_id: As it was asked.
+            fields: Fields of ``events.ModelEnd``, without those that follow.
+            usage: Tokens by kind, of this request alone.
+            cost: In US dollars; ``None`` where nobody knows.
+        """
+        with self._lock:
+            self._usage.update(usage)
+            self._turn_usage.update(usage)
+            if cost is not None:
+                self._costs.append(cost)
+        told = {"status": ev.Status.OK, "usage": {**usage}, "cost_usd": cost}
+        self._answer(span_id, {**told, **fields})
+
+    def refused(
+        self, span_id: str, error: BaseException, *, status: ev.Status | None = None
+    ) -> None:
+        """Tell that a model did not answer; ``status`` where the error's kind does not say it."""
+        self._answer(span_id, {"status": status or ending_of(error)[0], "error": error_of(error)})
+
+    def _answer(self, span_id: str, fields: Mapping[str, object]) -> None:
+        began = self._steps.pop(f"model {span_id}", None)
+        took: dict[str, object] = {"ttft_ms": self._first.pop(span_id, None)}
+        if began is not None:
+            took["duration_ms"] = since(began)
+        self.tell(ev.ModelEnd, {"span_id": span_id, **took, **fields})
+
+    def called(self, call_id: str, tool: str, fields: Mapping[str, object] = _NOTHING) -> None:
+        """Tell that a tool is called; ``call_id`` is the model's id of it, or one made for it."""
+        self._steps[f"tool {call_id}"] = time.perf_counter()
+        with self._lock:
+            self._turn_calls += 1
+        told = {"call_id": call_id, "tool": tool, "tool_kind": "function"}
+        self.tell(ev.ToolStart, {**told, **fields})
+
+    def returned(
+        self,
+        call_id: str,
+        tool: str,
+        fields: Mapping[str, object] = _NOTHING,
+        *,
+        error: BaseException | None = None,
+        status: ev.Status | None = None,
+    ) -> None:
+        """Tell what a tool returned or raised; ``status`` where the error's kind does not say it.
+
+        One that has to wait for somebody, and one that was vetoed, did not fail.
+        """
+        how = status or ending_of(error)[0]
+        meant = how in {ev.Status.INTERRUPTED, ev.Status.VETOED, ev.Status.OK}
+        told: dict[str, object] = {"status": how, "is_error": not meant}
+        if error is not None:
+            told["error"] = error_of(error)
+        began = self._steps.pop(f"tool {call_id}", None)
+        if began is not None:
+            told["duration_ms"] = since(began)
+        self.tell(ev.ToolEnd, {"call_id": call_id, "tool": tool, **told, **fields})
+
+    def retried(self, what: str, *, number: int | None = None, reason: str | None = None) -> None:
+        """Tell that the host tries something again: a ``model``, a ``tool`` or an ``output``."""
+        self.tell(ev.Retry, {"what": what, "number": number, "reason": reason})
+
+    def handed_over(self, to: str, *, reason: str | None = None) -> None:
+        """Tell that another agent takes over, whose name later events carry."""
+        self.tell(ev.Handoff, {"from_agent": self.agent, "to_agent": to, "reason": reason})
+        self.agent = to
+
+    def interrupt(
+        self, reason: str, *, resume_key: str | None = None, payload: ev.Content | None = None
+    ) -> None:
+        """Tell that the run waits for somebody: its attempt ends here, the rollout does not.
+
+        ``Runtime.begin_run(..., resumed=...)`` under the same key goes on with it.
+        """
+        self.end_turn()
+        told = {"reason": reason, "resume_key": resume_key, "payload": payload}
+        self.tell(ev.RunInterrupt, told)
+        self.handle.ended = True
+
+    def end(
+        self, error: BaseException | None = None, fields: Mapping[str, object] = _NOTHING
+    ) -> None:
+        """Tell that the run is over, with what it used; nothing after an interruption."""
+        try:
+            self.end_turn()
+        finally:  # a run whose end cannot be told in full still ends
+            with self._lock:
+                usage, costs = {**self._usage}, [*self._costs]
+            told = {
+                "agent": self.agent,
+                "usage": usage,
+                "cost_usd": sum(costs) if costs else None,
+                "turns": self._turns,
+                "duration_ms": since(self._began),
+            }
+            self.runtime.end_run(self.handle, error, {**told, **fields})
+
+
+def since(began: float) -> float:
+    """Return the milliseconds since a time of ``time.perf_counter``."""
+    return (time.perf_counter() - began) * 1e3
