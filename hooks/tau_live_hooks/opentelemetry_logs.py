@@ -3,9 +3,10 @@
 Logs are another part of the host, which may never be imported; without it nothing is watched.
 """
 
-import itertools
 import sys
+import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import wrapt
@@ -26,14 +27,11 @@ class Evaluations:
 
     def __init__(self, processor: TauSpanProcessor) -> None:
         self._processor = processor
-        self._counted = itertools.count(1)
 
     def on_emit(self, log_record: Any) -> None:
         """See a log record."""
-        try:
+        with suppress(Exception):  # of a layout that we do not know
             self._see(getattr(log_record, "log_record", log_record))
-        except Exception:  # noqa: BLE001, S110  # a record of a layout that we do not know
-            pass
 
     def enabled(self, *, event_name: str | None = None, **_: object) -> bool:
         """Say whether a record is wanted, for the sake of us alone."""
@@ -55,10 +53,10 @@ class Evaluations:
         if name != RESULT or not record.trace_id:
             return
         trace, span = f"{record.trace_id:032x}", f"{record.span_id or 0:016x}"
-        at = record.timestamp or next(self._counted)
-        values = {f"{span}@{at}:{n}": one for n, one in enumerate(evaluated(said))}
+        nanoseconds = record.timestamp or time.time_ns()
+        values = {f"{span}@{nanoseconds}:{n}": one for n, one in enumerate(evaluated(said))}
         if values:
-            self._processor.valued(trace, span, values)
+            self._processor.valued(trace, span, values, nanoseconds / 1e9)
 
 
 def watch_logs(evaluations: Evaluations) -> Callable[[], None]:

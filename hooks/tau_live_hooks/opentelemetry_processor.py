@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tau_live import door
@@ -36,7 +37,8 @@ class TauSpanProcessor:
         self._runs = Runs(native=self._is_told_elsewhere)
         self._closed = False
         self._pid = os.getpid()
-        self._natives: Runtime | None = None
+        self._runtime: Runtime | None = None
+        self._hosts: dict[str, str] = {}
 
     def on_start(self, span: Any, parent_context: Any = None) -> None:
         """See a span begin."""
@@ -62,9 +64,9 @@ class TauSpanProcessor:
         self._safely(self._runs.finished)
         self._closed = True
 
-    def valued(self, trace: str, span: str, values: Mapping[str, Value]) -> None:
-        """Take what somebody says a span was worth."""
-        self._safely(self._runs.valued, trace, span, values)
+    def valued(self, trace: str, span: str, values: Mapping[str, Value], at: float) -> None:
+        """Take what somebody says, at a time, a span was worth."""
+        self._safely(partial(self._runs.valued, at=at), trace, span, values)
 
     def _safely(self, step: Callable[..., Iterable[Event]], *args: object) -> None:
         """Do a step of ours and hand over what it tells, whatever becomes of it."""
@@ -75,7 +77,9 @@ class TauSpanProcessor:
             if runtime is None:
                 return
             with self._lock:
-                self._natives = runtime
+                if runtime is not self._runtime:
+                    self._remember_hosts()
+                    self._runtime = runtime
                 found = list(step(*args))
             for event in found:
                 runtime.emit(event)
@@ -109,8 +113,14 @@ class TauSpanProcessor:
             self._pid = os.getpid()
             self._runs.forked()
 
+    def _remember_hosts(self) -> None:
+        """Know what adapters did under the system before this one, which is not told again."""
+        if self._runtime is not None:
+            self._hosts |= self._runtime.hosts
+
     def _is_told_elsewhere(self, host: str) -> bool:
-        return self._natives is not None and self._natives.hosts.get(host) == "attached"
+        known = self._hosts if self._runtime is None else self._runtime.hosts
+        return known.get(host, self._hosts.get(host)) == "attached"
 
 
 def _around() -> Around | None:

@@ -31,7 +31,7 @@ class Kind(Enum):
 
 STEPS = frozenset({Kind.MODEL, Kind.EMBEDDING, Kind.TOOL, Kind.RETRIEVAL, Kind.POLICY})
 
-_BY_ATTRIBUTE: Mapping[str, Mapping[object, Kind]] = {
+_BY_ATTRIBUTE: Mapping[str, Mapping[str, Kind]] = {
     "gen_ai.operation.name": {
         "chat": Kind.MODEL,
         "generate_content": Kind.MODEL,
@@ -83,9 +83,9 @@ _BY_PRESENCE: Mapping[str, Kind] = {
 def kind_of(said: Attributes, *, ended: bool = True) -> Kind | None:
     """Return what a span is of; ``None`` for one that goes on and does not say so yet."""
     for name, kinds in _BY_ATTRIBUTE.items():
-        kind = kinds.get(said.get(name))
-        if kind is not None:
-            return kind
+        value = said.get(name)
+        if isinstance(value, str) and value in kinds:
+            return kinds[value]
     if not ended:
         return None
     for name, kind in _BY_PRESENCE.items():

@@ -106,8 +106,17 @@ class Runs:
             self._put_to_rest(begun.trace, trace)
         return found
 
-    def valued(self, trace: str, span: str, values: Mapping[str, Value]) -> list[ev.Event]:
-        """Return the rewards that are told of a span, maybe long after it; by their keys."""
+    def valued(
+        self, trace: str, span: str, values: Mapping[str, Value], *, at: float
+    ) -> list[ev.Event]:
+        """Return the rewards that are told of a span, maybe long after it.
+
+        Args:
+            trace: The trace of the span.
+            span: The span.
+            values: What it was worth, each by a key that tells it from others.
+            at: When that was said, in epoch seconds.
+        """
         known = self._open.get(trace) or self._rest.get(trace)
         node = None if known is None else known.nodes.get(span)
         target = None if node is None else self._target(node)
@@ -115,7 +124,7 @@ class Runs:
             self._event(
                 ev.Reward,
                 target or (HOST, trace, ""),
-                reward_of(value, name=self._reward, source=self._source, key=key),
+                {"at": at, **reward_of(value, name=self._reward, source=self._source, key=key)},
             )
             for key, value in values.items()
         ]
@@ -189,9 +198,9 @@ class Runs:
         """Yield what a span says of its run, or one that evaluates of the spans it points to."""
         if node.known() is Kind.EVALUATION and ended.linked:
             for trace, span in ended.linked:
-                yield from self.valued(trace, span, values)
+                yield from self.valued(trace, span, values, at=ended.at)
         else:
-            yield from self.valued(node.begun.trace, node.begun.id, values)
+            yield from self.valued(node.begun.trace, node.begun.id, values, at=ended.at)
 
     def _step(
         self, trace: Trace, node: Node, ended: Ended, *, settled: bool = False
