@@ -96,7 +96,7 @@ class TauSpanProcessor:
         now = time.time()
         if parent is not None and not parent.is_remote:
             trace, id_ = f"{context.trace_id:032x}", f"{parent.span_id:016x}"
-            if not self._runs.knows(trace, id_):
+            if self._runs.remembered(trace, id_) is None:
                 outer = _outer(parent_context, parent.span_id)
                 if outer is not None:
                     found += self._runs.begun(_begun(outer), around=None, now=now)
@@ -106,7 +106,10 @@ class TauSpanProcessor:
         self._notice_fork()
         name = None if raised is None else raised.__name__
         cancelled = name if name in _CANCELLED else None
-        return self._runs.ended(_ended(span, cancelled), around=_around(), now=time.time())
+        context = span.context
+        known = self._runs.remembered(f"{context.trace_id:032x}", f"{context.span_id:016x}")
+        ended = _ended(span, known, cancelled)
+        return self._runs.ended(ended, around=_around(), now=time.time())
 
     def _notice_fork(self) -> None:
         if os.getpid() != self._pid:
@@ -141,32 +144,42 @@ def _outer(context: Any, span_id: int) -> Any:
 
 def _begun(span: Any) -> Begun:
     context, parent, scope = span.context, span.parent, span.instrumentation_scope
-    attributes = span.attributes
     return Begun(
-        trace=f"{context.trace_id:032x}",
-        id=f"{context.span_id:016x}",
-        parent=None if parent is None else f"{parent.span_id:016x}",
-        name=str(span.name),
-        scope="" if scope is None else str(scope.name),
-        at=_seconds(span.start_time),
-        attributes=NOTHING_SAID if attributes is None else attributes,
-        service=_service(span.resource),
+        f"{context.trace_id:032x}",
+        f"{context.span_id:016x}",
+        None if parent is None else f"{parent.span_id:016x}",
+        span.name,
+        "" if scope is None else scope.name,
+        _seconds(span.start_time),
+        said_by(span),
+        partial(_service, span.resource),
     )
 
 
-def _ended(span: Any, raised: str | None) -> Ended:
-    begun, status = _begun(span), span.status
+def _ended(span: Any, known: Begun | None, raised: str | None) -> Ended:
+    status, events, links = span.status, span.events, span.links
+    begun = _begun(span) if known is None else known
     return Ended(
-        begun=begun._replace(attributes=dict(begun.attributes)),
-        at=_seconds(span.end_time),
-        failed=status.status_code.name == "ERROR",
-        description=str(status.description or ""),
-        happened=[Happened(str(one.name), dict(one.attributes or {})) for one in span.events],
-        linked=[
-            (f"{link.context.trace_id:032x}", f"{link.context.span_id:016x}") for link in span.links
-        ],
-        raised=raised,
+        begun if begun.name == span.name else begun._replace(name=span.name),
+        _seconds(span.end_time),
+        status.status_code.name == "ERROR",
+        status.description or "",
+        [Happened(one.name, dict(one.attributes or {})) for one in events] if events else (),
+        [(f"{one.context.trace_id:032x}", f"{one.context.span_id:016x}") for one in links],
+        raised,
     )
+
+
+def said_by(span: Any) -> Mapping[str, Any]:
+    """Return what a span says, and goes on to say.
+
+    The host's own mapping takes a lock and a few microseconds for each attribute that is asked for,
+    so what it holds is read where it is as it was in every version so far.
+    """
+    held = getattr(getattr(span, "_attributes", None), "_dict", None)
+    if isinstance(held, dict):
+        return held
+    return span.attributes or NOTHING_SAID
 
 
 def _service(resource: Any) -> str | None:

@@ -7,6 +7,7 @@ Source:
 
 from collections.abc import Mapping
 from enum import Enum, auto
+from functools import lru_cache
 
 from tau_live.telemetry.spans import Attributes
 
@@ -100,6 +101,7 @@ _HOSTS: Mapping[str, str] = {"langsmith": "langchain", "langgraph": "langchain"}
 _REWRITTEN = str.maketrans("_ ", "--")
 
 
+@lru_cache(maxsize=256)
 def host_of(scope: str) -> str:
     """Return the host that an instrumentation is for: ``openai-agents``, ``langchain``.
 

@@ -18,7 +18,7 @@ from tau_live.telemetry.kinds import STEPS, Kind, host_of
 from tau_live.telemetry.spans import Around, Begun, Ended
 from tau_live.telemetry.steps import Tally, left_open, steps_of, took_ms
 from tau_live.telemetry.tree import WAITING_LIMIT, Home, Node, Run, Trace, home_of
-from tau_live.telemetry.values import Value, reward_of, values_of
+from tau_live.telemetry.values import REWARD, Value, reward_of, values_of
 
 HOST = "opentelemetry"
 DOOR = "tau_live"
@@ -129,10 +129,11 @@ class Runs:
             for key, value in values.items()
         ]
 
-    def knows(self, trace: str, span: str) -> bool:
-        """Say whether a span is remembered."""
-        known = self._open.get(trace) or self._rest.get(trace)
-        return known is not None and span in known.nodes
+    def remembered(self, trace: str, span: str) -> Begun | None:
+        """Return how a span began that is remembered and goes on."""
+        known = self._open.get(trace)
+        node = None if known is None else known.nodes.get(span)
+        return None if node is None else node.begun
 
     def hurried(self) -> list[ev.Event]:
         """Return what waits, told as far as it can be known by now."""
@@ -186,21 +187,18 @@ class Runs:
             self.told_elsewhere += kind not in {None, Kind.NOTHING, Kind.CHAIN}
         elif kind in STEPS:
             yield from self._step(trace, node, ended)
-        values = {f"{node.begun.id}:{n}": one for n, one in enumerate(values_of(ended))}
-        if values:
-            yield from self._valued_by(node, ended, values)
+        if kind is not Kind.NOTHING or ended.happened or REWARD in ended.begun.attributes:
+            yield from self._valued_by(node, ended)
         if node.run is not None:
             yield from self._ended(trace, node.run, ended)
 
-    def _valued_by(
-        self, node: Node, ended: Ended, values: Mapping[str, Value]
-    ) -> Iterator[ev.Event]:
+    def _valued_by(self, node: Node, ended: Ended) -> Iterator[ev.Event]:
         """Yield what a span says of its run, or one that evaluates of the spans it points to."""
-        if node.known() is Kind.EVALUATION and ended.linked:
-            for trace, span in ended.linked:
-                yield from self.valued(trace, span, values, at=ended.at)
-        else:
-            yield from self.valued(node.begun.trace, node.begun.id, values, at=ended.at)
+        begun = node.begun
+        values = {f"{begun.id}:{n}": one for n, one in enumerate(values_of(ended))}
+        linked = ended.linked if node.known() is Kind.EVALUATION else ()
+        for trace, span in (linked or [(begun.trace, begun.id)]) if values else ():
+            yield from self.valued(trace, span, values, at=ended.at)
 
     def _step(
         self, trace: Trace, node: Node, ended: Ended, *, settled: bool = False
@@ -286,12 +284,13 @@ class Runs:
         begun = run.node.begun
         said = begun.attributes
         above = self._above(run)
+        service = None if begun.service is None else begun.service()
         run.told = True
         run.session = run.session or self._session(run.node)
         run.agent = run.agent or (says.agent_of(said) if run.whole else None)
         fidelity = ev.Fidelity.END_ONLY if run.whole else ev.Fidelity.INFERRED
         known = {"trace_id": begun.trace, "span_id": begun.id, "scope": begun.scope,
-                 "service": begun.service, "fidelity": fidelity.value}  # fmt: skip
+                 "service": service, "fidelity": fidelity.value}  # fmt: skip
         inside_tool = above is not None and _in_tool(run.node)
         fields: dict[str, Any] = {
             "at": begun.at,

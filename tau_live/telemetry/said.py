@@ -105,13 +105,14 @@ def output_of(said: Attributes) -> ev.Content | None:
 
 def usage_of(said: Attributes, *, summed: bool = False) -> dict[str, float]:
     """Return tokens by kind; with ``summed`` those of all that a run did."""
+    prefixes = (_SUMS, *_COUNTS) if summed else _COUNTS
     found: dict[str, float] = {}
     for name, value in said.items():
-        for prefix in (_SUMS, *_COUNTS) if summed else _COUNTS:
-            if name.startswith(prefix) and isinstance(value, int | float) and isfinite(value):
-                kind = name.removeprefix(prefix)
-                if kind not in _NO_TOKENS and value:
-                    found.setdefault(_TOKENS.get(kind, kind), float(value))
+        if not name.startswith(prefixes) or not isinstance(value, int | float) or not value:
+            continue
+        kind = next(name[len(prefix) :] for prefix in prefixes if name.startswith(prefix))
+        if kind not in _NO_TOKENS and isfinite(value):
+            found.setdefault(_TOKENS.get(kind, kind), float(value))
     return found
 
 

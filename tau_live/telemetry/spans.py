@@ -1,6 +1,6 @@
 """A span of OpenTelemetry as far as it matters, whoever hands it over."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
 from typing import NamedTuple, Protocol
 
@@ -35,7 +35,7 @@ class Begun(NamedTuple):
         scope: Who made it: the name of the instrumentation.
         at: When, in epoch seconds.
         attributes: What it says so far; grows while it goes on.
-        service: Who it is of.
+        service: Returns who it is of, where that is known.
     """
 
     trace: str
@@ -45,7 +45,7 @@ class Begun(NamedTuple):
     scope: str
     at: float
     attributes: Attributes
-    service: str | None = None
+    service: Callable[[], str | None] | None = None
 
 
 class Ended(NamedTuple):

@@ -420,7 +420,7 @@ def test_what_fails_in_us_reaches_nobody(
     provider, exporter = made()
     processor = provider._active_span_processor._span_processors[0]
     target: Any = watched if spoilt == "emit" else processor._runs
-    for name in ("emit",) if spoilt == "emit" else ("begun", "ended", "hurried", "knows"):
+    for name in ("emit",) if spoilt == "emit" else ("begun", "ended", "hurried", "remembered"):
         monkeypatch.setattr(target, name, fail)
 
     with provider.get_tracer("acme").start_as_current_span("invoke_agent", attributes=AGENT):
