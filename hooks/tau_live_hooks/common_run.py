@@ -178,7 +178,9 @@ class RunBook:
         """
         self.end_turn()
         told = {"reason": reason, "resume_key": resume_key, "payload": payload}
-        self.tell(ev.RunInterrupt, told)
+        with self._lock:
+            raw = {"usage": {**self._usage}, "cost_usd": sum(self._costs) if self._costs else None}
+        self.tell(ev.RunInterrupt, {**told, "raw": raw})
         self.handle.ended = True
 
     def end(

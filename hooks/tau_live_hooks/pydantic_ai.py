@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tau_live.adapters import Adapter, Detach, InForce
+from tau_live_hooks.pydantic_ai_events import resumed_run
 
 MODULE = "pydantic_ai"
 CALLBACKS = (
@@ -15,8 +16,8 @@ CALLBACKS = (
     "wrap_run",
     "wrap_model_request",
     "before_model_request",
-    "prepare_model_request",
     "wrap_tool_execute",
+    "wrap_output_process",
     "on_tool_execute_error",
 )
 """What is used of the host's ``AbstractCapability``."""
@@ -61,7 +62,10 @@ def attach(in_force: InForce) -> Detach:
 
 
 def _with(
-    kwargs: dict[str, Any], agent: object, in_force: InForce, capability: Callable[[InForce], Any]
+    kwargs: dict[str, Any],
+    agent: object,
+    in_force: InForce,
+    capability: Callable[[InForce, str | None], Any],
 ) -> Mapping[str, Any]:
     """Return the arguments of a run with our capability among them, or as they are."""
     try:
@@ -70,7 +74,9 @@ def _with(
         theirs = list(kwargs.get("capabilities") or ())
         if any(type(one).__name__ == "TauCapability" for one in theirs):
             return kwargs
-        return {**kwargs, "capabilities": [capability(in_force), *theirs]}
+        deferred = kwargs.get("deferred_tool_results") is not None
+        resumes = resumed_run(kwargs.get("message_history") or ()) if deferred else None
+        return {**kwargs, "capabilities": [capability(in_force, resumes), *theirs]}
     except Exception:  # noqa: BLE001  # the border to the host
         return kwargs
 

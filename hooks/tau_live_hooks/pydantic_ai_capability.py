@@ -7,18 +7,27 @@ further.
 
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import ContextVar
 from typing import Any
 
 from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
 
 from tau_live import door
+from tau_live import events as ev
 from tau_live.adapters import InForce
 from tau_live.gate import Kind
+from tau_live.handles import RunHandle
 from tau_live_hooks import pydantic_ai_events as said
 from tau_live_hooks.common_choices import Choices, Pending
 from tau_live_hooks.common_run import RunBook
 from tau_live_hooks.pydantic_ai_choices import RequestSeam, call_situation, situation
+from tau_live_hooks.pydantic_ai_first import FirstChunk
 from tau_live_hooks.pydantic_ai_run import HOST, HostRun
+
+PREPARES = hasattr(AbstractCapability, "prepare_model_request")
+"""Whether the host says of each attempt what is sent; an older one has no attempts."""
+
+_handing_over: ContextVar[RunBook | None] = ContextVar("tau_live_handing_over", default=None)
 
 
 class TauCapability(AbstractCapability[Any]):
@@ -26,10 +35,12 @@ class TauCapability(AbstractCapability[Any]):
 
     Args:
         in_force: Returns the running system.
+        resumes: The host's id of the run that waited and goes on with this one; ``None`` if none.
     """
 
-    def __init__(self, in_force: InForce) -> None:
+    def __init__(self, in_force: InForce, resumes: str | None = None) -> None:
         self._in_force = in_force
+        self._resumes = resumes
         self._run: HostRun | None = None
         self._choices: Choices | None = None
         self._pending: Pending[Any] | None = None
@@ -58,13 +69,18 @@ class TauCapability(AbstractCapability[Any]):
 
     async def wrap_model_request(self, ctx: Any, *, request_context: Any, handler: Any) -> Any:
         """See how a model request ends."""
+        if not PREPARES:
+            self._asked(ctx, request_context)
+        first = FirstChunk(request_context)
         try:
             response = await handler(request_context)
         except BaseException as raised:
+            first.over()
             self._safely(self._told, "refused", ctx, raised)
             self._safely(self._unsent, kind=Kind.DECISION)
             raise
-        self._safely(self._told, "answered", ctx, response)
+        first.over()
+        self._safely(self._told, "answered", ctx, response, first.after_s)
         self._safely(self._unsent, kind=Kind.DECISION)
         return response
 
@@ -75,8 +91,7 @@ class TauCapability(AbstractCapability[Any]):
 
     async def prepare_model_request(self, ctx: Any, request_context: Any) -> Any:
         """See what is sent to the model, at each attempt."""
-        self._safely(self._sent, request_context, kind=Kind.DECISION)
-        self._safely(self._told, "asked", ctx, request_context)
+        self._asked(ctx, request_context)
         return request_context
 
     async def wrap_tool_execute(
@@ -96,6 +111,23 @@ class TauCapability(AbstractCapability[Any]):
         self._safely(self._told, "returned", ctx, call, result, None)
         return result
 
+    async def wrap_output_process(
+        self,
+        ctx: Any,  # noqa: ARG002  # the host's signature
+        *,
+        output_context: Any,  # noqa: ARG002  # the host's signature
+        output: Any,
+        handler: Any,
+    ) -> Any:
+        """Know that what is run by the function that makes the output is handed over to."""
+        token = None if self._run is None else _handing_over.set(self._run.book)
+        try:
+            return await handler(output)
+        finally:
+            if token is not None:
+                with suppress(ValueError):  # it ends in another context than it began in
+                    _handing_over.reset(token)
+
     async def on_tool_execute_error(
         self, ctx: Any, *, call: Any, tool_def: Any, args: Any, error: Exception
     ) -> Any:
@@ -108,6 +140,10 @@ class TauCapability(AbstractCapability[Any]):
             ctx, call=call, tool_def=tool_def, args=args, error=error
         )
 
+    def _asked(self, ctx: Any, request: Any) -> None:
+        self._safely(self._sent, request, kind=Kind.DECISION)
+        self._safely(self._told, "asked", ctx, request)
+
     def _begin(self, ctx: Any) -> Any:
         runtime = self._in_force()
         if runtime is None:
@@ -115,21 +151,33 @@ class TauCapability(AbstractCapability[Any]):
         outer = door.current()
         told = said.start_of(ctx)
         inside = outer.handle if outer is not None else None
-        nested = inside is not None and inside.host == HOST and not inside.ended
-        name = told["agent"] or "agent"
+        name = str(told["agent"] or "agent")
         handle = runtime.begin_run(
             name,
-            key=ctx.run_id,
+            key=self._resumes or ctx.run_id,
             session=ctx.conversation_id,
             metadata=getattr(ctx, "metadata", None),
             parent=inside,
             host=HOST,
-            told={**told, "trigger": "tool" if nested else "user"},
+            told={**told, "trigger": self._trigger(inside, name)},
+            resumed=None if self._resumes is None else {"resume_key": ctx.conversation_id},
         )
-        self._run = HostRun(RunBook(runtime, handle, agent=str(name)), ctx.run_id)
+        self._run = HostRun(RunBook(runtime, handle, agent=name), ctx.run_id)
         if runtime.settings.act:
             self._choices = Choices(runtime, handle)
         return door.enter(handle)
+
+    def _trigger(self, inside: RunHandle | None, name: str) -> str:
+        """Return what began the run; whoever hands over to it is told so."""
+        if self._resumes is not None:
+            return "resume"
+        if inside is None or inside.host != HOST or inside.ended:
+            return "user"
+        giver = _handing_over.get()
+        if giver is None or giver.handle is not inside:
+            return "tool"
+        giver.tell(ev.Handoff, {"from_agent": giver.agent, "to_agent": name, "reason": "output"})
+        return "handoff"
 
     def _end(self, ctx: Any, result: Any, error: BaseException | None) -> None:
         if self._run is not None:

@@ -1,7 +1,7 @@
 """How a request of pydantic-ai is read and changed; nothing at import needs the host."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from tau_live.settings.decisions import Point
@@ -37,10 +37,10 @@ class RequestSeam:
     def put(self, point: Point, request: Any, value: Any) -> Any:
         """Return the request with a choice in it."""
         if point is Point.MODEL:
-            return replace(request, model=_model(value), model_id=None)
+            return _selected(request, _model(value))
         if point is Point.PARAMS:
             given = dict(value) if isinstance(value, Mapping) else {}
-            return replace(request, model_settings={**(request.model_settings or {}), **given})
+            return _with(request, model_settings={**(request.model_settings or {}), **given})
         parameters = request.model_request_parameters
         if point is Point.TOOLS:
             tools = [tool for tool in parameters.function_tools if tool.name in value]
@@ -49,7 +49,7 @@ class RequestSeam:
             from pydantic_ai.messages import InstructionPart
 
             changed = replace(parameters, instruction_parts=[InstructionPart(content=value)])
-        return replace(request, model_request_parameters=changed)
+        return _with(request, model_request_parameters=changed)
 
 
 def situation(ctx: Any, request: Any) -> dict[str, object]:
@@ -73,6 +73,21 @@ def call_situation(ctx: Any, call: Any) -> dict[str, object]:
 def _of_run(ctx: Any) -> dict[str, object]:
     agent = getattr(getattr(ctx, "agent", None), "name", None)
     return {"agent": str(agent or "agent"), "step": ctx.run_step}
+
+
+def _with(request: Any, **changes: object) -> Any:
+    """Return a request with changes; one of an older host loses by that what its loop has set."""
+    changed = replace(request, **changes)
+    for one in fields(request):
+        if not one.init and one.name not in changes:
+            setattr(changed, one.name, getattr(request, one.name))
+    return changed
+
+
+def _selected(request: Any, model: Any) -> Any:
+    changed = _with(request, model=model)
+    changed.model_id = None  # it was selected by no name
+    return changed
 
 
 def _model(value: object) -> Any:

@@ -113,3 +113,26 @@ def messages_of(message: Any) -> Iterator[dict[str, object]]:
             "content": content_of(told),
             "raw": raw,
         }
+
+
+def resumed_run(messages: Sequence[Any]) -> str | None:
+    """Return the id of the run that waited for the results with which a history goes on.
+
+    A run that was itself such a continuation begins with the results of what the one before had
+    asked for; the first of them is meant, and known from the history alone, in any process.
+    """
+    runs: list[tuple[str, Any, Any]] = []
+    for message in messages:
+        run_id = getattr(message, "run_id", None)
+        if run_id and runs and runs[-1][0] == run_id:
+            runs[-1] = (run_id, runs[-1][1], message)
+        elif run_id:
+            runs.append((run_id, message, message))
+    while len(runs) > 1 and _calls_in(runs[-2][2]) & _calls_in(runs[-1][1]):
+        runs.pop()
+    return runs[-1][0] if runs else None
+
+
+def _calls_in(message: Any) -> set[str]:
+    found = {getattr(part, "tool_call_id", None) for part in message.parts}
+    return {str(one) for one in found if one}

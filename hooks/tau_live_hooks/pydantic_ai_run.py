@@ -13,7 +13,9 @@ from tau_live_hooks.common_text import content_of
 HOST = "pydantic-ai"
 
 _LIMITS = frozenset({"UsageLimitExceeded"})
+_FILTERS = frozenset({"ContentFilterError"})
 _RETRIES = frozenset({"ToolRetryError", "ModelRetry"})
+_DEFERRED = "DeferredToolRequests"
 _WAITS = frozenset({"CallDeferred", "ApprovalRequired"})
 
 
@@ -41,12 +43,15 @@ class HostRun:
         self.listen(ctx.messages)
         self.book.asked(_model(ctx), said.request_of(request))
 
-    def answered(self, ctx: Any, response: Any) -> None:
+    def answered(self, ctx: Any, response: Any, first_s: float | None = None) -> None:
         """Tell what a model answered."""
         self.book.begin_turn(ctx.run_step)  # where it was answered before it was asked
         usage = said.usage_of(response.usage)
         cost = said.cost_of(response.usage)
-        self.book.answered(_model(ctx), said.response_of(response), usage=usage, cost=cost)
+        told = said.response_of(response)
+        if first_s is not None:
+            told["ttft_ms"] = first_s * 1e3
+        self.book.answered(_model(ctx), told, usage=usage, cost=cost)
 
     def refused(self, ctx: Any, error: BaseException) -> None:
         """Tell that a model did not answer."""
@@ -99,20 +104,31 @@ class HostRun:
             self.book.retried("tool", reason=tool)
 
     def ended(self, ctx: Any, result: Any, error: BaseException | None) -> None:
-        """Tell what is left to be told, and that the run is over."""
+        """Tell what is left to be told, and that the run is over, or waits for somebody."""
         found: dict[str, object] = {}
+        waits = error is None and type(getattr(result, "output", None)).__name__ == _DEFERRED
         try:
             self.listen(ctx.messages)
             if error is not None and type(error).__name__ in _LIMITS:
                 found |= {"status": ev.Status.LIMIT, "reason": ev.Reason.LIMIT}
             if error is not None and _is_late(ctx, error):
                 found |= {"status": ev.Status.ERROR, "reason": ev.Reason.TIMEOUT}
+            if error is not None and type(error).__name__ in _FILTERS:
+                self._told_filtered()
             if error is None and result is not None:
                 found["output"] = content_of(result.output)
-                if type(result.output).__name__ == "DeferredToolRequests":
-                    found |= {"status": ev.Status.INTERRUPTED, "reason": ev.Reason.INTERRUPTED}
         finally:  # a run whose end cannot be told in full still ends
-            self.book.end(error, found)
+            if waits:
+                reason = "approval" if result.output.approvals else "external"
+                self.book.interrupt(
+                    reason, resume_key=ctx.conversation_id, payload=content_of(result.output)
+                )
+            else:
+                self.book.end(error, found)
+
+    def _told_filtered(self) -> None:
+        told = {"stage": "output", "mode": "block", "blocked": True}
+        self.book.tell(ev.Policy, {**told, "rules": ("content_filter",)})
 
 
 def _model(ctx: Any) -> str:

@@ -1,15 +1,23 @@
 """Every scenario on the real pydantic-ai, with its own offline models."""
 
 import asyncio
+import inspect
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-from pydantic_ai import Agent, ModelRetry
+from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults, ModelRetry
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from tau_live.testing import Scenario
+
+CANNOT: dict[Scenario, str] = (
+    {}
+    if "timeout" in inspect.signature(Agent.run).parameters
+    else {Scenario.TIMEOUT: "this version ends no run because of its time"}
+)
+"""What the host cannot be made to do, and why."""
 
 
 def play(scenario: Scenario) -> str:
@@ -30,7 +38,8 @@ def model(*calls: str) -> FunctionModel:
     """A model that calls these tools, all in its first answer, and then is done."""
 
     def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        asked_again = getattr(messages[-1].parts[-1], "outcome", "") == "retried"
+        last = messages[-1].parts[-1]
+        asked_again = "retr" in f"{last.part_kind} {getattr(last, 'outcome', '')}"
         if calls and (len(messages) == 1 or asked_again):
             ids = [f"call-{n}-{len(messages)}" for n in range(len(calls))]
             return ModelResponse(
@@ -129,6 +138,38 @@ def early_close() -> str:
     return asyncio.run(main())
 
 
+def handoff() -> str:
+    async def deliver(city: str) -> str:
+        """Let another agent say it."""
+        return shown(await agent("look").run(f"the way to {city}"))
+
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        [tool] = info.output_tools
+        return ModelResponse(parts=[ToolCallPart(tool.name, {"city": "Rome"}, tool_call_id="out")])
+
+    giver: Agent[Any, Any] = Agent(FunctionModel(answer), name="giver", output_type=deliver)
+    return told(lambda: giver.run_sync("hello"))
+
+
+def interrupt_resume() -> str:
+    made: Agent[Any, Any] = Agent(
+        model("pay"), name="player", output_type=[str, DeferredToolRequests]
+    )
+
+    @made.tool_plain(requires_approval=True)
+    def pay(place: int) -> str:
+        return f"paid for {place}"
+
+    async def main() -> str:
+        asked = await made.run("hello")
+        approvals = {call.tool_call_id: True for call in asked.output.approvals}
+        answer = DeferredToolResults(approvals=approvals)
+        history = asked.all_messages()
+        return shown(await made.run(message_history=history, deferred_tool_results=answer))
+
+    return asyncio.run(main())
+
+
 def waiting() -> tuple[Agent[Any, Any], asyncio.Event]:
     """An agent whose tool never returns, and what says that it was called."""
     made: Agent[Any, Any] = Agent(model("wait"), name="player")
@@ -209,4 +250,6 @@ _PLAYS: dict[Scenario, Callable[[], str]] = {
     Scenario.TIMEOUT: timeout,
     Scenario.TWO_RUNS: two_runs,
     Scenario.THREADS: threads,
+    Scenario.HANDOFF: handoff,
+    Scenario.INTERRUPT_RESUME: interrupt_resume,
 }

@@ -1,0 +1,41 @@
+"""What an adapter has to show, played on its real host: for our own tests, and for those of others.
+
+A *play* runs one scenario on the host and returns everything that its user would get to see, as a
+text. ``faults`` plays it without us, then with the adapter attached under each condition, and says
+what was different, and what is missing in the store. ``golden_faults`` compares what was recorded
+with a recording that is kept::
+
+    @pytest.mark.parametrize("scenario", Scenario)
+    def test_the_adapter_conforms(scenario: Scenario, tmp_path: Path) -> None:
+        if scenario in CANNOT:  # what this host has not, and why
+            pytest.skip(CANNOT[scenario])
+        assert faults(ADAPTER, play, scenario, folder=tmp_path) == []
+"""
+
+from tau_live.testing.conditions import Condition, faults
+from tau_live.testing.expected import missing_in
+from tau_live.testing.full_disk import full_disk_faults
+from tau_live.testing.golden import (
+    golden_faults,
+    golden_version,
+    host_version,
+    replay_faults,
+    write_golden,
+)
+from tau_live.testing.scenarios import Play, Recorded, Scenario, recorded_in
+
+__all__ = [
+    "Condition",
+    "Play",
+    "Recorded",
+    "Scenario",
+    "faults",
+    "full_disk_faults",
+    "golden_faults",
+    "golden_version",
+    "host_version",
+    "missing_in",
+    "recorded_in",
+    "replay_faults",
+    "write_golden",
+]
