@@ -61,9 +61,15 @@ _WAITS = frozenset({"GraphInterrupt", "NodeInterrupt", "CallDeferred", "Approval
 _CONTENT = (
     *("llm.input_messages", "llm.output_messages", "llm.tools", "llm.prompt", "input.", "output."),
     *("gen_ai.input.", "gen_ai.output.", "gen_ai.tool.", "gen_ai.prompt", "gen_ai.completion"),
-    *("gen_ai.system_instructions", "gen_ai.usage.", "llm.token_count.", "retrieval.documents"),
+    *("gen_ai.usage.", "llm.token_count.", "retrieval.documents"),
     *("embedding.embeddings", "reranker.input", "reranker.output", "logfire.", "final_result"),
     *("model_request_parameters", "pydantic_ai.all_messages", "traceloop.entity.", "tau."),
+    *("gen_ai.request.", "gen_ai.response.", "gen_ai.operation.name", "gen_ai.provider.name"),
+    *("gen_ai.system", "gen_ai.agent.name", "gen_ai.conversation.id", "gen_ai.aggregated_usage."),
+    *("gen_ai.client.operation.time_to_first_chunk", "gen_ai.server.time_to_first_token"),
+    *("openinference.span.kind", "llm.model_name", "llm.provider", "llm.invocation_parameters"),
+    *("llm.system", "llm.finish_reason", "llm.cost.total", "session.id", "agent.name"),
+    *("tool.name", "tool.parameters", "tool.id", "tool_call.id", "error.type", "mcp.tool.name"),
     *("all_messages_events", "gcp.vertex.agent.", "tool.description", "tool.json_schema"),
 )
 """What has a place of its own, or is content that is kept nowhere."""

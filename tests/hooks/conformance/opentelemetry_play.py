@@ -4,6 +4,7 @@ Its adapter is not attached here, so all that is known is what its spans say.
 """
 
 from collections.abc import Mapping
+from importlib import metadata
 
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -16,8 +17,16 @@ from tests.hooks.conformance import pydantic_ai_play
 
 CANNOT: Mapping[Scenario, str] = {
     Scenario.TIMEOUT: "the host cancels its own run, and no span of it says that time was over",
+    Scenario.HANDOFF: "the conventions know no handoff; one agent is told inside of the other",
+    Scenario.INTERRUPT_RESUME: "no span says that a run waits; what goes on is another trace",
 }
 """What spans do not tell, and why."""
+
+
+def versions() -> str:
+    """Return whose spans these are."""
+    made_by = ("opentelemetry-sdk", "pydantic-ai-slim")
+    return ", ".join(f"{name} {metadata.version(name)}" for name in made_by)
 
 
 def play(scenario: Scenario) -> str:
