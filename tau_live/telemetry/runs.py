@@ -10,17 +10,25 @@ Plain synchronous code without a clock; whoever owns it keeps threads apart.
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 from tau_live import events as ev
 from tau_live.telemetry import said as says
+from tau_live.telemetry.announced import (
+    HOST,
+    end_of,
+    event_of,
+    ids_around,
+    key_of,
+    knows_all,
+    run_of,
+    start_of,
+)
 from tau_live.telemetry.kinds import STEPS, Kind, host_of
 from tau_live.telemetry.spans import Around, Begun, Ended
-from tau_live.telemetry.steps import Tally, left_open, steps_of, took_ms
+from tau_live.telemetry.steps import Tally, left_open, steps_of
 from tau_live.telemetry.tree import WAITING_LIMIT, Home, Node, Run, Trace, home_of
 from tau_live.telemetry.values import REWARD, Value, reward_of, values_of
 
-HOST = "opentelemetry"
 DOOR = "tau_live"
 
 OPEN_TRACES = 10_000
@@ -79,7 +87,7 @@ class Runs:
             return found
         node = self._added(trace, begun, around)
         if node.is_run():
-            node.run = self._run_of(node)
+            node.run = Run(key_of(node), node, whole=True)
             found += self._started(node.run)
         while len(self._open) > OPEN_TRACES or self._has_too_many():
             found += self._forgotten()
@@ -119,9 +127,9 @@ class Runs:
         """
         known = self._open.get(trace) or self._rest.get(trace)
         node = None if known is None else known.nodes.get(span)
-        target = None if node is None else self._target(node)
+        target = None if node is None else run_of(node)
         return [
-            self._event(
+            event_of(
                 ev.Reward,
                 target or (HOST, trace, ""),
                 {"at": at, **reward_of(value, name=self._reward, source=self._source, key=key)},
@@ -175,7 +183,7 @@ class Runs:
 
     def _told(self, trace: Trace, node: Node, ended: Ended) -> Iterator[ev.Event]:
         if node.is_run():
-            node.run = node.run or self._run_of(node)
+            node.run = node.run or Run(key_of(node), node, whole=True)
             node.run.whole = True
         if node.waiting:
             waiting, node.waiting = node.waiting, None
@@ -213,17 +221,19 @@ class Runs:
             home.model.inner = home.model.inner or Tally({})
             home.model.inner.add(says.usage_of(said), says.cost_of(said))
             return  # the same answer, seen by another instrumentation
-        target = self._step_target(home)
-        if target is None:
-            self.told_elsewhere += 1
-            return
-        run, ids, tally = target
+        run = self._run_at(home)
         if run is not None:
             run.session = run.session or says.session_of(ended.begun.attributes)
             if not run.told:
                 yield from self._started(run)
-        for event, fields in steps_of(ended, kind, tally, node.inner):
-            yield self._event(event, ids, fields, run)
+        elif home.around is None or not (home.in_tool or home.around.host == DOOR):
+            self.told_elsewhere += 1  # its own adapter tells what it asked its models
+            return
+        of = run or (ids_around(home.around) if home.around is not None else None)
+        if of is not None:
+            tally = None if run is None else run.tally
+            for event, fields in steps_of(ended, kind, tally, node.inner):
+                yield event_of(event, of, fields)
 
     def _wait(self, trace: Trace, behind: Node, node: Node, ended: Ended) -> Iterator[ev.Event]:
         behind.waiting = [*(behind.waiting or ()), (node, ended)]
@@ -240,110 +250,25 @@ class Runs:
                 yield from self._step(trace, one, its, settled=True)
         trace.waiting = 0
 
-    def _step_target(self, home: Home) -> tuple[Run | None, tuple[str, str, str], Tally] | None:
-        """Return the run that a step is told to, with its ids; ``None`` for none."""
-        around = home.around
-        if around is not None:
-            if around.host != DOOR and home.run is None and not home.in_tool:
-                return None  # its own adapter tells what it asked its models
-            return None, (around.host, around.run_id, around.execution), Tally({})
-        run = home.run
-        if home.root is not None:
-            run = home.root.run or self._inferred(home.root)
-        return None if run is None else (run, (HOST, run.key, ""), run.tally)
-
-    def _inferred(self, root: Node) -> Run:
-        key = root.begun.trace if root.begun.parent is None else _key(root)
-        root.run = Run(key, root, whole=False)
+    def _run_at(self, home: Home) -> Run | None:
+        """Return the run of ours that a step is of, inferred where there has to be one."""
+        root = home.root
+        if root is None:
+            return home.run
+        root.run = root.run or Run(key_of(root), root, whole=False)
         return root.run
 
-    def _run_of(self, node: Node) -> Run:
-        key = node.begun.trace if node.begun.parent is None else _key(node)
-        return Run(key, node, whole=True)
-
-    def _target(self, node: Node) -> tuple[str, str, str] | None:
-        """Return the ids of the run that a span is, or is of."""
-        if node.run is not None:
-            return HOST, node.run.key, ""
-        home = home_of(node, settled=True)
-        run = home.run or (home.root.run if home.root is not None else None)
-        if run is not None:
-            return HOST, run.key, ""
-        around = home.around
-        return None if around is None else (around.host, around.run_id, around.execution)
-
-    def _above(self, run: Run) -> tuple[str, str] | None:
-        """Return host and key of the run around a run."""
-        home = home_of(run.node, settled=True) if run.whole else Home()
-        if home.run is not None:
-            return HOST, home.run.key
-        around = run.node.around
-        return None if around is None else (around.host, around.run_id)
-
     def _started(self, run: Run) -> Iterator[ev.Event]:
-        begun = run.node.begun
-        said = begun.attributes
-        above = self._above(run)
-        service = None if begun.service is None else begun.service()
-        run.told = True
-        run.session = run.session or self._session(run.node)
-        run.agent = run.agent or (says.agent_of(said) if run.whole else None)
-        fidelity = ev.Fidelity.END_ONLY if run.whole else ev.Fidelity.INFERRED
-        known = {"trace_id": begun.trace, "span_id": begun.id, "scope": begun.scope,
-                 "service": service, "fidelity": fidelity.value}  # fmt: skip
-        inside_tool = above is not None and _in_tool(run.node)
-        fields: dict[str, Any] = {
-            "at": begun.at,
-            "name": run.agent or begun.name.removeprefix("invoke_agent "),
-            "session_id": run.session,
-            "input": says.input_of(said) if run.whole else None,
-            "model": says.model_of(said) if run.whole else None,
-            "trigger": "tool" if inside_tool else None,
-            "metadata": {name: value for name, value in known.items() if value},
-            "fidelity": fidelity,
-            "parent_run_id": above[1] if above else None,
-            "parent_host": above[0] if above and above[0] != HOST else None,
-        }
-        run.input_told = fields["input"] is not None
-        yield self._event(ev.RunStart, (HOST, run.key, ""), fields, run)
-
-    def _session(self, node: Node) -> str | None:
-        """Return the session of a run, or of what is around it."""
-        above: Node | None = node
-        while above is not None:
-            found = says.session_of(above.begun.attributes)
-            if found is not None:
-                return found
-            above = above.above
-        return None if node.around is None else node.around.session_id
+        yield event_of(ev.RunStart, run, start_of(run))
 
     def _ended(self, trace: Trace, run: Run, ended: Ended) -> Iterator[ev.Event]:
         if not run.told and not run.whole:
             return
         yield from self._orphans(trace, run)
-        begun, said = ended.begun, ended.begun.attributes
-        knew = run.session
-        run.session = knew or self._session(run.node) or begun.trace
-        has_input = run.whole and says.input_of(said) is not None
-        if not run.told or run.session != knew or (has_input and not run.input_told):
+        if not knows_all(run, ended):
             yield from self._started(run)
         run.ended = True
-        problem = says.problem_of(ended, fatal=True)
-        status = ev.Status.ERROR if problem.status is ev.Status.RETRY else problem.status
-        usage = run.tally.usage or (says.usage_of(said, summed=True) if run.whole else {})
-        fields: dict[str, Any] = {
-            "at": ended.at,
-            "status": status,
-            "error": problem.error,
-            "reason": problem.reason,
-            "output": says.output_of(said) if run.whole else None,
-            "usage": usage,
-            "cost_usd": says.cost_of(said) if run.tally.cost is None else run.tally.cost,
-            "turns": run.tally.turns or None,
-            "duration_ms": took_ms(ended),
-            "fidelity": ev.Fidelity.END_ONLY if run.whole else ev.Fidelity.INFERRED,
-        }
-        yield self._event(ev.RunEnd, (HOST, run.key, ""), fields, run)
+        yield event_of(ev.RunEnd, run, end_of(run, ended))
 
     def _orphans(self, trace: Trace, run: Run) -> Iterator[ev.Event]:
         """Yield the starts of steps that go on as their run ends, which is all that is sure."""
@@ -357,18 +282,7 @@ class Runs:
             mine = home.run is run or (home.root is not None and home.root.run is run)
             if mine and home.model is None:
                 for event, fields in left_open(node.begun, kind, run.tally):
-                    yield self._event(event, (HOST, run.key, ""), fields, run)
-
-    def _event(
-        self,
-        kind: type[ev.Event],
-        ids: tuple[str, str, str],
-        fields: Mapping[str, Any],
-        run: Run | None = None,
-    ) -> ev.Event:
-        host, run_id, execution = ids
-        named = {} if run is None else {"session_id": run.session, "agent": run.agent}
-        return kind(**{"host": host, "run_id": run_id, "execution": execution, **named, **fields})
+                    yield event_of(event, run, fields)
 
     def _put_to_rest(self, id_: str, trace: Trace) -> None:
         self._open.pop(id_, None)
@@ -403,18 +317,9 @@ class Runs:
             yield from self._forgotten()
             for run in runs:
                 if run.told and not run.ended:
-                    fields = {"at": trace.heard, "status": ev.Status.UNKNOWN}
-                    yield self._event(ev.RunEnd, (HOST, run.key, ""), fields, run)
+                    unheard = {"at": trace.heard, "status": ev.Status.UNKNOWN}
+                    yield event_of(ev.RunEnd, run, unheard)
 
 
 def _key(node: Node) -> str:
     return f"{node.begun.trace}:{node.begun.id}"
-
-
-def _in_tool(node: Node) -> bool:
-    above = node.above
-    while above is not None and above.run is None:
-        if above.known() is Kind.TOOL:
-            return True
-        above = above.above
-    return False

@@ -24,13 +24,11 @@ class Tally:
         usage: Tokens by kind.
         cost: US dollars; ``None`` while no step said any.
         turns: How many turns there were.
-        steps: How many steps were told.
     """
 
     usage: dict[str, float]
     cost: float | None = None
     turns: int = 0
-    steps: int = 0
 
     def add(self, usage: Mapping[str, float], cost: float | None) -> None:
         """Count what a model's answer took."""
@@ -40,17 +38,16 @@ class Tally:
             self.cost = (self.cost or 0.0) + cost
 
 
-def steps_of(ended: Ended, kind: Kind, tally: Tally, inner: Tally | None) -> Iterator[Told]:
+def steps_of(ended: Ended, kind: Kind, tally: Tally | None, inner: Tally | None) -> Iterator[Told]:
     """Yield what a span tells, and count it.
 
     Args:
         ended: The span.
         kind: What it is of.
-        tally: Of its run.
+        tally: Of its run; ``None`` for one that others tell, which has turns of its own.
         inner: What spans of the same answer came to, made by another instrumentation inside of
             this one; counts where this one says nothing.
     """
-    tally.steps += 1
     if kind in {Kind.MODEL, Kind.EMBEDDING}:
         yield from _answer(ended, kind, tally, inner)
     elif kind in {Kind.TOOL, Kind.RETRIEVAL}:
@@ -60,8 +57,12 @@ def steps_of(ended: Ended, kind: Kind, tally: Tally, inner: Tally | None) -> Ite
         fields = says.looked_of(begun.attributes, begun.name, failed=ended.failed)
         yield ev.Policy, {
             **_within(begun, at=ended.at), **fields, "error": problem.error,
-            "turn": tally.turns or None,
+            "turn": _turn(tally),
         }  # fmt: skip
+
+
+def _turn(tally: Tally | None) -> int | None:
+    return None if tally is None else tally.turns or None
 
 
 def left_open(begun: Begun, kind: Kind, tally: Tally) -> Iterator[Told]:
@@ -74,23 +75,23 @@ def left_open(begun: Begun, kind: Kind, tally: Tally) -> Iterator[Told]:
         yield ev.ToolStart, {**within, **call, **says.asked_of(said)}
 
 
-def _answer(ended: Ended, kind: Kind, tally: Tally, inner: Tally | None) -> Iterator[Told]:
+def _answer(ended: Ended, kind: Kind, tally: Tally | None, inner: Tally | None) -> Iterator[Told]:
     begun, problem = ended.begun, says.problem_of(ended)
     said = begun.attributes
     response = says.response_of(said)
     usage, cost = _counted(response, inner)
     response |= {"usage": usage, "cost_usd": cost}
-    tally.add(usage, cost)
-    if kind is Kind.MODEL:
-        tally.turns += 1
-    turn = {"turn": tally.turns or None}
+    if tally is not None:
+        tally.add(usage, cost)
+        tally.turns += kind is Kind.MODEL
+    turn = {"turn": _turn(tally)}
     took = {"duration_ms": took_ms(ended)}
     ending = {"status": problem.status, "error": problem.error}
     yield ev.ModelStart, {**_within(begun, at=begun.at), **says.request_of(said), **turn}
     yield ev.ModelEnd, {**_within(begun, at=ended.at), **response, **ending, **turn, **took}
     if problem.status is ev.Status.RETRY:
         yield _retry(ended, "model", said)
-    if kind is Kind.MODEL:
+    if kind is Kind.MODEL and tally is not None:
         calls = response["tool_calls"]
         yield ev.TurnEnd, {
             "at": ended.at, **turn, **took, "span_id": f"turn:{tally.turns}",
@@ -112,17 +113,17 @@ def _counted(
     return own or inner.usage, inner.cost if known is None else known
 
 
-def _call(ended: Ended, kind: Kind, tally: Tally) -> Iterator[Told]:
+def _call(ended: Ended, kind: Kind, tally: Tally | None) -> Iterator[Told]:
     begun, problem = ended.begun, says.problem_of(ended)
     said = begun.attributes
     if begun.name.startswith(HANDS_OVER):
         yield ev.Handoff, {
             **_within(begun, at=ended.at), "status": problem.status, "error": problem.error,
-            "from_agent": text(said, "input.value"), "turn": tally.turns or None,
+            "from_agent": text(said, "input.value"), "turn": _turn(tally),
             "to_agent": begun.name.removeprefix(HANDS_OVER),
         }  # fmt: skip
         return
-    call = {**says.call_of(said, begun.name), "turn": tally.turns or None}
+    call = {**says.call_of(said, begun.name), "turn": _turn(tally)}
     asked = says.asked_of(said)
     if kind is Kind.RETRIEVAL:
         asked["tool_kind"] = "builtin"

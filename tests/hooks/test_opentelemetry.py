@@ -458,7 +458,7 @@ def test_spans_inside_a_run_of_ours_are_its_steps(watched: Any, path: Path) -> N
 
     [(rollout, spans)] = stored(path).values()
     assert (rollout.rollout_id, rollout.host) == (run.id, "tau_live")
-    assert [span.kind for span in spans] == ["model", "turn"]
+    assert [span.kind for span in spans] == ["model"]
 
 
 def test_an_agent_inside_a_run_of_ours_is_a_run_inside_of_it(watched: Any, path: Path) -> None:
