@@ -15,6 +15,7 @@ from tau_live import events as ev
 from tau_live.telemetry import said as says
 from tau_live.telemetry.announced import (
     HOST,
+    Ids,
     end_of,
     event_of,
     ids_around,
@@ -55,12 +56,19 @@ class Runs:
         native: Says of a host whether an adapter of its own tells what it did.
         reward: How rewards are called that have no name.
         source: Who said so, of rewards of which nobody says it.
+        roots: Whether the root of a trace is a run whatever it says, and is told at once.
     """
 
     def __init__(
-        self, *, native: Callable[[str], bool], reward: str = "reward", source: str = HOST
+        self,
+        *,
+        native: Callable[[str], bool],
+        reward: str = "reward",
+        source: str = HOST,
+        roots: bool = False,
     ) -> None:
         self._native = native
+        self._roots = roots
         self._reward = reward
         self._source = source
         self._open: OrderedDict[str, Trace] = OrderedDict()
@@ -88,6 +96,9 @@ class Runs:
         node = self._added(trace, begun, around)
         if node.is_run():
             node.run = Run(key_of(node), node, whole=True)
+        elif self._roots and begun.parent is None:
+            node.run = Run(key_of(node), node, whole=False)
+        if node.run is not None:
             found += self._started(node.run)
         while len(self._open) > OPEN_TRACES or self._has_too_many():
             found += self._forgotten()
@@ -125,17 +136,21 @@ class Runs:
             values: What it was worth, each by a key that tells it from others.
             at: When that was said, in epoch seconds.
         """
-        known = self._open.get(trace) or self._rest.get(trace)
-        node = None if known is None else known.nodes.get(span)
-        target = None if node is None else run_of(node)
+        target = self.run_of(trace, span) or (HOST, trace, "")
         return [
             event_of(
                 ev.Reward,
-                target or (HOST, trace, ""),
+                target,
                 {"at": at, **reward_of(value, name=self._reward, source=self._source, key=key)},
             )
             for key, value in values.items()
         ]
+
+    def run_of(self, trace: str, span: str) -> Ids | None:
+        """Return the ids of the run that a span is, or is of, where that is remembered."""
+        known = self._open.get(trace) or self._rest.get(trace)
+        node = None if known is None else known.nodes.get(span)
+        return None if node is None else run_of(node)
 
     def remembered(self, trace: str, span: str) -> Begun | None:
         """Return how a span began that is remembered and goes on."""

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import tau_live
+from tau_live.importing.log import LogSource, import_log
 from tau_live.rollouts import Reason, Rollout, RolloutStatus, Span, rollout_id_of
 from tau_live.settings import Learner, Settings
 from tests.live.running import opened, rewards, rollouts
@@ -490,6 +491,74 @@ def test_a_forked_child_tells_its_own_spans_alone(watched: Any, path: Path) -> N
     assert running is RolloutStatus.RUNNING
     assert rollout.status is RolloutStatus.SUCCEEDED
     assert [span.kind for span in spans if span.kind == "model"] == ["model"]
+
+
+def as_line(spans: Any) -> str:
+    """Return spans as OpenTelemetry's collector writes them."""
+
+    def value(of: Any) -> dict[str, Any]:
+        if isinstance(of, tuple):
+            return {"arrayValue": {"values": [value(one) for one in of]}}
+        kinds = {bool: "boolValue", int: "intValue", float: "doubleValue", str: "stringValue"}
+        return {kinds[type(of)]: str(of) if type(of) is int else of}
+
+    def listed(of: Any) -> list[dict[str, Any]]:
+        return [{"key": name, "value": value(one)} for name, one in (of or {}).items()]
+
+    told = [
+        {
+            "traceId": key(span),
+            "spanId": id_(span),
+            "parentSpanId": f"{span.parent.span_id:016x}" if span.parent else "",
+            "name": span.name,
+            "startTimeUnixNano": str(span.start_time),
+            "endTimeUnixNano": str(span.end_time),
+            "status": {"code": span.status.status_code.value},
+            "attributes": listed(span.attributes),
+            "events": [
+                {"name": one.name, "attributes": listed(one.attributes)} for one in span.events
+            ],
+        }
+        for span in spans
+    ]
+    scope = {"scope": {"name": "acme"}, "spans": told}
+    return json.dumps({"resourceSpans": [{"scopeSpans": [scope]}]}) + "\n"
+
+
+def test_an_imported_log_tells_what_was_seen_live(watched: Any, path: Path, tmp_path: Path) -> None:
+    provider, exporter = made()
+    own = provider.get_tracer("acme")
+    with own.start_as_current_span("invoke_agent anna", attributes=AGENT):
+        with own.start_as_current_span("chat", attributes=LLM):
+            pass
+        with own.start_as_current_span("execute_tool look", attributes=TOOL):
+            with own.start_as_current_span("invoke_agent", attributes=AGENT) as inner:
+                with pytest.raises(ValueError, match="broken"):
+                    with own.start_as_current_span("chat", attributes=LLM):
+                        raise ValueError("broken")
+                inner.add_event("gen_ai.evaluation.result", {"gen_ai.evaluation.score.value": 0.5})
+    log = tmp_path / "spans.jsonl"
+    log.write_text(as_line(exporter.get_finished_spans()))
+    settings = Settings(store=tmp_path / "imported.sqlite", learner=Learner.OFF)
+
+    import_log(LogSource(path=str(log)), settings, progress=lambda _done, _of: None)
+
+    live, imported = stored(path), stored(settings.store)
+    assert set(live) == set(imported)
+    for run_id, (rollout, spans) in live.items():
+        again, its = imported[run_id]
+        assert outlined(rollout, spans) == outlined(again, its)
+
+
+def outlined(rollout: Rollout, spans: list[Span]) -> Any:
+    """Return all that a rollout holds but for the adapter that told it, and the order."""
+    metadata = {name: value for name, value in rollout.metadata.items() if name != "service"}
+    kept = [
+        (span.span_id, span.parent_span_id, span.kind, span.name, span.status, span.attributes)
+        for span in spans
+    ]
+    head = (rollout.rollout_id, rollout.parent_id, rollout.session_id, rollout.name, rollout.status)
+    return head, metadata, rollout.input, sorted(kept, key=lambda one: (one[2], one[0]))
 
 
 AGENT_FILE = """
