@@ -8,12 +8,14 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tau_live
+from tau_live.hosts import version_of
 from tau_live.importing.log import LogSource, import_log
 from tau_live.rollouts import Reason, Rollout, RolloutStatus, Span, rollout_id_of
 from tau_live.settings import Learner, Settings
@@ -133,6 +135,14 @@ def id_(span: Any) -> str:
 
 def test_the_host_is_as_the_adapter_needs_it() -> None:
     assert probe() is None
+
+
+def test_its_version_is_that_of_its_package() -> None:
+    import opentelemetry.sdk.trace
+
+    found = version_of(ADAPTER.host, opentelemetry.sdk.trace)
+
+    assert found == metadata.version("opentelemetry-sdk")
 
 
 @pytest.mark.parametrize("said", [CHAT, LLM], ids=["GenAI", "OpenInference"])
@@ -468,6 +478,56 @@ def test_an_agent_inside_a_run_of_ours_is_a_run_inside_of_it(watched: Any, path:
             pass
 
     assert stored(path)[key(agent)][0].parent_id == run.id
+
+
+def test_a_framework_with_an_adapter_of_its_own_is_told_once(watched: Any, path: Path) -> None:
+    pytest.importorskip("pydantic_ai")
+    from pydantic_ai import Agent
+    from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
+    from pydantic_ai.models.function import AgentInfo, FunctionModel
+    from pydantic_ai.models.instrumented import InstrumentationSettings
+
+    from tau_live_hooks.pydantic_ai import ADAPTER as NATIVE
+
+    provider, _ = made()
+    other, sdk = provider.get_tracer("other.framework"), provider.get_tracer("provider.sdk")
+
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        with sdk.start_as_current_span("seen twice", attributes=CHAT):
+            pass
+        calls = [ToolCallPart("look", {}, tool_call_id="c1")]
+        return ModelResponse(parts=calls if len(messages) == 1 else [TextPart("done")])
+
+    agent: Agent[Any, Any] = Agent(FunctionModel(answer), name="native")
+
+    def look() -> str:
+        with other.start_as_current_span(
+            "pipeline", attributes={"openinference.span.kind": "CHAIN"}
+        ):
+            with other.start_as_current_span("chat", attributes=LLM):
+                pass
+        return "seen"
+
+    agent.tool_plain(look)
+    detach = NATIVE.attach(tau_live.door.in_force)
+    watched.hosts["pydantic-ai"] = "attached"
+    Agent.instrument_all(InstrumentationSettings(tracer_provider=provider))
+    try:
+        run_id = asyncio.run(agent.run("hello")).run_id
+    finally:
+        Agent.instrument_all(False)
+        detach()
+
+    found = stored(path)
+    [inner] = [rollout for key_, (rollout, _) in found.items() if key_ != run_id]
+    native, spans = found[run_id]
+    assert (native.host, inner.name, inner.parent_id) == (
+        "pydantic-ai",
+        "pipeline",
+        native.rollout_id,
+    )
+    assert len([span for span in spans if span.kind == "model"]) == 2
+    assert [span.kind for span in found[inner.run_id][1]] == ["model", "turn"]
 
 
 def test_a_forked_child_tells_its_own_spans_alone(watched: Any, path: Path) -> None:
