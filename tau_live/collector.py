@@ -142,16 +142,12 @@ class Collector:
             rollout = self._store.rollouts.find_rollout(rollout_id)
             if rollout is None or rollout.status in ROLLOUT_ENDS:
                 continue
-            waits = self._waits(rollout_id)
+            tried = self._store.rollouts.attempts(rollout_id)
+            waits = bool(tried) and tried[-1].status is AttemptStatus.SUCCEEDED
             self._end(rollout, ending_for(Reason.INTERRUPTED) if waits else ending, at=at)
             ended += 1
         self.forget()
         return ended
-
-    def _waits(self, rollout_id: str) -> bool:
-        """Say whether an open rollout has been interrupted, and waits for somebody."""
-        tried = self._store.rollouts.attempts(rollout_id)
-        return bool(tried) and tried[-1].status is AttemptStatus.SUCCEEDED
 
     def _start_run(self, event: ev.RunStart) -> None:
         rollout = rollout_of(event, owner=self._owner)

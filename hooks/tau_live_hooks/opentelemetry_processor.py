@@ -5,17 +5,16 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tau_live import door
 from tau_live.adapters import InForce
 from tau_live.events import Event
-from tau_live.gate import Kind
 from tau_live.telemetry.runs import Runs
 from tau_live.telemetry.spans import Around, Begun, Ended, Happened
 from tau_live.telemetry.values import Value
+from tau_live_hooks.common_border import Border
 
 if TYPE_CHECKING:
     from tau_live.runtime import Runtime
@@ -32,7 +31,7 @@ class TauSpanProcessor:
     """
 
     def __init__(self, in_force: InForce) -> None:
-        self._in_force = in_force
+        self._border = Border(in_force)
         self._lock = threading.RLock()  # a finaliser may end a span while one is looked at
         self._runs = Runs(native=self._is_told_elsewhere)
         self._closed = False
@@ -70,24 +69,20 @@ class TauSpanProcessor:
 
     def _safely(self, step: Callable[..., Iterable[Event]], *args: object) -> None:
         """Do a step of ours and hand over what it tells, whatever becomes of it."""
-        if self._closed:
+        if not self._closed:
+            self._border.safely(self._tell, step, *args)
+
+    def _tell(self, step: Callable[..., Iterable[Event]], *args: object) -> None:
+        runtime = self._border.in_force()
+        if runtime is None:
             return
-        try:
-            runtime = self._in_force()
-            if runtime is None:
-                return
-            with self._lock:
-                if runtime is not self._runtime:
-                    self._remember_hosts()
-                    self._runtime = runtime
-                found = list(step(*args))
-            for event in found:
-                runtime.emit(event)
-        except Exception as error:  # noqa: BLE001  # the border to the host
-            with suppress(Exception):
-                runtime = self._in_force()
-                if runtime is not None:
-                    runtime.failed(Kind.COLLECTION, error)
+        with self._lock:
+            if runtime is not self._runtime:
+                self._remember_hosts()
+                self._runtime = runtime
+            found = list(step(*args))
+        for event in found:
+            runtime.emit(event)
 
     def _start(self, span: Any, parent_context: Any) -> list[Event]:
         self._notice_fork()

@@ -5,12 +5,12 @@ it returned, and raises what it raised. What of ours fails is told to the runtim
 further.
 """
 
-from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any
 
 from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
+from pydantic_ai.exceptions import ModelRetry
 
 from tau_live import door
 from tau_live import events as ev
@@ -18,6 +18,7 @@ from tau_live.adapters import InForce
 from tau_live.gate import Kind
 from tau_live.handles import RunHandle
 from tau_live_hooks import pydantic_ai_events as said
+from tau_live_hooks.common_border import Border
 from tau_live_hooks.common_choices import Choices, Pending
 from tau_live_hooks.common_run import RunBook
 from tau_live_hooks.pydantic_ai_choices import RequestSeam, call_situation, situation
@@ -40,6 +41,7 @@ class TauCapability(AbstractCapability[Any]):
 
     def __init__(self, in_force: InForce, resumes: str | None = None) -> None:
         self._in_force = in_force
+        self._border = Border(in_force)
         self._resumes = resumes
         self._run: HostRun | None = None
         self._choices: Choices | None = None
@@ -51,7 +53,7 @@ class TauCapability(AbstractCapability[Any]):
 
     async def wrap_run(self, ctx: Any, *, handler: Any) -> Any:
         """See a run from its beginning to its end."""
-        token = self._safely(self._begin, ctx)
+        token = self._border.safely(self._begin, ctx)
         result: Any = None
         error: BaseException | None = None
         try:
@@ -64,7 +66,7 @@ class TauCapability(AbstractCapability[Any]):
             if token is not None:
                 with suppress(ValueError):  # it ends in another context than it began in
                     token.var.reset(token)
-            self._safely(self._end, ctx, result, error)
+            self._border.safely(self._end, ctx, result, error)
             del error, result  # an exception's frames hold the run's dependencies
 
     async def wrap_model_request(self, ctx: Any, *, request_context: Any, handler: Any) -> Any:
@@ -76,17 +78,17 @@ class TauCapability(AbstractCapability[Any]):
             response = await handler(request_context)
         except BaseException as raised:
             first.over()
-            self._safely(self._told, "refused", ctx, raised)
-            self._safely(self._unsent, kind=Kind.DECISION)
+            self._border.safely(self._told, "refused", ctx, raised)
+            self._border.safely(self._unsent, kind=Kind.DECISION)
             raise
         first.over()
-        self._safely(self._told, "answered", ctx, response, first.after_s)
-        self._safely(self._unsent, kind=Kind.DECISION)
+        self._border.safely(self._told, "answered", ctx, response, first.after_s)
+        self._border.safely(self._unsent, kind=Kind.DECISION)
         return response
 
     async def before_model_request(self, ctx: Any, request_context: Any) -> Any:
         """Decide what is asked of which model; the request as it is whenever in doubt."""
-        changed = self._safely(self._decided, ctx, request_context, kind=Kind.DECISION)
+        changed = self._border.safely(self._decided, ctx, request_context, kind=Kind.DECISION)
         return request_context if changed is None else changed
 
     async def prepare_model_request(self, ctx: Any, request_context: Any) -> Any:
@@ -98,17 +100,17 @@ class TauCapability(AbstractCapability[Any]):
         self, ctx: Any, *, call: Any, tool_def: Any, args: Any, handler: Any
     ) -> Any:
         """See a tool's call; the one callback that pairs for every way in which it can end."""
-        self._safely(self._told, "calls", ctx, call, getattr(tool_def, "kind", ""))
-        veto = self._safely(self._vetoed, ctx, call, kind=Kind.DECISION)
+        self._border.safely(self._told, "calls", ctx, call, getattr(tool_def, "kind", ""))
+        veto = self._border.safely(self._vetoed, ctx, call, kind=Kind.DECISION)
         if veto is not None:
-            self._safely(self._told, "vetoed", call, veto)
+            self._border.safely(self._told, "vetoed", call, veto)
             return veto
         try:
             result = await handler(args)
         except BaseException as raised:
-            self._safely(self._told, "returned", ctx, call, None, raised)
+            self._border.safely(self._told, "returned", ctx, call, None, raised)
             raise
-        self._safely(self._told, "returned", ctx, call, result, None)
+        self._border.safely(self._told, "returned", ctx, call, result, None)
         return result
 
     async def wrap_output_process(
@@ -132,17 +134,18 @@ class TauCapability(AbstractCapability[Any]):
         self, ctx: Any, *, call: Any, tool_def: Any, args: Any, error: Exception
     ) -> Any:
         """Let the model try again what failed, where that is decided; else fail as it did."""
-        if self._safely(self._again, ctx, call, error, kind=Kind.DECISION):
-            from pydantic_ai.exceptions import ModelRetry
-
-            raise ModelRetry(str(error)) from error
-        return await super().on_tool_execute_error(
-            ctx, call=call, tool_def=tool_def, args=args, error=error
-        )
+        try:
+            if self._border.safely(self._again, ctx, call, error, kind=Kind.DECISION):
+                raise ModelRetry(str(error)) from error
+            return await super().on_tool_execute_error(
+                ctx, call=call, tool_def=tool_def, args=args, error=error
+            )
+        finally:
+            del error  # its traceback holds this frame
 
     def _asked(self, ctx: Any, request: Any) -> None:
-        self._safely(self._sent, request, kind=Kind.DECISION)
-        self._safely(self._told, "asked", ctx, request)
+        self._border.safely(self._sent, request, kind=Kind.DECISION)
+        self._border.safely(self._told, "asked", ctx, request)
 
     def _begin(self, ctx: Any) -> Any:
         runtime = self._in_force()
@@ -217,14 +220,3 @@ class TauCapability(AbstractCapability[Any]):
     def _told(self, name: str, *args: object) -> None:
         if self._run is not None:
             getattr(self._run, name)(*args)
-
-    def _safely(self, step: Callable[..., Any], *args: object, kind: Kind = Kind.COLLECTION) -> Any:
-        """Return what a step of ours returns, or ``None`` if it fails."""
-        try:
-            return step(*args)
-        except Exception as error:  # noqa: BLE001  # the border to the host
-            with suppress(Exception):
-                runtime = self._in_force()
-                if runtime is not None:
-                    runtime.failed(kind, error)
-            return None

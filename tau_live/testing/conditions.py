@@ -95,6 +95,8 @@ def _played(
     detach = adapter.attach(_in_force(runtime, condition))
     try:
         seen = play(scenario)
+    except Exception as error:  # noqa: BLE001  # what it does not catch is not the host's
+        seen = f"{type(error).__name__}: {error}"
     finally:
         detach()
         runtime.flush(30.0)

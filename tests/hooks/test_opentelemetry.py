@@ -1,6 +1,7 @@
 """Real providers and real spans: what is stored of them, and that nobody else notices."""
 
 import asyncio
+import inspect
 import json
 import os
 import subprocess
@@ -245,6 +246,8 @@ def test_an_evaluation_may_come_as_a_log_record_long_after(watched: Any, path: P
     logs = pytest.importorskip("opentelemetry.sdk._logs")
     from opentelemetry._logs import LogRecord
 
+    if "event_name" not in inspect.signature(LogRecord).parameters:
+        pytest.skip("log records of this version have no name")
     provider = logs.LoggerProvider(shutdown_on_exit=False)
     with tracer().start_as_current_span("invoke_agent", attributes=AGENT) as agent:
         with tracer().start_as_current_span("chat", attributes=CHAT) as chat:

@@ -14,7 +14,7 @@ from tau_live.testing import Recorded, recorded_in
 
 pytest.importorskip("pydantic_ai")
 
-from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults
+from pydantic_ai import Agent, CallDeferred, DeferredToolRequests, DeferredToolResults
 from pydantic_ai.messages import (
     ModelMessage,
     ModelMessagesTypeAdapter,
@@ -23,6 +23,7 @@ from pydantic_ai.messages import (
     ToolCallPart,
 )
 from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.models.test import TestModel
 
 from tau_live_hooks.pydantic_ai import ADAPTER
 from tau_live_hooks.pydantic_ai_capability import PREPARES
@@ -89,6 +90,43 @@ def test_a_run_that_waits_twice_is_one_rollout_in_any_process(path: Path) -> Non
     assert (one.rollout.status, one.rollout.reason) == ("succeeded", "completed")
     assert [attempt.number for attempt in one.attempts] == [1, 2, 3]
     assert one.statuses("tool") == ["ok", "ok"]
+
+
+def test_a_run_waits_for_a_tool_that_is_run_elsewhere(path: Path) -> None:
+    agent: Agent[Any, Any] = Agent(
+        TestModel(), name="sender", output_type=[str, DeferredToolRequests]
+    )
+
+    @agent.tool_plain
+    def send() -> str:
+        raise CallDeferred
+
+    async def main() -> Any:
+        asked = await agent.run("send it")
+        [call] = asked.output.calls
+        results = DeferredToolResults(calls={call.tool_call_id: "it arrived"})
+        history = asked.all_messages()
+        return await agent.run(message_history=history, deferred_tool_results=results)
+
+    with attached(path) as settings:
+        result = asyncio.run(main())
+    [one] = recorded_in(settings)
+    [waited, went_on] = one.of("run")
+
+    assert "it arrived" in result.output
+    assert one.statuses("tool") == ["interrupted"]
+    assert (waited.attributes["reason"], waited.attempt, went_on.attempt) == ("external", 1, 2)
+
+
+def test_a_run_that_began_before_us_goes_on_as_a_rollout(path: Path) -> None:
+    kept = asyncio.run(paying(1).run("pay once")).all_messages_json()
+
+    with attached(path) as settings:
+        asyncio.run(going_on(paying(1), kept))
+    [one] = recorded_in(settings)
+
+    assert (one.rollout.status, one.rollout.name) == ("succeeded", "payer")
+    assert [attempt.number for attempt in one.attempts] == [1]
 
 
 def test_a_run_that_nobody_goes_on_with_is_interrupted(path: Path) -> None:
