@@ -15,6 +15,7 @@ from tau_live.telemetry.runs import Runs
 from tau_live.telemetry.spans import Around, Begun, Ended, Happened
 from tau_live.telemetry.values import Value
 from tau_live_hooks.common_border import Border
+from tau_live_hooks.common_prices import cost_of
 
 if TYPE_CHECKING:
     from tau_live.runtime import Runtime
@@ -33,7 +34,7 @@ class TauSpanProcessor:
     def __init__(self, in_force: InForce) -> None:
         self._border = Border(in_force)
         self._lock = threading.RLock()  # a finaliser may end a span while one is looked at
-        self._runs = Runs(native=self._is_told_elsewhere)
+        self._runs = Runs(native=self._is_told_elsewhere, price=_price)
         self._closed = False
         self._pid = os.getpid()
         self._runtime: Runtime | None = None
@@ -119,6 +120,10 @@ class TauSpanProcessor:
     def _is_told_elsewhere(self, host: str) -> bool:
         known = self._hosts if self._runtime is None else self._runtime.hosts
         return known.get(host, self._hosts.get(host)) == "attached"
+
+
+def _price(usage: Mapping[str, float], model: str | None, provider: str | None) -> float | None:
+    return cost_of(usage, model=model, provider=provider)
 
 
 def _around() -> Around | None:
