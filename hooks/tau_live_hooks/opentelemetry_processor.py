@@ -4,6 +4,7 @@ import os
 import sys
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,9 @@ from tau_live_hooks.common_prices import cost_of
 
 if TYPE_CHECKING:
     from tau_live.runtime import Runtime
+
+AMID_REMEMBERED = 1_000
+"""So many spans are remembered that began while something was being cancelled."""
 
 NOTHING_SAID: Mapping[str, Any] = {}
 _CANCELLED = frozenset({"CancelledError", "GeneratorExit", "KeyboardInterrupt", "SystemExit"})
@@ -39,14 +43,15 @@ class TauSpanProcessor:
         self._pid = os.getpid()
         self._runtime: Runtime | None = None
         self._hosts: dict[str, str] = {}
+        self._amid: OrderedDict[int, None] = OrderedDict()
 
     def on_start(self, span: Any, parent_context: Any = None) -> None:
         """See a span begin."""
-        self._safely(self._start, span, parent_context)
+        self._safely(self._start, span, parent_context, _cancelled())
 
     def on_end(self, span: Any) -> None:
         """See a span end."""
-        self._safely(self._end, span, sys.exc_info()[0])
+        self._safely(self._end, span, _cancelled())
 
     def _on_ending(self, span: Any) -> None:
         """See nothing of a span that is about to end, which may still change."""
@@ -85,9 +90,13 @@ class TauSpanProcessor:
         for event in found:
             runtime.emit(event)
 
-    def _start(self, span: Any, parent_context: Any) -> list[Event]:
+    def _start(self, span: Any, parent_context: Any, amid: str | None) -> list[Event]:
         self._notice_fork()
         context, parent = span.context, span.parent
+        if amid is not None:  # what cleans up behind a cancellation is not cancelled by it
+            self._amid[context.span_id] = None
+            if len(self._amid) > AMID_REMEMBERED:
+                self._amid.popitem(last=False)
         found: list[Event] = []
         now = time.time()
         if parent is not None and not parent.is_remote:
@@ -98,13 +107,13 @@ class TauSpanProcessor:
                     found += self._runs.begun(_begun(outer), around=None, now=now)
         return found + self._runs.begun(_begun(span), around=_around(), now=now)
 
-    def _end(self, span: Any, raised: type[BaseException] | None) -> list[Event]:
+    def _end(self, span: Any, raised: str | None) -> list[Event]:
         self._notice_fork()
-        name = None if raised is None else raised.__name__
-        cancelled = name if name in _CANCELLED else None
         context = span.context
+        if context.span_id in self._amid:
+            raised = self._amid.pop(context.span_id)
         known = self._runs.remembered(f"{context.trace_id:032x}", f"{context.span_id:016x}")
-        ended = _ended(span, known, cancelled)
+        ended = _ended(span, known, raised)
         return self._runs.ended(ended, around=_around(), now=time.time())
 
     def _notice_fork(self) -> None:
@@ -120,6 +129,13 @@ class TauSpanProcessor:
     def _is_told_elsewhere(self, host: str) -> bool:
         known = self._hosts if self._runtime is None else self._runtime.hosts
         return known.get(host, self._hosts.get(host)) == "attached"
+
+
+def _cancelled() -> str | None:
+    """Return what goes through the code that calls, where that is a cancellation."""
+    raised = sys.exc_info()[0]
+    name = None if raised is None else raised.__name__
+    return name if name in _CANCELLED else None
 
 
 def _price(usage: Mapping[str, float], model: str | None, provider: str | None) -> float | None:

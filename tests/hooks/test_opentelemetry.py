@@ -221,6 +221,18 @@ def test_a_cancelled_task_cancels_its_run(watched: Any, path: Path) -> None:
     assert (rollout.status, rollout.reason) == (RolloutStatus.CANCELLED, Reason.CANCELLED)
 
 
+def test_what_cleans_up_behind_a_cancellation_is_not_cancelled(watched: Any, path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        try:
+            raise KeyboardInterrupt
+        finally:
+            with tracer().start_as_current_span("invoke_agent", attributes=AGENT):
+                pass
+
+    [(rollout, _)] = stored(path).values()
+    assert rollout.status is RolloutStatus.SUCCEEDED
+
+
 def test_runs_of_threads_and_tasks_stay_apart(watched: Any, path: Path) -> None:
     own, barrier = tracer(), threading.Barrier(4)
 
