@@ -160,7 +160,7 @@ def _changed(standing: "Standing") -> None:
 
     runtime = running()
     if runtime is not None:
-        runtime.note_host(standing.host, standing.state.value)
+        runtime.hosts[standing.host] = standing.state.value
         settings = runtime.settings
     elif standing.problem in {NOT_HERE, DETACHED}:
         return

@@ -241,9 +241,11 @@ def declared(adapter: object) -> Adapter:
 
 def version_of(host: str, module: object) -> str | None:
     """Return a host's version as its package, or else its module, tells it."""
-    with suppress(Exception):  # metadata may be missing or broken
-        return metadata.version(host)
-    top = sys.modules.get(str(getattr(module, "__name__", "")).partition(".")[0])
+    name = str(getattr(module, "__name__", ""))
+    for package in dict.fromkeys([host, name.replace(".", "-"), "-".join(name.split(".")[:2])]):
+        with suppress(Exception):  # metadata may be missing or broken
+            return metadata.version(package)
+    top = sys.modules.get(name.partition(".")[0])
     version = getattr(top, "__version__", None)
     return version if isinstance(version, str) else None
 

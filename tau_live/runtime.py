@@ -79,6 +79,7 @@ class Runtime:
         self._writer = writer
         self._updater = updater
         self._board = board
+        self.hosts = board.hosts  # what the adapter of each is doing
         self._events = events
         self._counts: dict[str, int] = {}
         self._counting = threading.Lock()
@@ -361,10 +362,6 @@ class Runtime:
             "plugins": [asdict(report) for report in self.plugins.report()],
             "learner": settings.learner.value,
         }
-
-    def note_host(self, host: str, state: str) -> None:
-        """Let the snapshot say what the adapter of a host is doing."""
-        self._board.hosts[host] = state
 
     def add_target(self, target: object) -> None:
         """Let a host's pluggy manager take part; settings that come too late are ignored."""

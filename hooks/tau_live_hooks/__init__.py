@@ -6,6 +6,7 @@ HOSTS: Mapping[str, tuple[str, str]] = {
     "langchain": ("langchain", "langchain_core"),
     "llm": ("llm", "llm"),
     "openai_agents": ("openai-agents", "agents.run"),
+    "opentelemetry": ("opentelemetry", "opentelemetry.sdk.trace"),
     "pydantic_ai": ("pydantic-ai", "pydantic_ai"),
     "smolagents": ("smolagents", "smolagents"),
 }

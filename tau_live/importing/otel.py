@@ -1,17 +1,17 @@
 """OpenTelemetry's traces, as its collector's file exporter writes them, as the events of runs.
 
-One trace is one rollout. Spans with attributes of the GenAI conventions become its spans; those
-with ``tau.decision.*`` its decisions; the model that a span asked for is a choice of the host's at
-the point ``model``. A trace ends as its root does; what has no root is left open, and abandoned.
+A trace becomes what the same spans become when they are seen live (``tau_live.telemetry``), but
+that its root is a run whatever it says. Spans with ``tau.decision.*`` are decisions; the model that
+a span asked for is a choice of the host's at the point ``model``. What has no root is left open,
+and abandoned.
 
 Source:
     OpenTelemetry semantic conventions for generative AI; OTLP 1.x, JSON encoding.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isfinite
 from typing import NamedTuple
 
 from tau_live import events as ev
@@ -22,42 +22,37 @@ from tau_live.importing.runs import SOURCE, decision_of
 from tau_live.importing.values import Options, name_of, number_of
 from tau_live.plain import Limits
 from tau_live.redaction import clean_id
+from tau_live.telemetry.announced import HOST, Ids
+from tau_live.telemetry.runs import Runs
+from tau_live.telemetry.spans import Begun, Ended, Happened
+from tau_live.telemetry.values import RESULT, REWARD
 
-HOST = "otel"
 OPEN_TRACES = 10_000
 """A trace is over when so many others were heard of since."""
 
+OPEN_SPANS = 200_000
+"""Likewise when so many spans wait for the end of their traces."""
+
 POINT = "model"
 DECISION = "tau.decision."
-REWARD = "tau.reward"
-EVALUATION = "gen_ai.evaluation.result"
-TOOLS = frozenset({"execute_tool"})
-AGENTS = frozenset({"invoke_agent", "create_agent", "invoke_workflow"})
 
 Attributes = dict[str, object]
 
 
-class _Span(NamedTuple):
-    """A span as far as it matters."""
+class _Choice(NamedTuple):
+    """A decision that a span tells."""
 
-    trace: str
-    id: str
-    parent: str | None
-    name: str
-    began: float
-    ended: float
-    attributes: Attributes
-    error: str | None
-    results: tuple[Attributes, ...]
+    at: float
+    span: str
+    logged: Logged
 
 
 @dataclass(slots=True)
 class _Trace:
     """A trace that may go on."""
 
-    root: _Span | None = None
-    last: float = 0.0
-    choices: list[tuple[float, str, Logged]] = field(default_factory=list)
+    spans: dict[str, Ended] = field(default_factory=dict)
+    choices: dict[str, _Choice] = field(default_factory=dict)
 
 
 class Traces:
@@ -72,9 +67,10 @@ class Traces:
     def __init__(self, *, width: int, limits: Limits, reward: str) -> None:
         self._width = width
         self._limits = limits
-        self._reward = reward
         self._reader = Reader({}, point=POINT, offered=(), cells=False)
+        self._runs = Runs(native=lambda _: False, reward=reward, source=SOURCE, roots=True)
         self._open: OrderedDict[str, _Trace] = OrderedDict()
+        self._spans = 0
 
     def told(self, batch: Mapping[str, object]) -> Iterator[ev.Event | FieldError]:
         """Yield the events that a line tells, and what is wrong with it."""
@@ -85,10 +81,12 @@ class Traces:
             own = _mapping(_mapping(resource).get("resource"))
             service = _attributes(own.get("attributes")).get("service.name")
             for s, scope in enumerate(_list(_mapping(resource).get("scopeSpans"))):
+                made_by = _text(_mapping(_mapping(scope).get("scope")).get("name")) or ""
                 for n, one in enumerate(_list(_mapping(scope).get("spans"))):
                     at = f"resourceSpans[{r}].scopeSpans[{s}].spans[{n}]"
                     try:
-                        yield from self._of_span(_span(_mapping(one)), service)
+                        span = _span(_mapping(one), made_by, _text(service))
+                        yield from self._taken(span)
                     except (ValueError, OverflowError) as error:
                         yield FieldError(at, str(error))
 
@@ -97,37 +95,23 @@ class Traces:
         while self._open:
             yield from self._ended(*self._open.popitem(last=False))
 
-    def _of_span(self, span: _Span, service: object) -> Iterator[ev.Event | FieldError]:
-        choice = self._choice(span)  # may be malformed: nothing is told then
-        rewards = [self._earned(span, at, found) for at, found in enumerate(span.results)]
-        trace = self._open.pop(span.trace, None) or _Trace()
-        self._open[span.trace] = trace  # the last to be given up
-        trace.last = max(trace.last, span.ended)
-        if span.parent is None:
-            trace.root = span
-            yield ev.RunStart(
-                host=HOST,
-                run_id=span.trace,
-                at=span.began,
-                name=span.name,
-                session_id=_text(span.attributes.get("gen_ai.conversation.id")),
-                agent=_text(span.attributes.get("gen_ai.agent.name")),
-                metadata={"service": text_of(service)} if service else {},
-            )
-        event = _event(span)
-        if event is not None:
-            yield event
+    def _taken(self, span: Ended) -> Iterator[ev.Event | FieldError]:
+        choice = self._choice(span.begun.attributes)  # may be malformed: nothing is told then
+        begun = span.begun
+        trace = self._open.pop(begun.trace, None) or _Trace()
+        self._open[begun.trace] = trace  # the last to be given up
+        self._spans += begun.id not in trace.spans
+        trace.spans[begun.id] = span
         if choice is not None:
-            trace.choices.append((span.began, span.id, choice))
-        yield from (reward for reward in rewards if reward is not None)
-        if len(self._open) > OPEN_TRACES:
+            trace.choices[begun.id] = _Choice(begun.at, begun.id, choice)
+        while len(self._open) > OPEN_TRACES or (self._spans > OPEN_SPANS and len(self._open) > 1):
             yield from self._ended(*self._open.popitem(last=False))
 
-    def _choice(self, span: _Span) -> Logged | None:
+    def _choice(self, said: Mapping[str, object]) -> Logged | None:
         """Return the decision of a span, or the host's choice of a model; ``None`` without."""
         row = {
             name.removeprefix(DECISION): value
-            for name, value in span.attributes.items()
+            for name, value in said.items()
             if name.startswith(DECISION)
         }
         if row:
@@ -137,97 +121,85 @@ class Traces:
             if "applied" not in row and "option" not in row:
                 named["chosen"] = None  # the only one that is told was applied
             return self._reader.logged({**named, **({"context": context} if context else {})})
-        model = name_of(span.attributes.get("gen_ai.request.model"))
+        model = name_of(said.get("gen_ai.request.model"))
         if model is None:
             return None
         return Logged(point=POINT, option=model, options=Options((model,), (None,)))
 
-    def _earned(self, span: _Span, at: int, found: Attributes) -> ev.Reward | None:
-        value = number_of(found.get("gen_ai.evaluation.score.value"))
-        if value is None:
-            return None
-        return ev.Reward(
-            host=HOST,
-            run_id=span.trace,
-            at=span.ended,
-            name=_text(found.get("gen_ai.evaluation.name")) or self._reward,
-            value=value,
-            source=SOURCE,
-            key=f"{span.id}:{at}",
-        )
-
     def _ended(self, key: str, trace: _Trace) -> Iterator[ev.Event]:
-        trace.choices.sort(key=lambda choice: choice[:2])
-        for ordinal, (at, _, logged) in enumerate(trace.choices, start=1):
-            yield decision_of(
-                logged, host=HOST, run_id=key, at=at, ordinal=logged.step or ordinal,
-                width=self._width, limits=self._limits,
-            )  # fmt: skip
-        if trace.root is not None:
-            error = trace.root.error
-            yield ev.RunEnd(
-                host=HOST,
-                run_id=key,
-                at=max(trace.root.ended, trace.last),
-                status=ev.Status.OK if error is None else ev.Status.ERROR,
-                error=None if error is None else ev.ErrorInfo(type=error, fatal=True),
-            )
+        self._spans -= len(trace.spans)
+        found: list[ev.Event] = []
+        for begun, ended in _in_order(key, trace.spans):
+            if begun is not None:
+                found += self._runs.begun(begun, around=None, now=begun.at)
+            if ended is not None:
+                found += self._runs.ended(ended, around=None, now=ended.at)
+        decisions = self._decisions(key, trace)
+        found += self._runs.finished()
+        for event in found:
+            if isinstance(event, ev.RunEnd):
+                yield from decisions.pop(event.run_id, ())
+            yield event
+        for left in decisions.values():
+            yield from left
+
+    def _decisions(self, key: str, trace: _Trace) -> dict[str, list[ev.Event]]:
+        """Return the decisions of a trace, in their order, by the key of their run."""
+        chosen: dict[Ids, list[Logged]] = {}
+        times: dict[Ids, list[float]] = {}
+        for choice in sorted(trace.choices.values(), key=lambda one: one[:2]):
+            ids = self._runs.run_of(key, choice.span) or (HOST, key, "")
+            chosen.setdefault(ids, []).append(choice.logged)
+            times.setdefault(ids, []).append(choice.at)
+        return {
+            ids[1]: [
+                decision_of(
+                    logged, host=HOST, run_id=ids[1], at=at, ordinal=logged.step or ordinal,
+                    width=self._width, limits=self._limits,
+                )
+                for ordinal, (logged, at) in enumerate(zip(those, times[ids], strict=True), start=1)
+            ]
+            for ids, those in chosen.items()
+        }  # fmt: skip
 
 
-def _event(span: _Span) -> ev.Event | None:
-    """Return a span of the GenAI conventions as an event; ``None`` for any other."""
-    found = span.attributes
-    operation = found.get("gen_ai.operation.name")
-    took_ms = max(0.0, span.ended - span.began) * 1e3
-    error = None if span.error is None else ev.ErrorInfo(type=span.error)
-    common = _Common(span.trace, span.ended, span.id, span.parent, error)
-    if operation in TOOLS or "gen_ai.tool.name" in found:
-        return ev.ToolEnd(
-            host=HOST, **common._asdict(),
-            tool=_text(found.get("gen_ai.tool.name")) or span.name,
-            call_id=_text(found.get("gen_ai.tool.call.id")),
-            is_error=span.error is not None,
-            duration_ms=took_ms,
-        )  # fmt: skip
-    if operation in AGENTS:
-        if span.parent is None:
-            return None
-        to = _text(found.get("gen_ai.agent.name")) or span.name
-        return ev.Handoff(host=HOST, **common._asdict(), to_agent=to)
-    if not any(name.startswith("gen_ai.") for name in found):
-        return None
-    return ev.ModelEnd(
-        host=HOST, **common._asdict(),
-        model_used=_text(found.get("gen_ai.response.model", found.get("gen_ai.request.model"))),
-        response_id=_text(found.get("gen_ai.response.id")),
-        finish_reasons=tuple(
-            text_of(one) for one in _list(found.get("gen_ai.response.finish_reasons"))
-        ),
-        usage=_usage(found),
-        duration_ms=took_ms,
-    )  # fmt: skip
+def _in_order(key: str, spans: Mapping[str, Ended]) -> Iterator[tuple[Begun | None, Ended | None]]:
+    """Yield how spans begin, each behind the one around it, and then how they end.
+
+    A span that is missing stands for nothing: under the root, or where there is none as one that
+    never ended.
+    """
+    below: dict[str | None, list[Ended]] = {}
+    for span in sorted(spans.values(), key=lambda one: (one.begun.at, one.begun.id)):
+        below.setdefault(span.begun.parent, []).append(span)
+    roots = below.get(None, ())
+    root = roots[0].begun.id if roots else None
+    for parent in [one for one in below if one is not None and one not in spans]:
+        missing = _missing(key, parent, root, below[parent])
+        below.setdefault(root, []).append(missing)
+    left = dict(spans)  # what goes round in circles is reached from nowhere
+    ends: list[tuple[float, int, str, Ended]] = []
+    waiting = [(span, 0) for span in reversed(below.get(None, ()))]
+    while waiting or left:
+        span, depth = waiting.pop() if waiting else (next(iter(left.values())), 0)
+        known = left.pop(span.begun.id, None) is not None
+        if not known and span.begun.id in spans:
+            continue
+        yield span.begun, None
+        if known or span.begun.parent is not None:
+            ends.append((span.at, -depth, span.begun.id, span))
+        waiting += [(one, depth + 1) for one in reversed(below.get(span.begun.id, ()))]
+    for *_, span in sorted(ends, key=lambda one: one[:3]):
+        yield None, span
 
 
-class _Common(NamedTuple):
-    """What all events of spans share."""
-
-    run_id: str
-    at: float
-    span_id: str
-    parent_span_id: str | None
-    error: ev.ErrorInfo | None
+def _missing(key: str, id_: str, root: str | None, inside: Sequence[Ended]) -> Ended:
+    """Return what stands for a span that is missing."""
+    began = min(span.begun.at for span in inside)
+    return Ended(Begun(key, id_, root, "", "", began, {}), began)
 
 
-def _usage(found: Attributes) -> dict[str, float]:
-    prefix = "gen_ai.usage."
-    return {
-        name.removeprefix(prefix): float(value)
-        for name, value in found.items()
-        if name.startswith(prefix) and isinstance(value, int | float) and isfinite(value)
-    }
-
-
-def _span(one: Mapping[str, object]) -> _Span:
+def _span(one: Mapping[str, object], scope: str, service: str | None) -> Ended:
     """Return a span. Raises: ValueError."""
     trace, id_ = one.get("traceId"), one.get("spanId")
     if not isinstance(trace, str) or not trace or not isinstance(id_, str) or not id_:
@@ -237,25 +209,34 @@ def _span(one: Mapping[str, object]) -> _Span:
     began = _seconds(one, "startTimeUnixNano")
     ended = _seconds(one, "endTimeUnixNano") if one.get("endTimeUnixNano") else began
     status = _mapping(one.get("status"))
-    failed = status.get("code") in {2, "2", "STATUS_CODE_ERROR"}
-    results = [
-        _attributes(event.get("attributes"))
+    happened = [
+        Happened(text_of(event.get("name") or ""), _attributes(event.get("attributes")))
         for event in map(_mapping, _list(one.get("events")))
-        if event.get("name") == EVALUATION
     ]
-    if REWARD in attributes:
-        name, value = attributes.get(f"{REWARD}.name"), attributes[REWARD]
-        results.append({"gen_ai.evaluation.name": name, "gen_ai.evaluation.score.value": value})
-    return _Span(
-        clean_id(trace),
-        clean_id(id_),
-        clean_id(parent) if isinstance(parent, str) and parent.strip("0") else None,
-        text_of(one.get("name") or ""),
-        began,
+    number_of(attributes.get(REWARD))  # may be malformed
+    for result in happened:
+        if result.name == RESULT:
+            number_of(result.attributes.get("gen_ai.evaluation.score.value"))
+    around = clean_id(parent) if isinstance(parent, str) and parent.strip("0") else None
+    return Ended(
+        Begun(
+            clean_id(trace),
+            clean_id(id_),
+            None if around == clean_id(id_) else around,
+            text_of(one.get("name") or ""),
+            scope,
+            began,
+            attributes,
+            (lambda: service) if service else None,
+        ),
         ended,
-        attributes,
-        (_text(attributes.get("error.type")) or "error") if failed else None,
-        tuple(results),
+        status.get("code") in {2, "2", "STATUS_CODE_ERROR"},
+        _text(status.get("message")) or "",
+        happened,
+        [
+            (clean_id(str(link.get("traceId"))), clean_id(str(link.get("spanId"))))
+            for link in map(_mapping, _list(one.get("links")))
+        ],
     )
 
 

@@ -18,7 +18,7 @@ WALKED = [page for page in pages(ROOT) if any(b.runs for b in blocks(page.read_t
 @pytest.mark.parametrize("page", WALKED, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_a_page_does_what_it_says(page: Path, reader: dict[str, str], tmp_path: Path) -> None:
     host = page.stem.replace("-", "_")
-    if host in HOSTS and importlib.util.find_spec(HOSTS[host][1].partition(".")[0]) is None:
+    if host in HOSTS and not _is_installed(HOSTS[host][1]):
         pytest.skip(f"{page.stem} is not installed")
     folder, beside = tmp_path / "folder", tmp_path / "beside"
     folder.mkdir()
@@ -36,6 +36,11 @@ def test_a_page_does_what_it_says(page: Path, reader: dict[str, str], tmp_path: 
     )
 
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+
+
+def _is_installed(module: str) -> bool:
+    top = importlib.util.find_spec(module.partition(".")[0])
+    return top is not None and importlib.util.find_spec(module) is not None
 
 
 def test_what_is_not_run_only_installs(root: Path) -> None:

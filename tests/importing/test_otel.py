@@ -122,7 +122,8 @@ def test_a_trace_becomes_a_rollout_with_its_spans_decisions_and_rewards(
     assert (rollout.started_at, rollout.ended_at) == (1_700_000_000.0, 1_700_000_009.0)
     assert rollout.metadata["service"] == "shop"
     assert {(one.name, one.status, one.parent_span_id) for one in spans} == {
-        ("model.large-2", "ok", "root"), ("tool.search", "error", "root"),
+        ("model.large", "ok", "root"), ("agent.turn.1", "ok", "root"),
+        ("tool.search", "error", "root"),
     }  # fmt: skip
     given = {(one.name, one.value) for one in rewards(store, rollout.rollout_id)}
     assert given == {("quality", 0.5), ("reward", 1.0)}
@@ -165,6 +166,34 @@ def told(path: Path) -> list[object]:
     tables = {"rollouts", "decisions", "rewards"}
     rows = [json.loads(row) for row in exported(path)]
     return [row for row in rows if row["table"] in tables and row.pop("seq", 0) is not None]
+
+
+def test_an_agent_inside_of_another_is_a_run_inside_of_its_run(
+    tmp_path: Path, store: Path, imported: Import
+) -> None:
+    agent = attributes({"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "helper"})
+    inner = span("inner", 1, parent="root", attributes=agent)
+    asked = {**CHAT, "parentSpanId": "inner"}
+
+    imported(written(tmp_path / "traces.jsonl", [batch(asked, inner, ROOT)]))
+
+    found = {one.run_id: one for one in rollouts(store)}
+    assert set(found) == {"t1", "t1:inner"}
+    assert found["t1:inner"].parent_id == found["t1"].rollout_id
+    assert [one.point for one in decisions(store, found["t1:inner"].rollout_id)] == ["model"]
+
+
+def test_spans_that_go_round_in_circles_are_told_all_the_same(
+    tmp_path: Path, store: Path, imported: Import
+) -> None:
+    here, there = (
+        {**CHAT, "parentSpanId": "there"},
+        {**CHAT, "spanId": "there", "parentSpanId": "chat"},
+    )
+
+    found = imported(written(tmp_path / "traces.jsonl", [batch(here, there)]))
+
+    assert (found.bad_lines, found.decisions) == (0, 2)
 
 
 def test_traces_twice_add_nothing(tmp_path: Path, store: Path, imported: Import) -> None:
