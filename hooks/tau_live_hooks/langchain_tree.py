@@ -275,8 +275,7 @@ class Tree:
             step.place = step.task = ""
 
     def _run(self, run_id: object, parent: Step | None, begun: Begun) -> HostRun | None:
-        runtime = self._in_force()
-        if runtime is None:
+        if (runtime := self._in_force()) is None:
             return None
         session = said.session_of(begun.metadata)
         ns = str(begun.metadata.get("langgraph_checkpoint_ns") or "") if parent else ""
@@ -294,7 +293,7 @@ class Tree:
                 "input": said.text_of(begun.inputs),
                 "agent": begun.agent,
                 "trigger": trigger if waited is None else "resume",
-                "aliases": () if waited is None else (str(run_id),),
+                "aliases": (str(run_id),) if waited else (),
             },
             resumed=None if waited is None else resumption(waited, begun.inputs),
         )

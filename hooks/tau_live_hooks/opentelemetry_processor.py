@@ -16,7 +16,6 @@ from tau_live.telemetry.runs import Runs
 from tau_live.telemetry.spans import Around, Begun, Ended, Happened
 from tau_live.telemetry.values import Value
 from tau_live_hooks.common_border import Border
-from tau_live_hooks.common_prices import cost_of
 
 if TYPE_CHECKING:
     from tau_live.runtime import Runtime
@@ -38,7 +37,7 @@ class TauSpanProcessor:
     def __init__(self, in_force: InForce) -> None:
         self._border = Border(in_force)
         self._lock = threading.RLock()  # a finaliser may end a span while one is looked at
-        self._runs = Runs(native=self._is_told_elsewhere, price=_price)
+        self._runs = Runs(native=self._is_told_elsewhere)
         self._closed = False
         self._pid = os.getpid()
         self._runtime: Runtime | None = None
@@ -136,10 +135,6 @@ def _cancelled() -> str | None:
     raised = sys.exc_info()[0]
     name = None if raised is None else raised.__name__
     return name if name in _CANCELLED else None
-
-
-def _price(usage: Mapping[str, float], model: str | None, provider: str | None) -> float | None:
-    return cost_of(usage, model=model, provider=provider)
 
 
 def _around() -> Around | None:

@@ -26,7 +26,7 @@ from tau_live.telemetry.announced import (
 )
 from tau_live.telemetry.kinds import STEPS, Kind, host_of
 from tau_live.telemetry.spans import Around, Begun, Ended
-from tau_live.telemetry.steps import Price, Tally, left_open, steps_of, unknown
+from tau_live.telemetry.steps import Tally, left_open, steps_of
 from tau_live.telemetry.tree import WAITING_LIMIT, Home, Node, Run, Trace, home_of
 from tau_live.telemetry.values import REWARD, Value, reward_of, values_of
 
@@ -57,7 +57,6 @@ class Runs:
         reward: How rewards are called that have no name.
         source: Who said so, of rewards of which nobody says it.
         roots: Whether the root of a trace is a run whatever it says, and is told at once.
-        price: Says what an answer of a model cost, where no span says it.
     """
 
     def __init__(
@@ -67,11 +66,9 @@ class Runs:
         reward: str = "reward",
         source: str = HOST,
         roots: bool = False,
-        price: Price = unknown,
     ) -> None:
         self._native = native
         self._roots = roots
-        self._price = price
         self._reward = reward
         self._source = source
         self._open: OrderedDict[str, Trace] = OrderedDict()
@@ -250,7 +247,7 @@ class Runs:
         of = run or (ids_around(home.around) if home.around is not None else None)
         if of is not None:
             tally = None if run is None else run.tally
-            for event, fields in steps_of(ended, kind, tally, node.inner, price=self._price):
+            for event, fields in steps_of(ended, kind, tally, node.inner):
                 yield event_of(event, of, fields)
 
     def _wait(self, trace: Trace, behind: Node, node: Node, ended: Ended) -> Iterator[ev.Event]:

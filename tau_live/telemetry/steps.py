@@ -1,8 +1,8 @@
 """The events that one ended span tells of its run."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from tau_live import events as ev
 from tau_live.telemetry import said as says
@@ -14,14 +14,6 @@ HANDS_OVER = "handoff to "
 
 Told = tuple[type[ev.Event], dict[str, Any]]
 """A kind of event, and its fields but for those that say of which run it is."""
-
-
-Price = Callable[[Mapping[str, float], str | None, str | None], float | None]
-"""Returns what tokens of a model of a provider cost in US dollars, where that is known."""
-
-
-def unknown(usage: Mapping[str, float], model: str | None, provider: str | None) -> None:
-    """Know no price."""
 
 
 @dataclass(slots=True)
@@ -46,9 +38,7 @@ class Tally:
             self.cost = (self.cost or 0.0) + cost
 
 
-def steps_of(
-    ended: Ended, kind: Kind, tally: Tally | None, inner: Tally | None, *, price: Price
-) -> Iterator[Told]:
+def steps_of(ended: Ended, kind: Kind, tally: Tally | None, inner: Tally | None) -> Iterator[Told]:
     """Yield what a span tells, and count it.
 
     Args:
@@ -57,10 +47,9 @@ def steps_of(
         tally: Of its run; ``None`` for one that others tell, which has turns of its own.
         inner: What spans of the same answer came to, made by another instrumentation inside of
             this one; counts where this one says nothing.
-        price: Says what an answer cost of which nobody says it.
     """
     if kind in {Kind.MODEL, Kind.EMBEDDING}:
-        yield from _answer(ended, kind, tally, _Unsaid(inner, price))
+        yield from _answer(ended, kind, tally, inner)
     elif kind in {Kind.TOOL, Kind.RETRIEVAL}:
         yield from _call(ended, kind, tally)
     elif kind is Kind.POLICY:
@@ -86,20 +75,11 @@ def left_open(begun: Begun, kind: Kind, tally: Tally) -> Iterator[Told]:
         yield ev.ToolStart, {**within, **call, **says.asked_of(said)}
 
 
-class _Unsaid(NamedTuple):
-    """What is known of an answer that its own span does not say."""
-
-    inner: Tally | None
-    price: Price
-
-
-def _answer(ended: Ended, kind: Kind, tally: Tally | None, unsaid: _Unsaid) -> Iterator[Told]:
+def _answer(ended: Ended, kind: Kind, tally: Tally | None, inner: Tally | None) -> Iterator[Told]:
     begun, problem = ended.begun, says.problem_of(ended)
     said = begun.attributes
     asked, response = says.request_of(said), says.response_of(said)
-    usage, cost = _counted(response, unsaid.inner)
-    if cost is None and usage:
-        cost = unsaid.price(usage, _text(response["model_used"]), _text(asked["provider"]))
+    usage, cost = _counted(response, inner)
     response |= {"usage": usage, "cost_usd": cost}
     if tally is not None:
         tally.add(usage, cost)
@@ -119,10 +99,6 @@ def _answer(ended: Ended, kind: Kind, tally: Tally | None, unsaid: _Unsaid) -> I
             "tool_calls": len(calls) if isinstance(calls, tuple) else None,
             "fidelity": ev.Fidelity.INFERRED,
         }  # fmt: skip
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
 
 
 def _counted(

@@ -7,7 +7,7 @@ import pytest
 from tau_live import events as ev
 from tau_live.telemetry import runs as bounds
 from tau_live.telemetry.kinds import Kind, host_of, kind_of
-from tau_live.telemetry.runs import IDLE_S, OPEN_TRACES, SPANS_KEPT, Runs
+from tau_live.telemetry.runs import IDLE_S, OPEN_TRACES, SPANS_KEPT
 from tau_live.telemetry.spans import Happened
 from tests.telemetry.telling import AGENT, CHAIN, CHAT, HTTP, TOOL, Door, Told
 
@@ -148,22 +148,6 @@ def test_a_run_sums_up_what_its_own_steps_took() -> None:
         {"input_tokens": 14.0, "output_tokens": 6.0}, 0.5, 2,
     )  # fmt: skip
     assert inner.cost_usd == 0.25
-
-
-def test_what_nobody_prices_is_priced_by_the_table() -> None:
-    told = Told()
-    told.runs = Runs(
-        native=lambda _: False,
-        price=lambda usage, model, _: usage["input_tokens"] * len(model or ""),
-    )
-
-    told.begin("agent", AGENT)
-    told.span("said", {**CHAT, "llm.cost.total": 0.25}, inside="agent")
-    told.span("unsaid", CHAT, inside="agent")
-    told.end("agent")
-
-    costs = [event.cost_usd for event in told.of(ev.ModelEnd) if isinstance(event, ev.ModelEnd)]
-    assert costs == [0.25, 7.0 * len("large")]
 
 
 def test_one_answer_that_two_instrumentations_saw_counts_once() -> None:
