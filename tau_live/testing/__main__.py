@@ -1,7 +1,6 @@
 """Records every scenario anew: ``python -m tau_live.testing ADAPTER PLAY FOLDER``."""
 
-import sys
 
 from tau_live.testing.golden import main
 
-main(sys.argv[1:])
+main(prog_name="python -m tau_live.testing")
