@@ -131,6 +131,13 @@ class Regression(NamedTuple):
         found: FloatArray = self.weights[:, COST] - self.cost_mean * self.weights[:, ONE]
         return found
 
+    def gain(self, mean: float, *, cost_mean: float = 0.0, multiplier: float = 0.0) -> FloatArray:
+        """Return ``[slots]`` weights of reward less multiplied cost, both less these means."""
+        reward, cost, one = (self.weights[:, at] for at in (REWARD, COST, ONE))
+        found = np.append(reward - mean * one - multiplier * (cost - cost_mean * one), 0.0)
+        weights: FloatArray = found[np.maximum(self.columns.of, -1)]
+        return weights
+
     def including(
         self,
         features: Crossed,

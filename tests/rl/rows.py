@@ -7,6 +7,7 @@ import numpy as np
 from tau_live.rl.arrays import FloatArray, frozen, offsets
 from tau_live.rl.base import Base
 from tau_live.rl.crossing import Crossed
+from tau_live.rl.kernel import Kernel
 from tau_live.rl.net import Net
 from tau_live.rl.policy import PolicyConfig
 from tau_live.rl.recursive import LEFT_OUT
@@ -34,7 +35,18 @@ def known(rng: np.random.Generator, slots: int, columns: int) -> Base:
     of = rng.integers(LEFT_OUT, 0, size=slots).astype(np.int32)
     of[rng.permutation(slots)[:columns]] = np.arange(columns)
     draws = rng.normal(size=(columns, 4)).astype(np.float32) * np.float32(0.3)
-    return Base(of, frozen(rng.normal(size=columns)), draws, 0.8, 50.0, 2.0, 0.7, 20.0, 1.0)
+    return Base(
+        of,
+        frozen(rng.normal(size=columns)),
+        draws,
+        Kernel.none(256),
+        0.8,
+        50.0,
+        2.0,
+        0.7,
+        20.0,
+        1.0,
+    )
 
 
 def networked(rng: np.random.Generator, config: PolicyConfig) -> Net:
