@@ -18,7 +18,7 @@ MOST = 32
 """Options that have a regression of their own: the first that came. Each takes half a megabyte."""
 
 _PENALTY = 0.125  # one over the variance of a return, by what a context is, in its own units
-_SURE = 3.0  # standard errors that the improvement must be above nothing
+_SURE = 1.5  # standard errors that the improvement must be above nothing
 
 
 class Seen(NamedTuple):
