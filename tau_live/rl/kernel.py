@@ -106,6 +106,8 @@ class Kernel(NamedTuple):
         """
         size, trust = required(arrays, "kernel_numbers", (2,)).tolist()
         names = _names(arrays, "kernel_names", int(size))
+        if (np.diff(names) < 0).any():  # they are searched by halves
+            raise ValueError("kernel_names must be ascending")
         if not 0.0 <= trust <= 1.0:
             raise ValueError(f"kernel_numbers are out of range: {trust!r}")
         return cls(names, frozen(required(arrays, "kernel_gains", (len(names), width))), trust)
@@ -156,7 +158,7 @@ class Sums(NamedTuple):
             Breiman 1996, "Stacked Regressions", section 2: least squares on what was foreseen.
         """
         chance = self.changes * self.blind / max(self.samples, 1.0)
-        if self.mended <= _SURE * float(np.sqrt(chance)):
+        if not self.mended > _SURE * float(np.sqrt(chance)):  # nor where sums are past all numbers
             return 0.0
         return min(self.mended / self.changes, 1.0)
 
@@ -164,7 +166,7 @@ class Sums(NamedTuple):
     def left(self) -> float:
         """Deviation of the errors that are left, as a share of those of slopes alone, at most 1."""
         trust = self.trust
-        if not trust:
+        if not trust or not self.errors:
             return 1.0
         squares = self.blind - 2.0 * trust * self.mended + trust**2 * self.changes
         return float(np.sqrt(min(max(squares, 0.0) / self.errors, 1.0)))
@@ -191,7 +193,13 @@ class Kernels(NamedTuple):
         return cls(np.zeros(0, dtype=np.int64), (), Sums(), width)
 
     def including(
-        self, names: IntArray, waves: FloatArray, rewards: FloatArray, costs: FloatArray
+        self,
+        names: IntArray,
+        waves: FloatArray,
+        rewards: FloatArray,
+        costs: FloatArray,
+        *,
+        cost_mean: float = 0.0,
     ) -> "Kernels":
         """Return the regressions with more samples.
 
@@ -200,6 +208,7 @@ class Kernels(NamedTuple):
             waves: ``[M, width]``, features of the contexts.
             rewards: ``[M]``.
             costs: ``[M]``, NaN where unknown.
+            cost_mean: Of the costs of all options: an unknown one must not make an option cheap.
         """
         new = names[~np.isin(names, self.names)]
         new = new[np.sort(np.unique(new, return_index=True)[1])][: MOST - len(self.names)]
@@ -209,7 +218,12 @@ class Kernels(NamedTuple):
         for place in range(len(known)):
             at = np.flatnonzero(names == known[place])
             fits[place] = fits[place].including(
-                _dense(waves[at]), rewards[at], costs[at], penalty=_PENALTY, rng=nobody
+                _dense(waves[at]),
+                rewards[at],
+                costs[at],
+                penalty=_PENALTY,
+                rng=nobody,
+                cost_mean=cost_mean,
             )
         return self._replace(names=known, fits=tuple(fits))
 

@@ -196,18 +196,23 @@ class LearnerState:
         """
         ours = np.flatnonzero(chosen)
         options, costs = batch.choices().rows(ours), known.costs
+        action_fit = self.action_fit.including(
+            options, known.rewards[ours], costs[ours], penalty=penalty, rng=rng
+        )
         return replace(
             self,
-            action_fit=self.action_fit.including(
-                options, known.rewards[ours], costs[ours], penalty=penalty, rng=rng
+            action_fit=action_fit,
+            kernels=self._heard(
+                batch.select(ours), known.rewards[ours], costs[ours], action_fit.cost_mean
             ),
-            kernels=self._heard(batch.select(ours), known.rewards[ours], costs[ours]),
             value_fit=self.value_fit.including(
                 batch.contexts, known.rewards, costs, penalty=penalty, rng=rng
             ),
         )
 
-    def _heard(self, batch: Batch, rewards: FloatArray, costs: FloatArray) -> Kernels:
+    def _heard(
+        self, batch: Batch, rewards: FloatArray, costs: FloatArray, cost_mean: float
+    ) -> Kernels:
         """Return the kernels that learned from decisions; contexts without features say nothing."""
         some = np.flatnonzero(np.diff(batch.plain.starts) > 1)
         if not self.kernels.width or not len(some):
@@ -215,7 +220,7 @@ class LearnerState:
         kept = batch.select(some)
         waves = features(kept.plain, self.policy.config.width, count=self.kernels.width)
         names = kept.names[kept.starts[:-1] + kept.chosen]
-        return self.kernels.including(names, waves, rewards[some], costs[some])
+        return self.kernels.including(names, waves, rewards[some], costs[some], cost_mean=cost_mean)
 
     def judging(
         self, batch: Batch, rewards: FloatArray, probabilities: FloatArray
@@ -228,8 +233,8 @@ class LearnerState:
             probabilities: ``[M]``, of their options.
         """
         fit = self.action_fit
-        seen = batch.heard_by(self.policy).seen
-        if seen is None or not self.kernels.fits:
+        seen = batch.heard_by(self.policy).seen if self.kernels.fits else None
+        if seen is None:
             return self
         judged = self.kernels.judging(
             seen,
