@@ -160,6 +160,19 @@ def test_kernels_are_judged_before_they_learn() -> None:
     assert sum(fit.samples for fit in second.kernels.fits) == 64
 
 
+@pytest.mark.slow
+def test_an_option_that_is_doubted_is_new_to_kernels_too() -> None:
+    state = lived(Product(), rollouts=96, seed=1, every=32, policy_config=SMALL).state
+    rows = encode({}, [("same", None)], width=64)
+    doubted = rows.indices[rows.starts[1] :].astype(np.int64)
+
+    found = state.forgetting(doubted, penalty=4.0, rng=np.random.default_rng(9))
+
+    assert set(state.kernels.names) - set(found.kernels.names) == set(doubted.tolist())
+    assert len(found.kernels.fits) == len(state.kernels.fits) - 1 == 1
+    assert found.kernels.sums == state.kernels.sums
+
+
 def test_without_waves_there_are_no_kernels() -> None:
     state = lived(Product(), rollouts=32, seed=1, every=16, policy_config=WITHOUT).state
 
