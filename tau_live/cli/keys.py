@@ -211,7 +211,8 @@ KEYS: Mapping[str, Keys] = {
         **_under("decision.", DECISION),
         "gate": "pass or hold: the gate when it was made",
         "share": "the share of rollouts that the learner might decide then; null if unknown",
-        "recomputed.terms.*": "what each term adds to the logit of each option, by its name",
+        "recomputed.terms.*": "what each term adds to the logit of each option: `ridge estimate`, "
+        "`kernel estimate`, `uncertainty bonus`, `ppo residual`, `ppo network`, `host default`",
         "recomputed.probabilities": "one for each option, as the version gives them now",
         "recomputed.difference": "the largest difference from those stored",
         "recomputed.problem": "why they cannot be recomputed",

@@ -7,6 +7,7 @@ import numpy as np
 
 from tau_live.rl.arrays import (
     Array,
+    BoolArray,
     Float32Array,
     FloatArray,
     Int32Array,
@@ -15,6 +16,7 @@ from tau_live.rl.arrays import (
     required,
 )
 from tau_live.rl.crossing import Crossed
+from tau_live.rl.kernel import Kernel, Kernels, Seen
 from tau_live.rl.recursive import LEFT_OUT, TARGETS, UNSEEN, Regression
 
 _SHARPEST = 50.0  # logits by which options differ whose returns are one standard deviation apart
@@ -37,6 +39,28 @@ class Estimates(NamedTuple):
     doubts: FloatArray
 
 
+class Parted(NamedTuple):
+    """What is known of ``M`` options, and from where.
+
+    Attributes:
+        slopes: What the ridge regression on features says.
+        kernels: ``[M]``, reward expected by the kernel regressions, less the multiplied cost.
+        known: ``[M]``, whether these know the option.
+        trust: Their share in the estimate of those that they know.
+    """
+
+    slopes: Estimates
+    kernels: FloatArray
+    known: BoolArray
+    trust: float
+
+    def joined(self) -> Estimates:
+        """Return what is known from both."""
+        slopes = self.slopes.gains
+        both = slopes + self.trust * (self.kernels - slopes)
+        return self.slopes._replace(gains=np.where(self.known, both, slopes))
+
+
 class Base(NamedTuple):
     """What a version adds to the logit of an option before its scorer does. Frozen.
 
@@ -48,6 +72,7 @@ class Base(NamedTuple):
         columns: ``[cross_width]``, the column of every hashed feature, or ``UNSEEN``.
         gains: ``[D]``, weights of ``Q - lambda * C``.
         draws: ``[D, draws]``, from the posterior, in units of the noise.
+        kernel: What slopes cannot say.
         noise: Standard deviation of what is unexplained, in units of reward.
         limit: The largest ``beta``.
         sharpness: See above; 0 switches the base off.
@@ -59,6 +84,7 @@ class Base(NamedTuple):
     columns: Int32Array
     gains: FloatArray
     draws: Float32Array
+    kernel: Kernel
     noise: float
     limit: float
     sharpness: float
@@ -67,12 +93,13 @@ class Base(NamedTuple):
     penalty: float
 
     @classmethod
-    def untrained(cls, cross_width: int) -> "Base":
-        """Return the base that prefers nothing."""
+    def untrained(cls, cross_width: int, kernels: int = 0) -> "Base":
+        """Return the base that prefers nothing; ``kernels`` is how many waves there are."""
         columns = np.full(cross_width, UNSEEN, dtype=np.int32)
         columns.setflags(write=False)
         nothing = _frozen32(np.zeros((0, 0)))
-        return cls(columns, frozen(np.zeros(0)), nothing, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0)
+        numbers = (*[0.0] * (_NUMBERS - 1), 1.0)
+        return cls(columns, frozen(np.zeros(0)), nothing, Kernel.none(kernels), *numbers)
 
     @property
     def depth(self) -> int:
@@ -104,9 +131,17 @@ class Base(NamedTuple):
         spread = np.einsum("dm,dm->m", drawn, drawn) / max(len(drawn), 1)
         return Estimates(gains, self.noise * np.sqrt(spread + unknown / self.penalty))
 
-    def estimates(self, options: Crossed) -> Estimates:
-        """Return what is known of ``M`` options."""
-        return self.estimated(*self._sums(options))
+    def estimates(self, options: Crossed, seen: Seen | None = None) -> Estimates:
+        """Return what is known of ``M`` options; without ``seen`` by slopes alone."""
+        return self.parted(options, seen).joined()
+
+    def parted(self, options: Crossed, seen: Seen | None) -> Parted:
+        """Return what is known of ``M`` options, and from where."""
+        slopes = self.estimated(*self._sums(options))
+        if seen is None:
+            nothing = np.zeros(len(slopes.gains))
+            return Parted(slopes, nothing, nothing > 0.0, 0.0)
+        return Parted(slopes, *self.kernel.said(seen), self.kernel.trust)
 
     def _sums(self, options: Crossed) -> tuple[FloatArray, FloatArray]:
         """Return ``[K, M]`` and ``[M]``, what the features of options come to."""
@@ -150,19 +185,21 @@ class Base(NamedTuple):
         before[self.columns[both]] = other.gains[other.columns[both]]
         return self._replace(
             gains=frozen((1.0 - share) * before + share * self.gains),
+            kernel=self.kernel.near(other.kernel, share),
             exploration=(1.0 - share) * other.exploration + share * self.exploration,
         )
 
-    def of(self, options: Crossed, starts: IntArray) -> FloatArray:
+    def of(self, options: Crossed, starts: IntArray, seen: Seen | None = None) -> FloatArray:
         """Return ``[M]`` what is added to each option's logit.
 
         Args:
             options: Crossed features of ``M`` options.
+            seen: The decisions as kernels see them; ``None`` leaves kernels out.
             starts: ``[N + 1]``, decision ``n`` has the options ``starts[n]:starts[n + 1]``.
         """
         if not self.sharpness:
             return np.zeros(len(options.starts) - 1)
-        return self.logits(self.estimates(options), starts)
+        return self.logits(self.estimates(options, seen), starts)
 
     def logits(self, found: Estimates, starts: IntArray) -> FloatArray:
         """Return ``[M]`` what these estimates add to the logits."""
@@ -198,11 +235,14 @@ class Base(NamedTuple):
             "base_columns": self.columns,
             "base_gains": self.gains,
             "base_draws": self.draws,
+            **self.kernel.arrays(),
             "base_numbers": np.array([*self[-_NUMBERS:], *self.draws.shape]),
         }
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, Array], *, cross_width: int) -> "Base":
+    def from_arrays(
+        cls, arrays: Mapping[str, Array], *, cross_width: int, kernels: int = 0
+    ) -> "Base":
         """Return the base that ``arrays`` gave.
 
         Raises:
@@ -222,11 +262,12 @@ class Base(NamedTuple):
             columns,
             frozen(required(arrays, "base_gains", (int(size),))),
             _frozen32(required(arrays, "base_draws", (int(size), int(draws)))),
+            Kernel.from_arrays(arrays, width=kernels),
             *numbers,
         )
 
 
-def base_of(
+def base_of(  # noqa: PLR0913  # all but the first are given by name
     known: Regression,
     *,
     sharpness: float,
@@ -234,6 +275,7 @@ def base_of(
     penalty: float,
     multiplier: float,
     together: float = 1.0,
+    kernels: Kernels | None = None,
 ) -> Base:
     """Return the base that all evidence so far speaks for.
 
@@ -245,18 +287,21 @@ def base_of(
         multiplier: What one unit of cost weighs in units of reward, at least 0.
         together: Decisions of one rollout, on average: they share its luck, so they say as much
             as one (the design effect of Kish 1965, section 5.4, for samples that go together).
+        kernels: What is known beside slopes.
     """
+    kernels = Kernels.empty(0) if kernels is None else kernels
     columns = known.columns.of.copy()
     columns.setflags(write=False)
     deviation = known.deviation + multiplier * known.cost_deviation  # of the sum, at most
     if deviation <= 0.0:
-        return Base.untrained(len(columns))
-    unexplained = known.noise + multiplier * known.cost_noise
+        return Base.untrained(len(columns), kernels.width)
+    unexplained = kernels.sums.left * known.noise + multiplier * known.cost_noise
     noise = max(unexplained * float(np.sqrt(together)), _TINY)
     return Base(
         columns,
         frozen(known.reward - multiplier * known.cost),
         _frozen32(known.weights[:, TARGETS:]),
+        kernels.served(multiplier, (known.mean, known.cost_mean)),
         noise,
         _SHARPEST / max(deviation, noise),
         sharpness,

@@ -11,6 +11,8 @@ from tau_live.rl.arrays import BoolArray, FloatArray, IntArray, offsets, spans
 from tau_live.rl.crossing import Crossed, Rows, crossed, rows
 from tau_live.rl.exploring import added
 from tau_live.rl.features import Encoded
+from tau_live.rl.fourier import features as waves_of
+from tau_live.rl.kernel import Seen
 from tau_live.rl.policy import Policy
 from tau_live.rl.states import states
 
@@ -201,7 +203,9 @@ class Batch(NamedTuple):
         starts: ``[N + 1]``, decision ``n`` has the options ``starts[n]:starts[n + 1]``.
         chosen: ``[N]``, which of its allowed options was applied.
         contexts: What the critic sees, as the crossed features of ``N`` "options" of it.
+        plain: The contexts as they are, as the crossed features of ``N`` "options".
         explored: ``[M]``, false where an option is unsafe to explore; ``None`` if none is.
+        waves: ``[N, count]``, the contexts as kernels see them; ``None`` until that is needed.
     """
 
     options: Crossed
@@ -211,7 +215,9 @@ class Batch(NamedTuple):
     starts: IntArray
     chosen: IntArray
     contexts: Crossed
+    plain: Crossed
     explored: BoolArray | None = None
+    waves: FloatArray | None = None
 
     @property
     def counts(self) -> IntArray:
@@ -220,12 +226,30 @@ class Batch(NamedTuple):
 
     def under(self, policy: Policy) -> "Batch":
         """Return the same decisions with the base of another policy of the same scale."""
+        heard = self.heard_by(policy) if policy.base.kernel.is_heard else self
         if self.explored is None:
-            ridge = policy.base.of(self.options, self.starts)
+            ridge = policy.base.of(self.options, self.starts, heard.seen)
         else:
-            found = policy.base.estimates(self.options)
+            found = policy.base.estimates(self.options, heard.seen)
             ridge = added(policy.base, found, self.starts, self.explored)
-        return self._replace(base=policy.default_bonus * self.preferred + ridge)
+        return heard._replace(base=policy.default_bonus * self.preferred + ridge)
+
+    def heard_by(self, policy: Policy) -> "Batch":
+        """Return the same decisions as kernels see them, too."""
+        if self.waves is not None:
+            return self
+        width, count = policy.config.width, policy.config.kernels
+        return self._replace(waves=waves_of(self.plain, width, count=count))
+
+    @property
+    def names(self) -> IntArray:
+        """``[M]``, own slots of the options."""
+        return self.rows.slots[self.rows.starts[:-1]]
+
+    @property
+    def seen(self) -> Seen | None:
+        """What kernels see, ``None`` while that was not needed."""
+        return None if self.waves is None else Seen(self.names, self.waves, self.counts)
 
     def choices(self) -> Crossed:
         """Return the crossed features of the options that were applied, ``[N]``."""
@@ -243,7 +267,9 @@ class Batch(NamedTuple):
             offsets(counts),
             self.chosen[decisions],
             self.contexts.rows(decisions),
+            self.plain.rows(decisions),
             None if self.explored is None else self.explored[at],
+            None if self.waves is None else self.waves[decisions],
         )
 
 
@@ -260,7 +286,8 @@ def unbased(policy: Policy, trajectories: Trajectories) -> Batch:
     options = crossed(features, width=policy.config.width, cross_width=policy.config.cross_width)
     preferred = _preferred(trajectories, starts)
     chosen = _ranks(trajectories.chosen, masks)
-    seen = states(_contexts(features), width=policy.config.width)
+    plain = _contexts(features)
+    seen = states(plain, width=policy.config.width)
     return Batch(
         options,
         _options(features),
@@ -269,6 +296,7 @@ def unbased(policy: Policy, trajectories: Trajectories) -> Batch:
         starts,
         chosen,
         seen,
+        plain,
         _explored(trajectories),
     )
 

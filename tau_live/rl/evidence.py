@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tau_live.rl.arrays import BoolArray, FloatArray, IntArray, frozen
-from tau_live.rl.base import Base, base_of
+from tau_live.rl.base import Base, Estimates, Parted, base_of
 from tau_live.rl.batch import Batch, Trajectories, batch, unbased
 from tau_live.rl.config import PPOConfig
 from tau_live.rl.exploring import added
@@ -71,7 +71,7 @@ def evidence(
         now: What of the world is not in the rollouts.
         rng: Draws the noise of the regressions' posteriors.
     """
-    counted = state.counting(fresh, everything)
+    counted = _judged(state, fresh, config).counting(fresh, everything)
     changed = now.doubted is not None and bool(now.doubted.any())
     if now.doubted is not None and changed:
         options = _chosen(fresh, np.flatnonzero(now.doubted))
@@ -96,6 +96,7 @@ def evidence(
         penalty=config.penalty,
         multiplier=now.price,
         together=counted.counts.decisions / max(counted.counts.rollouts, 1),
+        kernels=counted.kernels,
     )
     goal = goal._replace(
         exploration=goal.exploration / _variety(goal, data, new=len(fresh.encoded))
@@ -114,6 +115,18 @@ def evidence(
     started = replace(counted, policy=policy, value_base=frozen(value_base))
     started = started.knowing(data.contexts.slots, data.rows.slots)
     return Evidence(counted, started, moved, base_kl)
+
+
+def _judged(state: LearnerState, fresh: Trajectories, config: PPOConfig) -> LearnerState:
+    """Return the state that knows how well it foresaw what followed new decisions of its own."""
+    if not state.kernels.fits:
+        return state
+    policy = replace(state.policy, scale=state.scale)
+    data = batch(policy, fresh)
+    ours = np.flatnonzero(np.isfinite(fresh.propensity))
+    some = data.select(ours)
+    likely = choices(some, policy.weights, policy.net, epsilon=policy.config.epsilon).probabilities
+    return state.judging(some, rewards_to_go(fresh, gamma=config.gamma)[ours], likely)
 
 
 def _variety(goal: Base, data: Batch, *, new: int) -> float:
@@ -164,14 +177,16 @@ def _moved(
     epsilon = policy.config.epsilon
     then = choices(batch(before, fresh), before.weights, before.net, epsilon=epsilon).probabilities
     new = data.select(np.arange(len(fresh.encoded)))
-    near, far = before.base.estimates(new.options), goal.estimates(new.options)
+    if before.base.kernel.is_heard or goal.kernel.is_heard:
+        new = new.heard_by(policy)
+    near, far = (base.parted(new.options, new.seen) for base in (before.base, goal))
     preferred = policy.default_bonus * new.preferred
     divergence, share = 0.0, 1.0
     for _ in range(_TRIES):
-        gains = (1.0 - share) * near.gains + share * far.gains
+        found = _between(near, far, share)
         bonus = (1.0 - share) * before.base.exploration + share * goal.exploration
         part = goal._replace(exploration=bonus)
-        ridge = added(part, far._replace(gains=gains), new.starts, new.explored)
+        ridge = added(part, found, new.starts, new.explored)
         now = choices(
             new._replace(base=preferred + ridge), policy.weights, policy.net, epsilon=epsilon
         )
@@ -181,6 +196,17 @@ def _moved(
         share *= min(0.7, float(np.sqrt(bound / divergence)))  # near 0 it grows with its square
     moved = goal if share == 1.0 else goal.near(before.base, share)
     return replace(policy, base=moved), divergence
+
+
+def _between(near: Parted, far: Parted, share: float) -> Estimates:
+    """Return what the base says that is this share of the way, as sure as at its end."""
+    gains = (1.0 - share) * near.slopes.gains + share * far.slopes.gains
+    return Parted(
+        far.slopes._replace(gains=gains),
+        (1.0 - share) * near.kernels + share * far.kernels,
+        far.known,
+        (1.0 - share) * near.trust + share * far.trust,
+    ).joined()
 
 
 def _divergence(then: FloatArray, now: FloatArray) -> float:

@@ -3,12 +3,16 @@
 import numpy as np
 
 from tau_live.rl.arrays import BoolArray, FloatArray
-from tau_live.rl.crossing import crossed_one, scaled_one
+from tau_live.rl.base import Estimates
+from tau_live.rl.crossing import Crossed, crossed_one, scaled_one
 from tau_live.rl.features import Encoded
+from tau_live.rl.fourier import features
+from tau_live.rl.kernel import Seen
 from tau_live.rl.policy import Policy
 
 HOST_DEFAULT = "host default"
 RIDGE = "ridge estimate"
+KERNEL = "kernel estimate"
 UNCERTAINTY = "uncertainty bonus"
 RESIDUAL = "ppo residual"
 NETWORK = "ppo network"
@@ -43,6 +47,7 @@ def terms(
     bonus = np.zeros(encoded.options)
     if default is not None and may_default:
         bonus[default] = policy.default_bonus
+    values = scaled_one(encoded, policy.scale)
     found = policy.base.estimates(pairs)
     doubts = found.doubts if allowed is None else found.doubts[allowed]
     betas = policy.base.betas(doubts, np.array([0, len(doubts)]))
@@ -52,7 +57,20 @@ def terms(
     return {
         HOST_DEFAULT: bonus,
         RIDGE: beta * found.gains,
+        KERNEL: beta * (_heard(policy, encoded, pairs, values).gains - found.gains),
         UNCERTAINTY: bonuses if explored is None else np.where(explored, bonuses, 0.0),
         RESIDUAL: pairs.dot(policy.weights),
-        NETWORK: policy.net.scores(encoded, scaled_one(encoded, policy.scale)),
+        NETWORK: policy.net.scores(encoded, values),
     }
+
+
+def _heard(policy: Policy, encoded: Encoded, pairs: Crossed, values: FloatArray) -> Estimates:
+    """Return what slopes and kernels together expect of each option."""
+    kernel, split = policy.base.kernel, int(encoded.starts[1])
+    if not kernel.is_heard:
+        return policy.base.estimates(pairs)
+    slots = encoded.indices.astype(np.int64)
+    context = Crossed(slots[:split], values[:split], np.array([0, split]))
+    waves = features(context, policy.config.width, count=kernel.width)
+    seen = Seen(slots[encoded.starts[1:-1]], waves, np.array([encoded.options]))
+    return policy.base.estimates(pairs, seen)

@@ -28,6 +28,7 @@ class PolicyConfig:
         default_bonus: Added to the logit of the host's default at first, at least 0.
         default_fade: Rollouts trained on until that bonus is halved, above 0.
         net_width: Units of each layer of the tanh networks, in ``[0, 256]``; 0 leaves them out.
+        kernels: Waves of each option's kernel regression, in ``[0, 1024]``; 0 leaves them out.
     """
 
     width: int = WIDTH
@@ -37,8 +38,18 @@ class PolicyConfig:
     default_bonus: float = 2.0
     default_fade: float = 64.0
     net_width: int = 32
+    kernels: int = 256
 
     def __post_init__(self) -> None:
+        self._check_sizes()
+        if not 0.0 <= self.epsilon <= 1.0:
+            raise ValueError(f"epsilon must be within [0, 1], got {self.epsilon!r}")
+        if not 0.0 <= self.default_bonus <= 100.0:
+            raise ValueError(f"default_bonus must be within [0, 100], got {self.default_bonus!r}")
+        if not 0.0 < self.default_fade <= 1e12:
+            raise ValueError(f"default_fade must be within (0, 1e12], got {self.default_fade!r}")
+
+    def _check_sizes(self) -> None:
         if not 1 <= self.width <= MAX_WIDTH:
             raise ValueError(f"width must be within [1, {MAX_WIDTH}], got {self.width!r}")
         for name, widest in (("cross_width", 2**20), ("ridge_width", self.cross_width)):
@@ -47,14 +58,10 @@ class PolicyConfig:
                 raise ValueError(
                     f"{name} must be a power of two within [16, {widest}], got {size!r}"
                 )
-        if not 0.0 <= self.epsilon <= 1.0:
-            raise ValueError(f"epsilon must be within [0, 1], got {self.epsilon!r}")
-        if not 0.0 <= self.default_bonus <= 100.0:
-            raise ValueError(f"default_bonus must be within [0, 100], got {self.default_bonus!r}")
-        if not 0.0 < self.default_fade <= 1e12:
-            raise ValueError(f"default_fade must be within (0, 1e12], got {self.default_fade!r}")
-        if not 0 <= self.net_width <= 256:
-            raise ValueError(f"net_width must be within [0, 256], got {self.net_width!r}")
+        for name, widest in (("net_width", 256), ("kernels", 1_024)):
+            size = getattr(self, name)
+            if not 0 <= size <= widest:
+                raise ValueError(f"{name} must be within [0, {widest}], got {size!r}")
 
 
 class Judged(NamedTuple):
@@ -108,7 +115,7 @@ class Policy:
             config=config,
             weights=frozen(np.zeros(config.cross_width)),
             net=Net.untrained(config.net_width, slots=config.width),
-            base=Base.untrained(config.cross_width),
+            base=Base.untrained(config.cross_width, config.kernels),
             critic=frozen(np.zeros(critic_width(config.width))),
             scale=Scale.untrained(config.width),
             rollouts=0,
@@ -208,7 +215,7 @@ class Policy:
         Raises:
             ValueError: An array is missing, misshapen, not finite, or out of range.
         """
-        width, cross_width, ridge_width, *rest = required(arrays, "config", (7,)).tolist()
+        width, cross_width, ridge_width, *rest = required(arrays, "config", (8,)).tolist()
         config = PolicyConfig(
             width=int(width),
             cross_width=int(cross_width),
@@ -217,6 +224,7 @@ class Policy:
             default_bonus=rest[1],
             default_fade=rest[2],
             net_width=int(rest[3]),
+            kernels=int(rest[4]),
         )
         rollouts = int(required(arrays, "rollouts", (1,))[0])
         if rollouts < 0:
@@ -225,7 +233,7 @@ class Policy:
             config=config,
             weights=frozen(required(arrays, "weights", (config.cross_width,))),
             net=Net.from_arrays(arrays, width=config.net_width, slots=config.width),
-            base=Base.from_arrays(arrays, cross_width=config.cross_width),
+            base=Base.from_arrays(arrays, cross_width=config.cross_width, kernels=config.kernels),
             critic=frozen(required(arrays, "critic", (critic_width(config.width),))),
             scale=Scale.from_arrays(arrays, "scale", width=config.width),
             rollouts=rollouts,

@@ -131,6 +131,13 @@ class Regression(NamedTuple):
         found: FloatArray = self.weights[:, COST] - self.cost_mean * self.weights[:, ONE]
         return found
 
+    def gain(self, mean: float, *, cost_mean: float = 0.0, multiplier: float = 0.0) -> FloatArray:
+        """Return ``[slots]`` weights of reward less multiplied cost, both less these means."""
+        reward, cost, one = (self.weights[:, at] for at in (REWARD, COST, ONE))
+        found = np.append(reward - mean * one - multiplier * (cost - cost_mean * one), 0.0)
+        weights: FloatArray = found[np.maximum(self.columns.of, -1)]
+        return weights
+
     def including(
         self,
         features: Crossed,
@@ -139,6 +146,7 @@ class Regression(NamedTuple):
         *,
         penalty: float,
         rng: np.random.Generator,
+        cost_mean: float | None = None,
     ) -> "Regression":
         """Return the regression with more samples.
 
@@ -148,6 +156,7 @@ class Regression(NamedTuple):
             costs: ``[M]``, NaN where unknown; ``None`` where none is known.
             penalty: On squared weights, above 0; the mean is not penalised.
             rng: Draws the noise.
+            cost_mean: Of all costs, where that is not the mean of those that come here.
 
         Source:
             Plackett 1950, "Some theorems in least squares" (recursive least squares); the noise
@@ -157,7 +166,9 @@ class Regression(NamedTuple):
             return self
         costs = np.full(len(rewards), np.nan) if costs is None else costs
         grown = _grown(self, features.slots, penalty=penalty, rng=rng)
-        return _learning(_with_moments(grown, rewards, costs), features, rewards, costs, rng=rng)
+        told = _with_moments(grown, rewards, costs)
+        told = told if cost_mean is None else told._replace(cost_mean=cost_mean)
+        return _learning(told, features, rewards, costs, rng=rng)
 
     def forgetting(
         self, slots: IntArray, *, penalty: float, rng: np.random.Generator

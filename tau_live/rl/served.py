@@ -20,6 +20,7 @@ import numpy as np
 from tau_live.rl.arrays import FloatArray, IntArray
 from tau_live.rl.crossing import hashed_pairs, places
 from tau_live.rl.features import Encoded, Frame, frame_of
+from tau_live.rl.fourier import frequencies, phases, waves
 from tau_live.rl.net import Wired
 from tau_live.rl.scaling import LIMIT
 from tau_live.rl.states import state
@@ -103,6 +104,30 @@ class Valuing(NamedTuple):
     right: IntArray
 
 
+class Heard(NamedTuple):
+    """What kernels say of the options of decisions that look alike.
+
+    Attributes:
+        frequencies: ``[C, count]``, of the context's entries.
+        phases: ``[count]``.
+        gains: ``[A, count]``, weights times their trust; 0 for options not known.
+        kept: ``[A]``, share of what slopes say.
+    """
+
+    frequencies: FloatArray
+    phases: FloatArray
+    gains: FloatArray
+    kept: FloatArray
+
+    def estimates(self, slopes: FloatArray, context: FloatArray) -> FloatArray:
+        """Return ``[A]`` what is expected of the options, from what slopes expect ``[A]``."""
+        angles = np.einsum("c,cw->w", context, self.frequencies)
+        angles += self.phases
+        more: FloatArray = np.einsum("w,aw->a", waves(angles), self.gains)
+        more += self.kept * slopes
+        return more
+
+
 class Layout(NamedTuple):
     """What decisions that look alike share under one version.
 
@@ -111,6 +136,7 @@ class Layout(NamedTuple):
         scaling: How their entries are scaled.
         table: What is known of their pairs; ``None`` where that would be too large to hold.
         wired: The network; ``None`` where it adds nothing.
+        heard: The kernels; ``None`` where they have no part.
         valuing: What the critic weighs.
         frame: How they are packed.
     """
@@ -119,6 +145,7 @@ class Layout(NamedTuple):
     scaling: Scaling
     table: Table | None
     wired: Wired | None
+    heard: Heard | None
     valuing: Valuing
     frame: Frame
 
@@ -126,7 +153,8 @@ class Layout(NamedTuple):
     def size(self) -> int:
         """How many bytes its arrays take."""
         parts = [
-            *self.shape, *self.scaling, *(self.table or ()), *(self.wired or ()), *self.valuing
+            *self.shape, *self.scaling, *(self.table or ()), *(self.wired or ()),
+            *(self.heard or ()), *self.valuing
         ]  # fmt: skip
         packed = len(self.frame.slots) + len(self.frame.numeric)
         return packed + sum(int(part.nbytes) for part in parts if part is not None)
@@ -204,6 +232,7 @@ def layout_of(policy: "Policy", encoded: Encoded) -> Layout:
         _scaling(policy, encoded),
         _table(policy, shape.contexts, shape.options, width=encoded.width) if is_small else None,
         policy.net.wired(shape.contexts, shape.options),
+        _heard(policy, shape),
         _valuing(policy, shape.contexts),
         frame_of(encoded),
     )
@@ -229,7 +258,10 @@ def sums(policy: "Policy", layout: Layout, values: FloatArray) -> Sums:
     unseen = np.zeros(len(shape.starts))
     if squares is not None:
         unseen = _of_options(shape, squares[None, :], options * options)[0]
-    return Sums(_of_options(shape, inner, options), unseen, value)
+    parts = _of_options(shape, inner, options)
+    if layout.heard is not None:
+        parts[1] = layout.heard.estimates(parts[1], context)
+    return Sums(parts, unseen, value)
 
 
 def _of_context(
@@ -308,6 +340,22 @@ def _table(policy: "Policy", contexts: IntArray, options: IntArray, *, width: in
     np.multiply(known.transpose(1, 0, 2), signs[:, None, :], out=parts[:, 1:])
     unseen = policy.base.unseen(flat).reshape(slots.shape)
     return Table(parts, unseen if unseen.any() else None)
+
+
+def _heard(policy: "Policy", shape: Shape) -> Heard | None:
+    kernel = policy.base.kernel
+    if not policy.has_base or not kernel.is_heard:
+        return None
+    at, known = kernel.places(shape.options[shape.at[shape.starts]])
+    if not known.any():
+        return None
+    count = kernel.width
+    return Heard(
+        frequencies(shape.contexts, policy.config.width, count=count),
+        phases(count),
+        np.where(known[:, None], kernel.trust * kernel.gains[at], 0.0),
+        np.where(known, 1.0 - kernel.trust, 1.0),
+    )
 
 
 def _valuing(policy: "Policy", contexts: IntArray) -> Valuing:

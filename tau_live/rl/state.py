@@ -19,6 +19,8 @@ from tau_live.rl.arrays import (
 )
 from tau_live.rl.batch import Batch, Trajectories
 from tau_live.rl.crossing import pair_slots, places, rows
+from tau_live.rl.fourier import features
+from tau_live.rl.kernel import Kernels
 from tau_live.rl.policy import Policy, PolicyConfig
 from tau_live.rl.recursive import Regression
 from tau_live.rl.scaling import Moments, Scale
@@ -98,6 +100,7 @@ class LearnerState:
         scale: How the next version will scale numbers; the sums below are under it.
         scaled_rollouts: How many rollouts that scale was made from.
         action_fit: What is known of the return of crossed features.
+        kernels: What is known of the return of options beyond that.
         value_fit: What is known of the return of contexts.
         value_base: ``[critic_width]``, the part of the policy's critic that is the regression.
         advantage_scale: The running scale of advantages.
@@ -111,6 +114,7 @@ class LearnerState:
     scale: Scale
     scaled_rollouts: int
     action_fit: Regression
+    kernels: Kernels
     value_fit: Regression
     value_base: FloatArray
     advantage_scale: AdvantageScale
@@ -128,6 +132,7 @@ class LearnerState:
             scale=Scale.untrained(config.width),
             scaled_rollouts=0,
             action_fit=_no_action_fit(config),
+            kernels=Kernels.empty(config.kernels),
             value_fit=_no_value_fit(config),
             value_base=frozen(np.zeros(critic_width(config.width))),
             advantage_scale=AdvantageScale(),
@@ -166,6 +171,7 @@ class LearnerState:
             scale=_lengthened(scale, everything),
             scaled_rollouts=counts.rollouts,
             action_fit=_no_action_fit(self.policy.config),
+            kernels=self.kernels.restarted(),
             value_fit=_no_value_fit(self.policy.config),
         )
 
@@ -190,15 +196,55 @@ class LearnerState:
         """
         ours = np.flatnonzero(chosen)
         options, costs = batch.choices().rows(ours), known.costs
+        action_fit = self.action_fit.including(
+            options, known.rewards[ours], costs[ours], penalty=penalty, rng=rng
+        )
         return replace(
             self,
-            action_fit=self.action_fit.including(
-                options, known.rewards[ours], costs[ours], penalty=penalty, rng=rng
+            action_fit=action_fit,
+            kernels=self._heard(
+                batch.select(ours), known.rewards[ours], costs[ours], action_fit.cost_mean
             ),
             value_fit=self.value_fit.including(
                 batch.contexts, known.rewards, costs, penalty=penalty, rng=rng
             ),
         )
+
+    def _heard(
+        self, batch: Batch, rewards: FloatArray, costs: FloatArray, cost_mean: float
+    ) -> Kernels:
+        """Return the kernels that learned from decisions; contexts without features say nothing."""
+        some = np.flatnonzero(np.diff(batch.plain.starts) > 1)
+        if not self.kernels.width or not len(some):
+            return self.kernels
+        kept = batch.select(some)
+        waves = features(kept.plain, self.policy.config.width, count=self.kernels.width)
+        names = kept.names[kept.starts[:-1] + kept.chosen]
+        return self.kernels.including(names, waves, rewards[some], costs[some], cost_mean=cost_mean)
+
+    def judging(
+        self, batch: Batch, rewards: FloatArray, probabilities: FloatArray
+    ) -> "LearnerState":
+        """Return the state that knows how well it foresaw decisions that it has not learned from.
+
+        Args:
+            batch: ``N`` decisions, under the scale of the sums.
+            rewards: ``[N]``, what followed.
+            probabilities: ``[M]``, of their options.
+        """
+        fit = self.action_fit
+        seen = batch.heard_by(self.policy).seen if self.kernels.fits else None
+        if seen is None:
+            return self
+        judged = self.kernels.judging(
+            seen,
+            batch.options.dot(fit.gain(fit.mean)),
+            rewards,
+            chosen=batch.starts[:-1] + batch.chosen,
+            probabilities=probabilities,
+            mean=fit.mean,
+        )
+        return replace(self, kernels=judged)
 
     def knowing(self, contexts: IntArray, options: IntArray) -> "LearnerState":
         """Return the state whose network has seen these features.
@@ -239,6 +285,7 @@ class LearnerState:
         return replace(
             self,
             action_fit=self.action_fit.forgetting(slots, penalty=penalty, rng=rng),
+            kernels=self.kernels.forgetting(options),
             policy=replace(
                 self.policy, weights=frozen(weights), net=self.policy.net.forgetting(options)
             ),
@@ -265,6 +312,7 @@ class LearnerState:
             **self.net_adam.arrays("net_adam"),
             **self.moments.arrays(),
             **self.action_fit.arrays("action"),
+            **self.kernels.arrays(),
             **self.value_fit.arrays("value"),
             "value_base": self.value_base,
             **self.scale.arrays("next_scale"),
@@ -298,6 +346,7 @@ class LearnerState:
             action_fit=Regression.from_arrays(
                 arrays, "action", slots=config.cross_width, most=config.ridge_width
             ),
+            kernels=Kernels.from_arrays(arrays, width=config.kernels),
             value_fit=Regression.from_arrays(
                 arrays, "value", slots=critic_width(config.width), most=_STATES, draws=0
             ),

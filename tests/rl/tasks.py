@@ -59,6 +59,65 @@ class Scaled(TwoSteps):
         return self.factor * reward, finished
 
 
+class Product:
+    """One step: which option earns 1 hangs on the sign of the product of two numbers."""
+
+    options: tuple[str, ...] = ("same", "other")
+
+    def context(self, done: Sequence[int], rng: np.random.Generator) -> dict[str, object]:
+        x, y = rng.normal(size=2).tolist()
+        self.best = int(x * y < 0.0)
+        return {"x": x, "y": y}
+
+    def reward(self, done: Sequence[int], chosen: int) -> tuple[float, bool]:
+        return float(chosen == self.best), True
+
+
+class Rings(Product):
+    """One step: each option is the best on a ring of its own."""
+
+    options = ("inner", "middle", "outer")
+
+    def context(self, done: Sequence[int], rng: np.random.Generator) -> dict[str, object]:
+        self.best = int(rng.integers(3))
+        radius = 1.0 + self.best + 0.1 * float(rng.normal())
+        turn = float(rng.uniform(0.0, 2.0 * np.pi))
+        return {"x": radius * np.cos(turn), "y": radius * np.sin(turn)}
+
+
+class Slopes(Product):
+    """One step: an option earns the sum of four numbers, each times a weight of the option's."""
+
+    options = ("first", "second", "third")
+
+    def __init__(self) -> None:
+        self.weights = np.random.default_rng(5).normal(size=(4, 3))
+
+    def context(self, done: Sequence[int], rng: np.random.Generator) -> dict[str, object]:
+        numbers = rng.normal(size=4)
+        self.worth = numbers @ self.weights
+        self.best = int(self.worth.argmax())
+        self.luck = float(rng.normal())
+        return {f"x{place}": float(number) for place, number in enumerate(numbers)}
+
+    def reward(self, done: Sequence[int], chosen: int) -> tuple[float, bool]:
+        return float(self.worth[chosen]) + self.luck, True
+
+
+class Worth:
+    """Ten steps: each earns what a bent function of its context says, whatever is chosen."""
+
+    options = ("left", "right")
+
+    def context(self, done: Sequence[int], rng: np.random.Generator) -> dict[str, object]:
+        x, y = rng.normal(size=2).tolist()
+        self.worth = float(np.sign(x * y))
+        return {"x": x, "y": y}
+
+    def reward(self, done: Sequence[int], chosen: int) -> tuple[float, bool]:
+        return self.worth, len(done) == 9
+
+
 class Chances:
     """One step without a context: every option earns 1 as often as its chance says.
 
@@ -89,7 +148,7 @@ class Chances:
         return float(self.luck < self.chances[chosen]), True
 
 
-Task = Tile | TwoSteps | Chances
+Task = Tile | TwoSteps | Product | Worth | Chances
 
 
 def cost_of(task: Task, chosen: int) -> float:
@@ -159,25 +218,27 @@ def lived(
     config: PPOConfig | None = None,
     policy_config: PolicyConfig | None = None,
     multiplier: float = 0.0,
+    every: int = 8,
+    window: int = 256,
 ) -> Life:
-    """Return what comes of playing and learning, an update for every 8 rollouts, window 256."""
+    """Return what comes of playing and learning, an update for every so many rollouts."""
     rng = np.random.default_rng(seed)
     state = LearnerState.untrained(policy_config or PolicyConfig())
     history: list[list[Step]] = []
     made_by: list[int] = []
     updates: list[Update] = []
-    for _ in range(rollouts // 8):
-        for _ in range(8):
+    for _ in range(rollouts // every):
+        for _ in range(every):
             history.append(played(task, state, rng))
             made_by.append(state.counts.updates)
-        first = max(0, len(history) - 264)
+        first = max(0, len(history) - every - window)
         lags = [state.counts.updates - version for version in made_by]
-        window = gathered(history[first:-8], lags=lags[first:-8]) if len(history) > 8 else None
+        older = history[first:-every]
         updates.append(
             update(
                 state,
-                gathered(history[-8:], lags=lags[-8:]),
-                window=window,
+                gathered(history[-every:], lags=lags[-every:]),
+                window=gathered(older, lags=lags[first:-every]) if older else None,
                 config=config or PPOConfig(),
                 now=Circumstances(multiplier),
                 rng=rng,

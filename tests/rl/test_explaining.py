@@ -8,11 +8,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tau_live.rl.arrays import frozen
-from tau_live.rl.explaining import HOST_DEFAULT, NETWORK, RESIDUAL, RIDGE, UNCERTAINTY, terms
+from tau_live.rl.explaining import (
+    HOST_DEFAULT,
+    KERNEL,
+    NETWORK,
+    RESIDUAL,
+    RIDGE,
+    UNCERTAINTY,
+    terms,
+)
 from tau_live.rl.features import encode
 from tau_live.rl.policy import Policy, PolicyConfig
-from tests.rl.rows import known, networked
-from tests.rl.tasks import Tile, lived
+from tests.rl.rows import heard, known, networked
+from tests.rl.tasks import Product, lived
 
 CONFIG = PolicyConfig(epsilon=0.1)
 OPTIONS = [("small", {"usd": 0.1}), ("large", {"usd": 2.0}), ("none", None)]
@@ -25,7 +33,12 @@ def trained(seed: int) -> Policy:
         Policy.untrained(CONFIG),
         weights=frozen(rng.normal(size=CONFIG.cross_width)),
         net=networked(rng, CONFIG),
-        base=known(rng, CONFIG.cross_width, CONFIG.ridge_width),
+        base=known(
+            rng,
+            CONFIG.cross_width,
+            CONFIG.ridge_width,
+            kernel=heard(rng, CONFIG.width, ("small", "none")),
+        ),
         rollouts=int(rng.integers(0, 3)) * 64,
     )
 
@@ -68,8 +81,8 @@ def test_the_terms_sum_to_the_logits_and_those_make_the_probabilities(
 
 
 def test_the_terms_of_a_policy_that_has_learned_sum_to_its_logits() -> None:
-    policy = lived(Tile(), rollouts=64, seed=1).state.policy
-    encoded = encode({"wanted": "red", "noise": 0.5}, [(name, None) for name in Tile.options])
+    policy = lived(Product(), rollouts=160, seed=1, every=32).state.policy
+    encoded = encode({"x": 1.0, "y": -0.5}, [(name, None) for name in Product.options])
 
     found = terms(policy, encoded, default=1, allowed=None)
 
@@ -82,7 +95,7 @@ def test_of_an_untrained_policy_only_the_hosts_default_adds_anything() -> None:
     found = terms(Policy.untrained(CONFIG), encode({}, OPTIONS), default=2, allowed=None)
 
     assert found[HOST_DEFAULT].tolist() == [0.0, 0.0, CONFIG.default_bonus]
-    assert not any(found[name].any() for name in (RIDGE, UNCERTAINTY, RESIDUAL, NETWORK))
+    assert not any(found[name].any() for name in (RIDGE, KERNEL, UNCERTAINTY, RESIDUAL, NETWORK))
 
 
 def test_what_does_not_fit_the_policy_is_refused() -> None:

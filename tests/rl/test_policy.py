@@ -14,9 +14,10 @@ from tau_live.rl.net import Net
 from tau_live.rl.policy import Policy, PolicyConfig, sample
 from tau_live.rl.scaling import Scale
 from tau_live.rl.states import critic_width
-from tests.rl.rows import known, networked
+from tests.rl.rows import heard, known, networked
 
 CONFIG = PolicyConfig(width=32, cross_width=64, ridge_width=32)
+HEARD = ("o0", "o1", "o3")
 
 
 def trained(seed: int, config: PolicyConfig = CONFIG, *, size: float = 1.0) -> Policy:
@@ -25,7 +26,9 @@ def trained(seed: int, config: PolicyConfig = CONFIG, *, size: float = 1.0) -> P
         Policy.untrained(config),
         weights=frozen(rng.normal(size=config.cross_width) * size),
         net=networked(rng, config),
-        base=known(rng, config.cross_width, config.ridge_width),
+        base=known(
+            rng, config.cross_width, config.ridge_width, kernel=heard(rng, config.width, HEARD)
+        ),
         critic=frozen(rng.normal(size=critic_width(config.width))),
         scale=Scale(
             frozen(rng.normal(size=2 * config.width)), frozen(np.ones(2 * config.width) * 0.5)
@@ -252,6 +255,9 @@ def test_a_version_cannot_be_changed() -> None:
         ("epsilon", float("nan")),
         ("default_bonus", -1.0),
         ("default_fade", 0.0),
+        ("net_width", 257),
+        ("kernels", -1),
+        ("kernels", 1_025),
     ],
 )
 def test_a_shape_out_of_range_is_named(field: str, value: float) -> None:

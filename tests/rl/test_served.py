@@ -11,14 +11,17 @@ from hypothesis import strategies as st
 from tau_live.rl import served
 from tau_live.rl.arrays import FloatArray, frozen
 from tau_live.rl.base import Base
-from tau_live.rl.crossing import crossed_one
+from tau_live.rl.crossing import Crossed, crossed_one, scaled_one
 from tau_live.rl.features import Encoded, encode, pack
+from tau_live.rl.fourier import features
+from tau_live.rl.kernel import Seen
 from tau_live.rl.policy import Judged, Policy, PolicyConfig
 from tau_live.rl.scaling import Scale
 from tau_live.rl.states import critic_width
-from tests.rl.rows import known
+from tests.rl.rows import heard, known
 
 CONFIG = PolicyConfig(width=32, cross_width=64, ridge_width=32)
+HEARD = ("a", "o0", "o2", "o3")
 TEXTS = ("red", "green", "the quick brown fox jumps over the lazy dog")
 
 
@@ -27,7 +30,9 @@ def trained(seed: int, config: PolicyConfig = CONFIG) -> Policy:
     return replace(
         Policy.untrained(config),
         weights=frozen(rng.normal(size=config.cross_width)),
-        base=known(rng, config.cross_width, config.ridge_width),
+        base=known(
+            rng, config.cross_width, config.ridge_width, kernel=heard(rng, config.width, HEARD)
+        ),
         critic=frozen(rng.normal(size=critic_width(config.width))),
         scale=Scale(
             frozen(rng.normal(size=2 * config.width)),
@@ -52,9 +57,16 @@ def decision(seed: int, *, width: int = 32) -> Encoded:
 
 
 def by_definition(policy: Policy, encoded: Encoded) -> FloatArray:
-    """Return the logits as sums over all pairs."""
+    """Return the logits as sums over all pairs and all waves."""
     pairs = crossed_one(encoded, None, policy.scale, cross_width=policy.config.cross_width)
-    return pairs.dot(policy.weights) + policy.base.of(pairs, np.array([0, encoded.options]))
+    split = int(encoded.starts[1])
+    slots = encoded.indices.astype(np.int64)
+    context = Crossed(
+        slots[:split], scaled_one(encoded, policy.scale)[:split], np.array([0, split])
+    )
+    waves = features(context, policy.config.width, count=policy.config.kernels)
+    seen = Seen(slots[encoded.starts[1:-1]], waves, np.array([encoded.options]))
+    return pairs.dot(policy.weights) + policy.base.of(pairs, np.array([0, encoded.options]), seen)
 
 
 def same(one: Judged, other: Judged) -> bool:
@@ -112,11 +124,11 @@ def test_every_way_to_sum_gives_the_same(
 def test_features_that_share_a_slot_are_summed_pair_by_pair() -> None:
     config = PolicyConfig(width=3, cross_width=16, ridge_width=16)
     policy = trained(3, config)
-    features = {f"f{n}": float(n) for n in range(9)}
+    many = {f"f{n}": float(n) for n in range(9)}
 
-    found = policy.logits(encode(features, [("a", features), ("b", features)], width=3))
+    found = policy.logits(encode(many, [("a", many), ("b", many)], width=3))
 
-    encoded = encode(features, [("a", features), ("b", features)], width=3)
+    encoded = encode(many, [("a", many), ("b", many)], width=3)
     np.testing.assert_allclose(found, by_definition(policy, encoded), rtol=1e-9)
 
 

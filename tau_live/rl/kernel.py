@@ -1,0 +1,323 @@
+"""A kernel regression for each option: what slopes cannot say of a context. Trusted as it earns it.
+
+Beside the ridge regression on slopes there is, for each option by its name, one on random Fourier
+features of the context. Both foresee every return before they learn from it. How far the second
+would have mended the errors of the first is how far it is believed, from nothing to all.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from tau_live.rl.arrays import Array, BoolArray, FloatArray, IntArray, frozen, required
+from tau_live.rl.crossing import Crossed
+from tau_live.rl.recursive import Regression
+
+MOST = 32
+"""Options that have a regression of their own: the first that came. Each takes half a megabyte."""
+
+_PENALTY = 0.125  # one over the variance of a return, by what a context is, in its own units
+_SURE = 1.5  # standard errors that the improvement must be above nothing
+
+
+class Seen(NamedTuple):
+    """``N`` decisions as kernels see them.
+
+    Attributes:
+        names: ``[M]``, own slots of all their options.
+        waves: ``[N, width]``, features of the contexts.
+        counts: ``[N]``, how many options each has; they sum to ``M``.
+    """
+
+    names: IntArray
+    waves: FloatArray
+    counts: IntArray
+
+
+class Kernel(NamedTuple):
+    """What a version knows of options beside slopes. Frozen.
+
+    Attributes:
+        names: ``[O]``, own slots of options, ascending.
+        gains: ``[O, width]``, weights of ``Q - lambda * C``.
+        trust: Share of these in the estimate of an option that they know, in ``[0, 1]``.
+    """
+
+    names: IntArray
+    gains: FloatArray
+    trust: float
+
+    @classmethod
+    def none(cls, width: int) -> "Kernel":
+        """Return what knows no option."""
+        return cls(np.zeros(0, dtype=np.int64), frozen(np.zeros((0, width))), 0.0)
+
+    @property
+    def width(self) -> int:
+        """How many waves there are."""
+        return int(self.gains.shape[1])
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether it has any part in an estimate."""
+        return self.trust > 0.0 and len(self.names) > 0
+
+    def places(self, names: IntArray) -> tuple[IntArray, BoolArray]:
+        """Return ``[M]`` rows of options, and ``[M]`` whether it knows them at all."""
+        if not len(self.names):
+            return np.zeros(len(names), dtype=np.int64), np.zeros(len(names), dtype=np.bool_)
+        at = np.minimum(np.searchsorted(self.names, names), len(self.names) - 1)
+        return at, self.names[at] == names
+
+    def said(self, seen: Seen) -> tuple[FloatArray, BoolArray]:
+        """Return ``[M]`` what it expects of each option, and ``[M]`` whether it knows it."""
+        at, known = self.places(seen.names)
+        if not len(self.names):
+            return np.zeros(len(at)), known
+        owners = np.repeat(np.arange(len(seen.counts)), seen.counts)
+        found = np.einsum("nc,oc->no", seen.waves, self.gains)[owners, at]
+        return np.where(known, found, 0.0), known
+
+    def near(self, other: "Kernel", share: float) -> "Kernel":
+        """Return what has come this share of the way from another."""
+        at, known = other.places(self.names)
+        before = np.where(known[:, None], other.gains[at], 0.0) if len(other.names) else 0.0
+        return Kernel(
+            self.names,
+            frozen((1.0 - share) * before + share * self.gains),
+            (1.0 - share) * other.trust + share * self.trust,
+        )
+
+    def arrays(self) -> dict[str, Array]:
+        """Return everything by name."""
+        return {
+            "kernel_names": self.names,
+            "kernel_gains": self.gains,
+            "kernel_numbers": np.array([len(self.names), self.trust]),
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Array], *, width: int) -> "Kernel":
+        """Return the kernel that ``arrays`` gave.
+
+        Raises:
+            ValueError: An array is missing or malformed.
+        """
+        size, trust = required(arrays, "kernel_numbers", (2,)).tolist()
+        names = _names(arrays, "kernel_names", int(size))
+        if (np.diff(names) < 0).any():  # they are searched by halves
+            raise ValueError("kernel_names must be ascending")
+        if not 0.0 <= trust <= 1.0:
+            raise ValueError(f"kernel_numbers are out of range: {trust!r}")
+        return cls(names, frozen(required(arrays, "kernel_gains", (len(names), width))), trust)
+
+
+class Sums(NamedTuple):
+    """How well returns were foreseen by slopes, and how much better with kernels.
+
+    Kernels are judged by how they tell options apart, not by how well they know the context: the
+    mean of what they change over all options is taken out of it.
+
+    Attributes:
+        samples: How many returns.
+        errors: Squares of the errors of slopes.
+        blind: The same once that mean is known.
+        mended: Those errors, each times what kernels change beside the mean.
+        changes: Squares of what they change.
+    """
+
+    samples: float = 0.0
+    errors: float = 0.0
+    blind: float = 0.0
+    mended: float = 0.0
+    changes: float = 0.0
+
+    def including(self, errors: FloatArray, shared: FloatArray, own: FloatArray) -> "Sums":
+        """Return the sums with more returns, ``[M]``.
+
+        Args:
+            errors: Of slopes.
+            shared: What kernels change of all options alike.
+            own: What they change of the chosen one besides.
+        """
+        blind = errors - shared
+        return Sums(
+            self.samples + len(errors),
+            self.errors + float(np.add.reduce(errors**2)),
+            self.blind + float(np.add.reduce(blind**2)),
+            self.mended + float(np.add.reduce(blind * own)),
+            self.changes + float(np.add.reduce(own**2)),
+        )
+
+    @property
+    def trust(self) -> float:
+        """Share of kernels in the estimate that would have foreseen best, 0 if that may be chance.
+
+        Source:
+            Breiman 1996, "Stacked Regressions", section 2: least squares on what was foreseen.
+        """
+        chance = self.changes * self.blind / max(self.samples, 1.0)
+        if not self.mended > _SURE * float(np.sqrt(chance)):  # nor where sums are past all numbers
+            return 0.0
+        return min(self.mended / self.changes, 1.0)
+
+    @property
+    def left(self) -> float:
+        """Deviation of the errors that are left, as a share of those of slopes alone, at most 1."""
+        trust = self.trust
+        if not trust or not self.errors:
+            return 1.0
+        squares = self.blind - 2.0 * trust * self.mended + trust**2 * self.changes
+        return float(np.sqrt(min(max(squares, 0.0) / self.errors, 1.0)))
+
+
+class Kernels(NamedTuple):
+    """Everything the kernel regressions need of the past.
+
+    Attributes:
+        names: ``[O]``, own slots of options, in the order in which they came.
+        fits: One regression for each.
+        sums: How far they may be trusted.
+        width: How many waves there are; 0 leaves all this out.
+    """
+
+    names: IntArray
+    fits: tuple[Regression, ...]
+    sums: Sums
+    width: int
+
+    @classmethod
+    def empty(cls, width: int) -> "Kernels":
+        """Return the regressions on nothing."""
+        return cls(np.zeros(0, dtype=np.int64), (), Sums(), width)
+
+    def including(
+        self,
+        names: IntArray,
+        waves: FloatArray,
+        rewards: FloatArray,
+        costs: FloatArray,
+        *,
+        cost_mean: float = 0.0,
+    ) -> "Kernels":
+        """Return the regressions with more samples.
+
+        Args:
+            names: ``[M]``, own slots of the options that were chosen.
+            waves: ``[M, width]``, features of the contexts.
+            rewards: ``[M]``.
+            costs: ``[M]``, NaN where unknown.
+            cost_mean: Of the costs of all options: an unknown one must not make an option cheap.
+        """
+        new = names[~np.isin(names, self.names)]
+        new = new[np.sort(np.unique(new, return_index=True)[1])][: MOST - len(self.names)]
+        known = np.concatenate([self.names, new])
+        fits = [*self.fits, *[Regression.empty(self.width, self.width, draws=0) for _ in new]]
+        nobody = np.random.default_rng(0)  # without draws nothing is drawn
+        for place in range(len(known)):
+            at = np.flatnonzero(names == known[place])
+            fits[place] = fits[place].including(
+                _dense(waves[at]),
+                rewards[at],
+                costs[at],
+                penalty=_PENALTY,
+                rng=nobody,
+                cost_mean=cost_mean,
+            )
+        return self._replace(names=known, fits=tuple(fits))
+
+    def judging(
+        self,
+        seen: Seen,
+        slopes: FloatArray,
+        rewards: FloatArray,
+        *,
+        chosen: IntArray,
+        probabilities: FloatArray,
+        mean: float,
+    ) -> "Kernels":
+        """Return the regressions with what new decisions say of their worth; not learned from yet.
+
+        Args:
+            seen: ``N`` decisions with ``M`` options.
+            slopes: ``[M]``, what the other regression expects of each, less the mean.
+            rewards: ``[N]``, what followed.
+            chosen: ``[N]``, which of the ``M`` each chose.
+            probabilities: ``[M]``, of the options.
+            mean: Of all rewards.
+        """
+        said, known = self._kernel(1.0, mean).said(seen)
+        change = np.where(known, said - slopes, 0.0)
+        starts = np.cumsum(seen.counts) - seen.counts
+        shared = np.add.reduceat(probabilities * change, starts)
+        errors = rewards - mean - slopes[chosen]
+        return self._replace(sums=self.sums.including(errors, shared, change[chosen] - shared))
+
+    def restarted(self) -> "Kernels":
+        """Return the regressions on nothing, trusted as they were."""
+        return Kernels.empty(self.width)._replace(sums=self.sums)
+
+    def forgetting(self, names: IntArray) -> "Kernels":
+        """Return the regressions that know nothing of these options any more."""
+        kept = ~np.isin(self.names, names)
+        fits = tuple(fit for fit, keeps in zip(self.fits, kept, strict=True) if keeps)
+        return self._replace(names=self.names[kept], fits=fits)
+
+    def served(self, multiplier: float, means: tuple[float, float]) -> Kernel:
+        """Return what a version needs of this.
+
+        Args:
+            multiplier: What one unit of cost weighs in units of reward, at least 0.
+            means: Of all rewards, and of all costs.
+        """
+        return self._kernel(self.sums.trust, means[0], cost_mean=means[1], multiplier=multiplier)
+
+    def _kernel(
+        self, trust: float, mean: float, *, cost_mean: float = 0.0, multiplier: float = 0.0
+    ) -> Kernel:
+        if not self.fits:
+            return Kernel.none(self.width)
+        gains = [fit.gain(mean, cost_mean=cost_mean, multiplier=multiplier) for fit in self.fits]
+        order = np.argsort(self.names)
+        return Kernel(self.names[order], frozen(np.array(gains)[order]), trust)
+
+    def arrays(self) -> dict[str, Array]:
+        """Return everything by name."""
+        found: dict[str, Array] = {
+            "kernels_names": self.names,
+            "kernels_numbers": np.array([len(self.fits), *self.sums]),
+        }
+        for place, fit in enumerate(self.fits):
+            found |= fit.arrays(f"kernels_{place}")
+        return found
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Array], *, width: int) -> "Kernels":
+        """Return the regressions that ``arrays`` gave.
+
+        Raises:
+            ValueError: An array is missing or malformed.
+        """
+        size, *sums = required(arrays, "kernels_numbers", (1 + len(Sums._fields),)).tolist()
+        names = _names(arrays, "kernels_names", int(size))
+        if len(names) > MOST or min(*sums[:3], sums[4]) < 0.0:
+            raise ValueError(f"kernels_numbers are out of range: {size!r}, {sums!r}")
+        fits = tuple(
+            Regression.from_arrays(arrays, f"kernels_{place}", slots=width, most=width, draws=0)
+            for place in range(len(names))
+        )
+        return cls(names, fits, Sums(*sums), width)
+
+
+def _dense(waves: FloatArray) -> Crossed:
+    samples, width = waves.shape
+    slots = np.tile(np.arange(width), samples)
+    return Crossed(slots, waves.ravel(), np.arange(samples + 1) * width)
+
+
+def _names(arrays: Mapping[str, Array], name: str, size: int) -> IntArray:
+    found = required(arrays, name, (size,)).astype(np.int64)
+    if len(np.unique(found)) != len(found):
+        raise ValueError(f"{name} must be different from each other")
+    return found
