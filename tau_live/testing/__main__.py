@@ -1,6 +1,5 @@
 """Records every scenario anew: ``python -m tau_live.testing ADAPTER PLAY FOLDER``."""
 
-
 from tau_live.testing.golden import main
 
-main(prog_name="python -m tau_live.testing")
+main()

@@ -8,13 +8,13 @@
 
 import difflib
 import json
+import sys
 import tempfile
+from argparse import ArgumentParser
 from collections.abc import Sequence
 from importlib import import_module, metadata
 from pathlib import Path
 from typing import NamedTuple
-
-import click
 
 from tau_live.adapters import Adapter
 from tau_live.replay import replay_file
@@ -173,22 +173,22 @@ def _differences(expected: Sequence[str], found: Sequence[str]) -> list[str]:
     return lines[:_SHOWN]
 
 
-@click.command(
-    epilog="Example: python -m tau_live.testing their_adapter:ADAPTER tests.their_play:play golden"
-)
-@click.argument("adapter")
-@click.argument("play")
-@click.argument("golden", type=click.Path(file_okay=False, path_type=Path))
-def main(adapter: str, play: str, golden: Path) -> None:
-    """Play every scenario of PLAY on the host of ADAPTER, and keep what is recorded in GOLDEN.
-
-    The module of PLAY may say in CANNOT which scenarios its host cannot have.
-    """
-    module = import_module(play.partition(":")[0])
+def main() -> None:
+    """Record every scenario of a play anew; its module's ``CANNOT`` says which it cannot play."""
+    parser = ArgumentParser(
+        prog="python -m tau_live.testing",
+        description="Play every scenario on an adapter's host, and keep what is recorded.",
+        epilog="example: python -m tau_live.testing theirs:ADAPTER tests.their_play:play golden",
+    )
+    parser.add_argument("adapter", help="module:name of the adapter")
+    parser.add_argument("play", help="module:name of what plays its scenarios")
+    parser.add_argument("golden", type=Path, help="folder of the recordings")
+    asked = parser.parse_args()
+    module = import_module(asked.play.partition(":")[0])
     number = write_golden(
-        named(adapter, Adapter),
-        getattr(module, play.partition(":")[2]),
-        golden=golden,
+        named(asked.adapter, Adapter),
+        getattr(module, asked.play.partition(":")[2]),
+        golden=asked.golden,
         cannot=[*getattr(module, "CANNOT", ())],
     )
-    click.echo(f"{number} scenarios recorded in {golden}")
+    sys.stdout.write(f"{number} scenarios recorded in {asked.golden}\n")

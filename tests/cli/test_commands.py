@@ -150,7 +150,7 @@ def test_another_applications_file_is_refused_in_one_line(
         (["gate", "reset"], "Missing option '--reason'"),
         (["gate", "reset", "--reason", "  "], "say why"),
         (["gate", "--json", "log"], "belong behind 'log'"),
-        (["reward", "1"], "--run ID or --decision ID"),
+        (["reward", "1"], "--run ID, --session ID or --decision ID"),
         (["export", "--json"], "--json needs --output"),
     ],
 )
