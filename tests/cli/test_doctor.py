@@ -22,7 +22,10 @@ def test_a_healthy_installation_has_no_failure(filled: Path, read: Read) -> None
 
     assert isinstance(found, dict)
     assert found["worst"] == "warn"  # two events were dropped, and the last update was skipped
-    assert {name for name, of in states(found).items() if set(of) != {"ok"}} == {"drops", "last update"}
+    assert {name for name, of in states(found).items() if set(of) != {"ok"}} == {
+        "drops",
+        "last update",
+    }
     assert HOST_PROCESS in next(c["found"] for c in found["checks"] if c["check"] == "processes")
 
 
