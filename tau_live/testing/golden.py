@@ -21,12 +21,14 @@ from tau_live.replay import replay_file
 from tau_live.settings import Content, Learner, Settings
 from tau_live.starting import start
 from tau_live.testing.named import named
-from tau_live.testing.normalised import RANDOM, Row, normalised
+from tau_live.testing.normalised import RANDOM, normalised
 from tau_live.testing.scenarios import Play, Recorded, Scenario, recorded_in
+from tau_live.testing.strands import Row
 
 VERSION_FILE = "host-version.txt"
 """Holds the version of the host that the recordings of a folder were made with."""
 
+_STREAM = "golden"
 _WAIT_S = 30.0
 _SHOWN = 40
 
@@ -113,7 +115,7 @@ def made_of(adapter: Adapter, play: Play, scenario: Scenario, *, folder: Path) -
     settings = Settings(
         store=folder / "played.sqlite",
         record=folder / "played.jsonl",
-        stream="golden",
+        stream=_STREAM,
         learner=Learner.FLUSH,
         content=Content.REDACTED,
     )
@@ -128,7 +130,7 @@ def made_of(adapter: Adapter, play: Play, scenario: Scenario, *, folder: Path) -
         runtime.flush(_WAIT_S)
         runtime.close(_WAIT_S)
     recorded = (folder / "played.jsonl").read_text().splitlines()
-    rows = normalised(json.loads(line) for line in recorded)
+    rows = normalised((json.loads(line) for line in recorded), stream=_STREAM)
     lines = [json.dumps(_told(row), ensure_ascii=False) for row in rows]
     return Made(lines, outline(recorded_in(settings)))
 
