@@ -7,6 +7,7 @@ cost is added on the way to the store, off the host's thread, before it is recor
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from math import isfinite
 from typing import NamedTuple
 
@@ -180,10 +181,10 @@ def _at(price: DeclaredPrice, tokens: Tokens) -> float:
 
 
 def _looked_up(names: Sequence[str], tokens: Tokens, provider: str | None) -> float | None:
-    try:
-        from genai_prices import Usage, calc_price
-    except Exception:  # noqa: BLE001  # it is not there, or not to be imported any more
+    if not _price_table_is_there():
         return None
+    from genai_prices import Usage, calc_price
+
     usage = Usage(
         input_tokens=int(tokens.input),
         output_tokens=int(tokens.output),
@@ -197,6 +198,16 @@ def _looked_up(names: Sequence[str], tokens: Tokens, provider: str | None) -> fl
             except Exception:  # noqa: BLE001, S112  # another's code; it does not know it
                 continue
     return None
+
+
+@cache
+def _price_table_is_there() -> bool:
+    """Say whether genai-prices can be imported; once a process, for a search in vain takes 3 ms."""
+    try:
+        from genai_prices import Usage, calc_price  # noqa: F401  # as it is used above
+    except Exception:  # noqa: BLE001  # it is not there, or not to be imported any more
+        return False
+    return True
 
 
 def _first(counts: Mapping[str, float], names: Sequence[str]) -> float:

@@ -1,6 +1,8 @@
 """What tokens cost: by declared prices, and what is added to events that do not say it."""
 
+import sys
 from collections.abc import Mapping
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from tau_live import events as ev
 from tau_live.errors import SettingsError
 from tau_live.settings import SETTINGS, DeclaredPrice, Settings, value_text
 from tau_live.settings.prices import price_tables
-from tau_live.token_prices import Pricer, cost_of, tokens_of
+from tau_live.token_prices import Pricer, _price_table_is_there, cost_of, tokens_of
 
 BREAD = DeclaredPrice(model="bread-1*", input=2.0, output=8.0, cached=0.5, cache_write=3.0)
 PLAIN = DeclaredPrice(model="bread-1-plain", input=1.0, output=4.0)
@@ -196,3 +198,32 @@ def test_other_models_are_looked_up_where_genai_prices_is_installed() -> None:
     assert cost_of(USAGE, model="gpt-4o-mini", known=False) is None
     assert cost_of(USAGE, model="gpt-4o-mini", prices=[declared]) == 7.0
     assert cost_of(USAGE, model="no-such-model-at-all") is None
+
+
+class _Searched(MetaPathFinder):
+    """Notes every search for genai-prices, and finds it nowhere."""
+
+    def __init__(self) -> None:
+        self.searches = 0
+
+    def find_spec(self, fullname: str, *_: object) -> None:
+        if fullname == "genai_prices":
+            self.searches += 1
+            raise ModuleNotFoundError(fullname)
+
+
+def test_where_genai_prices_is_not_installed_it_is_searched_for_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    searched = _Searched()
+    monkeypatch.delitem(sys.modules, "genai_prices", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [searched, *sys.meta_path])
+    _price_table_is_there.cache_clear()
+
+    try:
+        found = [cost_of(USAGE, model="gpt-4o-mini") for _ in range(3)]
+    finally:
+        _price_table_is_there.cache_clear()
+
+    assert found == [None, None, None]
+    assert searched.searches == 1

@@ -15,11 +15,14 @@ KNOWN_LIMIT = 32
 
 
 def content_of(value: object) -> Content | None:
-    """Return a text as it is, and anything else as the JSON of what can be read of it."""
+    """Return a text as it is, and anything else as the JSON of what can be read of it.
+
+    A host's own kind of text becomes a plain one: no encoder takes another.
+    """
     if value is None:
         return None
     if isinstance(value, str):
-        return Content(text=value)
+        return Content(text=str.__str__(value))
     shown = vars(value) if hasattr(type(value), "model_fields") else value
     return Content(text=json.dumps(plain(shown), ensure_ascii=False))
 

@@ -7,6 +7,7 @@ from tau_live import events as ev
 from tau_live.gate import Kind
 from tau_live_hooks import smolagents_events as said
 from tau_live_hooks.common_border import Border
+from tau_live_hooks.common_text import content_of
 from tau_live_hooks.smolagents_places import at, carried
 from tau_live_hooks.smolagents_run import Place, here, tool_status
 
@@ -100,7 +101,7 @@ class Calls:
         veto = run.choices.vetoed(run.situation(tool=call.name))
         if veto is not None:
             self._start(call)
-            told = {"span_id": call.span, "result": said.content_of(veto)}
+            told = {"span_id": call.span, "result": content_of(veto)}
             run.book.returned(call.id, call.name, told, status=ev.Status.VETOED)
         return veto
 
@@ -110,7 +111,7 @@ class Calls:
 
     def _returned(self, call: _Call, result: Any) -> None:
         if not call.is_answer:
-            told = {"span_id": call.span, "result": said.content_of(result)}
+            told = {"span_id": call.span, "result": content_of(result)}
             call.place.run.book.returned(call.id, call.name, told)
 
     def _raised(self, call: _Call, error: BaseException) -> None:
@@ -132,7 +133,7 @@ def _made(place: Place, tool: Any, asked: tuple[str, Any], call_id: str | None) 
     span = run.span_of(id_)
     started: dict[str, object] = {
         "span_id": span,
-        "args": said.content_of(arguments),
+        "args": content_of(arguments),
         "tool_kind": said.tool_kind(tool),
     }
     if call_id is None:

@@ -6,10 +6,9 @@ Everything is read by name and may be missing: an older or newer host then tells
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from tau_live.envelope import Content, ToolCall
+from tau_live.envelope import ToolCall
 from tau_live.plain import plain
-from tau_live_hooks import common_text
-from tau_live_hooks.common_text import counted
+from tau_live_hooks.common_text import content_of, counted
 
 ANSWER = "final_answer"
 """The host's tool with which a model says that it is done."""
@@ -18,11 +17,6 @@ _NOT_PARAMS = ("messages", "stop_sequences", "response_format", "tools_to_call_f
 """What ``Model.generate`` takes besides settings of the model."""
 
 _PROVIDERS: Mapping[str, str] = {"OpenAIModel": "openai", "AzureOpenAIModel": "azure"}
-
-
-def content_of(value: object) -> Content | None:
-    """Return a text as it is, the host's own kind of them too, and anything else as JSON."""
-    return common_text.content_of(str.__str__(value) if isinstance(value, str) else value)
 
 
 def agent_name(agent: Any) -> str:

@@ -13,7 +13,7 @@ from tau_live.settings import Content
 from tau_live_hooks import smolagents_events as said
 from tau_live_hooks.common_choices import Choices
 from tau_live_hooks.common_run import RunBook
-from tau_live_hooks.common_text import situation_of
+from tau_live_hooks.common_text import content_of, situation_of
 
 HOST = "smolagents"
 
@@ -159,7 +159,7 @@ class HostRun:
             if self._limited:
                 found |= {"status": ev.Status.LIMIT, "reason": ev.Reason.LIMIT}
             if error is None:
-                found["output"] = said.content_of(getattr(result, "output", result))
+                found["output"] = content_of(getattr(result, "output", result))
             elif self.is_interrupted(error):
                 self.book.tell(ev.RunInterrupt, {"reason": "interrupt"})
                 found |= {"status": ev.Status.INTERRUPTED, "reason": ev.Reason.INTERRUPTED}

@@ -19,6 +19,7 @@ from tau_live_hooks import smolagents_events as said
 from tau_live_hooks.common_border import Border
 from tau_live_hooks.common_choices import Choices
 from tau_live_hooks.common_run import RunBook
+from tau_live_hooks.common_text import content_of
 from tau_live_hooks.smolagents_driving import driven
 from tau_live_hooks.smolagents_places import within
 from tau_live_hooks.smolagents_run import HOST, HostRun, Place, here
@@ -118,7 +119,7 @@ class Runs:
         memory = self._memory(agent, goes_on=not given.get("reset", True) and not nested)
         name = said.agent_name(agent)
         told = {
-            "input": said.content_of(given.get("task")),
+            "input": content_of(given.get("task")),
             "model": said.model_name(agent.model),
             "tools": tuple(said.tool_names(agent)),
             "agent": name,

@@ -21,12 +21,14 @@ from tau_live.replay import replay_file
 from tau_live.settings import Content, Learner, Settings
 from tau_live.starting import start
 from tau_live.testing.named import named
-from tau_live.testing.normalised import RANDOM, Row, normalised
+from tau_live.testing.normalised import RANDOM, normalised
 from tau_live.testing.scenarios import Play, Recorded, Scenario, recorded_in
+from tau_live.testing.strands import Row
 
 VERSION_FILE = "host-version.txt"
 """Holds the version of the host that the recordings of a folder were made with."""
 
+_STREAM = "golden"
 _WAIT_S = 30.0
 _SHOWN = 40
 
@@ -113,7 +115,7 @@ def made_of(adapter: Adapter, play: Play, scenario: Scenario, *, folder: Path) -
     settings = Settings(
         store=folder / "played.sqlite",
         record=folder / "played.jsonl",
-        stream="golden",
+        stream=_STREAM,
         learner=Learner.FLUSH,
         content=Content.REDACTED,
     )
@@ -128,7 +130,7 @@ def made_of(adapter: Adapter, play: Play, scenario: Scenario, *, folder: Path) -
         runtime.flush(_WAIT_S)
         runtime.close(_WAIT_S)
     recorded = (folder / "played.jsonl").read_text().splitlines()
-    rows = normalised(json.loads(line) for line in recorded)
+    rows = normalised((json.loads(line) for line in recorded), stream=_STREAM)
     lines = [json.dumps(_told(row), ensure_ascii=False) for row in rows]
     return Made(lines, outline(recorded_in(settings)))
 
@@ -173,12 +175,25 @@ def _differences(expected: Sequence[str], found: Sequence[str]) -> list[str]:
     return lines[:_SHOWN]
 
 
+def cannot_of(play: str) -> list[str]:
+    """Return the scenarios that a play, such as ``package.module:play_code``, cannot play.
+
+    ``CANNOT`` of its module holds for each of the module's plays. What one of them cannot play
+    besides stands under its own name, without ``play_``: ``CANNOT_CODE`` is of ``play_code``.
+    """
+    name, _, function = play.partition(":")
+    own = f"CANNOT_{function.removeprefix('play_').upper()}"
+    module = import_module(name)
+    return [scenario for table in ("CANNOT", own) for scenario in getattr(module, table, ())]
+
+
 def main() -> None:
-    """Record every scenario of a play anew; its module's ``CANNOT`` says which it cannot play."""
+    """Record every scenario of a play anew, but those that its module says it cannot play."""
     parser = ArgumentParser(
         prog="python -m tau_live.testing",
         description="Play every scenario on an adapter's host, and keep what is recorded.",
-        epilog="example: python -m tau_live.testing theirs:ADAPTER tests.their_play:play golden",
+        epilog="What a module's CANNOT names is left out; for its play_code, CANNOT_CODE too. "
+        "Example: python -m tau_live.testing theirs:ADAPTER tests.their_play:play golden",
     )
     parser.add_argument("adapter", help="module:name of the adapter")
     parser.add_argument("play", help="module:name of what plays its scenarios")
@@ -189,6 +204,6 @@ def main() -> None:
         named(asked.adapter, Adapter),
         getattr(module, asked.play.partition(":")[2]),
         golden=asked.golden,
-        cannot=[*getattr(module, "CANNOT", ())],
+        cannot=cannot_of(asked.play),
     )
     sys.stdout.write(f"{number} scenarios recorded in {asked.golden}\n")

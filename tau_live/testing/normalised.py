@@ -4,13 +4,12 @@ What is left is the same whenever the same scenario is played, in whichever orde
 """
 
 import hashlib
+import itertools
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import groupby
-from typing import TypeAlias
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-Row: TypeAlias = dict[str, object]
+from tau_live.testing.strands import Row, in_order, shown_as
 
 RANDOM = re.compile(
     r"""
@@ -31,37 +30,48 @@ _TASK = re.compile(r"<Task .*", re.DOTALL)
 _PATH = re.compile(r"(?<![\w/:.])(?:/[\w.+@-]+){2,}")
 _TEXTS = ((_TIME, "some time"), (_TASK, "<a task>"), (_PATH, "a path"))
 _MEASURED = re.compile(r"(?:_ms|_us|_ns|_at|_time|timestamp|duration|latency)$")
+_COUNTED = re.compile(r"(?P<before>.+)(?P<sign>[/>])(?P<name>[^/>]+)#\d+", re.DOTALL)
 _DROPPED = frozenset({"mono_ns", "host_version", "adapter_version"})
-_KEYS = frozenset({"host", "run_id", "parent_run_id", "execution"})
 
 
-def normalised(rows: Iterable[Row], *, also: str | None = None) -> list[Row]:
+def normalised(
+    rows: Iterable[Row], *, also: str | None = None, stream: str | None = None
+) -> list[Row]:
     """Return the events of a play without what is different each time.
 
     Runs stand one after the other, each followed by those inside it; in each the steps are in their
-    order, but tools that ran at once are told one after the other. Ids made at random are numbered.
+    order, but tools and steps that may have run at once are told one after the other. Ids made at
+    random are numbered, and so are runs that have a number because their host gave them no id.
 
     Args:
         rows: The events as they were recorded.
         also: A regular expression of what else is an id, where the host makes it at random.
+        stream: What the ids of such runs are made of: ``name/stream#1``.
     """
-    pattern = RANDOM if also is None else re.compile(f"{RANDOM.pattern}|{also}", re.VERBOSE)
+    told = [*rows]
+    ids = sorted({str(row["run_id"]) for row in told}, key=len, reverse=True)
+    counted = [one for one in ids if _is_counted(one, stream)]
+    known = [rf"(?<!\w){re.escape(one)}(?!\d)" for one in counted]
+    pattern = re.compile("|".join([*known, RANDOM.pattern, *([also] if also else [])]), re.VERBOSE)
     masked = _Masks(pattern, lambda _: "id")
-    ordered = [row for run in _runs([*rows], masked) for row in run]
-    numbers: dict[str, str] = {}
+    ordered = [row for run in _runs(told, masked) for row in run]
+    numbers = _counted_anew(dict.fromkeys(str(row["run_id"]) for row in ordered), {*counted})
+    random = itertools.count(1)
 
     def number(found: str) -> str:
-        return numbers.setdefault(found, f"id-{len(numbers) + 1}")
+        if found not in numbers:
+            numbers[found] = f"id-{next(random)}"
+        return numbers[found]
 
     masks = _Masks(pattern, number)
     executions: dict[object, str] = {}
     found: list[Row] = []
     for place, row in enumerate(ordered, 1):
-        told = row.get("execution")
-        execution = executions.setdefault(told, f"execution-{len(executions) + 1}")
+        made_by = row.get("execution")
+        execution = executions.setdefault(made_by, f"execution-{len(executions) + 1}")
         kept = {name: value for name, value in row.items() if name not in _DROPPED}
         plain = masks.row({**kept, "execution": ""})
-        within = {"execution": execution if told else ""}
+        within = {"execution": execution if made_by else ""}
         found.append({**plain, **within, "at": float(place), "seq": place, "pid": 1})
     return found
 
@@ -104,6 +114,27 @@ class _Masks:
         }
 
 
+def _is_counted(run_id: str, stream: str | None) -> bool:
+    """Say whether a run has only a number: of its stream, or among those inside a run."""
+    found = _COUNTED.fullmatch(run_id)
+    return found is not None and (found["sign"] == ">" or found["name"] == stream)
+
+
+def _counted_anew(run_ids: Iterable[str], counted: Collection[str]) -> dict[str, str]:
+    """Return the ids of runs that have only a number, with numbers in the order given."""
+    found: dict[str, str] = {}
+    numbers: dict[str, int] = {}
+    for run_id in run_ids:
+        parts = _COUNTED.fullmatch(run_id) if run_id in counted else None
+        if parts is None:
+            continue
+        before, sign, name = parts["before"], parts["sign"], parts["name"]
+        among = before if sign == ">" else name
+        numbers[among] = numbers.get(among, 0) + 1
+        found[run_id] = f"{found.get(before, before)}{sign}{name}#{numbers[among]}"
+    return found
+
+
 def _runs(rows: Sequence[Row], masks: _Masks) -> list[list[Row]]:
     """Return the events of each run, in an order that does not depend on when they came."""
     by_run: dict[object, list[Row]] = {}
@@ -112,42 +143,22 @@ def _runs(rows: Sequence[Row], masks: _Masks) -> list[list[Row]]:
         by_run.setdefault(row["run_id"], []).append(row)
         if row.get("parent_run_id"):
             parents[row["run_id"]] = row["parent_run_id"]
-    steps = {run: _in_order(own) for run, own in by_run.items()}
-    keys = {run: _key(own, masks) for run, own in steps.items()}
+    steps = {run: in_order(told, masks.row) for run, told in by_run.items()}
+    own = {run: shown_as(told, masks.row) for run, told in steps.items()}
+    inside: dict[object, list[object]] = {}
+    for run in steps:
+        inside.setdefault(parents.get(run), []).append(run)
     found: list[list[Row]] = []
+
+    def key(run: object) -> str:
+        return json.dumps([own[run], *sorted(map(key, inside.get(run, ())))])
 
     def add(run: object) -> None:
         found.append(steps[run])
-        for child in sorted(
-            (one for one in steps if parents.get(one) == run), key=keys.__getitem__
-        ):
+        for child in sorted(inside.get(run, ()), key=key):
             add(child)
 
     tops = [run for run in steps if parents.get(run) not in steps]
-    for run in sorted(tops, key=keys.__getitem__):
+    for run in sorted(tops, key=key):
         add(run)
     return found
-
-
-def _in_order(rows: Sequence[Row]) -> list[Row]:
-    """Return a run's events with tools that ran at once one after the other, as they began."""
-    found: list[Row] = []
-    for tools, together in groupby(rows, key=lambda row: str(row["event"]).startswith("tool.")):
-        stretch = [*together]
-        if tools:
-            first = {_call(row): place for place, row in reversed([*enumerate(stretch)])}
-            stretch.sort(key=lambda row: first[_call(row)])
-        found += stretch
-    return found
-
-
-def _call(row: Row) -> str:
-    return str(row.get("call_id") or row.get("span_id"))
-
-
-def _key(rows: Sequence[Row], masks: _Masks) -> str:
-    left_out = _KEYS | _DROPPED | {"at", "seq", "pid"}
-    shown = [
-        masks.row({name: one for name, one in row.items() if name not in left_out}) for row in rows
-    ]
-    return json.dumps(shown, sort_keys=True)

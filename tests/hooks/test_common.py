@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tau_live import events as ev
@@ -328,6 +329,24 @@ def test_a_run_that_was_interrupted_goes_on_as_another_attempt(path: Path) -> No
     ]
     assert [span.name for span in one.of("run")] == ["agent.interrupt", "agent.resume"]
     assert [span.attempt for span in one.of("turn")] == [1, 2]
+
+
+class _Text(str):
+    """A text of some host's own kind, which says something else of itself."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return "something else"
+
+
+def test_a_hosts_own_kind_of_text_is_kept_as_a_plain_one() -> None:
+    found = content_of(_Text("hello"))
+
+    assert found is not None
+    assert type(found.text) is str
+    assert found.text == "hello"
+    assert msgspec.json.encode(found) == msgspec.json.encode(content_of("hello"))
 
 
 def test_of_metadata_only_what_is_short_and_plain_is_known() -> None:

@@ -30,7 +30,7 @@ from smolagents import (
 )
 
 from tau_live_hooks.smolagents import ADAPTER
-from tests.hooks.conformance.smolagents_play import Kind, Scripted, agent, told
+from tests.hooks.conformance.smolagents_play import Kind, Scripted, agent, cancellation, told
 
 pytestmark = pytest.mark.slow
 
@@ -164,7 +164,7 @@ def test_calls_keep_the_ids_that_the_model_gave(stored: Stored) -> None:
 
 
 def test_code_that_is_cancelled_lets_its_tool_finish(stored: Stored) -> None:
-    said = told(agent(CodeAgent, "cancel"))
+    said = cancellation(CodeAgent)
 
     [one] = stored()
     assert "KeyboardInterrupt" in said

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tau_live.testing.normalised import Row, normalised
+from tau_live.testing.normalised import normalised
+from tau_live.testing.strands import Row
 
 STEPS = ("run.start", "turn.start", "tool.start", "tool.end", "turn.end", "run.end")
 
@@ -99,3 +100,97 @@ def test_tools_that_ran_at_once_are_told_one_after_the_other() -> None:
         ("tool.start", "b"),
         ("tool.end", "b"),
     ]
+
+
+def asked_for(*calls: str) -> Row:
+    told = [{"id": call, "name": "look"} for call in calls]
+    return {"event": "model.end", "host": "h", "run_id": "r", "tool_calls": told}
+
+
+def branch(number: int) -> list[Row]:
+    """A step that asks for nothing and runs a tool in a thread of its own."""
+    step, row = uuid.uuid4().hex, {"host": "h", "run_id": "r"}
+    within = {"call_id": f"call-{number}", "span_id": f"tool-{number}", "raw": {"step": step}}
+    asks = {"parent_span_id": f"tool-{number}", "span_id": uuid.uuid4().hex}
+    return [
+        {"event": "step.start", "span_id": step, "name": "tools", **row},
+        {"event": "tool.start", **within, **row},
+        {"event": "model.start", **asks, **row},
+        {"event": "model.end", **asks, **row},
+        {"event": "tool.end", **within, **row},
+        {"event": "step.end", "span_id": step, "name": "tools", **row},
+    ]
+
+
+@given(st.integers())
+def test_what_ran_at_once_stands_as_the_model_asked_for_it(seed: int) -> None:
+    together = interleaved([branch(number) for number in range(3)], random.Random(seed))
+
+    rows = normalised([asked_for("call-2", "call-0", "call-1"), *together])
+
+    assert [row["event"] for row in rows[1:]] == [row["event"] for row in branch(0)] * 3
+    assert [row["call_id"] for row in rows if row["event"] == "tool.start"] == [
+        "call-2",
+        "call-0",
+        "call-1",
+    ]
+
+
+@given(st.permutations(range(3)))
+def test_tools_that_are_told_only_when_they_are_over_stand_in_the_same_order(
+    order: list[int],
+) -> None:
+    rows = normalised([asked_for("call-0"), *(row for one in order for row in branch(one)[1:2])])
+
+    assert [row["call_id"] for row in rows[1:]] == ["call-1", "call-2", "call-0"]
+
+
+def test_what_began_before_stands_first_and_what_goes_on_last() -> None:
+    def step(event: str, name: str) -> Row:
+        return {"event": event, "host": "h", "run_id": "r", "span_id": name, "name": name}
+
+    told = [("step.start", "a"), ("step.end", "z"), ("step.start", "b"), ("step.end", "b")]
+
+    rows = normalised(step(*one) for one in told)
+
+    assert [(row["event"], row["name"]) for row in rows] == [
+        ("step.end", "z"),
+        ("step.start", "b"),
+        ("step.end", "b"),
+        ("step.start", "a"),
+    ]
+
+
+def numbered(run_id: str, text: str, parent: str | None = None) -> list[Row]:
+    row: Row = {"host": "h", "run_id": run_id, "parent_run_id": parent, "input": f"{run_id} {text}"}
+    return [{"event": "run.start", **row}, {"event": "run.end", **row}]
+
+
+@given(st.permutations(range(1, 13)), st.integers())
+def test_runs_that_are_only_numbered_are_numbered_in_their_order(
+    numbers: list[int], seed: int
+) -> None:
+    def play(numbers: Sequence[int], order: random.Random) -> list[Row]:
+        runs = [numbered(f"cook/s#{numbers[one]}", f"{one:02}") for one in range(10)]
+        outer = f"cook/s#{numbers[0]}"
+        runs += [
+            numbered(f"{outer}>help#{numbers[one]}", f"{one}", parent=outer) for one in (10, 11)
+        ]
+        return normalised(interleaved(runs, order), stream="s")
+
+    found = play(numbers, random.Random(seed))
+
+    assert found == play(range(1, 13), random.Random(0))
+    assert list(dict.fromkeys(row["run_id"] for row in found))[:4] == [
+        "cook/s#1",
+        "cook/s#1>help#1",
+        "cook/s#1>help#2",
+        "cook/s#2",
+    ]
+    assert all(str(row["input"]).startswith(f"{row['run_id']} ") for row in found)
+
+
+def test_a_run_whose_own_id_ends_in_a_number_keeps_it() -> None:
+    rows = normalised(numbered("shop/order#17", "hello"), stream="golden")
+
+    assert {row["run_id"] for row in rows} == {"shop/order#17"}

@@ -3,9 +3,12 @@
 import json
 import re
 import signal
+import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from smolagents import (
@@ -159,8 +162,27 @@ def cancel(place: int) -> str:
     Args:
         place: Where.
     """
+    main = threading.main_thread()
+    while threading.current_thread() is not main and not waits_for_code(main):
+        pass
     signal.raise_signal(signal.SIGINT)
     return "never"
+
+
+def waits_for_code(thread: threading.Thread) -> bool:
+    """Say whether a thread waits for what an agent wrote, which runs in one of its own."""
+    frames = traceback.walk_stack(sys._current_frames()[thread.ident or 0])
+    return any(frame.f_code is Future.result.__code__ for frame, _ in frames)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Let Ctrl-C raise, also in a process that was started in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 BRIEF = """{%- for tool in tools.values() -%}
@@ -272,6 +294,11 @@ def interrupt_resume(kind: Kind) -> str:
     return f"{told(made)} and then {told(made, 'go on', reset=False)}"
 
 
+def cancellation(kind: Kind) -> str:
+    with interruptible():
+        return told(agent(kind, "cancel"))
+
+
 def threads(kind: Kind) -> str:
     barrier = threading.Barrier(4)
     said: dict[int, str] = {}
@@ -310,7 +337,7 @@ _PLAYS: dict[Scenario, Callable[[Kind], str]] = {
     Scenario.NESTED_AGENT: nested_agent,
     Scenario.STREAMING: streaming,
     Scenario.EARLY_CLOSE: early_close,
-    Scenario.CANCELLATION: lambda kind: told(agent(kind, "cancel")),
+    Scenario.CANCELLATION: cancellation,
     Scenario.TWO_RUNS: two_runs,
     Scenario.THREADS: threads,
     Scenario.INTERRUPT_RESUME: interrupt_resume,
