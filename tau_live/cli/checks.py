@@ -217,11 +217,13 @@ def _rewards(store: Store) -> Check:
     given = [reward for one in ready.values() for reward in one.rewards]
     sent = sum(reward.source not in made_up for reward in given)
     waiting = store.rewards.waiting()
-    of = f"with the last {number(len(ready))} rewarded rollouts"
+    of = f"sent for the last {number(len(ready))} rollouts"
     found = f"{number(sent)} {of}, {number(waiting)} wait for theirs"
     if sent or not (ready or waiting):
         return Check("rewards", OK, found)
-    advice = "call tau_live.reward(...) or `tau-live reward`: nothing is learned without rewards"
+    inferred = any(reward.source == RewardSource.INFERRED for reward in given)
+    without = "only inferred ones are learned from" if inferred else "nothing is learned without"
+    advice = f"call tau_live.reward(...) or `tau-live reward`: {without}"
     return Check("rewards", WARN, found, advice)
 
 

@@ -97,7 +97,7 @@ def _looked_at(host: str, module: str, adapter: object, off: Collection[str]) ->
         third = None
         if not isinstance(adapter, BuiltIn | metadata.EntryPoint):
             third = declared(adapter)
-        if find_spec(module.partition(".")[0]) is None:
+        if not _installed(module):
             return Standing(host=host, module=module)
         version = version_of(host, import_module(module))
         if isinstance(adapter, metadata.EntryPoint):
@@ -107,6 +107,22 @@ def _looked_at(host: str, module: str, adapter: object, off: Collection[str]) ->
         missing = f"{type(error).__name__}: {text_of(error)}"
     state = HostState.ATTACHED if missing is None else HostState.DISABLED
     return Standing(host=host, module=module, state=state, version=version, problem=missing)
+
+
+def _installed(module: str) -> bool:
+    """Say whether the package that a module is in is there.
+
+    A namespace package says nothing of that: what else lies in it makes one, such as
+    `opentelemetry` where only its API is installed. The first real package below it decides.
+    """
+    parts = module.split(".")
+    for end in range(1, len(parts) + 1):
+        spec = find_spec(".".join(parts[:end]))
+        if spec is None:
+            return False
+        if spec.origin is not None:
+            return True
+    return False
 
 
 def _check_of(standing: Standing) -> Check:

@@ -1,12 +1,16 @@
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from tau_live.policy_files import checkpoint_folder
+from tau_live.rollouts import RewardSource, RolloutStatus
 from tau_live.settings import Settings
 from tau_live.store.sqlite import SqliteStore
 from tests.cli.conftest import Read, Run
 from tests.cli.filled import HOST_PROCESS, hold
+from tests.contracts.making import reward, rollout
 
 
 def states(found: object) -> dict[str, list[str]]:
@@ -104,8 +108,6 @@ def test_a_switch_that_is_misspelt_is_a_warning(filled: Path, read: Read) -> Non
 
 
 def test_nobody_sending_rewards_is_a_warning(tmp_path: Path, read: Read) -> None:
-    from tests.contracts.making import rollout
-
     store = SqliteStore.open(tmp_path / "new.sqlite")
     store.rollouts.begin_rollout(rollout("live-1"))
     store.rewards.await_reward("live-1", until=4e9)
@@ -114,6 +116,40 @@ def test_nobody_sending_rewards_is_a_warning(tmp_path: Path, read: Read) -> None
     found = read("doctor", "--store", tmp_path / "new.sqlite")
 
     assert states(found)["rewards"] == ["warn"]
+
+
+def test_inferred_rewards_are_not_said_to_teach_nothing(tmp_path: Path, run: Run) -> None:
+    store = SqliteStore.open(tmp_path / "new.sqlite")
+    store.rollouts.begin_rollout(rollout("live-1", RolloutStatus.SUCCEEDED, ended_at=4.0))
+    store.rewards.add_reward(reward(rollout_id="live-1", source=RewardSource.INFERRED))
+    store.rewards.mark_ready("live-1", total_reward=1.0)
+    store.close()
+
+    said = " ".join(run("doctor", "--store", tmp_path / "new.sqlite").stdout.split())
+
+    assert "0 sent for the last 1 rollouts" in said
+    assert "only inferred ones are learned from" in said
+
+
+def test_a_host_of_which_only_the_namespace_is_there_is_not_installed(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "opentelemetry" / "context").mkdir(parents=True)
+    (tmp_path / "opentelemetry" / "context" / "__init__.py").touch()
+    monkeypatch.setattr("sys.path", [str(tmp_path), *sys.path])
+    if module_there("opentelemetry.sdk"):
+        pytest.skip("the SDK is installed")
+
+    said = run("doctor").stdout
+
+    assert "opentelemetry is not installed here" in said
+
+
+def module_there(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False
 
 
 def test_a_store_that_can_never_be_made_is_a_failure(run: Run) -> None:
