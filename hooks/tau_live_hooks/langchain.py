@@ -59,6 +59,7 @@ def attach(in_force: InForce) -> Detach:
     from tau_live_hooks.langchain_feedback import Feedback
     from tau_live_hooks.langchain_handler import TauHandler
     from tau_live_hooks.langchain_patches import when_whole
+    from tau_live_hooks.langchain_texts import of_managers
     from tau_live_hooks.langchain_tree import Tree
 
     tree = Tree(in_force)
@@ -76,6 +77,7 @@ def attach(in_force: InForce) -> Detach:
 
     for name in CONTEXTS:
         when(name, lambda module: _entering(module, tree))
+    when("langchain_core.callbacks.manager", of_managers)
     when("langgraph.pregel.main", lambda module: _interrupting(module, tree))
     acting = Acting(in_force, tree)
     when("langchain.agents.factory", acting.of_requests)

@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 from uuid import uuid4
@@ -24,6 +24,7 @@ pytest.importorskip("langchain")
 
 from langchain.agents.middleware import HumanInTheLoopMiddleware, PIIMiddleware
 from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.language_models.fake import FakeListLLM
 from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import tool
 from langchain_core.tracers import context
@@ -96,6 +97,28 @@ def test_a_model_by_itself_is_a_run_of_one_turn(
 
     assert one.rollout.status is RolloutStatus.SUCCEEDED
     assert (names(one, "turn"), names(one, "model")) == (["agent.turn.1"], ["model.mirror"])
+
+
+@pytest.mark.parametrize("attached_too", [False, True], ids=["without us", "attached"])
+def test_a_callback_is_told_of_a_model_without_messages_that_is_awaited(
+    path: Path, monkeypatch: pytest.MonkeyPatch, attached_too: bool
+) -> None:
+    told: list[str] = []
+
+    class Watch(BaseCallbackHandler):
+        def on_llm_start(self, serialized: Any, prompts: Any, **_: Any) -> None:
+            told.append(prompts[0])
+
+        def on_llm_end(self, response: Any, **_: Any) -> None:
+            told.append(response.generations[0][0].text)
+
+    model = FakeListLLM(responses=["yes", "no"])
+    with seeing(path, monkeypatch) if attached_too else nullcontext() as wanted:
+        asyncio.run(model.agenerate(["a", "b"], callbacks=[Watch()]))
+        found = stored(wanted) if wanted else []
+
+    assert sorted(told) == ["a", "b", "no", "yes"]
+    assert [one.statuses("model") for one in found] == [["ok"]] * 2 * attached_too
 
 
 def test_a_model_that_falls_back_is_tried_again(
