@@ -178,8 +178,8 @@ class Sums(NamedTuple):
         Source:
             Breiman 1996, "Stacked Regressions", section 2: least squares on what was foreseen.
         """
-        chance = self.changes * self.blind / max(self.samples, 1.0)
-        if not self.mended > _SURE * float(np.sqrt(chance)):  # nor where sums are past all numbers
+        spread = np.sqrt(self.blind / max(self.samples, 1.0))
+        if not self.mended > _SURE * float(np.sqrt(self.changes) * spread):  # nor past all numbers
             return 0.0
         return min(self.mended / self.changes, 1.0)
 

@@ -170,6 +170,17 @@ def test_trust_is_earned(sums: Sums, trust: float) -> None:
     assert 0.0 <= sums.left <= 1.0
 
 
+@pytest.mark.parametrize("unit", [1e-100, 1e-50, 1e50, 1e100])
+@pytest.mark.parametrize("mended", [14.0, 16.0, 40.0])
+def test_trust_hangs_on_no_unit_of_reward(unit: float, mended: float) -> None:
+    sums = Sums(100.0, 200.0, 100.0, mended, 100.0)
+
+    found = Sums(100.0, *[number * unit**2 for number in sums[1:]])
+
+    assert found.trust == pytest.approx(sums.trust)
+    assert found.left == pytest.approx(sums.left)
+
+
 def judged(
     kernels: Kernels, rng: np.random.Generator, rewards: FloatArray, *, seen: Seen, chosen: IntArray
 ) -> Kernels:
