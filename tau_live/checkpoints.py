@@ -2,7 +2,8 @@
 
 A checkpoint is written beside its final name, flushed to the disk and renamed, so that a reader
 sees the whole of it or none of it. Two checksums describe it: one of its arrays and its lineage,
-the same on every machine, and one of every byte of the file, in the comment that ends it.
+the same on every machine, and one of every byte of the file, in the comment that ends it. The first
+is made of one for each array, so that who needs only some of them can verify these alone.
 """
 
 import hashlib
@@ -11,9 +12,10 @@ import json
 import re
 import struct
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO, TypeAlias, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +29,7 @@ __all__ = [
     "ReferenceCheckpoint",
     "file_of",
     "load",
+    "load_some",
     "prune",
     "read_reference",
     "save",
@@ -57,6 +60,20 @@ _UNREADABLE = (
 """What zipfile, numpy and json raise for a file that was made to harm."""
 
 
+class _Header(TypedDict):
+    format: int
+    version: int
+    point: str
+    parent: int
+    parent_sha256: str
+    metadata: dict[str, object]
+    arrays: dict[str, str]
+    sha256: str
+
+
+_Arrays: TypeAlias = Mapping[str, npt.NDArray[np.generic]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
     """Everything that one version of a policy is, and what it came from.
@@ -75,20 +92,23 @@ class Checkpoint:
     point: str
     parent: int
     parent_sha256: str
-    arrays: Mapping[str, npt.NDArray[np.generic]]
+    arrays: _Arrays
     metadata: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def sha256(self) -> str:
         """The checksum of arrays and lineage, in hexadecimal."""
-        digest = hashlib.sha256()
+        return self._sha256_of(self.sha256s)
+
+    @property
+    def sha256s(self) -> dict[str, str]:
+        """The checksum of each array, in hexadecimal."""
+        return {name: _sha256_of(name, self.arrays[name]) for name in sorted(self.arrays)}
+
+    def _sha256_of(self, arrays: Mapping[str, str]) -> str:
         lineage = [FORMAT, self.version, self.point, self.parent, self.parent_sha256]
-        digest.update(json.dumps(lineage).encode())
-        for name in sorted(self.arrays):
-            array = _little_endian(self.arrays[name])
-            digest.update(json.dumps([name, array.dtype.str, array.shape]).encode())
-            digest.update(array.tobytes())
-        return digest.hexdigest()
+        text = json.dumps([lineage, sorted(arrays.items())])
+        return hashlib.sha256(text.encode()).hexdigest()
 
 
 def file_of(version: int) -> str:
@@ -113,14 +133,16 @@ def save(folder: Path, checkpoint: Checkpoint) -> Path:
 
 
 def _content(checkpoint: Checkpoint) -> bytes:
-    header = {
+    sha256s = checkpoint.sha256s
+    header: _Header = {
         "format": FORMAT,
         "version": checkpoint.version,
         "point": checkpoint.point,
         "parent": checkpoint.parent,
         "parent_sha256": checkpoint.parent_sha256,
         "metadata": {"numpy": np.__version__, **checkpoint.metadata},
-        "sha256": checkpoint.sha256,
+        "arrays": sha256s,
+        "sha256": checkpoint._sha256_of(sha256s),  # noqa: SLF001  # of what was just added up
     }
     text = json.dumps(header, sort_keys=True, allow_nan=False).encode()
     arrays = {_HEADER: np.frombuffer(text, dtype=np.uint8)} | {
@@ -134,8 +156,10 @@ def _content(checkpoint: Checkpoint) -> bytes:
     if file.tell() + _DIGEST_BYTES > SIZE_LIMIT:
         raise ValueError(f"it would be larger than {SIZE_LIMIT} bytes")
     # The last two bytes of an archive without a comment are the length of the comment.
-    body = file.getvalue()[: -_COMMENT_LENGTH.size] + _COMMENT_LENGTH.pack(_DIGEST_BYTES)
-    return body + hashlib.sha256(body).hexdigest().encode()
+    file.seek(-_COMMENT_LENGTH.size, io.SEEK_END)
+    file.write(_COMMENT_LENGTH.pack(_DIGEST_BYTES))
+    file.write(hashlib.sha256(file.getbuffer()).hexdigest().encode())
+    return file.getvalue()
 
 
 def load(path: Path, *, sha256: str | None = None) -> Checkpoint:
@@ -149,15 +173,50 @@ def load(path: Path, *, sha256: str | None = None) -> Checkpoint:
         CheckpointError: It is missing, damaged, of another format, or not the one expected.
     """
     try:
-        content = _verified(path)
-        checkpoint, written = _read(content)
+        header, arrays = _read(io.BytesIO(_verified(path)))
+        checkpoint = _described(header, arrays)
     except _UNREADABLE as error:
         raise CheckpointError(f"cannot read checkpoint {path}: {error}") from error
-    if checkpoint.sha256 != written:
+    if checkpoint.sha256s != header["arrays"]:
         raise CheckpointError(f"checkpoint {path} is damaged: its checksum does not fit")
-    if sha256 is not None and written != sha256:
-        raise CheckpointError(f"checkpoint {path} is not the one that the store knows")
+    _identified(path, checkpoint, header, sha256)
     return checkpoint
+
+
+def load_some(
+    path: Path, names: Collection[str], *, sha256: str | None = None
+) -> dict[str, npt.NDArray[np.generic]]:
+    """Read some arrays of a checkpoint and verify these; of the others nothing is read.
+
+    Args:
+        path: Its file.
+        names: Of the arrays; those that are not there are left out.
+        sha256: The checksum that the store knows; ``None`` trusts the file's own.
+
+    Raises:
+        CheckpointError: It is missing, of another format, not the one expected, or what was read
+            of it is damaged.
+    """
+    try:
+        with path.open("rb") as file:
+            header, arrays = _read(file, names)
+        checkpoint = _described(header, arrays)
+    except _UNREADABLE as error:
+        raise CheckpointError(f"cannot read checkpoint {path}: {error}") from error
+    known = header["arrays"]
+    expected = {name: known[name] for name in sorted(known) if name in names}
+    if checkpoint.sha256s != expected:
+        raise CheckpointError(f"checkpoint {path} is damaged: its checksum does not fit")
+    _identified(path, checkpoint, header, sha256)
+    return dict(arrays)
+
+
+def _identified(path: Path, checkpoint: Checkpoint, header: _Header, sha256: str | None) -> None:
+    """Raise if the checksum of a file's lineage and arrays is not the one that is expected."""
+    if checkpoint._sha256_of(header["arrays"]) != header["sha256"]:  # noqa: SLF001  # all of it
+        raise CheckpointError(f"checkpoint {path} is damaged: its checksum does not fit")
+    if sha256 is not None and header["sha256"] != sha256:
+        raise CheckpointError(f"checkpoint {path} is not the one that the store knows")
 
 
 def _verified(path: Path) -> bytes:
@@ -172,21 +231,30 @@ def _verified(path: Path) -> bytes:
     return content
 
 
-def _read(content: bytes) -> tuple[Checkpoint, str]:
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+def _read(file: IO[bytes], names: Collection[str] | None = None) -> tuple[_Header, _Arrays]:
+    """Return the header of a file and those arrays, or all."""
+    with zipfile.ZipFile(file) as archive:
         entries = archive.infolist()
         if sum(entry.file_size for entry in entries) > SIZE_LIMIT:
             raise ValueError(f"it claims to hold more than {SIZE_LIMIT} bytes")
         if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
             raise ValueError("it is compressed, which no checkpoint of ours is")
-    with np.load(io.BytesIO(content), allow_pickle=False) as archive:
-        header = json.loads(archive[_HEADER].tobytes())
+    file.seek(0)
+    with np.load(file, allow_pickle=False) as archive:
+        header: _Header = json.loads(archive[_HEADER].tobytes())
         if header["format"] != FORMAT:
             raise ValueError(f"format {header['format']!r}, expected {FORMAT}")
-        arrays = {name[2:]: archive[name] for name in archive.files if name.startswith("a.")}
-        if not all(isinstance(array, np.ndarray) for array in arrays.values()):
-            raise ValueError("it holds what is no array")
-    checkpoint = Checkpoint(
+        held = [name for name in archive.files if name.startswith("a.")]
+        arrays = {name[2:]: archive[name] for name in held if names is None or name[2:] in names}
+    if not all(isinstance(array, np.ndarray) for array in arrays.values()):
+        raise ValueError("it holds what is no array")
+    if not isinstance(header["arrays"], dict):
+        raise TypeError("its header lists no arrays")
+    return header, arrays
+
+
+def _described(header: _Header, arrays: _Arrays) -> Checkpoint:
+    return Checkpoint(
         version=int(header["version"]),
         point=str(header["point"]),
         parent=int(header["parent"]),
@@ -194,7 +262,6 @@ def _read(content: bytes) -> tuple[Checkpoint, str]:
         arrays=arrays,
         metadata=dict(header["metadata"]),
     )
-    return checkpoint, str(header["sha256"])
 
 
 def prune(folder: Path, *, keep: int, needed: frozenset[int]) -> list[int]:
@@ -228,3 +295,10 @@ def _little_endian(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
     if array.dtype.hasobject:
         raise TypeError("an array of objects can only be pickled")
     return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
+
+
+def _sha256_of(name: str, array: npt.NDArray[np.generic]) -> str:
+    little = _little_endian(array)
+    digest = hashlib.sha256(json.dumps([name, little.dtype.str, little.shape]).encode())
+    digest.update(little.tobytes())
+    return digest.hexdigest()

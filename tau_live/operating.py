@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from tau_live.errors import TauLiveError
-from tau_live.policy_files import checkpoint_folder, load_policy
+from tau_live.policy_files import check_policy, checkpoint_folder
 from tau_live.promoting import since
 from tau_live.promotion import Serving, frozen, restarted, returned, share_now
 from tau_live.settings import Settings
@@ -132,7 +132,7 @@ def champion_frozen(store: Store, settings: Settings, order: Order) -> Changed:
             raise PolicyError(
                 f"version {serving.version} is the champion of {trial.point!r} already"
             )
-        load_policy(checkpoint_folder(settings), store.policies.version(serving.version))
+        check_policy(checkpoint_folder(settings), store.policies.version(serving.version))
         after = frozen(trial, serving.version, settings, order.reason).trial
         return _Wanted(replace(after, exposure=trial.exposure))
 
@@ -164,7 +164,7 @@ def rolled_back(store: Store, settings: Settings, order: Order, *, pin: bool) ->
                 )
             version, after = store.policies.version(serving.version).parent, trial
         if version:
-            load_policy(checkpoint_folder(settings), store.policies.version(version))
+            check_policy(checkpoint_folder(settings), store.policies.version(version))
         serve = serving.version if version is None else version
         return _Wanted(None if after == trial else after, Serving(serve, pin))
 
@@ -199,7 +199,7 @@ def unpinned(store: Store, settings: Settings, order: Order) -> Changed:
             raise PolicyError(f"no version of {trial.point!r} is pinned")
         versions = store.policies.versions(trial.point)
         if versions:
-            load_policy(checkpoint_folder(settings), versions[-1])
+            check_policy(checkpoint_folder(settings), versions[-1])
         return _Wanted(None, Serving(versions[-1].version if versions else 0, pinned=False))
 
     return _ordered(store, settings, order, change)

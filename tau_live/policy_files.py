@@ -22,14 +22,28 @@ def checkpoint_folder(settings: Settings) -> Path:
 
 
 def load_policy(folder: Path, row: PolicyVersion) -> Policy:
-    """Return the policy of a stored version, verified.
+    """Return the policy of a stored version, verified; the learner's part is not read.
+
+    Raises:
+        CheckpointError: Its file is missing, what was read of it is damaged, or holds no policy.
+    """
+    names = Policy.untrained(PolicyConfig()).arrays().keys()
+    found = checkpoints.load_some(folder / row.file, names, sha256=row.sha256)
+    try:
+        return Policy.from_arrays(found)
+    except ValueError as error:
+        raise CheckpointError(f"checkpoint {row.file} holds no policy: {error}") from error
+
+
+def check_policy(folder: Path, row: PolicyVersion) -> None:
+    """Read the whole of a stored version: its policy, and what the learner goes on from.
 
     Raises:
         CheckpointError: Its file is missing, damaged, or holds no policy.
     """
     found = checkpoints.load(folder / row.file, sha256=row.sha256)
     try:
-        return LearnerState.from_arrays(found.arrays).policy
+        LearnerState.from_arrays(found.arrays)
     except ValueError as error:
         raise CheckpointError(f"checkpoint {row.file} holds no policy: {error}") from error
 

@@ -13,7 +13,15 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tau_live.checkpoints import Checkpoint, file_of, load, prune, save, write_whole
+from tau_live.checkpoints import (
+    Checkpoint,
+    file_of,
+    load,
+    load_some,
+    prune,
+    save,
+    write_whole,
+)
 from tau_live.errors import CheckpointError
 from tau_live.rl.policy import PolicyConfig
 from tau_live.rl.ppo import LearnerState
@@ -72,6 +80,53 @@ def test_a_learners_state_is_loaded_as_it_was(tmp_path: Path) -> None:
         name: array.tobytes() for name, array in arrays.items()
     }
     assert found.sha256 == checkpoint.sha256
+
+
+def test_some_arrays_are_read_without_the_others(tmp_path: Path) -> None:
+    path = save(tmp_path, GOOD)
+    content = path.read_bytes()
+    elsewhere = ARRAYS["counts"].tobytes()
+    assert content.count(elsewhere) == 1
+    path.write_bytes(content.replace(elsewhere, bytes(len(elsewhere))))
+
+    found = load_some(path, ["weights", "names", "not there"], sha256=GOOD.sha256)
+
+    assert {name: array.tolist() for name, array in found.items()} == {
+        name: ARRAYS[name].tolist() for name in ("weights", "names")
+    }
+    with pytest.raises(CheckpointError, match="damaged"):
+        load(path)
+    with pytest.raises(CheckpointError):
+        load_some(path, ["counts"])
+
+
+@pytest.mark.slow
+def test_some_arrays_of_a_file_with_any_byte_flipped_are_right_or_refused(tmp_path: Path) -> None:
+    path = save(tmp_path, GOOD)
+    good, random = path.read_bytes(), Random(2)
+    places = {*range(80), *range(len(good) - 200, len(good))}
+    places |= {random.randrange(len(good)) for _ in range(400)}
+    refused = 0
+
+    for place in sorted(places):
+        broken = bytearray(good)
+        broken[place] ^= 1 << random.randrange(8)
+        path.write_bytes(broken)
+        try:
+            found = load_some(path, ["weights"], sha256=GOOD.sha256)
+        except CheckpointError:
+            refused += 1
+        else:
+            assert found["weights"].tobytes() == ARRAYS["weights"].tobytes()
+
+    assert 50 < refused < len(places)
+
+
+def test_some_arrays_of_another_checkpoint_than_the_stores_are_refused(tmp_path: Path) -> None:
+    path = save(tmp_path, GOOD)
+
+    with pytest.raises(CheckpointError, match="not the one that the store knows"):
+        load_some(path, ["weights"], sha256="0" * 64)
 
 
 def test_the_same_checkpoint_is_the_same_file(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tau_live.checkpoints import file_of, load
+from tau_live.checkpoints import file_of, load, load_some
 from tau_live.errors import CheckpointError
 
 
@@ -43,6 +43,7 @@ def header(**changes: object) -> bytes:
         "parent": 0,
         "parent_sha256": "",
         "metadata": {},
+        "arrays": {},
         "sha256": "",
     }
     text = json.dumps(known | changes).encode()
@@ -57,6 +58,7 @@ HARMFUL = {
     "another format": {"checkpoint": header(format=2)},
     "no version": {"checkpoint": header(version=None)},
     "metadata that is none": {"checkpoint": header(metadata=[1])},
+    "arrays that are none": {"checkpoint": header(arrays=["x"])},
     "a checksum that does not fit": {"checkpoint": header(sha256="0" * 64)},
     "an array of objects": {
         "checkpoint": header(),
@@ -78,6 +80,8 @@ def test_a_file_that_was_made_to_harm_is_refused(tmp_path: Path, entries: dict[s
 
     with pytest.raises(CheckpointError):
         load(path)
+    with pytest.raises(CheckpointError):
+        load_some(path, ["x"])
 
 
 def test_a_zip_bomb_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
@@ -98,3 +102,5 @@ def test_a_file_that_claims_too_much_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(CheckpointError, match="claims to hold more than"):
         load(path)
+    with pytest.raises(CheckpointError, match="claims to hold more than"):
+        load_some(path, [])

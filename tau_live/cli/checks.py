@@ -17,7 +17,7 @@ from tau_live.cli.host_checks import attached_checks, autostart_check, host_chec
 from tau_live.cli.text import ago, number
 from tau_live.errors import SettingsError, TauLiveError
 from tau_live.leasing import LEASE
-from tau_live.policy_files import checkpoint_folder, load_policy
+from tau_live.policy_files import check_policy, checkpoint_folder
 from tau_live.rollouts import RewardSource
 from tau_live.settings import Settings, switched_on
 from tau_live.status import PROCESSES
@@ -174,7 +174,7 @@ def _versions(store: Store, folder: Path) -> Iterator[Check]:
         if not served.version:
             continue
         try:
-            load_policy(folder, store.policies.version(served.version))
+            check_policy(folder, store.policies.version(served.version))
         except TauLiveError as error:
             advice = "an older version decides instead; put the file back, or `tau-live policy use`"
             yield Check("version", WARN, f"{served.version} of '{point}': {error}", advice)

@@ -23,7 +23,7 @@ from tau_live.cli.text import moment, shown
 from tau_live.cli.trials import COMMANDS
 from tau_live.errors import CheckpointError, UnknownError
 from tau_live.operating import PolicyError
-from tau_live.policy_files import checkpoint_folder, load_policy
+from tau_live.policy_files import check_policy, checkpoint_folder
 from tau_live.settings import Settings
 from tau_live.status import in_service
 from tau_live.store.records import AuditEntry, InService, PolicyVersion
@@ -190,7 +190,7 @@ def _check(store: Store, settings: Settings, point: str, version: int) -> None:
         row = store.policies.version(version)
         if row.point != point:
             raise PolicyError(f"version {version} is for point {row.point!r}, not for {point!r}")
-        load_policy(checkpoint_folder(settings), row)
+        check_policy(checkpoint_folder(settings), row)
         return
     known = {row.point for row in store.policies.versions()} | {*store.policies.in_service()}
     if point not in known:

@@ -46,13 +46,13 @@ class Parted(NamedTuple):
         slopes: What the ridge regression on features says.
         kernels: ``[M]``, reward expected by the kernel regressions, less the multiplied cost.
         known: ``[M]``, whether these know the option.
-        trust: Their share in the estimate of those that they know.
+        trust: ``[M]``, their share in its estimate; 0 where they do not know it.
     """
 
     slopes: Estimates
     kernels: FloatArray
     known: BoolArray
-    trust: float
+    trust: FloatArray
 
     def joined(self) -> Estimates:
         """Return what is known from both."""
@@ -140,8 +140,8 @@ class Base(NamedTuple):
         slopes = self.estimated(*self._sums(options))
         if seen is None:
             nothing = np.zeros(len(slopes.gains))
-            return Parted(slopes, nothing, nothing > 0.0, 0.0)
-        return Parted(slopes, *self.kernel.said(seen), self.kernel.trust)
+            return Parted(slopes, nothing, nothing > 0.0, nothing)
+        return Parted(slopes, *self.kernel.said(seen))
 
     def _sums(self, options: Crossed) -> tuple[FloatArray, FloatArray]:
         """Return ``[K, M]`` and ``[M]``, what the features of options come to."""

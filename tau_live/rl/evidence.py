@@ -201,9 +201,10 @@ def _moved(
 def _between(near: Parted, far: Parted, share: float) -> Estimates:
     """Return what the base says that is this share of the way, as sure as at its end."""
     gains = (1.0 - share) * near.slopes.gains + share * far.slopes.gains
+    before = np.where(near.known, near.kernels, far.kernels)  # as ``Kernel.near``
     return Parted(
         far.slopes._replace(gains=gains),
-        (1.0 - share) * near.kernels + share * far.kernels,
+        (1.0 - share) * before + share * far.kernels,
         far.known,
         (1.0 - share) * near.trust + share * far.trust,
     ).joined()

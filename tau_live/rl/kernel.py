@@ -12,7 +12,7 @@ import numpy as np
 
 from tau_live.rl.arrays import Array, BoolArray, FloatArray, IntArray, frozen, required
 from tau_live.rl.crossing import Crossed
-from tau_live.rl.recursive import Regression
+from tau_live.rl.recursive import NUMBERS, OF_SQUARES, TARGETS, Columns, Regression
 
 MOST = 32
 """Options that have a regression of their own: the first that came. Each takes half a megabyte."""
@@ -35,23 +35,37 @@ class Seen(NamedTuple):
     counts: IntArray
 
 
+class Said(NamedTuple):
+    """What kernels expect of ``M`` options.
+
+    Attributes:
+        gains: ``[M]``, of ``Q - lambda * C``; 0 of options that they do not know.
+        known: ``[M]``, whether they know the option.
+        trust: ``[M]``, their share in its estimate, in ``[0, 1]``; 0 where they do not know it.
+    """
+
+    gains: FloatArray
+    known: BoolArray
+    trust: FloatArray
+
+
 class Kernel(NamedTuple):
     """What a version knows of options beside slopes. Frozen.
 
     Attributes:
         names: ``[O]``, own slots of options, ascending.
         gains: ``[O, width]``, weights of ``Q - lambda * C``.
-        trust: Share of these in the estimate of an option that they know, in ``[0, 1]``.
+        trust: ``[O]``, share of these in the estimate of each, in ``[0, 1]``.
     """
 
     names: IntArray
     gains: FloatArray
-    trust: float
+    trust: FloatArray
 
     @classmethod
     def none(cls, width: int) -> "Kernel":
         """Return what knows no option."""
-        return cls(np.zeros(0, dtype=np.int64), frozen(np.zeros((0, width))), 0.0)
+        return cls(np.zeros(0, dtype=np.int64), frozen(np.zeros((0, width))), frozen(np.zeros(0)))
 
     @property
     def width(self) -> int:
@@ -61,7 +75,7 @@ class Kernel(NamedTuple):
     @property
     def is_heard(self) -> bool:
         """Whether it has any part in an estimate."""
-        return self.trust > 0.0 and len(self.names) > 0
+        return bool(self.trust.any())
 
     def places(self, names: IntArray) -> tuple[IntArray, BoolArray]:
         """Return ``[M]`` rows of options, and ``[M]`` whether it knows them at all."""
@@ -70,23 +84,27 @@ class Kernel(NamedTuple):
         at = np.minimum(np.searchsorted(self.names, names), len(self.names) - 1)
         return at, self.names[at] == names
 
-    def said(self, seen: Seen) -> tuple[FloatArray, BoolArray]:
-        """Return ``[M]`` what it expects of each option, and ``[M]`` whether it knows it."""
+    def said(self, seen: Seen) -> Said:
+        """Return what it expects of each option."""
         at, known = self.places(seen.names)
         if not len(self.names):
-            return np.zeros(len(at)), known
+            return Said(np.zeros(len(at)), known, np.zeros(len(at)))
         owners = np.repeat(np.arange(len(seen.counts)), seen.counts)
         found = np.einsum("nc,oc->no", seen.waves, self.gains)[owners, at]
-        return np.where(known, found, 0.0), known
+        return Said(np.where(known, found, 0.0), known, np.where(known, self.trust[at], 0.0))
 
     def near(self, other: "Kernel", share: float) -> "Kernel":
-        """Return what has come this share of the way from another."""
+        """Return what has come this share of the way from another.
+
+        An option that the other did not know was left to slopes there: its trust begins at 0.
+        """
+        gains, trust = self.gains.copy(), np.zeros(len(self.names))
         at, known = other.places(self.names)
-        before = np.where(known[:, None], other.gains[at], 0.0) if len(other.names) else 0.0
+        gains[known], trust[known] = other.gains[at[known]], other.trust[at[known]]
         return Kernel(
             self.names,
-            frozen((1.0 - share) * before + share * self.gains),
-            (1.0 - share) * other.trust + share * self.trust,
+            frozen((1.0 - share) * gains + share * self.gains),
+            frozen((1.0 - share) * trust + share * self.trust),
         )
 
     def arrays(self) -> dict[str, Array]:
@@ -94,7 +112,8 @@ class Kernel(NamedTuple):
         return {
             "kernel_names": self.names,
             "kernel_gains": self.gains,
-            "kernel_numbers": np.array([len(self.names), self.trust]),
+            "kernel_trust": self.trust,
+            "kernel_size": np.array([len(self.names)], dtype=np.int64),
         }
 
     @classmethod
@@ -104,13 +123,15 @@ class Kernel(NamedTuple):
         Raises:
             ValueError: An array is missing or malformed.
         """
-        size, trust = required(arrays, "kernel_numbers", (2,)).tolist()
+        (size,) = required(arrays, "kernel_size", (1,)).tolist()
         names = _names(arrays, "kernel_names", int(size))
         if (np.diff(names) < 0).any():  # they are searched by halves
             raise ValueError("kernel_names must be ascending")
-        if not 0.0 <= trust <= 1.0:
-            raise ValueError(f"kernel_numbers are out of range: {trust!r}")
-        return cls(names, frozen(required(arrays, "kernel_gains", (len(names), width))), trust)
+        trust = required(arrays, "kernel_trust", (len(names),))
+        if (trust < 0.0).any() or (trust > 1.0).any():
+            raise ValueError(f"kernel_trust is out of range: {trust.tolist()!r}")
+        gains = required(arrays, "kernel_gains", (len(names), width))
+        return cls(names, frozen(gains), frozen(trust))
 
 
 class Sums(NamedTuple):
@@ -157,8 +178,8 @@ class Sums(NamedTuple):
         Source:
             Breiman 1996, "Stacked Regressions", section 2: least squares on what was foreseen.
         """
-        chance = self.changes * self.blind / max(self.samples, 1.0)
-        if not self.mended > _SURE * float(np.sqrt(chance)):  # nor where sums are past all numbers
+        spread = np.sqrt(self.blind / max(self.samples, 1.0))
+        if not self.mended > _SURE * float(np.sqrt(self.changes) * spread):  # nor past all numbers
             return 0.0
         return min(self.mended / self.changes, 1.0)
 
@@ -247,7 +268,7 @@ class Kernels(NamedTuple):
             probabilities: ``[M]``, of the options.
             mean: Of all rewards.
         """
-        said, known = self._kernel(1.0, mean).said(seen)
+        said, known, _ = self._kernel(1.0, mean).said(seen)
         change = np.where(known, said - slopes, 0.0)
         starts = np.cumsum(seen.counts) - seen.counts
         shared = np.add.reduceat(probabilities * change, starts)
@@ -280,17 +301,26 @@ class Kernels(NamedTuple):
             return Kernel.none(self.width)
         gains = [fit.gain(mean, cost_mean=cost_mean, multiplier=multiplier) for fit in self.fits]
         order = np.argsort(self.names)
-        return Kernel(self.names[order], frozen(np.array(gains)[order]), trust)
+        return Kernel(
+            self.names[order], frozen(np.array(gains)[order]), frozen(np.full(len(order), trust))
+        )
 
     def arrays(self) -> dict[str, Array]:
-        """Return everything by name."""
-        found: dict[str, Array] = {
-            "kernels_names": self.names,
-            "kernels_numbers": np.array([len(self.fits), *self.sums]),
-        }
+        """Return everything by name, of all options together; of covariances one half."""
+        options, width = len(self.fits), self.width
+        upper = np.triu_indices(width)
+        covariances = np.empty((options, len(upper[0])))
+        weights = np.empty((options, width, TARGETS))
         for place, fit in enumerate(self.fits):
-            found |= fit.arrays(f"kernels_{place}")
-        return found
+            covariances[place], weights[place] = fit.covariance[upper], fit.weights
+        numbers = [fit.numbers for fit in self.fits]
+        return {
+            "kernels_names": self.names,
+            "kernels_sums": np.array([options, *self.sums]),
+            "kernels_numbers": np.array(numbers).reshape(options, NUMBERS),
+            "kernels_covariances": covariances,
+            "kernels_weights": weights,
+        }
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Array], *, width: int) -> "Kernels":
@@ -299,15 +329,27 @@ class Kernels(NamedTuple):
         Raises:
             ValueError: An array is missing or malformed.
         """
-        size, *sums = required(arrays, "kernels_numbers", (1 + len(Sums._fields),)).tolist()
-        names = _names(arrays, "kernels_names", int(size))
-        if len(names) > MOST or min(*sums[:3], sums[4]) < 0.0:
-            raise ValueError(f"kernels_numbers are out of range: {size!r}, {sums!r}")
-        fits = tuple(
-            Regression.from_arrays(arrays, f"kernels_{place}", slots=width, most=width, draws=0)
-            for place in range(len(names))
-        )
-        return cls(names, fits, Sums(*sums), width)
+        size, *rest = required(arrays, "kernels_sums", (1 + len(Sums._fields),)).tolist()
+        options, sums = int(size), Sums(*rest)
+        if not 0 <= options <= MOST or min(*sums[:3], sums.changes) < 0.0:
+            raise ValueError(f"kernels_sums are out of range: {size!r}, {sums!r}")
+        names, upper = _names(arrays, "kernels_names", options), np.triu_indices(width)
+        halves = required(arrays, "kernels_covariances", (options, len(upper[0])))
+        weights = required(arrays, "kernels_weights", (options, width, TARGETS))
+        numbers = required(arrays, "kernels_numbers", (options, NUMBERS))
+        if options and numbers[:, OF_SQUARES].min() < 0.0:
+            raise ValueError("kernels_numbers are out of range")
+        columns = Columns(np.arange(width, dtype=np.int32), width, width)
+        fits = []
+        for place in range(options):
+            samples, *moments = numbers[place].tolist()
+            covariance = np.empty((width, width))
+            covariance[upper] = halves[place]
+            covariance.T[upper] = halves[place]
+            fits.append(
+                Regression(columns, covariance, weights[place].copy(), int(samples), *moments)
+            )
+        return cls(names, tuple(fits), sums, width)
 
 
 def _dense(waves: FloatArray) -> Crossed:

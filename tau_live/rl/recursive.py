@@ -25,6 +25,10 @@ UNSEEN, LEFT_OUT = -1, -2
 REWARD, COST, ONE = 0, 1, 2
 TARGETS = 3
 _MOMENTS = 6  # of rewards and costs, three each
+NUMBERS = 1 + _MOMENTS
+OF_SQUARES = [0, 2, 3, 5, 6]
+"""Which of the numbers of a regression are at least 0: how many samples, and sums of squares."""
+
 _LEAST_NOISE = 0.01  # of the spread of returns: nothing is believed to be known better
 
 
@@ -188,18 +192,22 @@ class Regression(NamedTuple):
         weights[columns, TARGETS:] = draws
         return self._replace(covariance=covariance, weights=weights)
 
+    @property
+    def numbers(self) -> FloatArray:
+        """``[NUMBERS]``, how many samples, and the moments."""
+        return np.array([self.samples, *self[-_MOMENTS:]])
+
     def _root_mean(self, squares: float) -> float:
         return float(np.sqrt(squares / max(self.samples, 1)))
 
     def arrays(self, prefix: str) -> dict[str, Array]:
         """Return everything by name; of the symmetric covariance one half."""
         upper = np.triu_indices(len(self.covariance))
-        numbers = (self.samples, *self[-_MOMENTS:])
         return {
             f"{prefix}_columns": self.columns.of,
             f"{prefix}_covariance": self.covariance[upper],
             f"{prefix}_weights": self.weights,
-            f"{prefix}_numbers": np.array([*numbers, self.columns.used]),
+            f"{prefix}_numbers": np.append(self.numbers, self.columns.used),
         }
 
     @classmethod
@@ -211,10 +219,9 @@ class Regression(NamedTuple):
         Raises:
             ValueError: An array is missing or malformed.
         """
-        numbers = required(arrays, f"{prefix}_numbers", (_MOMENTS + 2,)).tolist()
+        numbers = required(arrays, f"{prefix}_numbers", (NUMBERS + 1,)).tolist()
         samples, *moments, used = numbers
-        sums = (samples, *moments[1:3], *moments[4:])
-        if min(sums) < 0.0 or not 0 <= used <= most:
+        if min(numbers[at] for at in OF_SQUARES) < 0.0 or not 0 <= used <= most:
             raise ValueError(f"{prefix}_numbers are out of range: {numbers!r}")
         size = int(used)
         of = required(arrays, f"{prefix}_columns", (slots,)).astype(np.int32)

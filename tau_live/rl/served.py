@@ -349,12 +349,12 @@ def _heard(policy: "Policy", shape: Shape) -> Heard | None:
     at, known = kernel.places(shape.options[shape.at[shape.starts]])
     if not known.any():
         return None
-    count = kernel.width
+    count, trust = kernel.width, np.where(known, kernel.trust[at], 0.0)
     return Heard(
         frequencies(shape.contexts, policy.config.width, count=count),
         phases(count),
-        np.where(known[:, None], kernel.trust * kernel.gains[at], 0.0),
-        np.where(known, 1.0 - kernel.trust, 1.0),
+        trust[:, None] * kernel.gains[at],
+        1.0 - trust,
     )
 
 

@@ -70,4 +70,4 @@ def heard(
     rows = encode({}, [(name, None) for name in options], width=width)
     names = np.unique(rows.indices[rows.starts[1:-1]]).astype(np.int64)
     gains = rng.normal(size=(len(names), PolicyConfig().kernels))
-    return Kernel(names, frozen(gains), trust)
+    return Kernel(names, frozen(gains), frozen(np.full(len(names), trust)))

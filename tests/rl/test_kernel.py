@@ -41,7 +41,7 @@ def learned(names: Sequence[int], *, seed: int = 0, each: int = 5) -> Kernels:
 
 
 def kernel_of(names: Sequence[int], gains: FloatArray, trust: float) -> Kernel:
-    return Kernel(np.array(names, dtype=np.int64), gains, trust)
+    return Kernel(np.array(names, dtype=np.int64), gains, np.full(len(names), trust))
 
 
 @settings(max_examples=30, deadline=None)
@@ -170,6 +170,17 @@ def test_trust_is_earned(sums: Sums, trust: float) -> None:
     assert 0.0 <= sums.left <= 1.0
 
 
+@pytest.mark.parametrize("unit", [1e-100, 1e-50, 1e50, 1e100])
+@pytest.mark.parametrize("mended", [14.0, 16.0, 40.0])
+def test_trust_hangs_on_no_unit_of_reward(unit: float, mended: float) -> None:
+    sums = Sums(100.0, 200.0, 100.0, mended, 100.0)
+
+    found = Sums(100.0, *[number * unit**2 for number in sums[1:]])
+
+    assert found.trust == pytest.approx(sums.trust)
+    assert found.left == pytest.approx(sums.left)
+
+
 def judged(
     kernels: Kernels, rng: np.random.Generator, rewards: FloatArray, *, seen: Seen, chosen: IntArray
 ) -> Kernels:
@@ -270,8 +281,8 @@ def test_near_is_between_the_two(seed: int, share: float) -> None:
     found = here.near(there, share)
 
     assert found.names.tolist() == [2, 5]
-    assert found.trust == pytest.approx(share * 0.9 + (1.0 - share) * 0.3)
-    expected = share * gains[:2] + (1.0 - share) * np.array([gains[2], np.zeros(WAVES)])
+    np.testing.assert_allclose(found.trust, [share * 0.9 + (1.0 - share) * 0.3, share * 0.9])
+    expected = np.array([share * gains[0] + (1.0 - share) * gains[2], gains[1]])
     np.testing.assert_allclose(found.gains, expected, atol=1e-12)
 
 
@@ -288,18 +299,38 @@ def test_near_begins_at_the_other_and_ends_at_itself() -> None:
     assert len(Kernel.none(WAVES).near(here, 0.5).names) == 0
 
 
+@settings(deadline=None)
+@given(st.integers(0, 2**32), st.floats(0.0, 1.0))
+def test_an_option_that_comes_to_be_known_begins_where_slopes_left_it(
+    seed: int, share: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    gains = rng.normal(size=(3, WAVES))
+    before = known(rng, WIDTH, 8, kernel=kernel_of([3], gains[:1], 0.9))
+    goal = before._replace(kernel=kernel_of([3, 8], gains[1:], 0.8))
+    options, seen = sparse(samples(1, 3)[0]), Seen(slots(8, 4, 3), rows(rng, 1), np.array([3]))
+
+    nearest, found = (goal.near(before, of).estimates(options, seen).gains for of in (0.0, share))
+
+    first, last = (base.estimates(options, seen).gains for base in (before, goal))
+    np.testing.assert_allclose(nearest, first, atol=1e-12)
+    assert found[0] == pytest.approx((1.0 - share) * first[0] + share * last[0])
+
+
 def test_what_it_says_is_the_inner_product_of_those_that_it_knows() -> None:
     rng = np.random.default_rng(11)
     gains, features = rng.normal(size=(2, WAVES)), rows(rng, 2)
-    kernel = kernel_of([3, 8], gains, 1.0)
+    kernel = kernel_of([3, 8], gains, 0.75)
 
-    said, knows = kernel.said(Seen(slots(8, 4, 9, 3), features, np.array([3, 1])))
+    said, knows, trust = kernel.said(Seen(slots(8, 4, 9, 3), features, np.array([3, 1])))
 
     assert knows.tolist() == [True, False, False, True]
+    assert trust.tolist() == [0.75, 0.0, 0.0, 0.75]
     expected = [features[0] @ gains[1], 0.0, 0.0, features[1] @ gains[0]]
     np.testing.assert_allclose(said, expected, atol=1e-12)
-    nothing, none = Kernel.none(WAVES).said(Seen(slots(8, 4), features, np.array([1, 1])))
+    nothing, none, no_trust = Kernel.none(WAVES).said(Seen(slots(8, 4), features, np.array([1, 1])))
     assert (nothing.tolist(), none.tolist()) == ([0.0, 0.0], [False, False])
+    assert no_trust.tolist() == [0.0, 0.0]
 
 
 def test_an_estimate_is_slopes_and_kernels_by_their_trust() -> None:
@@ -312,7 +343,7 @@ def test_an_estimate_is_slopes_and_kernels_by_their_trust() -> None:
     found = base.estimates(options, seen)
 
     slopes = base.estimates(options)
-    said, _ = kernel.said(seen)
+    said = kernel.said(seen).gains
     expected = 0.75 * slopes.gains + 0.25 * said
     expected[1] = slopes.gains[1]  # never seen
     np.testing.assert_allclose(found.gains, expected, atol=1e-12)
@@ -347,7 +378,7 @@ def test_kernels_are_saved_and_loaded_to_the_last_bit() -> None:
     assert loaded.names.tolist() == [700, 3, 41]
     assert loaded.sums == kernels.sums
     assert digest(served.arrays()) == digest(kernel.arrays())
-    assert (served.trust, served.width) == (0.8, WAVES)
+    assert (served.trust.tolist(), served.width) == ([0.8] * 3, WAVES)
     more = (slots(3, 9), np.ones((2, WAVES)), np.ones(2), np.ones(2))
     gone_on = [digest(one.including(*more).arrays()) for one in (kernels, loaded)]
     assert gone_on[0] == gone_on[1]
@@ -366,12 +397,28 @@ def test_damaged_arrays_of_a_learner_are_refused_by_name(name: str) -> None:
         Kernels.from_arrays({key: of for key, of in arrays.items() if key != name}, width=WAVES)
 
 
+@pytest.mark.parametrize("name", sorted(Kernel.none(WAVES).arrays()))
+def test_damaged_arrays_of_a_version_are_refused_by_name(name: str) -> None:
+    arrays = kernel_of([3, 8], np.ones((2, WAVES)), 0.5).arrays()
+    damaged = np.array(arrays[name], dtype=np.float64)
+    damaged.flat[0] = np.nan
+
+    for hurt in (damaged, np.zeros(5), np.full(damaged.shape, 0.5)[1:]):
+        with pytest.raises(ValueError, match=name):
+            Kernel.from_arrays(arrays | {name: hurt}, width=WAVES)
+    with pytest.raises(ValueError, match=name):
+        Kernel.from_arrays({key: of for key, of in arrays.items() if key != name}, width=WAVES)
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
         ("kernels_names", [3.0, 3.0]),
-        ("kernels_numbers", [2.0, -1.0, 0.0, 0.0, 0.0, 0.0]),
-        ("kernels_numbers", [2.0, 0.0, 0.0, 0.0, 0.0, -1.0]),
+        ("kernels_sums", [MOST + 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]),
+        ("kernels_sums", [2.0, -1.0, 0.0, 0.0, 0.0, 0.0]),
+        ("kernels_sums", [2.0, 0.0, 0.0, 0.0, 0.0, -1.0]),
+        ("kernels_numbers", [[2.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0], [2.0, 0, -1.0, 0, 0, 0, 0]]),
+        ("kernels_numbers", [[2.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0], [-2.0, 0, 0, 0, 0, 0, 0]]),
     ],
 )
 def test_a_learners_numbers_out_of_range_are_refused(name: str, value: list[float]) -> None:
@@ -386,8 +433,8 @@ def test_a_learners_numbers_out_of_range_are_refused(name: str, value: list[floa
     [
         ("kernel_names", [3.0, 3.0]),
         ("kernel_names", [8.0, 3.0]),
-        ("kernel_numbers", [2.0, 1.1]),
-        ("kernel_numbers", [2.0, -0.1]),
+        ("kernel_trust", [0.5, 1.1]),
+        ("kernel_trust", [-0.1, 0.5]),
     ],
 )
 def test_a_versions_numbers_out_of_range_are_refused(name: str, value: list[float]) -> None:
