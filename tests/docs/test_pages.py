@@ -51,8 +51,8 @@ def test_what_is_not_run_only_installs(root: Path) -> None:
         if "no-run" in block.words
     ]
 
+    assert skipped
     assert all("pip install" in block.text for block in skipped)
-    assert len(skipped) <= 6
 
 
 @pytest.mark.parametrize(
