@@ -1,0 +1,1 @@
+"""Proofs of what `docs/reliability.md` promises: a quick tier, and a long one for releases."""

@@ -1,0 +1,95 @@
+"""Finding the proofs, running them, and keeping what came of them for the page."""
+
+import json
+import os
+import pkgutil
+import platform
+import sqlite3
+import subprocess
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+
+import tests.proof
+from tests.proof.figures import Figure, Prove, Proven, Tier, Told
+
+ROOT = Path(__file__).parents[2]
+KEPT = ROOT / "docs/reliability.json"
+_SUFFIX = "_proof"
+
+
+def names() -> list[str]:
+    """Return every proof there is: modules of this package that end in ``_proof``."""
+    found = (module.name for module in pkgutil.iter_modules(tests.proof.__path__))
+    return sorted(name.removesuffix(_SUFFIX) for name in found if name.endswith(_SUFFIX))
+
+
+def proof(name: str) -> Prove:
+    """Return the function of a proof."""
+    prove: Prove = import_module(f"tests.proof.{name}{_SUFFIX}").prove
+    return prove
+
+
+def proven(name: str, tier: Tier, told: Told) -> Proven:
+    """Run a proof to its end."""
+    began = time.monotonic()
+    figures = tuple(proof(name)(tier, told))
+    return Proven(name, time.monotonic() - began, figures)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One figure as it is kept: with where and when it was found."""
+
+    proof: str
+    figure: Figure
+    date: str
+    commit: str
+    machine: str
+
+
+def keep(found: Iterable[Proven]) -> None:
+    """Put what came of proofs in the place of what was kept of them."""
+    before = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    stamp = {
+        "date": datetime.now(UTC).date().isoformat(),
+        "commit": _git("rev-parse", "--short", "HEAD"),
+        "machine": machine(),
+    }
+    for one in found:
+        figures = [figure._asdict() for figure in one.figures]
+        before[one.name] = {**stamp, "seconds": round(one.seconds, 1), "figures": figures}
+    KEPT.write_text(json.dumps(before, indent=2, sort_keys=True) + "\n")
+
+
+def kept() -> list[Row]:
+    """Return everything that is kept, by promise and proof."""
+    if not KEPT.exists():
+        return []
+    rows = [
+        Row(name, Figure(**figure), one["date"], one["commit"], one["machine"])
+        for name, one in json.loads(KEPT.read_text()).items()
+        for figure in one["figures"]
+    ]
+    return sorted(rows, key=lambda row: (row.figure.promise, row.proof))
+
+
+def machine() -> str:
+    """Say on what it ran."""
+    return (
+        f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()} "
+        f"{platform.release().split('-')[0]}, Python {platform.python_version()}, "
+        f"SQLite {sqlite3.sqlite_version}, numpy {np.__version__}"
+    )
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(
+        ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    return done.stdout.strip() or "unknown"
