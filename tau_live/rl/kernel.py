@@ -100,7 +100,8 @@ class Kernel(NamedTuple):
         """
         gains, trust = self.gains.copy(), np.zeros(len(self.names))
         at, known = other.places(self.names)
-        gains[known], trust[known] = other.gains[at[known]], other.trust[at[known]]
+        if known.any():  # a policy without kernels is of another width
+            gains[known], trust[known] = other.gains[at[known]], other.trust[at[known]]
         return Kernel(
             self.names,
             frozen((1.0 - share) * gains + share * self.gains),
