@@ -13,6 +13,7 @@ _STAGES: Mapping[str, str] = {
 }
 _BLOCKS = frozenset({"PIIDetectionError", "GuardrailError", "ModerationError"})
 _REDACTS = ("PIIMiddleware",)
+_LIMITS = ("ModelCallLimitMiddleware", "ToolCallLimitMiddleware")
 _SHORTENS: Mapping[str, str] = {
     "SummarizationMiddleware": "summarise",
     "ContextEditingMiddleware": "truncate",
@@ -36,6 +37,8 @@ def guarded(
             yield ev.Policy, {**rule, "blocked": True, "mode": "block"}
         return
     found = output if isinstance(output, Mapping) else {}
+    if at_limit(node, output):
+        return
     if found.get("jump_to") == "end":
         yield ev.Policy, {**rule, "blocked": True, "mode": "block"}
     elif found.get("messages") and name.startswith(_REDACTS):
@@ -44,3 +47,9 @@ def guarded(
         op = next((op for known, op in _SHORTENS.items() if name.startswith(known)), None)
         if op is not None:
             yield ev.Context, {"op": op, "after": len(found["messages"])}
+
+
+def at_limit(node: str, output: Any) -> bool:
+    """Say whether a node of middleware ended the run because it asked too often."""
+    jumps = isinstance(output, Mapping) and output.get("jump_to") == "end"
+    return jumps and node.startswith(_LIMITS)
