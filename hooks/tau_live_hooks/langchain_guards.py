@@ -37,8 +37,6 @@ def guarded(
             yield ev.Policy, {**rule, "blocked": True, "mode": "block"}
         return
     found = output if isinstance(output, Mapping) else {}
-    if at_limit(node, output):
-        return
     if found.get("jump_to") == "end":
         yield ev.Policy, {**rule, "blocked": True, "mode": "block"}
     elif found.get("messages") and name.startswith(_REDACTS):

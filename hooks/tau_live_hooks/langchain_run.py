@@ -183,7 +183,9 @@ class HostRun:
 
     def passed(self, step: Step, error: BaseException | None, output: Any) -> None:
         """Tell what a node did that is a guardrail, or know that it was one limit too many."""
-        self.at_limit = self.at_limit or at_limit(step.name, output)
+        if at_limit(step.name, output):
+            self.at_limit = True
+            return
         for kind, fields in guarded(step.name, output, error):
             self.book.tell(kind, fields)
 
