@@ -356,4 +356,6 @@ def test_of_metadata_only_what_is_short_and_plain_is_known() -> None:
 
 
 def test_only_numbers_that_say_something_are_counted() -> None:
-    assert counted({"a": 1, "b": 0, "c": float("nan"), "d": "7", "e": 2.5}) == {"a": 1.0, "e": 2.5}
+    said = {"a": 1, "b": 0, "c": float("nan"), "d": "7", "e": 2.5, "f": -5, "g": float("inf")}
+
+    assert counted(said) == {"a": 1.0, "e": 2.5}
