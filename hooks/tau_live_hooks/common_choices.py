@@ -226,7 +226,8 @@ class Choices:
 
 def prompted(text: str, own: str) -> str:
     """Return a declared prompt with the agent's own instructions where it wants them."""
-    return text.replace(INSTRUCTIONS, own)
+    said = text.replace(INSTRUCTIONS, own)
+    return said if own else said.strip()
 
 
 def _named(

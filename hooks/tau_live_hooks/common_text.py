@@ -45,9 +45,9 @@ def situation_of(known: Mapping[str, object], metadata: object = None) -> dict[s
 
 
 def counted(numbers: Mapping[str, object]) -> dict[str, float]:
-    """Return the finite numbers other than 0, such as the tokens of a request by kind."""
+    """Return the finite numbers above 0, such as the tokens of a request by kind."""
     return {
         str(name): float(number)
         for name, number in numbers.items()
-        if isinstance(number, int | float) and number and isfinite(number)
+        if isinstance(number, int | float) and number > 0 and isfinite(number)
     }

@@ -8,6 +8,21 @@ from tau_live_hooks.common_text import situation_of
 from tau_live_hooks.langchain_events import own_metadata, tool_names
 from tau_live_hooks.langchain_run import Step
 
+HOST_GIVES = frozenset(
+    {
+        "messages",
+        "input",
+        "config",
+        "callbacks",
+        "run_manager",
+        "tags",
+        "metadata",
+        "run_id",
+        "run_name",
+    }
+)
+"""What the host itself gives to a model, so that it cannot be a setting of one."""
+
 
 class RequestSeam:
     """Reads and changes the host's ``ModelRequest``; nothing of it is kept."""
@@ -37,8 +52,9 @@ class RequestSeam:
         if point is Point.MODEL:
             return request.override(model=made(value, tools=bool(request.tools)))
         if point is Point.PARAMS:
-            given = dict(value) if isinstance(value, Mapping) else {}
-            return request.override(model_settings={**(request.model_settings or {}), **given})
+            return request.override(
+                model_settings={**(request.model_settings or {}), **settable(value)}
+            )
         if point is Point.TOOLS:
             stay = [tool for tool in request.tools if {*tool_names([tool])} & {*value}]
             return request.override(tools=stay)
@@ -51,18 +67,41 @@ def made(value: object, *, tools: bool) -> Any:
     """Return the model that an option stands for.
 
     Raises:
-        TypeError: It cannot be given tools, and is to be.
+        TypeError: It is no model, or cannot be given tools, and is to be.
     """
-    from langchain_core.language_models import BaseChatModel
+    from langchain_core.runnables import Runnable
 
     model: Any = value
     if isinstance(value, str):
         from langchain.chat_models import init_chat_model
 
         model = init_chat_model(value)
-    if tools and getattr(type(model), "bind_tools", None) is BaseChatModel.bind_tools:
+    if not isinstance(model, Runnable):
+        raise TypeError(f"{model!r} is no model")
+    if tools and not takes_tools(model):
         raise TypeError(f"{type(model).__name__} cannot be given tools")
     return model
+
+
+def takes_tools(model: Any) -> bool:
+    """Say whether a model can be given tools."""
+    from langchain_core.language_models import BaseChatModel
+
+    own = getattr(type(model), "bind_tools", None)
+    return callable(getattr(model, "bind_tools", None)) and own is not BaseChatModel.bind_tools
+
+
+def settable(value: object) -> dict[str, object]:
+    """Return the settings that an option stands for.
+
+    Raises:
+        ValueError: There is one among them that the host gives by itself.
+    """
+    found = {str(name): one for name, one in value.items()} if isinstance(value, Mapping) else {}
+    taken = sorted(found.keys() & HOST_GIVES)
+    if taken:
+        raise ValueError(f"{', '.join(taken)} cannot be a setting: the host gives it")
+    return found
 
 
 def model_names(model: Any) -> set[str]:

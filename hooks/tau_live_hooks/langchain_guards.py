@@ -13,6 +13,7 @@ _STAGES: Mapping[str, str] = {
 }
 _BLOCKS = frozenset({"PIIDetectionError", "GuardrailError", "ModerationError"})
 _REDACTS = ("PIIMiddleware",)
+_LIMITS = ("ModelCallLimitMiddleware", "ToolCallLimitMiddleware")
 _SHORTENS: Mapping[str, str] = {
     "SummarizationMiddleware": "summarise",
     "ContextEditingMiddleware": "truncate",
@@ -44,3 +45,9 @@ def guarded(
         op = next((op for known, op in _SHORTENS.items() if name.startswith(known)), None)
         if op is not None:
             yield ev.Context, {"op": op, "after": len(found["messages"])}
+
+
+def at_limit(node: str, output: Any) -> bool:
+    """Say whether a node of middleware ended the run because it asked too often."""
+    jumps = isinstance(output, Mapping) and output.get("jump_to") == "end"
+    return jumps and node.startswith(_LIMITS)

@@ -11,6 +11,7 @@ from tau_live.runs import ending_of, error_of
 from tau_live_hooks import langchain_events as said
 from tau_live_hooks.common_run import RunBook, since
 from tau_live_hooks.common_text import content_of
+from tau_live_hooks.langchain_guards import at_limit, guarded
 
 if TYPE_CHECKING:
     from tau_live_hooks.common_choices import Choices, Pending
@@ -135,6 +136,9 @@ class HostRun:
         self.resume_key: str | None = None
         self.payload: ev.Content | None = None
         self.waits = False
+        self.at_limit = False
+        self.inner: list[HostRun] = []
+        """What ran inside and waits, which only this run's resumption resumes."""
         self.handed: set[str] = set()
         self.metadata: Mapping[str, object] = _NOTHING
         self._turn_place = ""
@@ -146,6 +150,7 @@ class HostRun:
         """Know what was told of the attempt before this one."""
         self.turns = waited.turns
         self._heard = waited._heard  # noqa: SLF001  # it is one conversation
+        self.inner, waited.waits = waited.inner, False
 
     def within(self, step: Step) -> dict[str, object]:
         """Return where a step stands: in the turn in which it began, or in the step around it."""
@@ -175,6 +180,14 @@ class HostRun:
         if fields["status"] is ev.Status.ERROR and step.task:
             self._failed.add(step.task)
         self.book.tell(ev.StepEnd, {**fields, "duration_ms": since(step.began)})
+
+    def passed(self, step: Step, error: BaseException | None, output: Any) -> None:
+        """Tell what a node did that is a guardrail, or know that it was one limit too many."""
+        if at_limit(step.name, output):
+            self.at_limit = True
+            return
+        for kind, fields in guarded(step.name, output, error):
+            self.book.tell(kind, fields)
 
     def asked(self, step: Step, fields: Mapping[str, object], messages: Any) -> None:
         """Tell that a model is asked; each time is a new turn, but for what runs beside another."""
@@ -250,9 +263,10 @@ class HostRun:
         if self.waits:
             self.book.interrupt("interrupt", resume_key=self.resume_key, payload=self.payload)
             return
+        self._leave()
         found: dict[str, object] = {"output": said.text_of(output) if output is not None else None}
         names = _names(error)
-        if names & _LIMITS:
+        if names & _LIMITS or (error is None and self.at_limit):
             found |= {"status": ev.Status.LIMIT, "reason": ev.Reason.LIMIT}
         elif names & _BLOCKS:
             found |= {"status": ev.Status.VETOED, "reason": ev.Reason.SAFETY_BLOCKED}
@@ -264,10 +278,18 @@ class HostRun:
 
     def given_up(self) -> None:
         """Tell that nobody resumed it: the conversation went on without."""
+        self._leave()
         self.book.handle.ended = False
         self.waits = False
         over = {"status": ev.Status.INTERRUPTED, "reason": ev.Reason.INTERRUPTED}
         self.book.end(None, over)
+
+    def _leave(self) -> None:
+        """Give up what still waits inside, as nothing resumes it without this run."""
+        inner, self.inner = self.inner, []
+        for one in inner:
+            if one.waits:
+                one.given_up()
 
 
 def ended_with(error: BaseException | None, status: ev.Status | None = None) -> dict[str, object]:

@@ -29,7 +29,6 @@ from tau_live_hooks.langchain_begun import (
     wait_in,
 )
 from tau_live_hooks.langchain_failures import failed, released, tried_again
-from tau_live_hooks.langchain_guards import guarded
 from tau_live_hooks.langchain_run import Held, HostRun, Step, Waiting, is_wait
 
 HOST = "langchain"
@@ -55,7 +54,7 @@ class Tree:
         self._lock = threading.Lock()
         self._steps: OrderedDict[str, Step] = OrderedDict()
         self._rollouts: OrderedDict[str, str] = OrderedDict()
-        self._waiting: OrderedDict[tuple[str, str], Waiting] = OrderedDict()
+        self._waiting: OrderedDict[tuple[str | None, str, str], Waiting] = OrderedDict()
 
     def step(self, run_id: object) -> Step | None:
         """Return a run of the host that goes on; ``None`` if it is not known, or not ours now."""
@@ -97,8 +96,7 @@ class Tree:
             self._run_over(step, None, output)
         elif step.kind == "step":
             step.run.step_ended(step, None)
-            for kind, fields in guarded(step.name, output, None):
-                step.run.book.tell(kind, fields)
+            step.run.passed(step, None, output)
         self._forget(step)
 
     def chain_failed(self, run_id: object, error: BaseException) -> None:
@@ -117,8 +115,7 @@ class Tree:
             self._run_over(step, error, None)
         elif step.kind == "step":
             step.run.step_ended(step, error)
-            for kind, fields in guarded(step.name, None, error):
-                step.run.book.tell(kind, fields)
+            step.run.passed(step, error, None)
         self._forget(step)
 
     def model_started(
@@ -279,7 +276,7 @@ class Tree:
             return None
         session = said.session_of(begun.metadata)
         ns = str(begun.metadata.get("langgraph_checkpoint_ns") or "") if parent else ""
-        waited = self._resumed(session, ns, begun.inputs, nested=parent is not None)
+        waited = self._resumed((session, ns, begun.agent), begun.inputs, nested=parent is not None)
         trigger = "user" if parent is None else trigger_in(parent, begun.agent)
         handle = runtime.begin_run(
             begun.agent,
@@ -309,14 +306,14 @@ class Tree:
         return run
 
     def _resumed(
-        self, session: str | None, ns: str, inputs: Any, *, nested: bool
+        self, key: tuple[str | None, str, str], inputs: Any, *, nested: bool
     ) -> Waiting | None:
         """Return the run that waited here; one that is not resumed is over."""
-        if session is None:
-            return None
         with self._lock:
-            found = self._waiting.pop((session, ns), None)
-        if found is None or nested or inputs is None or getattr(inputs, "resume", None) is not None:
+            found = self._waiting.pop(key, None)
+        if found is None or not found.run.waits:
+            return None
+        if nested or inputs is None or getattr(inputs, "resume", None) is not None:
             return found
         found.run.given_up()
         return None
@@ -331,7 +328,10 @@ class Tree:
         if run.waits and run.session is not None:
             waiting = Waiting(run, run.resume_key)
             with self._lock:
-                remember(self._waiting, (run.session, run.ns), waiting, limit=KNOWN_LIMIT)
+                key = (run.session, run.ns, step.name)
+                remember(self._waiting, key, waiting, limit=KNOWN_LIMIT)
+            if step.parent is not None:
+                step.parent.run.inner.append(run)
 
     def _alone(
         self, run_id: object, step: Step, error: BaseException | None, response: Any

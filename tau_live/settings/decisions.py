@@ -56,6 +56,8 @@ def _options(raw: object) -> Mapping[str, object] | None:
         given = list(raw)
         if not all(isinstance(one, str) and one.strip() for one in given):
             return None
+        if len({*given}) < len(given):
+            return None
         return MappingProxyType({one: one for one in given})
     try:
         return MappingProxyType({str(name): value for name, value in as_table(raw).items()})
@@ -94,16 +96,32 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str) and bool(value.strip())
 
 
+def _is_prompt(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_model(value: object) -> bool:
+    plain = value is None or isinstance(value, bool | int | float | list | tuple | Mapping)
+    return _is_text(value) if isinstance(value, str) else not plain
+
+
+def _is_table(value: object) -> bool:
+    return isinstance(value, Mapping)
+
+
 def _is_truth(value: object) -> bool:
     return isinstance(value, bool)
 
 
 _VALUES: Mapping[str, tuple[str, Callable[[object], bool]]] = {
+    Point.MODEL: ("the name of a model, or in Python a model", _is_model),
+    Point.PROMPT: ("the text of instructions", _is_prompt),
+    Point.PARAMS: ("a table of settings", _is_table),
     Point.TOOLS: ("a list of names of tools", _is_tools),
     Point.TOOL_GATE: ("the text that the model is told", _is_text),
     Point.RETRY: ("true or false", _is_truth),
 }
-"""What an option stands for, at points where that can be checked."""
+"""What an option stands for, at each point."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +131,9 @@ class DeclaredDecision:
     point: str
     options: Mapping[str, object] = setting(
         MappingProxyType({}),
-        checked("a list of names, or a table of names and what they stand for", _options),
+        checked(
+            "a list of names, each once, or a table of names and what they stand for", _options
+        ),
         "What may be chosen, besides what the host does by itself.",
     )
     every: Every = setting(  # noqa: RUF009 - it is immutable
@@ -138,7 +158,7 @@ class DeclaredDecision:
         named = {*self.exploit_only, *(one.option for one in self.never)}
         for name in sorted(named - {*self.options} if self.options else ()):
             raise SettingsError(f"decision {self.point!r} has no option {name!r}")
-        expects, is_right = _VALUES.get(self.point, ("", lambda _: True))
+        expects, is_right = _VALUES[self.point]
         for name, value in self.options.items():
             if not is_right(value):
                 raise SettingsError(

@@ -114,7 +114,7 @@ def usage_of(said: Attributes, *, summed: bool = False) -> dict[str, float]:
     prefixes = (_SUMS, *_COUNTS) if summed else _COUNTS
     found: dict[str, float] = {}
     for name, value in said.items():
-        if not name.startswith(prefixes) or not isinstance(value, int | float) or not value:
+        if not name.startswith(prefixes) or not isinstance(value, int | float) or not value > 0:
             continue
         kind = next(name[len(prefix) :] for prefix in prefixes if name.startswith(prefix))
         if kind not in _NO_TOKENS and isfinite(value):
@@ -124,7 +124,8 @@ def usage_of(said: Attributes, *, summed: bool = False) -> dict[str, float]:
 
 def cost_of(said: Attributes) -> float | None:
     """Return what it cost in US dollars, where the span says it."""
-    return number(said, *_COSTS)
+    cost = number(said, *_COSTS)
+    return cost if cost is not None and cost >= 0 else None
 
 
 def model_of(said: Attributes) -> str | None:

@@ -17,6 +17,9 @@ WAITING_LIMIT = 1_000
 PREPARES = ("._prepare_chat_with_tools",)
 """How spans end that say to be of a model which they do not ask."""
 
+AGENTS = ("Agent.run", "AgentWorkflow.run")
+"""How chains are named that are agents, such as those of llama-index."""
+
 _NONE: Attributes = {}
 
 
@@ -78,7 +81,11 @@ class Node:
         """Return what it is of, as far as that can be known by now."""
         if self.kind is None:
             kind = kind_of(self.begun.attributes, ended=self.ended)
-            self.kind = Kind.NOTHING if self.begun.name.endswith(PREPARES) else kind
+            if self.begun.name.endswith(PREPARES):
+                kind = Kind.NOTHING
+            elif kind is Kind.CHAIN and self.begun.name.endswith(AGENTS):
+                kind = Kind.RUN
+            self.kind = kind
         return self.kind
 
     def is_run(self) -> bool:

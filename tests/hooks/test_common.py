@@ -18,7 +18,7 @@ from tau_live.settings.decisions import Every, Point
 from tau_live.starting import open_store, start
 from tau_live.store.records import Trial
 from tau_live.testing import Recorded, recorded_in
-from tau_live_hooks.common_choices import Choices
+from tau_live_hooks.common_choices import Choices, prompted
 from tau_live_hooks.common_run import RunBook
 from tau_live_hooks.common_text import content_of, counted, situation_of
 
@@ -355,5 +355,14 @@ def test_of_metadata_only_what_is_short_and_plain_is_known() -> None:
     assert situation_of({"agent": "a"}, metadata) == {"agent": "a", "tier": "gold", "age": 7}
 
 
+@pytest.mark.parametrize(
+    ("own", "said"), [("Be good.", "Be good. Be brief."), ("", "Be brief.")], ids=["some", "none"]
+)
+def test_a_prompt_stands_with_the_agents_own_instructions(own: str, said: str) -> None:
+    assert prompted("{instructions} Be brief.", own) == said
+
+
 def test_only_numbers_that_say_something_are_counted() -> None:
-    assert counted({"a": 1, "b": 0, "c": float("nan"), "d": "7", "e": 2.5}) == {"a": 1.0, "e": 2.5}
+    said = {"a": 1, "b": 0, "c": float("nan"), "d": "7", "e": 2.5, "f": -5, "g": float("inf")}
+
+    assert counted(said) == {"a": 1.0, "e": 2.5}

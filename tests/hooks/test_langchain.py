@@ -122,6 +122,32 @@ def test_a_model_is_swapped_where_it_can_be(
     assert found == said
 
 
+@pytest.mark.parametrize(
+    ("told", "why_not"),
+    [
+        pytest.param(
+            DeclaredDecision(point="model", options={"wrong": len}), "error: TypeError", id="model"
+        ),
+        pytest.param(
+            DeclaredDecision(point="params", options={"wrong": {"run_manager": 1}}),
+            "error: ValueError",
+            id="params",
+        ),
+    ],
+)
+def test_what_the_host_cannot_take_is_not_applied(
+    path: Path, monkeypatch: pytest.MonkeyPatch, told: DeclaredDecision, why_not: str
+) -> None:
+    wanted = settings(path, told)
+
+    with attached(wanted, monkeypatch, told.point, forced="wrong"):
+        said = ask()
+        [row] = rows(wanted)
+
+    assert (row.chosen, row.applied, row.why_not) == ("wrong", None, why_not)
+    assert said == OWN
+
+
 @pytest.mark.parametrize("ainvoke", [False, True], ids=["invoke", "ainvoke"])
 @pytest.mark.parametrize(
     ("question", "told", "forced", "heard", "status"),

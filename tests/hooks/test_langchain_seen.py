@@ -22,7 +22,11 @@ from tests.live.running import environ, rewards
 
 pytest.importorskip("langchain")
 
-from langchain.agents.middleware import HumanInTheLoopMiddleware, PIIMiddleware
+from langchain.agents.middleware import (
+    HumanInTheLoopMiddleware,
+    ModelCallLimitMiddleware,
+    PIIMiddleware,
+)
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.language_models.fake import FakeListLLM
 from langchain_core.runnables import RunnableLambda
@@ -186,16 +190,22 @@ def test_a_run_that_nobody_resumes_was_interrupted(
     assert (first.rollout.status, first.rollout.reason) == WAITS
 
 
-def test_what_is_interrupted_inside_is_resumed_inside(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def asking_inside(wants: list[bool]) -> Any:
+    """Return a graph that asks inside of another; each time it begins it may want to or not."""
     inner: Any = StateGraph(MessagesState)
     inner.add_node("ask", lambda _: {"messages": [("ai", interrupt("sure?"))]})
     inner.add_edge(START, "ask")
     outer: Any = StateGraph(MessagesState)
     outer.add_node("inner", inner.compile(name="inner"))
-    outer.add_edge(START, "inner")
-    made = outer.compile(name="outer", checkpointer=InMemorySaver())
+    outer.add_node("done", lambda _: {})
+    outer.add_conditional_edges(START, lambda _: "inner" if wants.pop(0) else "done")
+    return outer.compile(name="outer", checkpointer=InMemorySaver())
+
+
+def test_what_is_interrupted_inside_is_resumed_inside(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = asking_inside(wants=[True])
 
     with seeing(path, monkeypatch) as wanted:
         made.invoke(HELLO, THREAD)
@@ -205,6 +215,38 @@ def test_what_is_interrupted_inside_is_resumed_inside(
     assert [one.rollout.name for one in found] == ["outer", "inner"]
     assert [one.rollout.status for one in found] == [RolloutStatus.SUCCEEDED] * 2
     assert [len(one.attempts) for one in found] == [2, 2]
+
+
+@pytest.mark.parametrize("goes_on", [HELLO, None], ids=["another question", "without it"])
+def test_what_is_interrupted_inside_is_over_with_the_run_around_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch, goes_on: Any
+) -> None:
+    made = asking_inside(wants=[True, False])
+
+    with seeing(path, monkeypatch) as wanted:
+        made.invoke(HELLO, THREAD)
+        if goes_on is None:
+            made.update_state(THREAD, {}, as_node="inner")
+        made.invoke(goes_on, THREAD)
+        found = {one.rollout.name: one.rollout for one in reversed(stored(wanted))}
+
+    assert (found["inner"].status, found["inner"].reason) == WAITS
+
+
+def test_graphs_that_share_a_thread_wait_each_for_itself(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = asking_inside(wants=[True, True])
+    beside = agent(checkpointer=InMemorySaver())
+
+    with seeing(path, monkeypatch) as wanted:
+        waits.invoke(HELLO, THREAD)
+        beside.invoke(HELLO, THREAD)
+        waits.invoke(Command(resume="yes"), THREAD)
+        found = stored(wanted)
+
+    assert [one.rollout.name for one in found] == ["outer", "inner", "asker"]
+    assert [len(one.attempts) for one in found] == [2, 2, 1]
 
 
 @pytest.mark.parametrize(
@@ -231,6 +273,19 @@ def test_a_guardrail_is_told(
     assert one.rollout.reason is reason
     assert policy.attributes["rules"] == ["PIIMiddleware[email]"]
     assert policy.attributes.get("blocked") or None is blocked
+
+
+def test_a_limit_of_calls_ends_a_run_at_its_limit(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = agent(middleware=[ModelCallLimitMiddleware(run_limit=1)])
+
+    with seeing(path, monkeypatch) as wanted:
+        made.invoke({"messages": "look"})
+        [one] = stored(wanted)
+
+    assert (one.rollout.status, one.rollout.reason) == (RolloutStatus.FAILED, Reason.LIMIT)
+    assert one.of("policy") == []
 
 
 def test_a_reward_in_a_tool_is_for_its_run(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

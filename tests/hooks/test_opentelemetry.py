@@ -313,6 +313,8 @@ def test_attributes_that_no_convention_foresees_hurt_nobody(watched: Any, path: 
         "gen_ai.operation.name": "chat",
         "gen_ai.usage.input_tokens": "many",
         "gen_ai.usage.output_tokens": float("nan"),
+        "gen_ai.usage.reasoning.output_tokens": -5,
+        "llm.cost.total": -1.0,
         "gen_ai.output.messages": '[{"parts": 1}, 2, {"parts": [{"type": "tool_call"}]}]',
         "gen_ai.tool.definitions": "[1, {}, null]",
         "gen_ai.response.finish_reasons": (),
@@ -325,7 +327,9 @@ def test_attributes_that_no_convention_foresees_hurt_nobody(watched: Any, path: 
 
     [(rollout, spans)] = stored(path).values()
     assert rollout.status is RolloutStatus.SUCCEEDED
-    assert [span.status for span in spans if span.kind == "model"] == ["ok"]
+    [model] = [span for span in spans if span.kind == "model"]
+    assert (model.status, model.attributes.get("usage")) == ("ok", None)
+    assert model.attributes.get("cost_usd") is None
 
 
 def test_spans_inside_a_run_of_ours_are_its_steps(watched: Any, path: Path) -> None:

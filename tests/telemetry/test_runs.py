@@ -36,6 +36,19 @@ def test_agents_inside_of_agents_are_runs_inside_of_runs() -> None:
     assert inner.trigger == "tool"
 
 
+def test_a_chain_that_is_named_as_an_agent_is_one() -> None:
+    told = Told()
+
+    told.begin("FunctionAgent.run", CHAIN)
+    told.begin("tool", TOOL, inside="FunctionAgent.run")
+    told.begin("ReActAgent.run", CHAIN, inside="tool")
+    told.begin("ReActAgent.step", CHAIN, inside="ReActAgent.run")
+    for name in ("ReActAgent.step", "ReActAgent.run", "tool", "FunctionAgent.run"):
+        told.end(name)
+
+    assert parents(told) == {"t1": None, "t1:ReActAgent.run": "t1"}
+
+
 @pytest.mark.parametrize("root", [HTTP, CHAT], ids=["a request", "the model itself"])
 def test_a_trace_without_an_agent_is_one_run(root: Mapping[str, object]) -> None:
     told = Told()
