@@ -30,12 +30,8 @@ class _Cut:
     dropped: int = 1
 
 
-@dataclass(slots=True)
-class _Later:
-    """An event of a run that the thread that writes is to make."""
-
-    make: Callable[[], Event]
-    run: _Run
+_Later: TypeAlias = tuple[Callable[..., Event], tuple[object, ...], _Run]
+"""What makes an event in the thread that writes, of what, and of which run it is."""
 
 
 class Inbox:
@@ -102,18 +98,21 @@ class Inbox:
         self._queue.put(event)
         return True
 
-    def put_later(self, make: Callable[[], Event], *, run: tuple[str, str, str]) -> bool:
+    def put_later(
+        self, make: Callable[..., Event], *parts: object, run: tuple[str, str, str]
+    ) -> bool:
         """Take an event that is made in the thread that writes; ``False`` if it was dropped.
 
         Where it cannot be made, the end of its run says that one more event was lost.
 
         Args:
             make: Returns the event, from nothing that can change meanwhile.
+            parts: What it is made of: the arguments of ``make``.
             run: Of the event: host, id and execution.
         """
         if self._closed or self._cut or self._queue.qsize() >= self._limit // 2:
-            return self._put_if_it_may(make())
-        self._queue.put(_Later(make, run))
+            return self._put_if_it_may(make(*parts))
+        self._queue.put((make, parts, run))
         return True
 
     def _put_if_it_may(self, event: Event) -> bool:
@@ -215,7 +214,7 @@ class Inbox:
             while True:
                 if item is None:
                     return batch, [], False
-                if isinstance(item, _Later):
+                if isinstance(item, tuple):
                     batch += self._made(item)
                 elif isinstance(item, Event):
                     batch.append(self._told(item))
@@ -229,12 +228,13 @@ class Inbox:
         return batch, [], True
 
     def _made(self, later: _Later) -> list[Event]:
+        make, parts, run = later
         try:
-            return [later.make()]
+            return [make(*parts)]
         except Exception as error:  # noqa: BLE001  # nothing may end this thread
             with self._lock:
                 self._drop("unmade")
-            self._unmade[later.run] = self._unmade.get(later.run, 0) + 1
+            self._unmade[run] = self._unmade.get(run, 0) + 1
             if len(self._unmade) > self._limit:
                 self._unmade.popitem(last=False)
             self._failed(error)

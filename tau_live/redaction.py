@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
+from operator import attrgetter
 from typing import Literal
 
 from tau_live.events import Content, Decision, ErrorInfo, Event, ToolCall
@@ -45,6 +46,9 @@ class _Plan:
     texts: tuple[str, ...]
     ids: tuple[str, ...]
     others: tuple[str, ...]
+    text_values: Callable[[Event], tuple[str | None, ...]]
+    id_values: Callable[[Event], tuple[str | None, ...]]
+    other_values: Callable[[Event], tuple[object, ...]]
 
 
 class Redactor:
@@ -89,22 +93,19 @@ class Redactor:
         if plan is None:
             plan = self._plans[kind] = _plan(kind)
         changes = self._changes(event, plan)
-        for name in plan.ids:
-            id_ = getattr(event, name)
+        for name, id_ in zip(plan.ids, plan.id_values(event), strict=True):
             if id_ and (len(id_) > _ID_LIMIT or "\0" in id_ or not id_.isascii()):
                 changes[name] = clean_id(id_)
         return _replaced(event, changes) if changes else event
 
     def _changes(self, event: Event, plan: _Plan) -> dict[str, object]:
         changes: dict[str, object] = {}
-        for name in plan.texts:
-            text = getattr(event, name)
+        for name, text in zip(plan.texts, plan.text_values(event), strict=True):
             if text:
                 kept = self._line(text) if len(text) >= _SHORTEST else clean(text)
                 if kept != text:
                     changes[name] = kept
-        for name in plan.others:
-            value = getattr(event, name)
+        for name, value in zip(plan.others, plan.other_values(event), strict=True):
             if value:
                 kept_value = self._other(name, value)
                 if kept_value is not _SAME:
@@ -268,15 +269,15 @@ def _plan(kind: type[Event]) -> _Plan:
     types = {field.name: field.type for field in fields(kind)}
     strings = [name for name in names if types[name] in (str, str | None)]
     kept = {"probabilities", "encoded"} if issubclass(kind, Decision) else set()
-    return _Plan(
-        texts=tuple(name for name in strings if name not in _IDS),
-        ids=tuple(name for name in strings if name in _IDS),
-        others=tuple(
-            name
-            for name in names
-            if name not in kept and name not in strings and not _is_number(types[name])
-        ),
+    texts = tuple(name for name in strings if name not in _IDS)
+    ids = tuple(name for name in strings if name in _IDS)
+    others = tuple(
+        name
+        for name in names
+        if name not in kept and name not in strings and not _is_number(types[name])
     )
+    # One call for all values of a kind: there are more fields than any event fills.
+    return _Plan(texts, ids, others, *(attrgetter(*names) for names in (texts, ids, others)))
 
 
 def _is_number(annotation: object) -> bool:

@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 from uuid import UUID, uuid5
 
 NAMESPACE = UUID("5f0d7f0e-2b0c-5c53-9a5e-0d1f6f1d7c11")
@@ -141,6 +142,7 @@ def attempt_may_become(new: AttemptStatus) -> tuple[AttemptStatus, ...]:
     return tuple(old for old, moves in ATTEMPT_MOVES.items() if new in moves or new is old)
 
 
+@lru_cache(maxsize=4_096)  # every event of a run asks
 def rollout_id_of(host: str, run_id: str) -> str:
     """Return the id under which a host's run is stored: ``live-`` and a UUIDv5 of both."""
     name = json.dumps([host, run_id], ensure_ascii=True)

@@ -191,9 +191,15 @@ class RunEvents:
         )
         return _with(end, told)
 
-    def step(self, handle: RunHandle, kind: type[ev.Event], told: Mapping[str, object]) -> ev.Event:
-        """Return what happened inside a run, as its host told it."""
-        parts: Mapping[str, Any] = {**self.stamp(), **told}  # it may have been some time ago
+    def step(
+        self,
+        handle: RunHandle,
+        kind: type[ev.Event],
+        told: Mapping[str, object],
+        stamp: Stamp,
+    ) -> ev.Event:
+        """Return what happened inside a run at that time, or when its host told it."""
+        parts: Mapping[str, Any] = {**stamp, **told}  # it may have been some time ago
         return kind(
             host=handle.host,
             run_id=handle.run_id,

@@ -121,7 +121,8 @@ class Runtime:
         with self._guard.catching(Kind.COLLECTION):
             if handle.recorded:
                 if resumed is not None:  # first, or the start would begin an attempt of its own
-                    self._inbox.put(self._events.step(handle, RunResume, resumed))
+                    stamp = self._events.stamp()
+                    self._inbox.put(self._events.step(handle, RunResume, resumed, stamp))
                 self._inbox.put(self._events.started(handle, metadata, told))
             else:
                 self.count("runs_not_recorded_while_held")
@@ -144,8 +145,17 @@ class Runtime:
     def tell(self, handle: RunHandle, kind: type[Event], told: Mapping[str, object]) -> None:
         """Take what happened inside a run, maybe after its end; ``told`` are the event's fields."""
         if handle.home is self._events and self._is_recorded(handle):
-            with self._guard.catching(Kind.COLLECTION):
-                self._inbox.put(self._events.step(handle, kind, told))
+            try:
+                self._inbox.put_later(
+                    self._events.step,
+                    handle,
+                    kind,
+                    dict(told),
+                    self._events.stamp(),
+                    run=(handle.host, handle.run_id, handle.execution),
+                )
+            except Exception as error:  # noqa: BLE001  # the border; ``catching`` costs as much again
+                self._guard.failed(Kind.COLLECTION, error)
 
     def failed(self, kind: Kind, error: Exception) -> None:
         """Count and log what failed in an adapter, so that the gate holds if it goes on."""

@@ -11,6 +11,8 @@ from tau_live import events as ev
 from tau_live.rollouts import Span
 
 _ENVELOPE = frozenset(f.name for f in fields(ev.Event)) - {"raw"}
+_PLAIN = frozenset({str, int, float, bool})
+_OWN: dict[type[ev.Event], tuple[str, ...]] = {}
 _STARTS = frozenset({"turn.start", "step.start", "model.start", "tool.start"})
 
 _NAMES: Mapping[str, Callable[[ev.Event], str]] = {
@@ -64,13 +66,11 @@ def attributes_of(event: ev.Event) -> dict[str, object]:
     told us, where that is not directly.
     """
     found: dict[str, object] = {}
-    for field in fields(event):
-        if field.name in _ENVELOPE:
-            continue
-        value = getattr(event, field.name)
+    for name in _own_fields(type(event)):
+        value = getattr(event, name)
         if value is None or value in ("", (), {}):
             continue
-        found[field.name] = msgspec.to_builtins(value)
+        found[name] = value if type(value) in _PLAIN else msgspec.to_builtins(value)
     if event.error is not None:
         found["error"] = msgspec.to_builtins(event.error)
     if event.agent:
@@ -79,6 +79,14 @@ def attributes_of(event: ev.Event) -> dict[str, object]:
         found["turn"] = event.turn
     if event.fidelity is not ev.Fidelity.NATIVE:
         found["fidelity"] = event.fidelity.value
+    return found
+
+
+def _own_fields(kind: type[ev.Event]) -> tuple[str, ...]:
+    found = _OWN.get(kind)
+    if found is None:
+        found = tuple(field.name for field in fields(kind) if field.name not in _ENVELOPE)
+        _OWN[kind] = found
     return found
 
 
