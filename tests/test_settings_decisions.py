@@ -116,3 +116,16 @@ def test_python_and_toml_declare_one_decision(monkeypatch: pytest.MonkeyPatch) -
     assert (dict(found.options), found.allowed({"tier": "free"})) == ({"mine": len}, [])
     assert (dict(again.options), asked) == ({"mine": len}, [1])
     assert declared("prompt", []) is None
+
+
+def test_a_point_that_no_host_has_is_said_and_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("tau_live.offered._State.made", {})
+
+    @options("modell")
+    def models() -> dict[str, object]:
+        return {"mine": len}
+
+    assert models() == {"mine": len}
+    assert "nothing is decided at 'modell'; a decision point is one of model," in caplog.text
