@@ -6,6 +6,7 @@ from threading import Lock
 from typing import TypeVar
 
 from tau_live.settings import DeclaredDecision
+from tau_live.settings.decisions import Point
 
 Function = TypeVar("Function", bound=Callable[[], Mapping[str, object]])
 
@@ -27,7 +28,8 @@ def options(
     """Declare what may be chosen at a point: a function that returns names and what they mean.
 
     It is called once, when the point is first reached. What TOML declares of the same point goes
-    before the arguments here, and its options stand beside these.
+    before the arguments here, and its options stand beside these. A point that no host has is
+    logged as a warning, and changes nothing.
 
     Args:
         point: One of ``settings.decisions.Point``: ``model``, ``prompt``, ``params``, ``tools``,
@@ -36,6 +38,11 @@ def options(
         exploit_only: Options that are never tried out.
         never: Options that are not offered where something is known, as in TOML.
     """
+    if point not in list(Point):
+        import logging
+
+        said = "tau-live: nothing is decided at %r; a decision point is one of %s"
+        logging.getLogger("tau_live").warning(said, point, ", ".join(Point))
 
     def declare(function: Function) -> Function:
         known: list[DeclaredDecision] = []

@@ -88,6 +88,11 @@ def test_an_option_is_barred_where_all_is_known(
         pytest.param({"tools": {"options": ["look"]}}, "a list of names of tools", id="tools"),
         pytest.param({"tool_gate": {"options": {"no": 1}}}, "the text that", id="a gate"),
         pytest.param({"retry": {"options": ["again"]}}, "must be true or false", id="a retry"),
+        pytest.param({"model": {"options": {"a": 5}}}, "a model or its name", id="a model"),
+        pytest.param({"prompt": {"options": {"a": 1}}}, "the text of the", id="a prompt"),
+        pytest.param({"params": {"options": ["cool"]}}, "a table of settings", id="params"),
+        pytest.param({"model": {"options": {" ": "a"}}}, "a list of names, or", id="no name"),
+        pytest.param({"prompt": {"options": {"own": "x"}}}, "be named 'own'", id="the host's"),
     ],
 )
 def test_what_makes_no_sense_is_refused(wrong: dict[str, object], said: str) -> None:
@@ -115,3 +120,16 @@ def test_python_and_toml_declare_one_decision(monkeypatch: pytest.MonkeyPatch) -
     assert (dict(found.options), found.allowed({"tier": "free"})) == ({"mine": len}, [])
     assert (dict(again.options), asked) == ({"mine": len}, [1])
     assert declared("prompt", []) is None
+
+
+def test_a_point_that_no_host_has_is_said_and_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("tau_live.offered._State.made", {})
+
+    @options("modell")
+    def models() -> dict[str, object]:
+        return {"mine": len}
+
+    assert models() == {"mine": len}
+    assert "nothing is decided at 'modell'; a decision point is one of model," in caplog.text

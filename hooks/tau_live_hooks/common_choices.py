@@ -12,10 +12,7 @@ from tau_live.gate import Kind
 from tau_live.handles import RunHandle, Unsettled
 from tau_live.offered import declared
 from tau_live.runtime import Runtime
-from tau_live.settings.decisions import DeclaredDecision, Every, Point
-
-OWN = "own"
-"""The name of what the host does by itself, where none of the options is that."""
+from tau_live.settings.decisions import OWN, DeclaredDecision, Every, Point
 
 INSTRUCTIONS = "{instructions}"
 """Stands in a prompt for the agent's own instructions."""

@@ -53,12 +53,15 @@ class RequestSeam:
         return str(request.get("system_instructions") or "")
 
     def put(self, point: Point, request: Request, value: Any) -> Request:
-        """Return the request with a choice in it."""
+        """Return the request with a choice in it.
+
+        Raises:
+            TypeError: It is no model, or there is no such setting.
+        """
         if point is Point.MODEL:
             return self._asked_of(value, request)
         if point is Point.PARAMS:
-            given = dict(value) if isinstance(value, Mapping) else {}
-            return request.put("model_settings", replace(request.get("model_settings"), **given))
+            return request.put("model_settings", _over(request.get("model_settings"), value))
         if point is Point.TOOLS:
             tools = [tool for tool in request.get("tools") if getattr(tool, "name", None) in value]
             return request.put("tools", tools)
@@ -69,6 +72,8 @@ class RequestSeam:
 
         What the run has changed in the settings of its own model stays changed.
         """
+        if not isinstance(model, str) and not hasattr(model, "get_response"):
+            raise TypeError(f"no model of openai-agents: {type(model).__name__}")
         config = replace(self.config, model=model)
         found = self.host.model(self.agent, config)
         before = self.host.settings(self.agent, self.config)
@@ -80,6 +85,14 @@ class RequestSeam:
             if getattr(now, one.name) != getattr(before, one.name)
         }
         return request._replace(model=found).put("model_settings", replace(settings, **changed))
+
+
+def _over(settings: Any, given: Mapping[str, object]) -> Any:
+    """Return settings with others over them; the host would drop a name that it does not know."""
+    unknown = given.keys() - {one.name for one in fields(settings)}
+    if unknown:
+        raise TypeError(f"no settings of a model: {', '.join(sorted(unknown))}")
+    return replace(settings, **given)
 
 
 class Deciding:

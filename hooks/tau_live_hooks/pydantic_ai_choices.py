@@ -91,8 +91,9 @@ def _selected(request: Any, model: Any) -> Any:
 
 
 def _model(value: object) -> Any:
-    if not isinstance(value, str):
-        return value
-    from pydantic_ai.models import infer_model
+    """Return the model that an option stands for; raises where it is none."""
+    from pydantic_ai.models import Model, infer_model
 
-    return infer_model(value)
+    if isinstance(value, str | Model):
+        return infer_model(value)
+    raise TypeError(f"no model of pydantic-ai: {type(value).__name__}")

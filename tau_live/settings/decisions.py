@@ -27,6 +27,10 @@ class Point(StrEnum):
     RETRY = "retry"
 
 
+OWN = "own"
+"""The name of what a host does by itself, which no option can have."""
+
+
 class Every(StrEnum):
     """How long a choice stays: for the whole run, or until the model is asked again."""
 
@@ -60,9 +64,10 @@ def _options(raw: object) -> Mapping[str, object] | None:
             return None
         return MappingProxyType({one: one for one in given})
     try:
-        return MappingProxyType({str(name): value for name, value in as_table(raw).items()})
+        told = {str(name): value for name, value in as_table(raw).items()}
     except ValueError:
         return None
+    return MappingProxyType(told) if all(name.strip() for name in told) else None
 
 
 def _nevers(raw: object) -> tuple[Never, ...] | None:
@@ -88,6 +93,20 @@ def _texts(raw: object) -> tuple[str, ...]:
     return tuple(map(str, raw)) if isinstance(raw, list | tuple) else (str(raw),)
 
 
+def _is_model(value: object) -> bool:
+    """Say whether it may be a model: a name, or an object that is no plain data."""
+    plain = isinstance(value, bool | int | float | bytes | list | tuple | Mapping | None)
+    return _is_text(value) if isinstance(value, str) else not plain
+
+
+def _is_prompt(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_params(value: object) -> bool:
+    return isinstance(value, Mapping)
+
+
 def _is_tools(value: object) -> bool:
     return isinstance(value, list | tuple) and all(isinstance(one, str) for one in value)
 
@@ -96,32 +115,19 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str) and bool(value.strip())
 
 
-def _is_prompt(value: object) -> bool:
-    return isinstance(value, str)
-
-
-def _is_model(value: object) -> bool:
-    plain = value is None or isinstance(value, bool | int | float | list | tuple | Mapping)
-    return _is_text(value) if isinstance(value, str) else not plain
-
-
-def _is_table(value: object) -> bool:
-    return isinstance(value, Mapping)
-
-
 def _is_truth(value: object) -> bool:
     return isinstance(value, bool)
 
 
 _VALUES: Mapping[str, tuple[str, Callable[[object], bool]]] = {
-    Point.MODEL: ("the name of a model, or in Python a model", _is_model),
-    Point.PROMPT: ("the text of instructions", _is_prompt),
-    Point.PARAMS: ("a table of settings", _is_table),
+    Point.MODEL: ("a model or its name", _is_model),
+    Point.PROMPT: ("the text of the instructions", _is_prompt),
+    Point.PARAMS: ("a table of settings of the model", _is_params),
     Point.TOOLS: ("a list of names of tools", _is_tools),
     Point.TOOL_GATE: ("the text that the model is told", _is_text),
     Point.RETRY: ("true or false", _is_truth),
 }
-"""What an option stands for, at each point."""
+"""What an option stands for, as far as that can be checked where no host is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +164,11 @@ class DeclaredDecision:
         named = {*self.exploit_only, *(one.option for one in self.never)}
         for name in sorted(named - {*self.options} if self.options else ()):
             raise SettingsError(f"decision {self.point!r} has no option {name!r}")
+        if OWN in self.options:
+            raise SettingsError(
+                f"no option of decision {self.point!r} can be named {OWN!r}, "
+                "which is what the host does by itself"
+            )
         expects, is_right = _VALUES[self.point]
         for name, value in self.options.items():
             if not is_right(value):

@@ -86,7 +86,9 @@ def leave() -> str:
 
 PROMPTS = DeclaredDecision(point="prompt", options={"kind": "{instructions} Be kind."})
 PARAMS = DeclaredDecision(point="params", options={"cool": {"temperature": 0.0}})
-MODELS = DeclaredDecision(point="model", options={"mirror-2": "mirror-2", "no-such": "no-such"})
+MODELS = DeclaredDecision(
+    point="model", options={"mirror-2": "mirror-2", "no-such": "no-such", "thing": object()}
+)
 TOOLS = DeclaredDecision(point="tools", options={"one": ["look", "fly"]})
 GATE = DeclaredDecision(point="tool_gate", options={"veto": "Not this one."})
 
@@ -200,6 +202,19 @@ def test_what_was_chosen_is_what_the_model_gets(
     assert (row.applied, row.source, row.why_not) == (name, "policy", None)
 
 
+def test_settings_that_the_host_would_drop_are_not_told_as_applied(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    typo = DeclaredDecision(point="params", options={"cool": {"temprature": 0.0}})
+
+    with acting(settings(path, typo), monkeypatch, "params", forced="cool"):
+        said = question()
+        row = last(path, "params")
+
+    assert said == OWN
+    assert (row.chosen, row.applied, row.why_not) == ("cool", None, "error: TypeError")
+
+
 def test_what_was_chosen_is_what_a_streaming_model_gets(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -233,6 +248,7 @@ def test_what_was_chosen_is_what_a_streaming_model_gets(
     [
         pytest.param("mirror-2", "mirror-2", None, "mirror-2", id="swapped"),
         pytest.param("no-such", None, "error: LookupError", "mirror-1", id="cannot be made"),
+        pytest.param("thing", None, "error: TypeError", "mirror-1", id="is no model"),
         pytest.param("own", "own", None, "mirror-1", id="the host's own"),
     ],
 )

@@ -153,6 +153,7 @@ def test_what_was_chosen_is_what_the_model_gets(
     [
         pytest.param("test", "test", None, "success (no tool calls)", id="swapped"),
         pytest.param("no-such:model", None, "error: ", "'Be good.' at None", id="cannot be made"),
+        pytest.param("thing", None, "error: TypeError", "'Be good.' at None", id="is no model"),
         pytest.param("own", "own", None, "'Be good.' at None", id="the host's own"),
     ],
 )
@@ -165,7 +166,8 @@ def test_a_model_is_swapped_where_it_can_be(
     shown: str,
 ) -> None:
     told = DeclaredDecision(
-        point="model", options={"test": "test", "no-such:model": "no-such:model"}
+        point="model",
+        options={"test": "test", "no-such:model": "no-such:model", "thing": object()},
     )
 
     with acting(settings(path, told), monkeypatch, "model", forced=forced):
