@@ -247,7 +247,10 @@ def _put(seam: Seam[R], point: Point, request: R, value: object) -> R:
     if point is Point.TOOLS:
         value = _kept_of(_names(seam.said(point, request)), value)
     elif point is Point.PROMPT:
-        value = prompted(str(value), seam.instructions(request))
+        own = seam.instructions(request)
+        value = prompted(str(value), own)
+        if value == own:  # what the host has of them stays, such as no message at all
+            return request
     return seam.put(point, request, value)
 
 

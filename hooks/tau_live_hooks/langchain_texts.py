@@ -29,7 +29,7 @@ def of_managers(module: Any) -> Detach | None:
             return await original(self, serialized, prompts, *args, **kw)
         runs = await original(others, serialized, prompts, *args, **kw)
         with suppress(Exception):  # the border to the host
-            _tell(ours, self, serialized, prompts, runs=runs, kw=kw)
+            _tell(ours, self, serialized, prompts=prompts, runs=runs, kw=kw)
         return runs
 
     return replaced(manager, {"on_llm_start": on_llm_start})
@@ -47,7 +47,7 @@ def _without_ours(manager: Any) -> tuple[TauHandler | None, Any]:
 
 
 def _tell(
-    ours: TauHandler, manager: Any, serialized: Any, prompts: Any, *, runs: Any, kw: dict[str, Any]
+    ours: TauHandler, manager: Any, serialized: Any, *, prompts: Any, runs: Any, kw: dict[str, Any]
 ) -> None:
     """Tell ours which models are asked, and let it see how each ends."""
     told = {name: value for name, value in kw.items() if name != "run_id"}

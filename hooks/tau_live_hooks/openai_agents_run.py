@@ -179,7 +179,9 @@ class HostRun:
         """Return what runs of one conversation share: its group, session or conversation."""
         options = self.asked.options
         group = said.of(options.get("run_config"), "group_id") or getattr(trace, "group_id", None)
-        session = getattr(options.get("session"), "session_id", None)
+        session = None
+        with suppress(Exception):  # a session that the service keeps has no id before its first use
+            session = getattr(options.get("session"), "session_id", None)
         found = group or session or options.get("conversation_id")
         return found or (inside.session_id if inside is not None else None)
 

@@ -144,6 +144,20 @@ def test_what_is_chosen_is_in_the_request(path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("own", ["", "Be good."])
+def test_a_prompt_that_says_what_is_there_leaves_the_request_alone(path: Path, own: str) -> None:
+    told = DeclaredDecision(point="prompt", options={"same": "{instructions}"})
+    asked = Request(prompt=own)
+
+    with deciding(path, told, prompt="same") as (choices, _):
+        request, pending = choices.changed(Seam(), asked, {})
+        pending.sent(request)
+    [row] = rows(path)
+
+    assert request is asked
+    assert (row.applied, row.why_not) == ("same", None)
+
+
 def test_no_tool_is_ever_added_and_none_offered_that_is_not_there(path: Path) -> None:
     with deciding(path, TOOLS, tools="theirs") as (choices, _):
         request, pending = choices.changed(Seam(), Request(), {})

@@ -239,6 +239,20 @@ def test_what_is_never_asked_was_not_applied(path: Path, monkeypatch: pytest.Mon
     assert (row.applied, row.why_not) == (None, "not_asked")
 
 
+def test_an_agent_without_instructions_is_given_no_empty_ones(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = agent(system_prompt=None)
+    wanted = settings(path, DeclaredDecision(point="prompt", options={"same": "{instructions}"}))
+
+    with attached(wanted, monkeypatch, "prompt", forced="same", asking=lambda: ask(made=made)):
+        said = ask(made=made)
+        [row] = rows(wanted)
+
+    assert said.startswith("[] at")
+    assert (row.applied, row.why_not) == ("same", None)
+
+
 def test_an_agent_that_was_made_before_us_is_decided_too(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,6 +18,7 @@ pytest.importorskip("agents.run")
 import agents
 from agents import (
     ModelSettings,
+    OpenAIConversationsSession,
     RunConfig,
     Runner,
     RunState,
@@ -26,6 +27,7 @@ from agents import (
 )
 from agents.retry import ModelRetryBackoffSettings, ModelRetrySettings
 from agents.testing import ModelStep, ScriptedModel, assistant_message, function_call
+from openai import APIConnectionError, AsyncOpenAI
 
 from tests.hooks.conformance.openai_agents_play import agent, model
 from tests.hooks.openai_agents_runs import attached, ending, ran, read, spans, stored
@@ -62,6 +64,18 @@ def test_runs_inside_one_trace_have_the_ids_of_their_tasks(path: Path) -> None:
     assert {first.run_id[:5], second.run_id[:5]} == {"span_"}
     assert {first.session_id, second.session_id} == {"a group"}
     assert {one.metadata["trace_id"] for one in (first, second)} == {TRACE}
+
+
+def test_a_run_in_a_session_that_has_no_id_yet_is_seen(path: Path) -> None:
+    client = AsyncOpenAI(api_key="none", base_url="http://127.0.0.1:1", max_retries=0)
+    session = OpenAIConversationsSession(openai_client=client)
+
+    with pytest.raises(APIConnectionError):  # it asks the service for its id
+        ran(agent(), session=session)
+
+    [found] = stored(path)
+    assert found.session_id is None
+    assert ending(found) == (RolloutStatus.FAILED, Reason.ERROR)
 
 
 def test_a_second_run_under_the_id_of_a_trace_is_another_rollout(path: Path) -> None:
