@@ -79,6 +79,23 @@ def kept() -> list[Row]:
     return sorted(rows, key=lambda row: (row.figure.promise, row.proof))
 
 
+def figures_reference() -> str:
+    """Return what is kept as Markdown: a table for each promise, and where and when it was found."""
+    rows = kept()
+    text = ""
+    for promise in sorted({row.figure.promise for row in rows}):
+        text += f"\n### Promise {promise}\n\n| proof | what | found | bound |\n| --- | --- | --- | --- |\n"
+        for row in rows:
+            if row.figure.promise == promise:
+                told = f"{row.figure.found:,.6g}"
+                text += f"| `{row.proof}` | {row.figure.what} | {told} | {row.figure.bound} |\n"
+    stamps = dict.fromkeys((row.proof, row.date, row.commit, row.machine) for row in rows)
+    text += "\n| proof | date | commit | machine |\n| --- | --- | --- | --- |\n"
+    for proof_, date, commit, machine_ in sorted(stamps):
+        text += f"| `{proof_}` | {date} | `{commit}` | {machine_} |\n"
+    return text
+
+
 def machine() -> str:
     """Say on what it ran."""
     return (
