@@ -20,6 +20,7 @@ from typing import IO, TypeAlias, TypedDict
 import numpy as np
 import numpy.typing as npt
 
+from tau_live import fault
 from tau_live.errors import CheckpointError
 from tau_live.reference_checkpoints import ReferenceCheckpoint, read_reference
 from tau_live.whole_files import is_left_behind, write_whole
@@ -288,6 +289,7 @@ def _deleted(path: Path) -> bool:
         path.unlink(missing_ok=True)
     except OSError:
         return False
+    fault.point("policies.deleted")
     return True
 
 

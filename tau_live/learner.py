@@ -11,13 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import NamedTuple
 
-from tau_live import checkpoints
-from tau_live.errors import CheckpointError, LeaseLostError
+from tau_live import checkpoints, fault
+from tau_live.errors import LeaseLostError
 from tau_live.guard import logger
+from tau_live.heads import Head, Heads
 from tau_live.leasing import LEASE, taken
 from tau_live.lessons import Lessons, by_reason, known_at
 from tau_live.monitoring import Seen, Watched, is_worse, watched
-from tau_live.policy_files import checkpoint_folder, needed_versions, policy_config
+from tau_live.policy_files import checkpoint_folder, needed_versions
 from tau_live.pricing import late_of
 from tau_live.quality import Hold
 from tau_live.rl.policy import Policy
@@ -46,14 +47,6 @@ class Learned(NamedTuple):
     policy: Policy | None
     serves: bool
     hold: Hold | None = None
-
-
-class _Head(NamedTuple):
-    """The version that the next update of a point starts from."""
-
-    version: int
-    sha256: str
-    state: LearnerState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,8 +96,7 @@ class Learner:
         self._clock = clock
         self._folder = checkpoint_folder(settings)
         self._ppo = ppo
-        self._heads: dict[str, _Head] = {}
-        self._diagnostics: list[str] = []
+        self._heads = Heads(store, settings, self._folder)
 
     def due(self, *, upto: int | None = None) -> list[str]:
         """Return the decision points whose update is due; an empty one is for runs without any.
@@ -148,6 +140,7 @@ class Learner:
         ttl_s = self._settings.lease_ttl_s
         if not taken(self._store, self._holder, ttl_s=ttl_s, now=self._clock()):
             return None
+        fault.point("update.leased")
         try:
             points = self.due()  # again: another learner may have been at it until now
             return self._update(points[0], now=now) if points else None
@@ -169,8 +162,10 @@ class Learner:
         learned = policies.watermark(point, executed=True)
         rewarded = self._store.trials.newest_reward()
         fresh = self._fresh(point, learned=learned, seen=seen)
-        head = self._head(point)
+        head = self._heads.head(point)
+        fault.point("update.read")
         outcome = self._outcome(point, head, fresh, learned=learned, rewarded=rewarded)
+        fault.point("update.trained")
         row = Update(
             update=0,
             point=point,
@@ -204,6 +199,7 @@ class Learner:
                     self._store.counters.add({"drift_alarms": len(watched.alarms)})
                 if any(map(is_worse, watched.alarms)):
                     self._void(row.point, row.at)
+        fault.point("update.stored")
         for alarm in watched.alarms if watched else ():
             logger().warning("option_changed", point=row.point, **alarm._asdict())
         return stored
@@ -228,7 +224,7 @@ class Learner:
     def _outcome(
         self,
         point: str,
-        head: _Head,
+        head: Head,
         fresh: Sequence[LearnableRollout],
         *,
         learned: int,
@@ -283,7 +279,7 @@ class Learner:
                 "early_stop_triggered": result.diagnostics.early_stop,
                 "left_out": by_reason(new.left_out),
                 "critic_only": by_reason(new.critic_only),
-                "checkpoint_diagnostics": self._told(),
+                "checkpoint_diagnostics": self._heads.told(),
                 **watch.report,
             },
             watched=watch if reason else watch.learned(),
@@ -298,7 +294,7 @@ class Learner:
             return None
         return float(lift["lower"]), float(lift["upper"])
 
-    def _keep(self, row: Update, head: _Head, outcome: _Outcome, *, began: float) -> Learned:
+    def _keep(self, row: Update, head: Head, outcome: _Outcome, *, began: float) -> Learned:
         state = outcome.state or head.state
         version = self._store.policies.next_version()
         metadata = {"seed": self._settings.seed}
@@ -313,6 +309,7 @@ class Learner:
         if not self._has_lease():  # it took too long: another may be writing this very version
             raise LeaseLostError(f"update of '{row.point}' took longer than its lease")
         path = checkpoints.save(self._folder, checkpoint)
+        fault.point("update.saved")
         stored = self._stored(
             _timed(replace(row, version=version), began),
             PolicyVersion(
@@ -328,51 +325,18 @@ class Learner:
             ),
             outcome.watched,
         )
-        self._heads[row.point] = _Head(version, checkpoint.sha256, state)
+        self._heads.keep(row.point, Head(version, checkpoint.sha256, state))
         self._prune()
         serving = self._store.policies.in_service()[row.point]
         return Learned(stored, state.policy, serving.version == version, outcome.hold)
 
-    def _head(self, point: str) -> _Head:
-        """Return what to start from: what serves, or the newest version while that is pinned.
-
-        A damaged checkpoint is left alone and its parent taken instead, with a diagnostic.
-        """
-        version = self._head_version(point)
-        while version:
-            held = self._heads.get(point)
-            if held is not None and held.version == version:
-                return held
-            row = self._store.policies.version(version)
-            try:
-                found = checkpoints.load(self._folder / row.file, sha256=row.sha256)
-                state = LearnerState.from_arrays(found.arrays)
-            except (CheckpointError, ValueError) as error:
-                self._diagnostics.append(f"checkpoint load failed: {error}")
-                version = row.parent
-                continue
-            self._heads[point] = _Head(version, row.sha256, state)
-            return self._heads[point]
-        return _Head(0, "", LearnerState.untrained(policy_config(self._settings)))
-
-    def _head_version(self, point: str) -> int:
-        serving = self._store.policies.in_service().get(point)
-        if serving is None or not serving.pinned:
-            return serving.version if serving else 0
-        versions = self._store.policies.versions(point)
-        return max((found.version for found in versions), default=0)
-
     def _prune(self) -> None:
-        heads = {head.version for head in self._heads.values()}
         checkpoints.prune(
             self._folder,
             keep=self._settings.keep_checkpoints,
-            needed=frozenset(heads | needed_versions(self._store)),
+            needed=frozenset(self._heads.versions() | needed_versions(self._store)),
         )
-
-    def _told(self) -> list[str]:
-        told, self._diagnostics = self._diagnostics, []
-        return told
+        fault.point("update.pruned")
 
 
 def report_of(row: Update) -> dict[str, object]:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, MutableMapping
 from pathlib import Path
 
+from tau_live import fault
 from tau_live.board import Board
 from tau_live.builtin import load_plugins
 from tau_live.children import link_children
@@ -306,6 +307,7 @@ class _System:
         if learned.policy is not None and update.version is not None:
             self._service.made(update.version, learned.policy)
         self._service.take_over(store)
+        fault.point("update.serves")
         self._gate.succeeded(Kind.UPDATE, at=time.time())
         self._hold(learned.hold)
         try:
@@ -313,6 +315,7 @@ class _System:
         except OSError as error:
             self._runtime.count("status_not_published")
             logger().warning("status_not_published", error=text_of(error))
+        fault.point("update.published")
         if self._plugins.listens("update_finished"):
             self._plugins.update_finished(report)
 

@@ -7,6 +7,8 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
+from tau_live import fault
+
 _BESIDE = re.compile(r"\..*\.(?P<pid>[0-9]+)-[0-9]+\.part")
 
 
@@ -26,13 +28,16 @@ def write_whole(path: Path, content: bytes, *, mode: int = stat.S_IRUSR | stat.S
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
     try:
         with os.fdopen(descriptor, "wb") as file:
+            fault.point("file.made")
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
+        fault.point("file.written")
         beside.replace(path)
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
+    fault.point("file.renamed")
     _flush_folder(path.parent)
 
 

@@ -15,6 +15,7 @@ from typing import Literal
 import msgspec
 from sqlite_utils import Database
 
+from tau_live import fault
 from tau_live.errors import StoreError, StoreUnavailableError
 
 Value = str | int | float | bytes | None
@@ -121,13 +122,19 @@ class Connection:
         self.change("begin immediate" if outermost else f"savepoint {savepoint}")
         self._depth += 1
         try:
+            if outermost:
+                fault.point("store.begin")
             yield
+            if outermost:
+                fault.point("store.commit")
             self.change("commit" if outermost else f"release {savepoint}")
         except BaseException:
             self._undo(None if outermost else savepoint)
             raise
         finally:
             self._depth -= 1
+        if outermost:
+            fault.point("store.committed")
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -262,6 +269,7 @@ def _make_private(path: Path) -> None:
         return
     descriptor, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
     os.close(descriptor)
+    fault.point("store.made")
     try:
         with suppress(FileExistsError):
             os.link(name, path)
@@ -269,6 +277,7 @@ def _make_private(path: Path) -> None:
         with suppress(FileExistsError):
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     finally:
+        fault.point("store.linked")
         Path(name).unlink()
 
 
