@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import NamedTuple
 
-from tau_live import checkpoints, fault
+from tau_live import checkpoints, fault, unfinished
 from tau_live.errors import LeaseLostError
 from tau_live.guard import logger
 from tau_live.heads import Head, Heads
@@ -60,6 +60,7 @@ class _Outcome:
     report: Mapping[str, object] = field(default_factory=dict)
     watched: Watched | None = None
     new: Collected | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def hold(self) -> Hold | None:
@@ -76,10 +77,11 @@ class Learner:
         clock: Wall clock, epoch seconds; for the lease only.
         void: Told of a point where an option is no longer what it was, inside the transaction that
             stores so: what a running test has shown is no evidence any more.
+        hold: Told why the gate should hold, and since when, inside the same transaction.
         ppo: How an update learns.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # whom it tells, all keyword-only but two
         self,
         store: Store,
         settings: Settings,
@@ -87,10 +89,12 @@ class Learner:
         holder: str,
         clock: Callable[[], float] = time.time,
         void: Callable[[str, float], None] = lambda _point, _at: None,
+        hold: Callable[[Hold, float], object] = lambda _hold, _at: None,
         ppo: PPOConfig = _AS_MEASURED,
     ) -> None:
         self._store = store
         self._void = void
+        self._hold = hold
         self._settings = settings
         self._holder = holder
         self._clock = clock
@@ -150,6 +154,24 @@ class Learner:
         finally:
             self._store.leases.release(LEASE, self._holder)
 
+    def sweep(self) -> list[str]:
+        """Delete what updates left behind that died, and return its names.
+
+        Nothing happens while another learner is at work.
+        """
+        if not unfinished.has_left(self._store, self._folder):
+            return []
+        ttl_s = self._settings.lease_ttl_s
+        if not taken(self._store, self._holder, ttl_s=ttl_s, now=self._clock()):
+            return []
+        try:
+            found = unfinished.swept(self._store, self._folder)
+        finally:
+            self._store.leases.release(LEASE, self._holder)
+        if found:
+            logger().info("unfinished_files_swept", files=found)
+        return found
+
     def _has_lease(self) -> bool:
         return self._store.leases.acquire(
             LEASE, self._holder, ttl_s=self._settings.lease_ttl_s, now=self._clock()
@@ -180,19 +202,23 @@ class Learner:
             at=known_at(fresh) if now is None else now,
             report=outcome.report,
         )
-        if outcome.state is None:
-            stored = self._stored(_timed(row, began), None, outcome.watched)
-            learnt = Learned(stored, None, False, outcome.hold)
-        else:
-            learnt = self._keep(row, head, outcome, began=began)
         due = {one.rollout.rollout_id for one in fresh if (one.rollout.ready_seq or 0) > seen}
-        self._store.counters.add(counts_of(outcome.new, due))
-        return learnt
+        outcome = replace(outcome, counts=counts_of(outcome.new, due))
+        if outcome.state is None:
+            stored = self._stored(_timed(row, began), None, outcome)
+            return Learned(stored, None, False, outcome.hold)
+        return self._keep(row, head, outcome, began=began)
 
-    def _stored(self, row: Update, policy: PolicyVersion | None, watched: Watched | None) -> Update:
-        """Store an update with what the monitors saw in it: all of it or nothing."""
+    def _stored(self, row: Update, policy: PolicyVersion | None, outcome: _Outcome) -> Update:
+        """Store an update, what the monitors saw in it and what follows: all of it or nothing."""
+        watched = outcome.watched
         with self._store.begin():
             stored = self._store.policies.add_update(row, policy)
+            if policy is not None:
+                unfinished.settle(self._store, self._folder / policy.file, self._holder)
+            self._store.counters.add(outcome.counts)
+            if outcome.hold is not None:
+                self._hold(outcome.hold, row.at)
             if watched is not None:
                 self._store.monitors.save(watched.monitor, watched.costs)
                 if watched.alarms:
@@ -306,8 +332,16 @@ class Learner:
             arrays=state.arrays(),
             metadata={"algorithm": ALGORITHM, **metadata},
         )
+        sha256 = checkpoint.sha256
         if not self._has_lease():  # it took too long: another may be writing this very version
             raise LeaseLostError(f"update of '{row.point}' took longer than its lease")
+        unfinished.note(
+            self._store,
+            checkpoints.file_of(version, sha256),
+            self._holder,
+            ttl_s=self._settings.lease_ttl_s,
+            now=self._clock(),
+        )
         path = checkpoints.save(self._folder, checkpoint)
         fault.point("update.saved")
         stored = self._stored(
@@ -317,25 +351,26 @@ class Learner:
                 point=row.point,
                 parent=head.version,
                 algorithm=ALGORITHM,
-                sha256=checkpoint.sha256,
+                sha256=sha256,
                 file=path.name,
                 rollouts=state.policy.rollouts,
                 created_at=row.at,
                 metadata=metadata,
             ),
-            outcome.watched,
+            outcome,
         )
-        self._heads.keep(row.point, Head(version, checkpoint.sha256, state))
+        self._heads.keep(row.point, Head(version, sha256, state))
         self._prune()
         serving = self._store.policies.in_service()[row.point]
         return Learned(stored, state.policy, serving.version == version, outcome.hold)
 
     def _prune(self) -> None:
-        checkpoints.prune(
-            self._folder,
-            keep=self._settings.keep_checkpoints,
-            needed=frozenset(self._heads.versions() | needed_versions(self._store)),
-        )
+        with self._store.begin():  # or an operator might go back to one that is being deleted
+            checkpoints.prune(
+                self._folder,
+                keep=self._settings.keep_checkpoints,
+                needed=frozenset(self._heads.versions() | needed_versions(self._store)),
+            )
         fault.point("update.pruned")
 
 

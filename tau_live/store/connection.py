@@ -17,6 +17,7 @@ from sqlite_utils import Database
 
 from tau_live import fault
 from tau_live.errors import StoreError, StoreUnavailableError
+from tau_live.whole_files import beside
 
 Value = str | int | float | bytes | None
 Parameters = Sequence[Value] | Mapping[str, Value]
@@ -267,7 +268,8 @@ def _make_private(path: Path) -> None:
         folder.mkdir(mode=stat.S_IRWXU, exist_ok=True)
     if path.exists():
         return
-    descriptor, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
+    begin, end = beside(path)
+    descriptor, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=begin, suffix=end)
     os.close(descriptor)
     fault.point("store.made")
     try:
