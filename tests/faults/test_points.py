@@ -14,7 +14,7 @@ ROOT = Path(tau_live.__file__).parent
 
 
 def placed() -> list[str]:
-    """Return the name that each call of ``fault.point`` in the source has, or what it is instead."""
+    """Return the name that each call of ``fault.point`` has, or the call where it has none."""
     return [
         node.args[0].value
         if isinstance(node.args[0], ast.Constant) and isinstance(node.args[0].value, str)

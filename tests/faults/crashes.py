@@ -1,0 +1,78 @@
+"""Jobs for children that may die: prepare, do a workload, and look at what is left of it."""
+
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+from tau_live import fault
+from tests.faults.server import tell
+from tests.faults.whole import orphans, problems, state
+from tests.faults.workloads import STORE, WORKLOADS, settings, swept
+
+
+def clean(name: str, folder: str) -> None:
+    """Prepare a folder, and do a workload in a copy of it, to its end.
+
+    Tells every point that is reached, and the state wherever it is whole.
+    """
+    workload = WORKLOADS[name]
+    before, after = Path(folder) / "before", Path(folder) / "after"
+    before.mkdir(parents=True)
+    workload.prepare(before)
+    _settle(before)
+    shutil.copytree(before, after)
+    tell({"state": state(after, STORE)})
+
+    def reached(point: str) -> None:
+        tell({"point": point})
+        if point in workload.whole:
+            tell({"state": state(after, STORE)})
+
+    with fault.listening(reached):
+        for _ in workload.work(after):
+            if not workload.threads:
+                tell({"state": state(after, STORE)})
+
+
+def crash(name: str, folder: str, case: str, point: str, nth: int) -> None:
+    """Do a workload in a copy of what was prepared, and die at a point."""
+    own = Path(folder) / case
+    shutil.copytree(Path(folder) / "before", own)
+    with ExitStack() as armed:
+        armed.enter_context(fault.armed(point, fault.crash, nth=nth))
+        for _ in WORKLOADS[name].work(own):
+            pass
+
+
+def look(name: str, folder: str, case: str, states: list[str]) -> list[str]:
+    """Return what is wrong with what a crash left, and with what comes of it when it goes on."""
+    return list(_wrong(name, Path(folder), Path(folder) / case, frozenset(states)))
+
+
+def _wrong(name: str, folder: Path, own: Path, states: frozenset[str]) -> Iterator[str]:
+    workload = WORKLOADS[name]
+    if not workload.threads and state(own, STORE) not in states:
+        yield "the store is between two states"
+    swept(own)
+    yield from problems(settings(own))
+    yield from (f"orphan {file}" for file in orphans(settings(own)))
+    if not workload.repeats and not workload.threads:
+        return
+    for _ in workload.work(own):
+        pass
+    yield from (f"going on: {problem}" for problem in problems(settings(own)))
+    yield from (f"going on: orphan {file}" for file in orphans(settings(own)))
+    if not workload.repeats:
+        return
+    if state(own, STORE) != state(folder / "after", STORE):
+        yield "going on, it comes to something else"
+
+
+def _settle(folder: Path) -> None:
+    """Put everything into the one file, so that a copy of the folder is a copy of the store."""
+    if (folder / STORE).exists():
+        with sqlite3.connect(folder / STORE) as database:
+            database.execute("pragma wal_checkpoint(truncate)")
+        database.close()
