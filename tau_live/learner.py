@@ -15,7 +15,7 @@ from tau_live import checkpoints, fault, unfinished
 from tau_live.errors import LeaseLostError
 from tau_live.guard import logger
 from tau_live.heads import Head, Heads
-from tau_live.leasing import LEASE, taken
+from tau_live.leasing import LEASE, confirm, taken
 from tau_live.lessons import Lessons, by_reason, known_at
 from tau_live.monitoring import Seen, Watched, is_worse, watched
 from tau_live.policy_files import checkpoint_folder, needed_versions
@@ -213,6 +213,7 @@ class Learner:
         """Store an update, what the monitors saw in it and what follows: all of it or nothing."""
         watched = outcome.watched
         with self._store.begin():
+            confirm(self._store, self._holder)
             stored = self._store.policies.add_update(row, policy)
             if policy is not None:
                 unfinished.settle(self._store, self._folder / policy.file, self._holder)

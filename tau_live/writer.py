@@ -113,9 +113,9 @@ class Writer:
     def write(self, events: Sequence[Event]) -> None:
         """Store a batch; what cannot be stored now waits."""
         self._raw.extend(events)
-        fault.point("writer.taken")
         self._note_hold()
         try:
+            fault.point("writer.taken")
             if self._is_open():
                 self._drain()
         except Exception as error:  # noqa: BLE001  # nothing may end this thread

@@ -271,15 +271,15 @@ def _make_private(path: Path) -> None:
     begin, end = beside(path)
     descriptor, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=begin, suffix=end)
     os.close(descriptor)
-    fault.point("store.made")
     try:
+        fault.point("store.made")
         with suppress(FileExistsError):
             os.link(name, path)
+        fault.point("store.linked")
     except OSError:  # a file system without hard links
         with suppress(FileExistsError):
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     finally:
-        fault.point("store.linked")
         Path(name).unlink()
 
 

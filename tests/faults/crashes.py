@@ -3,13 +3,12 @@
 import shutil
 import sqlite3
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 from tau_live import fault
 from tests.faults.server import tell
 from tests.faults.whole import orphans, problems, state
-from tests.faults.workloads import STORE, WORKLOADS, settings, swept
+from tests.faults.workloads import STORE, WORKLOADS, PlantedError, settings, swept
 
 
 def clean(name: str, folder: str) -> None:
@@ -40,10 +39,33 @@ def crash(name: str, folder: str, case: str, point: str, nth: int) -> None:
     """Do a workload in a copy of what was prepared, and die at a point."""
     own = Path(folder) / case
     shutil.copytree(Path(folder) / "before", own)
-    with ExitStack() as armed:
-        armed.enter_context(fault.armed(point, fault.crash, nth=nth))
-        for _ in WORKLOADS[name].work(own):
-            pass
+    with fault.armed(point, fault.crash, nth=nth):
+        _do(name, own)
+
+
+def fail(name: str, folder: str, case: str, point: str, nth: int) -> list[str]:
+    """Do a workload in which a step fails, and do it again; return what is wrong then."""
+    own = Path(folder) / f"{case}-failed"
+    shutil.copytree(Path(folder) / "before", own)
+
+    def planted() -> None:
+        raise PlantedError("planted")
+
+    with fault.armed(point, planted, nth=nth):
+        try:
+            _do(name, own)
+        except PlantedError:
+            _do(name, own)
+    found = problems(settings(own))
+    if state(own, STORE) != state(Path(folder) / "after", STORE):
+        found.append("it comes to something else")
+    swept(own)
+    return found + [f"orphan {file}" for file in orphans(settings(own))]
+
+
+def _do(name: str, own: Path) -> None:
+    for _ in WORKLOADS[name].work(own):
+        pass
 
 
 def look(name: str, folder: str, case: str, states: list[str]) -> list[str]:
@@ -60,8 +82,7 @@ def _wrong(name: str, folder: Path, own: Path, states: frozenset[str]) -> Iterat
     yield from (f"orphan {file}" for file in orphans(settings(own)))
     if not workload.repeats and not workload.threads:
         return
-    for _ in workload.work(own):
-        pass
+    _do(name, own)
     yield from (f"going on: {problem}" for problem in problems(settings(own)))
     yield from (f"going on: orphan {file}" for file in orphans(settings(own)))
     if not workload.repeats:

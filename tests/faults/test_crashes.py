@@ -16,6 +16,12 @@ from tests.faults.workloads import WORKLOADS
 
 CORES = 2
 
+FAILING = ("make", "collect", "learn", "hold", "promote", "forget")
+"""The workloads that a process does again, or goes on with, when a step of them has failed."""
+
+HOLDS = ("collect", "store.prepared")
+"""Where the gate holds instead: the store cannot be opened when the process starts."""
+
 
 class Clean(NamedTuple):
     """A workload that was done to its end.
@@ -60,6 +66,16 @@ class Crashes:
         found = self._pool.map(lambda case: self._crashed(case[0], point, case[1]), cases)
         return {f"{name} {nth}": wrong for (name, nth), wrong in zip(cases, found, strict=True)}
 
+    def failing_at(self, point: str) -> dict[str, object]:
+        """Let a step fail the last time that a point is reached; return what is wrong, by case."""
+        cases = [
+            (name, clean.reached[point])
+            for name, clean in self.clean.items()
+            if name in FAILING and clean.reached[point] and (name, point) != HOLDS
+        ]
+        found = self._pool.map(lambda case: self._failed(case[0], point, case[1]), cases)
+        return {name: wrong for (name, _), wrong in zip(cases, found, strict=True)}
+
     def stop(self) -> None:
         """End the servers."""
         self._pool.shutdown()
@@ -81,6 +97,11 @@ class Crashes:
             return f"it did not die there: {ended}"
         ended = self._run("look", **where, states=self.clean[name].states)
         return ended.answer if ended.code == 0 else f"it could not be looked at: {ended}"
+
+    def _failed(self, name: str, point: str, nth: int) -> object:
+        where = {"name": name, "folder": str(self._folder / name), "case": f"{point}-{nth}"}
+        ended = self._run("fail", **where, point=point, nth=nth)
+        return ended.answer if ended.code == 0 else f"it could not go on: {ended}"
 
     def _run(self, job: str, **given: object) -> Ended:
         server = self._free.get()
@@ -123,4 +144,12 @@ def test_a_crash_leaves_the_state_before_or_after(crashes: Crashes, point: str) 
     found = crashes.at(point)
 
     assert found, "no workload reaches it"
+    assert {case: wrong for case, wrong in found.items() if wrong} == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", fault.POINTS)
+def test_a_step_that_fails_is_done_once_when_it_is_done_again(crashes: Crashes, point: str) -> None:
+    found = crashes.failing_at(point)
+
     assert {case: wrong for case, wrong in found.items() if wrong} == {}

@@ -4,6 +4,7 @@ A workload says where what it leaves is whole. It is done again after a crash; w
 it then comes to the same as if it had never been stopped.
 """
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -14,6 +15,7 @@ import tau_live
 from tau_live import events as ev
 from tau_live import promoting, unfinished
 from tau_live.cli.gate import reset_of
+from tau_live.errors import StoreUnavailableError
 from tau_live.gate import GateKeeper, Kind
 from tau_live.operating import (
     Order,
@@ -36,7 +38,7 @@ from tau_live.starting import learner_of, open_store, pipeline_of
 from tau_live.status import publish, status_file, status_of
 from tau_live.store.roles import Store
 from tau_live.whole_files import sweep
-from tau_live.writer import Listeners, Writer
+from tau_live.writer import REOPEN_S, Listeners, Writer
 from tests.contracts.making import begun, queued, reward
 from tests.live.running import rounds
 from tests.live.test_poison import add, worth
@@ -46,6 +48,10 @@ from tests.trialled import NOW, Arms, fill, serve, settings_of
 STORE = "s.sqlite"
 DEAD = "nowhere:0:0"
 """A process that does not live any more."""
+
+
+class PlantedError(StoreUnavailableError, OSError):
+    """What a step fails with, in a process that lives on."""
 
 
 class Workload(NamedTuple):
@@ -78,6 +84,11 @@ def settings(folder: Path) -> Settings:
         window=8,
         decide_deadline_ms=60_000.0,
     )
+
+
+def strict(folder: Path) -> Settings:
+    """Return settings under which even choices hold the gate."""
+    return replace(settings(folder), window=64, option_share_limit=0.3)
 
 
 def nothing(_folder: Path) -> None:
@@ -148,7 +159,7 @@ def run_of(number: int) -> Iterator[ev.Event]:
 
 def learnable(folder: Path) -> None:
     """Prepare a store with versions, with what an update left behind that died, and with more."""
-    with_versions(folder, 32)
+    with_versions(settings(folder), 32)
     store = open_store(settings(folder))
     policies = checkpoint_folder(settings(folder))
     for name in ("000000005-0123456789abcdef.npz", "000000007-0123456789abcdef.npz"):
@@ -160,19 +171,23 @@ def learnable(folder: Path) -> None:
     store.close()
 
 
-def with_versions(folder: Path, rollouts: int, *, reward: float | None = None) -> None:
+def with_versions(known: Settings, rollouts: int) -> None:
     """Prepare a store that has learned from so many rollouts."""
-    store = open_store(settings(folder))
-    learner = learner_of(store, settings(folder), owner="test")
+    store = open_store(known)
+    learner = learner_of(store, known, owner="test")
     for number in range(rollouts):
-        add(store, number, total=worth(number) if reward is None else reward)
+        add(store, number, total=worth(number))
         learner.run_next(now=float(number))
     store.close()
 
 
 def learn(folder: Path) -> Iterator[None]:
     """Run the updates that are due, and publish what came of each."""
-    known = settings(folder)
+    yield from learned(settings(folder))
+
+
+def learned(known: Settings) -> Iterator[None]:
+    """Run the updates that are due under these settings."""
     store = open_store(known)
     learner = learner_of(store, known, owner=this_process())
     learner.sweep()
@@ -185,10 +200,18 @@ def learn(folder: Path) -> Iterator[None]:
 
 def about_to_hold(folder: Path) -> None:
     """Prepare a store whose next update finds a reason to hold the gate."""
-    with_versions(folder, 71, reward=1.0)
-    store = open_store(settings(folder))
-    add(store, 71, total=1.0)
+    with_versions(strict(folder), 71)
+    store = open_store(strict(folder))
+    add(store, 71, total=worth(71))
     assert store.gate.load().state == "pass"
+    store.close()
+
+
+def hold(folder: Path) -> Iterator[None]:
+    """Run that update; the gate then holds."""
+    yield from learned(strict(folder))
+    store = open_store(strict(folder))
+    assert store.gate.load().state == "hold"
     store.close()
 
 
@@ -320,7 +343,9 @@ def _refuse(told: ev.Event, error: Exception) -> None:
 
 
 def _fail(error: Exception) -> None:
-    raise error
+    if not isinstance(error, PlantedError):  # which the writer outlives
+        raise error
+    threading.Event().wait(REOPEN_S)
 
 
 WORKLOADS = {
@@ -329,9 +354,9 @@ WORKLOADS = {
         nothing, collect, whole=frozenset({"writer.prepared", "writer.stored"}), repeats=False
     ),
     "learn": Workload(learnable, learn, whole=frozenset({"update.leased"})),
-    "hold": Workload(about_to_hold, learn, whole=frozenset({"update.leased"})),
+    "hold": Workload(about_to_hold, hold, whole=frozenset({"update.leased"})),
     "promote": Workload(in_trial, promote, whole=frozenset({"promotion.seen"})),
-    "order": Workload(lambda folder: with_versions(folder, 24), ordered, repeats=False),
+    "order": Workload(lambda folder: with_versions(settings(folder), 24), ordered, repeats=False),
     "trip": Workload(made, trip, whole=frozenset({"gate.written"}), repeats=False),
     "forget": Workload(old, forget),
     "hand out": Workload(made, hand_out, repeats=False),
