@@ -18,8 +18,17 @@ NOTE = "checkpoint:"
 
 
 def note(store: Store, file: str, holder: str, *, ttl_s: float, now: float) -> None:
-    """Note that a checkpoint of this name is about to be made."""
-    store.leases.acquire(NOTE + file, holder, ttl_s=ttl_s, now=now)
+    """Note that a checkpoint of this name is about to be made.
+
+    Only for the holder of the lease. The same rollouts and settings make the same name again, so
+    a note of whoever died at it is taken over.
+    """
+    name = NOTE + file
+    with store.begin():
+        other = store.leases.holder(name, now=0.0)
+        if other is not None:
+            store.leases.release(name, other)
+        store.leases.acquire(name, holder, ttl_s=ttl_s, now=now)
     fault.point("update.meant")
 
 

@@ -99,6 +99,30 @@ def test_what_was_swept_away_is_learned_the_next_time(
     assert problems(settings) == []
 
 
+def test_whoever_makes_the_same_again_takes_over_the_note_of_who_died_at_it(
+    settings: Settings, store: SqliteStore
+) -> None:
+    class DiedError(BaseException):
+        pass
+
+    def die() -> None:
+        raise DiedError
+
+    due(store)
+    with learner(settings, "dead") as dead, fault.armed("update.saved", die):
+        with pytest.raises(DiedError):
+            dead.run_next(now=1.0)
+    left = [path.name for path in checkpoint_folder(settings).iterdir()]
+
+    with learner(settings, "next") as following:
+        found = following.run_next(now=1.0)
+
+    assert found is not None
+    assert [store.policies.version(1).file] == left
+    assert not unfinished.has_left(store, checkpoint_folder(settings))
+    assert problems(settings) == []
+
+
 def test_nobody_goes_back_to_a_version_whose_file_is_being_deleted(
     settings: Settings, store: SqliteStore
 ) -> None:
