@@ -20,14 +20,16 @@ from typing import IO, TypeAlias, TypedDict
 import numpy as np
 import numpy.typing as npt
 
+from tau_live import fault
 from tau_live.errors import CheckpointError
 from tau_live.reference_checkpoints import ReferenceCheckpoint, read_reference
-from tau_live.whole_files import is_left_behind, write_whole
+from tau_live.whole_files import sweep, write_whole
 
 __all__ = [
     "Checkpoint",
     "ReferenceCheckpoint",
     "file_of",
+    "is_checkpoint",
     "load",
     "load_some",
     "prune",
@@ -39,7 +41,7 @@ __all__ = [
 FORMAT = 1
 SIZE_LIMIT = 256 * 1024 * 1024
 _HEADER = "checkpoint"
-_FILE = re.compile(r"([0-9]{1,18})\.npz")
+_FILE = re.compile(r"([0-9]{1,18})(-[0-9a-f]{16})?\.npz")
 _DIGEST_BYTES = 64
 _COMMENT_LENGTH = struct.Struct("<H")
 
@@ -111,9 +113,18 @@ class Checkpoint:
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-def file_of(version: int) -> str:
-    """Return the name of a version's file."""
-    return f"{version:09d}.npz"
+def file_of(version: int, sha256: str = "") -> str:
+    """Return the name of a version's file; with its checksum, no other content has the same.
+
+    So a learner that was stopped for longer than its lease cannot write over what has been made
+    in its place.
+    """
+    return f"{version:09d}-{sha256[:16]}.npz" if sha256 else f"{version:09d}.npz"
+
+
+def is_checkpoint(name: str) -> bool:
+    """Say whether a file of this name may be a checkpoint."""
+    return _FILE.fullmatch(name) is not None
 
 
 def save(folder: Path, checkpoint: Checkpoint) -> Path:
@@ -124,6 +135,7 @@ def save(folder: Path, checkpoint: Checkpoint) -> Path:
     """
     path = folder / file_of(checkpoint.version)
     try:
+        path = folder / file_of(checkpoint.version, checkpoint.sha256)
         content = _content(checkpoint)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_whole(path, content)
@@ -272,15 +284,19 @@ def prune(folder: Path, *, keep: int, needed: frozenset[int]) -> list[int]:
     Returns:
         The versions whose files are gone.
     """
-    versions: dict[int, Path] = {}
+    versions: dict[int, list[Path]] = {}
     for path in folder.iterdir() if folder.is_dir() else ():
         found = _FILE.fullmatch(path.name)
         if found:
-            versions[int(found[1])] = path
-        elif is_left_behind(path):
-            _deleted(path)
+            versions.setdefault(int(found[1]), []).append(path)
+    sweep(folder)
     old = sorted(versions)[: max(0, len(versions) - max(0, keep))]
-    return [version for version in old if version not in needed and _deleted(versions[version])]
+    gone = []
+    for version in old:
+        if version not in needed:
+            left = [path for path in versions[version] if not _deleted(path)]
+            gone += [] if left else [version]
+    return gone
 
 
 def _deleted(path: Path) -> bool:
@@ -288,6 +304,7 @@ def _deleted(path: Path) -> bool:
         path.unlink(missing_ok=True)
     except OSError:
         return False
+    fault.point("policies.deleted")
     return True
 
 

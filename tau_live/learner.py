@@ -11,13 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import NamedTuple
 
-from tau_live import checkpoints
-from tau_live.errors import CheckpointError, LeaseLostError
+from tau_live import checkpoints, fault, unfinished
+from tau_live.errors import LeaseLostError
 from tau_live.guard import logger
-from tau_live.leasing import LEASE, taken
+from tau_live.heads import Head, Heads
+from tau_live.leasing import LEASE, confirm, taken
 from tau_live.lessons import Lessons, by_reason, known_at
 from tau_live.monitoring import Seen, Watched, is_worse, watched
-from tau_live.policy_files import checkpoint_folder, needed_versions, policy_config
+from tau_live.policy_files import checkpoint_folder, needed_versions
 from tau_live.pricing import late_of
 from tau_live.quality import Hold
 from tau_live.rl.policy import Policy
@@ -48,14 +49,6 @@ class Learned(NamedTuple):
     hold: Hold | None = None
 
 
-class _Head(NamedTuple):
-    """The version that the next update of a point starts from."""
-
-    version: int
-    sha256: str
-    state: LearnerState
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Outcome:
     """What an update came to, before it is stored."""
@@ -67,6 +60,7 @@ class _Outcome:
     report: Mapping[str, object] = field(default_factory=dict)
     watched: Watched | None = None
     new: Collected | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def hold(self) -> Hold | None:
@@ -83,10 +77,11 @@ class Learner:
         clock: Wall clock, epoch seconds; for the lease only.
         void: Told of a point where an option is no longer what it was, inside the transaction that
             stores so: what a running test has shown is no evidence any more.
+        hold: Told why the gate should hold, and since when, inside the same transaction.
         ppo: How an update learns.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # whom it tells, all keyword-only but two
         self,
         store: Store,
         settings: Settings,
@@ -94,17 +89,18 @@ class Learner:
         holder: str,
         clock: Callable[[], float] = time.time,
         void: Callable[[str, float], None] = lambda _point, _at: None,
+        hold: Callable[[Hold, float], object] = lambda _hold, _at: None,
         ppo: PPOConfig = _AS_MEASURED,
     ) -> None:
         self._store = store
         self._void = void
+        self._hold = hold
         self._settings = settings
         self._holder = holder
         self._clock = clock
         self._folder = checkpoint_folder(settings)
         self._ppo = ppo
-        self._heads: dict[str, _Head] = {}
-        self._diagnostics: list[str] = []
+        self._heads = Heads(store, settings, self._folder)
 
     def due(self, *, upto: int | None = None) -> list[str]:
         """Return the decision points whose update is due; an empty one is for runs without any.
@@ -148,6 +144,7 @@ class Learner:
         ttl_s = self._settings.lease_ttl_s
         if not taken(self._store, self._holder, ttl_s=ttl_s, now=self._clock()):
             return None
+        fault.point("update.leased")
         try:
             points = self.due()  # again: another learner may have been at it until now
             return self._update(points[0], now=now) if points else None
@@ -156,6 +153,24 @@ class Learner:
             return None
         finally:
             self._store.leases.release(LEASE, self._holder)
+
+    def sweep(self) -> list[str]:
+        """Delete what updates left behind that died, and return its names.
+
+        Nothing happens while another learner is at work.
+        """
+        if not unfinished.has_left(self._store, self._folder):
+            return []
+        ttl_s = self._settings.lease_ttl_s
+        if not taken(self._store, self._holder, ttl_s=ttl_s, now=self._clock()):
+            return []
+        try:
+            found = unfinished.swept(self._store, self._folder)
+        finally:
+            self._store.leases.release(LEASE, self._holder)
+        if found:
+            logger().info("unfinished_files_swept", files=found)
+        return found
 
     def _has_lease(self) -> bool:
         return self._store.leases.acquire(
@@ -169,8 +184,10 @@ class Learner:
         learned = policies.watermark(point, executed=True)
         rewarded = self._store.trials.newest_reward()
         fresh = self._fresh(point, learned=learned, seen=seen)
-        head = self._head(point)
+        head = self._heads.head(point)
+        fault.point("update.read")
         outcome = self._outcome(point, head, fresh, learned=learned, rewarded=rewarded)
+        fault.point("update.trained")
         row = Update(
             update=0,
             point=point,
@@ -185,25 +202,31 @@ class Learner:
             at=known_at(fresh) if now is None else now,
             report=outcome.report,
         )
-        if outcome.state is None:
-            stored = self._stored(_timed(row, began), None, outcome.watched)
-            learnt = Learned(stored, None, False, outcome.hold)
-        else:
-            learnt = self._keep(row, head, outcome, began=began)
         due = {one.rollout.rollout_id for one in fresh if (one.rollout.ready_seq or 0) > seen}
-        self._store.counters.add(counts_of(outcome.new, due))
-        return learnt
+        outcome = replace(outcome, counts=counts_of(outcome.new, due))
+        if outcome.state is None:
+            stored = self._stored(_timed(row, began), None, outcome)
+            return Learned(stored, None, False, outcome.hold)
+        return self._keep(row, head, outcome, began=began)
 
-    def _stored(self, row: Update, policy: PolicyVersion | None, watched: Watched | None) -> Update:
-        """Store an update with what the monitors saw in it: all of it or nothing."""
+    def _stored(self, row: Update, policy: PolicyVersion | None, outcome: _Outcome) -> Update:
+        """Store an update, what the monitors saw in it and what follows: all of it or nothing."""
+        watched = outcome.watched
         with self._store.begin():
+            confirm(self._store, self._holder)
             stored = self._store.policies.add_update(row, policy)
+            if policy is not None:
+                unfinished.settle(self._store, self._folder / policy.file, self._holder)
+            self._store.counters.add(outcome.counts)
+            if outcome.hold is not None:
+                self._hold(outcome.hold, row.at)
             if watched is not None:
                 self._store.monitors.save(watched.monitor, watched.costs)
                 if watched.alarms:
                     self._store.counters.add({"drift_alarms": len(watched.alarms)})
                 if any(map(is_worse, watched.alarms)):
                     self._void(row.point, row.at)
+        fault.point("update.stored")
         for alarm in watched.alarms if watched else ():
             logger().warning("option_changed", point=row.point, **alarm._asdict())
         return stored
@@ -228,7 +251,7 @@ class Learner:
     def _outcome(
         self,
         point: str,
-        head: _Head,
+        head: Head,
         fresh: Sequence[LearnableRollout],
         *,
         learned: int,
@@ -283,7 +306,7 @@ class Learner:
                 "early_stop_triggered": result.diagnostics.early_stop,
                 "left_out": by_reason(new.left_out),
                 "critic_only": by_reason(new.critic_only),
-                "checkpoint_diagnostics": self._told(),
+                "checkpoint_diagnostics": self._heads.told(),
                 **watch.report,
             },
             watched=watch if reason else watch.learned(),
@@ -298,7 +321,7 @@ class Learner:
             return None
         return float(lift["lower"]), float(lift["upper"])
 
-    def _keep(self, row: Update, head: _Head, outcome: _Outcome, *, began: float) -> Learned:
+    def _keep(self, row: Update, head: Head, outcome: _Outcome, *, began: float) -> Learned:
         state = outcome.state or head.state
         version = self._store.policies.next_version()
         metadata = {"seed": self._settings.seed}
@@ -310,9 +333,18 @@ class Learner:
             arrays=state.arrays(),
             metadata={"algorithm": ALGORITHM, **metadata},
         )
+        sha256 = checkpoint.sha256
         if not self._has_lease():  # it took too long: another may be writing this very version
             raise LeaseLostError(f"update of '{row.point}' took longer than its lease")
+        unfinished.note(
+            self._store,
+            checkpoints.file_of(version, sha256),
+            self._holder,
+            ttl_s=self._settings.lease_ttl_s,
+            now=self._clock(),
+        )
         path = checkpoints.save(self._folder, checkpoint)
+        fault.point("update.saved")
         stored = self._stored(
             _timed(replace(row, version=version), began),
             PolicyVersion(
@@ -320,59 +352,27 @@ class Learner:
                 point=row.point,
                 parent=head.version,
                 algorithm=ALGORITHM,
-                sha256=checkpoint.sha256,
+                sha256=sha256,
                 file=path.name,
                 rollouts=state.policy.rollouts,
                 created_at=row.at,
                 metadata=metadata,
             ),
-            outcome.watched,
+            outcome,
         )
-        self._heads[row.point] = _Head(version, checkpoint.sha256, state)
+        self._heads.keep(row.point, Head(version, sha256, state))
         self._prune()
         serving = self._store.policies.in_service()[row.point]
         return Learned(stored, state.policy, serving.version == version, outcome.hold)
 
-    def _head(self, point: str) -> _Head:
-        """Return what to start from: what serves, or the newest version while that is pinned.
-
-        A damaged checkpoint is left alone and its parent taken instead, with a diagnostic.
-        """
-        version = self._head_version(point)
-        while version:
-            held = self._heads.get(point)
-            if held is not None and held.version == version:
-                return held
-            row = self._store.policies.version(version)
-            try:
-                found = checkpoints.load(self._folder / row.file, sha256=row.sha256)
-                state = LearnerState.from_arrays(found.arrays)
-            except (CheckpointError, ValueError) as error:
-                self._diagnostics.append(f"checkpoint load failed: {error}")
-                version = row.parent
-                continue
-            self._heads[point] = _Head(version, row.sha256, state)
-            return self._heads[point]
-        return _Head(0, "", LearnerState.untrained(policy_config(self._settings)))
-
-    def _head_version(self, point: str) -> int:
-        serving = self._store.policies.in_service().get(point)
-        if serving is None or not serving.pinned:
-            return serving.version if serving else 0
-        versions = self._store.policies.versions(point)
-        return max((found.version for found in versions), default=0)
-
     def _prune(self) -> None:
-        heads = {head.version for head in self._heads.values()}
-        checkpoints.prune(
-            self._folder,
-            keep=self._settings.keep_checkpoints,
-            needed=frozenset(heads | needed_versions(self._store)),
-        )
-
-    def _told(self) -> list[str]:
-        told, self._diagnostics = self._diagnostics, []
-        return told
+        with self._store.begin():  # or an operator might go back to one that is being deleted
+            checkpoints.prune(
+                self._folder,
+                keep=self._settings.keep_checkpoints,
+                needed=frozenset(self._heads.versions() | needed_versions(self._store)),
+            )
+        fault.point("update.pruned")
 
 
 def report_of(row: Update) -> dict[str, object]:

@@ -47,6 +47,7 @@ def learn_until(
     done = 0
     try:
         learner = learner_of(store, settings, owner=owner)
+        learner.sweep()
         promoter = Promoter(store, settings, holder=owner)
         while not stop.is_set():
             gate.refresh(store.gate, at=time.time())
@@ -66,7 +67,7 @@ def learn_until(
             done += 1
             gate.succeeded(Kind.UPDATE, at=time.time())
             if learned.hold is not None:
-                gate.hold(learned.hold.reason, at=time.time(), detail=learned.hold.detail)
+                gate.hold(learned.hold.reason, at=learned.update.at, detail=learned.hold.detail)
             update = learned.update
             found = {**report_of(update), "trial": trial_at(store, update.point, settings)}
             _publish(store, settings, found)

@@ -1,5 +1,6 @@
 """The lease that lets one process learn at a time."""
 
+from tau_live.errors import LeaseLostError
 from tau_live.processes import is_alive
 from tau_live.store.roles import Store
 
@@ -22,3 +23,13 @@ def taken(store: Store, holder: str, *, ttl_s: float, now: float) -> bool:
         return False
     store.leases.release(LEASE, other)
     return store.leases.acquire(LEASE, holder, ttl_s=ttl_s, now=now)
+
+
+def confirm(store: Store, holder: str) -> None:
+    """Make sure, inside the transaction that needs it, that nobody else has had the lease.
+
+    Raises:
+        LeaseLostError: Somebody has, and may have done the work in the meantime.
+    """
+    if store.leases.holder(LEASE, now=0.0) != holder:
+        raise LeaseLostError(f"the lease ran out, and another than {holder} has taken it since")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from tau_live import fault
 from tau_live.errors import TauLiveError
 from tau_live.policy_files import check_policy, checkpoint_folder
 from tau_live.promoting import since
@@ -220,6 +221,7 @@ def _ordered(store: Store, settings: Settings, order: Order, change: _Change) ->
                 point, wanted.serve.version, pinned=wanted.serve.pinned, at=order.at
             )
             revision = row.revision
+        fault.point("order.served")
         if wanted.trial is not None:
             trial = replace(
                 wanted.trial,
@@ -228,6 +230,7 @@ def _ordered(store: Store, settings: Settings, order: Order, change: _Change) ->
                 revision=trial.revision + 1,
             )
             store.trials.save(trial)
+        fault.point("order.saved")
         now = wanted.serve or serving
         store.audit.add(_entry(order, trial, now, was=serving))
     return Changed(

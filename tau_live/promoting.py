@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from tau_live import fault
 from tau_live.guard import logger
 from tau_live.leasing import LEASE, taken
 from tau_live.outcomes import Result, result_of, reward_range, settled
@@ -175,6 +176,7 @@ class Promoter:
 
     def _kept(self, found: _Found, *, now: float) -> bool:
         """Store a trial with what followed from it; ``False`` if somebody else changed it."""
+        fault.point("promotion.seen")
         step = found.step
         trial = replace(found.trial, revision=found.trial.revision + 1)
         with self._store.begin():
@@ -183,6 +185,7 @@ class Promoter:
             trial = replace(trial, changed_at=now, since=since(self._store, found.before, trial))
             if not self._store.trials.save(trial):
                 return False
+            fault.point("promotion.saved")
             if step.serve is not None:
                 self._store.policies.put_in_service(trial.point, step.serve, pinned=False, at=now)
             self._store.audit.add(
@@ -200,6 +203,7 @@ class Promoter:
                     },
                 )
             )
+        fault.point("promotion.kept")
         logger().warning(
             "trial_stepped", point=trial.point, move=step.move.value, reason=step.reason
         )

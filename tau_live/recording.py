@@ -6,6 +6,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, NamedTuple
 
+from tau_live import fault
 from tau_live.errors import EventError
 from tau_live.events import Event, decode, encode
 
@@ -72,9 +73,11 @@ class Recorder:
         if lines:
             rest = memoryview(b"\n" * self._torn + b"\n".join([*lines, b""]))
             self._torn = True
+            fault.point("recording.append")
             while rest:
                 rest = rest[os.write(self._file, rest) :]
             self._torn = False
+            fault.point("recording.appended")
         return len(lines)
 
     def close(self) -> None:

@@ -75,7 +75,8 @@ class Offline:
             recorder=None,
             on_poison=self._poisoned,
         )
-        self._learner = learner_of(self._store, settings, owner=this_process())
+        self._learner = learner_of(self._store, settings, owner=this_process(), holds=False)
+        self._learner.sweep()
         learns = settings.learner is not LearnerMode.OFF
         self._milestones = MILESTONES if learns else frozenset[str]()
         self._waiting: list[Event] = []

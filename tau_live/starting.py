@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, MutableMapping
 from pathlib import Path
 
+from tau_live import fault
 from tau_live.board import Board
 from tau_live.builtin import load_plugins
 from tau_live.children import link_children
@@ -15,7 +16,7 @@ from tau_live.decider import Decider
 from tau_live.errors import SettingsError
 from tau_live.events import Event
 from tau_live.forking import Forks
-from tau_live.gate import GateKeeper, Kind
+from tau_live.gate import GateKeeper, Kind, hold_stored
 from tau_live.guard import Guard, logger, text_of
 from tau_live.handles import HOST, RunHandle
 from tau_live.hookspecs import Promotion
@@ -46,6 +47,7 @@ from tau_live.store.sqlite import SqliteStore
 from tau_live.token_prices import Pricer
 from tau_live.trial_facts import trial_at
 from tau_live.updater import Updater
+from tau_live.whole_files import sweep
 from tau_live.writer import Listeners, Writer
 
 START_S = 5.0
@@ -141,13 +143,31 @@ def pipeline_of(  # noqa: PLR0913  # its parts and whom it tells, all keyword-on
     )
 
 
-def learner_of(store: Store, settings: Settings, *, owner: str) -> Learner:
-    """Return a learner whose drift alarms void the test of the point concerned."""
+def learner_of(store: Store, settings: Settings, *, owner: str, holds: bool = True) -> Learner:
+    """Return a learner whose drift alarms void the test of the point concerned.
+
+    Args:
+        store: A connection of its own.
+        settings: How it learns.
+        owner: Names this process.
+        holds: Whether what it finds wrong holds the gate, in the transaction of the update.
+    """
 
     def void(point: str, at: float) -> None:
         voided(store, point, reason="drift", who=owner, at=at)
 
-    return Learner(store, settings, holder=owner, void=void)
+    def hold(why: Hold, at: float) -> None:
+        if holds:
+            hold_stored(
+                store.gate,
+                limit=settings.max_failure_streak,
+                reason=why.reason,
+                detail=why.detail,
+                who=owner,
+                at=at,
+            )
+
+    return Learner(store, settings, holder=owner, void=void, hold=hold)
 
 
 class _System:
@@ -239,6 +259,7 @@ class _System:
 
     def _opened(self) -> tuple[Store, Pipeline]:
         store = self._forks.add("writer", open_store(self._settings))
+        sweep(self._settings.store.absolute().parent)
         pipeline = pipeline_of(
             store,
             self._settings,
@@ -280,11 +301,11 @@ class _System:
     def _look(self, store: Store) -> None:
         """Refresh what is known of the store in memory."""
         self._board.stored = status_of(store, self._settings, now=time.time())
-        self._hold(self._missing.looked(self._board.stored))
+        self._hold(self._missing.looked(self._board.stored), at=time.time())
 
-    def _hold(self, hold: Hold | None) -> None:
+    def _hold(self, hold: Hold | None, *, at: float) -> None:
         if hold is not None:
-            self._gate.hold(hold.reason, at=time.time(), detail=hold.detail)
+            self._gate.hold(hold.reason, at=at, detail=hold.detail)
 
     def _caught_up(self, store: Store) -> None:
         """Let what other processes have learned serve here too, and refresh what is known."""
@@ -306,13 +327,15 @@ class _System:
         if learned.policy is not None and update.version is not None:
             self._service.made(update.version, learned.policy)
         self._service.take_over(store)
+        fault.point("update.serves")
         self._gate.succeeded(Kind.UPDATE, at=time.time())
-        self._hold(learned.hold)
+        self._hold(learned.hold, at=update.at)
         try:
             publish(status_file(self._settings), {**report, **self._runtime.snapshot()})
         except OSError as error:
             self._runtime.count("status_not_published")
             logger().warning("status_not_published", error=text_of(error))
+        fault.point("update.published")
         if self._plugins.listens("update_finished"):
             self._plugins.update_finished(report)
 

@@ -126,6 +126,7 @@ class Updater:
                 self._give_up_store()
             if self._learner is None:
                 self._store, self._learner = self._make()
+                self._learner.sweep()
             store, learner = self._store, self._learner
             upto = learner.horizon() if told else None
             if store is None:

@@ -4,10 +4,16 @@ import os
 import re
 import stat
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 
-_BESIDE = re.compile(r"\..*\.(?P<pid>[0-9]+)-[0-9]+\.part")
+from tau_live import fault
+
+_BESIDE = re.compile(r"\..*\.(?P<pid>[0-9]+)-[0-9A-Za-z_]+\.part")
+
+ABANDONED_S = 600.0
+"""No write takes so long: its process is another one by now, which has got the same number."""
 
 
 def write_whole(path: Path, content: bytes, *, mode: int = stat.S_IRUSR | stat.S_IWUSR) -> None:
@@ -21,25 +27,66 @@ def write_whole(path: Path, content: bytes, *, mode: int = stat.S_IRUSR | stat.S
     Raises:
         OSError: It could not be written; what stood there before still does.
     """
-    beside = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.part")
-    beside.unlink(missing_ok=True)
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+    begin, end = beside(path)
+    part = path.with_name(f"{begin}{threading.get_ident()}{end}")
+    part.unlink(missing_ok=True)
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
     try:
         with os.fdopen(descriptor, "wb") as file:
+            fault.point("file.made")
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        beside.replace(path)
+        fault.point("file.written")
+        part.replace(path)
     except BaseException:
-        beside.unlink(missing_ok=True)
+        part.unlink(missing_ok=True)
         raise
+    fault.point("file.renamed")
     _flush_folder(path.parent)
 
 
-def is_left_behind(path: Path) -> bool:
-    """Say whether a file was being written by a process other than this one."""
+def beside(path: Path) -> tuple[str, str]:
+    """Return what a name begins and ends with that stands for a file while it is being made."""
+    return f".{path.name}.{os.getpid()}-", ".part"
+
+
+def left_behind(folder: Path) -> list[Path]:
+    """Return the files of a folder that were being written by processes which are gone."""
+    try:
+        return sorted(path for path in folder.glob(".*.part") if _is_left(path))
+    except OSError:
+        return []
+
+
+def sweep(folder: Path) -> list[str]:
+    """Delete them; return the names of those that could be deleted."""
+    gone = []
+    for path in left_behind(folder):
+        with suppress(OSError):
+            path.unlink()
+            gone.append(path.name)
+    return gone
+
+
+def _is_left(path: Path) -> bool:
     found = _BESIDE.fullmatch(path.name)
-    return found is not None and int(found["pid"]) != os.getpid()
+    if found is None:
+        return False
+    try:
+        return time.time() - path.lstat().st_mtime > ABANDONED_S or not _runs(int(found["pid"]))
+    except OSError:
+        return False
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _flush_folder(folder: Path) -> None:

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tau_live import fault
 from tau_live.errors import StoreUnavailableError, TauLiveError
 from tau_live.events import Event
 from tau_live.gate import GateKeeper, HoldReason, Kind
@@ -114,6 +115,7 @@ class Writer:
         self._raw.extend(events)
         self._note_hold()
         try:
+            fault.point("writer.taken")
             if self._is_open():
                 self._drain()
         except Exception as error:  # noqa: BLE001  # nothing may end this thread
@@ -149,6 +151,7 @@ class Writer:
         if self._store is None or self._pipeline is None:
             return
         try:
+            fault.point("writer.closing")
             with self._store.begin():
                 if not self.backlog:
                     reason = Reason.ABANDONED if self._gate.passes else Reason.INTERRUPTED
@@ -196,6 +199,7 @@ class Writer:
             self._prepared.extend(pipeline.prepared(list(self._raw)))
             self._raw.clear()
         while self._prepared:
+            fault.point("writer.prepared")
             self._store_batch(pipeline)
         if self._ending:
             with store.begin():
@@ -205,6 +209,7 @@ class Writer:
     def _store_batch(self, pipeline: Pipeline) -> None:
         batch = [self._prepared[n] for n in range(min(BATCH_LIMIT, len(self._prepared)))]
         stored = pipeline.stored(batch)
+        fault.point("writer.stored")
         for _ in batch:
             self._prepared.popleft()
         if stored.refused < len(batch):

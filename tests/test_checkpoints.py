@@ -59,7 +59,7 @@ def test_what_was_saved_is_loaded_bit_by_bit(tmp_path: Path) -> None:
 
     found = load(path, sha256=GOOD.sha256)
 
-    assert path.name == "000000007.npz"
+    assert path.name == f"000000007-{GOOD.sha256[:16]}.npz"
     assert (found.version, found.point, found.parent) == (7, "model", 6)
     assert found.parent_sha256 == GOOD.parent_sha256
     assert found.metadata == {"algorithm": "ppo", "seed": 3, "numpy": np.__version__}
@@ -317,7 +317,7 @@ def saved(folder: Path, versions: list[int]) -> None:
 
 
 def kept(folder: Path) -> list[int]:
-    return sorted(int(path.stem) for path in folder.glob("*.npz"))
+    return sorted(int(path.stem[:9]) for path in folder.glob("*.npz"))
 
 
 @pytest.mark.parametrize(
@@ -352,14 +352,25 @@ def test_versions_are_counted_and_not_spelt(tmp_path: Path) -> None:
 
 def test_what_is_no_checkpoint_stays(tmp_path: Path) -> None:
     saved(tmp_path, [1, 2])
+    newest = next(tmp_path.glob("000000002*"))
     names = ["1x.npz", "notes.txt", ".hidden", f".000000003.npz.{os.getpid()}-1.part"]
     for name in names:
         (tmp_path / name).touch()
-    (tmp_path / ".000000003.npz.1-1.part").touch()
+    (tmp_path / f".000000003.npz.{ended()}-1.part").touch()
+    forgotten = tmp_path / f".000000003.npz.{os.getpid()}-2.part"
+    forgotten.touch()
+    os.utime(forgotten, (1.0, 1.0))
 
     prune(tmp_path, keep=1, needed=frozenset())
 
-    assert {path.name for path in tmp_path.iterdir()} == {file_of(2), *names}
+    assert {path.name for path in tmp_path.iterdir()} == {newest.name, *names}
+
+
+def ended() -> int:
+    """Return the number of a process that has ended."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
 
 
 def test_nothing_is_pruned_where_there_is_nothing(tmp_path: Path) -> None:

@@ -4,7 +4,18 @@ The gate holds when one kind of work has failed ``limit`` times in a row, or whe
 only an operator's reset lets it pass again (law 10).
 """
 
+from tau_live.gate.holding import hold_stored
 from tau_live.gate.keeper import GateKeeper, GateStore
 from tau_live.gate.state import Gate, GateEntry, GateRow, HoldReason, Kind, State
 
-__all__ = ["Gate", "GateEntry", "GateKeeper", "GateRow", "GateStore", "HoldReason", "Kind", "State"]
+__all__ = [
+    "Gate",
+    "GateEntry",
+    "GateKeeper",
+    "GateRow",
+    "GateStore",
+    "HoldReason",
+    "Kind",
+    "State",
+    "hold_stored",
+]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Protocol
 
+from tau_live import fault
 from tau_live.errors import StoreError, TauLiveError
 from tau_live.gate.state import Gate, GateEntry, GateRow, HoldReason, Kind, plain
 
@@ -308,6 +309,8 @@ class GateKeeper:
         with self._lock:
             steps, old = list(self._steps), self._stored
             gate = self._with_own(old, steps, {step.kind for step in steps})
+        if steps:
+            fault.point("gate.noted")
         for place, step in enumerate(steps, start=1):
             new = step.after(gate)
             entry = step.entry(gate, new)
@@ -317,6 +320,7 @@ class GateKeeper:
                 if not store.save(gate.to_row(), entry=entry):
                     return False
                 old = gate
+                fault.point("gate.written")
                 self._saved(steps[:place], old)
         self._saved(steps, old)
         return True

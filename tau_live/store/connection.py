@@ -15,7 +15,9 @@ from typing import Literal
 import msgspec
 from sqlite_utils import Database
 
+from tau_live import fault
 from tau_live.errors import StoreError, StoreUnavailableError
+from tau_live.whole_files import beside
 
 Value = str | int | float | bytes | None
 Parameters = Sequence[Value] | Mapping[str, Value]
@@ -121,13 +123,19 @@ class Connection:
         self.change("begin immediate" if outermost else f"savepoint {savepoint}")
         self._depth += 1
         try:
+            if outermost:
+                fault.point("store.begin")
             yield
+            if outermost:
+                fault.point("store.commit")
             self.change("commit" if outermost else f"release {savepoint}")
         except BaseException:
             self._undo(None if outermost else savepoint)
             raise
         finally:
             self._depth -= 1
+        if outermost:
+            fault.point("store.committed")
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -260,11 +268,14 @@ def _make_private(path: Path) -> None:
         folder.mkdir(mode=stat.S_IRWXU, exist_ok=True)
     if path.exists():
         return
-    descriptor, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
+    begin, end = beside(path)
+    descriptor, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=begin, suffix=end)
     os.close(descriptor)
     try:
+        fault.point("store.made")
         with suppress(FileExistsError):
             os.link(name, path)
+        fault.point("store.linked")
     except OSError:  # a file system without hard links
         with suppress(FileExistsError):
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+from tau_live import fault
 from tau_live.store.connection import Connection, Synchronous, connect
 from tau_live.store.migrations import SCHEMA_VERSION, check, migrate
 from tau_live.store.sqlite_counters import SqliteAudit, SqliteCounters
@@ -93,6 +94,7 @@ class SqliteStore:
             check(connection, oldest=SCHEMA_VERSION if read_only else 0)
             if not read_only:
                 connection.prepare(synchronous=synchronous, busy_timeout_s=busy_timeout_s)
+                fault.point("store.prepared")
                 migrate(connection)
             return cls(connection, busy_timeout_s=busy_timeout_s)
         except BaseException:

@@ -4,6 +4,7 @@ from sqlite3 import Row
 
 import msgspec
 
+from tau_live import fault
 from tau_live.gate import GateEntry, GateRow
 from tau_live.store.connection import Connection, json_of
 
@@ -51,6 +52,7 @@ class SqliteGate:
                     "revision": row.revision,
                 },
             )
+            fault.point("gate.saved")
             if saved and entry is not None:
                 self._connection.change(
                     """

@@ -2,6 +2,7 @@
 
 from sqlite3 import Row
 
+from tau_live import fault
 from tau_live.errors import DuplicateError, StoreError, UnknownError
 from tau_live.store.connection import Connection, json_of, mapping_of
 from tau_live.store.records import InService, PolicyVersion, Update
@@ -65,6 +66,7 @@ class SqlitePolicies:
                     f"the rollouts of decision point '{update.point}' up to {update.last_ready} "
                     f"have been learned from already (up to {self.watermark(update.point)})"
                 )
+            fault.point("policies.added")
             if policy is not None:
                 self._add_version(policy)
         return update_of(row)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from sqlite3 import Row
 
+from tau_live import fault
 from tau_live.errors import DuplicateError, UnknownError
 from tau_live.rollouts import (
     ATTEMPT_ENDS,
@@ -74,6 +75,7 @@ class SqliteQueue:
                 INSERT_ROLLOUT, values_of_rollout(waiting, enqueued=True)
             ):
                 raise DuplicateError("rollout", rollout.rollout_id)
+            fault.point("queue.enqueued")
             self._connection.change(
                 """
                 insert into queue (rollout_seq, at)
@@ -88,6 +90,7 @@ class SqliteQueue:
             row = self._connection.row(CLAIM, {"worker_id": worker_id, "at": at})
             if row is None:
                 return None
+            fault.point("queue.claimed")
             rollout = rollout_of(row)
             attempt = Attempt(
                 rollout_id=rollout.rollout_id,
@@ -143,6 +146,7 @@ class SqliteQueue:
             moved = move_attempt(
                 self._connection, rollout_id, number, status, at=at, error_message=error_message
             )
+            fault.point("queue.finished")
             rollout = self._rollout(rollout_id)
             current = moved and rollout.attempt_count == number
             if not current or rollout.status not in BEGUN:

@@ -1,5 +1,6 @@
 """What may be forgotten, in SQLite."""
 
+from tau_live import fault
 from tau_live.store.connection import Connection
 
 FREE_PAGES_PER_STEP = 256
@@ -44,6 +45,7 @@ class SqliteRetention:
             seqs = [(row["seq"],) for row in rows]
             ids = [(row["rollout_id"],) for row in rows]
             self._connection.change_many("delete from rewards where rollout_id = ?", ids)
+            fault.point("retention.rewarded")
             self._connection.change_many("delete from rollouts where seq = ?", seqs)
             self._connection.change(
                 """
@@ -66,6 +68,7 @@ class SqliteRetention:
         free = self._connection.count("pragma freelist_count")
         while free:
             self._connection.rows(f"pragma incremental_vacuum({FREE_PAGES_PER_STEP})")
+            fault.point("retention.vacuumed")
             before, free = free, self._connection.count("pragma freelist_count")
             if free >= before:  # a copy that was made without incremental vacuum
                 break

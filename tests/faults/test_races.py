@@ -1,0 +1,185 @@
+"""What another process does at the worst moment changes nothing that is acknowledged."""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tau_live import checkpoints, fault, unfinished
+from tau_live.errors import StoreUnavailableError
+from tau_live.gate import GateKeeper, hold_stored
+from tau_live.learner import Learner
+from tau_live.operating import Order, rolled_back
+from tau_live.policy_files import check_policy, checkpoint_folder
+from tau_live.settings import Settings
+from tau_live.store.sqlite import SqliteStore
+from tests.faults.whole import orphans, problems
+from tests.live.test_poison import add, worth
+
+
+@pytest.fixture
+def settings(path: Path) -> Settings:
+    return Settings(store=path, keep_checkpoints=2)
+
+
+@contextmanager
+def learner(settings: Settings, holder: str, *, at: float = 0.0) -> Iterator[Learner]:
+    """Open a learner of its own, whose clock stands still."""
+    with closing(SqliteStore.open(settings.store, busy_timeout_s=0.05)) as store:
+        yield Learner(store, settings, holder=holder, clock=lambda: at)
+
+
+def due(store: SqliteStore, *, first: int = 0) -> None:
+    """Make an update due."""
+    for number in range(first, first + 8):
+        add(store, number, total=worth(number))
+
+
+def learn_later(settings: Settings) -> None:
+    """Let another learner do the update, when the lease of the first has run out."""
+    with learner(settings, "other", at=1e6) as other:
+        assert other.run_next(now=2.0) is not None
+
+
+def learn_later_and_differently(settings: Settings) -> None:
+    """Let it do so with another seed, so that it makes another policy."""
+    learn_later(replace(settings, seed=7))
+
+
+def sweep_later(settings: Settings) -> None:
+    """Let another process start then, which deletes what was left behind."""
+    with learner(settings, "other", at=1e6) as other:
+        assert len(other.sweep()) == 1
+
+
+@pytest.mark.parametrize(
+    ("point", "meanwhile", "updates"),
+    [
+        pytest.param("update.meant", learn_later, 1, id="learned before the file was there"),
+        pytest.param("update.saved", learn_later, 1, id="learned the same"),
+        pytest.param("update.saved", learn_later_and_differently, 1, id="learned another policy"),
+        pytest.param("update.saved", sweep_later, 0, id="swept"),
+    ],
+)
+def test_a_learner_that_was_stopped_for_longer_than_its_lease_changes_nothing(
+    settings: Settings,
+    store: SqliteStore,
+    point: str,
+    meanwhile: Callable[[Settings], None],
+    updates: int,
+) -> None:
+    due(store)
+
+    with learner(settings, "slow") as slow:
+        with fault.armed(point, lambda: meanwhile(settings)):
+            found = slow.run_next(now=1.0)
+        known = [row.sha256 for row in store.policies.versions()]
+        slow.sweep()
+
+    assert found is None
+    assert len(known) == updates
+    assert problems(settings) == []
+    assert orphans(settings) == []
+
+
+def test_what_was_swept_away_is_learned_the_next_time(
+    settings: Settings, store: SqliteStore
+) -> None:
+    due(store)
+
+    with learner(settings, "slow") as slow:
+        with fault.armed("update.saved", lambda: sweep_later(settings)):
+            assert slow.run_next(now=1.0) is None
+        found = slow.run_next(now=2.0)
+
+    assert found is not None
+    assert found.update.version == 1
+    assert problems(settings) == []
+
+
+def test_whoever_makes_the_same_again_takes_over_the_note_of_who_died_at_it(
+    settings: Settings, store: SqliteStore
+) -> None:
+    class DiedError(BaseException):
+        pass
+
+    def die() -> None:
+        raise DiedError
+
+    due(store)
+    with learner(settings, "dead") as dead, fault.armed("update.saved", die):
+        with pytest.raises(DiedError):
+            dead.run_next(now=1.0)
+    left = [path.name for path in checkpoint_folder(settings).iterdir()]
+
+    with learner(settings, "next") as following:
+        found = following.run_next(now=1.0)
+
+    assert found is not None
+    assert [store.policies.version(1).file] == left
+    assert not unfinished.has_left(store, checkpoint_folder(settings))
+    assert problems(settings) == []
+
+
+def test_nobody_goes_back_to_a_version_whose_file_is_being_deleted(
+    settings: Settings, store: SqliteStore
+) -> None:
+    with learner(replace(settings, keep_checkpoints=9), "test") as learning:
+        for number in range(3):
+            due(store, first=8 * number)
+            learning.run_next(now=float(number))
+    refused: list[Exception] = []
+
+    def go_back() -> None:
+        order = Order("policy_rollback", "model", "because", "anna", 5.0)
+        with closing(SqliteStore.open(settings.store, busy_timeout_s=0.05)) as mine:
+            try:
+                rolled_back(mine, settings, order, pin=True)
+            except StoreUnavailableError as error:
+                refused.append(error)
+
+    due(store, first=24)
+    with learner(settings, "test") as learning, fault.armed("policies.deleted", go_back):
+        learning.run_next(now=9.0)
+
+    assert len(refused) == 1
+    assert problems(settings) == []
+
+
+def test_files_that_no_note_names_are_left_alone(settings: Settings, store: SqliteStore) -> None:
+    due(store)
+    with learner(settings, "test") as learning:
+        learning.run_next(now=1.0)
+        folder = checkpoint_folder(settings)
+        kept = checkpoints.file_of(9, "ab" * 32)
+        (folder / kept).touch()
+        unfinished.note(store, "../store.sqlite", "dead:0:0", ttl_s=1.0, now=0.0)
+        unfinished.note(store, store.policies.version(1).file, "dead:0:0", ttl_s=1.0, now=0.0)
+
+        swept = learning.sweep()
+
+    assert swept == []
+    assert (folder / kept).exists()
+    assert settings.store.exists()
+    assert not unfinished.has_left(store, folder)
+    check_policy(folder, store.policies.version(1))
+
+
+def test_a_hold_is_stored_with_its_update_and_written_down_once(
+    settings: Settings, store: SqliteStore
+) -> None:
+    keeper = GateKeeper(limit=3, who="me")
+    keeper.refresh(store.gate, at=0.0)
+
+    with store.begin():
+        stored = hold_stored(store.gate, limit=3, reason="x", detail="y", who="me", at=5.0)
+        again = hold_stored(store.gate, limit=3, reason="x", detail="y", who="me", at=6.0)
+    keeper.hold("x", at=5.0, detail="y")
+    keeper.refresh(store.gate, at=7.0)
+
+    assert (stored, again) == (True, False)
+    assert [entry.event for entry in store.gate.log()] == ["hold"]
+    assert not keeper.unsaved
+    assert not keeper.passes

@@ -1,0 +1,114 @@
+"""What has to hold of a store and the files beside it, wherever a process died."""
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+from tau_live.errors import TauLiveError
+from tau_live.policy_files import check_policy, checkpoint_folder
+from tau_live.settings import Settings
+from tau_live.store.sqlite import SqliteStore
+
+PASSING = frozenset({"leases", "_sqlite_migrations", "sqlite_sequence", "sqlite_stat1"})
+"""Tables whose rows tell of processes, or of the moment."""
+
+TOLD_AGAIN = "duplicate_"
+"""Begins the counters of what was told more than once."""
+
+UNSAID = frozenset({"owner", "revision", "who"})
+"""Columns that tell of the process, or how often something was written."""
+
+
+def state(folder: Path, store: str) -> str:
+    """Return what a store holds, as a digest; one without tables, or none, holds nothing."""
+    path = folder / store
+    if not path.exists():
+        return ""
+    with closing(sqlite3.connect(path)) as database:
+        database.row_factory = sqlite3.Row
+        found = database.execute("select name from sqlite_master where type = 'table'").fetchall()
+        tables = sorted({row["name"] for row in found} - PASSING)
+        if not tables:
+            return ""
+        digest = hashlib.sha256()
+        for table in tables:
+            found = database.execute(f'select * from "{table}"').fetchall()
+            rows = [_said(row) for row in found if not str(row[0]).startswith(TOLD_AGAIN)]
+            digest.update(json.dumps([table, sorted(rows)]).encode())
+    return digest.hexdigest()
+
+
+def _said(row: sqlite3.Row) -> str:
+    known = {name: row[name] for name in row.keys() if name not in UNSAID}  # noqa: SIM118  # a row's
+    report = known.get("report")
+    if isinstance(report, str):
+        known["report"] = {**json.loads(report), "duration_s": None}
+    return json.dumps(known, sort_keys=True, default=bytes.hex)
+
+
+def problems(settings: Settings) -> list[str]:
+    """Return everything that is wrong with a store that was opened again."""
+    store = SqliteStore.open(settings.store)
+    try:
+        return [*_of_sqlite(store), *_of_learning(store), *_of_policies(store, settings)]
+    finally:
+        store.close()
+
+
+def _of_sqlite(store: SqliteStore) -> Iterator[str]:
+    rows = store._connection.rows("pragma integrity_check")
+    if [row[0] for row in rows] != ["ok"]:
+        yield f"integrity: {[row[0] for row in rows]}"
+    if store._connection.rows("pragma foreign_key_check"):
+        yield "a row refers to one that is not there"
+    gate = store.gate.load()
+    log = store.gate.log(limit=1)
+    if log and log[0].state != gate.state:
+        yield f"the gate is on {gate.state} and its history ends with {log[0].state}"
+    if not log and gate.state != "pass":
+        yield "the gate holds without a line of history"
+
+
+def _of_learning(store: SqliteStore) -> Iterator[str]:
+    learned: dict[str, int] = {}
+    for update in reversed(store.policies.updates()):
+        if update.last_ready <= learned.get(update.point, 0):
+            yield f"update {update.update} has looked at what was looked at before"
+        learned[update.point] = update.last_ready
+        if update.executed and update.version is None:
+            yield f"update {update.update} has made nothing"
+    for point, upto in learned.items():
+        if store.policies.watermark(point) != upto:
+            yield f"the watermark of {point!r} is not that of its last update"
+    made = [update.version for update in store.policies.updates() if update.version]
+    known = [row.version for row in store.policies.versions()]
+    if sorted(made) != known:
+        yield f"updates made {sorted(made)}, known are {known}"
+
+
+def _of_policies(store: SqliteStore, settings: Settings) -> Iterator[str]:
+    folder = checkpoint_folder(settings)
+    for serving in store.policies.in_service().values():
+        if not serving.version:
+            continue
+        try:
+            check_policy(folder, store.policies.version(serving.version))
+        except TauLiveError as error:
+            yield f"what serves {serving.point!r} is not whole: {error}"
+
+
+def orphans(settings: Settings) -> list[str]:
+    """Return the files in and beside a store that belong to nothing."""
+    folder = checkpoint_folder(settings)
+    store = SqliteStore.open(settings.store)
+    known = {row.file for row in store.policies.versions()}
+    store.close()
+    name = settings.store.name
+    beside = {name, f"{name}-wal", f"{name}-shm", "status.json", "events.jsonl", folder.name}
+    found = [path.name for path in settings.store.parent.iterdir() if path.name not in beside]
+    if folder.is_dir():
+        found += [path.name for path in folder.iterdir() if path.name not in known]
+    return sorted(found)
