@@ -51,6 +51,8 @@ class Inbox:
         tick: Called at the start and about five times a second, between batches; must not raise.
         end: Called at the end, in the same thread; must not raise.
         failed: Is told, in the same thread, why an event could not be made; must not raise.
+        takes: Whether ``write`` can take more; what comes meanwhile waits here, bounded, until it
+            can or this is closed.
         limit: How many events may wait.
     """
 
@@ -62,11 +64,14 @@ class Inbox:
         limit: int,
         end: Callable[[], None] = lambda: None,
         failed: Callable[[Exception], None] = lambda _: None,
+        takes: Callable[[], bool] = lambda: True,
     ) -> None:
         self._write = write
         self._tick = tick
         self._end = end
         self._failed = failed
+        self._takes = takes
+        self._closing = threading.Event()
         self._limit = limit
         self._queue: SimpleQueue[Event | _Later | Callable[[], None] | None] = SimpleQueue()
         self._dropped: dict[str, int] = {}
@@ -184,6 +189,7 @@ class Inbox:
     def close(self, timeout_s: float) -> bool:
         """Write what waits, then stop; ``False`` if that was not done within ``timeout_s``."""
         self._closed = True
+        self._closing.set()
         if self._thread.ident is None:  # it was never started
             return self._queue.empty()
         self._queue.put(None)
@@ -197,7 +203,11 @@ class Inbox:
         ticked = time.monotonic()
         going = True
         while going or not self._queue.empty():  # also what was put while it was being closed
-            batch, reached, more = self._next_batch()
+            if self._closed or self._takes():
+                batch, reached, more = self._next_batch()
+            else:
+                self._closing.wait(TICK_S)
+                batch, reached, more = [], [], True
             going = going and more
             if batch:
                 self._write(batch)

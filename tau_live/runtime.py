@@ -340,7 +340,7 @@ class Runtime:
     def flush(self, timeout_s: object) -> bool:
         """Wait until all that was queued is stored and every due update is in service."""
         until = time.monotonic() + (left := seconds(timeout_s))
-        if not self._inbox.flush(left) or self._writer.kept_back:
+        if self._writer.trouble.lasts or not self._inbox.flush(left) or self._writer.kept_back:
             return False
         return self._updater.run_due(max(0.0, until - time.monotonic()))
 
@@ -356,7 +356,8 @@ class Runtime:
             "policies_in_service": self._decider.versions(),
             "queue_depth": self._inbox.depth,
             "backlog": self._writer.backlog,
-            "drops": {**self._inbox.dropped, "backlog": self._writer.dropped},
+            "store_trouble": self._writer.trouble.told(),
+            "drops": self._inbox.dropped,
             "refused": dict(self._counts),
             "hosts": dict(self._board.hosts),
             "plugins": [asdict(report) for report in self.plugins.report()],
@@ -380,6 +381,9 @@ class Runtime:
         until = time.monotonic() + (left := seconds(timeout_s))
         self._updater.stop()
         stored = self._inbox.close(left)
+        if not stored:
+            waits = self._inbox.depth + self._writer.backlog
+            logger().warning("events_not_stored", events=waits, todo="they may be lost")
         return self._updater.close(max(0.0, until - time.monotonic())) and stored
 
     def _is_recorded(self, handle: RunHandle) -> bool:

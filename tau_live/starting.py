@@ -12,7 +12,7 @@ from tau_live.builtin import load_plugins
 from tau_live.children import link_children
 from tau_live.collector import Collector
 from tau_live.decider import Decider
-from tau_live.errors import SettingsError
+from tau_live.errors import SettingsError, StoreUnavailableError
 from tau_live.events import Event
 from tau_live.forking import Forks
 from tau_live.gate import GateKeeper, Kind
@@ -177,6 +177,7 @@ class _System:
                 changed=self._store_changed,
                 look=self._look,
                 failed=self._collection_failed,
+                failing=self._board.started.set,
                 gate_changed=self._gate_changed,
                 counts=self._count_drops,
                 mark=self._mark,
@@ -187,6 +188,7 @@ class _System:
             tick=self._writer.tick,
             end=self._writer.close,
             failed=self._collection_failed,
+            takes=lambda: not self._writer.kept_back,
             limit=settings.queue_limit,
         )
         self._updater = Updater(
@@ -324,7 +326,12 @@ class _System:
         self._board.started.set()
 
     def _update_failed(self, error: Exception) -> None:
-        self._guard.failed(Kind.UPDATE, error)
+        """Count what an update fails of, unless it is the store that fails, for all alike."""
+        trouble = self._writer.trouble
+        if isinstance(error, StoreUnavailableError) and not trouble.is_only_here(error):
+            trouble.say(error)
+        else:
+            self._guard.failed(Kind.UPDATE, error)
 
     def _poisoned(self, event: Event, error: Exception) -> None:
         self._runtime.count(f"events_refused_{event.event}")

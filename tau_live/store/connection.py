@@ -15,7 +15,13 @@ from typing import Literal
 import msgspec
 from sqlite_utils import Database
 
-from tau_live.errors import StoreError, StoreUnavailableError
+from tau_live.errors import (
+    StoreBusyError,
+    StoreDamagedError,
+    StoreError,
+    StoreUnavailableError,
+)
+from tau_live.store.aside import BESIDE, alone_in, beside, set_aside
 
 Value = str | int | float | bytes | None
 Parameters = Sequence[Value] | Mapping[str, Value]
@@ -39,8 +45,19 @@ CAUSES: Mapping[str, str] = {
     "SQLITE_IOERR": "reading or writing it failed",
     "SQLITE_NOMEM": "there is no memory left",
     "SQLITE_PERM": "access is not permitted",
+    "SQLITE_PROTOCOL": "other processes have kept it locked for too long",
 }
 """What SQLite's codes mean to an operator; extended codes begin with these."""
+
+
+KINDS: Mapping[str, type[StoreUnavailableError]] = {
+    "SQLITE_BUSY": StoreBusyError,
+    "SQLITE_LOCKED": StoreBusyError,
+    "SQLITE_PROTOCOL": StoreBusyError,
+    "SQLITE_NOTADB": StoreDamagedError,
+    "SQLITE_CORRUPT": StoreDamagedError,
+}
+"""Those that mean more than that it cannot be used."""
 
 
 class Connection:
@@ -155,7 +172,7 @@ class Connection:
             try:
                 self.rows("pragma journal_mode = wal")
                 break
-            except StoreUnavailableError:
+            except StoreBusyError:
                 if time.monotonic() > deadline:
                     raise
                 Event().wait(RETRY_S)
@@ -203,7 +220,8 @@ def explained(error: Exception, path: Path) -> StoreError:
     code = getattr(error, "sqlite_errorname", "") or ""
     for known, cause in CAUSES.items():
         if code.startswith(known):
-            return StoreUnavailableError(f"store '{path}' cannot be used: {cause} ({error})")
+            kind = KINDS.get(known, StoreUnavailableError)
+            return kind(f"store '{path}' cannot be used: {cause} ({error})")
     if isinstance(error, sqlite3.OperationalError) or str(error).startswith("Cannot operate on a"):
         return StoreUnavailableError(f"store '{path}' cannot be used: {error}")
     return StoreError(f"store '{path}' cannot store this: {error}")
@@ -224,9 +242,13 @@ def connect(path: Path, *, busy_timeout_s: float, read_only: bool) -> Connection
         )
     try:
         if not read_only:
-            _make_private(path)
+            _make_private(path, timeout_s=busy_timeout_s)
         if path.is_file() and 0 < path.stat().st_size < SMALLEST_BYTES:
-            raise StoreUnavailableError(f"store '{path}' cannot be used: {CAUSES['SQLITE_NOTADB']}")
+            raise StoreDamagedError(f"store '{path}' cannot be used: {CAUSES['SQLITE_NOTADB']}")
+        if _is_emptied(path):  # SQLite would delete the log
+            raise StoreDamagedError(
+                f"store '{path}' cannot be used: it is empty, but has a write-ahead log"
+            )
         raw = sqlite3.connect(
             f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rw'}",
             uri=True,
@@ -249,17 +271,30 @@ def connect(path: Path, *, busy_timeout_s: float, read_only: bool) -> Connection
     return Connection(raw, path)
 
 
-def _make_private(path: Path) -> None:
+def _is_emptied(path: Path) -> bool:
+    log = beside(path, "-wal")
+    return path.is_file() and not path.stat().st_size and log.is_file() and log.stat().st_size > 0
+
+
+def _make_private(path: Path, *, timeout_s: float) -> None:
     """Create the file for its owner alone, from its first byte and whatever the umask.
 
     It is made under another name and linked: SQLite's locks on a file are lost as soon as this
     process closes any descriptor of it, which must not happen to one that somebody already uses.
+    What an earlier file of that name has left is set aside: SQLite would take it for the new one's.
     """
     missing = [folder for folder in path.absolute().parents if not folder.exists()]
     for folder in reversed(missing):
         folder.mkdir(mode=stat.S_IRWXU, exist_ok=True)
-    if path.exists():
+    if os.path.lexists(path):
         return
+    with alone_in(path.absolute().parent, timeout_s=timeout_s):
+        if not os.path.lexists(path):
+            set_aside(path, BESIDE)
+            _make_empty(path)
+
+
+def _make_empty(path: Path) -> None:
     descriptor, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
     os.close(descriptor)
     try:
