@@ -18,9 +18,7 @@ _CAUSES = 20
 
 BUSY = "decisions go on; what is to be stored waits in memory"
 FAILS = "the host decides by itself until the store works again"
-DAMAGED = (
-    "`tau-live doctor` says more; `tau-live set-aside` keeps the damaged files and starts anew"
-)
+DAMAGED = "`tau-live set-aside` keeps its files and begins another"
 NEWER = "use the tau-live that wrote it, or another TAU_LIVE_RL_STORE"
 MEND = "make room, give access or put the file back; it goes on by itself"
 WAIT = "end what keeps it locked; it goes on by itself"

@@ -14,6 +14,7 @@ import tau_live
 from tau_live.builtin import load_plugins
 from tau_live.cli.check import FAIL, OK, WARN, Check
 from tau_live.cli.host_checks import attached_checks, autostart_check, host_checks
+from tau_live.cli.store_checks import store_checks, unusable
 from tau_live.cli.text import ago, number
 from tau_live.errors import SettingsError, TauLiveError
 from tau_live.leasing import LEASE
@@ -142,7 +143,7 @@ def _inside(file: Path, *, now: float) -> Iterator[Check]:
     try:
         store = SqliteStore.open(file, read_only=True)
     except TauLiveError as error:
-        yield Check("schema", FAIL, str(error), "move the file away, or use the tau-live it needs")
+        yield unusable(error)
         return
     try:
         yield Check("schema", OK, f"{file}, {file.stat().st_size / 1e6:,.1f} MB")
@@ -153,8 +154,9 @@ def _inside(file: Path, *, now: float) -> Iterator[Check]:
         yield from _versions(store, checkpoint_folder(Settings(store=file)))
         yield _rewards(store)
         yield from _drops(store)
+        yield from store_checks(file, now=now)
     except TauLiveError as error:
-        yield Check("store", FAIL, str(error), "restore it from a backup, or move it away")
+        yield unusable(error)
     finally:
         store.close()
 

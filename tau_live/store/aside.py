@@ -1,6 +1,7 @@
 """Files of a store that cannot be used or belong to no store any more: renamed, never deleted."""
 
 import fcntl
+import glob
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -17,6 +18,7 @@ BESIDE = ("-wal", "-shm", "-journal")
 """What the files end in that SQLite keeps beside its own."""
 
 ALL = ("", *BESIDE)
+MARK = ".aside-"
 RETRY_S = 0.02
 
 
@@ -25,7 +27,29 @@ def beside(path: Path, end: str) -> Path:
     return path.with_name(f"{path.name}{end}")
 
 
-def set_aside(path: Path, ends: Sequence[str] = ALL) -> list[Path]:
+def policies_of(path: Path) -> Path:
+    """Return where the policies of a store are: a folder beside it."""
+    return path.with_name(f"{path.stem}-policies")
+
+
+def set_leftovers_aside(path: Path) -> list[Path]:
+    """Rename what a store has left that is not there any more, so that no other mistakes it.
+
+    SQLite would take the log for the new file's, and new versions would replace the old policies.
+    Those stay where another store may have the same name but for its ending.
+    """
+    others = [
+        file
+        for file in path.absolute().parent.glob(f"{glob.escape(path.stem)}.*")
+        if file.is_file() and file.name not in {beside(path, end).name for end in ALL}
+        if f"{path.name}{MARK}" not in file.name
+    ]
+    return set_aside(path, BESIDE, folder=None if others else policies_of(path))
+
+
+def set_aside(
+    path: Path, ends: Sequence[str] = ALL, *, folder: Path | None = None, quiet: bool = False
+) -> list[Path]:
     """Rename a store's files, so that they still belong together; return their new names.
 
     They become ``store.sqlite.aside-20260131T235959Z``, with ``-wal`` and ``-shm`` behind it, so
@@ -34,28 +58,33 @@ def set_aside(path: Path, ends: Sequence[str] = ALL) -> list[Path]:
     Args:
         path: The store's file.
         ends: Which of them; what is not there is left out.
+        folder: Where its policies are, to be renamed alike.
+        quiet: Whether whoever calls says so, and not the log.
 
     Raises:
         OSError: One of them cannot be renamed.
     """
-    there = [end for end in ends if os.path.lexists(beside(path, end))]
+    there = [beside(path, end) for end in ends]
+    there = [file for file in [*there, *([folder] if folder else [])] if os.path.lexists(file)]
     if not there:
         return []
-    name = _free_name(path)
-    for end in there:
-        beside(path, end).rename(beside(name, end))
-    renamed = [beside(name, end) for end in there]
-    logger().warning("files_set_aside", store=str(path), files=[file.name for file in renamed])
+    mark = _free_mark(path)
+    renamed = []
+    for file in there:
+        end = file.name.removeprefix(path.name) if file.name.startswith(path.name) else None
+        stem = file.name if end is None else path.name
+        renamed.append(file.rename(file.with_name(f"{stem}{mark}{end or ''}")))
+    if not quiet:
+        logger().warning("files_set_aside", store=str(path), files=[file.name for file in renamed])
     return renamed
 
 
-def _free_name(path: Path) -> Path:
+def _free_mark(path: Path) -> str:
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     for number in count(1):
-        more = f"-{number}" if number > 1 else ""
-        name = path.with_name(f"{path.name}.aside-{stamp}{more}")
-        if not any(os.path.lexists(beside(name, end)) for end in ALL):
-            return name
+        mark = f"{MARK}{stamp}{f'.{number}' if number > 1 else ''}"
+        if not any(mark in file.name for file in path.absolute().parent.iterdir()):
+            return mark
     raise AssertionError("there is always one more number")
 
 

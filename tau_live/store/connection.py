@@ -21,7 +21,7 @@ from tau_live.errors import (
     StoreError,
     StoreUnavailableError,
 )
-from tau_live.store.aside import BESIDE, alone_in, beside, set_aside
+from tau_live.store.aside import alone_in, beside, set_leftovers_aside
 
 Value = str | int | float | bytes | None
 Parameters = Sequence[Value] | Mapping[str, Value]
@@ -179,6 +179,28 @@ class Connection:
         self.rows(f"pragma synchronous = {synchronous}")
         self.rows(f"pragma journal_size_limit = {WAL_LIMIT_BYTES}")
 
+    def damage(self, *, deadline: float) -> str | None:
+        """Return the first thing that is wrong with the pages; ``None`` if time ran out."""
+        late = False
+
+        def is_late() -> int:
+            nonlocal late
+            late = time.monotonic() > deadline
+            return late
+
+        self._raw.set_progress_handler(is_late, 10_000)
+        try:
+            found = str(self.rows("pragma quick_check(1)")[0][0])
+        except StoreDamagedError as error:
+            return str(error)
+        except StoreUnavailableError:
+            if late:
+                return None
+            raise
+        finally:
+            self._raw.set_progress_handler(None, 0)
+        return "" if found == "ok" else found
+
     def data_version(self) -> int:
         """Return a number that changes whenever another connection has committed."""
         return self.count("pragma data_version")
@@ -290,7 +312,7 @@ def _make_private(path: Path, *, timeout_s: float) -> None:
         return
     with alone_in(path.absolute().parent, timeout_s=timeout_s):
         if not os.path.lexists(path):
-            set_aside(path, BESIDE)
+            set_leftovers_aside(path)
             _make_empty(path)
 
 

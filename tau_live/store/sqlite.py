@@ -130,6 +130,14 @@ class SqliteStore:
         before, self._version = self._version, self._connection.data_version()
         return self._version != before
 
+    def damage(self, *, deadline: float) -> str | None:
+        """Return what is wrong with the file's pages, in words; empty if nothing is.
+
+        Args:
+            deadline: When to stop looking, on the monotonic clock; ``None`` is returned then.
+        """
+        return self._connection.damage(deadline=deadline)
+
     def export(self) -> Iterator[dict[str, object]]:
         """Yield every row that a recording determines, in a fixed order.
 
