@@ -68,7 +68,7 @@ def set_aside(
     there = [file for file in [*there, *([folder] if folder else [])] if os.path.lexists(file)]
     if not there:
         return []
-    mark = _free_mark(path)
+    mark = free_mark(path)
     renamed = []
     for file in there:
         end = file.name.removeprefix(path.name) if file.name.startswith(path.name) else None
@@ -79,7 +79,8 @@ def set_aside(
     return renamed
 
 
-def _free_mark(path: Path) -> str:
+def free_mark(path: Path) -> str:
+    """Return what to put behind the name of a store, and before any ending, to set it aside."""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     for number in count(1):
         mark = f"{MARK}{stamp}{f'.{number}' if number > 1 else ''}"

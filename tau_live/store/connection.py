@@ -22,6 +22,7 @@ from tau_live.errors import (
     StoreUnavailableError,
 )
 from tau_live.store.aside import alone_in, beside, set_leftovers_aside
+from tau_live.store.log_damage import keep_if_damaged, written
 
 Value = str | int | float | bytes | None
 Parameters = Sequence[Value] | Mapping[str, Value]
@@ -178,6 +179,15 @@ class Connection:
                 Event().wait(RETRY_S)
         self.rows(f"pragma synchronous = {synchronous}")
         self.rows(f"pragma journal_size_limit = {WAL_LIMIT_BYTES}")
+
+    def look_for_lost(self) -> None:
+        """Keep a copy of the log if SQLite does not read all that was committed to it."""
+        page_size = self.count("pragma page_size")
+        before = written(self.path, page_size=page_size)
+        if before is None or self.rows("pragma journal_mode")[0][0] != "wal":
+            return
+        _, read, _ = self.rows("pragma wal_checkpoint(passive)")[0]
+        keep_if_damaged(self.path, before, read=int(read), page_size=page_size)
 
     def damage(self, *, deadline: float) -> str | None:
         """Return the first thing that is wrong with the pages; ``None`` if time ran out."""

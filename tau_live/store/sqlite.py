@@ -94,6 +94,7 @@ class SqliteStore:
         try:
             check(connection, oldest=SCHEMA_VERSION if read_only else 0)
             if not read_only:
+                connection.look_for_lost()
                 connection.prepare(synchronous=synchronous, busy_timeout_s=busy_timeout_s)
                 migrate(connection)
             return cls(connection, busy_timeout_s=busy_timeout_s)
