@@ -172,15 +172,24 @@ class Inbox:
         self._dropped[reason] = self._dropped.get(reason, 0) + 1
         return False
 
-    def flush(self, timeout_s: float) -> bool:
-        """Wait until everything that was put before is written; ``False`` after ``timeout_s``."""
+    def flush(self, timeout_s: float, *, hopeless: Callable[[], bool] = lambda: False) -> bool:
+        """Wait until everything that was put before is written; ``False`` if that is not done.
+
+        Args:
+            timeout_s: How long to wait.
+            hopeless: Says that waiting makes no sense any more.
+        """
         if threading.current_thread() is self._thread:
             return False  # it would wait for itself
         if not self._thread.is_alive():
             return self._queue.empty()
         reached = threading.Event()
         self._queue.put(reached.set)
-        return reached.wait(timeout_s)
+        until = time.monotonic() + timeout_s
+        while not reached.wait(min(TICK_S, max(0.0, until - time.monotonic()))):
+            if time.monotonic() >= until or hopeless():
+                return False
+        return True
 
     def mark(self, reached: Callable[[], None]) -> None:
         """Call back, in the thread that writes, when everything put before is written."""

@@ -340,9 +340,11 @@ class Runtime:
     def flush(self, timeout_s: object) -> bool:
         """Wait until all that was queued is stored and every due update is in service."""
         until = time.monotonic() + (left := seconds(timeout_s))
-        if self._writer.trouble.lasts or not self._inbox.flush(left) or self._writer.kept_back:
-            return False
-        return self._updater.run_due(max(0.0, until - time.monotonic()))
+        while self._inbox.flush(left, hopeless=self._writer.gives_up):
+            left = max(0.0, until - time.monotonic())
+            if not self._writer.kept_back:  # or another try has to store that too
+                return self._updater.run_due(left)
+        return False
 
     def snapshot(self) -> dict[str, object]:
         """Return the gate and everything an operator asks first, from memory."""
@@ -380,8 +382,7 @@ class Runtime:
         """Store what waits, end what is open, and stop; ``False`` if it took too long."""
         until = time.monotonic() + (left := seconds(timeout_s))
         self._updater.stop()
-        stored = self._inbox.close(left)
-        if not stored:
+        if not (stored := self._inbox.close(left)):
             waits = self._inbox.depth + self._writer.backlog
             logger().warning("events_not_stored", events=waits, todo="they may be lost")
         return self._updater.close(max(0.0, until - time.monotonic())) and stored

@@ -112,6 +112,10 @@ class Writer:
         """How many events wait for the store to work again."""
         return len(self._raw) + len(self._prepared)
 
+    def gives_up(self) -> bool:
+        """Say whether the store has failed for so long that nobody should wait for it."""
+        return self.trouble.lasts
+
     def write(self, events: Sequence[Event]) -> None:
         """Store a batch; what cannot be stored now waits."""
         self._raw.extend(events)
@@ -187,7 +191,10 @@ class Writer:
 
     def _is_open(self) -> bool:
         if self._store is not None:
-            return True
+            if self._store.is_there():
+                return True
+            self._leave(self._store)
+            return False
         now = time.monotonic()
         if now - self._tried < REOPEN_S:
             return False
@@ -269,9 +276,6 @@ class Writer:
         if store is None or pipeline is None or 0.0 <= now - self._kept < HOUSEKEEPING_S:
             return
         self._kept = now
-        if not store.is_there():
-            self._leave(store)
-            return
         if not 0.0 <= now - self._beaten < HEARTBEAT_S:
             self._beat(store, now)
         if self._gate.passes:

@@ -186,7 +186,12 @@ class Connection:
         before = written(self.path, page_size=page_size)
         if before is None or self.rows("pragma journal_mode")[0][0] != "wal":
             return
-        _, read, _ = self.rows("pragma wal_checkpoint(passive)")[0]
+        try:
+            _, read, _ = self.rows("pragma wal_checkpoint(passive)")[0]
+        except StoreDamagedError:
+            raise
+        except StoreUnavailableError:  # it may be full, say; what is done with it next will tell
+            return
         keep_if_damaged(self.path, before, read=int(read), page_size=page_size)
 
     def damage(self, *, deadline: float) -> str | None:

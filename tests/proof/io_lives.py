@@ -63,13 +63,16 @@ class Life:
         writes: How many of them wrote.
         raised: Exceptions that reached the host.
         strange: Answers that were not among the options.
-        decide_ms: The most that a decision took of its thread's time.
+        decide_ms: What each decision took of its thread's time.
         unsaid: Whether something was missing before the disk was mended, and nothing said so.
         recovered: Whether it went on by itself when the disk was mended.
         lost: Runs that were said to be stored and are not.
         unaccounted: Runs that are neither stored nor counted as not recorded.
         half: What is stored in part, in words.
         integrity: What SQLite says of the file.
+        left: What the snapshot said where it did not go on.
+        begun: The rollouts that were begun.
+        stored: Those that were said to be stored.
     """
 
     kind: str
@@ -79,13 +82,14 @@ class Life:
     writes: int = 0
     raised: int = 0
     strange: int = 0
-    decide_ms: float = 0.0
+    decide_ms: list[float] = field(default_factory=list, repr=False)
     unsaid: bool = False
     recovered: bool = False
     lost: int = 0
     unaccounted: int = 0
     half: list[str] = field(default_factory=list)
     integrity: str = ""
+    left: dict[str, object] = field(default_factory=dict)
     begun: list[str] = field(default_factory=list, repr=False)
     stored: list[str] = field(default_factory=list)
 
@@ -118,6 +122,9 @@ def lived(path: Path, disk: FaultyDisk, wanted: Wanted, told: _Told) -> Life:
         disk.heal()
         tau_live.attach(_settings(path))
         life.recovered = _goes_on(life)
+        if not life.recovered:
+            found = tau_live.snapshot()
+            life.left = {name: found.get(name) for name in ("gate", "store_trouble", "backlog")}
         counted += _count("runs_not_recorded_while_held")
         tau_live.detach()
     except Exception as error:
@@ -141,7 +148,7 @@ def _live(path: Path, life: Life) -> None:
     for round_ in range(ROUNDS):
         for number in range(RUNS):
             _one(life, f"{round_}-{number}", float(number % 2))
-        if tau_live.flush(1.0):
+        if tau_live.flush(5.0):
             life.stored = list(life.begun)
     if life.at % 2:
         _operate(path)
@@ -151,7 +158,7 @@ def _one(life: Life, key: str, value: float) -> None:
     with tau_live.run("job", key=key) as run:
         began = time.thread_time()
         choice = run.decide("model", OPTIONS, default="b")
-        life.decide_ms = max(life.decide_ms, (time.thread_time() - began) * 1e3)
+        life.decide_ms.append((time.thread_time() - began) * 1e3)
         run.reward(value)
     life.strange += choice.option not in OPTIONS
     life.begun.append(run.id)

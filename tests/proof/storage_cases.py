@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -15,11 +16,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypedDict
 
+from click.testing import CliRunner, Result
+
+from tau_live.cli import main
 from tau_live.store.sqlite import SqliteStore
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 30.0
 PAGE = 4096
+
+_one_terminal = threading.Lock()
 
 
 class Worked(TypedDict):
@@ -75,14 +81,9 @@ class Host:
         own = {name: value for name, value in os.environ.items() if not name.startswith("TAU_LIVE")}
         roots = os.pathsep.join(path for path in sys.path if path)
         self._found = found
+        arguments = [str(store), *([str(gone)] if gone else [])]
         self._process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "tests.proof.storage_host",
-                str(store),
-                *([str(gone)] if gone else []),
-            ],
+            [sys.executable, "-m", "tests.proof.storage_host", *arguments],
             cwd=ROOT,
             env={**own, "PYTHONPATH": f"{ROOT}{os.pathsep}{roots}", **(environ or {})},
             stdin=subprocess.PIPE,
@@ -91,6 +92,15 @@ class Host:
         )
         self._said()
         self._works = 0
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        return self._process.pid
+
+    def said_anything(self) -> bool:
+        """Say whether its log has anything in it."""
+        return bool(self.ask("state")["log"])
 
     def _said(self) -> dict[str, object]:
         assert self._process.stdout is not None
@@ -128,7 +138,7 @@ class Host:
         return found if isinstance(found, dict) else {}
 
     def says(self) -> bool:
-        """Note how often the log said the same; return whether anything says that all is not well."""
+        """Return whether anything says that all is not well, and note how often the log did."""
         state = self.ask("state")
         log = [str(line) for line in state["log"]] if isinstance(state["log"], list) else []
         lines = [line for line in log if "store_fails" in line or "store_busy" in line]
@@ -172,23 +182,17 @@ def host(store: Path | str, found: Found, *, gone: Path | None = None,
             started.kill()
 
 
-def command(store: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def command(store: Path, *arguments: str) -> Result:
     """Call ``tau-live`` as an operator does."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith("TAU_LIVE")}
-    roots = os.pathsep.join(path for path in sys.path if path)
-    return subprocess.run(
-        [sys.executable, "-m", "tau_live.cli", *arguments, "--store", str(store)],
-        env={**own, "PYTHONPATH": f"{ROOT}{os.pathsep}{roots}", "TAU_LIVE_RL": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    with _one_terminal:
+        return CliRunner().invoke(
+            main, [*arguments, "--store", str(store)], env={"TAU_LIVE_RL": "1"}
+        )
 
 
 def reset(store: Path) -> bool:
     """Reset the gate as an operator does."""
-    return command(store, "gate", "reset", "--reason", "proof").returncode == 0
+    return command(store, "gate", "reset", "--reason", "proof").exit_code == 0
 
 
 def stored(store: Path, ids: list[str]) -> int:
@@ -201,9 +205,15 @@ def stored(store: Path, ids: list[str]) -> int:
 
 
 def inodes(folder: Path) -> set[int]:
-    """Return which files with something in them are in a folder."""
+    """Return which databases are in a folder, under whatever name.
+
+    Not their logs: SQLite itself removes them when all of it is in the database.
+    """
+    names = [file for file in folder.rglob("store.sqlite*") if file.is_file()]
     return {
-        file.stat().st_ino for file in folder.rglob("*") if file.is_file() and file.stat().st_size
+        file.stat().st_ino
+        for file in names
+        if not file.name.endswith(("-wal", "-shm", "-journal")) and file.stat().st_size
     }
 
 
@@ -263,3 +273,20 @@ def zeroed(path: Path, rng: random.Random) -> None:
 
 
 Hurt = Callable[[Path, random.Random], None]
+
+
+def asked(module: str, *arguments: str) -> dict[str, object]:
+    """Run a module in a process of its own and return what it prints last."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("TAU_LIVE")}
+    roots = os.pathsep.join(path for path in sys.path if path)
+    done = subprocess.run(
+        [sys.executable, "-m", module, *arguments],
+        cwd=ROOT,
+        env={**own, "PYTHONPATH": f"{ROOT}{os.pathsep}{roots}"},
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=900,
+        check=True,
+    )
+    found: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
+    return found

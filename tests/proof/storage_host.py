@@ -1,4 +1,4 @@
-"""A host that does as it is told, a line at a time: ``python -m tests.proof.storage_host STORE``."""
+"""A host that does as it is told: ``python -m tests.proof.storage_host STORE``."""
 
 import json
 import logging
