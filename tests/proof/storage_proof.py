@@ -108,9 +108,17 @@ def _cases(place: Path, tier: Tier) -> Sequence[on.Happening]:
     ]
     if can_mount(place):
         cases += [on.full_disk, on.full_at_start, on.read_only_mount]
-    for seed, end, hurt in itertools.product(range(DAMAGES[tier]), ("", "-wal"), (flipped, zeroed)):
-        cases.append(on.damaged(base, end, hurt, seed))
-    return cases
+    else:
+        cases.append(on.no_file_may_grow)
+    kinds = [("", zeroed), ("-wal", flipped), ("", flipped), ("-wal", zeroed)]
+    if tier is Tier.QUICK:
+        return [*cases, *(on.damaged(base, end, hurt, 0) for end, hurt in kinds[:2])]
+    damages = itertools.product(range(DAMAGES), kinds)
+    return [
+        *cases,
+        on.no_file_may_grow,
+        *(on.damaged(base, end, hurt, seed) for seed, (end, hurt) in damages),
+    ]
 
 
 def _sum(found: Sequence[Found], name: str) -> int:
