@@ -5,7 +5,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, MutableMapping
-from pathlib import Path
 
 from tau_live.board import Board
 from tau_live.builtin import load_plugins
@@ -39,6 +38,7 @@ from tau_live.runtime import Runtime
 from tau_live.service import Service
 from tau_live.settings import Learner as LearnerMode
 from tau_live.settings import Settings
+from tau_live.settings.places import here, placed
 from tau_live.status import publish, status_file, status_of
 from tau_live.store.records import RolloutQuery
 from tau_live.store.roles import Store
@@ -76,7 +76,7 @@ def start(
         if isinstance(given, Settings):
             settings = given
         else:
-            loaded = Settings.from_env(environ, directory=Path.cwd())
+            loaded = Settings.from_env(environ, directory=here())
             settings = loaded.settings
             for warning in loaded.doubts():
                 logger().warning("setting_doubtful", warning=warning)
@@ -154,6 +154,7 @@ class _System:
     """Everything that a runtime is made of, and what happens between its parts."""
 
     def __init__(self, settings: Settings, *, began_in: Callable[[], Link | None]) -> None:
+        given, settings = settings, placed(settings)
         self._settings = settings
         self._owner = this_process()
         self._pid = os.getpid()
@@ -207,7 +208,7 @@ class _System:
             began_in=began_in,
         )
         self._runtime = Runtime(
-            settings,
+            given,
             guard=self._guard,
             gate=self._gate,
             plugins=self._plugins,

@@ -21,6 +21,7 @@ from tau_live.leasing import LEASE
 from tau_live.policy_files import check_policy, checkpoint_folder
 from tau_live.rollouts import RewardSource
 from tau_live.settings import Settings, switched_on
+from tau_live.settings.places import here
 from tau_live.status import PROCESSES
 from tau_live.store.roles import Store
 from tau_live.store.sqlite import SqliteStore
@@ -48,7 +49,7 @@ def checks(environ: Mapping[str, str], path: Path | None, *, now: float) -> Iter
     yield from _switch(environ)
     yield autostart_check()
     try:
-        loaded = Settings.from_env(environ, directory=Path.cwd())
+        loaded = Settings.from_env(environ, directory=here())
     except SettingsError as error:
         yield Check("settings", FAIL, str(error), "correct it; `tau-live config` lists them all")
         settings = None
@@ -62,7 +63,10 @@ def checks(environ: Mapping[str, str], path: Path | None, *, now: float) -> Iter
         yield from _plugins(loaded.settings)
         yield from host_checks(loaded.settings)
     file = path or (settings.store if settings else None)
-    if file is not None:
+    if file is not None and here() is None and not file.is_absolute():
+        found = f"{file} is a relative path, and the folder that this process runs in is gone"
+        yield Check("store", FAIL, found, f"set {SWITCH}_STORE to an absolute path")
+    elif file is not None:
         yield from _file(file)
         yield from _inside(file, now=now)
         yield from attached_checks(file)
