@@ -144,11 +144,11 @@ def _entered(point: "EntryPoint") -> "Adapter":
 
 
 def _settings() -> "Settings":
-    from pathlib import Path
 
     from tau_live.settings import Settings
+    from tau_live.settings.places import here
 
-    return Settings.from_env(os.environ, directory=Path.cwd()).settings
+    return Settings.from_env(os.environ, directory=here()).settings
 
 
 def _changed(standing: "Standing") -> None:

@@ -7,6 +7,8 @@ TauLiveError
 │   └── LogLineError           a line of a log cannot be imported (names line and column)
 ├── StoreError                 the store cannot do what was asked
 │   ├── StoreUnavailableError  it cannot be opened, read or written
+│   │   ├── StoreBusyError     others are at work on it; it can be used when they are done
+│   │   └── StoreDamagedError  its file is damaged, or no store at all
 │   ├── StoreVersionError      it was written by a newer tau-live
 │   ├── UnknownError           no such rollout, session, worker, decision, resource or policy
 │   ├── DuplicateError         the id is taken
@@ -56,6 +58,14 @@ class StoreError(TauLiveError):
 
 class StoreUnavailableError(StoreError):
     """The store cannot be opened, read or written."""
+
+
+class StoreBusyError(StoreUnavailableError):
+    """Others are at work on the store; it can be used again when they are done."""
+
+
+class StoreDamagedError(StoreUnavailableError):
+    """The store's file is damaged, or is no store at all."""
 
 
 class StoreVersionError(StoreError):

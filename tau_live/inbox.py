@@ -47,6 +47,8 @@ class Inbox:
         tick: Called at the start and about five times a second, between batches; must not raise.
         end: Called at the end, in the same thread; must not raise.
         failed: Is told, in the same thread, why an event could not be made; must not raise.
+        takes: Whether ``write`` can take more; what comes meanwhile waits here, bounded, until it
+            can or this is closed.
         limit: How many events may wait.
     """
 
@@ -58,11 +60,14 @@ class Inbox:
         limit: int,
         end: Callable[[], None] = lambda: None,
         failed: Callable[[Exception], None] = lambda _: None,
+        takes: Callable[[], bool] = lambda: True,
     ) -> None:
         self._write = write
         self._tick = tick
         self._end = end
         self._failed = failed
+        self._takes = takes
+        self._closing = threading.Event()
         self._limit = limit
         self._queue: SimpleQueue[Event | _Later | Callable[[], None] | None] = SimpleQueue()
         self._dropped: dict[str, int] = {}
@@ -166,15 +171,24 @@ class Inbox:
         self._dropped[reason] = self._dropped.get(reason, 0) + 1
         return False
 
-    def flush(self, timeout_s: float) -> bool:
-        """Wait until everything that was put before is written; ``False`` after ``timeout_s``."""
+    def flush(self, timeout_s: float, *, hopeless: Callable[[], bool] = lambda: False) -> bool:
+        """Wait until everything that was put before is written; ``False`` if that is not done.
+
+        Args:
+            timeout_s: How long to wait.
+            hopeless: Says that waiting makes no sense any more.
+        """
         if threading.current_thread() is self._thread:
             return False  # it would wait for itself
         if not self._thread.is_alive():
             return self._queue.empty()
         reached = threading.Event()
         self._queue.put(reached.set)
-        return reached.wait(timeout_s)
+        until = time.monotonic() + timeout_s
+        while not reached.wait(min(TICK_S, max(0.0, until - time.monotonic()))):
+            if time.monotonic() >= until or hopeless():
+                return False
+        return True
 
     def mark(self, reached: Callable[[], None]) -> None:
         """Call back, in the thread that writes, when everything put before is written."""
@@ -183,6 +197,7 @@ class Inbox:
     def close(self, timeout_s: float) -> bool:
         """Write what waits, then stop; ``False`` if that was not done within ``timeout_s``."""
         self._closed = True
+        self._closing.set()
         if self._thread.ident is None:  # it was never started
             return self._queue.empty()
         self._queue.put(None)
@@ -196,7 +211,11 @@ class Inbox:
         ticked = time.monotonic()
         going = True
         while going or not self._queue.empty():  # also what was put while it was being closed
-            batch, reached, more = self._next_batch()
+            if self._closed or self._takes():
+                batch, reached, more = self._next_batch()
+            else:
+                self._closing.wait(TICK_S)
+                batch, reached, more = [], [], True
             going = going and more
             if batch:
                 self._write(batch)

@@ -7,6 +7,7 @@ from tau_live.errors import CheckpointError
 from tau_live.rl.policy import Policy, PolicyConfig
 from tau_live.rl.state import LearnerState
 from tau_live.settings import Settings
+from tau_live.store.aside import policies_of
 from tau_live.store.records import PolicyVersion
 from tau_live.store.roles import Store
 
@@ -18,7 +19,7 @@ def policy_config(settings: Settings) -> PolicyConfig:
 
 def checkpoint_folder(settings: Settings) -> Path:
     """Return where the checkpoints of a store are: a folder beside it."""
-    return settings.store.with_name(f"{settings.store.stem}-policies")
+    return policies_of(settings.store)
 
 
 def load_policy(folder: Path, row: PolicyVersion) -> Policy:

@@ -350,9 +350,11 @@ class Runtime:
     def flush(self, timeout_s: object) -> bool:
         """Wait until all that was queued is stored and every due update is in service."""
         until = time.monotonic() + (left := seconds(timeout_s))
-        if not self._inbox.flush(left) or self._writer.kept_back:
-            return False
-        return self._updater.run_due(max(0.0, until - time.monotonic()))
+        while self._inbox.flush(left, hopeless=self._writer.gives_up):
+            left = max(0.0, until - time.monotonic())
+            if not self._writer.kept_back:  # or another try has to store that too
+                return self._updater.run_due(left)
+        return False
 
     def snapshot(self) -> dict[str, object]:
         """Return the gate and everything an operator asks first, from memory."""
@@ -366,7 +368,8 @@ class Runtime:
             "policies_in_service": self._decider.versions(),
             "queue_depth": self._inbox.depth,
             "backlog": self._writer.backlog,
-            "drops": {**self._inbox.dropped, "backlog": self._writer.dropped},
+            "store_trouble": self._writer.trouble.told(),
+            "drops": self._inbox.dropped,
             "refused": dict(self._counts),
             "hosts": dict(self._board.hosts),
             "plugins": [asdict(report) for report in self.plugins.report()],
@@ -389,7 +392,9 @@ class Runtime:
         """Store what waits, end what is open, and stop; ``False`` if it took too long."""
         until = time.monotonic() + (left := seconds(timeout_s))
         self._updater.stop()
-        stored = self._inbox.close(left)
+        if not (stored := self._inbox.close(left)):
+            waits = self._inbox.depth + self._writer.backlog
+            logger().warning("events_not_stored", events=waits, todo="they may be lost")
         return self._updater.close(max(0.0, until - time.monotonic())) and stored
 
     def _is_recorded(self, handle: RunHandle) -> bool:

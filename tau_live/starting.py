@@ -5,7 +5,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, MutableMapping
-from pathlib import Path
 
 from tau_live import fault
 from tau_live.board import Board
@@ -13,7 +12,7 @@ from tau_live.builtin import load_plugins
 from tau_live.children import link_children
 from tau_live.collector import Collector
 from tau_live.decider import Decider
-from tau_live.errors import SettingsError
+from tau_live.errors import SettingsError, StoreUnavailableError
 from tau_live.events import Event
 from tau_live.forking import Forks
 from tau_live.gate import GateKeeper, Kind, hold_stored
@@ -40,6 +39,7 @@ from tau_live.runtime import Runtime
 from tau_live.service import Service
 from tau_live.settings import Learner as LearnerMode
 from tau_live.settings import Settings
+from tau_live.settings.places import here, placed
 from tau_live.status import publish, status_file, status_of
 from tau_live.store.records import RolloutQuery
 from tau_live.store.roles import Store
@@ -78,7 +78,7 @@ def start(
         if isinstance(given, Settings):
             settings = given
         else:
-            loaded = Settings.from_env(environ, directory=Path.cwd())
+            loaded = Settings.from_env(environ, directory=here())
             settings = loaded.settings
             for warning in loaded.doubts():
                 logger().warning("setting_doubtful", warning=warning)
@@ -174,6 +174,7 @@ class _System:
     """Everything that a runtime is made of, and what happens between its parts."""
 
     def __init__(self, settings: Settings, *, began_in: Callable[[], Link | None]) -> None:
+        given, settings = settings, placed(settings)
         self._settings = settings
         self._owner = this_process()
         self._pid = os.getpid()
@@ -197,6 +198,7 @@ class _System:
                 changed=self._store_changed,
                 look=self._look,
                 failed=self._collection_failed,
+                failing=self._board.started.set,
                 gate_changed=self._gate_changed,
                 counts=self._count_drops,
                 mark=self._mark,
@@ -207,6 +209,7 @@ class _System:
             tick=self._writer.tick,
             end=self._writer.close,
             failed=self._collection_failed,
+            takes=lambda: not self._writer.kept_back,
             limit=settings.queue_limit,
         )
         self._updater = Updater(
@@ -225,7 +228,7 @@ class _System:
             began_in=began_in,
         )
         self._runtime = Runtime(
-            settings,
+            given,
             guard=self._guard,
             gate=self._gate,
             plugins=self._plugins,
@@ -347,7 +350,12 @@ class _System:
         self._board.started.set()
 
     def _update_failed(self, error: Exception) -> None:
-        self._guard.failed(Kind.UPDATE, error)
+        """Count what an update fails of, unless it is the store that fails, for all alike."""
+        trouble = self._writer.trouble
+        if isinstance(error, StoreUnavailableError) and not trouble.is_only_here(error):
+            trouble.say(error)
+        else:
+            self._guard.failed(Kind.UPDATE, error)
 
     def _poisoned(self, event: Event, error: Exception) -> None:
         self._runtime.count(f"events_refused_{event.event}")

@@ -21,6 +21,7 @@ from tau_live.trial_facts import trial_facts
 FILE = "status.json"
 PROCESSES = "process:"
 REWARDS = 100
+LAPSED_S = 7 * 86_400.0
 ENDS = (RolloutStatus.SUCCEEDED, RolloutStatus.FAILED, RolloutStatus.CANCELLED)
 
 
@@ -79,8 +80,21 @@ def status_of(
             for owner in store.leases.held(PROCESSES, now=now).values()
             if is_alive(owner) is not False
         ),
+        "silent": silent_processes(store, now=now),
         "learner": _alive(store.leases.holder(LEASE, now=now)),
     }
+
+
+def silent_processes(store: Store, *, now: float) -> dict[str, float]:
+    """Return which processes live but cannot write, with since how many seconds about.
+
+    Each renews its lease every few seconds while the store works for it.
+    """
+    held = store.leases.held(PROCESSES, now=now).values()
+    lapsed = store.leases.held(PROCESSES, now=now - LAPSED_S).values()
+    silent = {owner for owner in lapsed if owner not in held and is_alive(owner)}
+    until = {owner: store.leases.until(PROCESSES + owner) for owner in sorted(silent)}
+    return {owner: now - at for owner, at in until.items() if at is not None}
 
 
 def status_file(settings: Settings) -> Path:

@@ -123,6 +123,7 @@ class Updater:
         """Run what is due, or was so when somebody asked; ``True`` if nothing of it is any more."""
         try:
             if self._store is not None and not self._store.is_there():
+                self._store.set_leftovers_aside()  # or they would be taken for the new file's
                 self._give_up_store()
             if self._learner is None:
                 self._store, self._learner = self._make()

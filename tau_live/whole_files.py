@@ -27,7 +27,7 @@ def write_whole(path: Path, content: bytes, *, mode: int = stat.S_IRUSR | stat.S
     Raises:
         OSError: It could not be written; what stood there before still does.
     """
-    begin, end = beside(path)
+    begin, end = unfinished_name(path)
     part = path.with_name(f"{begin}{threading.get_ident()}{end}")
     part.unlink(missing_ok=True)
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
@@ -46,7 +46,7 @@ def write_whole(path: Path, content: bytes, *, mode: int = stat.S_IRUSR | stat.S
     _flush_folder(path.parent)
 
 
-def beside(path: Path) -> tuple[str, str]:
+def unfinished_name(path: Path) -> tuple[str, str]:
     """Return what a name begins and ends with that stands for a file while it is being made."""
     return f".{path.name}.{os.getpid()}-", ".part"
 

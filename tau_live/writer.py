@@ -1,7 +1,8 @@
 """The writer thread's side: one connection, one transaction a batch, and the housekeeping between.
 
-What cannot be stored while the store fails waits in memory, bounded, and is stored when it works
-again. While the gate holds nothing new is taken; what was open when it tripped is ended truthfully.
+What cannot be stored while the store fails waits: one batch here, the rest in the queue, which
+takes whole runs or none. It is stored when the store works again, which is tried with a write.
+While the gate holds nothing new is taken; what was open when it tripped is ended truthfully.
 """
 
 import threading
@@ -11,16 +12,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tau_live import fault
-from tau_live.errors import StoreUnavailableError, TauLiveError
+from tau_live.errors import StoreBusyError, StoreError
 from tau_live.events import Event
 from tau_live.gate import GateKeeper, HoldReason, Kind
-from tau_live.guard import text_of
+from tau_live.guard import logger
 from tau_live.inbox import BATCH_LIMIT
 from tau_live.pipeline import Pipeline
 from tau_live.processes import is_alive
 from tau_live.rollouts import Reason
 from tau_live.settings import Settings
 from tau_live.store.roles import Store
+from tau_live.trouble import Trouble
 
 HEARTBEAT_S = 5.0
 HEARTBEAT_TTL_S = 20.0
@@ -41,7 +43,8 @@ class Listeners:
         ready: Something became fit to be learned from.
         changed: Another process has written, or the store was just opened.
         look: It is time to refresh what is known of the store in memory.
-        failed: Something could not be stored.
+        failed: Something could not be stored, through no fault of the store.
+        failing: The store has failed.
         gate_changed: The gate has changed.
         counts: Returns what is to be counted in the store.
         mark: Calls back, in this thread, when all that was taken by now has come here.
@@ -51,6 +54,7 @@ class Listeners:
     changed: Callable[[Store], None]
     look: Callable[[Store], None]
     failed: Callable[[Exception], None]
+    failing: Callable[[], None]
     gate_changed: Callable[[], None]
     counts: Callable[[], dict[str, int]]
     mark: Callable[[Callable[[], None]], None]
@@ -63,13 +67,13 @@ class Writer:
         open_: Opens the store and makes the pipeline on it.
         gate: Counts failures and successes; brought into line with the store here.
         owner: This process, as ``processes.this_process`` names it.
-        settings: How many events may wait for the store to work again, and what to forget when.
+        settings: What to forget when, and how many failures in a row hold the gate.
         listeners: Who is told what.
         clock: Epoch seconds.
 
     Attributes:
-        dropped: How many events were too many to wait.
         kept_back: Whether something came here that could not be stored yet.
+        trouble: What keeps the store from working.
     """
 
     def __init__(
@@ -85,7 +89,6 @@ class Writer:
         self._open = open_
         self._gate = gate
         self._owner = owner
-        self._limit = settings.queue_limit
         days = settings.retention_days
         self._retention_s = None if days is None else 86_400.0 * days
         self._listeners = listeners
@@ -102,13 +105,17 @@ class Writer:
         self._pause = threading.Event()
         self._passed = True
         self._knows = False
-        self.dropped = 0
         self.kept_back = False
+        self.trouble = Trouble(gate, limit=settings.max_failure_streak, clock=clock)
 
     @property
     def backlog(self) -> int:
         """How many events wait for the store to work again."""
         return len(self._raw) + len(self._prepared)
+
+    def gives_up(self) -> bool:
+        """Say whether the store has failed for so long that nobody should wait for it."""
+        return self.trouble.lasts
 
     def write(self, events: Sequence[Event]) -> None:
         """Store a batch; what cannot be stored now waits."""
@@ -116,17 +123,14 @@ class Writer:
         self._note_hold()
         try:
             fault.point("writer.taken")
-            if self._is_open():
+            if not self.trouble.is_there and self._is_open():
                 self._drain()
         except Exception as error:  # noqa: BLE001  # nothing may end this thread
-            self._listeners.failed(error)
+            self._failed(error)
         if (
             len(events) >= BATCH_LIMIT
         ):  # or other processes would find the store locked all the time
             self._pause.wait(BREATH_S)
-        while self.backlog > self._limit:
-            (self._prepared or self._raw).popleft()
-            self.dropped += 1
         self.kept_back = self.backlog > 0
 
     def tick(self) -> None:
@@ -137,8 +141,9 @@ class Writer:
                 self._drain()
                 self._look()
                 self._keep_house(self._clock())
+                self._go_on()
         except Exception as error:  # noqa: BLE001  # nothing may end this thread
-            self._listeners.failed(error)
+            self._failed(error)
         self.kept_back = self.backlog > 0
         if self._passed != self._gate.passes:
             self._passed = self._gate.passes
@@ -146,8 +151,10 @@ class Writer:
 
     def close(self) -> None:
         """Store what waits, end what is open, and close the store."""
-        self._kept = float("-inf")
+        self._kept = self._tried = float("-inf")
         self.tick()
+        if self.backlog:
+            logger().warning("events_not_stored", events=self.backlog, todo="they are lost")
         if self._store is None or self._pipeline is None:
             return
         try:
@@ -158,26 +165,44 @@ class Writer:
                     self._pipeline.collector.end_open(reason=reason, at=self._clock())
                 self._store.leases.release(PROCESS + self._owner, self._owner)
         except Exception as error:  # noqa: BLE001  # nothing may keep the process from ending
+            self._failed(error)
+        self._give_up()
+
+    def _failed(self, error: Exception) -> None:
+        """Tell a failure to whom it concerns; a store that goes on failing is opened anew."""
+        if not isinstance(error, StoreError):
             self._listeners.failed(error)
-        self._store.close()
-        self._store = self._pipeline = None
+            return
+        self.trouble.failed(error, opening=not self._knows)
+        self._knows = self._knows or not isinstance(error, StoreBusyError)
+        self._listeners.failing()
+        if self.trouble.lasts:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        store, self._store, self._pipeline = self._store, None, None
+        if store is not None:
+            store.close()
+
+    def _go_on(self) -> None:
+        """Go on as before when what failed works again, which only a write can tell."""
+        store = self._store
+        if store is not None and not self.backlog and self.trouble.is_there:
+            self._beat(store, self._clock())
+            if self._gate.store_error is None:
+                self.trouble.worked()
 
     def _is_open(self) -> bool:
         if self._store is not None:
-            return True
+            if self._store.is_there():
+                return True
+            self._leave(self._store)
+            return False
         now = time.monotonic()
         if now - self._tried < REOPEN_S:
             return False
-        first, self._tried = not self._knows, now
-        try:
-            store, self._pipeline = self._open()
-        except TauLiveError as error:
-            self._knows = not is_busy(error)
-            if first and self._knows:
-                self._gate.hold(
-                    HoldReason.STORE_UNAVAILABLE, at=self._clock(), detail=text_of(error)
-                )
-            raise
+        self._tried = now
+        store, self._pipeline = self._open()
         try:
             self._beat(store, self._clock())
             self._end_orphans(store, self._pipeline)
@@ -185,6 +210,7 @@ class Writer:
             self._gate.refresh(store.gate, at=self._clock())
             self._listeners.changed(store)
         except BaseException:
+            self._pipeline = None
             store.close()
             raise
         self._store = store
@@ -212,6 +238,7 @@ class Writer:
         fault.point("writer.stored")
         for _ in batch:
             self._prepared.popleft()
+        self.trouble.wrote()
         if stored.refused < len(batch):
             self._gate.succeeded(Kind.COLLECTION, at=self._clock())
         else:  # one bad event is its host's; nothing but bad ones may be ours
@@ -235,7 +262,7 @@ class Writer:
         try:
             self._drain()
         except Exception as error:  # noqa: BLE001  # nothing may end this thread
-            self._listeners.failed(error)
+            self._failed(error)
 
     def _look(self) -> None:
         """Take over what other processes changed, and give them what changed here."""
@@ -254,9 +281,6 @@ class Writer:
         if store is None or pipeline is None or 0.0 <= now - self._kept < HOUSEKEEPING_S:
             return
         self._kept = now
-        if not store.is_there():
-            self._leave(store)
-            return
         if not 0.0 <= now - self._beaten < HEARTBEAT_S:
             self._beat(store, now)
         if self._gate.passes:
@@ -270,18 +294,18 @@ class Writer:
 
     def _leave(self, store: Store) -> None:
         """Leave a store whose file was taken away; nobody would ever see what goes into it."""
-        error = StoreUnavailableError("the store's file was removed or replaced while it was open")
-        self._gate.hold(HoldReason.STORE_UNAVAILABLE, at=self._clock(), detail=str(error))
-        self._store = self._pipeline = None
-        store.close()
-        raise error
+        what = "the store's file was removed, replaced or emptied while it was open"
+        self._gate.hold(HoldReason.STORE_REPLACED, at=self._clock(), detail=what)
+        self._give_up()
+        store.set_leftovers_aside()
 
     def _beat(self, store: Store, now: float) -> None:
         store.leases.acquire(PROCESS + self._owner, self._owner, ttl_s=HEARTBEAT_TTL_S, now=now)
         self._beaten = now
+        self.trouble.wrote()
 
     def _save_counts(self, store: Store) -> None:
-        counts = {**self._listeners.counts(), "dropped_backlog": self.dropped}
+        counts = self._listeners.counts()
         grown = {name: n - self._counted.get(name, 0) for name, n in counts.items()}
         grown = {name: n for name, n in grown.items() if n}
         if grown:
@@ -299,9 +323,3 @@ class Writer:
             if not alive and owner != self._owner:
                 with store.begin():
                     pipeline.collector.end_owned(owner, reason=Reason.ABANDONED, at=now)
-
-
-def is_busy(error: Exception) -> bool:
-    """Say whether a store could not be used only because others were at work on it."""
-    name = getattr(error.__cause__, "sqlite_errorname", None) or ""
-    return str(name).startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))

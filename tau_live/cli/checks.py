@@ -14,12 +14,14 @@ import tau_live
 from tau_live.builtin import load_plugins
 from tau_live.cli.check import FAIL, OK, WARN, Check
 from tau_live.cli.host_checks import attached_checks, autostart_check, host_checks
+from tau_live.cli.store_checks import store_checks, unusable
 from tau_live.cli.text import ago, number
 from tau_live.errors import SettingsError, TauLiveError
 from tau_live.leasing import LEASE
 from tau_live.policy_files import check_policy, checkpoint_folder
 from tau_live.rollouts import RewardSource
 from tau_live.settings import Settings, switched_on
+from tau_live.settings.places import here
 from tau_live.status import PROCESSES
 from tau_live.store.roles import Store
 from tau_live.store.sqlite import SqliteStore
@@ -47,7 +49,7 @@ def checks(environ: Mapping[str, str], path: Path | None, *, now: float) -> Iter
     yield from _switch(environ)
     yield autostart_check()
     try:
-        loaded = Settings.from_env(environ, directory=Path.cwd())
+        loaded = Settings.from_env(environ, directory=here())
     except SettingsError as error:
         yield Check("settings", FAIL, str(error), "correct it; `tau-live config` lists them all")
         settings = None
@@ -61,7 +63,10 @@ def checks(environ: Mapping[str, str], path: Path | None, *, now: float) -> Iter
         yield from _plugins(loaded.settings)
         yield from host_checks(loaded.settings)
     file = path or (settings.store if settings else None)
-    if file is not None:
+    if file is not None and here() is None and not file.is_absolute():
+        found = f"{file} is a relative path, and the folder that this process runs in is gone"
+        yield Check("store", FAIL, found, f"set {SWITCH}_STORE to an absolute path")
+    elif file is not None:
         yield from _file(file)
         yield from _inside(file, now=now)
         yield from attached_checks(file)
@@ -142,7 +147,7 @@ def _inside(file: Path, *, now: float) -> Iterator[Check]:
     try:
         store = SqliteStore.open(file, read_only=True)
     except TauLiveError as error:
-        yield Check("schema", FAIL, str(error), "move the file away, or use the tau-live it needs")
+        yield unusable(error)
         return
     try:
         yield Check("schema", OK, f"{file}, {file.stat().st_size / 1e6:,.1f} MB")
@@ -153,8 +158,9 @@ def _inside(file: Path, *, now: float) -> Iterator[Check]:
         yield from _versions(store, checkpoint_folder(Settings(store=file)))
         yield _rewards(store)
         yield from _drops(store)
+        yield from store_checks(file, now=now)
     except TauLiveError as error:
-        yield Check("store", FAIL, str(error), "restore it from a backup, or move it away")
+        yield unusable(error)
     finally:
         store.close()
 

@@ -34,6 +34,7 @@ COMMANDS: Mapping[str, str] = {
     "learn": "Run the learner in this process.",
     "export": "Write the store out as JSON Lines or Parquet.",
     "gc": "Forget old rollouts that were learned from.",
+    "set-aside": "Keep a store that is damaged, and begin another.",
     "config": "Show the settings in force and where each came from.",
     "doctor": "Check this installation and its store.",
 }

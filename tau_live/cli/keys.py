@@ -173,6 +173,7 @@ KEYS: Mapping[str, Keys] = {
         **_under("trials.*.", TRIAL),
         "counters.*": "what was dropped, duplicate, conflicting or late, by name",
         "processes[]": "processes that are attached",
+        "silent**": "processes that live but cannot write, with since how many seconds about",
         "learner": "the process that is running an update",
     },
     "gate show": {**GATE, "revision": "grows with every change"},
@@ -322,6 +323,10 @@ KEYS: Mapping[str, Keys] = {
         "checks[].state": "ok, warn or fail",
         "checks[].found": "what was found",
         "checks[].advice": "what to do; null where nothing is to be done",
+    },
+    "set-aside": {
+        "store": "the store's file, an empty one now",
+        "kept[]": "the files that were renamed, under their new names",
     },
     "gc": {
         "before": "epoch seconds: rollouts that ended before are concerned",

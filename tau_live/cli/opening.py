@@ -16,6 +16,7 @@ from tau_live.cli.text import shown
 from tau_live.errors import SettingsError, StoreUnavailableError, TauLiveError
 from tau_live.plugins import Plugins
 from tau_live.settings import Loaded, Settings, switched_on
+from tau_live.settings.places import here, placed
 from tau_live.store.sqlite import SqliteStore
 from tau_live.switch import SWITCH
 
@@ -88,7 +89,7 @@ def loaded(path: Path | None) -> Loaded:
     Raises:
         SettingsError: A setting is wrong.
     """
-    found = Settings.from_env(os.environ, directory=Path.cwd())
+    found = Settings.from_env(os.environ, directory=here())
     if path is None:
         return found
     return Loaded(
@@ -120,6 +121,7 @@ def opened(path: Path | None, *, write: bool = False) -> Iterator[Opened]:
         StoreVersionError: It was written by a newer tau-live.
     """
     settings = settings_of(path)
+    placed(settings)  # or it would be said that there is none yet
     if not settings.store.exists():
         raise StoreUnavailableError(
             f"no store at {settings.store} yet: run your agent with {SWITCH}=1, or `tau-live demo`"

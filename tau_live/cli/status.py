@@ -61,9 +61,15 @@ def _facts(found: Mapping[str, object], *, now: float) -> Iterator[tuple[str, ob
         yield f"exposure {shown(point)}", exposure(_mapping(trial))
         yield f"lift {shown(point)}", lift(_mapping(trial))
     yield "counters", _counted(_mapping(found["counters"])) or "none"
+    yield from _running(found)
+
+
+def _running(found: Mapping[str, object]) -> Iterator[tuple[str, object]]:
     processes = found["processes"]
     attached = processes if isinstance(processes, list) else []
     yield "attached", ", ".join(str(process) for process in attached) or "no process"
+    for process, seconds in _mapping(found["silent"]).items():
+        yield "cannot write", f"{process}, since {number(_float(seconds))} s: its log says why"
     if found["learner"]:
         yield "learning now", found["learner"]
 

@@ -48,7 +48,7 @@ class _Step:
         reason: Why the gate holds, or the operator's words.
         detail: The error in words.
         held: Whether the gate as seen here went to hold by it; then it must in the store too.
-        ended: Whether a reset that came later, by another process, has ended that hold already.
+        ended: Whether that hold is over already: by a later reset, or because the store works.
     """
 
     number: int
@@ -106,10 +106,10 @@ class GateKeeper:
     streak when it started. So processes in health neither hide one that fails nor write; and
     whatever they do, ``limit`` failures in a row in one process always hold.
 
-    While the store fails, everything counts in memory, and after ``limit`` failed refreshes in
-    a row that is itself a reason to hold. When the store is back, what was noted is written
-    down. A hold that only memory knew ends, without having held anybody else, if the store's
-    history has a reset that is later than the hold.
+    While the store fails, everything counts in memory, and is written down when the store is
+    back. A hold that only memory knew then ends, without having held anybody else, if the store's
+    history has a reset that is later than the hold. A hold because of the store itself could not
+    be written, and no restart would know it: ``suspend`` has it in memory alone, until ``resume``.
 
     Attributes:
         passes: Whether this process may act.
@@ -127,15 +127,15 @@ class GateKeeper:
         self._lock = threading.RLock()  # never held while the store is at work
         self._stored = Gate(limit=limit)
         self._gate = self._stored
-        self._told = self._stored.state
+        self._told = True
         self._steps: list[_Step] = []
         self._numbers = count(1)
         self._own: dict[Kind, list[float]] = {}
         self._answers_for: set[Kind] = set()
         self._loaded = False
         self._reset_seq = 0
-        self._store_failures = 0
         self._store_error: str | None = None
+        self._suspended: _Step | None = None
         self.passes = True
         self.epoch = 0
 
@@ -150,6 +150,11 @@ class GateKeeper:
         return bool(self._steps)
 
     @property
+    def suspended(self) -> bool:
+        """Whether it holds because of the store itself, in memory alone."""
+        return self._suspended is not None
+
+    @property
     def store_error(self) -> str | None:
         """Why the last refresh failed; ``None`` if it did not."""
         return self._store_error
@@ -158,6 +163,11 @@ class GateKeeper:
         """Return what an operator asks first, as plain values."""
         with self._lock:
             gate, unsaved, error = self._gate, self.unsaved, self._store_error
+            held = self._suspended
+        if held is not None and gate.passes:
+            gate = replace(
+                gate.hold(held.reason or "", held.at, detail=held.detail), revision=gate.revision
+            )
         return {
             "state": gate.state.value,
             "reason": gate.reason,
@@ -166,14 +176,14 @@ class GateKeeper:
             "streaks": {kind.value: gate.streak(kind) for kind in Kind},
             "limit": gate.limit,
             "revision": gate.revision,
-            "stored": not unsaved and error is None,
+            "stored": not unsaved and error is None and held is None,
             "store_error": error,
         }
 
     def failed(self, kind: Kind, error_text: str, *, at: float) -> None:
         """Count a failure; any thread may, and nothing but memory is touched."""
         with self._lock:
-            if not self._gate.passes:
+            if not self.passes:
                 return
             self._own.setdefault(kind, []).append(at)
             self._answers_for.add(kind)
@@ -224,6 +234,30 @@ class GateKeeper:
             )
             self._note(step, gate)
 
+    def suspend(self, detail: str, *, at: float) -> None:
+        """Hold in memory, because of the store itself, until ``resume`` or a reset."""
+        with self._lock:
+            if self._suspended is None:
+                self._suspended = _Step(
+                    number=next(self._numbers),
+                    event="hold",
+                    at=at,
+                    who=self._who,
+                    reason=HoldReason.STORE_UNAVAILABLE.value,
+                    detail=plain(detail),
+                    held=True,
+                    ended=True,
+                )
+                self._show(self._gate)
+
+    def resume(self) -> None:
+        """End a hold because of the store; the history will tell of it."""
+        with self._lock:
+            if self._suspended is not None:
+                self._steps.append(self._suspended)
+                self._suspended = None
+                self._show(self._gate)
+
     def reset(self, reason: str, *, who: str, at: float) -> None:
         """Let the gate pass again, with every streak over.
 
@@ -232,6 +266,7 @@ class GateKeeper:
         """
         if not reason.strip() or not who.strip():
             raise TauLiveError(f"a reset needs a reason and a name, got {reason!r} and {who!r}")
+        self.resume()
         with self._lock:
             self._own.clear()
             self._answers_for.clear()
@@ -245,11 +280,11 @@ class GateKeeper:
             )
             self._note(step, self._gate.reset(at))
 
-    def refresh(self, store: GateStore, *, at: float) -> bool:
+    def refresh(self, store: GateStore, *, at: float) -> bool:  # noqa: ARG002
         """Write down what was noted here and take over what others wrote.
 
-        Only the thread that owns the store may call it. A store that fails is no error: after
-        ``limit`` times in a row the gate holds in memory, and it is tried again next time.
+        Only the thread that owns the store may call it. A store that fails is no error here:
+        ``store_error`` says so, and it is tried again next time.
 
         Returns:
             Whether the state, as seen here, is another than after the last call.
@@ -257,15 +292,11 @@ class GateKeeper:
         try:
             self._synchronise(store)
         except StoreError as error:
-            self._store_failures += 1
             self._store_error = plain(str(error))
-            if self._store_failures >= self._stored.limit:
-                self.hold(HoldReason.STORE_UNAVAILABLE, at=at, detail=self._store_error)
         else:
-            self._store_failures = 0
             self._store_error = None
-        changed = self._gate.state is not self._told
-        self._told = self._gate.state
+        changed = self.passes is not self._told
+        self._told = self.passes
         return changed
 
     def _synchronise(self, store: GateStore) -> None:
@@ -296,7 +327,7 @@ class GateKeeper:
                 self._answers_for |= stored.streaks.keys()
                 self._loaded = True
             self._steps = [
-                replace(step, ended=step.event != "reset" and step.at <= reset_at)
+                replace(step, ended=step.ended or (step.event != "reset" and step.at <= reset_at))
                 for step in self._steps
                 if step.held or step.event == "reset" or step.at > reset_at
                 if not step.is_in(log)
@@ -338,9 +369,10 @@ class GateKeeper:
 
     def _show(self, gate: Gate) -> None:
         self._gate = gate
-        if self.passes and not gate.passes:
+        passes = gate.passes and self._suspended is None
+        if self.passes and not passes:
             self.epoch += 1
-        self.passes = gate.passes
+        self.passes = passes
 
     def _replayed(self) -> Gate:
         """Return the stored gate after everything that was noted since.

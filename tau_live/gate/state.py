@@ -35,6 +35,7 @@ class HoldReason(StrEnum):
     UPDATE_FAILURES = "update_failures"
     DECISION_FAILURES = "decision_failures"
     STORE_UNAVAILABLE = "store_unavailable"
+    STORE_REPLACED = "store_replaced"
     OPERATOR = "operator"
 
 
@@ -66,7 +67,7 @@ class GateEntry:
     Attributes:
         at: Epoch seconds, UTC.
         event: ``hold``, ``reset``, or ``held_in_memory`` for a hold that one process had while
-            the store failed, and that a later reset had ended before it could be written.
+            the store failed, and that was over before it could be written.
         state: The state after it.
         kind: What failed; ``None`` where nothing did.
         reason: The code of the reason for holding, or the operator's words.

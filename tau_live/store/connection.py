@@ -16,8 +16,15 @@ import msgspec
 from sqlite_utils import Database
 
 from tau_live import fault
-from tau_live.errors import StoreError, StoreUnavailableError
-from tau_live.whole_files import beside
+from tau_live.errors import (
+    StoreBusyError,
+    StoreDamagedError,
+    StoreError,
+    StoreUnavailableError,
+)
+from tau_live.store.aside import alone_in, beside, set_leftovers_aside
+from tau_live.store.log_damage import keep_if_damaged, written
+from tau_live.whole_files import unfinished_name
 
 Value = str | int | float | bytes | None
 Parameters = Sequence[Value] | Mapping[str, Value]
@@ -41,8 +48,19 @@ CAUSES: Mapping[str, str] = {
     "SQLITE_IOERR": "reading or writing it failed",
     "SQLITE_NOMEM": "there is no memory left",
     "SQLITE_PERM": "access is not permitted",
+    "SQLITE_PROTOCOL": "other processes have kept it locked for too long",
 }
 """What SQLite's codes mean to an operator; extended codes begin with these."""
+
+
+KINDS: Mapping[str, type[StoreUnavailableError]] = {
+    "SQLITE_BUSY": StoreBusyError,
+    "SQLITE_LOCKED": StoreBusyError,
+    "SQLITE_PROTOCOL": StoreBusyError,
+    "SQLITE_NOTADB": StoreDamagedError,
+    "SQLITE_CORRUPT": StoreDamagedError,
+}
+"""Those that mean more than that it cannot be used."""
 
 
 class Connection:
@@ -163,12 +181,48 @@ class Connection:
             try:
                 self.rows("pragma journal_mode = wal")
                 break
-            except StoreUnavailableError:
+            except StoreBusyError:
                 if time.monotonic() > deadline:
                     raise
                 Event().wait(RETRY_S)
         self.rows(f"pragma synchronous = {synchronous}")
         self.rows(f"pragma journal_size_limit = {WAL_LIMIT_BYTES}")
+
+    def look_for_lost(self) -> None:
+        """Keep a copy of the log if SQLite does not read all that was committed to it."""
+        page_size = self.count("pragma page_size")
+        before = written(self.path, page_size=page_size)
+        if before is None or self.rows("pragma journal_mode")[0][0] != "wal":
+            return
+        try:
+            _, read, _ = self.rows("pragma wal_checkpoint(passive)")[0]
+        except StoreDamagedError:
+            raise
+        except StoreUnavailableError:  # it may be full, say; what is done with it next will tell
+            return
+        keep_if_damaged(self.path, before, read=int(read), page_size=page_size)
+
+    def damage(self, *, deadline: float) -> str | None:
+        """Return the first thing that is wrong with the pages; ``None`` if time ran out."""
+        late = False
+
+        def is_late() -> int:
+            nonlocal late
+            late = time.monotonic() > deadline
+            return late
+
+        self._raw.set_progress_handler(is_late, 10_000)
+        try:
+            found = str(self.rows("pragma quick_check(1)")[0][0])
+        except StoreDamagedError as error:
+            return str(error)
+        except StoreUnavailableError:
+            if late:
+                return None
+            raise
+        finally:
+            self._raw.set_progress_handler(None, 0)
+        return "" if found == "ok" else found
 
     def data_version(self) -> int:
         """Return a number that changes whenever another connection has committed."""
@@ -211,7 +265,8 @@ def explained(error: Exception, path: Path) -> StoreError:
     code = getattr(error, "sqlite_errorname", "") or ""
     for known, cause in CAUSES.items():
         if code.startswith(known):
-            return StoreUnavailableError(f"store '{path}' cannot be used: {cause} ({error})")
+            kind = KINDS.get(known, StoreUnavailableError)
+            return kind(f"store '{path}' cannot be used: {cause} ({error})")
     if isinstance(error, sqlite3.OperationalError) or str(error).startswith("Cannot operate on a"):
         return StoreUnavailableError(f"store '{path}' cannot be used: {error}")
     return StoreError(f"store '{path}' cannot store this: {error}")
@@ -232,9 +287,13 @@ def connect(path: Path, *, busy_timeout_s: float, read_only: bool) -> Connection
         )
     try:
         if not read_only:
-            _make_private(path)
+            _make_private(path, timeout_s=busy_timeout_s)
         if path.is_file() and 0 < path.stat().st_size < SMALLEST_BYTES:
-            raise StoreUnavailableError(f"store '{path}' cannot be used: {CAUSES['SQLITE_NOTADB']}")
+            raise StoreDamagedError(f"store '{path}' cannot be used: {CAUSES['SQLITE_NOTADB']}")
+        if _is_emptied(path):  # SQLite would delete the log
+            raise StoreDamagedError(
+                f"store '{path}' cannot be used: it is empty, but has a write-ahead log"
+            )
         raw = sqlite3.connect(
             f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rw'}",
             uri=True,
@@ -257,18 +316,31 @@ def connect(path: Path, *, busy_timeout_s: float, read_only: bool) -> Connection
     return Connection(raw, path)
 
 
-def _make_private(path: Path) -> None:
+def _is_emptied(path: Path) -> bool:
+    log = beside(path, "-wal")
+    return path.is_file() and not path.stat().st_size and log.is_file() and log.stat().st_size > 0
+
+
+def _make_private(path: Path, *, timeout_s: float) -> None:
     """Create the file for its owner alone, from its first byte and whatever the umask.
 
     It is made under another name and linked: SQLite's locks on a file are lost as soon as this
     process closes any descriptor of it, which must not happen to one that somebody already uses.
+    What an earlier file of that name has left is set aside: SQLite would take it for the new one's.
     """
     missing = [folder for folder in path.absolute().parents if not folder.exists()]
     for folder in reversed(missing):
         folder.mkdir(mode=stat.S_IRWXU, exist_ok=True)
-    if path.exists():
+    if os.path.lexists(path):
         return
-    begin, end = beside(path)
+    with alone_in(path.absolute().parent, timeout_s=timeout_s):
+        if not os.path.lexists(path):
+            set_leftovers_aside(path)
+            _make_empty(path)
+
+
+def _make_empty(path: Path) -> None:
+    begin, end = unfinished_name(path)
     descriptor, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=begin, suffix=end)
     os.close(descriptor)
     try:

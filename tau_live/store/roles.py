@@ -131,6 +131,10 @@ class Store(Protocol):
         """Say whether what was opened is still what others find under its name (cheap)."""
         ...
 
+    def set_leftovers_aside(self) -> None:
+        """Let nothing of what was opened be taken for part of what is there instead of it."""
+        ...
+
     def changed(self) -> bool:
         """Say whether another connection has written since the last call (cheap)."""
         ...

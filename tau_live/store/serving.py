@@ -223,6 +223,10 @@ class Leases(Protocol):
         """Return who holds a lease that has not run out."""
         ...
 
+    def until(self, name: str) -> float | None:
+        """Return when a lease runs out or has run out; ``None`` if nobody took it."""
+        ...
+
     def held(self, prefix: str, *, now: float) -> dict[str, str]:
         """Return the leases in force whose name begins so, with their holders."""
         ...

@@ -2,10 +2,11 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 from tau_live import fault
+from tau_live.store.aside import BESIDE, beside, set_aside
 from tau_live.store.connection import Connection, Synchronous, connect
 from tau_live.store.migrations import SCHEMA_VERSION, check, migrate
 from tau_live.store.sqlite_counters import SqliteAudit, SqliteCounters
@@ -65,6 +66,7 @@ class SqliteStore:
         self._busy_timeout_s = busy_timeout_s
         self._version = connection.data_version()
         self._file = _file_of(self.path)
+        self._beside = {end: _file_of(beside(self.path, end)) for end in BESIDE}
 
     @classmethod
     def open(
@@ -93,6 +95,7 @@ class SqliteStore:
         try:
             check(connection, oldest=SCHEMA_VERSION if read_only else 0)
             if not read_only:
+                connection.look_for_lost()
                 connection.prepare(synchronous=synchronous, busy_timeout_s=busy_timeout_s)
                 fault.point("store.prepared")
                 migrate(connection)
@@ -106,13 +109,37 @@ class SqliteStore:
         return self._connection.begin()
 
     def is_there(self) -> bool:
-        """Say whether the file is still where it was opened, and not another one."""
-        return self._file is not None and _file_of(self.path) == self._file
+        """Say whether the file is still where it was opened, neither another one nor emptied."""
+        if self._file is None or _file_of(self.path, empty=False) != self._file:
+            return False
+        self._beside = {end: _file_of(beside(self.path, end)) for end in BESIDE}
+        return True
+
+    def set_leftovers_aside(self) -> None:
+        """Rename what this store had beside its file, after that was removed or replaced.
+
+        SQLite would take it for part of whatever is there now, and mix the two.
+        """
+        own = [
+            end
+            for end, was in self._beside.items()
+            if was is not None and _file_of(beside(self.path, end)) == was
+        ]
+        with suppress(OSError):
+            set_aside(self.path, own)
 
     def changed(self) -> bool:
         """Say whether another connection has written since the last call (cheap)."""
         before, self._version = self._version, self._connection.data_version()
         return self._version != before
+
+    def damage(self, *, deadline: float) -> str | None:
+        """Return what is wrong with the file's pages, in words; empty if nothing is.
+
+        Args:
+            deadline: When to stop looking, on the monotonic clock; ``None`` is returned then.
+        """
+        return self._connection.damage(deadline=deadline)
 
     def export(self) -> Iterator[dict[str, object]]:
         """Yield every row that a recording determines, in a fixed order.
@@ -134,9 +161,9 @@ class SqliteStore:
         self._connection.close()
 
 
-def _file_of(path: Path) -> tuple[int, int] | None:
+def _file_of(path: Path, *, empty: bool = True) -> tuple[int, int] | None:
     try:
         found = path.stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return (found.st_dev, found.st_ino) if empty or found.st_size else None

@@ -101,6 +101,11 @@ class SqliteLeases:
         )
         return None if row is None else str(row["holder"])
 
+    def until(self, name: str) -> float | None:
+        """Return when a lease runs out or has run out; ``None`` if nobody took it."""
+        row = self._connection.row("select expires_at from leases where name = ?", (name,))
+        return None if row is None else float(row["expires_at"])
+
     def held(self, prefix: str, *, now: float) -> dict[str, str]:
         """Return the leases in force whose name begins so, with their holders."""
         rows = self._connection.rows(

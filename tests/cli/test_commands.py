@@ -233,3 +233,18 @@ def _broken(*_: object, **__: object) -> None:
 
 def _interrupted(*_: object, **__: object) -> None:
     raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("command", [("status",), ("doctor",), ("gate",)])
+def test_a_folder_that_is_gone_is_said_in_words(
+    command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+
+    result = run(*command)
+
+    assert result.exit_code == 1
+    assert "the folder that this process runs in is gone" in " ".join(result.output.split())

@@ -43,6 +43,7 @@ CALLS: Mapping[str, Sequence[str]] = {
     "config": ["config"],
     "autostart status": ["autostart", "status"],
     "doctor": ["doctor"],
+    "set-aside": ["set-aside", "--reason", "damaged"],
     "gc": ["gc", "--older-than", "30d"],
 }
 WITHOUT_STORE = {"autostart status"}

@@ -12,19 +12,61 @@ from tests.gate.keeping import (
 )
 
 
-def test_fault_17_a_store_that_fails_holds_the_gate_and_raises_nothing(connect: Connect) -> None:
+def test_fault_17_a_store_that_fails_is_said_and_raises_nothing(connect: Connect) -> None:
     store = FailingStore(connect())
     keeper = GateKeeper(limit=3, who="one")
 
-    states = []
-    for at in range(1, 4):
+    for at in range(1, 9):
         keeper.refresh(store, at=at)
-        states.append(keeper.passes)
 
-    assert states == [True, True, False]
     snapshot = keeper.snapshot()
-    assert (snapshot["state"], snapshot["reason"]) == ("hold", "store_unavailable")
-    assert (snapshot["stored"], snapshot["store_error"]) == (False, "disk I/O error")
+    assert (snapshot["state"], snapshot["stored"]) == ("pass", False)
+    assert snapshot["store_error"] == "disk I/O error"
+
+
+def test_a_hold_because_of_the_store_is_in_memory_alone_and_ends_with_its_cause(
+    connect: Connect,
+) -> None:
+    store = FailingStore(connect())
+    store.fails = False
+    keeper = keeper_on(store)
+    keeper.suspend("disk I/O error", at=1.0)
+    keeper.suspend("again", at=2.0)
+    keeper.failed(C, "full", at=3.0)
+    keeper.refresh(store, at=3.0)
+    held, epoch, stored = keeper.snapshot(), keeper.epoch, store.load().state
+
+    keeper.resume()
+    keeper.resume()
+    keeper.refresh(store, at=4.0)
+
+    words = {name: held[name] for name in ("state", "reason", "detail", "since", "stored")}
+    assert words == {
+        "state": "hold",
+        "reason": "store_unavailable",
+        "detail": "disk I/O error",
+        "since": 1.0,
+        "stored": False,
+    }
+    assert (epoch, stored) == (1, "pass")
+    assert keeper.passes
+    assert keeper.snapshot()["stored"] is True
+    assert history(store) == [("held_in_memory", "pass", "one", "store_unavailable")]
+
+
+def test_the_end_of_a_hold_because_of_the_store_ends_no_other(connect: Connect) -> None:
+    store = FailingStore(connect())
+    store.fails = False
+    keeper = keeper_on(store)
+    keeper.suspend("disk I/O error", at=1.0)
+    reset_from_another_terminal(connect(), at=2.0)
+    keeper.hold("operator", at=3.0, who="anna")
+
+    keeper.resume()
+    keeper.refresh(store, at=4.0)
+
+    assert not keeper.passes
+    assert (keeper.snapshot()["reason"], store.load().state) == ("operator", "hold")
 
 
 def test_a_hold_by_failures_of_others_and_one_s_own_is_kept_although_writing_it_failed(
@@ -50,23 +92,22 @@ def test_a_hold_by_failures_of_others_and_one_s_own_is_kept_although_writing_it_
     assert history(other) == [("hold", "hold", "here", "collection_failures")]
 
 
-def test_one_hiccup_of_the_store_holds_nothing(connect: Connect) -> None:
+def test_a_store_that_works_again_is_said_too(connect: Connect) -> None:
     store = FailingStore(connect())
     keeper = GateKeeper(limit=2, who="one")
+    keeper.refresh(store, at=1.0)
 
-    for at in range(10):
-        store.fails = at % 2 == 0
-        keeper.refresh(store, at=at)
+    store.fails = False
+    keeper.refresh(store, at=2.0)
 
-    assert keeper.passes
     assert keeper.store_error is None
 
 
 def test_a_hold_is_written_down_when_the_store_is_back(connect: Connect) -> None:
     store = FailingStore(connect())
     keeper = GateKeeper(limit=2, who="one")
-    for at in (1.0, 2.0):
-        keeper.refresh(store, at=at)
+    trip(keeper, times=2, at=2.0)
+    keeper.refresh(store, at=2.0)
 
     store.fails = False
     keeper.refresh(store, at=3.0)
@@ -74,12 +115,13 @@ def test_a_hold_is_written_down_when_the_store_is_back(connect: Connect) -> None
     assert not keeper.passes
     assert keeper.snapshot()["stored"] is True
     assert (store.load().state, store.load().since) == ("hold", 2.0)
-    assert history(store) == [("hold", "hold", "one", "store_unavailable")]
+    assert history(store) == [("hold", "hold", "one", "collection_failures")]
 
 
 def test_a_reset_from_another_terminal_ends_a_hold_that_only_memory_knew(connect: Connect) -> None:
     store = FailingStore(connect())
     keeper = GateKeeper(limit=1, who="one")
+    trip(keeper, times=1, at=1.0)
     keeper.refresh(store, at=1.0)
     held = not keeper.passes
 
@@ -95,7 +137,7 @@ def test_a_reset_from_another_terminal_ends_a_hold_that_only_memory_knew(connect
     assert store.load().state == "pass"
     assert history(store) == [
         ("reset", "pass", "anna", "disk repaired"),
-        ("held_in_memory", "pass", "one", "store_unavailable"),
+        ("held_in_memory", "pass", "one", "collection_failures"),
     ]
 
 
@@ -103,6 +145,7 @@ def test_a_reset_that_came_before_the_hold_does_not_end_it(connect: Connect) -> 
     store = FailingStore(connect())
     keeper = GateKeeper(limit=1, who="one")
     reset_from_another_terminal(connect(), at=1.0)
+    trip(keeper, times=1, at=2.0)
     keeper.refresh(store, at=2.0)
 
     store.fails = False
@@ -115,6 +158,7 @@ def test_a_reset_that_came_before_the_hold_does_not_end_it(connect: Connect) -> 
 def test_a_hold_and_its_reset_that_only_memory_knew_are_both_written(connect: Connect) -> None:
     store = FailingStore(connect())
     keeper = GateKeeper(limit=1, who="one")
+    trip(keeper, times=1, at=1.0)
     keeper.refresh(store, at=1.0)
 
     keeper.reset("it is known", who="anna", at=2.0)
@@ -123,7 +167,7 @@ def test_a_hold_and_its_reset_that_only_memory_knew_are_both_written(connect: Co
 
     assert keeper.passes
     assert history(store) == [
-        ("hold", "hold", "one", "store_unavailable"),
+        ("hold", "hold", "one", "collection_failures"),
         ("reset", "pass", "anna", "it is known"),
     ]
 

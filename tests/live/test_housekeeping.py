@@ -110,8 +110,8 @@ def test_a_store_that_was_removed_holds_the_gate_and_another_is_begun(live: Path
     store = SqliteStore.open(live, read_only=True)
     found = store.gate.load()
     store.close()
-    assert found.reason == "store_unavailable"
-    assert "removed or replaced" in str(found.detail)
+    assert found.reason == "store_replaced"
+    assert "removed, replaced or emptied" in str(found.detail)
 
 
 def gate() -> dict[str, object]:

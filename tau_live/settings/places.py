@@ -1,0 +1,33 @@
+"""Where relative paths of settings lead: decided once, because a host may go elsewhere."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from tau_live.errors import SettingsError
+from tau_live.settings import Settings
+
+
+def here() -> Path | None:
+    """Return the folder that the process runs in; ``None`` where somebody has removed it."""
+    try:
+        return Path.cwd()
+    except OSError:
+        return None
+
+
+def placed(settings: Settings) -> Settings:
+    """Return the settings with paths that stay where they are when the process goes elsewhere.
+
+    Raises:
+        SettingsError: The store's path is relative, and the folder that it starts from is gone.
+    """
+    folder = here()
+    if folder is None and not settings.store.is_absolute():
+        raise SettingsError(
+            f"TAU_LIVE_RL_STORE is the relative path '{settings.store}', and the folder that this "
+            "process runs in is gone: give an absolute path"
+        )
+    if folder is None:
+        return settings
+    record = None if settings.record is None else folder / settings.record
+    return replace(settings, store=folder / settings.store, record=record)

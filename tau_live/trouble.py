@@ -1,0 +1,139 @@
+"""What keeps a process's store from working: said once, held while it lasts, over by itself.
+
+A store that others keep busy is waited for: decisions go on, from memory, and what is to be stored
+waits there, bounded. Where it fails in any other way, nobody sees what comes of decisions, no
+monitor works, and no operator can be heard; so after a few failures in a row the gate holds in
+memory, and the host decides by itself until the store works again.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+
+from tau_live.errors import StoreBusyError, StoreDamagedError, StoreVersionError, TauLiveError
+from tau_live.gate import GateKeeper
+from tau_live.guard import logger, text_of
+
+_CAUSES = 20
+
+BUSY = "decisions go on; what is to be stored waits in memory"
+FAILS = "the host decides by itself until the store works again"
+DAMAGED = "`tau-live set-aside` keeps its files and begins another"
+NEWER = "use the tau-live that wrote it, or another TAU_LIVE_RL_STORE"
+MEND = "make room, give access or put the file back; it goes on by itself"
+WAIT = "end what keeps it locked; it goes on by itself"
+
+
+class Trouble:
+    """Counts failures of the store in a row, and tells the gate and the log.
+
+    Args:
+        gate: Holds in memory while it lasts, unless others merely keep the store busy.
+        limit: How many failures in a row are needed for that.
+        clock: Epoch seconds.
+
+    Attributes:
+        lasts: Whether the gate holds because of it.
+    """
+
+    def __init__(
+        self, gate: GateKeeper, *, limit: int, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._gate = gate
+        self._limit = limit
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._error: TauLiveError | None = None
+        self._since = 0.0
+        self._streak = 0
+        self._causes: set[str] = set()
+        self._works = 0
+        self._seen_working = -1
+        self.lasts = False
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the last thing that was tried has failed."""
+        return self._error is not None
+
+    def failed(self, error: TauLiveError, *, opening: bool = False) -> None:
+        """Take note of a failure of the thread that writes.
+
+        Args:
+            error: What failed.
+            opening: Whether the store was being opened for the first time: then one is enough.
+        """
+        if self._error is None:
+            self._since = self._clock()
+        self._error = error
+        self.say(error)
+        if isinstance(error, StoreBusyError):
+            return
+        self._streak += 1
+        if opening or self._streak >= self._limit:
+            self.lasts = True
+            self._gate.suspend(text_of(error), at=self._clock())
+
+    def wrote(self) -> None:
+        """Take note that something was written."""
+        self._works += 1
+
+    def worked(self) -> None:
+        """Take note that all that waited was written: what was in the way is over."""
+        if self._error is None:
+            return
+        logger().warning(
+            "store_works_again", after_s=round(max(0.0, self._clock() - self._since), 1)
+        )
+        with self._lock:
+            self._error, self._streak, self.lasts = None, 0, False
+            self._causes.clear()
+        self._gate.resume()
+
+    def is_only_here(self, error: Exception) -> bool:
+        """Say whether another thread's failure is its own, because the store works for the writer.
+
+        That is so if the writer has written since the last time that somebody asked.
+        """
+        if isinstance(error, StoreBusyError):
+            return False
+        mine = self._error is None and self._works > self._seen_working
+        self._seen_working = self._works
+        return mine
+
+    def say(self, error: TauLiveError) -> None:
+        """Log why the store cannot be used, and what follows; once for each cause."""
+        text = text_of(error)
+        with self._lock:
+            if text in self._causes or len(self._causes) >= _CAUSES:
+                return
+            self._causes.add(text)
+        busy = isinstance(error, StoreBusyError)
+        logger().warning(
+            "store_busy" if busy else "store_fails",
+            error=text,
+            effect=BUSY if busy else FAILS,
+            todo=advice(error),
+        )
+
+    def told(self) -> dict[str, object] | None:
+        """Return what keeps the store from working, as plain data; ``None`` if nothing does."""
+        with self._lock:
+            error, since = self._error, self._since
+        if error is None:
+            return None
+        return {
+            "error": text_of(error),
+            "busy": isinstance(error, StoreBusyError),
+            "since": since,
+            "todo": advice(error),
+        }
+
+
+def advice(error: TauLiveError) -> str:
+    """Return what an operator should do about a store that cannot be used."""
+    if isinstance(error, StoreBusyError):
+        return WAIT
+    if isinstance(error, StoreDamagedError):
+        return DAMAGED
+    return NEWER if isinstance(error, StoreVersionError) else MEND

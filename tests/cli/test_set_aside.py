@@ -1,0 +1,113 @@
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from tau_live.policy_files import checkpoint_folder
+from tau_live.processes import this_process
+from tau_live.settings import Settings
+from tau_live.status import PROCESSES
+from tau_live.store.sqlite import SqliteStore
+from tests.cli.conftest import Read, Run
+
+
+def damaged(path: Path) -> bytes:
+    """Zero a page in the middle, as a disk that loses one does."""
+    content = bytearray(path.read_bytes())
+    middle = len(content) // 8192 * 4096
+    content[middle : middle + 4096] = bytes(4096)
+    path.write_bytes(content)
+    return bytes(content)
+
+
+def test_a_damaged_store_is_kept_with_its_policies_and_another_begun_held(
+    filled: Path, run: Run, read: Read
+) -> None:
+    content = damaged(filled)
+    policies = sorted(file.name for file in checkpoint_folder(Settings(store=filled)).iterdir())
+
+    result = run("set-aside", "--store", filled, "--reason", "the disk lost a page")
+
+    gate = run("gate", "--store", filled)
+    [kept] = filled.parent.glob("store.sqlite.aside-*[0-9]Z")
+    [folder] = filled.parent.glob("store-policies.aside-*")
+    assert (result.exit_code, gate.exit_code) == (0, 3)
+    assert kept.name in result.stdout
+    assert kept.read_bytes() == content
+    assert sorted(file.name for file in folder.iterdir()) == policies
+    assert "store_replaced" in gate.stdout
+    with sqlite3.connect(filled) as database:
+        [(action, reason)] = database.execute("select action, reason from audit").fetchall()
+    database.close()
+    assert (action, reason) == ("set_aside", "the disk lost a page")
+
+
+def test_what_is_set_aside_is_read_as_one_by_sqlite(path: Path, run: Run) -> None:
+    store = SqliteStore.open(path)
+    store.counters.add({"seen": 1})  # in the log alone, as long as somebody has it open
+    copies = path.with_name("copies")
+    copies.mkdir()
+    for file in path.parent.glob("store.sqlite*"):
+        shutil.copy(file, copies)
+    store.close()
+
+    result = run("set-aside", "--store", copies / path.name, "--reason", "to see")
+
+    [kept] = copies.glob("store.sqlite.aside-*Z")
+    with sqlite3.connect(kept) as database:
+        found = database.execute("select * from counters").fetchall()
+    database.close()
+    assert result.exit_code == 0
+    assert found == [("seen", 1)]
+
+
+def test_where_there_is_no_store_nothing_is_set_aside(path: Path, run: Run) -> None:
+    result = run("set-aside", "--store", path, "--reason", "to see")
+
+    assert result.exit_code == 1
+    assert "nothing to set aside" in result.stderr
+    assert list(path.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize("lost", [b"", b"garbage" * 100])
+def test_doctor_finds_damage_and_says_what_to_do(
+    lost: bytes, filled: Path, read: Read, run: Run
+) -> None:
+    filled.write_bytes(lost) if lost else damaged(filled)
+
+    result = run("doctor", "--store", filled)
+
+    assert result.exit_code == 1
+    assert "tau-live set-aside" in result.stdout
+
+
+def test_doctor_says_that_others_keep_the_store_locked(filled: Path, run: Run) -> None:
+    store = SqliteStore.open(filled)
+
+    with store.begin():
+        result = run("doctor", "--store", filled)
+    store.close()
+
+    assert "another process has kept it locked" in " ".join(result.stdout.split())
+    assert "end what keeps it locked" in " ".join(result.stdout.split())
+
+
+def test_status_and_doctor_name_a_process_that_lives_but_cannot_write(
+    filled: Path, run: Run, read: Read
+) -> None:
+    store = SqliteStore.open(filled)
+    me = this_process()
+    store.leases.acquire(PROCESSES + me, me, ttl_s=20.0, now=filled.stat().st_mtime - 90.0)
+    store.close()
+
+    status = read("status", "--store", filled)
+    words = run("status", "--store", filled).stdout
+    doctor = run("doctor", "--store", filled)
+
+    assert isinstance(status, dict)
+    assert list(status["silent"]) == [me]
+    assert status["silent"][me] >= 69.0
+    assert "cannot write" in words
+    assert doctor.exit_code == 1
+    assert "but has written nothing for" in " ".join(doctor.stdout.split())

@@ -1,0 +1,74 @@
+"""Where a store is when the host goes elsewhere, or when there is nowhere to be."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+import tau_live
+from tau_live.settings import Learner, Settings
+from tests.live.running import done, process, rollouts
+
+GONE = """
+import logging, os, pathlib, sys
+logging.basicConfig(stream=sys.stdout, format="%(message)s")
+gone = pathlib.Path("gone").absolute()
+gone.mkdir()
+os.chdir(gone)
+gone.rmdir()
+import tau_live
+with tau_live.run("one") as run:
+    print(run.decide("model", ["a", "b"], default="b").option)
+print(tau_live.flush(30), tau_live.snapshot()["enabled"])
+"""
+
+
+def test_a_host_that_goes_elsewhere_leaves_its_store_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TAU_LIVE_RL", "1")
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    settings = Settings(
+        store=Path("store.sqlite"), record=Path("events.jsonl"), learner=Learner.FLUSH
+    )
+    tau_live.detach()
+    assert tau_live.attach(settings) is not None
+
+    os.chdir(tmp_path / "there")
+    for number in range(8):
+        with tau_live.run("job") as run:
+            run.decide("p", ["a", "b"])
+            run.reward(float(number % 2))
+    flushed = tau_live.flush(30)
+    again = tau_live.attach(settings)
+    refused = tau_live.snapshot()["refused"]
+    tau_live.detach()
+
+    assert flushed
+    assert again is not None
+    assert refused == {}
+    assert list((tmp_path / "there").iterdir()) == []
+    assert len(rollouts(tmp_path / "here" / "store.sqlite")) == 8
+    assert (tmp_path / "here" / "store-policies").is_dir()
+    assert (tmp_path / "here" / "events.jsonl").is_file()
+
+
+@pytest.mark.slow
+def test_without_a_folder_to_run_in_an_absolute_store_is_used(path: Path) -> None:
+    with process(GONE, path, HOME="") as host:
+        found = done(host).split("\n")
+
+    assert found[-2] == "True True"
+    assert len(rollouts(path)) == 1
+
+
+@pytest.mark.slow
+def test_without_a_folder_to_run_in_a_relative_store_is_refused_in_one_line(path: Path) -> None:
+    with process(GONE, path, HOME="", TAU_LIVE_RL_STORE="here/store.sqlite") as host:
+        found = done(host).strip().split("\n")
+
+    [refused] = [line for line in found if "settings_refused" in line]
+    assert "the folder that this process runs in is gone" in refused
+    assert (found[-2:], len(found)) == (["b", "True False"], 3)

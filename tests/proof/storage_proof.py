@@ -1,0 +1,125 @@
+"""What happens to a host and to its data when something happens to the store's file."""
+
+import itertools
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tests.proof import storage_happenings as on
+from tests.proof.figures import Figure, Tier, Told
+from tests.proof.storage_cases import Found, can_mount, flipped, zeroed
+
+PROCESSES = {Tier.QUICK: 6, Tier.LONG: 3}
+"""At once: a case mostly waits, and 60 s of a lock would end no test."""
+
+LOCKED_S = {Tier.QUICK: (0.1, 5.0), Tier.LONG: (0.1, 5.0, 60.0)}
+SLOW_S = {Tier.QUICK: (0.05, 0.5), Tier.LONG: (0.05, 0.5, 5.0)}
+DAMAGES = 50
+"""For each file and kind of damage, in the long tier."""
+
+
+def prove(tier: Tier, told: Told) -> Iterator[Figure]:
+    """Let everything happen that can be made to happen here."""
+    with tempfile.TemporaryDirectory() as folder:
+        with ThreadPoolExecutor(1) as beside:
+            slow_ones = beside.submit(_slow, Path(folder), tier)
+            found = _happened(Path(folder), tier, told)
+            slow = slow_ones.result()
+    names = {one.name for one in found}
+    for one in found:
+        if one.raised or not (one.said and one.recovered) or one.lost or one.deleted:
+            print(one, file=sys.stderr)
+    yield Figure(1, "things that happened to a store", len(found), at_least=15)
+    yield Figure(1, "different ones", len(names), at_least=15)
+    yield Figure(1, "exceptions that reached the host", _sum(found, "raised"), at_most=0)
+    yield Figure(2, "answers that were not among the options", _sum(found, "strange"), at_most=0)
+    yield Figure(1, "longest run meanwhile, ms of the host's thread",
+                 max(one.slowest_ms for one in found), at_most=50)  # fmt: skip
+    yield Figure(1, "cases that nothing spoke of", sum(not one.said for one in found), at_most=0)
+    yield Figure(1, "times that the log says the same", max(one.said_often for one in found),
+                 at_most=1)  # fmt: skip
+    kept = [one for one in found if one.acknowledged]
+    yield Figure(3, "runs said to be stored, where the file survived", _sum(kept, "acknowledged"),
+                 at_least=100)  # fmt: skip
+    yield Figure(3, "of these, lost", _sum(kept, "lost"), at_most=0)
+    yield Figure(4, "files deleted", _sum(found, "deleted"), at_most=0)
+    yield Figure(1, "cases after which it did not go on", sum(not one.recovered for one in found),
+                 at_most=0)  # fmt: skip
+    passing = [one for one in found if one.by_itself]
+    yield Figure(1, "cases over by themselves with their cause", len(passing), at_least=7)
+    yield Figure(1, "longest time from the end of the cause to a gate that passes, s",
+                 max(one.recovery_s for one in passing), at_most=10)  # fmt: skip
+    for one in found:
+        if one.name.startswith("locked"):
+            share = one.sources.get("policy", 0) / max(1, sum(one.sources.values()))
+            yield Figure(2, f"share of decisions that the policy made: {one.name}", share,
+                         at_least=1)  # fmt: skip
+    for seconds, took in slow:
+        slower = f"with each sync {seconds * 1e3:g} ms slower"
+        p95 = took[int(0.95 * len(took))]  # of 200, and the machine has more to do
+        yield Figure(1, f"a run {slower}, p95 in ms of the host's time", p95, at_most=5)
+        waits = sum(ms >= seconds * 1e3 for ms in took)
+        yield Figure(1, f"runs that took as long as a sync, {slower}", waits, at_most=0)
+
+
+def _slow(place: Path, tier: Tier) -> list[tuple[float, list[float]]]:
+    return [
+        (seconds, on.slow_disk(place / f"slow-{seconds}" / "store.sqlite", seconds))
+        for seconds in SLOW_S[tier]
+    ]
+
+
+def _happened(place: Path, tier: Tier, told: Told) -> list[Found]:
+    cases = _cases(place, tier)
+    found: list[Found] = []
+    lock = threading.Lock()
+
+    def happen(number: int) -> None:
+        folder = place / f"{number}"
+        folder.mkdir()
+        one = cases[number](folder)
+        with lock:
+            found.append(one)
+            told(len(found), len(cases))
+
+    with ThreadPoolExecutor(PROCESSES[tier]) as pool:
+        for done in [pool.submit(happen, number) for number in range(len(cases))]:
+            done.result()
+    return sorted(found, key=lambda one: one.name)
+
+
+def _cases(place: Path, tier: Tier) -> Sequence[on.Happening]:
+    base = on.killed_store(place / "killed")
+    cases = [on.locked_for(seconds) for seconds in reversed(LOCKED_S[tier])]
+    cases += [
+        on.under_way("removed", on.removed),
+        on.under_way("its file alone removed", Path.unlink),
+        on.under_way("replaced by another store", on.replaced_by_another),
+        on.under_way("replaced by garbage", on.replaced_by_garbage),
+        on.under_way("overwritten with garbage", on.overwritten),
+        on.under_way("cut in half", on.cut_in_half),
+        on.under_way("emptied", on.emptied),
+        on.at_start("a directory in its place", on.a_directory),
+        on.at_start("a newer schema", on.a_newer_schema),
+        on.no_home,
+    ]
+    if can_mount(place):
+        cases += [on.full_disk, on.full_at_start, on.read_only_mount]
+    else:
+        cases.append(on.no_file_may_grow)
+    kinds = [("", zeroed), ("-wal", flipped), ("", flipped), ("-wal", zeroed)]
+    if tier is Tier.QUICK:
+        return [*cases, *(on.damaged(base, end, hurt, 0) for end, hurt in kinds[:2])]
+    damages = itertools.product(range(DAMAGES), kinds)
+    return [
+        *cases,
+        on.no_file_may_grow,
+        *(on.damaged(base, end, hurt, seed) for seed, (end, hurt) in damages),
+    ]
+
+
+def _sum(found: Sequence[Found], name: str) -> int:
+    return sum(int(getattr(one, name)) for one in found)
