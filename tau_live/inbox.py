@@ -4,17 +4,20 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
-from typing import TypeAlias
 
 from tau_live.events import Event, Reward, RunEnd, RunStart
+from tau_live.leaving import Run, left
+from tau_live.tally import Tally
 
 BATCH_LIMIT = 512
 TICK_S = 0.2
-
-
-_Run: TypeAlias = tuple[str, str, str]
+ENDING = 0.2
+"""The part of the time for the end that is kept for ending what is open."""
+GRACE_S = 0.5
+"""How much longer what keeps rollouts whole is written."""
 
 
 @dataclass(slots=True)
@@ -35,7 +38,7 @@ class _Later:
     """An event of a run that the thread that writes is to make."""
 
     make: Callable[[], Event]
-    run: _Run
+    run: Run
 
 
 class Inbox:
@@ -69,11 +72,13 @@ class Inbox:
         self._failed = failed
         self._limit = limit
         self._queue: SimpleQueue[Event | _Later | Callable[[], None] | None] = SimpleQueue()
-        self._dropped: dict[str, int] = {}
-        self._cut: OrderedDict[_Run, _Cut] = OrderedDict()
-        self._unmade: OrderedDict[_Run, int] = OrderedDict()  # of the thread that writes alone
-        self._lock = threading.Lock()
+        self._dropped = Tally()
+        self._cut: OrderedDict[Run, _Cut] = OrderedDict()
+        self._unmade: OrderedDict[Run, int] = OrderedDict()  # of the thread that writes alone
+        # Re-entrant: a signal or a finaliser may bring the same thread here a second time.
+        self._lock = threading.RLock()
         self._closed = False
+        self._until = float("inf")
         self._thread = threading.Thread(target=self._run, name="tau-live-writer", daemon=True)
 
     def start(self) -> None:
@@ -88,8 +93,7 @@ class Inbox:
     @property
     def dropped(self) -> dict[str, int]:
         """How many events were not taken, by reason."""
-        with self._lock:
-            found = dict(self._dropped)
+        found = self._dropped.counts()
         late = self._queue.qsize() if self._closed and not self._thread.is_alive() else 0
         if late:  # what was put in the very moment in which the thread ended
             found["closed"] = found.get("closed", 0) + late
@@ -164,7 +168,7 @@ class Inbox:
             self._cut.popitem(last=False)
 
     def _drop(self, reason: str) -> bool:
-        self._dropped[reason] = self._dropped.get(reason, 0) + 1
+        self._dropped.add(reason)
         return False
 
     def flush(self, timeout_s: float) -> bool:
@@ -182,7 +186,11 @@ class Inbox:
         self._queue.put(reached)
 
     def close(self, timeout_s: float) -> bool:
-        """Write what waits, then stop; ``False`` if that was not done within ``timeout_s``."""
+        """Write what waits, then stop; ``False`` if that was not done within ``timeout_s``.
+
+        For what there is no time nothing is written but what keeps rollouts whole; that is counted.
+        """
+        self._until = time.monotonic() + timeout_s * (1.0 - ENDING)
         self._closed = True
         if self._thread.ident is None:  # it was never started
             return self._queue.empty()
@@ -197,6 +205,9 @@ class Inbox:
         ticked = time.monotonic()
         going = True
         while going or not self._queue.empty():  # also what was put while it was being closed
+            if self._closed and time.monotonic() > self._until:
+                self._leave()
+                break
             batch, reached, more = self._next_batch()
             going = going and more
             if batch:
@@ -207,6 +218,24 @@ class Inbox:
                 self._tick()
                 ticked = time.monotonic()
         self._end()
+
+    def _leave(self) -> None:
+        """Give up what waits, but for what keeps rollouts whole."""
+        waiting: list[tuple[Run, Event | None]] = []
+        with suppress(Empty):
+            while True:
+                item = self._queue.get_nowait()
+                if isinstance(item, _Later):
+                    waiting.append((item.run, None))
+                elif isinstance(item, Event):
+                    waiting.append((_run_of(item), item))
+        kept, dropped = left(waiting, at=time.time())
+        self._dropped.add("unwritten", dropped)
+        for at in range(0, len(kept), BATCH_LIMIT):
+            if time.monotonic() > self._until + GRACE_S:
+                self._dropped.add("unwritten", len(kept) - at)
+                return
+            self._write(kept[at : at + BATCH_LIMIT])
 
     def _next_batch(self) -> tuple[list[Event], list[Callable[[], None]], bool]:
         batch: list[Event] = []
@@ -232,8 +261,7 @@ class Inbox:
         try:
             return [later.make()]
         except Exception as error:  # noqa: BLE001  # nothing may end this thread
-            with self._lock:
-                self._drop("unmade")
+            self._drop("unmade")
             self._unmade[later.run] = self._unmade.get(later.run, 0) + 1
             if len(self._unmade) > self._limit:
                 self._unmade.popitem(last=False)
@@ -247,5 +275,5 @@ class Inbox:
         return replace(event, dropped=event.dropped + self._unmade.pop(_run_of(event), 0))
 
 
-def _run_of(event: Event) -> _Run:
+def _run_of(event: Event) -> Run:
     return event.host, event.run_id, event.execution

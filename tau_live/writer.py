@@ -142,6 +142,10 @@ class Writer:
             self._passed = self._gate.passes
             self._listeners.gate_changed()
 
+    def hurry(self) -> None:
+        """Leave no room for others between batches any more: the end is near."""
+        self._pause.set()
+
     def close(self) -> None:
         """Store what waits, end what is open, and close the store."""
         self._kept = float("-inf")
