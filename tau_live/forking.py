@@ -74,6 +74,8 @@ class Forks:
         So it is where a statement ran when the child was born: it is left as it is.
         """
         held = self._pop()
+        self._opening = threading.RLock()  # another thread may have held it
+        self._stores, self._held = {}, {}
         for store in held.still:
             store.close_inherited()
         for store in held.restless:
