@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from tau_live.attached import State, started, taken
 from tau_live.choices import Choice, fallback
+from tau_live.contexts import put, put_back
 from tau_live.switching import is_on, log_failure
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def current() -> "Run | None":
 
 def enter(handle: "RunHandle | None") -> "Token[Run | None]":
     """Make an adapter's run the innermost one here, or none."""
-    return _current.set(Run(handle.name, handle.run_id, handle) if handle else None)
+    return put(_current, Run(handle.name, handle.run_id, handle) if handle else None)
 
 
 def run(
@@ -264,7 +265,7 @@ class RunContext:
         self._stepped: Run | None = None
 
     def __enter__(self) -> Run:
-        self._entered.append((entered := self._begun(), _current.set(entered)))
+        self._entered.append((entered := self._begun(), put(_current, entered)))
         return entered
 
     def __exit__(
@@ -303,7 +304,7 @@ class RunContext:
     @contextmanager
     def step(self) -> Iterator[None]:
         """Make the begun run the current one for a while."""
-        token = _current.set(self._stepped)
+        token = put(_current, self._stepped)
         try:
             yield
         finally:
@@ -346,7 +347,7 @@ def _end(entered: Run, error: BaseException | None) -> None:
 
 def _reset(token: "Token[Run | None]") -> None:
     with suppress(ValueError):  # left in another context than it was entered in
-        _current.reset(token)
+        put_back(_current, token)
 
 
 def _inside() -> "RunHandle | None":

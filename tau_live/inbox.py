@@ -192,7 +192,7 @@ class Inbox:
         """
         self._until = time.monotonic() + timeout_s * (1.0 - ENDING)
         self._closed = True
-        if self._thread.ident is None:  # it was never started
+        if not self._thread.is_alive():  # it was never started, or is over
             return self._queue.empty()
         self._queue.put(None)
         if threading.current_thread() is self._thread:
