@@ -55,6 +55,9 @@ class Inbox:
         end: Called at the end, in the same thread; must not raise.
         failed: Is told, in the same thread, why an event could not be made; must not raise.
         limit: How many events may wait.
+
+    Attributes:
+        closed: Whether nothing is taken any more.
     """
 
     def __init__(
@@ -77,7 +80,7 @@ class Inbox:
         self._unmade: OrderedDict[Run, int] = OrderedDict()  # of the thread that writes alone
         # Re-entrant: a signal or a finaliser may bring the same thread here a second time.
         self._lock = threading.RLock()
-        self._closed = False
+        self.closed = False
         self._until = float("inf")
         self._thread = threading.Thread(target=self._run, name="tau-live-writer", daemon=True)
 
@@ -94,14 +97,14 @@ class Inbox:
     def dropped(self) -> dict[str, int]:
         """How many events were not taken, by reason."""
         found = self._dropped.counts()
-        late = self._queue.qsize() if self._closed and not self._thread.is_alive() else 0
+        late = self._queue.qsize() if self.closed and not self._thread.is_alive() else 0
         if late:  # what was put in the very moment in which the thread ended
             found["closed"] = found.get("closed", 0) + late
         return found
 
     def put(self, event: Event) -> bool:
         """Take an event; ``False`` if it was dropped, which is counted."""
-        if self._closed or self._cut or self._queue.qsize() >= self._limit // 2:
+        if self.closed or self._cut or self._queue.qsize() >= self._limit // 2:
             return self._put_if_it_may(event)
         self._queue.put(event)
         return True
@@ -115,7 +118,7 @@ class Inbox:
             make: Returns the event, from nothing that can change meanwhile.
             run: Of the event: host, id and execution.
         """
-        if self._closed or self._cut or self._queue.qsize() >= self._limit // 2:
+        if self.closed or self._cut or self._queue.qsize() >= self._limit // 2:
             return self._put_if_it_may(make())
         self._queue.put(_Later(make, run))
         return True
@@ -124,7 +127,7 @@ class Inbox:
         with self._lock:
             waiting = self._queue.qsize()
             taken: Event | None
-            if self._closed:
+            if self.closed:
                 return self._drop("closed")
             if isinstance(event, Reward):
                 taken = event if waiting < 2 * self._limit else None
@@ -191,7 +194,7 @@ class Inbox:
         For what there is no time nothing is written but what keeps rollouts whole; that is counted.
         """
         self._until = time.monotonic() + timeout_s * (1.0 - ENDING)
-        self._closed = True
+        self.closed = True
         if not self._thread.is_alive():  # it was never started, or is over
             return self._queue.empty()
         self._queue.put(None)
@@ -205,7 +208,7 @@ class Inbox:
         ticked = time.monotonic()
         going = True
         while going or not self._queue.empty():  # also what was put while it was being closed
-            if self._closed and time.monotonic() > self._until:
+            if self.closed and time.monotonic() > self._until:
                 self._leave()
                 break
             batch, reached, more = self._next_batch()

@@ -189,6 +189,8 @@ class Runtime:
             self.count("options_refused")
         elif not mask.readable:
             self.count("masks_refused")
+        elif self._inbox.closed:  # what would not be stored is not chosen; and numpy's threads
+            pass  # that still run when the interpreter ends take the process down
         elif self._is_recorded(handle) and not handle.ended:
             with self._guard.catching(Kind.DECISION):
                 at = text_of(point)
@@ -370,8 +372,11 @@ class Runtime:
             self.count("targets_refused")
             logger().warning("target_refused", error=error_text(error))
 
-    def close(self, timeout_s: object) -> bool:
-        """Store what waits, end what is open, and stop; ``False`` if it took too long."""
+    def close(self, timeout_s: object, *, at_exit: bool = False) -> bool:
+        """Store what waits, end what is open, and stop; ``False`` if it took too long.
+
+        At the exit of the process an update that takes too long is broken off, and undone.
+        """
         until = time.monotonic() + (left := seconds(timeout_s))
         self._updater.stop()
         self._writer.hurry()
@@ -379,7 +384,10 @@ class Runtime:
         lost = self._inbox.dropped.get("unwritten", 0) + self._inbox.depth + self._writer.backlog
         if lost:
             logger().warning("events_unwritten", events=lost, waited_s=left)
-        return self._updater.close(max(0.0, until - time.monotonic())) and stored and not lost
+        ended = self._updater.close(max(0.0, until - time.monotonic()))
+        if at_exit and not ended:
+            self._updater.break_off()
+        return ended and stored and not lost
 
     def _is_recorded(self, handle: RunHandle) -> bool:
         return handle.recorded and self._gate.passes and handle.epoch == self._gate.epoch

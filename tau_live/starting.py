@@ -239,7 +239,7 @@ class _System:
 
     def _at_exit(self) -> None:
         if os.getpid() == self._pid:  # a forked child inherits this, but none of the threads
-            self._runtime.close(EXIT_S)
+            self._runtime.close(EXIT_S, at_exit=True)
 
     def _opened(self) -> tuple[Store, Pipeline]:
         store = self._forks.opened(partial(open_store, self._settings))

@@ -20,7 +20,7 @@ from tests.proof.figures import Figure, Tier, Told
 from tests.proof.watching import QUIET, Kept, Watched, kept, played
 
 BIRTHS = {
-    Tier.QUICK: [("forks", "5", "after"), ("ways", "fork"), ("server", "preload", "20")],
+    Tier.QUICK: [("forks", "4", "after"), ("server", "preload", "20")],
     Tier.LONG: [
         ("forks", "150", "after"),
         ("forks", "15", "before"),
@@ -31,7 +31,7 @@ BIRTHS = {
 """Plays of children, with their arguments."""
 
 ENDS = {
-    Tier.QUICK: ("end", "raise", "sigterm", "sigterm handled", "asyncio", "os._exit", "deciding"),
+    Tier.QUICK: ("sigterm handled", "asyncio", "os._exit", "raise"),
     Tier.LONG: (
         *("end", "sys.exit", "raise", "thread", "handlers", "sigint", "asyncio", "deciding"),
         *("sigterm", "sigterm handled", "os._exit", "updating"),
@@ -43,8 +43,8 @@ CODES = {"raise": 1, "sigint": -2, "asyncio": -2, "sigterm": -15}
 SUDDEN = frozenset({"sigterm", "os._exit"})
 """Ends after which nobody is asked: what was acknowledged is there, and no more is promised."""
 
-RUNS = {Tier.QUICK: 1_000, Tier.LONG: 12_000}
-TANGLED_S = {Tier.QUICK: 2.0, Tier.LONG: 60.0}
+RUNS = {Tier.QUICK: 500, Tier.LONG: 12_000}
+TANGLED_S = {Tier.QUICK: 1.0, Tier.LONG: 60.0}
 ROUNDS = {Tier.QUICK: 1, Tier.LONG: 10}
 LEASE_S = 2.0
 
@@ -146,7 +146,6 @@ def _locked(tier: Tier) -> Iterator[Figure]:
         )
         assert leaving.stdout is not None
         leaving.stdout.readline()
-        leaving.stdout.readline()
         store = SqliteStore.open(path)
         with store.begin():
             began = time.monotonic()
@@ -154,7 +153,7 @@ def _locked(tier: Tier) -> Iterator[Figure]:
             took = time.monotonic() - began
         store.close()
     yield Figure(1, "seconds to end while the store is locked", took, at_most=EXIT_S + 3.0)
-    silent = "events_unwritten" not in errors and took > EXIT_S - 1.0
+    silent = "events_unwritten" not in errors
     yield Figure(4, "ends that lost events and did not say so", silent, at_most=0)
 
 
@@ -165,7 +164,7 @@ def _tangled(tier: Tier) -> Iterator[Figure]:
     by = seen.told.get("by")
     calls = sum(by.values()) if isinstance(by, dict) else 0
     yield Figure(1, "calls from threads, signals, finalisers, weak references, loggers and hooks",
-                 calls, at_least=500)  # fmt: skip
+                 calls, at_least=300)  # fmt: skip
     ended = seen.code != 0 or seen.told.get("flushed") is not True
     yield Figure(1, "deadlocks and crashes among them", ended, at_most=0)
     yield Figure(1, "exceptions that came out of them", len(seen.names("raised")), at_most=0)
@@ -174,7 +173,7 @@ def _tangled(tier: Tier) -> Iterator[Figure]:
 
 def _updaters(tier: Tier) -> Iterator[Figure]:
     """Let four processes learn on one file, and kill whoever is at it, again and again."""
-    chance = random.Random(5)  # noqa: S311  # which process is killed
+    chance = random.Random(5)  # which process is killed
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "store.sqlite"
         SqliteStore.open(path).close()
@@ -191,11 +190,12 @@ def _updaters(tier: Tier) -> Iterator[Figure]:
             running.remove(victim)
             over.append(victim)
             running.append(_updating(path, 10 + number))
+        _wait_for_updates(store, 6)
         for one in running:
             one.send_signal(signal.SIGINT if chance.random() < 0.5 else signal.SIGTERM)
         acknowledged = {text for one in [*over, *running] for text in _acknowledged(one)}
         last = played(path, "updates", 9_000_000, 0.5)
-        rows = store.policies.updates()
+        rows = sorted(store.policies.updates(), key=lambda row: row.update)
         store.close()
         found = kept(path, name="update")
     bounds = [(row.first_ready, row.last_ready) for row in rows if row.executed]
@@ -249,6 +249,12 @@ def _holder(store: SqliteStore) -> str:
             return found
         time.sleep(0.002)
     return ""
+
+
+def _wait_for_updates(store: SqliteStore, number: int) -> None:
+    until = time.monotonic() + 30.0
+    while len(store.policies.updates()) < number and time.monotonic() < until:
+        time.sleep(0.05)
 
 
 def _next_update(store: SqliteStore) -> float:
