@@ -189,9 +189,7 @@ class Runtime:
             self.count("options_refused")
         elif not mask.readable:
             self.count("masks_refused")
-        elif self._inbox.closed:  # what would not be stored is not chosen; and numpy's threads
-            pass  # that still run when the interpreter ends take the process down
-        elif self._is_recorded(handle) and not handle.ended:
+        elif not self._inbox.closed and self._is_recorded(handle) and not handle.ended:
             with self._guard.catching(Kind.DECISION):
                 at = text_of(point)
                 arm = self._chooser.arm(handle, at, ladder=ladder, has_control=default is not None)

@@ -111,8 +111,8 @@ class Updater:
     def break_off(self) -> None:
         """Break off the update that is running, at the end of the process.
 
-        A thread that is inside of numpy when the interpreter ends takes the process down: "terminate
-        called without an active exception".
+        A thread that is inside of numpy when the interpreter ends takes the process down, with
+        "terminate called without an active exception".
         """
         number = self._thread.ident
         if number is None or not self._thread.is_alive():

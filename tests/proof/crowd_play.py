@@ -31,7 +31,7 @@ class Crowd:
 
     def __init__(self, prefix: str, seed: int) -> None:
         self.prefix = prefix
-        self.chance = random.Random(seed)  # noqa: S311  # in which order rewards come
+        self.chance = random.Random(seed)  # in which order rewards come
         self.refused = 0
         self.later: list[Callable[[], bool]] = []
         self.lock = threading.Lock()
@@ -132,7 +132,7 @@ def main() -> None:
             asyncio.run(crowd.tasks(runs))
             crowd.threads(number, max(1, runs // (4 * number)))
             crowd.rest()
-        except Exception as error:  # noqa: BLE001  # this is what is looked for
+        except Exception as error:  # this is what is looked for
             raised.append(repr(error))
         flushed = tau_live.flush(PATIENCE_S)
         refused += crowd.refused

@@ -22,7 +22,12 @@ def prove(tier: Tier, told: Told) -> Iterator[Figure]:
     told(0, 2)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "store.sqlite"
-        seen = played(path, RUNS[tier], THREADS[tier], module="tests.proof.crowd_play")
+        seen = played(
+            path,
+            *(RUNS[tier], THREADS[tier]),
+            module="tests.proof.crowd_play",
+            deadline_s=600.0,
+        )
         told(1, 2)
         found, counts = _found(path, seen.names("keys"))
     told(2, 2)

@@ -52,31 +52,14 @@ def child(key: object) -> int:
 
 def forks(rounds: str, attached: str) -> None:
     """Fork from two threads, again and again, while three others keep the writer at work."""
+    stop = threading.Event()
+    loads: list[threading.Thread] = []
+    mine: list[str] = []
     if attached == "after":
         tau_live.attach()
-    stop = threading.Event()
-    mine: list[str] = []
-    codes: list[int] = []
-    took: list[float] = []
-
-    def load(number: int) -> None:
-        for at in range(1_000_000):
-            if stop.wait(0.003):
-                return
-            mine.append(f"load {number}-{at}")
-            work(mine[-1])
-
-    def fork(number: int) -> None:
-        for at in range(int(rounds)):
-            began = time.perf_counter()
-            pid = os.fork()
-            if pid == 0:
-                os._exit(child(f"child {number}-{at}"))
-            took.append(time.perf_counter() - began)
-            codes.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-
-    loads = [threading.Thread(target=load, args=(n,)) for n in range(3 * (attached == "after"))]
-    forking = [threading.Thread(target=fork, args=(n,)) for n in range(2)]
+        loads = [threading.Thread(target=_load, args=(n, mine, stop)) for n in range(3)]
+    forked: list[tuple[int, float]] = []
+    forking = [threading.Thread(target=_fork, args=(n, int(rounds), forked)) for n in range(2)]
     for thread in [*loads, *forking]:
         thread.start()
     for thread in forking:
@@ -86,7 +69,26 @@ def forks(rounds: str, attached: str) -> None:
         thread.join()
     made = [f"child {n}-{at}" for n in range(2) for at in range(int(rounds))]
     flushed = tau_live.flush(PATIENCE_S)
-    tell(codes=codes, keys=mine + made, fork_s=max(took), flushed=flushed)
+    codes, took = [code for code, _ in forked], max(seconds for _, seconds in forked)
+    tell(codes=codes, keys=mine + made, fork_s=took, flushed=flushed)
+
+
+def _load(number: int, keys: list[str], stop: threading.Event) -> None:
+    for at in itertools.count():
+        if stop.wait(0.003):
+            return
+        keys.append(f"load {number}-{at}")
+        work(keys[-1])
+
+
+def _fork(number: int, rounds: int, forked: list[tuple[int, float]]) -> None:
+    for at in range(rounds):
+        began = time.perf_counter()
+        pid = os.fork()
+        if pid == 0:
+            os._exit(child(f"child {number}-{at}"))
+        took = time.perf_counter() - began
+        forked.append((os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), took))
 
 
 def ways(method: str) -> None:
@@ -96,7 +98,7 @@ def ways(method: str) -> None:
     keys = [f"{method} {number}" for number in range(8)]
     codes = []
     for key, daemon in zip(keys[:2], (False, True), strict=True):
-        process = context.Process(target=work, args=(key,), daemon=daemon)
+        process = context.Process(target=work, args=(key,), daemon=daemon)  # type: ignore[attr-defined]  # every context has it
         process.start()
         process.join(PATIENCE_S)
         codes.append(process.exitcode)
@@ -116,7 +118,7 @@ class _Answer(BaseHTTPRequestHandler):
         self.send_header("Content-Length", "0")
         self.end_headers()
 
-    def log_message(self, format: str, *args: object) -> None:
+    def log_message(self, *_: object) -> None:
         """Log nothing."""
 
 
@@ -136,7 +138,7 @@ def server(preload: str, requests: str) -> None:
     keys = [f"request-{number}" for number in range(int(requests))]
     codes = []
     for key in keys:
-        client = http.client.HTTPConnection(*listening.server_address[:2], timeout=PATIENCE_S)
+        client = http.client.HTTPConnection("127.0.0.1", listening.server_port, timeout=PATIENCE_S)
         client.request("GET", f"/{key}")
         codes.append(client.getresponse().status - 200)
         client.close()

@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ from tests.live.running import environ
 from tests.proof.figures import Figure, Tier, Told
 from tests.proof.watching import QUIET, Kept, Watched, kept, played
 
-BIRTHS = {
+BIRTHS: dict[Tier, list[tuple[str, ...]]] = {
     Tier.QUICK: [("forks", "4", "after"), ("server", "preload", "20")],
     Tier.LONG: [
         ("forks", "150", "after"),
@@ -125,8 +126,8 @@ def _ends(tier: Tier) -> Iterator[Figure]:
 def _left(how: str, runs: int) -> Left:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "store.sqlite"
-        more = {"TAU_LIVE_RL_UPDATE_INTERVAL": "8"} if how == "updating" else {}
-        seen = played(path, "leave", how, runs, **more)
+        interval = "8" if how == "updating" else "1000000"
+        seen = played(path, "leave", how, runs, TAU_LIVE_RL_UPDATE_INTERVAL=interval)
         if how in SUDDEN:
             played(path, "updates", 0, 0)  # a next start, which ends what was left open
         return Left(how, seen, kept(path))
@@ -199,7 +200,7 @@ def _updaters(tier: Tier) -> Iterator[Figure]:
         store.close()
         found = kept(path, name="update")
     bounds = [(row.first_ready, row.last_ready) for row in rows if row.executed]
-    twice = sum(later[0] <= row[1] for row, later in zip(bounds, bounds[1:], strict=False))
+    twice = sum(later[0] <= row[1] for row, later in pairwise(bounds))
     made = [row.version for row in rows if row.executed]
     yield Figure(5, "updates made by four processes on one file", len(rows), at_least=5)
     yield Figure(5, "updates that two made at once, or versions given twice",

@@ -62,7 +62,11 @@ class Watched:
 
 
 def played(
-    store: Path, *arguments: object, module: str = "tests.proof.process_plays", **more: str
+    store: Path,
+    *arguments: object,
+    module: str = "tests.proof.process_plays",
+    deadline_s: float = DEADLINE_S,
+    **more: str,
 ) -> Watched:
     """Run a play in a process of its own until it ends, or has hung for too long."""
     started = subprocess.Popen(
@@ -76,7 +80,7 @@ def played(
         start_new_session=True,
     )
     try:
-        out, errors = started.communicate(timeout=DEADLINE_S)
+        out, errors = started.communicate(timeout=deadline_s)
     except subprocess.TimeoutExpired:
         os.killpg(started.pid, 9)
         return Watched(None, [], started.communicate()[1])
