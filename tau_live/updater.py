@@ -99,29 +99,33 @@ class Updater:
             self._stopping = True
             self._condition.notify_all()
 
-    def close(self, timeout_s: float) -> bool:
-        """Stop after the update that is running; ``False`` if it takes longer than that."""
+    def close(self, timeout_s: float, *, break_off: bool = False) -> bool:
+        """Stop after the update that is running; ``False`` if it takes longer than that.
+
+        Args:
+            timeout_s: How long to wait for it.
+            break_off: Whether it is then broken off, and undone: the process ends.
+        """
         self.stop()
         if threading.current_thread() is self._thread:
             return False
         if self._thread.ident is not None:
             self._thread.join(timeout_s)
+        if self._thread.is_alive() and break_off:
+            self._break_off()
         return not self._thread.is_alive()
 
-    def break_off(self) -> None:
-        """Break off the update that is running, at the end of the process.
+    def _break_off(self) -> None:
+        """Break off the update that is running.
 
         A thread that is inside of numpy when the interpreter ends takes the process down, with
         "terminate called without an active exception".
         """
-        number = self._thread.ident
-        if number is None or not self._thread.is_alive():
-            return
         with suppress(ImportError, AttributeError):  # another interpreter
             import ctypes
 
             ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                ctypes.c_ulong(number), ctypes.py_object(_BrokenOff)
+                ctypes.c_ulong(self._thread.ident or 0), ctypes.py_object(_BrokenOff)
             )
             self._thread.join(BREAK_S)
 

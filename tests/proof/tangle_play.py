@@ -156,6 +156,7 @@ def main() -> None:
     gc.set_threshold(200)
     runtime = tau_live.attach()
     assert runtime is not None
+    host.until = time.monotonic() + float(sys.argv[1])
     runtime.plugins.register(Plugin(host), name="tangled")
     signal.signal(signal.SIGALRM, host.on_signal)
     signal.setitimer(signal.ITIMER_REAL, 0.002)
