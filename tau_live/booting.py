@@ -99,12 +99,21 @@ def _boot() -> None:
     _State.booting = True  # what a plugin imports may boot too
     try:
         hosts = Hosts(in_force, changed=_changed, dormant=is_detached)
+        if _State.hosts is None:
+            os.register_at_fork(after_in_child=_forked)
         _State.hosts = hosts
         for module, (host, trigger) in HOSTS.items():
             hosts.add(host, trigger, partial(built_in, module))
         _add_registered(hosts)
     finally:
         _State.booting = False
+
+
+def _forked() -> None:
+    """Let a forked child wait for none of its parent's threads, which it does not have."""
+    _State.lock, _State.booting = _thread.RLock(), False
+    if _State.hosts is not None:
+        _State.hosts.forked()
 
 
 def _add_registered(hosts: "Hosts") -> None:

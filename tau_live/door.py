@@ -4,15 +4,15 @@ With ``TAU_LIVE_RL`` unset, empty or falsy every function here works, returns th
 choice, and imports, starts and writes nothing. With it on, nothing here raises into the host.
 """
 
-import os
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
+from tau_live.attached import State, started, taken
 from tau_live.choices import Choice, fallback
+from tau_live.contexts import put, put_back
 from tau_live.switching import is_on, log_failure
 
 if TYPE_CHECKING:
@@ -25,16 +25,6 @@ R = TypeVar("R")
 Options = Mapping[str, Mapping[str, object] | None] | Sequence[object]
 
 _current: ContextVar["Run | None"] = ContextVar("tau_live_run", default=None)
-
-
-class _State:
-    """The one runtime of this process, made on first use; nothing before."""
-
-    lock = threading.RLock()
-    runtime: "Runtime | None" = None
-    tried: bool = False
-    detached: bool = False
-    watches_forks: bool = False
 
 
 def attach(target: "object | Settings | None" = None) -> "Runtime | None":
@@ -50,11 +40,9 @@ def attach(target: "object | Settings | None" = None) -> "Runtime | None":
     try:
         if not is_on():
             return None
-        if _State.runtime is not None and target is None:
-            return _State.runtime
-        with _State.lock:
-            _State.detached = False
-            return _started(target)
+        if State.runtime is not None and target is None:
+            return State.runtime
+        return started(target, _inside)
     except Exception as error:  # noqa: BLE001  # the border to the host
         log_failure("start_failed", error)
         return None
@@ -62,26 +50,24 @@ def attach(target: "object | Settings | None" = None) -> "Runtime | None":
 
 def detach(timeout_s: float = 5.0) -> None:
     """Store what waits and stop; a later ``attach`` starts anew."""
-    with _State.lock:
-        runtime, _State.runtime, _State.tried = _State.runtime, None, False
-        _State.detached = True
+    runtime = taken()
     if runtime is not None:
         runtime.close(timeout_s)
 
 
 def running() -> "Runtime | None":
     """Return what runs in this process; starts nothing."""
-    return _State.runtime
+    return State.runtime
 
 
 def in_force() -> "Runtime | None":
     """Return what adapters work with, started where it has to be; ``None`` after ``detach``."""
-    return None if _State.detached else attach()
+    return None if State.detached else attach()
 
 
 def is_detached() -> bool:
     """Say whether ``detach`` was called last, so that nothing is started by itself."""
-    return _State.detached
+    return State.detached
 
 
 def current() -> "Run | None":
@@ -91,7 +77,7 @@ def current() -> "Run | None":
 
 def enter(handle: "RunHandle | None") -> "Token[Run | None]":
     """Make an adapter's run the innermost one here, or none."""
-    return _current.set(Run(handle.name, handle.run_id, handle) if handle else None)
+    return put(_current, Run(handle.name, handle.run_id, handle) if handle else None)
 
 
 def run(
@@ -279,7 +265,7 @@ class RunContext:
         self._stepped: Run | None = None
 
     def __enter__(self) -> Run:
-        self._entered.append((entered := self._begun(), _current.set(entered)))
+        self._entered.append((entered := self._begun(), put(_current, entered)))
         return entered
 
     def __exit__(
@@ -318,7 +304,7 @@ class RunContext:
     @contextmanager
     def step(self) -> Iterator[None]:
         """Make the begun run the current one for a while."""
-        token = _current.set(self._stepped)
+        token = put(_current, self._stepped)
         try:
             yield
         finally:
@@ -361,40 +347,8 @@ def _end(entered: Run, error: BaseException | None) -> None:
 
 def _reset(token: "Token[Run | None]") -> None:
     with suppress(ValueError):  # left in another context than it was entered in
-        _current.reset(token)
-
-
-def _started(target: object) -> "Runtime | None":
-    if _State.runtime is None and not _State.tried:
-        from tau_live.starting import start
-
-        _State.tried = True
-        if not _State.watches_forks:
-            _State.watches_forks = True
-            os.register_at_fork(before=_forking, after_in_parent=_fork_made, after_in_child=_forked)
-        _State.runtime = start(os.environ, target, inside=_inside)
-    elif _State.runtime is not None and target is not None:
-        _State.runtime.add_target(target)
-    return _State.runtime
+        put_back(_current, token)
 
 
 def _inside() -> "RunHandle | None":
     return entered.handle if (entered := _current.get()) is not None else None
-
-
-def _forking() -> None:
-    if _State.runtime is not None:
-        _State.runtime.forks.before()
-
-
-def _fork_made() -> None:
-    if _State.runtime is not None:
-        _State.runtime.forks.in_parent()
-
-
-def _forked() -> None:
-    """Let a forked child begin with a runtime of its own: it has none of its parent's threads."""
-    inherited, _State.runtime, _State.tried = _State.runtime, None, False
-    _State.lock = threading.RLock()  # another thread may have held it
-    if inherited is not None:
-        inherited.forks.in_child()

@@ -4,13 +4,16 @@ Only ``Exception`` is caught. ``CancelledError``, ``KeyboardInterrupt``, ``Syste
 ``GeneratorExit`` belong to the host and pass through at once.
 """
 
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
+    import logging
+
     from structlog.typing import FilteringBoundLogger
 
 T = TypeVar("T")
@@ -28,26 +31,41 @@ class OnFailure(Protocol):
         ...
 
 
-def logger() -> "FilteringBoundLogger":
+class Plain:
+    """Gives lines to the standard logger ``tau_live``, as structlog would write them."""
+
+    def warning(self, event: str, **facts: object) -> None:
+        """Log what an operator should know."""
+        _logging().warning(_line(event, facts), stacklevel=2)
+
+    def error(self, event: str, *, exc_info: BaseException | None = None, **facts: object) -> None:
+        """Log what went wrong."""
+        _logging().error(_line(event, facts), exc_info=exc_info, stacklevel=2)
+
+
+def logger() -> "FilteringBoundLogger | Plain":
     """Return our logger, which never prints where the host does not expect it.
 
     Where somebody has configured structlog (our command line, or the host for itself), that
     configuration is used. Elsewhere the lines go to the standard logger ``tau_live``: structlog's
-    own default would print them to standard output, which belongs to the host.
+    own default would print them to standard output, which belongs to the host. Who has configured
+    it has imported it: importing it here would keep a host's thread for 80 ms at its first failure.
     """
+    structlog = sys.modules.get("structlog")
+    if structlog is None or not structlog.is_configured():
+        return Plain()
+    configured: FilteringBoundLogger = structlog.get_logger("tau_live")
+    return configured
+
+
+def _logging() -> "logging.Logger":
     import logging
 
-    import structlog
+    return logging.getLogger("tau_live")
 
-    if structlog.is_configured():
-        configured: FilteringBoundLogger = structlog.get_logger("tau_live")
-        return configured
-    plain: FilteringBoundLogger = structlog.wrap_logger(
-        logging.getLogger("tau_live"),
-        processors=[structlog.processors.KeyValueRenderer(key_order=["event"])],
-        wrapper_class=structlog.stdlib.BoundLogger,
-    )
-    return plain
+
+def _line(event: str, facts: Mapping[str, object]) -> str:
+    return " ".join(f"{name}={value!r}" for name, value in {"event": event, **facts}.items())
 
 
 def text_of(error: BaseException) -> str:

@@ -102,6 +102,10 @@ class Hosts:
         with self._lock:
             return [self._standings[host] for host in sorted(self._standings)]
 
+    def forked(self) -> None:
+        """Take a lock of a forked child's own: a thread that it does not have may hold this one."""
+        self._lock = threading.RLock()
+
     def detach(self) -> None:
         """Put every host back as it was; none attaches again in this process."""
         self._reloads.stop()

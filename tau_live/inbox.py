@@ -4,17 +4,21 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 from typing import TypeAlias
 
 from tau_live.events import Event, Reward, RunEnd, RunStart
+from tau_live.leaving import Run, left
+from tau_live.tally import Tally
 
 BATCH_LIMIT = 512
 TICK_S = 0.2
-
-
-_Run: TypeAlias = tuple[str, str, str]
+ENDING = 0.2
+"""The part of the time for the end that is kept for ending what is open."""
+GRACE_S = 0.5
+"""How much longer what keeps rollouts whole is written."""
 
 
 @dataclass(slots=True)
@@ -30,7 +34,7 @@ class _Cut:
     dropped: int = 1
 
 
-_Later: TypeAlias = tuple[Callable[..., Event], tuple[object, ...], _Run]
+_Later: TypeAlias = tuple[Callable[..., Event], tuple[object, ...], Run]
 """What makes an event in the thread that writes, of what, and of which run it is."""
 
 
@@ -50,6 +54,9 @@ class Inbox:
         takes: Whether ``write`` can take more; what comes meanwhile waits here, bounded, until it
             can or this is closed.
         limit: How many events may wait.
+
+    Attributes:
+        closed: Whether nothing is taken any more.
     """
 
     def __init__(
@@ -70,11 +77,13 @@ class Inbox:
         self._closing = threading.Event()
         self._limit = limit
         self._queue: SimpleQueue[Event | _Later | Callable[[], None] | None] = SimpleQueue()
-        self._dropped: dict[str, int] = {}
-        self._cut: OrderedDict[_Run, _Cut] = OrderedDict()
-        self._unmade: OrderedDict[_Run, int] = OrderedDict()  # of the thread that writes alone
-        self._lock = threading.Lock()
-        self._closed = False
+        self._dropped = Tally()
+        self._cut: OrderedDict[Run, _Cut] = OrderedDict()
+        self._unmade: OrderedDict[Run, int] = OrderedDict()  # of the thread that writes alone
+        # Re-entrant: a signal or a finaliser may bring the same thread here a second time.
+        self._lock = threading.RLock()
+        self.closed = False
+        self._until = float("inf")
         self._thread = threading.Thread(target=self._run, name="tau-live-writer", daemon=True)
 
     def start(self) -> None:
@@ -89,16 +98,15 @@ class Inbox:
     @property
     def dropped(self) -> dict[str, int]:
         """How many events were not taken, by reason."""
-        with self._lock:
-            found = dict(self._dropped)
-        late = self._queue.qsize() if self._closed and not self._thread.is_alive() else 0
+        found = self._dropped.counts()
+        late = self._queue.qsize() if self.closed and not self._thread.is_alive() else 0
         if late:  # what was put in the very moment in which the thread ended
             found["closed"] = found.get("closed", 0) + late
         return found
 
     def put(self, event: Event) -> bool:
         """Take an event; ``False`` if it was dropped, which is counted."""
-        if self._closed or self._cut or self._queue.qsize() >= self._limit // 2:
+        if self.closed or self._cut or self._queue.qsize() >= self._limit // 2:
             return self._put_if_it_may(event)
         self._queue.put(event)
         return True
@@ -115,7 +123,7 @@ class Inbox:
             parts: What it is made of: the arguments of ``make``.
             run: Of the event: host, id and execution.
         """
-        if self._closed or self._cut or self._queue.qsize() >= self._limit // 2:
+        if self.closed or self._cut or self._queue.qsize() >= self._limit // 2:
             return self._put_if_it_may(make(*parts))
         self._queue.put((make, parts, run))
         return True
@@ -124,7 +132,7 @@ class Inbox:
         with self._lock:
             waiting = self._queue.qsize()
             taken: Event | None
-            if self._closed:
+            if self.closed:
                 return self._drop("closed")
             if isinstance(event, Reward):
                 taken = event if waiting < 2 * self._limit else None
@@ -168,7 +176,7 @@ class Inbox:
             self._cut.popitem(last=False)
 
     def _drop(self, reason: str) -> bool:
-        self._dropped[reason] = self._dropped.get(reason, 0) + 1
+        self._dropped.add(reason)
         return False
 
     def flush(self, timeout_s: float, *, hopeless: Callable[[], bool] = lambda: False) -> bool:
@@ -195,10 +203,14 @@ class Inbox:
         self._queue.put(reached)
 
     def close(self, timeout_s: float) -> bool:
-        """Write what waits, then stop; ``False`` if that was not done within ``timeout_s``."""
-        self._closed = True
+        """Write what waits, then stop; ``False`` if that was not done within ``timeout_s``.
+
+        For what there is no time nothing is written but what keeps rollouts whole; that is counted.
+        """
+        self._until = time.monotonic() + timeout_s * (1.0 - ENDING)
+        self.closed = True
         self._closing.set()
-        if self._thread.ident is None:  # it was never started
+        if not self._thread.is_alive():  # it was never started, or is over
             return self._queue.empty()
         self._queue.put(None)
         if threading.current_thread() is self._thread:
@@ -211,7 +223,10 @@ class Inbox:
         ticked = time.monotonic()
         going = True
         while going or not self._queue.empty():  # also what was put while it was being closed
-            if self._closed or self._takes():
+            if self.closed and time.monotonic() > self._until:
+                self._leave()
+                break
+            if self.closed or self._takes():
                 batch, reached, more = self._next_batch()
             else:
                 self._closing.wait(TICK_S)
@@ -225,6 +240,24 @@ class Inbox:
                 self._tick()
                 ticked = time.monotonic()
         self._end()
+
+    def _leave(self) -> None:
+        """Give up what waits, but for what keeps rollouts whole."""
+        waiting: list[tuple[Run, Event | None]] = []
+        with suppress(Empty):
+            while True:
+                item = self._queue.get_nowait()
+                if isinstance(item, tuple):
+                    waiting.append((item[2], None))
+                elif isinstance(item, Event):
+                    waiting.append((_run_of(item), item))
+        kept, dropped = left(waiting, at=time.time())
+        self._dropped.add("unwritten", dropped)
+        for at in range(0, len(kept), BATCH_LIMIT):
+            if time.monotonic() > self._until + GRACE_S:
+                self._dropped.add("unwritten", len(kept) - at)
+                return
+            self._write(kept[at : at + BATCH_LIMIT])
 
     def _next_batch(self) -> tuple[list[Event], list[Callable[[], None]], bool]:
         batch: list[Event] = []
@@ -251,8 +284,7 @@ class Inbox:
         try:
             return [make(*parts)]
         except Exception as error:  # noqa: BLE001  # nothing may end this thread
-            with self._lock:
-                self._drop("unmade")
+            self._drop("unmade")
             self._unmade[run] = self._unmade.get(run, 0) + 1
             if len(self._unmade) > self._limit:
                 self._unmade.popitem(last=False)
@@ -266,5 +298,5 @@ class Inbox:
         return replace(event, dropped=event.dropped + self._unmade.pop(_run_of(event), 0))
 
 
-def _run_of(event: Event) -> _Run:
+def _run_of(event: Event) -> Run:
     return event.host, event.run_id, event.execution

@@ -169,7 +169,7 @@ class Learner:
         finally:
             self._store.leases.release(LEASE, self._holder)
         if found:
-            logger().info("unfinished_files_swept", files=found)
+            logger().warning("unfinished_files_swept", files=found)
         return found
 
     def _has_lease(self) -> bool:

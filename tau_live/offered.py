@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from threading import Lock
+from threading import RLock
 from typing import TypeVar
 
+from tau_live.errors import SettingsError
 from tau_live.settings import DeclaredDecision
 from tau_live.settings.decisions import Point
 
@@ -14,7 +15,6 @@ Function = TypeVar("Function", bound=Callable[[], Mapping[str, object]])
 class _State:
     """What was declared in this process, by point; nothing before."""
 
-    lock = Lock()
     made: Mapping[str, Callable[[], DeclaredDecision]] = {}
 
 
@@ -46,16 +46,29 @@ def options(
 
     def declare(function: Function) -> Function:
         known: list[DeclaredDecision] = []
+        asked: list[Function] = []
+        lock = RLock()  # of its own: the function may run an agent that reaches other points
 
         def made() -> DeclaredDecision:
-            with _State.lock:
+            with lock:
+                if not known and asked:
+                    raise SettingsError(
+                        f"the options of {point!r} are asked for by their own function"
+                    )
                 if not known:
-                    parts = {"every": every, "exploit_only": tuple(exploit_only), "never": never}
-                    known.append(_declared(point, {"options": function(), **parts}))
+                    asked.append(function)
+                    try:
+                        parts = {
+                            "every": every,
+                            "exploit_only": tuple(exploit_only),
+                            "never": never,
+                        }
+                        known.append(_declared(point, {"options": function(), **parts}))
+                    finally:
+                        asked.clear()
                 return known[0]
 
-        with _State.lock:
-            _State.made = {**_State.made, point: made}
+        _State.made = {**_State.made, point: made}
         return function
 
     return declare

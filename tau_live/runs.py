@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from operator import is_
-from threading import Lock
+from threading import RLock
 from types import MappingProxyType
 from typing import Any, TypedDict, TypeVar
 
@@ -76,7 +76,7 @@ class RunEvents:
         self._attempts: OrderedDict[str, int] = OrderedDict()
         self._given: OrderedDict[str, str] = OrderedDict()
         self._plain: Remembered[Kept] = Remembered()
-        self._lock = Lock()
+        self._lock = RLock()  # a signal or a finaliser may come back into the same thread
 
     def handle(
         self,

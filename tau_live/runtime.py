@@ -4,7 +4,6 @@ A host's thread makes an event or a decision from memory and returns; nothing he
 in it. Everything that takes time happens in the writer's thread and in the learner's.
 """
 
-import threading
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -17,7 +16,6 @@ from tau_live.choices import Choice
 from tau_live.chooser import Chooser
 from tau_live.decider import Decider
 from tau_live.events import Event, RunResume
-from tau_live.forking import Forks
 from tau_live.gate import GateKeeper, Kind
 from tau_live.guard import Guard, logger
 from tau_live.guard import text_of as error_text
@@ -28,6 +26,7 @@ from tau_live.masks import Mask, mask_of, own_choice
 from tau_live.plugins import Plugins
 from tau_live.runs import RunEvents, decision_id
 from tau_live.settings import Settings
+from tau_live.tally import Tally
 from tau_live.targets import adopt
 from tau_live.updater import Updater
 from tau_live.valued import decided_before, target_of
@@ -49,7 +48,6 @@ class Runtime:
         writer: What stores them.
         updater: What learns.
         board: What is known in memory.
-        forks: What is done when the process forks.
         events: What makes events of runs.
     """
 
@@ -65,11 +63,9 @@ class Runtime:
         writer: Writer,
         updater: Updater,
         board: Board,
-        forks: Forks,
         events: RunEvents,
     ) -> None:
         self.settings = settings
-        self.forks = forks
         self._guard = guard
         self._gate = gate
         self.plugins = plugins
@@ -81,8 +77,7 @@ class Runtime:
         self._board = board
         self.hosts = board.hosts  # what the adapter of each is doing
         self._events = events
-        self._counts: dict[str, int] = {}
-        self._counting = threading.Lock()
+        self._counts = Tally()
 
     def begin_run(  # noqa: PLR0913  # everything that is known at its start
         self,
@@ -204,7 +199,7 @@ class Runtime:
             self.count("options_refused")
         elif not mask.readable:
             self.count("masks_refused")
-        elif self._is_recorded(handle) and not handle.ended:
+        elif not self._inbox.closed and self._is_recorded(handle) and not handle.ended:
             with self._guard.catching(Kind.DECISION):
                 at = text_of(point)
                 arm = self._chooser.arm(handle, at, ladder=ladder, has_control=default is not None)
@@ -370,7 +365,7 @@ class Runtime:
             "backlog": self._writer.backlog,
             "store_trouble": self._writer.trouble.told(),
             "drops": self._inbox.dropped,
-            "refused": dict(self._counts),
+            "refused": self._counts.counts(),
             "hosts": dict(self._board.hosts),
             "plugins": [asdict(report) for report in self.plugins.report()],
             "learner": settings.learner.value,
@@ -388,23 +383,30 @@ class Runtime:
             self.count("targets_refused")
             logger().warning("target_refused", error=error_text(error))
 
-    def close(self, timeout_s: object) -> bool:
-        """Store what waits, end what is open, and stop; ``False`` if it took too long."""
+    def close(self, timeout_s: object, *, at_exit: bool = False) -> bool:
+        """Store what waits, end what is open, and stop; ``False`` if it took too long.
+
+        At the exit of the process an update that takes too long is broken off, and undone.
+        """
         until = time.monotonic() + (left := seconds(timeout_s))
+        is_first = not self._inbox.closed
         self._updater.stop()
-        if not (stored := self._inbox.close(left)):
-            waits = self._inbox.depth + self._writer.backlog
-            logger().warning("events_not_stored", events=waits, todo="they may be lost")
-        return self._updater.close(max(0.0, until - time.monotonic())) and stored
+        self._writer.hurry()
+        stored = self._inbox.close(left)
+        lost = self._inbox.dropped.get("unwritten", 0) + self._inbox.depth + self._writer.backlog
+        if lost and is_first:
+            logger().warning("events_unwritten", events=lost, waited_s=left)
+        ended = self._updater.close(max(0.0, until - time.monotonic()), break_off=at_exit)
+        return ended and stored and not lost
 
     def _is_recorded(self, handle: RunHandle) -> bool:
         return handle.recorded and self._gate.passes and handle.epoch == self._gate.epoch
 
     def count(self, name: str, number: int = 1) -> None:
         """Count something that was dropped or refused."""
-        with self._counting:
-            self._counts[name] = self._counts.get(name, 0) + number
+        self._counts.add(name, number)
 
     def counts(self) -> dict[str, int]:
         """Return how often something was dropped or refused, by reason."""
-        return {**{f"dropped_{k}": n for k, n in self._inbox.dropped.items()}, **self._counts}
+        dropped = {f"dropped_{reason}": n for reason, n in self._inbox.dropped.items()}
+        return dropped | self._counts.counts()

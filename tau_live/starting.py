@@ -5,6 +5,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, MutableMapping
+from functools import partial
 
 from tau_live import fault
 from tau_live.board import Board
@@ -65,6 +66,7 @@ def start(
     target: object,
     *,
     inside: Callable[[], RunHandle | None] = lambda: None,
+    forks: Forks | None = None,
 ) -> Runtime | None:
     """Return the running system; ``None``, with a line in the log, where settings are wrong.
 
@@ -72,6 +74,7 @@ def start(
         environ: The environment, which children inherit.
         target: What is attached to; see ``tau_live.attach``.
         inside: Returns the innermost ``tau_live.run`` of the calling thread or task.
+        forks: Told of the stores that are opened.
     """
     try:
         given = target if issubclass(type(target), Settings) else None
@@ -86,7 +89,7 @@ def start(
             return None
         if not settings.children:
             environ[ATTACHED] = this_process()
-        runtime = _System(settings, began_in=lambda: parent_of(environ)).started()
+        runtime = _System(settings, forks or Forks(), began_in=lambda: parent_of(environ)).started()
     except SettingsError as error:
         logger().warning("settings_refused", error=str(error), effect="tau-live stays off")
         return None
@@ -173,13 +176,15 @@ def learner_of(store: Store, settings: Settings, *, owner: str, holds: bool = Tr
 class _System:
     """Everything that a runtime is made of, and what happens between its parts."""
 
-    def __init__(self, settings: Settings, *, began_in: Callable[[], Link | None]) -> None:
+    def __init__(
+        self, settings: Settings, forks: Forks, *, began_in: Callable[[], Link | None]
+    ) -> None:
         given, settings = settings, placed(settings)
         self._settings = settings
         self._owner = this_process()
         self._pid = os.getpid()
         self._board = Board()
-        self._forks = Forks()
+        self._forks = forks
         self._missing = MissingWatch(settings.missing_reward_limit)
         self._gate = GateKeeper(limit=settings.max_failure_streak, who=self._owner)
         self._guard = Guard(self._host_failed)
@@ -237,7 +242,6 @@ class _System:
             writer=self._writer,
             updater=self._updater,
             board=self._board,
-            forks=self._forks,
             events=self._events,
         )
 
@@ -258,10 +262,10 @@ class _System:
 
     def _at_exit(self) -> None:
         if os.getpid() == self._pid:  # a forked child inherits this, but none of the threads
-            self._runtime.close(EXIT_S)
+            self._runtime.close(EXIT_S, at_exit=True)
 
     def _opened(self) -> tuple[Store, Pipeline]:
-        store = self._forks.add("writer", open_store(self._settings))
+        store = self._forks.opened(partial(open_store, self._settings))
         sweep(self._settings.store.absolute().parent)
         pipeline = pipeline_of(
             store,
@@ -284,7 +288,7 @@ class _System:
         return self._recorder
 
     def _learner(self) -> tuple[Store, Learner]:
-        store = self._forks.add("learner", open_store(self._settings))
+        store = self._forks.opened(partial(open_store, self._settings))
         return store, learner_of(store, self._settings, owner=self._owner)
 
     def _store_changed(self, store: Store) -> None:

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from tau_live.learner import Learned, Learner
 from tau_live.store.roles import Store
@@ -12,6 +13,14 @@ POLL_S = 1.0
 
 WAIT_S = 0.05
 """How often it is looked whether another process has finished an update."""
+
+
+BREAK_S = 1.0
+"""How long an update that is broken off takes at most to be over."""
+
+
+class _BrokenOff(BaseException):
+    """The process ends, and the update that is running with it."""
 
 
 class Updater:
@@ -90,16 +99,43 @@ class Updater:
             self._stopping = True
             self._condition.notify_all()
 
-    def close(self, timeout_s: float) -> bool:
-        """Stop after the update that is running; ``False`` if it takes longer than that."""
+    def close(self, timeout_s: float, *, break_off: bool = False) -> bool:
+        """Stop after the update that is running; ``False`` if it takes longer than that.
+
+        Args:
+            timeout_s: How long to wait for it.
+            break_off: Whether it is then broken off, and undone: the process ends.
+        """
         self.stop()
         if threading.current_thread() is self._thread:
             return False
         if self._thread.ident is not None:
             self._thread.join(timeout_s)
+        if self._thread.is_alive() and break_off:
+            self._break_off()
         return not self._thread.is_alive()
 
+    def _break_off(self) -> None:
+        """Break off the update that is running.
+
+        A thread that is inside of numpy when the interpreter ends takes the process down, with
+        "terminate called without an active exception".
+        """
+        with suppress(ImportError, AttributeError):  # another interpreter
+            import ctypes
+
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                ctypes.c_ulong(self._thread.ident or 0), ctypes.py_object(_BrokenOff)
+            )
+            self._thread.join(BREAK_S)
+
     def _run(self) -> None:
+        with suppress(_BrokenOff):
+            self._work()
+        if self._store is not None:
+            self._store.close()
+
+    def _work(self) -> None:
         while True:
             with self._condition:
                 self._condition.wait_for(
@@ -116,8 +152,6 @@ class Updater:
                     self._good = max(self._good, asked)
                 self._done = max(self._done, asked)
                 self._condition.notify_all()
-        if self._store is not None:
-            self._store.close()
 
     def _run_all(self, *, told: bool) -> bool:
         """Run what is due, or was so when somebody asked; ``True`` if nothing of it is any more."""

@@ -5,6 +5,7 @@ takes whole runs or none. It is stored when the store works again, which is trie
 While the gate holds nothing new is taken; what was open when it tripped is ended truthfully.
 """
 
+import math
 import threading
 import time
 from collections import deque
@@ -17,6 +18,7 @@ from tau_live.events import Event
 from tau_live.gate import GateKeeper, HoldReason, Kind
 from tau_live.guard import logger
 from tau_live.inbox import BATCH_LIMIT
+from tau_live.jumps import Jump, Jumps
 from tau_live.pipeline import Pipeline
 from tau_live.processes import is_alive
 from tau_live.rollouts import Reason
@@ -30,6 +32,8 @@ REOPEN_S = 0.5
 BREATH_S = 0.004
 """Between two batches in a row: who waits for SQLite's lock looks only now and then."""
 HOUSEKEEPING_S = 1.0
+DAY_S = 86_400.0
+"""What ended so much later than now was dated by a clock that was wrong."""
 FORGOTTEN_AT_ONCE = 64
 PROCESS = "process:"
 """Begins the name of the lease that every attached process holds."""
@@ -90,7 +94,7 @@ class Writer:
         self._gate = gate
         self._owner = owner
         days = settings.retention_days
-        self._retention_s = None if days is None else 86_400.0 * days
+        self._retention_s = None if days is None else DAY_S * days
         self._listeners = listeners
         self._clock = clock
         self._store: Store | None = None
@@ -103,6 +107,10 @@ class Writer:
         self._beaten = self._kept = self._tried = float("-inf")
         self._counted: dict[str, int] = {}
         self._pause = threading.Event()
+        self._jumps = Jumps(clock)
+        self._passed_over: list[Jump] = []
+        self._stored_before_jumps = True
+        self._forward_s = 0.0
         self._passed = True
         self._knows = False
         self.kept_back = False
@@ -149,12 +157,14 @@ class Writer:
             self._passed = self._gate.passes
             self._listeners.gate_changed()
 
+    def hurry(self) -> None:
+        """Leave no room for others between batches any more: the end is near."""
+        self._pause.set()
+
     def close(self) -> None:
         """Store what waits, end what is open, and close the store."""
         self._kept = self._tried = float("-inf")
         self.tick()
-        if self.backlog:
-            logger().warning("events_not_stored", events=self.backlog, todo="they are lost")
         if self._store is None or self._pipeline is None:
             return
         try:
@@ -205,6 +215,7 @@ class Writer:
         store, self._pipeline = self._open()
         try:
             self._beat(store, self._clock())
+            store.rewards.redate(before=math.inf, after=self._clock() + DAY_S)
             self._end_orphans(store, self._pipeline)
             store.changed()
             self._gate.refresh(store.gate, at=self._clock())
@@ -281,16 +292,40 @@ class Writer:
         if store is None or pipeline is None or 0.0 <= now - self._kept < HOUSEKEEPING_S:
             return
         self._kept = now
+        self._note_jump()
         if not 0.0 <= now - self._beaten < HEARTBEAT_S:
             self._beat(store, now)
-        if self._gate.passes:
+        self._redate(store)
+        if self._gate.passes and not self._passed_over:
             with store.begin():
                 if pipeline.collector.expire(now):
                     self._listeners.ready()
         if self._retention_s is not None:
-            store.retention.collect(before=now - self._retention_s, limit=FORGOTTEN_AT_ONCE)
+            before = now - self._forward_s - self._retention_s
+            store.retention.collect(before=before, limit=FORGOTTEN_AT_ONCE)
         self._save_counts(store)
         self._listeners.look(store)
+
+    def _note_jump(self) -> None:
+        """Notice that the machine's clock was set; what was taken before then is stored first."""
+        jump = self._jumps.seen()
+        if jump is None:
+            return
+        logger().warning("clock_was_set", by_s=round(jump.by_s), effect="deadlines wait on")
+        self._passed_over.append(jump)
+        self._forward_s += max(0.0, jump.by_s)
+        self._stored_before_jumps = False
+        self._listeners.mark(self._reached_jump)
+
+    def _reached_jump(self) -> None:
+        self._stored_before_jumps = True
+
+    def _redate(self, store: Store) -> None:
+        if self._stored_before_jumps:
+            for jump in self._passed_over:
+                store.rewards.redate(before=jump.before, after=jump.after)
+                store.counters.add({"clock_was_set": 1})
+            self._passed_over.clear()
 
     def _leave(self, store: Store) -> None:
         """Leave a store whose file was taken away; nobody would ever see what goes into it."""

@@ -130,3 +130,41 @@ def test_a_point_that_no_host_has_is_said_and_changes_nothing(
 
     assert models() == {"mine": len}
     assert "nothing is decided at 'modell'; a decision point is one of model," in caplog.text
+
+
+def test_options_that_are_asked_for_by_their_own_function_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tau_live.offered._State.made", {})
+    refused: list[str] = []
+
+    @options("model")
+    def models() -> dict[str, object]:
+        with pytest.raises(SettingsError) as error:  # by running an agent, say
+            declared("model", ())
+        refused.append(str(error.value))
+        return {"small": "a", "large": "b"}
+
+    found = declared("model", ())
+
+    assert found is not None
+    assert list(found.options) == ["small", "large"]
+    assert refused == ["the options of 'model' are asked for by their own function"]
+
+
+def test_options_may_run_an_agent_that_reaches_another_point(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tau_live.offered._State.made", {})
+
+    @options("params")
+    def params() -> dict[str, object]:
+        return {"warm": {"temperature": 1.0}}
+
+    @options("model")
+    def models() -> dict[str, object]:
+        inner = declared("params", ())
+        assert inner is not None
+        return {"small": "a"}
+
+    assert declared("model", ()) is not None

@@ -311,8 +311,10 @@ class GateKeeper:
     def _learn(self, stored: Gate, log: Sequence[GateEntry]) -> None:
         """Take over what others wrote, and what their last reset means for what was noted here."""
         reset = next((line for line in log if line.event == "reset"), None)
-        reset_at = reset.at if reset is not None else float("-inf")
         with self._lock:
+            # What was noted behind a reset that is known stays, wherever clocks were set since.
+            is_new = reset is not None and reset.seq != self._reset_seq
+            reset_at = reset.at if reset is not None and is_new else float("-inf")
             if stored.passes and not self._stored.passes:
                 self._own.clear()  # whatever the clocks say, somebody has reset the gate
             self._own = {

@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Mapping
 
 import numpy as np
+import numpy.ma  # or `np.unique` would, in the middle of a host's first decision
 import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float64]

@@ -97,7 +97,9 @@ class Remembered(Generic[T]):
         size = _size_of(own) + len(name) // _CHARS_A_PART
         if sum(map(len, texts)) > _CHARS or size > _PARTS:
             return
-        with self._changing:
+        if not self._changing.acquire(blocking=False):
+            return  # by another thread, or by this one before a signal: another time
+        try:
             known = self._rows.get(name)
             if known is not None:
                 self._size -= known.size
@@ -107,6 +109,8 @@ class Remembered(Generic[T]):
             self._size += size
             while self._size > _PARTS:
                 self._forget_oldest()
+        finally:
+            self._changing.release()
 
     def _forget_oldest(self) -> None:
         self._size -= self._rows.pop(next(iter(self._rows))).size

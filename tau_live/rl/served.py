@@ -12,7 +12,7 @@ last bits depend on the number of threads.
 """
 
 from collections import OrderedDict
-from threading import Lock
+from threading import RLock
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
@@ -190,7 +190,7 @@ class Layouts:
     def __init__(self) -> None:
         self._kept: OrderedDict[Key, Layout] = OrderedDict()
         self._size = 0
-        self._lock = Lock()
+        self._lock = RLock()  # a signal or a finaliser may come back into the same thread
 
     @property
     def size(self) -> int:
@@ -218,7 +218,7 @@ class Layouts:
                 return
             self._kept[key] = made
             self._size += size
-            while self._size > KEPT_BYTES:
+            while self._kept and self._size > KEPT_BYTES:
                 oldest, gone = self._kept.popitem(last=False)
                 self._size -= gone.size + _size_of(oldest)
 

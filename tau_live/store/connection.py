@@ -3,6 +3,7 @@
 import os
 import sqlite3
 import stat
+import struct
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -229,8 +230,17 @@ class Connection:
         return self.count("pragma data_version")
 
     def hold_still(self, timeout_s: float) -> bool:
-        """Let no statement begin until ``go_on``; ``False`` if one goes on for too long."""
-        return self._working.acquire(timeout=timeout_s)
+        """Let no statement begin until ``go_on``; ``False`` if one goes on for too long.
+
+        So does a transaction of the calling thread itself: a plugin may fork inside of one.
+        """
+        if not self._working.acquire(timeout=timeout_s):
+            return False
+        with suppress(sqlite3.Error):  # it was closed
+            if self._raw.in_transaction:
+                self._working.release()
+                return False
+        return True
 
     def go_on(self) -> None:
         """End a ``hold_still`` of the same thread."""
@@ -240,6 +250,22 @@ class Connection:
         """Close the connection; an open transaction is undone."""
         with suppress(sqlite3.Error):
             self._raw.close()
+
+    def close_inherited(self) -> None:
+        """Close the connection of a parent in a forked child, without touching the log.
+
+        Who closes a store last empties its log into it. A child whose parent ends at the same
+        moment would take itself for the last, and go by what the log was like at the fork.
+        """
+        with read_locked(self.path):
+            self.close()
+
+    def abandon(self) -> None:
+        """Never close the connection: its end would undo a transaction that is the parent's."""
+        with suppress(ImportError, AttributeError):  # another interpreter has no such counts
+            import ctypes
+
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._raw))
 
     def _check(self) -> None:
         # A full disk may make SQLite undo the whole transaction on its own. What follows in it
@@ -319,6 +345,31 @@ def connect(path: Path, *, busy_timeout_s: float, read_only: bool) -> Connection
 def _is_emptied(path: Path) -> bool:
     log = beside(path, "-wal")
     return path.is_file() and not path.stat().st_size and log.is_file() and log.stat().st_size > 0
+
+
+@contextmanager
+def read_locked(path: Path) -> Iterator[None]:
+    """Keep everybody, this process too, from having a file for themselves; where Linux can.
+
+    Source:
+        ``SHARED_FIRST`` and ``SHARED_SIZE`` in SQLite's ``os.h``; fcntl(2), open file description
+        locks, which conflict with a process's own POSIX locks.
+    """
+    try:
+        import fcntl
+
+        wanted = fcntl.F_OFD_SETLK
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except (ImportError, AttributeError, OSError):
+        yield
+        return
+    try:
+        with suppress(OSError):  # somebody has it for themselves, so that this process has not
+            lock = struct.pack("hhqqi4x", fcntl.F_RDLCK, os.SEEK_SET, 0x40000002, 510, 0)
+            fcntl.fcntl(descriptor, wanted, lock)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _make_private(path: Path, *, timeout_s: float) -> None:

@@ -234,6 +234,14 @@ class RewardLog(Protocol):
         """
         ...
 
+    def redate(self, *, before: float, after: float) -> int:
+        """Let rollouts wait on whose time a clock has passed over that was set; return how many.
+
+        Put forward: those whose wait would have ended in between end theirs as much later. Put
+        back: those that ended in what is the future now have ended ``after``.
+        """
+        ...
+
     def overdue(self, now: float, *, limit: int) -> list[str]:
         """Return the finished rollouts whose wait is over, oldest first; they wait no longer."""
         ...

@@ -160,6 +160,14 @@ class SqliteStore:
         """Close the connection."""
         self._connection.close()
 
+    def close_inherited(self) -> None:
+        """Close the connection of a parent in a forked child."""
+        self._connection.close_inherited()
+
+    def abandon(self) -> None:
+        """Never close the connection, not even at the end of the process."""
+        self._connection.abandon()
+
 
 def _file_of(path: Path, *, empty: bool = True) -> tuple[int, int] | None:
     try:

@@ -71,6 +71,10 @@ class SqliteGate:
         return [_entry_of(row) for row in rows]
 
 
+STALE_S = 86_400.0
+"""By so much a lease outlasts itself only where it was taken before a clock was put back."""
+
+
 class SqliteLeases:
     """Implements ``Leases``."""
 
@@ -85,8 +89,15 @@ class SqliteLeases:
             on conflict (name) do update set holder = excluded.holder,
                 expires_at = excluded.expires_at
             where leases.holder = excluded.holder or leases.expires_at <= :now
+                or leases.expires_at > :stale
             """,
-            {"name": name, "holder": holder, "expires_at": now + ttl_s, "now": now},
+            {
+                "name": name,
+                "holder": holder,
+                "expires_at": now + ttl_s,
+                "now": now,
+                "stale": now + ttl_s + STALE_S,
+            },
         )
         return acquired > 0
 
@@ -112,9 +123,9 @@ class SqliteLeases:
             """
             select name, holder from leases
             where name >= :prefix and substr(name, 1, length(:prefix)) = :prefix
-            and expires_at > :now order by name
+            and expires_at > :now and expires_at <= :stale order by name
             """,
-            {"prefix": prefix, "now": now},
+            {"prefix": prefix, "now": now, "stale": now + STALE_S},
         )
         return {row["name"]: row["holder"] for row in rows}
 

@@ -30,6 +30,13 @@ select rollout_seq, rollout_id from awaiting join rollouts on seq = rollout_seq
 where until <= ? order by until, rollout_seq limit ?
 """
 
+PASSED_OVER = "select rollout_seq from awaiting where until > :before and until <= :after"
+
+OF_THE_FUTURE = """
+select rollout_seq, ended_at from awaiting join rollouts on seq = rollout_seq
+where ended_at > :after
+"""
+
 READY_COUNT = "select count(*) from ready_points where point = ? and ready_seq > ?"
 
 READY_POINTS = """
@@ -164,6 +171,30 @@ class SqliteRewards:
         )
         if not noted:
             self._check_known(rollout_id)
+
+    def redate(self, *, before: float, after: float) -> int:
+        """Let rollouts wait on whose time a clock has passed over that was set; return how many.
+
+        Put forward: those whose wait would have ended in between end theirs as much later. Put
+        back: those that ended in what is the future now have ended ``after``. Of several processes
+        that notice the same, the first finds all of them.
+        """
+        forward = after > before
+        with self._connection.begin():
+            rows = self._connection.rows(
+                PASSED_OVER if forward else OF_THE_FUTURE, {"before": before, "after": after}
+            )
+            moves = [
+                (after - (before if forward else row["ended_at"]), row["rollout_seq"])
+                for row in rows
+            ]
+            self._connection.change_many(
+                "update awaiting set until = until + ? where rollout_seq = ?", moves
+            )
+            self._connection.change_many(
+                "update rollouts set ended_at = ended_at + ? where seq = ?", moves
+            )
+        return len(rows)
 
     def overdue(self, now: float, *, limit: int) -> list[str]:
         """Return the finished rollouts whose wait is over, oldest first; they wait no longer."""

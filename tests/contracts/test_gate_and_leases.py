@@ -130,6 +130,17 @@ def test_leases_in_force_are_found_by_the_beginning_of_their_names(store: Store)
     assert len(store.leases.held("", now=0.5)) == 4
 
 
+def test_a_lease_taken_before_a_clock_was_put_back_blocks_nobody(store: Store) -> None:
+    years = 3e8
+    store.leases.acquire("update", "a", ttl_s=10.0, now=years)
+    store.leases.acquire("process:a", "a", ttl_s=10.0, now=years)
+
+    taken = store.leases.acquire("update", "b", ttl_s=10.0, now=100.0)
+
+    assert taken
+    assert store.leases.held("process:", now=100.0) == {}
+
+
 def test_of_many_who_want_a_lease_at_once_one_gets_it(opened: OpenStore) -> None:
     opened()
     start = Barrier(8)

@@ -312,3 +312,35 @@ def test_a_rollout_is_left_out_for_one_reason_at_a_time(store: Store) -> None:
 
     missing, infinite = {"left_out_reward_missing": 1}, {"left_out_reward_not_finite": 1}
     assert counted == [missing, missing, infinite, {}, {}]
+
+
+def _ended(store: Store, rollout_id: str, *, at: float) -> None:
+    begun(store, rollout_id)
+    store.rollouts.set_status(rollout_id, RolloutStatus.SUCCEEDED, at=at)
+
+
+def test_a_clock_put_forward_makes_no_wait_end_at_once(store: Store) -> None:
+    for name, until in (("over", 90.0), ("soon", 200.0), ("late", 5_000.0)):
+        _ended(store, name, at=80.0)
+        store.rewards.await_reward(name, until=until)
+
+    moved = [store.rewards.redate(before=100.0, after=1_100.0) for _ in range(2)]
+
+    assert moved == [1, 0]  # the second process to notice finds nothing to do
+    assert store.rewards.overdue(1_100.0, limit=9) == ["over"]
+    assert store.rewards.overdue(1_199.0, limit=9) == []
+    assert store.rewards.overdue(1_200.0, limit=9) == ["soon"]
+    assert store.rollouts.rollout("soon").ended_at == 1_080.0
+
+
+def test_a_clock_put_back_lets_every_wait_end(store: Store) -> None:
+    for name, at in (("old", 80.0), ("new", 1_000_080.0)):
+        _ended(store, name, at=at)
+        store.rewards.await_reward(name, until=at + 50.0)
+
+    moved = [store.rewards.redate(before=1_000_100.0, after=100.0) for _ in range(2)]
+
+    assert moved == [1, 0]
+    assert store.rollouts.rollout("new").ended_at == 100.0
+    assert store.rewards.overdue(149.0, limit=9) == ["old"]
+    assert store.rewards.overdue(150.0, limit=9) == ["new"]

@@ -9,7 +9,9 @@ import pytest
 from tau_live import events as ev
 from tau_live import inbox as boxes
 from tau_live.inbox import Inbox
-from tests.inbox.conftest import LONG_S, Written, end, filled, finished, tool
+from tau_live.rollouts import Reason
+from tests.inbox.conftest import LONG_S, Written, end, filled, finished, start, tool
+from tests.live.running import until
 from tests.streams import event
 
 RUN = tool(0).host, "r", tool(0).execution
@@ -140,14 +142,36 @@ def test_the_writer_ticks_at_the_start_and_between_batches(
 
 
 def test_what_came_in_behind_the_close_is_written(stopped: Inbox, written: Written) -> None:
-    stopped.close(0.0)
+    closing = threading.Thread(target=stopped.close, args=(LONG_S,))
+    closing.start()
+    until(lambda: stopped.depth)
     stopped._queue.put(tool(2))  # by a thread that had asked before it was closed
 
     written.go_on.set()
-    stopped._thread.join(LONG_S)
+    closing.join(LONG_S)
 
     assert written.events == [tool(0, "first"), tool(2)]
     assert stopped.dropped == {}
+
+
+def test_what_there_is_no_time_for_is_counted_and_what_was_begun_is_ended(
+    stopped: Inbox, written: Written
+) -> None:
+    late = event(ev.Reward, "first", value=1.0)
+    for one in (tool(1, "first"), start("new"), tool(1, "new"), end("new"), late):
+        stopped.put(one)
+    stopped.put_later(lambda: tool(2, "first"), run=(tool(0).host, "first", tool(0).execution))
+    stopped.put(event(ev.Reward, "new", value=1.0))
+
+    stopped.close(0.0)
+    written.go_on.set()
+    stopped._thread.join(LONG_S)
+
+    first, reward, ended = written.events
+    assert (first, reward) == (tool(0, "first"), late)
+    assert isinstance(ended, ev.RunEnd)
+    assert (ended.run_id, ended.reason, ended.dropped) == ("first", Reason.ABANDONED, 2)
+    assert stopped.dropped == {"unwritten": 6}
 
 
 def test_what_is_made_later_is_made_where_it_is_written_and_in_its_order(

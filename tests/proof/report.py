@@ -7,7 +7,7 @@ import platform
 import sqlite3
 import subprocess
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import import_module
@@ -80,20 +80,23 @@ def kept() -> list[Row]:
 
 
 def figures_reference() -> str:
-    """Return what is kept as Markdown: a table for each promise, and where and when it was found."""
+    """Return what is kept as Markdown: a table for each promise; where and when it was found."""
     rows = kept()
     text = ""
     for promise in sorted({row.figure.promise for row in rows}):
-        text += f"\n### Promise {promise}\n\n| proof | what | found | bound |\n| --- | --- | --- | --- |\n"
-        for row in rows:
-            if row.figure.promise == promise:
-                told = f"{row.figure.found:,.6g}"
-                text += f"| `{row.proof}` | {row.figure.what} | {told} | {row.figure.bound} |\n"
-    stamps = dict.fromkeys((row.proof, row.date, row.commit, row.machine) for row in rows)
-    text += "\n| proof | date | commit | machine |\n| --- | --- | --- | --- |\n"
-    for proof_, date, commit, machine_ in sorted(stamps):
-        text += f"| `{proof_}` | {date} | `{commit}` | {machine_} |\n"
-    return text
+        told = [
+            (f"`{row.proof}`", row.figure.what, f"{row.figure.found:,.6g}", row.figure.bound)
+            for row in rows
+            if row.figure.promise == promise
+        ]
+        text += f"\n### Promise {promise}\n\n" + _table(("proof", "what", "found", "bound"), told)
+    stamps = {(f"`{row.proof}`", row.date, f"`{row.commit}`", row.machine) for row in rows}
+    return text + "\n" + _table(("proof", "date", "commit", "machine"), sorted(stamps))
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
 
 
 def machine() -> str:
