@@ -3,9 +3,10 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from tau_live import checkpoints
-from tau_live.errors import CheckpointError
-from tau_live.policy_files import policy_config
+from tau_live import checkpoints, fault
+from tau_live.errors import CheckpointError, StoreUnavailableError
+from tau_live.guard import logger, text_of
+from tau_live.policy_files import needed_versions, policy_config
 from tau_live.rl.state import LearnerState
 from tau_live.settings import Settings
 from tau_live.store.roles import Store
@@ -24,7 +25,7 @@ class Heads:
 
     Args:
         store: Says which version serves.
-        settings: What shape an untrained policy has.
+        settings: What shape an untrained policy has, and how many checkpoints are kept.
         folder: Where the checkpoints are.
     """
 
@@ -61,9 +62,23 @@ class Heads:
         """Remember what an update has made, so that it need not be loaded."""
         self._kept[point] = head
 
-    def versions(self) -> set[int]:
-        """Return the versions that are kept in memory."""
-        return {head.version for head in self._kept.values()}
+    def prune(self) -> None:
+        """Delete the checkpoints that nobody needs; what cannot be done now is left to the next.
+
+        In a transaction, or an operator might go back to one that is just being deleted. An update
+        that is stored has not failed because somebody else kept the store locked after it.
+        """
+        try:
+            with self._store.begin():
+                kept = {head.version for head in self._kept.values()}
+                checkpoints.prune(
+                    self._folder,
+                    keep=self._settings.keep_checkpoints,
+                    needed=frozenset(kept | needed_versions(self._store)),
+                )
+        except StoreUnavailableError as error:
+            logger().warning("checkpoints_not_pruned", error=text_of(error))
+        fault.point("update.pruned")
 
     def told(self) -> list[str]:
         """Return what was wrong with checkpoints since the last call."""

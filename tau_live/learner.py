@@ -15,10 +15,10 @@ from tau_live import checkpoints, fault, unfinished
 from tau_live.errors import LeaseLostError
 from tau_live.guard import logger
 from tau_live.heads import Head, Heads
-from tau_live.leasing import LEASE, confirm, taken
+from tau_live.leasing import LEASE, confirm, give_back, taken
 from tau_live.lessons import Lessons, by_reason, known_at
 from tau_live.monitoring import Seen, Watched, is_worse, watched
-from tau_live.policy_files import checkpoint_folder, needed_versions
+from tau_live.policy_files import checkpoint_folder
 from tau_live.pricing import late_of
 from tau_live.quality import Hold
 from tau_live.rl.policy import Policy
@@ -152,7 +152,7 @@ class Learner:
             logger().warning("lease_lost", holder=self._holder, error=str(error))
             return None
         finally:
-            self._store.leases.release(LEASE, self._holder)
+            give_back(self._store, self._holder)
 
     def sweep(self) -> list[str]:
         """Delete what updates left behind that died, and return its names.
@@ -167,7 +167,7 @@ class Learner:
         try:
             found = unfinished.swept(self._store, self._folder)
         finally:
-            self._store.leases.release(LEASE, self._holder)
+            give_back(self._store, self._holder)
         if found:
             logger().warning("unfinished_files_swept", files=found)
         return found
@@ -361,18 +361,9 @@ class Learner:
             outcome,
         )
         self._heads.keep(row.point, Head(version, sha256, state))
-        self._prune()
+        self._heads.prune()
         serving = self._store.policies.in_service()[row.point]
         return Learned(stored, state.policy, serving.version == version, outcome.hold)
-
-    def _prune(self) -> None:
-        with self._store.begin():  # or an operator might go back to one that is being deleted
-            checkpoints.prune(
-                self._folder,
-                keep=self._settings.keep_checkpoints,
-                needed=frozenset(self._heads.versions() | needed_versions(self._store)),
-            )
-        fault.point("update.pruned")
 
 
 def report_of(row: Update) -> dict[str, object]:

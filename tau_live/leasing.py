@@ -1,6 +1,8 @@
 """The lease that lets one process learn at a time."""
 
-from tau_live.errors import LeaseLostError
+from contextlib import suppress
+
+from tau_live.errors import LeaseLostError, StoreUnavailableError
 from tau_live.processes import is_alive
 from tau_live.store.roles import Store
 
@@ -23,6 +25,12 @@ def taken(store: Store, holder: str, *, ttl_s: float, now: float) -> bool:
         return False
     store.leases.release(LEASE, other)
     return store.leases.acquire(LEASE, holder, ttl_s=ttl_s, now=now)
+
+
+def give_back(store: Store, holder: str) -> None:
+    """Let others have the lease; where the store fails it runs out, and its holder may go on."""
+    with suppress(StoreUnavailableError):  # what was done under it is done
+        store.leases.release(LEASE, holder)
 
 
 def confirm(store: Store, holder: str) -> None:

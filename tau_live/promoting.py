@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tau_live import fault
 from tau_live.guard import logger
-from tau_live.leasing import LEASE, taken
+from tau_live.leasing import give_back, taken
 from tau_live.outcomes import Result, result_of, reward_range, settled
 from tau_live.promotion import (
     EVERY,
@@ -83,7 +83,7 @@ class Promoter:
         try:
             return [step for point in points for step in self._advance(point, now=now)]
         finally:
-            self._store.leases.release(LEASE, self._holder)
+            give_back(self._store, self._holder)
 
     def _has_lease(self) -> bool:
         return taken(self._store, self._holder, ttl_s=self._settings.lease_ttl_s, now=self._clock())

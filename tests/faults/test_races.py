@@ -148,6 +148,22 @@ def test_nobody_goes_back_to_a_version_whose_file_is_being_deleted(
     assert problems(settings) == []
 
 
+def test_an_update_has_not_failed_because_the_store_was_locked_when_it_was_stored(
+    settings: Settings, store: SqliteStore
+) -> None:
+    due(store)
+
+    with learner(settings, "test") as learning, closing(SqliteStore.open(settings.store)) as other:
+        lock = other.begin()
+        with fault.armed("update.stored", lock.__enter__):
+            found = learning.run_next(now=1.0)
+        lock.__exit__(None, None, None)
+
+    assert found is not None
+    assert found.serves
+    assert problems(settings) == []
+
+
 def test_files_that_no_note_names_are_left_alone(settings: Settings, store: SqliteStore) -> None:
     due(store)
     with learner(settings, "test") as learning:

@@ -68,14 +68,17 @@ def id_of(key: str) -> str:
     return rollout_id_of(HOST, run_id_of("agent", key))
 
 
-def load(folder: str, run: str) -> None:
+def load(folder: str, run: str, early: bool) -> None:
     """Collect, decide, reward, learn and promote until it is killed.
 
-    Tells how many runs of each thread, and how many late rewards, were acknowledged: what was
-    given before a ``flush`` that came back true.
+    Tells how many runs of each thread were acknowledged: what was given before a ``flush`` that
+    came back true. What it tells first begins the time that it has: before or after it attaches.
     """
-    tell({"runs": [0] * THREADS})
+    if early:
+        tell({"runs": [0] * THREADS})
     assert tau_live.attach(settings(folder)) is not None
+    if not early:
+        tell({"runs": [0] * THREADS})
     done = [0] * THREADS
     waiting: deque[tuple[float, str, str]] = deque()
     for thread in range(THREADS):

@@ -82,7 +82,7 @@ class Killer:
             loads = self._pool.submit(
                 self._servers[0].run,
                 "tests.proof.kills:load",
-                {"folder": str(folder), "run": str(number)},
+                {"folder": str(folder), "run": str(number), "early": number % 4 == 0},
                 kill_after_s=self._rng.uniform(0.0, LONGEST_S),
             )
             before = {run: known[run] for run in list(known)[-2:]}
@@ -135,8 +135,9 @@ def prove(tier: Tier, told: Told) -> Iterator[Figure]:
                  at_most=0)  # fmt: skip
     yield Figure(5, "stores damaged, between two states, or that could not go on",
                  sums.found["wrong"], at_most=0)  # fmt: skip
-    yield Figure(5, "updates made meanwhile", sums.kept.get("updates", 0), at_least=1)
-    yield Figure(5, "steps of trials made meanwhile", sums.kept.get("steps", 0), at_least=1)
+    least = None if tier is Tier.QUICK else 1
+    yield Figure(5, "updates made meanwhile", sums.kept.get("updates", 0), at_least=least)
+    yield Figure(5, "steps of trials made meanwhile", sums.kept.get("steps", 0), at_least=least)
     yield Figure(5, "times another policy served than the store says", sums.found["refused"],
                  at_most=0)  # fmt: skip
     yield Figure(5, "files that belong to nothing", sums.found["orphans"], at_most=0)
