@@ -72,7 +72,8 @@ class Life:
         integrity: What SQLite says of the file.
         left: What the snapshot said where it did not go on.
         begun: The rollouts that were begun.
-        stored: Those that were said to be stored.
+        taken: Those that were recorded, because the gate passed.
+        stored: Those of them that were said to be stored.
     """
 
     kind: str
@@ -91,6 +92,7 @@ class Life:
     integrity: str = ""
     left: dict[str, object] = field(default_factory=dict)
     begun: list[str] = field(default_factory=list, repr=False)
+    taken: list[str] = field(default_factory=list, repr=False)
     stored: list[str] = field(default_factory=list)
 
 
@@ -149,7 +151,7 @@ def _live(path: Path, life: Life) -> None:
         for number in range(RUNS):
             _one(life, f"{round_}-{number}", float(number % 2))
         if tau_live.flush(5.0):
-            life.stored = list(life.begun)
+            life.stored = list(life.taken)
     if life.at % 2:
         _operate(path)
 
@@ -162,6 +164,8 @@ def _one(life: Life, key: str, value: float) -> None:
         run.reward(value)
     life.strange += choice.option not in OPTIONS
     life.begun.append(run.id)
+    if run.handle is not None and run.handle.recorded:
+        life.taken.append(run.id)
 
 
 def _operate(path: Path) -> None:
@@ -199,7 +203,7 @@ def _goes_on(life: Life) -> bool:
     _one(life, "after", 1.0)
     done = tau_live.flush(PATIENCE_S) and _passes()
     if done:
-        life.stored.append(life.begun[-1])
+        life.stored = list(life.taken)
     return done
 
 
