@@ -44,7 +44,7 @@ CODES = {"raise": 1, "sigint": -2, "asyncio": -2, "sigterm": -15}
 SUDDEN = frozenset({"sigterm", "os._exit"})
 """Ends after which nobody is asked: what was acknowledged is there, and no more is promised."""
 
-RUNS = {Tier.QUICK: 500, Tier.LONG: 12_000}
+RUNS = {Tier.QUICK: 500, Tier.LONG: 20_000}
 TANGLED_S = {Tier.QUICK: 1.0, Tier.LONG: 60.0}
 ROUNDS = {Tier.QUICK: 1, Tier.LONG: 10}
 LEASE_S = 2.0
