@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class State:
     unfit: bool = False
 
 
-def started(target: object, inside: Inside) -> "Runtime | None":
+def started(target: object, environ: MutableMapping[str, str], inside: Inside) -> "Runtime | None":
     """Start tau-live, or let another target take part; ``None`` if that is not to be.
 
     A thread of ours asks in vain while another one starts it and waits for that thread: by a hook
@@ -44,7 +44,7 @@ def started(target: object, inside: Inside) -> "Runtime | None":
         if State.unfit:
             _say_unfit()
         elif State.runtime is None and not State.tried:
-            _start(target, inside)
+            _start(target, environ, inside)
         elif State.runtime is not None and target is not None:
             State.runtime.add_target(target)
         return State.runtime
@@ -60,7 +60,7 @@ def taken() -> "Runtime | None":
     return runtime
 
 
-def _start(target: object, inside: Inside) -> None:
+def _start(target: object, environ: MutableMapping[str, str], inside: Inside) -> None:
     from tau_live.forking import Forks
     from tau_live.starting import start
 
@@ -68,7 +68,7 @@ def _start(target: object, inside: Inside) -> None:
     if State.forks is None:
         State.forks = Forks()
         os.register_at_fork(before=_forking, after_in_parent=_fork_made, after_in_child=_forked)
-    State.runtime = start(os.environ, target, inside=inside, forks=State.forks)
+    State.runtime = start(environ, target, inside=inside, forks=State.forks)
 
 
 def _say_unfit() -> None:

@@ -4,6 +4,7 @@ With ``TAU_LIVE_RL`` unset, empty or falsy every function here works, returns th
 choice, and imports, starts and writes nothing. With it on, nothing here raises into the host.
 """
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar, Token
@@ -42,7 +43,7 @@ def attach(target: "object | Settings | None" = None) -> "Runtime | None":
             return None
         if State.runtime is not None and target is None:
             return State.runtime
-        return started(target, _inside)
+        return started(target, os.environ, _inside)
     except Exception as error:  # noqa: BLE001  # the border to the host
         log_failure("start_failed", error)
         return None

@@ -77,7 +77,9 @@ def test_a_retry_in_another_life_names_its_decisions_by_its_own_attempt(
 
 @pytest.mark.slow
 def test_a_plugin_hears_of_each_version_that_comes_to_decide(on: None, path: Path) -> None:
-    runtime = tau_live.attach(Settings(store=path, learner=Learner.FLUSH))
+    runtime = tau_live.attach(
+        Settings(store=path, learner=Learner.FLUSH, decide_deadline_ms=60_000.0)
+    )
     assert runtime is not None
     promoted = Promoted()
     runtime.plugins.register(promoted, name="promoted")
@@ -124,7 +126,7 @@ def gate() -> dict[str, object]:
 def test_what_a_skipped_update_left_and_all_that_follows_is_learned_from(
     on: None, path: Path
 ) -> None:
-    tau_live.attach(Settings(store=path, learner=Learner.FLUSH))
+    tau_live.attach(Settings(store=path, learner=Learner.FLUSH, decide_deadline_ms=60_000.0))
     for number in range(8 + 200 + 40):
         with tau_live.run("job") as run:
             chosen = run.decide("p", ["a", "b"])

@@ -1,4 +1,4 @@
-"""Nothing is imported in a host's thread amid its work, and nothing heavy for a line."""
+"""Nothing is imported in the middle of a host's work, and nothing heavy for a line of a log."""
 
 from pathlib import Path
 
