@@ -10,7 +10,11 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from tau_live.redaction import scrubbed
+
 if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+
     from structlog.typing import FilteringBoundLogger
 
 T = TypeVar("T")
@@ -18,6 +22,8 @@ F = TypeVar("F")
 
 _CAUSES = 1000
 _TEXT = 500
+_SAID = 4_000
+"""So much of an exception is searched for secrets; one must not be cut before it is found."""
 
 
 class OnFailure(Protocol):
@@ -44,18 +50,33 @@ def logger() -> "FilteringBoundLogger":
         return configured
     plain: FilteringBoundLogger = structlog.wrap_logger(
         logging.getLogger("tau_live"),
-        processors=[structlog.processors.KeyValueRenderer(key_order=["event"])],
+        processors=[
+            without_secrets,
+            structlog.processors.KeyValueRenderer(key_order=["event"]),
+        ],
         wrapper_class=structlog.stdlib.BoundLogger,
     )
     return plain
 
 
 def text_of(error: BaseException) -> str:
-    """Return what an exception says, cut when it is long; even one whose ``__str__`` raises."""
+    """Return what an exception says, cut and without secrets; even one whose ``__str__`` raises."""
     try:
-        return str.__getitem__(str(error), slice(_TEXT))
+        return scrubbed(str.__getitem__(str(error), slice(_SAID)))[:_TEXT]
     except Exception:  # noqa: BLE001 - a hostile __str__ must not escape
         return f"<{type(error).__name__} without a readable text>"
+
+
+def without_secrets(
+    logger: object,  # noqa: ARG001  # as structlog calls it
+    method: str,  # noqa: ARG001  # as structlog calls it
+    line: "MutableMapping[str, object]",
+) -> "MutableMapping[str, object]":
+    """Return a line of the log without the secrets in its texts; a processor of structlog."""
+    for name, value in line.items():
+        if isinstance(value, str):
+            line[name] = scrubbed(value)
+    return line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

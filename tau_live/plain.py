@@ -73,6 +73,7 @@ def plain(
     *,
     limits: Limits = DEFAULT_LIMITS,
     text: Callable[[str, int], Json] | None = None,
+    names: Callable[[str, int], Json] | None = None,
     hidden: Callable[[str, object], str | None] | None = None,
     harmless: Callable[[tuple[str, ...]], bool] | None = None,
 ) -> Json:
@@ -85,6 +86,7 @@ def plain(
         value: Anything.
         limits: How much is kept.
         text: What becomes of a string that may have so many characters; ``None`` cuts it.
+        names: The same of a mapping's names; ``None`` is as ``text``.
         hidden: What stands instead of a value under such a key; it may look at the value's type,
             and at the value if that is a built-in one. ``None`` (as its result, too) leaves it.
         harmless: Says of a mapping's names whether ``text`` leaves them all as they are and
@@ -94,7 +96,7 @@ def plain(
         ``None``, booleans, integers of 64 bits, finite floats, strings without surrogates or
         NULs, lists, and dictionaries with such strings as keys.
     """
-    return _Walk(limits, text, hidden, harmless).value(value, 0)
+    return _Walk(limits, text=text, names=names, hidden=hidden, harmless=harmless).value(value, 0)
 
 
 def clean(text: str) -> str:
@@ -130,12 +132,15 @@ class _Walk:
     def __init__(
         self,
         limits: Limits,
+        *,
         text: Callable[[str, int], Json] | None,
+        names: Callable[[str, int], Json] | None,
         hidden: Callable[[str, object], str | None] | None,
         harmless: Callable[[tuple[str, ...]], bool] | None,
     ) -> None:
         self._limits = limits
         self._text = text or cut
+        self._names = names or self._text
         self._hidden = hidden
         self._harmless = harmless
         self._rewrites = text is not None or hidden is not None
@@ -250,7 +255,7 @@ class _Walk:
     def _key(self, key: object, taken: Mapping[str, object]) -> str:
         room = min(self._limits.key_chars, max(self._chars, _MARKER_ROOM))
         if _is(key, str):
-            kept = self._text(str.__str__(key), room)
+            kept = self._names(str.__str__(key), room)
             name = kept if isinstance(kept, str) else cut(str.__str__(key), _MARKER_ROOM)
         elif key is None or type(key) in (bool, int, float):
             name = cut(str(self.value(key, 0)), room)

@@ -44,7 +44,9 @@ class OneLineError(click.ClickException):
     """A failure as it is printed: one line on standard error."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(" ".join(message.split()))
+        from tau_live.redaction import scrubbed
+
+        super().__init__(scrubbed(" ".join(message.split())))
 
     def show(self, file: object = None) -> None:  # noqa: ARG002
         """Print the line."""

@@ -15,6 +15,7 @@ from tau_live.cli.keys import KEYS
 from tau_live.cli.text import shown
 from tau_live.errors import SettingsError, StoreUnavailableError, TauLiveError
 from tau_live.plugins import Plugins
+from tau_live.redaction import scrubbed
 from tau_live.settings import Loaded, Settings, switched_on
 from tau_live.store.sqlite import SqliteStore
 from tau_live.switch import SWITCH
@@ -165,4 +166,4 @@ def reason_option(callback: Callback) -> Callback:
 def _not_blank(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
     if not value.strip():
         raise click.BadParameter("say why.", ctx=ctx, param=parameter)
-    return value.strip()
+    return scrubbed(value.strip())

@@ -15,6 +15,7 @@ from tau_live.cli.opening import epilog, json_option, opened, store_option
 from tau_live.cli.output import print_json
 from tau_live.cli.text import number, shown
 from tau_live.naming import last_run, rollout_named
+from tau_live.redaction import clean_id, scrubbed
 from tau_live.rewarding import Rewarding
 from tau_live.rollouts import Reward, RewardSource, rollout_id_of
 from tau_live.settings import Settings
@@ -87,9 +88,9 @@ def target_of(store: Store, named: str, asked: Asked) -> str:
     """
     host, session = asked["host"], asked["session"]
     if session is not None:
-        return last_run(store, session, host=host or "")
+        return last_run(store, clean_id(session), host=host or "")
     if host is not None and asked["run"] is not None:
-        return rollout_named(store, rollout_id_of(host, asked["run"]))
+        return rollout_named(store, rollout_id_of(host, clean_id(asked["run"])))
     return named if WHOLE_ID.fullmatch(named) else rollout_of(store, named).rollout_id
 
 
@@ -113,12 +114,12 @@ def reward_of(value: str | None, asked: Asked, *, at: float) -> Reward:
     return Reward(
         rollout_id=run or "" if decision is None else decision.rpartition(":attempt-")[0],
         decision_id=decision,
-        name=asked["name"],
+        name=scrubbed(asked["name"]),
         value=None if value is None else _number(value),
         label=value.lower() if value is not None and value.lower() in WORDS else None,
-        comment=comment,
-        source=asked["source"],
-        key=asked["key"],
+        comment=None if comment is None else scrubbed(comment),
+        source=clean_id(asked["source"]),
+        key=clean_id(asked["key"]),
         at=at,
     )
 
