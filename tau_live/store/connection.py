@@ -2,7 +2,6 @@
 
 import os
 import sqlite3
-import stat
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +15,8 @@ import msgspec
 from sqlite_utils import Database
 
 from tau_live.errors import StoreError, StoreUnavailableError
+from tau_live.guard import logger
+from tau_live.private_files import make_folders, narrowed
 
 Value = str | int | float | bytes | None
 Parameters = Sequence[Value] | Mapping[str, Value]
@@ -255,9 +256,11 @@ def _make_private(path: Path) -> None:
     It is made under another name and linked: SQLite's locks on a file are lost as soon as this
     process closes any descriptor of it, which must not happen to one that somebody already uses.
     """
-    missing = [folder for folder in path.absolute().parents if not folder.exists()]
-    for folder in reversed(missing):
-        folder.mkdir(mode=stat.S_IRWXU, exist_ok=True)
+    make_folders(path.absolute().parent)
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        done = narrowed(path.with_name(path.name + suffix))
+        if done is not None:
+            logger().warning("file_narrowed", what=done)
     if path.exists():
         return
     descriptor, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
