@@ -35,6 +35,7 @@ COMMANDS: Mapping[str, str] = {
     "export": "Write the store out as JSON Lines or Parquet.",
     "gc": "Forget old rollouts that were learned from.",
     "config": "Show the settings in force and where each came from.",
+    "verify": "Find what was edited in the store or its checkpoints.",
     "doctor": "Check this installation and its store.",
 }
 """Every command and what it is for; the module of its name holds it."""

@@ -125,7 +125,7 @@ def opened(path: Path | None, *, write: bool = False) -> Iterator[Opened]:
         raise StoreUnavailableError(
             f"no store at {settings.store} yet: run your agent with {SWITCH}=1, or `tau-live demo`"
         )
-    store = SqliteStore.open(settings.store, read_only=not write)
+    store = SqliteStore.open(settings.store, read_only=not write, key_file=settings.audit_key_file)
     try:
         yield Opened(store, settings)
     finally:

@@ -195,6 +195,9 @@ class Settings:
     drift_holds: bool = setting(
         False, flag(), "Whether the gate holds when an option becomes worse."
     )
+    audit_key_file: Path | None = setting(
+        None, optional(path()), "A file with the key that rows are sealed with; made if missing."
+    )
     plugins_off: tuple[str, ...] = setting((), names(), "Plugins that are not loaded.")
     safety: SafetySettings = field(default_factory=SafetySettings)
 

@@ -17,6 +17,7 @@ from sqlite_utils import Database
 from tau_live.errors import StoreError, StoreUnavailableError
 from tau_live.guard import logger
 from tau_live.private_files import make_folders, narrowed
+from tau_live.store.sealing import Sealer, digest_of, install
 
 Value = str | int | float | bytes | None
 Parameters = Sequence[Value] | Mapping[str, Value]
@@ -163,6 +164,14 @@ class Connection:
         self.rows(f"pragma synchronous = {synchronous}")
         self.rows(f"pragma journal_size_limit = {WAL_LIMIT_BYTES}")
 
+    def seal_with(self, sealer: Sealer) -> None:
+        """Let what is written from now on be sealed; nothing of it is left in temporary files."""
+        try:
+            self._raw.execute("pragma temp_store = memory")
+            install(self._raw, sealer)
+        except sqlite3.Error as error:
+            raise explained(error, self.path) from error
+
     def data_version(self) -> int:
         """Return a number that changes whenever another connection has committed."""
         return self.count("pragma data_version")
@@ -247,6 +256,7 @@ def connect(path: Path, *, busy_timeout_s: float, read_only: bool) -> Connection
         raw.close()
         raise explained(error, path) from error
     raw.create_function("merged", 2, _merged, deterministic=True)
+    raw.create_function("row_digest", -1, digest_of, deterministic=True)
     return Connection(raw, path)
 
 

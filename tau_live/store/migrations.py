@@ -6,6 +6,7 @@ from sqlite_utils import Database, Migrations
 
 from tau_live.errors import StoreUnavailableError, StoreVersionError
 from tau_live.store.connection import Connection
+from tau_live.store.sealing import SEALING
 from tau_live.store.sqlite_names import NAMING
 
 APPLICATION_ID = 0x7461754C
@@ -348,7 +349,7 @@ def migrations() -> Migrations:
 
     @known()
     def m001_first_schema(db: Database) -> None:
-        for statement in (*RECORDING, *NAMING, *WORKING):
+        for statement in (*RECORDING, *NAMING, *WORKING, *SEALING):
             db.execute(statement)
 
     return known

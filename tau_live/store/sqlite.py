@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tau_live.store.connection import Connection, Synchronous, connect
 from tau_live.store.migrations import SCHEMA_VERSION, check, migrate
+from tau_live.store.sealing import Sealer, key_in
 from tau_live.store.sqlite_counters import SqliteAudit, SqliteCounters
 from tau_live.store.sqlite_decisions import SqliteDecisions
 from tau_live.store.sqlite_export import exported
@@ -18,6 +19,7 @@ from tau_live.store.sqlite_queue import SqliteQueue, SqliteResources, SqliteWork
 from tau_live.store.sqlite_retention import SqliteRetention
 from tau_live.store.sqlite_rewards import SqliteRewards
 from tau_live.store.sqlite_rollouts import SqliteRollouts
+from tau_live.store.sqlite_seals import SqliteSeals
 from tau_live.store.sqlite_trials import SqliteTrials
 
 
@@ -41,6 +43,7 @@ class SqliteStore:
         counters: Counters.
         audit: The audit.
         retention: Retention.
+        seals: The chain of seals.
     """
 
     def __init__(self, connection: Connection, *, busy_timeout_s: float) -> None:
@@ -59,6 +62,7 @@ class SqliteStore:
         self.leases = SqliteLeases(connection)
         self.counters = SqliteCounters(connection)
         self.audit = SqliteAudit(connection)
+        self.seals = SqliteSeals(connection)
         self.retention = SqliteRetention(connection)
         self._connection = connection
         self._busy_timeout_s = busy_timeout_s
@@ -73,6 +77,7 @@ class SqliteStore:
         synchronous: Synchronous = "normal",
         busy_timeout_s: float = 5.0,
         read_only: bool = False,
+        key_file: Path | None = None,
     ) -> "SqliteStore":
         """Open a store, made for its owner's eyes alone if it is not there yet.
 
@@ -82,6 +87,7 @@ class SqliteStore:
                 machine, at about 80 times the price of a commit.
             busy_timeout_s: How long to wait for other processes' transactions.
             read_only: Write nothing, not even to create or migrate the file.
+            key_file: The key of the seals, made if it is not there; ``None`` seals without one.
 
         Raises:
             StoreUnavailableError: It cannot be opened, or is not a store.
@@ -94,6 +100,7 @@ class SqliteStore:
             if not read_only:
                 connection.prepare(synchronous=synchronous, busy_timeout_s=busy_timeout_s)
                 migrate(connection)
+                connection.seal_with(Sealer(key_in(key_file, make=True)))
             return cls(connection, busy_timeout_s=busy_timeout_s)
         except BaseException:
             connection.close()
