@@ -20,6 +20,7 @@ from tau_live.rollouts import (
     Attempt,
     AttemptStatus,
     Reason,
+    Reward,
     Rollout,
     RolloutStatus,
     Span,
@@ -30,6 +31,8 @@ from tau_live.spans import span_of
 from tau_live.store.roles import Store
 
 KNOWN_LIMIT = 20_000
+TOLD_LIMIT = 100
+"""Of so many refused sources a line is logged, one each; the counter counts them all."""
 
 
 class Rewarding(Protocol):
@@ -41,6 +44,10 @@ class Rewarding(Protocol):
 
     def rejects(self, rollout: Rollout, *, store: Store) -> bool:
         """Say whether safety makes a failure of a run that ended well."""
+        ...
+
+    def refuses(self, reward: Reward) -> bool:
+        """Say whether a reward comes from somebody who may not give it."""
         ...
 
 
@@ -82,6 +89,7 @@ class Collector:
         self._known: OrderedDict[attempts.Key, int] = OrderedDict()
         self._open: OrderedDict[str, None] = OrderedDict()
         self._spans: list[Span] = []
+        self._told_of: set[str] = set()
         self._finished = 0
         self._ready = 0
 
@@ -365,6 +373,12 @@ class Collector:
         reward = reward_of(event)
         if reward is None:
             self._count("refused_rewards")
+            return
+        if self._rewarding.refuses(reward):
+            self._count("rewards_refused_source")
+            if len(self._told_of) < TOLD_LIMIT and reward.source not in self._told_of:
+                self._told_of.add(reward.source)
+                logger().warning("reward_source_refused", name=reward.name, source=reward.source)
             return
         try:
             reward = replace(reward, rollout_id=naming.meant(self._store, event))

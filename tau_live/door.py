@@ -160,13 +160,14 @@ def reward(
         Whether it was taken; ``False`` while tau-live is off or holds, or if it makes no sense.
     """
     runtime, inside = attach(), _current.get()
+    around = inside.handle if inside else None
     if runtime is None:
         return False
     own = run if issubclass(type(run), Run) and isinstance(run, Run) else None
     chosen = decision if issubclass(type(decision), Choice) else None
     return runtime.reward(
         value, run=run if own is None else own.id, host=host if own is None else None,
-        session=session, inside=within.handle if (within := own or inside) else None,
+        session=session, inside=own.handle if own else around, around=around,
         decision=chosen.id if isinstance(chosen, Choice) else decision,
         name=name, source=source, key=key, comment=comment,
     )  # fmt: skip

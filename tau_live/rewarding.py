@@ -13,6 +13,7 @@ from tau_live.rewards.cost import cost_of
 from tau_live.rewards.join import Outcome, State, outcome
 from tau_live.rewards.safety import SOURCE as SAFETY
 from tau_live.rewards.safety import hard_gates, penalties
+from tau_live.rewards.sources import refuses, trusted
 from tau_live.rollouts import Reason, Reward, RewardSource, Rollout, RolloutStatus, Span
 from tau_live.settings import InferReward, Settings
 from tau_live.store.records import LearnableRollout
@@ -59,9 +60,13 @@ class Rewarding:
         blocked, codes = safety_of(store.rollouts.spans(rollout.rollout_id))
         return hard_gates(self._safety, blocked, codes)
 
+    def refuses(self, reward: Reward) -> bool:
+        """Say whether a reward comes from somebody who may not give it."""
+        return refuses(reward, self._settings)
+
     def _outcome(self, rollout: Rollout, rewards: list[Reward], *, now: float) -> Outcome:
         return outcome(
-            rewards,
+            trusted(rewards, self._settings),
             self._declared,
             ended_at=rollout.ended_at,
             now=now,
@@ -140,7 +145,7 @@ def _is_reported(reward: Reward) -> bool:
 
 def _outcome_of(found: LearnableRollout, settings: Settings) -> Outcome:
     return outcome(
-        found.rewards,
+        trusted(found.rewards, settings),
         settings.rewards,
         ended_at=found.rollout.ended_at,
         now=math.inf,
@@ -162,7 +167,7 @@ def earned_early(found: LearnableRollout, settings: Settings) -> Mapping[int, fl
 def incurred(found: LearnableRollout, settings: Settings, *, now: float) -> float | None:
     """Return what a rollout cost in safety, in ``[0, 1]``; ``None`` where that is not known."""
     return cost_of(
-        found.rewards,
+        trusted(found.rewards, settings),
         settings.rewards,
         hard_gate=settings.safety.hard_gate_cost,
         ended_at=found.rollout.ended_at,
