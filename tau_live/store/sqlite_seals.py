@@ -83,7 +83,7 @@ class SqliteSeals:
         """Return the end of the chain."""
         row = self._connection.row(f"select * {NEWEST}")
         if row is None:
-            return Head(0, "", "")
+            return Head(0, "0" * 2 * DIGEST_BYTES, "")
         return Head(row["place"], row["seal"][DIGEST_BYTES:].hex(), row["key_id"])
 
     def count(self) -> int:

@@ -30,7 +30,7 @@ def live(lies: float, seed: int) -> dict[str, float]:
         else:
             value, source = float(rng.random() < WORTH[str(choice.option)]), "checked"
         tau_live.reward(value, run=id_, source=source, name="solved")
-        if number % 8 == 7 and not tau_live.flush(60.0):
+        if number % 20 == 19 and not tau_live.flush(60.0):
             raise SystemExit("not flushed")
     counters = tau_live.snapshot().get("counters")
     refused = counters.get("rewards_refused_source", 0) if isinstance(counters, dict) else 0

@@ -60,6 +60,7 @@ def _lived(lies: float, seed: int, settings: Mapping[str, str]) -> dict[str, flo
                 "PYTHONPATH": str(ROOT),
                 "TAU_LIVE_RL": "1",
                 "TAU_LIVE_RL_LEARNER": "flush",
+                "TAU_LIVE_RL_UPDATE_INTERVAL": "20",
                 "TAU_LIVE_RL_STORE": str(Path(folder) / "store.sqlite"),
                 "TAU_LIVE_RL_DECIDE_DEADLINE_MS": "60000",
                 **settings,
