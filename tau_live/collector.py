@@ -31,8 +31,6 @@ from tau_live.spans import span_of
 from tau_live.store.roles import Store
 
 KNOWN_LIMIT = 20_000
-TOLD_LIMIT = 100
-"""Of so many refused sources a line is logged, one each; the counter counts them all."""
 
 
 class Rewarding(Protocol):
@@ -89,9 +87,7 @@ class Collector:
         self._known: OrderedDict[attempts.Key, int] = OrderedDict()
         self._open: OrderedDict[str, None] = OrderedDict()
         self._spans: list[Span] = []
-        self._told_of: set[str] = set()
-        self._finished = 0
-        self._ready = 0
+        self._finished = self._ready = 0
 
     def apply(self, events: Sequence[ev.Event]) -> Applied:
         """Store a batch of events.
@@ -352,9 +348,7 @@ class Collector:
         rollout_id = rollout_id_of(event.host, event.run_id)
         span = span_of(event, rollout_id=rollout_id, attempt=number)
         if span is not None:
-            self._spans.append(
-                self._redact(span)
-            )  # a batch of them costs little more than its rows
+            self._spans.append(self._redact(span))  # a batch costs little more than its rows
 
     def _store_spans(self) -> None:
         if self._spans:
@@ -376,9 +370,6 @@ class Collector:
             return
         if self._rewarding.refuses(reward):
             self._count("rewards_refused_source")
-            if len(self._told_of) < TOLD_LIMIT and reward.source not in self._told_of:
-                self._told_of.add(reward.source)
-                logger().warning("reward_source_refused", name=reward.name, source=reward.source)
             return
         try:
             reward = replace(reward, rollout_id=naming.meant(self._store, event))

@@ -160,16 +160,15 @@ def reward(
         Whether it was taken; ``False`` while tau-live is off or holds, or if it makes no sense.
     """
     runtime, inside = attach(), _current.get()
-    around = inside.handle if inside else None
     if runtime is None:
         return False
+    around = None if inside is None else inside.handle
     own = run if issubclass(type(run), Run) and isinstance(run, Run) else None
-    chosen = decision if issubclass(type(decision), Choice) else None
+    made = decision if issubclass(type(decision), Choice) else None
     return runtime.reward(
         value, run=run if own is None else own.id, host=host if own is None else None,
-        session=session, inside=own.handle if own else around, around=around,
-        decision=chosen.id if isinstance(chosen, Choice) else decision,
-        name=name, source=source, key=key, comment=comment,
+        session=session, inside=own.handle if own else around, around=around, key=key, name=name,
+        decision=made.id if isinstance(made, Choice) else decision, source=source, comment=comment,
     )  # fmt: skip
 
 

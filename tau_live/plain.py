@@ -24,16 +24,14 @@ from uuid import UUID
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
 _MARKER_ROOM = 40
-_INT_BITS = 63
-_TEXT_BITS = 512
+_INT_BITS, _TEXT_BITS = 63, 512
 _REPLACEMENT = "\ufffd"
 _SHA256_CHARS = 64
 
 _SEQUENCES: tuple[type[Collection[object]], ...] = (list, tuple, deque, set, frozenset)
 _BUFFERS: tuple[type[Sized], ...] = (bytes, bytearray, memoryview)
 
-_NAMES = frozenset({str})
-_FLOATS = frozenset({float})
+_NAMES, _FLOATS = frozenset({str}), frozenset({float})
 _SCALARS = frozenset({float, int, bool, str, type(None)})
 
 _Kind = TypeVar("_Kind")
@@ -139,13 +137,10 @@ class _Walk:
         harmless: Callable[[tuple[str, ...]], bool] | None,
     ) -> None:
         self._limits = limits
-        self._text = text or cut
-        self._names = names or self._text
-        self._hidden = hidden
-        self._harmless = harmless
+        self._text, self._names = text or cut, names or text or cut
+        self._hidden, self._harmless = hidden, harmless
         self._rewrites = text is not None or hidden is not None
-        self._nodes = limits.nodes
-        self._chars = limits.total_chars
+        self._nodes, self._chars = limits.nodes, limits.total_chars
         self._inside: set[int] = set()
 
     def value(self, value: object, depth: int) -> Json:

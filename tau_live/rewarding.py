@@ -7,6 +7,7 @@ plugins infer where nothing better is there.
 import math
 from collections.abc import Iterable, Mapping
 
+from tau_live.guard import logger
 from tau_live.hookspecs import RolloutSummary
 from tau_live.plugins import Plugins
 from tau_live.rewards.cost import cost_of
@@ -25,6 +26,9 @@ OWN_HOST = "tau_live"
 REFERENCE = "reference."
 """Begins the parts of the reference's inference, which count only where no other plugin has any."""
 
+TOLD_LIMIT = 100
+"""Of so many refused sources a line is logged, one each."""
+
 
 class Rewarding:
     """Settles finished rollouts: ready, waiting until a time, or left out.
@@ -39,6 +43,7 @@ class Rewarding:
         self._plugins = plugins
         self._declared = settings.rewards
         self._safety = settings.safety
+        self._told: set[str] = set()
 
     def settle(self, rollout: Rollout, *, store: Store, now: float) -> bool:
         """Mark a finished rollout ready, waiting or left out; ``True`` if it became ready."""
@@ -61,8 +66,12 @@ class Rewarding:
         return hard_gates(self._safety, blocked, codes)
 
     def refuses(self, reward: Reward) -> bool:
-        """Say whether a reward comes from somebody who may not give it."""
-        return refuses(reward, self._settings)
+        """Say whether a reward comes from somebody who may not give it; logged once a source."""
+        refused = refuses(reward, self._settings)
+        if refused and len(self._told) < TOLD_LIMIT and reward.source not in self._told:
+            self._told.add(reward.source)
+            logger().warning("reward_source_refused", name=reward.name, source=reward.source)
+        return refused
 
     def _outcome(self, rollout: Rollout, rewards: list[Reward], *, now: float) -> Outcome:
         return outcome(

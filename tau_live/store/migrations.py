@@ -39,8 +39,7 @@ RECORDING: Sequence[str] = (
         worker_id text,
         attempt_count integer not null,
         enqueued integer not null default 0,
-        started_at real,
-        ended_at real,
+        started_at real, ended_at real,
         ready_seq integer unique,
         total_reward real, run_reward real, left_out text
     ) strict
