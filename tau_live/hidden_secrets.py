@@ -173,6 +173,8 @@ def _from_hex(digits: str) -> Iterator[str]:
 
 def _from_base64(letters: str) -> Iterator[str]:
     """Yield what letters stand for, for each place at which the first group may begin."""
+    if letters.islower():  # as ids and hashes are; what stands for text is in both cases
+        return
     pure = _NOT_BASE64.sub("", letters.replace("-", "+").replace("_", "/").rstrip("="))
     for offset in range(4):
         whole = pure[offset:]
