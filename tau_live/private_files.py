@@ -24,16 +24,14 @@ def make_folders(folder: Path) -> None:
         one.mkdir(mode=stat.S_IRWXU, exist_ok=True)
 
 
-def narrowed(path: Path) -> str | None:
-    """Check a file or folder that is to be written to; take away what others may do with it.
+def mode_of(path: Path) -> int | None:
+    """Return the mode of a file or folder that is to be written to, once it was checked.
 
     Returns:
-        What was done, in words; ``None`` where it was private already, is not there, or is neither
-        a file nor a folder.
+        ``None`` where it is not there, or is neither a file nor a folder.
 
     Raises:
         PermissionError: It is a symbolic link or belongs to another user.
-        OSError: It could not be narrowed.
     """
     try:
         found = path.lstat()
@@ -47,8 +45,21 @@ def narrowed(path: Path) -> str | None:
         raise PermissionError(
             f"'{path}' belongs to another user (uid {found.st_uid}, this is {os.geteuid()})"
         )
-    mode = stat.S_IMODE(found.st_mode)
-    if not mode & OTHERS:
+    return stat.S_IMODE(found.st_mode)
+
+
+def narrowed(path: Path) -> str | None:
+    """Check a file or folder of ours, and take away what others may do with it.
+
+    Returns:
+        What was done, in words; ``None`` where it was private already, or has no mode of its own.
+
+    Raises:
+        PermissionError: It is a symbolic link or belongs to another user.
+        OSError: It could not be narrowed.
+    """
+    mode = mode_of(path)
+    if not mode or not mode & OTHERS:
         return None
     path.chmod(mode & ~OTHERS)
     return f"others could use '{path}' (mode {mode:o}); it is now {mode & ~OTHERS:o}"

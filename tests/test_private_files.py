@@ -106,7 +106,7 @@ def test_a_wide_file_is_narrowed_with_a_warning(
     tmp_path: Path, write: Callable[[Path], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "wide"
-    _record(path)
+    write(path)
     path.chmod(0o666)
 
     with caplog.at_level(logging.WARNING, "tau_live"):
@@ -125,3 +125,14 @@ def test_a_folder_of_checkpoints_that_is_a_link_is_refused(tmp_path: Path) -> No
         save(tmp_path / "policies", checkpoint)
 
     assert list((tmp_path / "theirs").iterdir()) == []
+
+
+def test_a_file_that_is_no_store_is_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("not a database, but long enough to be taken for one " * 50)
+    path.chmod(0o664)
+
+    with pytest.raises(StoreUnavailableError):
+        _store(path)
+
+    assert _mode(path) == 0o664

@@ -16,7 +16,7 @@ from sqlite_utils import Database
 
 from tau_live.errors import StoreError, StoreUnavailableError
 from tau_live.guard import logger
-from tau_live.private_files import make_folders, narrowed
+from tau_live.private_files import make_folders, mode_of, narrowed
 from tau_live.store.sealing import Sealer, digest_of, install
 
 Value = str | int | float | bytes | None
@@ -164,6 +164,16 @@ class Connection:
         self.rows(f"pragma synchronous = {synchronous}")
         self.rows(f"pragma journal_size_limit = {WAL_LIMIT_BYTES}")
 
+    def narrow(self) -> None:
+        """Take away what others may do with the file, which is known to be ours by now."""
+        try:
+            for file in _files_of(self.path):
+                done = narrowed(file)
+                if done is not None:
+                    logger().warning("file_narrowed", what=done)
+        except OSError as error:
+            raise StoreUnavailableError(f"store '{self.path}' is not private: {error}") from error
+
     def seal_with(self, sealer: Sealer) -> None:
         """Let what is written from now on be sealed; nothing of it is left in temporary files."""
         try:
@@ -260,6 +270,11 @@ def connect(path: Path, *, busy_timeout_s: float, read_only: bool) -> Connection
     return Connection(raw, path)
 
 
+def _files_of(path: Path) -> list[Path]:
+    """Return a store's file and what SQLite puts beside it."""
+    return [path.with_name(path.name + suffix) for suffix in ("", "-wal", "-shm", "-journal")]
+
+
 def _make_private(path: Path) -> None:
     """Create the file for its owner alone, from its first byte and whatever the umask.
 
@@ -267,10 +282,8 @@ def _make_private(path: Path) -> None:
     process closes any descriptor of it, which must not happen to one that somebody already uses.
     """
     make_folders(path.absolute().parent)
-    for suffix in ("", "-wal", "-shm", "-journal"):
-        done = narrowed(path.with_name(path.name + suffix))
-        if done is not None:
-            logger().warning("file_narrowed", what=done)
+    for file in _files_of(path):
+        mode_of(file)
     if path.exists():
         return
     descriptor, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")

@@ -100,6 +100,7 @@ class SqliteStore:
             if not read_only:
                 connection.prepare(synchronous=synchronous, busy_timeout_s=busy_timeout_s)
                 migrate(connection)
+                connection.narrow()
                 connection.seal_with(Sealer(key_in(key_file, make=True)))
             return cls(connection, busy_timeout_s=busy_timeout_s)
         except BaseException:

@@ -43,6 +43,7 @@ CALLS: Mapping[str, Sequence[str]] = {
     "config": ["config"],
     "autostart status": ["autostart", "status"],
     "doctor": ["doctor"],
+    "verify": ["verify", "--head", f"999:{'0' * 32}"],
     "gc": ["gc", "--older-than", "30d"],
 }
 WITHOUT_STORE = {"autostart status"}
