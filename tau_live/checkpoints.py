@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from tau_live import fault
 from tau_live.errors import CheckpointError
+from tau_live.private_files import make_folders, narrowed
 from tau_live.reference_checkpoints import ReferenceCheckpoint, read_reference
 from tau_live.whole_files import sweep, write_whole
 
@@ -137,7 +138,8 @@ def save(folder: Path, checkpoint: Checkpoint) -> Path:
     try:
         path = folder / file_of(checkpoint.version, checkpoint.sha256)
         content = _content(checkpoint)
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folders(folder)
+        narrowed(folder)
         write_whole(path, content)
     except (OSError, TypeError, ValueError) as error:
         raise CheckpointError(f"cannot write checkpoint {path}: {error}") from error

@@ -20,6 +20,7 @@ from tau_live.rollouts import (
     Attempt,
     AttemptStatus,
     Reason,
+    Reward,
     Rollout,
     RolloutStatus,
     Span,
@@ -41,6 +42,10 @@ class Rewarding(Protocol):
 
     def rejects(self, rollout: Rollout, *, store: Store) -> bool:
         """Say whether safety makes a failure of a run that ended well."""
+        ...
+
+    def refuses(self, reward: Reward) -> bool:
+        """Say whether a reward comes from somebody who may not give it."""
         ...
 
 
@@ -82,8 +87,7 @@ class Collector:
         self._known: OrderedDict[attempts.Key, int] = OrderedDict()
         self._open: OrderedDict[str, None] = OrderedDict()
         self._spans: list[Span] = []
-        self._finished = 0
-        self._ready = 0
+        self._finished = self._ready = 0
 
     def apply(self, events: Sequence[ev.Event]) -> Applied:
         """Store a batch of events.
@@ -344,9 +348,7 @@ class Collector:
         rollout_id = rollout_id_of(event.host, event.run_id)
         span = span_of(event, rollout_id=rollout_id, attempt=number)
         if span is not None:
-            self._spans.append(
-                self._redact(span)
-            )  # a batch of them costs little more than its rows
+            self._spans.append(self._redact(span))  # a batch costs little more than its rows
 
     def _store_spans(self) -> None:
         if self._spans:
@@ -365,6 +367,9 @@ class Collector:
         reward = reward_of(event)
         if reward is None:
             self._count("refused_rewards")
+            return
+        if self._rewarding.refuses(reward):
+            self._count("rewards_refused_source")
             return
         try:
             reward = replace(reward, rollout_id=naming.meant(self._store, event))

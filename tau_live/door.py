@@ -149,13 +149,13 @@ def reward(
     runtime, inside = attach(), _current.get()
     if runtime is None:
         return False
+    around = None if inside is None else inside.handle
     own = run if issubclass(type(run), Run) and isinstance(run, Run) else None
-    chosen = decision if issubclass(type(decision), Choice) else None
+    made = decision if issubclass(type(decision), Choice) else None
     return runtime.reward(
         value, run=run if own is None else own.id, host=host if own is None else None,
-        session=session, inside=within.handle if (within := own or inside) else None,
-        decision=chosen.id if isinstance(chosen, Choice) else decision,
-        name=name, source=source, key=key, comment=comment,
+        session=session, inside=own.handle if own else around, around=around, key=key, name=name,
+        decision=made.id if isinstance(made, Choice) else decision, source=source, comment=comment,
     )  # fmt: skip
 
 

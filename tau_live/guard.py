@@ -11,8 +11,11 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from tau_live.redaction import scrubbed
+
 if TYPE_CHECKING:
     import logging
+    from collections.abc import MutableMapping
 
     from structlog.typing import FilteringBoundLogger
 
@@ -21,6 +24,8 @@ F = TypeVar("F")
 
 _CAUSES = 1000
 _TEXT = 500
+_SAID = 4_000
+"""So much of an exception is searched for secrets; one must not be cut before it is found."""
 
 
 class OnFailure(Protocol):
@@ -65,15 +70,28 @@ def _logging() -> "logging.Logger":
 
 
 def _line(event: str, facts: Mapping[str, object]) -> str:
-    return " ".join(f"{name}={value!r}" for name, value in {"event": event, **facts}.items())
+    line = without_secrets(None, "", {"event": event, **facts})
+    return " ".join(f"{name}={value!r}" for name, value in line.items())
 
 
 def text_of(error: BaseException) -> str:
-    """Return what an exception says, cut when it is long; even one whose ``__str__`` raises."""
+    """Return what an exception says, cut and without secrets; even one whose ``__str__`` raises."""
     try:
-        return str.__getitem__(str(error), slice(_TEXT))
+        return scrubbed(str.__getitem__(str(error), slice(_SAID)))[:_TEXT]
     except Exception:  # noqa: BLE001 - a hostile __str__ must not escape
         return f"<{type(error).__name__} without a readable text>"
+
+
+def without_secrets(
+    logger: object,  # noqa: ARG001  # as structlog calls it
+    method: str,  # noqa: ARG001  # as structlog calls it
+    line: "MutableMapping[str, object]",
+) -> "MutableMapping[str, object]":
+    """Return a line of the log without the secrets in its texts; a processor of structlog."""
+    for name, value in line.items():
+        if isinstance(value, str):
+            line[name] = scrubbed(value)
+    return line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from tau_live.private_files import make_folders
 from tau_live.recording import LINE_LIMIT, Line, lines
 
 CONNECTIONS = 128
@@ -200,7 +201,7 @@ def serve_unix(
 
 @contextmanager
 def _bound(path: Path) -> Iterator[socket.socket]:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folders(path.parent)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
         try:

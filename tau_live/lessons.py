@@ -10,6 +10,7 @@ import numpy as np
 from tau_live.guard import logger
 from tau_live.reasons import WhyNot
 from tau_live.rewarding import earned_by_decisions, earned_early, incurred
+from tau_live.rewards.sources import capped
 from tau_live.rl.ppo import Circumstances, LearnerState, PPOConfig, Trajectories, Update, update
 from tau_live.settings import Settings
 from tau_live.store.records import LearnableRollout, PolicyVersion
@@ -143,9 +144,10 @@ class Lessons:
         return result
 
     def collected(self, rollouts: Sequence[LearnableRollout]) -> Collected:
-        """Return what of some rollouts can be learned from."""
-        return trajectories_of(
-            rollouts,
+        """Return what of some rollouts can be learned from together."""
+        kept, over = capped(rollouts, self._settings)
+        found = trajectories_of(
+            kept,
             self._point,
             versions=self._versions,
             born=self._born,
@@ -157,6 +159,8 @@ class Lessons:
             early=lambda found: earned_early(found, self._settings),
             cost=lambda found: incurred(found, self._settings, now=self._at),
         )
+        too_many = (LeftOut(one.rollout.rollout_id, None, WhyNot.SOURCE_OVER_CAP) for one in over)
+        return found._replace(left_out=[*found.left_out, *too_many])
 
 
 def known_at(rollouts: Sequence[LearnableRollout]) -> float:

@@ -24,16 +24,14 @@ from uuid import UUID
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
 _MARKER_ROOM = 40
-_INT_BITS = 63
-_TEXT_BITS = 512
+_INT_BITS, _TEXT_BITS = 63, 512
 _REPLACEMENT = "\ufffd"
 _SHA256_CHARS = 64
 
 _SEQUENCES: tuple[type[Collection[object]], ...] = (list, tuple, deque, set, frozenset)
 _BUFFERS: tuple[type[Sized], ...] = (bytes, bytearray, memoryview)
 
-_NAMES = frozenset({str})
-_FLOATS = frozenset({float})
+_NAMES, _FLOATS = frozenset({str}), frozenset({float})
 _SCALARS = frozenset({float, int, bool, str, type(None)})
 
 _Kind = TypeVar("_Kind")
@@ -73,6 +71,7 @@ def plain(
     *,
     limits: Limits = DEFAULT_LIMITS,
     text: Callable[[str, int], Json] | None = None,
+    names: Callable[[str, int], Json] | None = None,
     hidden: Callable[[str, object], str | None] | None = None,
     harmless: Callable[[tuple[str, ...]], bool] | None = None,
 ) -> Json:
@@ -85,6 +84,7 @@ def plain(
         value: Anything.
         limits: How much is kept.
         text: What becomes of a string that may have so many characters; ``None`` cuts it.
+        names: The same of a mapping's names; ``None`` is as ``text``.
         hidden: What stands instead of a value under such a key; it may look at the value's type,
             and at the value if that is a built-in one. ``None`` (as its result, too) leaves it.
         harmless: Says of a mapping's names whether ``text`` leaves them all as they are and
@@ -94,7 +94,7 @@ def plain(
         ``None``, booleans, integers of 64 bits, finite floats, strings without surrogates or
         NULs, lists, and dictionaries with such strings as keys.
     """
-    return _Walk(limits, text, hidden, harmless).value(value, 0)
+    return _Walk(limits, text=text, names=names, hidden=hidden, harmless=harmless).value(value, 0)
 
 
 def clean(text: str) -> str:
@@ -130,17 +130,17 @@ class _Walk:
     def __init__(
         self,
         limits: Limits,
+        *,
         text: Callable[[str, int], Json] | None,
+        names: Callable[[str, int], Json] | None,
         hidden: Callable[[str, object], str | None] | None,
         harmless: Callable[[tuple[str, ...]], bool] | None,
     ) -> None:
         self._limits = limits
-        self._text = text or cut
-        self._hidden = hidden
-        self._harmless = harmless
+        self._text, self._names = text or cut, names or text or cut
+        self._hidden, self._harmless = hidden, harmless
         self._rewrites = text is not None or hidden is not None
-        self._nodes = limits.nodes
-        self._chars = limits.total_chars
+        self._nodes, self._chars = limits.nodes, limits.total_chars
         self._inside: set[int] = set()
 
     def value(self, value: object, depth: int) -> Json:
@@ -250,7 +250,7 @@ class _Walk:
     def _key(self, key: object, taken: Mapping[str, object]) -> str:
         room = min(self._limits.key_chars, max(self._chars, _MARKER_ROOM))
         if _is(key, str):
-            kept = self._text(str.__str__(key), room)
+            kept = self._names(str.__str__(key), room)
             name = kept if isinstance(kept, str) else cut(str.__str__(key), _MARKER_ROOM)
         elif key is None or type(key) in (bool, int, float):
             name = cut(str(self.value(key, 0)), room)

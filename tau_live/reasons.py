@@ -39,6 +39,7 @@ class WhyNot(StrEnum):
     EARLIER_ATTEMPT = "earlier_attempt"
     ONE_OPTION = "one_option"
     TOO_OLD = "too_old"
+    SOURCE_OVER_CAP = "source_over_cap"
 
 
 SENTENCES: Mapping[WhyNot, str] = MappingProxyType(
@@ -73,6 +74,10 @@ SENTENCES: Mapping[WhyNot, str] = MappingProxyType(
         WhyNot.FEATURES_OF_ANOTHER_WIDTH: "The features are those of a policy of another shape.",
         WhyNot.EARLIER_ATTEMPT: "The run was tried again later; its last attempt counts.",
         WhyNot.ONE_OPTION: "There was nothing to choose: only one option might be taken.",
+        WhyNot.SOURCE_OVER_CAP: (
+            "Too many rollouts of the update have a reward from the same source; others of that "
+            "source were learned from (TAU_LIVE_RL_SOURCE_CAPS)."
+        ),
         WhyNot.TOO_OLD: (
             "The version that decided is more versions old than the lag bound allows; it teaches "
             "the critic, not the actor."

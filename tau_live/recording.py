@@ -9,6 +9,8 @@ from typing import BinaryIO, NamedTuple
 from tau_live import fault
 from tau_live.errors import EventError
 from tau_live.events import Event, decode, encode
+from tau_live.guard import logger
+from tau_live.private_files import make_folders, narrowed
 
 LINE_LIMIT = 4 * 2**20
 _CHUNK = 65_536
@@ -45,7 +47,8 @@ class BadLine(NamedTuple):
 class Recorder:
     """Appends events to a file, one a line; safe to use from several processes on one file.
 
-    A new file can be read by its owner alone, as can a folder made for it. A file that does not
+    A new file can be read by its owner alone, as can a folder made for it; one that others could
+    use is narrowed, and a symbolic link or somebody else's file is refused. A file that does not
     end in a newline, because its writer was killed, gets one first.
 
     Attributes:
@@ -53,8 +56,12 @@ class Recorder:
     """
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        make_folders(path.parent)
+        done = narrowed(path)
+        if done is not None:
+            logger().warning("file_narrowed", what=done)
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        self._file = os.open(path, flags, 0o600)
         self._torn = self._ends_torn()
         self.skipped = 0
 

@@ -4,15 +4,16 @@ import hashlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from operator import attrgetter
 from typing import Literal
 
 from tau_live.events import Content, Decision, ErrorInfo, Event, ToolCall
+from tau_live.hidden_secrets import Found, Seams, hidden_secrets
 from tau_live.plain import DEFAULT_LIMITS, Json, Limits, clean, cut, plain
-from tau_live.secret_kinds import alternation, is_secret_key
+from tau_live.secret_kinds import KEYWORDS, alternation, is_secret_key
 
-__all__ = ["Json", "Limits", "Redactor", "clean", "plain"]
+__all__ = ["Json", "Limits", "Redactor", "clean", "clean_id", "plain", "scrubbed"]
 
 PAYLOAD_LIMIT = 65_536
 FREE_TEXT = 64
@@ -27,6 +28,8 @@ _ID_LIMIT = 512
 _ENTRIES = 256
 _COUNT_BITS = 53
 _NAMES_REMEMBERED = 512
+_IDS_REMEMBERED = 4_096
+_HARD_TO_GUESS = 20
 _LEFT_ALONE = frozenset({"event", "at", "v", "mono_ns", "seq", "pid", "status", "fidelity"})
 _IDS = frozenset(
     {
@@ -37,6 +40,7 @@ _IDS = frozenset(
     }
 )
 _SAME = object()
+_SPLIT = "[redacted:split]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +59,8 @@ class Redactor:
     """Takes secrets out of events, and content out of those that may not keep it.
 
     ``redact(redact(event)) == redact(event)``, and the event that comes in is never changed.
-    Ids are left as they are, but for what no store can hold; what is chosen and offered is an id.
+    Ids are left as they are, but for secrets and what no store can hold; what is chosen and offered
+    is an id.
 
     Args:
         content: ``none`` keeps the size and hash of every text and of every string of more than
@@ -94,8 +99,8 @@ class Redactor:
             plan = self._plans[kind] = _plan(kind)
         changes = self._changes(event, plan)
         for name, id_ in zip(plan.ids, plan.id_values(event), strict=True):
-            if id_ and (len(id_) > _ID_LIMIT or "\0" in id_ or not id_.isascii()):
-                changes[name] = clean_id(id_)
+            if id_ and (kept := clean_id(id_)) != id_:
+                changes[name] = kept
         return _replaced(event, changes) if changes else event
 
     def _changes(self, event: Event, plan: _Plan) -> dict[str, object]:
@@ -116,15 +121,31 @@ class Redactor:
         """Return the text with every secret in it replaced by ``[redacted:kind]``."""
         return self._bounded(text, len(text) + _WINDOW)
 
-    def _once(self, text: str) -> str:
-        found: list[str] = []
-        end = 0
+    def written(self, text: str) -> list[Found]:
+        """Return the secrets that stand in a text as they are."""
+        found = []
         for match in self._pattern.finditer(text):
             group = match.lastindex or 0
             secret = match.start(group) if match.start(group) < match.end() else match.start()
-            found += (text[end:secret], f"[redacted:{self._kinds[group]}]")
-            end = match.end()
-        return "".join([*found, text[end:]]) if found else text
+            found.append(Found(secret, match.end(), self._kinds[group]))
+        return found
+
+    def _tokens(self, text: str) -> list[Found]:
+        return [found for found in self.written(text) if found.kind not in KEYWORDS]
+
+    def _once(self, text: str) -> str:
+        kept: list[str] = []
+        end = 0
+        for start, stop, kind in self._everything(text):
+            if start >= end:
+                kept += (text[end:start], f"[redacted:{kind}]")
+            end = max(end, stop)
+        return "".join([*kept, text[end:]]) if kept else text
+
+    def _everything(self, text: str) -> list[Found]:
+        found = self.written(text)
+        hidden = hidden_secrets(text, self.written, tokens=self._tokens)
+        return sorted([*found, *hidden]) if hidden else found
 
     def _bounded(self, text: str, limit: int) -> str:
         """Return the text scrubbed and cut, such that doing so again changes nothing."""
@@ -149,6 +170,15 @@ class Redactor:
         if kept is not None:
             return kept
         return {"chars": len(text), "sha256": _sha256(text) or _UNHASHED}
+
+    def _in_order(self) -> Callable[[str, int], Json]:
+        """Return ``_text`` for strings that follow each other: one may end another's secret."""
+        seams = Seams(self._tokens)
+
+        def kept(text: str, limit: int) -> Json:
+            return cut(_SPLIT, limit) if seams.splits(text) else self._text(text, limit)
+
+        return kept
 
     def _short(self, text: str, limit: int) -> str | None:
         """Return the text scrubbed and cut; ``None`` where it is content that is not kept."""
@@ -177,7 +207,8 @@ class Redactor:
             found = plain(
                 value,
                 limits=self._limits,
-                text=self._text,
+                text=self._in_order(),
+                names=self._text,
                 hidden=_hidden,
                 harmless=self._harmless,
             )
@@ -219,17 +250,58 @@ class Redactor:
         )
 
     def _lines(self, values: tuple[object, ...]) -> tuple[object, ...]:
+        seams = Seams(self._tokens)
         return tuple(
-            self._line(value) if isinstance(value, str) else value for value in values[:_ENTRIES]
+            value
+            if not isinstance(value, str)
+            else _SPLIT
+            if seams.splits(value)
+            else self._line(value)
+            for value in values[:_ENTRIES]
         )
 
 
+@lru_cache(maxsize=_IDS_REMEMBERED)
 def clean_id(id_: str) -> str:
-    """Return an id that any store can hold: without NULs and surrogates, and of bounded length."""
-    kept = clean(id_)
-    if len(kept) <= _ID_LIMIT:
-        return kept
-    return f"{kept[: _ID_LIMIT - 65]}…{_sha256(id_) or len(id_)}"
+    """Return an id that any store can hold: of bounded length, without NULs and surrogates.
+
+    A secret in it is replaced by its kind and hash, so that different ids stay different.
+    """
+    kept = id_
+    for _ in range(_ROUNDS):
+        before, kept = kept, _bounded_id(_signed(clean(kept)))
+        if kept == before:
+            return kept
+    return f"…{_sha256(id_) or len(id_)}"
+
+
+def _signed(id_: str) -> str:
+    """Return an id with kinds and hashes for secrets; no hash where it would help to guess one."""
+    if len(id_) < _SHORTEST:
+        return id_
+    for start, end, kind in reversed(_standard().written(id_[:_WINDOW])):
+        secret = id_[start:end]
+        if secret.startswith("[redacted:"):
+            continue
+        sign = f":{(_sha256(secret) or '')[:12]}" if len(secret) >= _HARD_TO_GUESS else ""
+        id_ = f"{id_[:start]}[redacted:{kind}{sign}]{id_[end:]}"
+    return id_
+
+
+def _bounded_id(id_: str) -> str:
+    if len(id_) <= _ID_LIMIT:
+        return id_
+    return f"{id_[: _ID_LIMIT - 65]}…{_sha256(id_) or len(id_)}"
+
+
+def scrubbed(text: str) -> str:
+    """Return a text without secrets, for what does not come as an event: errors, log lines."""
+    return _standard().scrub(text)
+
+
+@cache
+def _standard() -> Redactor:
+    return Redactor("redacted")
 
 
 def _hidden(key: str, value: object) -> str | None:

@@ -7,12 +7,14 @@ plugins infer where nothing better is there.
 import math
 from collections.abc import Iterable, Mapping
 
+from tau_live.guard import logger
 from tau_live.hookspecs import RolloutSummary
 from tau_live.plugins import Plugins
 from tau_live.rewards.cost import cost_of
 from tau_live.rewards.join import Outcome, State, outcome
 from tau_live.rewards.safety import SOURCE as SAFETY
 from tau_live.rewards.safety import hard_gates, penalties
+from tau_live.rewards.sources import refuses, trusted
 from tau_live.rollouts import Reason, Reward, RewardSource, Rollout, RolloutStatus, Span
 from tau_live.settings import InferReward, Settings
 from tau_live.store.records import LearnableRollout
@@ -23,6 +25,9 @@ OWN_HOST = "tau_live"
 
 REFERENCE = "reference."
 """Begins the parts of the reference's inference, which count only where no other plugin has any."""
+
+TOLD_LIMIT = 100
+"""Of so many refused sources a line is logged, one each."""
 
 
 class Rewarding:
@@ -38,6 +43,7 @@ class Rewarding:
         self._plugins = plugins
         self._declared = settings.rewards
         self._safety = settings.safety
+        self._told: set[str] = set()
 
     def settle(self, rollout: Rollout, *, store: Store, now: float) -> bool:
         """Mark a finished rollout ready, waiting or left out; ``True`` if it became ready."""
@@ -59,9 +65,17 @@ class Rewarding:
         blocked, codes = safety_of(store.rollouts.spans(rollout.rollout_id))
         return hard_gates(self._safety, blocked, codes)
 
+    def refuses(self, reward: Reward) -> bool:
+        """Say whether a reward comes from somebody who may not give it; logged once a source."""
+        refused = refuses(reward, self._settings)
+        if refused and len(self._told) < TOLD_LIMIT and reward.source not in self._told:
+            self._told.add(reward.source)
+            logger().warning("reward_source_refused", name=reward.name, source=reward.source)
+        return refused
+
     def _outcome(self, rollout: Rollout, rewards: list[Reward], *, now: float) -> Outcome:
         return outcome(
-            rewards,
+            trusted(rewards, self._settings),
             self._declared,
             ended_at=rollout.ended_at,
             now=now,
@@ -140,7 +154,7 @@ def _is_reported(reward: Reward) -> bool:
 
 def _outcome_of(found: LearnableRollout, settings: Settings) -> Outcome:
     return outcome(
-        found.rewards,
+        trusted(found.rewards, settings),
         settings.rewards,
         ended_at=found.rollout.ended_at,
         now=math.inf,
@@ -162,7 +176,7 @@ def earned_early(found: LearnableRollout, settings: Settings) -> Mapping[int, fl
 def incurred(found: LearnableRollout, settings: Settings, *, now: float) -> float | None:
     """Return what a rollout cost in safety, in ``[0, 1]``; ``None`` where that is not known."""
     return cost_of(
-        found.rewards,
+        trusted(found.rewards, settings),
         settings.rewards,
         hard_gate=settings.safety.hard_gate_cost,
         ended_at=found.rollout.ended_at,

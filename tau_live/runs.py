@@ -32,7 +32,7 @@ from tau_live.offers import Offer, offer_of
 from tau_live.plain import Limits, plain
 from tau_live.redaction import clean_id
 from tau_live.rl.remembered import Kept, Remembered, kept
-from tau_live.rollouts import Reason, decision_id_of
+from tau_live.rollouts import Reason, decision_id_of, rollout_id_of
 from tau_live.valued import Target
 
 KEYS_REMEMBERED = 10_000
@@ -302,6 +302,19 @@ class RunEvents:
             key=text_of(key),
             decisions_before=decisions_before,
         )
+
+    def is_inside(self, target: Target, around: RunHandle | None) -> bool:
+        """Say whether a reward is for a run inside which it is given, or for its session."""
+        link = self._began_in()
+        rollouts = {rollout_id_of(*link)} if link else set()
+        sessions = set()
+        while around is not None:
+            rollouts.add(around.rollout_id)
+            sessions.add(around.session_id)
+            around = around.parent
+        if target.session_id is not None:
+            return target.session_id in sessions
+        return target.known_id in rollouts
 
     def stamp(self) -> Stamp:
         """Return the stamp of an event that happens now."""

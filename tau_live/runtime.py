@@ -310,6 +310,7 @@ class Runtime:
         host: object,
         session: object,
         inside: "RunHandle | None",
+        around: "RunHandle | None",
         decision: object,
         name: object,
         source: object,
@@ -325,6 +326,9 @@ class Runtime:
                                inside=inside)  # fmt: skip
             if target is None:
                 self.count("rewards_without_target")
+                return False
+            if not self.settings.self_rewards and self._events.is_inside(target, around):
+                self.count("rewards_refused_from_inside")
                 return False
             event = self._events.rewarded(
                 value,

@@ -113,7 +113,10 @@ def open_store(settings: Settings, *, busy_timeout_s: float = 5.0) -> SqliteStor
         StoreError: It cannot be opened.
     """
     return SqliteStore.open(
-        settings.store, synchronous=settings.durability.value, busy_timeout_s=busy_timeout_s
+        settings.store,
+        synchronous=settings.durability.value,
+        busy_timeout_s=busy_timeout_s,
+        key_file=settings.audit_key_file,
     )
 
 

@@ -24,10 +24,14 @@ def is_on() -> bool:
 
 
 def log_failure(event: str, error: Exception) -> None:
-    """Log what failed at the door, where nothing of ours may be imported yet."""
+    """Log what failed at the door, where nothing of ours was imported yet; without secrets."""
     try:
         import logging
+        from traceback import format_exception
 
-        logging.getLogger("tau_live").error("%s: %s", event, type(error).__name__, exc_info=error)
+        from tau_live.redaction import scrubbed
+
+        text = scrubbed("".join(format_exception(error)).rstrip())
+        logging.getLogger("tau_live").error("%s: %s\n%s", event, type(error).__name__, text)
     except Exception:  # noqa: BLE001, S110  # a host's logging may be broken
         pass

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tau_live import events as ev
 from tau_live.collector import Collector
-from tau_live.rollouts import Rollout
+from tau_live.rollouts import Reward, Rollout
 from tau_live.store.roles import Store
 from tau_live.store.sqlite import SqliteStore
 
@@ -19,6 +19,9 @@ E = TypeVar("E", bound=ev.Event)
 
 class ByReward:
     """Makes a finished rollout ready as soon as it has a reward, the sum of them."""
+
+    def refuses(self, reward: Reward) -> bool:
+        return False
 
     def rejects(self, rollout: Rollout, *, store: Store) -> bool:
         return False

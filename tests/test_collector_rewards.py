@@ -4,7 +4,7 @@ import pytest
 
 from tau_live import collector as collecting
 from tau_live import events as ev
-from tau_live.rollouts import Rollout
+from tau_live.rollouts import Reward, Rollout
 from tau_live.store.records import RolloutQuery
 from tau_live.store.roles import Store
 from tests.collecting import R, decision, end, start
@@ -74,6 +74,9 @@ def test_a_batch_says_what_finished_and_what_became_ready(store: Store) -> None:
 
 class Waiting(ByReward):
     """Lets rollouts without a reward wait until 20, and then takes 0 for it."""
+
+    def refuses(self, reward: Reward) -> bool:
+        return False
 
     def rejects(self, rollout: Rollout, *, store: Store) -> bool:
         return False

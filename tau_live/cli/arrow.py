@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tau_live.cli.output import as_json
+from tau_live.private_files import make_folders, opened_new
 
 ROWS_AT_ONCE = 10_000
 
@@ -39,14 +40,12 @@ def write_parquet(folder: Path, rows: Iterable[Mapping[str, object]]) -> None:
     Raises:
         OSError: A file could not be written; each file is whole or not there.
     """
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_folders(folder)
     for table, of_table in groupby(rows, key=lambda row: str(row["table"])):
         path = folder / f"{table}.parquet"
         beside = path.with_name(f".{path.name}.{os.getpid()}")
         try:
-            with os.fdopen(
-                os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb"
-            ) as file:
+            with os.fdopen(opened_new(beside), "wb") as file:
                 _write_table(file, of_table)
             beside.replace(path)
         except BaseException:

@@ -156,6 +156,7 @@ def _inside(file: Path, *, now: float) -> Iterator[Check]:
         yield _learner(store, now=now)
         yield _last_update(store, now=now)
         yield from _versions(store, checkpoint_folder(Settings(store=file)))
+        yield _seals(store)
         yield _rewards(store)
         yield from _drops(store)
         yield from store_checks(file, now=now)
@@ -184,6 +185,13 @@ def _versions(store: Store, folder: Path) -> Iterator[Check]:
         except TauLiveError as error:
             advice = "an older version decides instead; put the file back, or `tau-live policy use`"
             yield Check("version", WARN, f"{served.version} of '{point}': {error}", advice)
+
+
+def _seals(store: SqliteStore) -> Check:
+    head = store.seals.head()
+    keyed = f"with the key {head.key_id}" if head.key_id else "without a key"
+    advice = "`tau-live verify` finds what was edited"
+    return Check("seals", OK, f"{number(head.place)} made, the last {keyed}", advice)
 
 
 def _processes(store: Store, *, now: float) -> Check:

@@ -36,6 +36,7 @@ COMMANDS: Mapping[str, str] = {
     "gc": "Forget old rollouts that were learned from.",
     "set-aside": "Keep a store that is damaged, and begin another.",
     "config": "Show the settings in force and where each came from.",
+    "verify": "Find what was edited in the store or its checkpoints.",
     "doctor": "Check this installation and its store.",
 }
 """Every command and what it is for; the module of its name holds it."""
@@ -45,7 +46,9 @@ class OneLineError(click.ClickException):
     """A failure as it is printed: one line on standard error."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(" ".join(message.split()))
+        from tau_live.redaction import scrubbed
+
+        super().__init__(scrubbed(" ".join(message.split())))
 
     def show(self, file: object = None) -> None:  # noqa: ARG002
         """Print the line."""

@@ -16,6 +16,7 @@ from tau_live.cli.opening import epilog, json_option, opened, store_option
 from tau_live.cli.output import as_json as json_of
 from tau_live.cli.output import print_json, progress_bar
 from tau_live.errors import TauLiveError
+from tau_live.private_files import opened_new
 
 Row = Mapping[str, object]
 Rows = Iterable[Row]
@@ -94,7 +95,7 @@ def write_file(path: Path, rows: Rows) -> None:
         OSError: They could not be written; what stood there before still does.
     """
     beside = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    descriptor = opened_new(beside)
     try:
         with os.fdopen(descriptor, "wb") as file:
             write_lines(file, rows)

@@ -336,4 +336,16 @@ KEYS: Mapping[str, Keys] = {
         "bytes_before": "the size of the store",
         "bytes_after": "the size of the store now",
     },
+    "verify": {
+        "at": "epoch seconds",
+        "sound": "whether nothing was found",
+        "findings[].code": "edited, removed, added, broken_link, cut_off, no_beginning, "
+        "other_key, not_keyed, not_the_head, checkpoint or unreadable",
+        "findings[].what": "the row, seal or version concerned",
+        "findings[].detail": "a sentence",
+        "seals": "how many seals there are",
+        "checkpoints": "how many checkpoints were read",
+        "head": "the end of the chain, for a later --head; keep it elsewhere",
+        "key_id": "names the key of the last seal; null without one",
+    },
 }

@@ -5,6 +5,8 @@ import sys
 
 import structlog
 
+from tau_live.guard import without_secrets
+
 
 def configure(*, verbose: bool) -> None:
     """Let log lines go to standard error: warnings, or with ``verbose`` everything."""
@@ -14,6 +16,8 @@ def configure(*, verbose: bool) -> None:
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,  # the renderer's own would show local variables
+            without_secrets,
             structlog.dev.ConsoleRenderer(colors=colors),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(

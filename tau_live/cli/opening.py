@@ -15,6 +15,7 @@ from tau_live.cli.keys import KEYS
 from tau_live.cli.text import shown
 from tau_live.errors import SettingsError, StoreUnavailableError, TauLiveError
 from tau_live.plugins import Plugins
+from tau_live.redaction import scrubbed
 from tau_live.settings import Loaded, Settings, switched_on
 from tau_live.settings.places import here, placed
 from tau_live.store.sqlite import SqliteStore
@@ -126,7 +127,7 @@ def opened(path: Path | None, *, write: bool = False) -> Iterator[Opened]:
         raise StoreUnavailableError(
             f"no store at {settings.store} yet: run your agent with {SWITCH}=1, or `tau-live demo`"
         )
-    store = SqliteStore.open(settings.store, read_only=not write)
+    store = SqliteStore.open(settings.store, read_only=not write, key_file=settings.audit_key_file)
     try:
         yield Opened(store, settings)
     finally:
@@ -167,4 +168,4 @@ def reason_option(callback: Callback) -> Callback:
 def _not_blank(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
     if not value.strip():
         raise click.BadParameter("say why.", ctx=ctx, param=parameter)
-    return value.strip()
+    return scrubbed(value.strip())

@@ -1,8 +1,10 @@
 """``tau-live reward``: from a shell, a script, or a person who looked at the result."""
 
 import math
+import os
 import re
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TypedDict, Unpack
@@ -14,8 +16,12 @@ from tau_live.cli.finding import rollout_of
 from tau_live.cli.opening import epilog, json_option, opened, store_option
 from tau_live.cli.output import print_json
 from tau_live.cli.text import number, shown
+from tau_live.errors import TauLiveError
+from tau_live.lineage import parent_of
 from tau_live.naming import last_run, rollout_named
+from tau_live.redaction import clean_id, scrubbed
 from tau_live.rewarding import Rewarding
+from tau_live.rewards.sources import allowed, refuses
 from tau_live.rollouts import Reward, RewardSource, rollout_id_of
 from tau_live.settings import Settings
 from tau_live.store.roles import Store
@@ -67,6 +73,7 @@ def reward(value: str | None, path: Path | None, as_json: bool, **asked: Unpack[
     given = reward_of(value, asked, at=time.time())
     with opened(path, write=True) as (store, settings):
         given = replace(given, rollout_id=target_of(store, given.rollout_id, asked))
+        check_allowed(given, settings, os.environ)
         outcome = store_reward(store, settings, given)
     if as_json:
         print_json({**_plain(given), **outcome})
@@ -87,10 +94,24 @@ def target_of(store: Store, named: str, asked: Asked) -> str:
     """
     host, session = asked["host"], asked["session"]
     if session is not None:
-        return last_run(store, session, host=host or "")
+        return last_run(store, clean_id(session), host=host or "")
     if host is not None and asked["run"] is not None:
-        return rollout_named(store, rollout_id_of(host, asked["run"]))
+        return rollout_named(store, rollout_id_of(host, clean_id(asked["run"])))
     return named if WHOLE_ID.fullmatch(named) else rollout_of(store, named).rollout_id
+
+
+def check_allowed(given: Reward, settings: Settings, environ: Mapping[str, str]) -> None:
+    """Raise if a reward comes from a source that may not give it, or from inside its own run.
+
+    Raises:
+        TauLiveError: It does.
+    """
+    if refuses(given, settings):
+        known = ", ".join(allowed(given.name, settings)) or "others than safety"
+        raise TauLiveError(f"{given.source!r} may not give {given.name!r}, only {known} may")
+    link = parent_of(environ)
+    if not settings.self_rewards and link and given.rollout_id == rollout_id_of(*link):
+        raise TauLiveError("a run may not give itself a reward (TAU_LIVE_RL_SELF_REWARDS=0)")
 
 
 def reward_of(value: str | None, asked: Asked, *, at: float) -> Reward:
@@ -113,12 +134,12 @@ def reward_of(value: str | None, asked: Asked, *, at: float) -> Reward:
     return Reward(
         rollout_id=run or "" if decision is None else decision.rpartition(":attempt-")[0],
         decision_id=decision,
-        name=asked["name"],
+        name=scrubbed(asked["name"]),
         value=None if value is None else _number(value),
         label=value.lower() if value is not None and value.lower() in WORDS else None,
-        comment=comment,
-        source=asked["source"],
-        key=asked["key"],
+        comment=None if comment is None else scrubbed(comment),
+        source=clean_id(asked["source"]),
+        key=clean_id(asked["key"]),
         at=at,
     )
 

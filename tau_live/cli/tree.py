@@ -8,7 +8,7 @@ from rich.tree import Tree
 
 from tau_live.cli.output import safe, styled
 from tau_live.cli.rollouts import took
-from tau_live.cli.text import moment, number, seconds
+from tau_live.cli.text import moment, number, seconds, shown
 from tau_live.rollouts import Attempt, Decision, Reward, Rollout, Span
 
 DEEPEST = 12
@@ -55,7 +55,7 @@ def _rollout_line(rollout: Rollout) -> Text:
         safe(rollout.rollout_id, "bold"),
         safe(rollout.name),
         safe(rollout.host),
-        styled(rollout.status).append(f" ({why})" if why else "", "dim"),
+        styled(rollout.status).append(f" ({shown(why)})" if why else "", "dim"),
         safe(f"reward {reward}" if rollout.total_reward is not None else reward),
         safe(moment(rollout.started_at)),
         safe(seconds(took(rollout.started_at, rollout.ended_at))),

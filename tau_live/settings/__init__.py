@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from tau_live.errors import SettingsError
@@ -39,6 +40,7 @@ from tau_live.settings.tables import (
     DeclaredReward,
     HardGateCost,
     SafetySettings,
+    parsed_caps,
     parsed_rewards,
     tables_of,
 )
@@ -138,6 +140,17 @@ class Settings:
     rewards: tuple[DeclaredReward, ...] = setting(
         (), Kind("a table of rewards", parsed_rewards), "The rewards that are expected."
     )
+    reward_sources: tuple[str, ...] = setting(
+        (), names(), "Who may give rewards, as names or patterns (user:*); none allows everybody."
+    )
+    source_caps: Mapping[str, float] = setting(
+        MappingProxyType({}),
+        Kind("a table of sources and shares above 0 and at most 1", parsed_caps),
+        "The share of an update's rollouts that may be valued by a source, by name or pattern.",
+    )
+    self_rewards: bool = setting(
+        True, flag(), "Whether code that runs inside a run may give that run its rewards."
+    )
     act: bool = setting(
         False, flag(), "Whether adapters may act on the decision points of their hosts."
     )
@@ -194,6 +207,9 @@ class Settings:
     )
     drift_holds: bool = setting(
         False, flag(), "Whether the gate holds when an option becomes worse."
+    )
+    audit_key_file: Path | None = setting(
+        None, optional(path()), "A file with the key that rows are sealed with; made if missing."
     )
     plugins_off: tuple[str, ...] = setting((), names(), "Plugins that are not loaded.")
     safety: SafetySettings = field(default_factory=SafetySettings)

@@ -24,6 +24,7 @@ _LONGEST_S = 1e9
 
 _FINITE = number(expects="a finite number")
 SECONDS = number(above=0.0, most=_LONGEST_S, expects="seconds above 0 and at most 1e9")
+_CAP = number(above=0.0, most=1.0, expects="shares above 0 and at most 1")
 _PENALTY = number(least=0.0, expects="finite and non-negative")
 
 
@@ -48,6 +49,10 @@ class DeclaredReward:
     )
     critical: float | None = setting(
         None, optional(_FINITE), "A cost of at least so much is a critical violation."
+    )
+
+    sources: tuple[str, ...] = setting(
+        (), names(), "Who may give it, as names or patterns; none is REWARD_SOURCES."
     )
 
     def __post_init__(self) -> None:
@@ -120,7 +125,7 @@ def tables_of(rewards: tuple[DeclaredReward, ...]) -> dict[str, dict[str, object
         reward.name: {
             row.field.replace("_", "-"): getattr(reward, row.field)
             for row in rows_of(DeclaredReward)
-            if getattr(reward, row.field) is not None
+            if getattr(reward, row.field) not in (None, ())
         }
         for reward in rewards
     }
@@ -129,6 +134,16 @@ def tables_of(rewards: tuple[DeclaredReward, ...]) -> dict[str, dict[str, object
 def _parsed_penalties(raw: object) -> Mapping[str, float]:
     table = as_table(raw)
     return MappingProxyType({str(code): _PENALTY.parse(table[code]) for code in table})
+
+
+def parsed_caps(raw: object) -> Mapping[str, float]:
+    """Return a table of sources and shares above 0 and at most 1.
+
+    Raises:
+        ValueError: It is no such table.
+    """
+    table = as_table(raw)
+    return MappingProxyType({str(source): _CAP.parse(table[source]) for source in table})
 
 
 class HardGateCost(StrEnum):

@@ -1,10 +1,6 @@
 """One connection to one SQLite file: opened privately, with transactions and errors in words."""
 
-import os
 import sqlite3
-import stat
-import struct
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -23,9 +19,11 @@ from tau_live.errors import (
     StoreError,
     StoreUnavailableError,
 )
-from tau_live.store.aside import alone_in, beside, set_leftovers_aside
+from tau_live.guard import logger
+from tau_live.private_files import narrowed
+from tau_live.store.files import files_of, is_emptied, make_private, read_locked
 from tau_live.store.log_damage import keep_if_damaged, written
-from tau_live.whole_files import unfinished_name
+from tau_live.store.sealing import Sealer, digest_of, install
 
 Value = str | int | float | bytes | None
 Parameters = Sequence[Value] | Mapping[str, Value]
@@ -225,6 +223,24 @@ class Connection:
             self._raw.set_progress_handler(None, 0)
         return "" if found == "ok" else found
 
+    def narrow(self) -> None:
+        """Take away what others may do with the file, which is known to be ours by now."""
+        try:
+            for file in files_of(self.path):
+                done = narrowed(file)
+                if done is not None:
+                    logger().warning("file_narrowed", what=done)
+        except OSError as error:
+            raise StoreUnavailableError(f"store '{self.path}' is not private: {error}") from error
+
+    def seal_with(self, sealer: Sealer) -> None:
+        """Let what is written from now on be sealed; nothing of it is left in temporary files."""
+        try:
+            self._raw.execute("pragma temp_store = memory")
+            install(self._raw, sealer)
+        except sqlite3.Error as error:
+            raise explained(error, self.path) from error
+
     def data_version(self) -> int:
         """Return a number that changes whenever another connection has committed."""
         return self.count("pragma data_version")
@@ -313,10 +329,10 @@ def connect(path: Path, *, busy_timeout_s: float, read_only: bool) -> Connection
         )
     try:
         if not read_only:
-            _make_private(path, timeout_s=busy_timeout_s)
+            make_private(path, timeout_s=busy_timeout_s)
         if path.is_file() and 0 < path.stat().st_size < SMALLEST_BYTES:
             raise StoreDamagedError(f"store '{path}' cannot be used: {CAUSES['SQLITE_NOTADB']}")
-        if _is_emptied(path):  # SQLite would delete the log
+        if is_emptied(path):  # SQLite would delete the log
             raise StoreDamagedError(
                 f"store '{path}' cannot be used: it is empty, but has a write-ahead log"
             )
@@ -339,71 +355,8 @@ def connect(path: Path, *, busy_timeout_s: float, read_only: bool) -> Connection
         raw.close()
         raise explained(error, path) from error
     raw.create_function("merged", 2, _merged, deterministic=True)
+    raw.create_function("row_digest", -1, digest_of, deterministic=True)
     return Connection(raw, path)
-
-
-def _is_emptied(path: Path) -> bool:
-    log = beside(path, "-wal")
-    return path.is_file() and not path.stat().st_size and log.is_file() and log.stat().st_size > 0
-
-
-@contextmanager
-def read_locked(path: Path) -> Iterator[None]:
-    """Keep everybody, this process too, from having a file for themselves; where Linux can.
-
-    Source:
-        ``SHARED_FIRST`` and ``SHARED_SIZE`` in SQLite's ``os.h``; fcntl(2), open file description
-        locks, which conflict with a process's own POSIX locks.
-    """
-    try:
-        import fcntl
-
-        wanted = fcntl.F_OFD_SETLK
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except (ImportError, AttributeError, OSError):
-        yield
-        return
-    try:
-        with suppress(OSError):  # somebody has it for themselves, so that this process has not
-            lock = struct.pack("hhqqi4x", fcntl.F_RDLCK, os.SEEK_SET, 0x40000002, 510, 0)
-            fcntl.fcntl(descriptor, wanted, lock)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _make_private(path: Path, *, timeout_s: float) -> None:
-    """Create the file for its owner alone, from its first byte and whatever the umask.
-
-    It is made under another name and linked: SQLite's locks on a file are lost as soon as this
-    process closes any descriptor of it, which must not happen to one that somebody already uses.
-    What an earlier file of that name has left is set aside: SQLite would take it for the new one's.
-    """
-    missing = [folder for folder in path.absolute().parents if not folder.exists()]
-    for folder in reversed(missing):
-        folder.mkdir(mode=stat.S_IRWXU, exist_ok=True)
-    if os.path.lexists(path):
-        return
-    with alone_in(path.absolute().parent, timeout_s=timeout_s):
-        if not os.path.lexists(path):
-            set_leftovers_aside(path)
-            _make_empty(path)
-
-
-def _make_empty(path: Path) -> None:
-    begin, end = unfinished_name(path)
-    descriptor, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=begin, suffix=end)
-    os.close(descriptor)
-    try:
-        fault.point("store.made")
-        with suppress(FileExistsError):
-            os.link(name, path)
-        fault.point("store.linked")
-    except OSError:  # a file system without hard links
-        with suppress(FileExistsError):
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-    finally:
-        Path(name).unlink()
 
 
 def _merged(under: str, over: str) -> str:

@@ -6,6 +6,7 @@ from sqlite_utils import Database, Migrations
 
 from tau_live.errors import StoreUnavailableError, StoreVersionError
 from tau_live.store.connection import Connection
+from tau_live.store.sealing import SEALING
 from tau_live.store.sqlite_names import NAMING
 
 APPLICATION_ID = 0x7461754C
@@ -38,8 +39,7 @@ RECORDING: Sequence[str] = (
         worker_id text,
         attempt_count integer not null,
         enqueued integer not null default 0,
-        started_at real,
-        ended_at real,
+        started_at real, ended_at real,
         ready_seq integer unique,
         total_reward real, run_reward real, left_out text
     ) strict
@@ -348,7 +348,7 @@ def migrations() -> Migrations:
 
     @known()
     def m001_first_schema(db: Database) -> None:
-        for statement in (*RECORDING, *NAMING, *WORKING):
+        for statement in (*RECORDING, *NAMING, *WORKING, *SEALING):
             db.execute(statement)
 
     return known

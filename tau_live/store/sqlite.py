@@ -9,6 +9,7 @@ from tau_live import fault
 from tau_live.store.aside import BESIDE, beside, set_aside
 from tau_live.store.connection import Connection, Synchronous, connect
 from tau_live.store.migrations import SCHEMA_VERSION, check, migrate
+from tau_live.store.sealing import Sealer, key_in
 from tau_live.store.sqlite_counters import SqliteAudit, SqliteCounters
 from tau_live.store.sqlite_decisions import SqliteDecisions
 from tau_live.store.sqlite_export import exported
@@ -20,6 +21,7 @@ from tau_live.store.sqlite_queue import SqliteQueue, SqliteResources, SqliteWork
 from tau_live.store.sqlite_retention import SqliteRetention
 from tau_live.store.sqlite_rewards import SqliteRewards
 from tau_live.store.sqlite_rollouts import SqliteRollouts
+from tau_live.store.sqlite_seals import SqliteSeals
 from tau_live.store.sqlite_trials import SqliteTrials
 
 
@@ -43,6 +45,7 @@ class SqliteStore:
         counters: Counters.
         audit: The audit.
         retention: Retention.
+        seals: The chain of seals.
     """
 
     def __init__(self, connection: Connection, *, busy_timeout_s: float) -> None:
@@ -61,6 +64,7 @@ class SqliteStore:
         self.leases = SqliteLeases(connection)
         self.counters = SqliteCounters(connection)
         self.audit = SqliteAudit(connection)
+        self.seals = SqliteSeals(connection)
         self.retention = SqliteRetention(connection)
         self._connection = connection
         self._busy_timeout_s = busy_timeout_s
@@ -76,6 +80,7 @@ class SqliteStore:
         synchronous: Synchronous = "normal",
         busy_timeout_s: float = 5.0,
         read_only: bool = False,
+        key_file: Path | None = None,
     ) -> "SqliteStore":
         """Open a store, made for its owner's eyes alone if it is not there yet.
 
@@ -85,6 +90,7 @@ class SqliteStore:
                 machine, at about 80 times the price of a commit.
             busy_timeout_s: How long to wait for other processes' transactions.
             read_only: Write nothing, not even to create or migrate the file.
+            key_file: The key of the seals, made if it is not there; ``None`` seals without one.
 
         Raises:
             StoreUnavailableError: It cannot be opened, or is not a store.
@@ -99,6 +105,8 @@ class SqliteStore:
                 connection.prepare(synchronous=synchronous, busy_timeout_s=busy_timeout_s)
                 fault.point("store.prepared")
                 migrate(connection)
+                connection.narrow()
+                connection.seal_with(Sealer(key_in(key_file, make=True)))
             return cls(connection, busy_timeout_s=busy_timeout_s)
         except BaseException:
             connection.close()

@@ -2,8 +2,11 @@
 
 from tau_live import fault
 from tau_live.store.connection import Connection
+from tau_live.store.sqlite_seals import SqliteSeals
 
 FREE_PAGES_PER_STEP = 256
+SEALS_FOR_EACH = 4
+"""So many seals of the beginning are looked at for each row that goes."""
 
 FORGETTABLE = """
 select seq, rollout_id from rollouts
@@ -40,7 +43,9 @@ class SqliteRetention:
         or an agent whose reward never differs would fill the disk. Rewards for rollouts that
         never came go with those of their age.
         """
+        seals = SqliteSeals(self._connection)
         with self._connection.begin():
+            sealed = seals.head().place
             rows = self._connection.rows(FORGETTABLE, {"before": before, "limit": limit})
             seqs = [(row["seq"],) for row in rows]
             ids = [(row["rollout_id"],) for row in rows]
@@ -57,6 +62,7 @@ class SqliteRetention:
                 """,
                 {"before": before, "limit": limit},
             )
+            seals.prune(SEALS_FOR_EACH * (seals.head().place - sealed))
         return len(rows)
 
     def count(self, *, before: float, limit: int) -> int:

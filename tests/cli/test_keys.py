@@ -44,6 +44,7 @@ CALLS: Mapping[str, Sequence[str]] = {
     "autostart status": ["autostart", "status"],
     "doctor": ["doctor"],
     "set-aside": ["set-aside", "--reason", "damaged"],
+    "verify": ["verify", "--head", f"999:{'0' * 32}"],
     "gc": ["gc", "--older-than", "30d"],
 }
 WITHOUT_STORE = {"autostart status"}

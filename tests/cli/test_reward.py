@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from tau_live.lineage import PARENT, Link, carried
 from tau_live.rollouts import Reward, rollout_id_of
 from tau_live.store.sqlite import SqliteStore
 from tests.cli.conftest import Read, Run
@@ -174,3 +175,25 @@ def test_a_name_that_is_none_of_one_rollout_is_an_error(
 
     assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
     assert said in result.stderr
+
+
+def test_a_source_that_is_not_listed_is_refused(filled: Path, run: Run) -> None:
+    found = run(
+        *("reward", "1", "--run", SOLVED, "--source", "agent", "--store", filled),
+        TAU_LIVE_RL_REWARD_SOURCES="user",
+    )
+
+    assert found.exit_code == 1
+    assert "'agent' may not give 'reward', only user may" in found.stderr
+
+
+def test_a_process_inside_a_run_cannot_value_it(filled: Path, run: Run) -> None:
+    link = Link("tau_live", "triage/17")
+
+    found = run(
+        *("reward", "1", "--run", rollout_id_of(*link), "--store", filled),
+        **{PARENT: carried(link), "TAU_LIVE_RL_SELF_REWARDS": "0"},
+    )
+
+    assert found.exit_code == 1
+    assert "may not give itself" in found.stderr

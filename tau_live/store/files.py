@@ -1,0 +1,83 @@
+"""The files of a store: made for their owner alone, and never closed under somebody's locks."""
+
+import os
+import struct
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from tau_live import fault
+from tau_live.private_files import make_folders, mode_of
+from tau_live.store.aside import alone_in, beside, set_leftovers_aside
+from tau_live.whole_files import unfinished_name
+
+
+def files_of(path: Path) -> list[Path]:
+    """Return a store's file and what SQLite puts beside it."""
+    return [beside(path, end) for end in ("", "-wal", "-shm", "-journal")]
+
+
+def is_emptied(path: Path) -> bool:
+    """Say whether a store's file is empty, but not its log."""
+    log = beside(path, "-wal")
+    return path.is_file() and not path.stat().st_size and log.is_file() and log.stat().st_size > 0
+
+
+@contextmanager
+def read_locked(path: Path) -> Iterator[None]:
+    """Keep everybody, this process too, from having a file for themselves; where Linux can.
+
+    Source:
+        ``SHARED_FIRST`` and ``SHARED_SIZE`` in SQLite's ``os.h``; fcntl(2), open file description
+        locks, which conflict with a process's own POSIX locks.
+    """
+    try:
+        import fcntl
+
+        wanted = fcntl.F_OFD_SETLK
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except (ImportError, AttributeError, OSError):
+        yield
+        return
+    try:
+        with suppress(OSError):  # somebody has it for themselves, so that this process has not
+            lock = struct.pack("hhqqi4x", fcntl.F_RDLCK, os.SEEK_SET, 0x40000002, 510, 0)
+            fcntl.fcntl(descriptor, wanted, lock)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def make_private(path: Path, *, timeout_s: float) -> None:
+    """Create the file for its owner alone, from its first byte and whatever the umask.
+
+    It is made under another name and linked: SQLite's locks on a file are lost as soon as this
+    process closes any descriptor of it, which must not happen to one that somebody already uses.
+    What an earlier file of that name has left is set aside: SQLite would take it for the new one's.
+    """
+    make_folders(path.absolute().parent)
+    for file in files_of(path):
+        mode_of(file)
+    if os.path.lexists(path):
+        return
+    with alone_in(path.absolute().parent, timeout_s=timeout_s):
+        if not os.path.lexists(path):
+            set_leftovers_aside(path)
+            _make_empty(path)
+
+
+def _make_empty(path: Path) -> None:
+    begin, end = unfinished_name(path)
+    descriptor, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=begin, suffix=end)
+    os.close(descriptor)
+    try:
+        fault.point("store.made")
+        with suppress(FileExistsError):
+            os.link(name, path)
+        fault.point("store.linked")
+    except OSError:  # a file system without hard links
+        with suppress(FileExistsError):
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    finally:
+        Path(name).unlink()

@@ -1,0 +1,72 @@
+"""What somebody who lies about rewards can change: with nothing done, with a cap, with a list."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from statistics import mean
+
+from tests.proof.figures import Figure, Tier, Told
+
+ROOT = Path(__file__).parents[2]
+SEEDS: Mapping[Tier, int] = {Tier.QUICK: 1, Tier.LONG: 10}
+LIES = 0.6
+"""The share of rewards that lie: more than half, so that believing them turns the policy over."""
+
+CAP = 0.1
+NO_CAP: Mapping[str, str] = {}
+CAPPED = {"TAU_LIVE_RL_SOURCE_CAPS": json.dumps({"user:*": CAP})}
+LISTED = {"TAU_LIVE_RL_REWARD_SOURCES": "checked"}
+
+
+def prove(tier: Tier, told: Told) -> Iterator[Figure]:
+    """Live four times, and compare how often the worse option is chosen."""
+    seeds = range(SEEDS[tier])
+    found: dict[str, float] = {}
+    refused = 0.0
+    for number, (name, lies, settings) in enumerate(
+        (
+            ("honest", 0.0, NO_CAP),
+            ("believed", LIES, NO_CAP),
+            ("capped", LIES, CAPPED),
+            ("listed", LIES, LISTED),
+        )
+    ):
+        told(number, 4)
+        lives = [_lived(lies, seed, settings) for seed in seeds]
+        found[name] = 100.0 * mean(one["bad"] for one in lives)
+        refused = mean(one["refused"] for one in lives)
+    yield Figure(7, "choices of the worse option at last, nobody lies, in percent", found["honest"],
+                 at_most=30.0)  # fmt: skip
+    yield Figure(7, f"the same where {LIES:.0%} of rewards lie and all are believed",
+                 found["believed"], at_least=50.0)  # fmt: skip
+    yield Figure(7, f"more of them than honest, each liar capped at {CAP:.0%} of an update",
+                 found["capped"] - found["honest"], at_most=25.0)  # fmt: skip
+    yield Figure(7, "more of them than honest, liars not on the list of sources",
+                 found["listed"] - found["honest"], at_most=15.0)  # fmt: skip
+    yield Figure(7, "rewards refused and counted for it, per life", refused, at_least=60.0)
+
+
+def _lived(lies: float, seed: int, settings: Mapping[str, str]) -> dict[str, float]:
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.proof.poisoned_life", str(lies), str(seed)],
+            cwd=ROOT,
+            env={
+                **{name: v for name, v in os.environ.items() if not name.startswith("TAU_LIVE")},
+                "PYTHONPATH": str(ROOT),
+                "TAU_LIVE_RL": "1",
+                "TAU_LIVE_RL_LEARNER": "flush",
+                "TAU_LIVE_RL_UPDATE_INTERVAL": "20",
+                "TAU_LIVE_RL_STORE": str(Path(folder) / "store.sqlite"),
+                "TAU_LIVE_RL_DECIDE_DEADLINE_MS": "60000",
+                **settings,
+            },
+            stdout=subprocess.PIPE,
+            check=True,
+        )
+    found: dict[str, float] = json.loads(done.stdout)
+    return found

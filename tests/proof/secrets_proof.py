@@ -1,0 +1,163 @@
+"""Secrets of every kind, however hidden, are found; ordinary text is not; nothing reaches disk."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+
+from tau_live.events import Event
+from tau_live.redaction import Redactor
+from tests.proof.benign import benign, lists_of
+from tests.proof.figures import Figure, Tier, Told
+from tests.proof.planted import FORMS, KINDS, TOLD_BY_WORDS, WHOLE, Secret, is_left, pieces
+
+ROOT = Path(__file__).parents[2]
+SEED = 20
+EACH: Mapping[Tier, int] = {Tier.QUICK: 4, Tier.LONG: 200}
+BENIGN: Mapping[Tier, int] = {Tier.QUICK: 6_000, Tier.LONG: 60_000}
+READS = (
+    ("status", "--json"), ("status",), ("rollouts", "--json"), ("export",), ("updates", "--json"),
+    ("gate", "show", "--json"), ("doctor",), ("config",), ("policy", "--json"),
+)  # fmt: skip
+
+
+def prove(tier: Tier, told: Told) -> Iterator[Figure]:
+    """Plant, look, and count."""
+    told(0, 4)
+    yield from _recall(tier)
+    told(1, 4)
+    yield from _false_alarms(tier)
+    told(3, 4)
+    yield from _nowhere(tier)
+    told(4, 4)
+
+
+def _recall(tier: Tier) -> Iterator[Figure]:
+    rng = random.Random(SEED)
+    redactor = Redactor("redacted")
+    planted: Counter[str] = Counter()
+    left: Counter[str] = Counter()
+    for form, hide in FORMS.items():
+        for kind, draw in KINDS.items():
+            if form in WHOLE and kind in TOLD_BY_WORDS:
+                continue
+            for _ in range(EACH[tier]):
+                hidden = hide(draw(rng), rng)
+                event = Event(event="x", host="h", run_id="r", at=1.0, raw={"v": hidden.value})
+                kept = json.dumps(redactor.redact(event).raw, ensure_ascii=False)
+                planted[form] += 1
+                left[form] += is_left(hidden, kept)
+    yield Figure(7, "kinds of secrets that were planted", len(KINDS), at_least=25)
+    yield Figure(7, "secrets planted, drawn at random", planted.total())
+    found = 100.0 * (1.0 - left.total() / planted.total())
+    yield Figure(7, "secrets found, in percent", found, at_least=99.0)
+    for form in FORMS:
+        share = 100.0 * (1.0 - left[form] / planted[form])
+        yield Figure(7, f"of those hidden as: {form}", share, at_least=97.0)
+
+
+def _false_alarms(tier: Tier) -> Iterator[Figure]:
+    rng = random.Random(SEED)
+    redactor = Redactor("redacted")
+    texts = benign(BENIGN[tier], rng)
+    changed = sum(redactor.scrub(text) != text for text in texts)
+    lists = list(islice(lists_of(rng), BENIGN[tier] // 10))
+    for strings in lists:
+        event = Event(event="x", host="h", run_id="r", at=1.0, raw={"v": strings})
+        changed += redactor.redact(event) != event
+    count = len(texts) + len(lists)
+    yield Figure(7, "pieces of ordinary text, real code and records", count)
+    yield Figure(7, "of which something was taken for a secret, in percent",
+                 100.0 * changed / count, at_most=0.5)  # fmt: skip
+
+
+def _nowhere(tier: Tier) -> Iterator[Figure]:
+    """Let a process live on secrets, and look for them in every byte that it left."""
+    rng = random.Random(SEED + 1)
+    secrets = [draw(rng) for _ in range(1 + 4 * (tier is Tier.LONG)) for draw in KINDS.values()]
+    rng.shuffle(secrets)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        outputs = _lived(folder, secrets)
+        looked = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+        outputs |= _read_out(folder)
+    found = _found(secrets, {**{str(p): b for p, b in looked.items()}, **outputs})
+    size = sum(map(len, [*looked.values(), *outputs.values()]))
+    yield Figure(7, "bytes looked at: database, WAL, recording, reports, logs, output", size,
+                 at_least=100_000)  # fmt: skip
+    yield Figure(7, "secrets handed over in a whole life", len(secrets), at_least=25)
+    yield Figure(7, "secrets found again in any of these bytes", len(found), at_most=0)
+
+
+def _lived(folder: Path, secrets: list[Secret]) -> dict[str, bytes]:
+    """Live; return what was printed, and the files as they were while it still lived."""
+    command = [sys.executable, "-m", "tests.proof.secret_life"]
+    log = folder.with_name(f"{folder.name}.log")
+    with log.open("w+b") as errors, subprocess.Popen(
+        command, cwd=ROOT, env=_environ(folder), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=errors,
+    ) as process:  # fmt: skip
+        if process.stdin is None or process.stdout is None:
+            raise RuntimeError("a pipe was asked for")
+        process.stdin.write(json.dumps([one.text for one in secrets]).encode() + b"\n")
+        process.stdin.flush()
+        printed = process.stdout.readline() + process.stdout.readline()
+        alive = {f"alive {p}": p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+        process.stdin.write(b"end\n")
+        process.stdin.close()
+        printed += process.stdout.read()
+        process.wait(60)
+        errors.seek(0)
+        outputs = {"stdout": printed, "stderr": errors.read(), **alive}
+    log.unlink()
+    if b"flushed True\nstored\n" not in printed or process.returncode:
+        raise RuntimeError(f"the life ended early: {printed!r} {outputs['stderr'][-2000:]!r}")
+    return outputs
+
+
+def _read_out(folder: Path) -> dict[str, bytes]:
+    """Return what every command that reads tells of the store."""
+    outputs = {}
+    rollouts = json.loads(_told(folder, "rollouts", "--json")[0])["rollouts"]
+    id_ = rollouts[0]["rollout_id"]
+    again = folder / "again.sqlite"
+    for call in (
+        *READS,
+        ("show", id_), ("show", id_, "--json"), ("why", f"{id_}:attempt-1:decision-1"),
+        ("--verbose", "replay", str(folder / "events.jsonl"), "--store", str(again)),
+    ):  # fmt: skip
+        outputs[" ".join(call)] = b"".join(_told(folder, *call))
+    return outputs
+
+
+def _told(folder: Path, *call: str) -> tuple[bytes, bytes]:
+    command = [sys.executable, "-m", "tau_live.cli", *call]
+    done = subprocess.run(command, cwd=ROOT, env=_environ(folder), capture_output=True, check=False)
+    return done.stdout, done.stderr
+
+
+def _environ(folder: Path) -> dict[str, str]:
+    return {
+        **{name: value for name, value in os.environ.items() if not name.startswith("TAU_LIVE")},
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "hooks")]),
+        "TAU_LIVE_RL": "1",
+        "TAU_LIVE_RL_STORE": str(folder / "store.sqlite"),
+        "TAU_LIVE_RL_RECORD": str(folder / "events.jsonl"),
+        "TAU_LIVE_RL_CONTENT": "redacted",
+        "TAU_LIVE_RL_DECIDE_DEADLINE_MS": "60000",
+    }
+
+
+def _found(secrets: list[Secret], looked: Mapping[str, bytes]) -> list[tuple[str, str]]:
+    return [
+        (secret.kind, name)
+        for secret in secrets
+        for name, content in looked.items()
+        if any(part.encode() in content for part in pieces(secret.core))
+    ]
