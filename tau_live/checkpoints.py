@@ -20,6 +20,7 @@ from typing import IO, TypeAlias, TypedDict
 import numpy as np
 import numpy.typing as npt
 
+from tau_live.breath import Breathe, at_once
 from tau_live.errors import CheckpointError
 from tau_live.reference_checkpoints import ReferenceCheckpoint, read_reference
 from tau_live.whole_files import is_left_behind, write_whole
@@ -116,15 +117,20 @@ def file_of(version: int) -> str:
     return f"{version:09d}.npz"
 
 
-def save(folder: Path, checkpoint: Checkpoint) -> Path:
+def save(folder: Path, checkpoint: Checkpoint, *, breathe: Breathe = at_once) -> Path:
     """Write a checkpoint; what stood under its name is there until the new one replaces it.
+
+    Args:
+        folder: Of the store's checkpoints.
+        checkpoint: What is written.
+        breathe: Called between two arrays.
 
     Raises:
         CheckpointError: It could not be written, or holds what only pickle could write.
     """
     path = folder / file_of(checkpoint.version)
     try:
-        content = _content(checkpoint)
+        content = _content(checkpoint, breathe)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_whole(path, content)
     except (OSError, TypeError, ValueError) as error:
@@ -132,8 +138,9 @@ def save(folder: Path, checkpoint: Checkpoint) -> Path:
     return path
 
 
-def _content(checkpoint: Checkpoint) -> bytes:
+def _content(checkpoint: Checkpoint, breathe: Breathe) -> bytes:
     sha256s = checkpoint.sha256s
+    breathe()
     header: _Header = {
         "format": FORMAT,
         "version": checkpoint.version,
@@ -153,6 +160,7 @@ def _content(checkpoint: Checkpoint) -> bytes:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
                 np.lib.format.write_array(entry, array, allow_pickle=False)
+            breathe()
     if file.tell() + _DIGEST_BYTES > SIZE_LIMIT:
         raise ValueError(f"it would be larger than {SIZE_LIMIT} bytes")
     # The last two bytes of an archive without a comment are the length of the comment.

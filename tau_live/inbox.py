@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 from typing import TypeAlias
 
+from tau_live.breath import Breathe, at_once
 from tau_live.events import Event, Reward, RunEnd, RunStart
 
 BATCH_LIMIT = 512
@@ -48,6 +49,7 @@ class Inbox:
         end: Called at the end, in the same thread; must not raise.
         failed: Is told, in the same thread, why an event could not be made; must not raise.
         limit: How many events may wait.
+        breathe: Called in the same thread, between two events.
     """
 
     def __init__(
@@ -58,12 +60,14 @@ class Inbox:
         limit: int,
         end: Callable[[], None] = lambda: None,
         failed: Callable[[Exception], None] = lambda _: None,
+        breathe: Breathe = at_once,
     ) -> None:
         self._write = write
         self._tick = tick
         self._end = end
         self._failed = failed
         self._limit = limit
+        self._breathe = breathe
         self._queue: SimpleQueue[Event | _Later | Callable[[], None] | None] = SimpleQueue()
         self._dropped: dict[str, int] = {}
         self._cut: OrderedDict[_Run, _Cut] = OrderedDict()
@@ -222,6 +226,7 @@ class Inbox:
                     return batch, [item], True
                 if len(batch) >= BATCH_LIMIT:
                     break
+                self._breathe()
                 item = self._queue.get_nowait()
         except Empty:
             pass

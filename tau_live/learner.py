@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import NamedTuple
 
 from tau_live import checkpoints
+from tau_live.breath import Breathe, at_once
 from tau_live.errors import CheckpointError, LeaseLostError
 from tau_live.guard import logger
 from tau_live.leasing import LEASE, taken
@@ -84,6 +85,7 @@ class Learner:
         void: Told of a point where an option is no longer what it was, inside the transaction that
             stores so: what a running test has shown is no evidence any more.
         ppo: How an update learns.
+        breathe: Called between the parts of an update.
     """
 
     def __init__(
@@ -95,6 +97,7 @@ class Learner:
         clock: Callable[[], float] = time.time,
         void: Callable[[str, float], None] = lambda _point, _at: None,
         ppo: PPOConfig = _AS_MEASURED,
+        breathe: Breathe = at_once,
     ) -> None:
         self._store = store
         self._void = void
@@ -103,6 +106,7 @@ class Learner:
         self._clock = clock
         self._folder = checkpoint_folder(settings)
         self._ppo = ppo
+        self._breathe = breathe
         self._heads: dict[str, _Head] = {}
         self._diagnostics: list[str] = []
 
@@ -248,6 +252,7 @@ class Learner:
             versions=self._store.policies.versions(point),
             state=head.state,
             at=at,
+            breathe=self._breathe,
         )
         late = late_of(self._store, monitor, self._settings, at=at, rewarded=rewarded)
         watch = watched(
@@ -269,6 +274,7 @@ class Learner:
             return _Outcome(
                 skipped_reason="no usable decisions", report=report, watched=watch, new=new
             )
+        self._breathe()
         reason = result.skipped_reason or ("diverged, undone" if result.undone else None)
         return _Outcome(
             state=None if reason else result.state,
@@ -312,7 +318,8 @@ class Learner:
         )
         if not self._has_lease():  # it took too long: another may be writing this very version
             raise LeaseLostError(f"update of '{row.point}' took longer than its lease")
-        path = checkpoints.save(self._folder, checkpoint)
+        path = checkpoints.save(self._folder, checkpoint, breathe=self._breathe)
+        self._breathe()
         stored = self._stored(
             _timed(replace(row, version=version), began),
             PolicyVersion(

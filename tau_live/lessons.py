@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tau_live.breath import Breathe, at_once
 from tau_live.guard import logger
 from tau_live.reasons import WhyNot
 from tau_live.rewarding import earned_by_decisions, earned_early, incurred
@@ -40,6 +41,7 @@ class Lessons:
         versions: Every version of the point, in ascending order.
         state: What the update starts from.
         at: Epoch seconds, until when costs could come; their defaults count by then.
+        breathe: Called between the parts of an update.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class Lessons:
         versions: Sequence[PolicyVersion],
         state: LearnerState,
         at: float,
+        breathe: Breathe = at_once,
     ) -> None:
         self._settings = settings
         self._config = config
@@ -59,6 +62,7 @@ class Lessons:
         self._born = [version.created_at for version in versions]
         self._state = state
         self._at = at
+        self._breathe = breathe
 
     def learnt(
         self,
@@ -136,6 +140,7 @@ class Lessons:
                     price, np.array([one.applied in changed for one in new.decisions])
                 ),
                 rng=rng,
+                breathe=self._breathe,
             )
         bad = [name for name, array in result.state.arrays().items() if not _is_finite(array)]
         if bad:
@@ -156,6 +161,7 @@ class Lessons:
             earned=lambda found: earned_by_decisions(found, self._settings),
             early=lambda found: earned_early(found, self._settings),
             cost=lambda found: incurred(found, self._settings, now=self._at),
+            breathe=self._breathe,
         )
 
 

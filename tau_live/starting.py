@@ -8,6 +8,7 @@ from collections.abc import Callable, MutableMapping
 from pathlib import Path
 
 from tau_live.board import Board
+from tau_live.breath import Breath, Breathe, at_once
 from tau_live.builtin import load_plugins
 from tau_live.children import link_children
 from tau_live.collector import Collector
@@ -101,14 +102,19 @@ def _link_to(handle: RunHandle | None) -> Link | None:
     return Link(handle.host, handle.run_id)
 
 
-def open_store(settings: Settings, *, busy_timeout_s: float = 5.0) -> SqliteStore:
+def open_store(
+    settings: Settings, *, busy_timeout_s: float = 5.0, breathe: Breathe = at_once
+) -> SqliteStore:
     """Open the store that settings name.
 
     Raises:
         StoreError: It cannot be opened.
     """
     return SqliteStore.open(
-        settings.store, synchronous=settings.durability.value, busy_timeout_s=busy_timeout_s
+        settings.store,
+        synchronous=settings.durability.value,
+        busy_timeout_s=busy_timeout_s,
+        breathe=breathe,
     )
 
 
@@ -122,6 +128,7 @@ def pipeline_of(  # noqa: PLR0913  # its parts and whom it tells, all keyword-on
     on_poison: Callable[[Event, Exception], None],
     on_unrecorded: Callable[[int, OSError], None] = lambda _number, _error: None,
     pricer: Pricer | None = None,
+    breathe: Breathe = at_once,
 ) -> Pipeline:
     """Return the way of events into a store."""
     return Pipeline(
@@ -131,6 +138,7 @@ def pipeline_of(  # noqa: PLR0913  # its parts and whom it tells, all keyword-on
             rewarding=Rewarding(settings, plugins),
             owner=owner,
             redact=plugins.redact,
+            breathe=breathe,
         ),
         redactor=Redactor(settings.content.value, settings.payload_limit),
         plugins=plugins,
@@ -138,16 +146,19 @@ def pipeline_of(  # noqa: PLR0913  # its parts and whom it tells, all keyword-on
         on_poison=on_poison,
         on_unrecorded=on_unrecorded,
         pricer=pricer,
+        breathe=breathe,
     )
 
 
-def learner_of(store: Store, settings: Settings, *, owner: str) -> Learner:
+def learner_of(
+    store: Store, settings: Settings, *, owner: str, breathe: Breathe = at_once
+) -> Learner:
     """Return a learner whose drift alarms void the test of the point concerned."""
 
     def void(point: str, at: float) -> None:
         voided(store, point, reason="drift", who=owner, at=at)
 
-    return Learner(store, settings, holder=owner, void=void)
+    return Learner(store, settings, holder=owner, void=void, breathe=breathe)
 
 
 class _System:
@@ -166,6 +177,7 @@ class _System:
         self._decider = Decider(Policy.untrained(policy_config(settings)), seed=settings.seed)
         self._service = Service(self._decider, checkpoint_folder(settings), promoted=self._promoted)
         self._recorder: Recorder | None = None
+        self._breath = Breath()  # of the thread that writes
         self._pricer = Pricer(settings.prices, known=settings.known_prices)
         self._writer = Writer(
             self._opened,
@@ -188,6 +200,7 @@ class _System:
             end=self._writer.close,
             failed=self._collection_failed,
             limit=settings.queue_limit,
+            breathe=self._breath,
         )
         self._updater = Updater(
             make=self._learner,
@@ -238,7 +251,7 @@ class _System:
             self._runtime.close(EXIT_S)
 
     def _opened(self) -> tuple[Store, Pipeline]:
-        store = self._forks.add("writer", open_store(self._settings))
+        store = self._forks.add("writer", open_store(self._settings, breathe=self._breath))
         pipeline = pipeline_of(
             store,
             self._settings,
@@ -248,6 +261,7 @@ class _System:
             on_poison=self._poisoned,
             on_unrecorded=self._unrecorded,
             pricer=self._pricer,
+            breathe=self._breath,
         )
         return store, pipeline
 
@@ -260,8 +274,9 @@ class _System:
         return self._recorder
 
     def _learner(self) -> tuple[Store, Learner]:
-        store = self._forks.add("learner", open_store(self._settings))
-        return store, learner_of(store, self._settings, owner=self._owner)
+        breath = Breath()
+        store = self._forks.add("learner", open_store(self._settings, breathe=breath))
+        return store, learner_of(store, self._settings, owner=self._owner, breathe=breath)
 
     def _store_changed(self, store: Store) -> None:
         """Take over what serves and what is known; called by the writer's thread."""

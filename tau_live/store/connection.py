@@ -15,6 +15,7 @@ from typing import Literal
 import msgspec
 from sqlite_utils import Database
 
+from tau_live.breath import Breathe, at_once
 from tau_live.errors import StoreError, StoreUnavailableError
 
 Value = str | int | float | bytes | None
@@ -49,10 +50,14 @@ class Connection:
     Attributes:
         path: The file.
         database: The same connection as sqlite-utils sees it, for schema and introspection.
+        breathe: Called after each statement, and between rows where there may be many.
     """
 
-    def __init__(self, raw: sqlite3.Connection, path: Path) -> None:
+    def __init__(
+        self, raw: sqlite3.Connection, path: Path, *, breathe: Breathe = at_once
+    ) -> None:
         self.path = path
+        self.breathe = breathe
         self.database = Database(raw, execute_plugins=False, recursive_triggers=False)
         self._raw = raw
         self._depth = 0
@@ -65,9 +70,11 @@ class Connection:
             with self._working:
                 cursor = self._raw.cursor()
                 cursor.row_factory = sqlite3.Row
-                return cursor.execute(sql, parameters).fetchall()
+                found: list[sqlite3.Row] = cursor.execute(sql, parameters).fetchall()
         except (sqlite3.Error, ValueError, OverflowError) as error:
             raise explained(error, self.path) from error
+        self.breathe()
+        return found
 
     def stream(self, sql: str, parameters: Parameters = ()) -> Iterator[sqlite3.Row]:
         """Run a statement and yield its rows as they are read."""
@@ -209,7 +216,9 @@ def explained(error: Exception, path: Path) -> StoreError:
     return StoreError(f"store '{path}' cannot store this: {error}")
 
 
-def connect(path: Path, *, busy_timeout_s: float, read_only: bool) -> Connection:
+def connect(
+    path: Path, *, busy_timeout_s: float, read_only: bool, breathe: Breathe = at_once
+) -> Connection:
     """Open a store's file, made private and with its folders if it is not there yet.
 
     Nothing is written into it: it may be somebody else's.
@@ -246,7 +255,7 @@ def connect(path: Path, *, busy_timeout_s: float, read_only: bool) -> Connection
         raw.close()
         raise explained(error, path) from error
     raw.create_function("merged", 2, _merged, deterministic=True)
-    return Connection(raw, path)
+    return Connection(raw, path, breathe=breathe)
 
 
 def _make_private(path: Path) -> None:
