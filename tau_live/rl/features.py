@@ -366,7 +366,9 @@ def unpack(packed: bytes) -> Encoded:
     if format_ != _FORMAT:
         raise ValueError(f"packed features have format {format_!r}, expected {_FORMAT}")
     slots = _HEADER.size + 2 * rows
-    values, bits, end = (slots + at for at in (2 * entries, 6 * entries, 6 * entries + -(-entries // 8)))
+    values, bits, end = (
+        slots + at for at in (2 * entries, 6 * entries, 6 * entries + -(-entries // 8))
+    )
     if end != len(body):
         raise ValueError(f"packed features must have {end} bytes, got {len(body)}")
     starts = np.zeros(rows + 1, dtype=np.int32)
@@ -374,7 +376,9 @@ def unpack(packed: bytes) -> Encoded:
     encoded = Encoded(
         np.frombuffer(body, "<u2", entries, slots).astype(np.int32),
         np.frombuffer(body, "<f4", entries, values).astype(np.float32),
-        np.unpackbits(np.frombuffer(body, np.uint8, end - bits, bits), count=entries).view(np.bool_),
+        np.unpackbits(np.frombuffer(body, np.uint8, end - bits, bits), count=entries).view(
+            np.bool_
+        ),
         starts,
         width,
         skipped,

@@ -53,9 +53,7 @@ class Connection:
         breathe: Called after each statement, and between rows where there may be many.
     """
 
-    def __init__(
-        self, raw: sqlite3.Connection, path: Path, *, breathe: Breathe = at_once
-    ) -> None:
+    def __init__(self, raw: sqlite3.Connection, path: Path, *, breathe: Breathe = at_once) -> None:
         self.path = path
         self.breathe = breathe
         self.database = Database(raw, execute_plugins=False, recursive_triggers=False)

@@ -198,7 +198,10 @@ class SqliteRewards:
     def ready_rollouts(
         self, point: str, *, after: int, limit: int, newest: bool = False, upto: int | None = None
     ) -> list[LearnableRollout]:
-        """Return ready rollouts with ``after < ready_seq <= upto``, by ``ready_seq``."""
+        """Return ready rollouts with ``after < ready_seq <= upto``, by ``ready_seq``.
+
+        Of their decisions only what is learned from: the features are there encoded alone.
+        """
         with self._connection.reading():
             ready = self._connection.rows(
                 ready_sql(newest=newest, bounded=upto is not None),
@@ -266,7 +269,10 @@ class SqliteRewards:
 
 
 DECISIONS_OF = """
-select * from decisions where rollout_seq in (select value from json_each(?))
+select seq, rollout_seq, attempt, ordinal, point, options, allowed, exploit_only, chosen, applied,
+    default_option, source, why_not, propensity, probabilities, value, policy_version, arm, share,
+    latency_us, at, '{}' as context, '{}' as features, encoded
+from decisions where rollout_seq in (select value from json_each(?))
 order by rollout_seq, attempt, ordinal
 """
 
