@@ -88,7 +88,7 @@ class Learner:
         breathe: Called between the parts of an update.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # its parts and whom it tells, all keyword-only but two
         self,
         store: Store,
         settings: Settings,

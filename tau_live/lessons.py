@@ -44,7 +44,7 @@ class Lessons:
         breathe: Called between the parts of an update.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # its parts, all keyword-only but two
         self,
         settings: Settings,
         config: PPOConfig,

@@ -53,7 +53,7 @@ class Evidence(NamedTuple):
     base_kl: float
 
 
-def evidence(
+def evidence(  # noqa: PLR0913  # its data, and who may interrupt, all keyword-only
     state: LearnerState,
     fresh: Trajectories,
     everything: Trajectories,

@@ -45,7 +45,7 @@ class Update(NamedTuple):
     undone: bool
 
 
-def update(
+def update(  # noqa: PLR0913  # its data, and who may interrupt, all keyword-only
     state: LearnerState,
     fresh: Trajectories,
     *,

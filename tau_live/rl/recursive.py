@@ -143,7 +143,7 @@ class Regression(NamedTuple):
         weights: FloatArray = found[np.maximum(self.columns.of, -1)]
         return weights
 
-    def including(
+    def including(  # noqa: PLR0913  # its data, and who may interrupt, all keyword-only
         self,
         features: Crossed,
         rewards: FloatArray,

@@ -86,7 +86,7 @@ def main() -> None:
     """Print what the calls took, and how long threads of ours worked in one go."""
     os.environ["TAU_LIVE_RL"] = "1"
     _collecting()
-    starting.Breath = Timed  # type: ignore[misc]  # which counts besides
+    vars(starting)["Breath"] = Timed  # which counts besides
     runtime = tau_live.attach(Settings(store=Path(sys.argv[1]), learner=Learner.THREAD))
     if runtime is None:
         raise RuntimeError("tau-live did not start")
@@ -127,7 +127,7 @@ def _busy(number: int, stop: threading.Event) -> None:
 def _public(calls: Calls, number: int) -> None:
     calls.timed("attach", tau_live.attach)
     run = tau_live.run("agent", metadata={"text": LONG, "number": number})
-    calls.timed("run begins", run.__enter__)
+    begun = calls.timed("run begins", run.__enter__)
     context = {f"feature{n}": (number * n) % 11 / 11 for n in range(64)}
     chosen = calls.timed(
         "decide", lambda: tau_live.decide("model", OPTIONS, context=context, default=OPTIONS[1])
@@ -136,7 +136,7 @@ def _public(calls: Calls, number: int) -> None:
     calls.timed("current", tau_live.current)
     calls.timed("reward", lambda: tau_live.reward(number % 5 / 5, comment=LONG))
     calls.timed("run ends", lambda: run.__exit__(None, None, None))
-    calls.timed("late reward", lambda: tau_live.reward(0.5, run=run, name="late"))
+    calls.timed("late reward", lambda: tau_live.reward(0.5, run=begun, name="late"))
     calls.timed("snapshot", tau_live.snapshot)
 
 
