@@ -93,9 +93,11 @@ class Redactor:
         if plan is None:
             plan = self._plans[kind] = _plan(kind)
         changes = self._changes(event, plan)
-        for name, id_ in zip(plan.ids, plan.id_values(event), strict=True):
-            if id_ and (len(id_) > _ID_LIMIT or "\0" in id_ or not id_.isascii()):
-                changes[name] = clean_id(id_)
+        ids = plan.id_values(event)
+        if not _may_all_stay("".join(filter(None, ids))):
+            for name, id_ in zip(plan.ids, ids, strict=True):
+                if id_ and not _may_all_stay(id_):
+                    changes[name] = clean_id(id_)
         return _replaced(event, changes) if changes else event
 
     def _changes(self, event: Event, plan: _Plan) -> dict[str, object]:
@@ -222,6 +224,11 @@ class Redactor:
         return tuple(
             self._line(value) if isinstance(value, str) else value for value in values[:_ENTRIES]
         )
+
+
+def _may_all_stay(ids: str) -> bool:
+    """Say whether nothing is wrong with an id, or with several in one string."""
+    return len(ids) <= _ID_LIMIT and ids.isascii() and "\0" not in ids
 
 
 def clean_id(id_: str) -> str:

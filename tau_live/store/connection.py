@@ -5,18 +5,20 @@ import sqlite3
 import stat
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from threading import Event, RLock
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 from sqlite_utils import Database
 
 from tau_live.breath import Breathe, at_once
 from tau_live.errors import StoreError, StoreUnavailableError
+
+_T = TypeVar("_T")
 
 Value = str | int | float | bytes | None
 Parameters = Sequence[Value] | Mapping[str, Value]
@@ -82,6 +84,12 @@ class Connection:
             yield from cursor.execute(sql, parameters)
         except sqlite3.Error as error:
             raise explained(error, self.path) from error
+
+    def breathing(self, found: Iterable[_T]) -> Iterator[_T]:
+        """Yield what was found, and let others have the interpreter between two of them."""
+        for one in found:
+            yield one
+            self.breathe()
 
     def row(self, sql: str, parameters: Parameters = ()) -> sqlite3.Row | None:
         """Run a statement and return its first row, if it has one."""

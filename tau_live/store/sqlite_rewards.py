@@ -1,8 +1,6 @@
 """Rewards in SQLite, and what they make ready to be learned from."""
 
-from collections.abc import Iterator, Sequence
 from sqlite3 import Row
-from typing import TypeVar
 
 from tau_live.errors import UnknownError
 from tau_live.reasons import LEFT_OUT
@@ -11,8 +9,6 @@ from tau_live.store.connection import Connection, Parameters, json_of
 from tau_live.store.records import LearnableRollout
 from tau_live.store.sqlite_counters import count
 from tau_live.store.sqlite_rows import decision_of, reward_of, rollout_of
-
-_T = TypeVar("_T")
 
 INSERT_REWARD = """
 insert into rewards (
@@ -208,7 +204,7 @@ class SqliteRewards:
                 {"point": point, "after": after, "upto": upto, "limit": limit},
             )
             ready.sort(key=lambda row: row["ready_seq"])
-            rollouts = [rollout_of(row) for row in self._breathing(ready)]
+            rollouts = [rollout_of(row) for row in self._connection.breathing(ready)]
             ids = {rollout.seq: rollout.rollout_id for rollout in rollouts}
             decisions = self._grouped(DECISIONS_OF, json_of(list(ids)), "rollout_seq")
             rewards = self._grouped(REWARDS_OF, json_of(list(ids.values())), "rollout_id")
@@ -218,19 +214,13 @@ class SqliteRewards:
                 [decision_of(row, rollout.rollout_id) for row in decisions.get(rollout.seq, [])],
                 [reward_of(row) for row in rewards.get(rollout.rollout_id, [])],
             )
-            for rollout in self._breathing(rollouts)
+            for rollout in self._connection.breathing(rollouts)
         ]
-
-    def _breathing(self, found: Sequence[_T]) -> Iterator[_T]:
-        for one in found:
-            yield one
-            self._connection.breathe()
 
     def _grouped(self, sql: str, keys: str, column: str) -> dict[object, list[Row]]:
         groups: dict[object, list[Row]] = {}
-        for row in self._connection.rows(sql, (keys,)):
+        for row in self._connection.breathing(self._connection.rows(sql, (keys,))):
             groups.setdefault(row[column], []).append(row)
-            self._connection.breathe()
         return groups
 
     def _place(self, rollout_seq: int, ready_seq: int) -> None:
