@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tau_live import fault
+from tau_live.breath import Breathe, at_once
 from tau_live.errors import CheckpointError
 from tau_live.private_files import make_folders, narrowed
 from tau_live.reference_checkpoints import ReferenceCheckpoint, read_reference
@@ -128,8 +129,13 @@ def is_checkpoint(name: str) -> bool:
     return _FILE.fullmatch(name) is not None
 
 
-def save(folder: Path, checkpoint: Checkpoint) -> Path:
+def save(folder: Path, checkpoint: Checkpoint, *, breathe: Breathe = at_once) -> Path:
     """Write a checkpoint; what stood under its name is there until the new one replaces it.
+
+    Args:
+        folder: Of the store's checkpoints.
+        checkpoint: What is written.
+        breathe: Called between two arrays.
 
     Raises:
         CheckpointError: It could not be written, or holds what only pickle could write.
@@ -137,7 +143,7 @@ def save(folder: Path, checkpoint: Checkpoint) -> Path:
     path = folder / file_of(checkpoint.version)
     try:
         path = folder / file_of(checkpoint.version, checkpoint.sha256)
-        content = _content(checkpoint)
+        content = _content(checkpoint, breathe)
         make_folders(folder)
         narrowed(folder)
         write_whole(path, content)
@@ -146,8 +152,9 @@ def save(folder: Path, checkpoint: Checkpoint) -> Path:
     return path
 
 
-def _content(checkpoint: Checkpoint) -> bytes:
+def _content(checkpoint: Checkpoint, breathe: Breathe) -> bytes:
     sha256s = checkpoint.sha256s
+    breathe()
     header: _Header = {
         "format": FORMAT,
         "version": checkpoint.version,
@@ -167,6 +174,7 @@ def _content(checkpoint: Checkpoint) -> bytes:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
                 np.lib.format.write_array(entry, array, allow_pickle=False)
+            breathe()
     if file.tell() + _DIGEST_BYTES > SIZE_LIMIT:
         raise ValueError(f"it would be larger than {SIZE_LIMIT} bytes")
     # The last two bytes of an archive without a comment are the length of the comment.

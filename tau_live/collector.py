@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 
 from tau_live import attempts, naming
 from tau_live import events as ev
+from tau_live.breath import Breathe, at_once
 from tau_live.endings import Ending, ending_for, ending_of
 from tau_live.errors import AmbiguousIdError, UnknownError
 from tau_live.event_rows import decision_of, metadata_of_end, reward_of, rollout_of
@@ -31,6 +32,8 @@ from tau_live.spans import span_of
 from tau_live.store.roles import Store
 
 KNOWN_LIMIT = 20_000
+SPANS_AT_ONCE = 128
+"""In one statement: more would cost no less each, and keep the interpreter longer."""
 
 
 class Rewarding(Protocol):
@@ -70,6 +73,7 @@ class Collector:
         owner: The process that collects; ``None`` for a replay, whose open rollouts no later
             start may end.
         redact: What plugins make of a span before it is written.
+        breathe: Called between two events.
     """
 
     def __init__(
@@ -79,11 +83,13 @@ class Collector:
         rewarding: Rewarding,
         owner: str | None,
         redact: Callable[[Span], Span] = lambda span: span,
+        breathe: Breathe = at_once,
     ) -> None:
         self._store = store
         self._rewarding = rewarding
         self._owner = owner
         self._redact = redact
+        self._breathe = breathe
         self._known: OrderedDict[attempts.Key, int] = OrderedDict()
         self._open: OrderedDict[str, None] = OrderedDict()
         self._spans: list[Span] = []
@@ -100,6 +106,9 @@ class Collector:
         self._spans.clear()
         for event in events:
             self._apply(event)
+            if len(self._spans) >= SPANS_AT_ONCE:
+                self._store_spans()
+            self._breathe()
         self._store_spans()
         return Applied(self._finished, self._ready)
 

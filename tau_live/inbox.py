@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 from typing import TypeAlias
 
+from tau_live.breath import Breathe, at_once
 from tau_live.events import Event, Reward, RunEnd, RunStart
 from tau_live.leaving import Run, left
 from tau_live.tally import Tally
@@ -54,12 +55,13 @@ class Inbox:
         takes: Whether ``write`` can take more; what comes meanwhile waits here, bounded, until it
             can or this is closed.
         limit: How many events may wait.
+        breathe: Called in the same thread, between two events.
 
     Attributes:
         closed: Whether nothing is taken any more.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # whom it tells, all keyword-only
         self,
         *,
         write: Callable[[list[Event]], None],
@@ -68,6 +70,7 @@ class Inbox:
         end: Callable[[], None] = lambda: None,
         failed: Callable[[Exception], None] = lambda _: None,
         takes: Callable[[], bool] = lambda: True,
+        breathe: Breathe = at_once,
     ) -> None:
         self._write = write
         self._tick = tick
@@ -76,6 +79,7 @@ class Inbox:
         self._takes = takes
         self._closing = threading.Event()
         self._limit = limit
+        self._breathe = breathe
         self._queue: SimpleQueue[Event | _Later | Callable[[], None] | None] = SimpleQueue()
         self._dropped = Tally()
         self._cut: OrderedDict[Run, _Cut] = OrderedDict()
@@ -274,6 +278,7 @@ class Inbox:
                     return batch, [item], True
                 if len(batch) >= BATCH_LIMIT:
                     break
+                self._breathe()
                 item = self._queue.get_nowait()
         except Empty:
             pass

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import NamedTuple
 
 from tau_live import checkpoints, fault, unfinished
+from tau_live.breath import Breathe, at_once
 from tau_live.errors import LeaseLostError
 from tau_live.guard import logger
 from tau_live.heads import Head, Heads
@@ -79,9 +80,10 @@ class Learner:
             stores so: what a running test has shown is no evidence any more.
         hold: Told why the gate should hold, and since when, inside the same transaction.
         ppo: How an update learns.
+        breathe: Called between the parts of an update.
     """
 
-    def __init__(  # noqa: PLR0913  # whom it tells, all keyword-only but two
+    def __init__(  # noqa: PLR0913  # its parts and whom it tells, all keyword-only but two
         self,
         store: Store,
         settings: Settings,
@@ -91,6 +93,7 @@ class Learner:
         void: Callable[[str, float], None] = lambda _point, _at: None,
         hold: Callable[[Hold, float], object] = lambda _hold, _at: None,
         ppo: PPOConfig = _AS_MEASURED,
+        breathe: Breathe = at_once,
     ) -> None:
         self._store = store
         self._void = void
@@ -100,6 +103,7 @@ class Learner:
         self._clock = clock
         self._folder = checkpoint_folder(settings)
         self._ppo = ppo
+        self._breathe = breathe
         self._heads = Heads(store, settings, self._folder)
 
     def due(self, *, upto: int | None = None) -> list[str]:
@@ -271,6 +275,7 @@ class Learner:
             versions=self._store.policies.versions(point),
             state=head.state,
             at=at,
+            breathe=self._breathe,
         )
         late = late_of(self._store, monitor, self._settings, at=at, rewarded=rewarded)
         watch = watched(
@@ -292,6 +297,7 @@ class Learner:
             return _Outcome(
                 skipped_reason="no usable decisions", report=report, watched=watch, new=new
             )
+        self._breathe()
         reason = result.skipped_reason or ("diverged, undone" if result.undone else None)
         return _Outcome(
             state=None if reason else result.state,
@@ -343,8 +349,9 @@ class Learner:
             ttl_s=self._settings.lease_ttl_s,
             now=self._clock(),
         )
-        path = checkpoints.save(self._folder, checkpoint)
+        path = checkpoints.save(self._folder, checkpoint, breathe=self._breathe)
         fault.point("update.saved")
+        self._breathe()
         stored = self._stored(
             _timed(replace(row, version=version), began),
             PolicyVersion(

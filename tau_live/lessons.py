@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tau_live.breath import Breathe, at_once
 from tau_live.guard import logger
 from tau_live.reasons import WhyNot
 from tau_live.rewarding import earned_by_decisions, earned_early, incurred
@@ -41,9 +42,10 @@ class Lessons:
         versions: Every version of the point, in ascending order.
         state: What the update starts from.
         at: Epoch seconds, until when costs could come; their defaults count by then.
+        breathe: Called between the parts of an update.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # its parts, all keyword-only but two
         self,
         settings: Settings,
         config: PPOConfig,
@@ -52,6 +54,7 @@ class Lessons:
         versions: Sequence[PolicyVersion],
         state: LearnerState,
         at: float,
+        breathe: Breathe = at_once,
     ) -> None:
         self._settings = settings
         self._config = config
@@ -60,6 +63,7 @@ class Lessons:
         self._born = [version.created_at for version in versions]
         self._state = state
         self._at = at
+        self._breathe = breathe
 
     def learnt(
         self,
@@ -137,6 +141,7 @@ class Lessons:
                     price, np.array([one.applied in changed for one in new.decisions])
                 ),
                 rng=rng,
+                breathe=self._breathe,
             )
         bad = [name for name, array in result.state.arrays().items() if not _is_finite(array)]
         if bad:
@@ -158,6 +163,7 @@ class Lessons:
             earned=lambda found: earned_by_decisions(found, self._settings),
             early=lambda found: earned_early(found, self._settings),
             cost=lambda found: incurred(found, self._settings, now=self._at),
+            breathe=self._breathe,
         )
         too_many = (LeftOut(one.rollout.rollout_id, None, WhyNot.SOURCE_OVER_CAP) for one in over)
         return found._replace(left_out=[*found.left_out, *too_many])

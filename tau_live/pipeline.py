@@ -7,6 +7,7 @@ intake.
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from tau_live.breath import Breathe, at_once
 from tau_live.collector import Collector
 from tau_live.errors import StoreUnavailableError
 from tau_live.events import Event
@@ -43,6 +44,7 @@ class Pipeline:
         on_poison: Told of an event that nothing could be done with, and why.
         pricer: What adds costs that hosts do not tell; ``None`` adds none.
         on_unrecorded: Told how many events could not be recorded, and why.
+        breathe: Called between two events.
     """
 
     def __init__(  # noqa: PLR0913  # its parts and whom it tells, all keyword-only
@@ -56,8 +58,10 @@ class Pipeline:
         on_poison: Callable[[Event, Exception], None],
         on_unrecorded: Callable[[int, OSError], None] = lambda _number, _error: None,
         pricer: Pricer | None = None,
+        breathe: Breathe = at_once,
     ) -> None:
         self._store = store
+        self._breathe = breathe
         self._pricer = pricer
         self.collector = collector
         self._redactor = redactor
@@ -75,10 +79,12 @@ class Pipeline:
                 scrubbed.append(self._pricer.priced(kept) if self._pricer else kept)
             except Exception as error:  # noqa: BLE001  # what a host hands over may do anything
                 self._on_poison(event, error)
+            self._breathe()
         self._record(scrubbed)
         if self._plugins.listens("observe"):
             for event in scrubbed:
                 self._plugins.observe(event)
+                self._breathe()
         return scrubbed
 
     def _record(self, events: Sequence[Event]) -> None:

@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from hashlib import blake2b
 from math import isfinite
+from operator import attrgetter
+from typing import TypeAlias
 
 import msgspec
 
@@ -12,7 +14,8 @@ from tau_live.rollouts import Span
 
 _ENVELOPE = frozenset(f.name for f in fields(ev.Event)) - {"raw"}
 _PLAIN = frozenset({str, int, float, bool})
-_OWN: dict[type[ev.Event], tuple[str, ...]] = {}
+_Own: TypeAlias = tuple[tuple[str, ...], Callable[[ev.Event], tuple[object, ...]]]
+_OWN: dict[type[ev.Event], _Own] = {}
 _STARTS = frozenset({"turn.start", "step.start", "model.start", "tool.start"})
 
 _NAMES: Mapping[str, Callable[[ev.Event], str]] = {
@@ -66,9 +69,9 @@ def attributes_of(event: ev.Event) -> dict[str, object]:
     told us, where that is not directly.
     """
     found: dict[str, object] = {}
-    for name in _own_fields(type(event)):
-        value = getattr(event, name)
-        if value is None or value in ("", (), {}):
+    names, values = _own_fields(type(event))
+    for name, value in zip(names, values(event), strict=False):
+        if value is None or (not value and value in ("", (), {})):
             continue
         found[name] = value if type(value) in _PLAIN else msgspec.to_builtins(value)
     if event.error is not None:
@@ -82,11 +85,12 @@ def attributes_of(event: ev.Event) -> dict[str, object]:
     return found
 
 
-def _own_fields(kind: type[ev.Event]) -> tuple[str, ...]:
+def _own_fields(kind: type[ev.Event]) -> _Own:
+    """Return the names of the fields of a kind, and what returns their values in one call."""
     found = _OWN.get(kind)
     if found is None:
-        found = tuple(field.name for field in fields(kind) if field.name not in _ENVELOPE)
-        _OWN[kind] = found
+        names = tuple(field.name for field in fields(kind) if field.name not in _ENVELOPE)
+        found = _OWN[kind] = names, attrgetter(*names, "event")  # of one name it gives no tuple
     return found
 
 

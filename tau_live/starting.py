@@ -9,6 +9,7 @@ from functools import partial
 
 from tau_live import fault
 from tau_live.board import Board
+from tau_live.breath import Breath, Breathe, at_once
 from tau_live.builtin import load_plugins
 from tau_live.children import link_children
 from tau_live.collector import Collector
@@ -106,7 +107,9 @@ def _link_to(handle: RunHandle | None) -> Link | None:
     return Link(handle.host, handle.run_id)
 
 
-def open_store(settings: Settings, *, busy_timeout_s: float = 5.0) -> SqliteStore:
+def open_store(
+    settings: Settings, *, busy_timeout_s: float = 5.0, breathe: Breathe = at_once
+) -> SqliteStore:
     """Open the store that settings name.
 
     Raises:
@@ -117,6 +120,7 @@ def open_store(settings: Settings, *, busy_timeout_s: float = 5.0) -> SqliteStor
         synchronous=settings.durability.value,
         busy_timeout_s=busy_timeout_s,
         key_file=settings.audit_key_file,
+        breathe=breathe,
     )
 
 
@@ -130,6 +134,7 @@ def pipeline_of(  # noqa: PLR0913  # its parts and whom it tells, all keyword-on
     on_poison: Callable[[Event, Exception], None],
     on_unrecorded: Callable[[int, OSError], None] = lambda _number, _error: None,
     pricer: Pricer | None = None,
+    breathe: Breathe = at_once,
 ) -> Pipeline:
     """Return the way of events into a store."""
     return Pipeline(
@@ -139,6 +144,7 @@ def pipeline_of(  # noqa: PLR0913  # its parts and whom it tells, all keyword-on
             rewarding=Rewarding(settings, plugins),
             owner=owner,
             redact=plugins.redact,
+            breathe=breathe,
         ),
         redactor=Redactor(settings.content.value, settings.payload_limit),
         plugins=plugins,
@@ -146,10 +152,18 @@ def pipeline_of(  # noqa: PLR0913  # its parts and whom it tells, all keyword-on
         on_poison=on_poison,
         on_unrecorded=on_unrecorded,
         pricer=pricer,
+        breathe=breathe,
     )
 
 
-def learner_of(store: Store, settings: Settings, *, owner: str, holds: bool = True) -> Learner:
+def learner_of(
+    store: Store,
+    settings: Settings,
+    *,
+    owner: str,
+    holds: bool = True,
+    breathe: Breathe = at_once,
+) -> Learner:
     """Return a learner whose drift alarms void the test of the point concerned.
 
     Args:
@@ -157,6 +171,7 @@ def learner_of(store: Store, settings: Settings, *, owner: str, holds: bool = Tr
         settings: How it learns.
         owner: Names this process.
         holds: Whether what it finds wrong holds the gate, in the transaction of the update.
+        breathe: Called between the parts of an update.
     """
 
     def void(point: str, at: float) -> None:
@@ -173,7 +188,7 @@ def learner_of(store: Store, settings: Settings, *, owner: str, holds: bool = Tr
                 at=at,
             )
 
-    return Learner(store, settings, holder=owner, void=void, hold=hold)
+    return Learner(store, settings, holder=owner, void=void, hold=hold, breathe=breathe)
 
 
 class _System:
@@ -195,6 +210,7 @@ class _System:
         self._decider = Decider(Policy.untrained(policy_config(settings)), seed=settings.seed)
         self._service = Service(self._decider, checkpoint_folder(settings), promoted=self._promoted)
         self._recorder: Recorder | None = None
+        self._breath = Breath()  # of the thread that writes
         self._pricer = Pricer(settings.prices, known=settings.known_prices)
         self._writer = Writer(
             self._opened,
@@ -219,6 +235,7 @@ class _System:
             failed=self._collection_failed,
             takes=lambda: not self._writer.kept_back,
             limit=settings.queue_limit,
+            breathe=self._breath,
         )
         self._updater = Updater(
             make=self._learner,
@@ -268,7 +285,7 @@ class _System:
             self._runtime.close(EXIT_S, at_exit=True)
 
     def _opened(self) -> tuple[Store, Pipeline]:
-        store = self._forks.opened(partial(open_store, self._settings))
+        store = self._forks.opened(partial(open_store, self._settings, breathe=self._breath))
         sweep(self._settings.store.absolute().parent)
         pipeline = pipeline_of(
             store,
@@ -279,6 +296,7 @@ class _System:
             on_poison=self._poisoned,
             on_unrecorded=self._unrecorded,
             pricer=self._pricer,
+            breathe=self._breath,
         )
         return store, pipeline
 
@@ -291,8 +309,9 @@ class _System:
         return self._recorder
 
     def _learner(self) -> tuple[Store, Learner]:
-        store = self._forks.opened(partial(open_store, self._settings))
-        return store, learner_of(store, self._settings, owner=self._owner)
+        breath = Breath()
+        store = self._forks.opened(partial(open_store, self._settings, breathe=breath))
+        return store, learner_of(store, self._settings, owner=self._owner, breathe=breath)
 
     def _store_changed(self, store: Store) -> None:
         """Take over what serves and what is known; called by the writer's thread."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from tau_live.breath import Breathe, at_once
 from tau_live.reasons import CRITIC_ONLY, LEFT_OUT, WhyNot
 from tau_live.rl.batch import Trajectories
 from tau_live.rl.bounds import is_usable
@@ -72,6 +73,7 @@ def trajectories_of(  # noqa: PLR0913  # what it depends on, all keyword-only bu
     width: int = WIDTH,
     lag_bound: int | None = None,
     learn_from_host: bool = False,
+    breathe: Breathe = at_once,
 ) -> Collected:
     """Return the decisions at one point as trajectories.
 
@@ -97,11 +99,13 @@ def trajectories_of(  # noqa: PLR0913  # what it depends on, all keyword-only bu
         width: How wide the policy's features are; a decision encoded otherwise is left out.
         lag_bound: What is older by more versions is counted as too old; ``None`` counts none.
         learn_from_host: Whether a host's own choices may teach the critic.
+        breathe: Called between two rollouts.
     """
     rows = _Rows(earned, early, cost, born, lag_bound=lag_bound)
     used: list[str] = []
     left_out: list[LeftOut] = []
     for learnable in rollouts:
+        breathe()
         rollout_id = learnable.rollout.rollout_id
         reason = why_not_all(learnable.rollout)
         steps = (

@@ -9,6 +9,7 @@ import numpy as np
 from tau_live.rl.arrays import BoolArray, FloatArray, IntArray, frozen
 from tau_live.rl.base import Base, Estimates, Parted, base_of
 from tau_live.rl.batch import Batch, Trajectories, batch, unbased
+from tau_live.rl.breathing import Breathe, at_once
 from tau_live.rl.config import PPOConfig
 from tau_live.rl.exploring import added
 from tau_live.rl.lesson import costs_to_go, rewards_to_go
@@ -52,7 +53,7 @@ class Evidence(NamedTuple):
     base_kl: float
 
 
-def evidence(
+def evidence(  # noqa: PLR0913  # its data, and who may interrupt, all keyword-only
     state: LearnerState,
     fresh: Trajectories,
     everything: Trajectories,
@@ -60,6 +61,7 @@ def evidence(
     config: PPOConfig,
     now: Circumstances,
     rng: np.random.Generator,
+    breathe: Breathe = at_once,
 ) -> Evidence:
     """Return the state that has learned from the returns of new rollouts, but not by PPO yet.
 
@@ -70,14 +72,20 @@ def evidence(
         config: How to learn.
         now: What of the world is not in the rollouts.
         rng: Draws the noise of the regressions' posteriors.
+        breathe: Called between the parts.
     """
-    counted = _judged(state, fresh, config).counting(fresh, everything)
+    counted = _judged(state, fresh, config)
+    breathe()
+    counted = counted.counting(fresh, everything)
+    breathe()
     changed = now.doubted is not None and bool(now.doubted.any())
     if now.doubted is not None and changed:
         options = _chosen(fresh, np.flatnonzero(now.doubted))
         counted = counted.forgetting(options, penalty=config.penalty, rng=rng)
     policy = replace(counted.policy, scale=counted.scale, rollouts=counted.counts.rollouts)
+    breathe()
     data = unbased(policy, everything)
+    breathe()
     decisions = len((fresh if counted.action_fit.samples else everything).encoded)
     counted = counted.learning(
         data.select(np.arange(decisions)),
@@ -88,6 +96,7 @@ def evidence(
         chosen=np.isfinite(everything.propensity[:decisions]),
         penalty=config.penalty,
         rng=rng,
+        breathe=breathe,
     )
     goal = base_of(
         counted.action_fit,
@@ -98,9 +107,11 @@ def evidence(
         together=counted.counts.decisions / max(counted.counts.rollouts, 1),
         kernels=counted.kernels,
     )
+    breathe()
     goal = goal._replace(
         exploration=goal.exploration / _variety(goal, data, new=len(fresh.encoded))
     )
+    breathe()
     policy, base_kl = _moved(
         policy,
         data,
@@ -109,7 +120,9 @@ def evidence(
         fresh=fresh,
         bound=inf if changed else config.base_kl,
     )
+    breathe()
     moved = data.under(policy)
+    breathe()
     value_base = counted.expectation(now.price)
     policy = replace(policy, critic=frozen(policy.critic - state.value_base + value_base))
     started = replace(counted, policy=policy, value_base=frozen(value_base))

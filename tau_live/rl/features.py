@@ -8,7 +8,6 @@ import struct
 import zlib
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
 from math import nextafter, sqrt
 from numbers import Real
 from typing import NamedTuple
@@ -366,16 +365,20 @@ def unpack(packed: bytes) -> Encoded:
     format_, width, rows, entries, skipped = _HEADER.unpack_from(body)
     if format_ != _FORMAT:
         raise ValueError(f"packed features have format {format_!r}, expected {_FORMAT}")
-    ends = np.cumsum([_HEADER.size, 2 * rows, 2 * entries, 4 * entries, (entries + 7) // 8])
-    if ends[-1] != len(body):
-        raise ValueError(f"packed features must have {ends[-1]} bytes, got {len(body)}")
-    lengths, indices, values, bits = (body[begin:end] for begin, end in pairwise(ends))
+    slots = _HEADER.size + 2 * rows
+    values, bits, end = (
+        slots + at for at in (2 * entries, 6 * entries, 6 * entries + -(-entries // 8))
+    )
+    if end != len(body):
+        raise ValueError(f"packed features must have {end} bytes, got {len(body)}")
     starts = np.zeros(rows + 1, dtype=np.int32)
-    np.cumsum(np.frombuffer(lengths, dtype="<u2"), out=starts[1:])
+    np.frombuffer(body, "<u2", rows, _HEADER.size).cumsum(out=starts[1:])
     encoded = Encoded(
-        np.frombuffer(indices, dtype="<u2").astype(np.int32),
-        np.frombuffer(values, dtype="<f4").astype(np.float32),
-        np.unpackbits(np.frombuffer(bits, dtype=np.uint8), count=entries).astype(np.bool_),
+        np.frombuffer(body, "<u2", entries, slots).astype(np.int32),
+        np.frombuffer(body, "<f4", entries, values).astype(np.float32),
+        np.unpackbits(np.frombuffer(body, np.uint8, end - bits, bits), count=entries).view(
+            np.bool_
+        ),
         starts,
         width,
         skipped,

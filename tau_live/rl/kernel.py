@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tau_live.rl.arrays import Array, BoolArray, FloatArray, IntArray, frozen, required
+from tau_live.rl.breathing import Breathe, at_once
 from tau_live.rl.crossing import Crossed
 from tau_live.rl.recursive import NUMBERS, OF_SQUARES, TARGETS, Columns, Regression
 
@@ -222,6 +223,7 @@ class Kernels(NamedTuple):
         costs: FloatArray,
         *,
         cost_mean: float = 0.0,
+        breathe: Breathe = at_once,
     ) -> "Kernels":
         """Return the regressions with more samples.
 
@@ -231,6 +233,7 @@ class Kernels(NamedTuple):
             rewards: ``[M]``.
             costs: ``[M]``, NaN where unknown.
             cost_mean: Of the costs of all options: an unknown one must not make an option cheap.
+            breathe: Called between two samples.
         """
         new = names[~np.isin(names, self.names)]
         new = new[np.sort(np.unique(new, return_index=True)[1])][: MOST - len(self.names)]
@@ -246,6 +249,7 @@ class Kernels(NamedTuple):
                 penalty=_PENALTY,
                 rng=nobody,
                 cost_mean=cost_mean,
+                breathe=breathe,
             )
         return self._replace(names=known, fits=tuple(fits))
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from tau_live.rl.arrays import FloatArray, frozen
 from tau_live.rl.batch import Trajectories, joined, newest
+from tau_live.rl.breathing import Breathe, at_once
 from tau_live.rl.config import PPOConfig
 from tau_live.rl.diagnostics import Diagnostics
 from tau_live.rl.evidence import AS_EVER, Circumstances, evidence
@@ -44,7 +45,7 @@ class Update(NamedTuple):
     undone: bool
 
 
-def update(
+def update(  # noqa: PLR0913  # its data, and who may interrupt, all keyword-only
     state: LearnerState,
     fresh: Trajectories,
     *,
@@ -52,6 +53,7 @@ def update(
     config: PPOConfig,
     now: Circumstances = AS_EVER,
     rng: np.random.Generator,
+    breathe: Breathe = at_once,
 ) -> Update:
     """Return the state after learning from new rollouts, and from older ones once more.
 
@@ -68,6 +70,7 @@ def update(
         config: How to learn.
         now: What of the world is not in the rollouts.
         rng: For the order of the minibatches, and for the noise of the regressions' posteriors.
+        breathe: Called between the parts of the update, a millisecond or so apart.
 
     Source:
         Schulman et al. 2017, arXiv:1707.06347; Hilton et al. 2022, arXiv:2110.00641 (decoupled
@@ -78,7 +81,7 @@ def update(
     new = len(fresh.length)
     everything = joined(fresh, newest(window, decisions=config.window_decisions))
     counted, started, batch, base_kl = evidence(
-        state, fresh, everything, config=config, now=now, rng=rng
+        state, fresh, everything, config=config, now=now, rng=rng, breathe=breathe
     )
     diagnostics = Diagnostics(
         rollouts=new,
@@ -93,6 +96,7 @@ def update(
         if counted.action_fit.deviation > 0.0:  # what they all earned is news to the regression
             return _waiting(started, diagnostics)
         return _skipped(counted, diagnostics, "fewer than two distinct rewards")
+    breathe()
     learned = lesson(counted, started, batch, paid, config=config, new=new)
     decisions = len(fresh.encoded)
     diagnostics = replace(
@@ -105,8 +109,13 @@ def update(
     if reason is not None:
         waits = learned.acting.any()
         return _waiting(started, diagnostics) if waits else _skipped(counted, diagnostics, reason)
-    moved = trained(started, learned, config, epochs=config.epochs_for(new), rng=rng)
+    breathe()
+    moved = trained(
+        started, learned, config, epochs=config.epochs_for(new), rng=rng, breathe=breathe
+    )
+    breathe()
     diagnostics = _measured(diagnostics, learned, moved, coefficients(started, config))
+    breathe()
     if not (diagnostics.kl_k3 or 0.0) <= config.max_kl:
         counts = counted.counts._replace(undone=counted.counts.undone + 1)
         return Update(replace(counted, counts=counts), diagnostics, None, True)

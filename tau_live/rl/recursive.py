@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tau_live.rl.arrays import Array, FloatArray, Int32Array, IntArray, required
+from tau_live.rl.breathing import Breathe, at_once
 from tau_live.rl.crossing import Crossed
 
 DRAWS = 32
@@ -142,7 +143,7 @@ class Regression(NamedTuple):
         weights: FloatArray = found[np.maximum(self.columns.of, -1)]
         return weights
 
-    def including(
+    def including(  # noqa: PLR0913  # its data, and who may interrupt, all keyword-only
         self,
         features: Crossed,
         rewards: FloatArray,
@@ -151,6 +152,7 @@ class Regression(NamedTuple):
         penalty: float,
         rng: np.random.Generator,
         cost_mean: float | None = None,
+        breathe: Breathe = at_once,
     ) -> "Regression":
         """Return the regression with more samples.
 
@@ -161,6 +163,7 @@ class Regression(NamedTuple):
             penalty: On squared weights, above 0; the mean is not penalised.
             rng: Draws the noise.
             cost_mean: Of all costs, where that is not the mean of those that come here.
+            breathe: Called between two samples.
 
         Source:
             Plackett 1950, "Some theorems in least squares" (recursive least squares); the noise
@@ -172,7 +175,7 @@ class Regression(NamedTuple):
         grown = _grown(self, features.slots, penalty=penalty, rng=rng)
         told = _with_moments(grown, rewards, costs)
         told = told if cost_mean is None else told._replace(cost_mean=cost_mean)
-        return _learning(told, features, rewards, costs, rng=rng)
+        return _learning(told, features, rewards, costs, rng=rng, breathe=breathe)
 
     def forgetting(
         self, slots: IntArray, *, penalty: float, rng: np.random.Generator
@@ -279,6 +282,7 @@ def _learning(
     costs: FloatArray,
     *,
     rng: np.random.Generator,
+    breathe: Breathe,
 ) -> Regression:
     columns = fit.columns.of[features.slots]
     entries = np.where(columns >= 0, features.values, 0.0)
@@ -304,6 +308,7 @@ def _learning(
         weights += (direction / spread)[:, None] * errors
         direction /= np.sqrt(spread)
         covariance -= direction[:, None] * direction  # symmetric to the last bit
+        breathe()
     return fit._replace(
         covariance=covariance,
         weights=weights,

@@ -18,6 +18,7 @@ from tau_live.rl.arrays import (
     spans,
 )
 from tau_live.rl.batch import Batch, Trajectories
+from tau_live.rl.breathing import Breathe, at_once
 from tau_live.rl.crossing import pair_slots, places, rows
 from tau_live.rl.fourier import features
 from tau_live.rl.kernel import Kernels
@@ -183,6 +184,7 @@ class LearnerState:
         chosen: BoolArray,
         penalty: float,
         rng: np.random.Generator,
+        breathe: Breathe = at_once,
     ) -> "LearnerState":
         """Return the state whose regressions include these decisions, ``[N]``, under its scale.
 
@@ -193,25 +195,41 @@ class LearnerState:
                 about the options, because what made the host choose so is not known.
             penalty: Of the regressions, above 0.
             rng: Draws the noise of their posteriors.
+            breathe: Called between two of them.
         """
         ours = np.flatnonzero(chosen)
         options, costs = batch.choices().rows(ours), known.costs
         action_fit = self.action_fit.including(
-            options, known.rewards[ours], costs[ours], penalty=penalty, rng=rng
+            options,
+            known.rewards[ours],
+            costs[ours],
+            penalty=penalty,
+            rng=rng,
+            breathe=breathe,
         )
         return replace(
             self,
             action_fit=action_fit,
             kernels=self._heard(
-                batch.select(ours), known.rewards[ours], costs[ours], action_fit.cost_mean
+                batch.select(ours),
+                known.rewards[ours],
+                costs[ours],
+                action_fit.cost_mean,
+                breathe=breathe,
             ),
             value_fit=self.value_fit.including(
-                batch.contexts, known.rewards, costs, penalty=penalty, rng=rng
+                batch.contexts, known.rewards, costs, penalty=penalty, rng=rng, breathe=breathe
             ),
         )
 
     def _heard(
-        self, batch: Batch, rewards: FloatArray, costs: FloatArray, cost_mean: float
+        self,
+        batch: Batch,
+        rewards: FloatArray,
+        costs: FloatArray,
+        cost_mean: float,
+        *,
+        breathe: Breathe,
     ) -> Kernels:
         """Return the kernels that learned from decisions; contexts without features say nothing."""
         some = np.flatnonzero(np.diff(batch.plain.starts) > 1)
@@ -220,7 +238,10 @@ class LearnerState:
         kept = batch.select(some)
         waves = features(kept.plain, self.policy.config.width, count=self.kernels.width)
         names = kept.names[kept.starts[:-1] + kept.chosen]
-        return self.kernels.including(names, waves, rewards[some], costs[some], cost_mean=cost_mean)
+        breathe()
+        return self.kernels.including(
+            names, waves, rewards[some], costs[some], cost_mean=cost_mean, breathe=breathe
+        )
 
     def judging(
         self, batch: Batch, rewards: FloatArray, probabilities: FloatArray

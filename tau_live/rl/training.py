@@ -6,6 +6,7 @@ import numpy as np
 
 from tau_live.rl.adam import AdamState, FlatAdam
 from tau_live.rl.arrays import FloatArray
+from tau_live.rl.breathing import Breathe, at_once
 from tau_live.rl.config import PPOConfig
 from tau_live.rl.lesson import Lesson
 from tau_live.rl.net import Net
@@ -48,6 +49,7 @@ def trained(
     *,
     epochs: int,
     rng: np.random.Generator,
+    breathe: Breathe = at_once,
 ) -> Trained:
     """Return where the steps lead; none is taken once the divergence is above the target.
 
@@ -59,6 +61,7 @@ def trained(
         config: How to learn.
         epochs: How many passes over the decisions.
         rng: For the order of the decisions.
+        breathe: Called between two steps.
     """
     decisions = len(lesson.batch.chosen)
     parts = -(-decisions // config.minibatch)
@@ -79,6 +82,7 @@ def trained(
             if len(log_ratios) and k3(log_ratios) > config.target_kl:
                 return going.ended(epoch + 1, True, norms)
             norms.append(going.step(found, config))
+            breathe()
     return going.ended(epochs, False, norms)
 
 

@@ -2,17 +2,18 @@
 
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from threading import Event, RLock
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 from sqlite_utils import Database
 
 from tau_live import fault
+from tau_live.breath import Breathe, at_once
 from tau_live.errors import (
     StoreBusyError,
     StoreDamagedError,
@@ -24,6 +25,8 @@ from tau_live.private_files import narrowed
 from tau_live.store.files import files_of, is_emptied, make_private, read_locked
 from tau_live.store.log_damage import keep_if_damaged, written
 from tau_live.store.sealing import Sealer, digest_of, install
+
+_T = TypeVar("_T")
 
 Value = str | int | float | bytes | None
 Parameters = Sequence[Value] | Mapping[str, Value]
@@ -68,10 +71,12 @@ class Connection:
     Attributes:
         path: The file.
         database: The same connection as sqlite-utils sees it, for schema and introspection.
+        breathe: Called after each statement, and between rows where there may be many.
     """
 
-    def __init__(self, raw: sqlite3.Connection, path: Path) -> None:
+    def __init__(self, raw: sqlite3.Connection, path: Path, *, breathe: Breathe = at_once) -> None:
         self.path = path
+        self.breathe = breathe
         self.database = Database(raw, execute_plugins=False, recursive_triggers=False)
         self._raw = raw
         self._depth = 0
@@ -84,9 +89,11 @@ class Connection:
             with self._working:
                 cursor = self._raw.cursor()
                 cursor.row_factory = sqlite3.Row
-                return cursor.execute(sql, parameters).fetchall()
+                found: list[sqlite3.Row] = cursor.execute(sql, parameters).fetchall()
         except (sqlite3.Error, ValueError, OverflowError) as error:
             raise explained(error, self.path) from error
+        self.breathe()
+        return found
 
     def stream(self, sql: str, parameters: Parameters = ()) -> Iterator[sqlite3.Row]:
         """Run a statement and yield its rows as they are read."""
@@ -96,6 +103,12 @@ class Connection:
             yield from cursor.execute(sql, parameters)
         except sqlite3.Error as error:
             raise explained(error, self.path) from error
+
+    def breathing(self, found: Iterable[_T]) -> Iterator[_T]:
+        """Yield what was found, and let others have the interpreter between two of them."""
+        for one in found:
+            yield one
+            self.breathe()
 
     def row(self, sql: str, parameters: Parameters = ()) -> sqlite3.Row | None:
         """Run a statement and return its first row, if it has one."""
@@ -314,7 +327,9 @@ def explained(error: Exception, path: Path) -> StoreError:
     return StoreError(f"store '{path}' cannot store this: {error}")
 
 
-def connect(path: Path, *, busy_timeout_s: float, read_only: bool) -> Connection:
+def connect(
+    path: Path, *, busy_timeout_s: float, read_only: bool, breathe: Breathe = at_once
+) -> Connection:
     """Open a store's file, made private and with its folders if it is not there yet.
 
     Nothing is written into it: it may be somebody else's.
@@ -356,7 +371,7 @@ def connect(path: Path, *, busy_timeout_s: float, read_only: bool) -> Connection
         raise explained(error, path) from error
     raw.create_function("merged", 2, _merged, deterministic=True)
     raw.create_function("row_digest", -1, digest_of, deterministic=True)
-    return Connection(raw, path)
+    return Connection(raw, path, breathe=breathe)
 
 
 def _merged(under: str, over: str) -> str:

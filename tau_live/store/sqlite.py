@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 from tau_live import fault
+from tau_live.breath import Breathe, at_once
 from tau_live.store.aside import BESIDE, beside, set_aside
 from tau_live.store.connection import Connection, Synchronous, connect
 from tau_live.store.migrations import SCHEMA_VERSION, check, migrate
@@ -81,6 +82,7 @@ class SqliteStore:
         busy_timeout_s: float = 5.0,
         read_only: bool = False,
         key_file: Path | None = None,
+        breathe: Breathe = at_once,
     ) -> "SqliteStore":
         """Open a store, made for its owner's eyes alone if it is not there yet.
 
@@ -91,13 +93,16 @@ class SqliteStore:
             busy_timeout_s: How long to wait for other processes' transactions.
             read_only: Write nothing, not even to create or migrate the file.
             key_file: The key of the seals, made if it is not there; ``None`` seals without one.
+            breathe: Called between statements, and between rows where there may be many.
 
         Raises:
             StoreUnavailableError: It cannot be opened, or is not a store.
             StoreVersionError: It was written by a newer tau-live, or must be migrated first.
         """
         file = Path(path).absolute()
-        connection = connect(file, busy_timeout_s=busy_timeout_s, read_only=read_only)
+        connection = connect(
+            file, busy_timeout_s=busy_timeout_s, read_only=read_only, breathe=breathe
+        )
         try:
             check(connection, oldest=SCHEMA_VERSION if read_only else 0)
             if not read_only:

@@ -225,13 +225,17 @@ class SqliteRewards:
     def ready_rollouts(
         self, point: str, *, after: int, limit: int, newest: bool = False, upto: int | None = None
     ) -> list[LearnableRollout]:
-        """Return ready rollouts with ``after < ready_seq <= upto``, by ``ready_seq``."""
+        """Return ready rollouts with ``after < ready_seq <= upto``, by ``ready_seq``.
+
+        Of their decisions only what is learned from: the features are there encoded alone.
+        """
         with self._connection.reading():
             ready = self._connection.rows(
                 ready_sql(newest=newest, bounded=upto is not None),
                 {"point": point, "after": after, "upto": upto, "limit": limit},
             )
-            rollouts = [rollout_of(row) for row in sorted(ready, key=lambda row: row["ready_seq"])]
+            ready.sort(key=lambda row: row["ready_seq"])
+            rollouts = [rollout_of(row) for row in self._connection.breathing(ready)]
             ids = {rollout.seq: rollout.rollout_id for rollout in rollouts}
             decisions = self._grouped(DECISIONS_OF, json_of(list(ids)), "rollout_seq")
             rewards = self._grouped(REWARDS_OF, json_of(list(ids.values())), "rollout_id")
@@ -241,12 +245,12 @@ class SqliteRewards:
                 [decision_of(row, rollout.rollout_id) for row in decisions.get(rollout.seq, [])],
                 [reward_of(row) for row in rewards.get(rollout.rollout_id, [])],
             )
-            for rollout in rollouts
+            for rollout in self._connection.breathing(rollouts)
         ]
 
     def _grouped(self, sql: str, keys: str, column: str) -> dict[object, list[Row]]:
         groups: dict[object, list[Row]] = {}
-        for row in self._connection.rows(sql, (keys,)):
+        for row in self._connection.breathing(self._connection.rows(sql, (keys,))):
             groups.setdefault(row[column], []).append(row)
         return groups
 
@@ -286,7 +290,10 @@ class SqliteRewards:
 
 
 DECISIONS_OF = """
-select * from decisions where rollout_seq in (select value from json_each(?))
+select seq, rollout_seq, attempt, ordinal, point, options, allowed, exploit_only, chosen, applied,
+    default_option, source, why_not, propensity, probabilities, value, policy_version, arm, share,
+    latency_us, at, '{}' as context, '{}' as features, encoded
+from decisions where rollout_seq in (select value from json_each(?))
 order by rollout_seq, attempt, ordinal
 """
 

@@ -253,7 +253,7 @@ class SqliteRollouts:
             """,
             {"rollout_id": rollout_id, "number": number},
         )
-        return [span_of(row, rollout_id) for row in rows]
+        return [span_of(row, rollout_id) for row in self._connection.breathing(rows)]
 
     def open_rollouts(self, owner: str) -> list[str]:
         """Return the ids of the rollouts that this process left running."""

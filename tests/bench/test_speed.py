@@ -5,7 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from tests.bench import decide, gae, ppo, startup
+from tests.bench import decide, gae, ingest, keeping, ppo, startup, store, wakeups
 from tests.bench.timing import Goal, Measured, command, installed, interleaved
 
 pytestmark = pytest.mark.slow
@@ -37,6 +37,36 @@ def test_startup_runs_and_off_is_next_to_nothing() -> None:
 
     assert_measured(found, peer="numpy")
     assert all(one.ours[0] < 0.5 * one.theirs[0] for one in found if one.work.startswith("off"))
+
+
+def test_ingest_runs_and_everything_told_is_stored() -> None:
+    found = ingest.measure(1, events=20, loops=20)
+
+    for one, peer in zip(
+        found, ("opentelemetry.sdk", "langfuse", "opentelemetry.sdk"), strict=True
+    ):
+        assert_measured([one], peer=peer)
+
+
+def test_wakeups_runs_with_and_without_us() -> None:
+    found = wakeups.measure(1, seconds=0.1)
+
+    assert all(one.ours and one.theirs for one in found)
+
+
+def test_store_runs_beside_the_peers_that_are_installed() -> None:
+    rollouts, spans, read = store.measure(1, rollouts=2, rows=10, read=2)
+
+    assert_measured([rollouts], peer="agentlightning")
+    assert_measured([spans, read], peer="numpy")
+
+
+def test_keeping_loses_nothing_of_a_burst_and_next_to_nothing_at_a_kill() -> None:
+    ours = keeping.measure(1, after_s=0.3, burst=500, watched=50)[0]
+
+    assert ours.burst == 1.0
+    assert ours.lost <= 300
+    assert ours.commit_p99_s < 5.0
 
 
 def test_a_ratio_is_the_median_of_the_rounds() -> None:

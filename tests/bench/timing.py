@@ -119,7 +119,10 @@ def interleaved(
 
 def installed(module: str) -> bool:
     """Say whether a peer can be imported."""
-    return util.find_spec(module) is not None
+    try:
+        return util.find_spec(module) is not None
+    except ModuleNotFoundError:  # not even the package that it is in
+        return False
 
 
 def command(name: str, title: str, measure: Callable[[int], Sequence[Measured]]) -> click.Command:

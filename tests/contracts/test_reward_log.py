@@ -244,8 +244,11 @@ def test_fault_14_a_page_of_ready_rollouts_is_read_with_all_that_is_theirs(store
         store.rollouts.rollout("live-3"),
     ]
     assert [learnable.decisions for learnable in found] == [
-        store.decisions.decisions("live-1"),
-        store.decisions.decisions("live-3"),
+        [
+            replace(decision, context={}, features={})  # which are encoded
+            for decision in store.decisions.decisions(rollout_id)
+        ]
+        for rollout_id in ("live-1", "live-3")
     ]
     assert [learnable.rewards for learnable in found] == [store.rewards.rewards("live-1"), []]
 

@@ -43,6 +43,24 @@ def test_the_same_seed_gives_the_same_bits() -> None:
     assert first.state.digest() != lived(Tile(), rollouts=48, seed=4).state.digest()
 
 
+def test_whoever_interrupts_an_update_changes_nothing_of_it() -> None:
+    untrained = LearnerState.untrained(SMALL)
+    fresh = rollouts(untrained, 5)
+    breaths: list[None] = []
+
+    interrupted = update(
+        untrained,
+        fresh,
+        config=PPOConfig(),
+        rng=np.random.default_rng(9),
+        breathe=lambda: breaths.append(None),
+    )
+
+    alone = update(untrained, fresh, config=PPOConfig(), rng=np.random.default_rng(9))
+    assert interrupted.state.digest() == alone.state.digest()
+    assert len(breaths) > len(fresh.encoded)  # at least one for each decision
+
+
 def test_saved_and_loaded_goes_on_bit_for_bit() -> None:
     state = lived(TwoSteps(), rollouts=32, seed=1, policy_config=SMALL).state
     untrained = LearnerState.untrained(SMALL)

@@ -1,0 +1,158 @@
+"""A host under load that times every call: ``python -m tests.proof.calls_host STORE SECONDS``."""
+
+import gc
+import json
+import os
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+import tau_live
+from tau_live import events as ev
+from tau_live import starting
+from tau_live.breath import Breath
+from tau_live.runtime import Runtime
+from tau_live.settings import Learner, Settings
+
+THREADS = 3
+PAUSE_S = 0.004
+BURST = 40
+OPTIONS = tuple(f"option{n}" for n in range(8))
+LONG = "x" * 100_000
+R = TypeVar("R")
+
+
+class Timed(Breath):
+    """A breath that knows how long its thread worked in one go, the garbage collector apart."""
+
+    __slots__ = ("_collected", "_since", "found")
+    every: list["Timed"] = []  # noqa: RUF012  # of the process
+    collected: dict[int, float] = {}  # noqa: RUF012  # s of processor time, by thread
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[float] = []
+        self._since = self._collected = float("nan")
+        self.every.append(self)
+
+    def __call__(self) -> None:
+        me, before = threading.get_ident(), self._until
+        worked = time.thread_time() - self._since - self._gone(me) + self._collected
+        super().__call__()
+        if self._until != before:
+            self.found.append(worked)
+            self._since, self._collected = time.thread_time(), self._gone(me)
+
+    def _gone(self, thread: int) -> float:
+        return self.collected.get(thread, 0.0)
+
+
+def _collecting() -> None:
+    began: dict[int, float] = {}
+
+    def told(phase: str, _info: Mapping[str, int]) -> None:
+        me = threading.get_ident()
+        if phase == "start":
+            began[me] = time.thread_time()
+        else:
+            took = time.thread_time() - began.get(me, time.thread_time())
+            Timed.collected[me] = Timed.collected.get(me, 0.0) + took
+
+    gc.callbacks.append(told)
+
+
+class Calls:
+    """What each call took, in ms: of the thread's processor time, and by the clock."""
+
+    def __init__(self) -> None:
+        self.processor: defaultdict[str, list[float]] = defaultdict(list)
+        self.clock: defaultdict[str, list[float]] = defaultdict(list)
+        self.strange = 0
+
+    def timed(self, name: str, call: Callable[[], R]) -> R:
+        """Make a call."""
+        began, worked = time.perf_counter(), time.thread_time()
+        found = call()
+        self.processor[name].append((time.thread_time() - worked) * 1e3)
+        self.clock[name].append((time.perf_counter() - began) * 1e3)
+        return found
+
+
+def main() -> None:
+    """Print what the calls took, and how long threads of ours worked in one go."""
+    os.environ["TAU_LIVE_RL"] = "1"
+    _collecting()
+    vars(starting)["Breath"] = Timed  # which counts besides
+    runtime = tau_live.attach(Settings(store=Path(sys.argv[1]), learner=Learner.THREAD))
+    if runtime is None:
+        raise RuntimeError("tau-live did not start")
+    stop = threading.Event()
+    hosts = [threading.Thread(target=_busy, args=(n, stop)) for n in range(THREADS)]
+    for host in hosts:
+        host.start()
+    calls = Calls()
+    until = time.monotonic() + float(sys.argv[2])
+    number = 0
+    while time.monotonic() < until:
+        _public(calls, number)
+        _adapter(calls, runtime, number)
+        number += 1
+        time.sleep(PAUSE_S)
+    stop.set()
+    for host in hosts:
+        host.join()
+    worked = [took * 1e3 for one in Timed.every for took in one.found[1:]]
+    versions = tau_live.snapshot()["policies_in_service"]
+    tau_live.flush(60.0)
+    tau_live.detach()
+    data = {"processor": calls.processor, "clock": calls.clock, "strange": calls.strange,
+            "worked": worked, "versions": versions}  # fmt: skip
+    print(json.dumps(data))
+
+
+def _busy(number: int, stop: threading.Event) -> None:
+    """Run agents as fast as one core lets them: so there is always an update under way."""
+    while not stop.is_set():
+        with tau_live.run("busy") as run:
+            chosen = run.decide("model", OPTIONS, context={"n": number % 7 / 7}, default=OPTIONS[0])
+            run.reward(float(chosen.option == OPTIONS[number % 3]))
+        number += THREADS
+        time.sleep(PAUSE_S)
+
+
+def _public(calls: Calls, number: int) -> None:
+    calls.timed("attach", tau_live.attach)
+    run = tau_live.run("agent", metadata={"text": LONG, "number": number})
+    begun = calls.timed("run begins", run.__enter__)
+    context = {f"feature{n}": (number * n) % 11 / 11 for n in range(64)}
+    chosen = calls.timed(
+        "decide", lambda: tau_live.decide("model", OPTIONS, context=context, default=OPTIONS[1])
+    )
+    calls.strange += chosen.option not in OPTIONS
+    calls.timed("current", tau_live.current)
+    calls.timed("reward", lambda: tau_live.reward(number % 5 / 5, comment=LONG))
+    calls.timed("run ends", lambda: run.__exit__(None, None, None))
+    calls.timed("late reward", lambda: tau_live.reward(0.5, run=begun, name="late"))
+    calls.timed("snapshot", tau_live.snapshot)
+
+
+def _adapter(calls: Calls, runtime: Runtime, number: int) -> None:
+    handle = calls.timed(
+        "adapter: run begins",
+        lambda: runtime.begin_run("x", key=f"{number}", session=None, metadata=None, parent=None,
+                                  host="a-host"),
+    )  # fmt: skip
+    for place in range(BURST):
+        told = {"tool": "search", "span_id": f"{place}", "duration_ms": 1.5}
+        calls.timed("adapter: step", lambda told=told: runtime.tell(handle, ev.ToolEnd, told))  # type: ignore[misc]  # of this turn
+    message = {"role": "user", "content": ev.Content(text=LONG)}
+    calls.timed("adapter: message", lambda: runtime.tell(handle, ev.Message, message))
+    calls.timed("adapter: run ends", lambda: runtime.end_run(handle, None))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""A thread of ours that computes lets the host's have the interpreter."""
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+
+from tau_live.breath import Breath
+
+NEVER_S = 10.0
+SOON_S = 5.0
+"""Half of what a single turn would take, for busy machines."""
+
+
+@pytest.fixture
+def no_switching() -> Iterator[None]:
+    """Let a thread keep the interpreter until it gives it up."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(NEVER_S)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("no_switching")
+def test_others_go_on_while_a_thread_computes() -> None:
+    begun, done = threading.Event(), threading.Event()
+    breathe = Breath()
+    turns = count()
+
+    def compute() -> None:
+        begun.set()
+        while not done.is_set():
+            next(turns)
+            breathe()
+
+    began = time.monotonic()
+    thread = threading.Thread(target=compute)
+    thread.start()
+    begun.wait()
+    for _ in range(3):
+        time.sleep(0)  # gives the interpreter up, and wants it back
+    took = time.monotonic() - began
+    done.set()
+    thread.join()
+
+    assert took < SOON_S
+    assert next(turns) > 0
+
+
+def test_it_costs_next_to_nothing_until_it_is_time() -> None:
+    breathe = Breath()
+    breathe()
+
+    began = time.thread_time()
+    for _ in range(10_000):
+        breathe()
+
+    assert time.thread_time() - began < 0.25
