@@ -162,12 +162,11 @@ def reward(
     runtime, inside = attach(), _current.get()
     if runtime is None:
         return False
-    own = run if issubclass(type(run), Run) and isinstance(run, Run) else None
-    chosen = decision if issubclass(type(decision), Choice) else None
+    own = run if type(run) is Run else None
     return runtime.reward(
         value, run=run if own is None else own.id, host=host if own is None else None,
         session=session, inside=within.handle if (within := own or inside) else None,
-        decision=chosen.id if isinstance(chosen, Choice) else decision,
+        decision=decision.id if type(decision) is Choice else decision,
         name=name, source=source, key=key, comment=comment,
     )  # fmt: skip
 
@@ -288,9 +287,10 @@ class RunContext:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        inside = _current.get()
-        places = [n for n, (run_, _) in enumerate(self._entered) if run_ is inside]
-        entered, token = self._entered.pop(places[-1] if places else -1)  # threads may share it
+        if not self._entered:
+            return  # it was left already
+        places = [n for n, (run_, _) in enumerate(self._entered) if run_ is current()] or [-1]
+        entered, token = self._entered.pop(places[-1])  # threads may share it
         _reset(token)
         _end(entered, error)
 

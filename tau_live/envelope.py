@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import isfinite
 
 VERSION = 1
 
@@ -127,3 +128,11 @@ class Event:
     error: ErrorInfo | None = None
     fidelity: Fidelity = Fidelity.NATIVE
     raw: Mapping[str, object] = field(default_factory=dict)
+
+
+def is_sound(event: object) -> bool:
+    """Say whether something is an event whose run and time can be told."""
+    if not issubclass(type(event), Event) or not isinstance(event, Event):
+        return False
+    ids = (event.event, event.host, event.run_id, event.execution)
+    return {*map(type, ids)} == {str} and type(event.at) in (float, int) and isfinite(event.at)

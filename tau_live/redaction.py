@@ -7,8 +7,9 @@ from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Literal
 
+from tau_live.cleaning import clean, cut
 from tau_live.events import Content, Decision, ErrorInfo, Event, ToolCall
-from tau_live.plain import DEFAULT_LIMITS, Json, Limits, clean, cut, plain
+from tau_live.plain import DEFAULT_LIMITS, Json, Limits, plain
 from tau_live.secret_kinds import alternation, is_secret_key
 
 __all__ = ["Json", "Limits", "Redactor", "clean", "plain"]
@@ -225,10 +226,9 @@ class Redactor:
 
 def clean_id(id_: str) -> str:
     """Return an id that any store can hold: without NULs and surrogates, and of bounded length."""
-    kept = clean(id_)
-    if len(kept) <= _ID_LIMIT:
-        return kept
-    return f"{kept[: _ID_LIMIT - 65]}…{_sha256(id_) or len(id_)}"
+    if len(id_) <= _ID_LIMIT:
+        return clean(id_)
+    return f"{clean(id_[: _ID_LIMIT - 65])}…{_sha256(id_) or len(id_)}"
 
 
 def _hidden(key: str, value: object) -> str | None:

@@ -312,7 +312,7 @@ class RunEvents:
 
     def _features(self, name: str, own: object) -> Kept | None:
         """Return an option's features as plain data, without reading those that stayed."""
-        if type(own) is not dict:
+        if type(own) is not dict or len(own) > self._limits.items:
             found = plain(own, limits=self._limits)
             return kept(found) if isinstance(found, dict) else None
         copied: dict[str, object] = own.copy()  # which nobody else writes to
@@ -335,7 +335,7 @@ class RunEvents:
 
     def context(self, context: object) -> Kept:
         """Return what is known of the situation as plain data."""
-        if type(context) is dict:
+        if type(context) is dict and len(context) <= self._limits.items:
             found = self._row(context.copy())
             if found is not None:
                 return found
