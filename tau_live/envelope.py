@@ -6,6 +6,7 @@ from enum import StrEnum
 from math import isfinite
 
 VERSION = 1
+_LATEST = 2**53
 
 
 class Status(StrEnum):
@@ -134,5 +135,8 @@ def is_sound(event: object) -> bool:
     """Say whether something is an event whose run and time can be told."""
     if not issubclass(type(event), Event) or not isinstance(event, Event):
         return False
-    ids = (event.event, event.host, event.run_id, event.execution)
-    return {*map(type, ids)} == {str} and type(event.at) in (float, int) and isfinite(event.at)
+    at = event.at
+    for one in (event.event, event.host, event.run_id, event.execution):
+        if type(one) is not str:
+            return False
+    return (type(at) is float and isfinite(at)) or (type(at) is int and abs(at) < _LATEST)

@@ -375,8 +375,9 @@ class Runtime:
         try:
             adopt(self.plugins, target)
         except Exception as error:  # noqa: BLE001  # a host's object; it is told, and goes on
+            if not self._counts.get("targets_refused"):
+                logger().warning("target_refused", error=error_text(error))
             self.count("targets_refused")
-            logger().warning("target_refused", error=error_text(error))
 
     def close(self, timeout_s: object) -> bool:
         """Store what waits, end what is open, and stop; ``False`` if it took too long."""

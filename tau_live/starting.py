@@ -5,6 +5,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, MutableMapping
+from functools import partial
 from pathlib import Path
 
 from tau_live.board import Board
@@ -122,6 +123,7 @@ def pipeline_of(  # noqa: PLR0913  # its parts and whom it tells, all keyword-on
     on_poison: Callable[[Event, Exception], None],
     on_unrecorded: Callable[[int, OSError], None] = lambda _number, _error: None,
     pricer: Pricer | None = None,
+    on_left_out: Callable[[int], None] = lambda _: None,
 ) -> Pipeline:
     """Return the way of events into a store."""
     return Pipeline(
@@ -138,6 +140,7 @@ def pipeline_of(  # noqa: PLR0913  # its parts and whom it tells, all keyword-on
         on_poison=on_poison,
         on_unrecorded=on_unrecorded,
         pricer=pricer,
+        on_left_out=on_left_out,
     )
 
 
@@ -238,6 +241,7 @@ class _System:
             self._runtime.close(EXIT_S)
 
     def _opened(self) -> tuple[Store, Pipeline]:
+        logger()  # imports what logs, which takes 80 ms, here and not in a host's thread
         store = self._forks.add("writer", open_store(self._settings))
         pipeline = pipeline_of(
             store,
@@ -248,6 +252,7 @@ class _System:
             on_poison=self._poisoned,
             on_unrecorded=self._unrecorded,
             pricer=self._pricer,
+            on_left_out=partial(self._runtime.count, "fields_left_out"),
         )
         return store, pipeline
 
@@ -327,8 +332,10 @@ class _System:
         self._guard.failed(Kind.UPDATE, error)
 
     def _poisoned(self, event: Event, error: Exception) -> None:
-        self._runtime.count(f"events_refused_{event.event}")
-        logger().warning("event_refused", kind=event.event, error=text_of(error))
+        name = f"events_refused_{event.event}"
+        if not self._runtime.counts().get(name):  # once, or a flood of them would fill the log
+            logger().warning("event_refused", kind=event.event, error=text_of(error))
+        self._runtime.count(name)
 
     def _unrecorded(self, events: int, error: OSError) -> None:
         if not self._runtime.counts().get("events_not_recorded"):
