@@ -26,7 +26,17 @@ def live(tally: Tally, seed: int, cases: range, folder: Path) -> Mapping[str, ob
     return attached_cases(tally, seed, cases, folder)
 
 
-PARTS: Mapping[str, Callable[[Tally, int, range, Path], Mapping[str, object]]] = {"live": live}
+def readers(tally: Tally, seed: int, cases: range, folder: Path) -> Mapping[str, object]:
+    """Fuzz what reads files, lines, settings and checkpoints."""
+    from tests.proof.inputs_readers import reader_cases
+
+    return reader_cases(tally, seed, cases, folder)
+
+
+PARTS: Mapping[str, Callable[[Tally, int, range, Path], Mapping[str, object]]] = {
+    "live": live,
+    "readers": readers,
+}
 
 
 @click.command()

@@ -1,7 +1,6 @@
 """Cases of the public door and of what adapters call, in a process that is attached."""
 
 import asyncio
-import inspect
 import random
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
@@ -354,5 +353,4 @@ def _called_to_end(kind: str, function: Any) -> object:
         return [*function()][0]
     if kind == "asyncgen":
         return asyncio.run(collected())[0]
-    made = function()
-    return asyncio.run(made) if inspect.iscoroutine(made) and kind == "coroutine" else made
+    return asyncio.run(function()) if kind == "coroutine" else function()
