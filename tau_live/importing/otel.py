@@ -234,7 +234,7 @@ def _span(one: Mapping[str, object], scope: str, service: str | None) -> Ended:
             (lambda: service) if service else None,
         ),
         ended,
-        status.get("code") in {2, "2", "STATUS_CODE_ERROR"},
+        status.get("code") in (2, "2", "STATUS_CODE_ERROR"),
         _text(status.get("message")) or "",
         happened,
         [

@@ -33,9 +33,17 @@ def readers(tally: Tally, seed: int, cases: range, folder: Path) -> Mapping[str,
     return reader_cases(tally, seed, cases, folder)
 
 
+def bombs(tally: Tally, seed: int, cases: range, folder: Path) -> Mapping[str, object]:
+    """Read checkpoint files that were made to harm."""
+    from tests.proof.inputs_bombs import bomb_cases
+
+    return bomb_cases(tally, seed, cases, folder)
+
+
 PARTS: Mapping[str, Callable[[Tally, int, range, Path], Mapping[str, object]]] = {
     "live": live,
     "readers": readers,
+    "bombs": bombs,
 }
 
 
