@@ -40,10 +40,26 @@ def bombs(tally: Tally, seed: int, cases: range, folder: Path) -> Mapping[str, o
     return bomb_cases(tally, seed, cases, folder)
 
 
+def twin(tally: Tally, seed: int, cases: range, folder: Path) -> Mapping[str, object]:
+    """Compare what is served with and without poisoned events."""
+    from tests.proof.inputs_twin import twin_cases
+
+    return twin_cases(tally, seed, cases, folder)
+
+
+def files(tally: Tally, seed: int, cases: range, folder: Path) -> Mapping[str, object]:
+    """Store spoiled files, and give every bad one to every command."""
+    from tests.proof.inputs_files import file_cases
+
+    return file_cases(tally, seed, cases, folder)
+
+
 PARTS: Mapping[str, Callable[[Tally, int, range, Path], Mapping[str, object]]] = {
     "live": live,
     "readers": readers,
     "bombs": bombs,
+    "twin": twin,
+    "files": files,
 }
 
 
