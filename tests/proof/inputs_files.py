@@ -23,7 +23,7 @@ EXITS = frozenset({0, 1, 2, 3, 4})
 COMMANDS: tuple[tuple[str, ...], ...] = (
     ("replay", "FILE"), ("import-log", "FILE"), ("ingest", "FILE"), ("evaluate", "--log", "FILE"),
     ("status", "--store", "FILE"), ("rollouts", "--store", "FILE"), ("show", "x", "--store", "FILE"),
-    ("doctor", "--store", "FILE"), ("export", "--store", "FILE"), ("learn", "--store", "FILE"),
+    ("doctor", "--store", "FILE"), ("export", "--store", "FILE"), ("learn", "--once", "--store", "FILE"),
     ("gate", "--store", "FILE"), ("updates", "--store", "FILE"), ("policy", "--store", "FILE"),
     ("evaluate", "--store", "FILE"), ("why", "x", "--store", "FILE"), ("gc", "--store", "FILE"),
     ("reward", "x", "1", "--store", "FILE"), ("config",),

@@ -159,7 +159,9 @@ class Live:
         if option is None and default is None and allowed is None and type(options) is list:
             nothing = not options or any(one is None for one in options)
             self.tally.check(nothing, "not offered", "nothing")
-        if (type(allowed) is list or type(allowed) is tuple) and all(type(one) is str for one in allowed):
+        if (type(allowed) is list or type(allowed) is tuple) and all(
+            type(one) is str for one in allowed
+        ):
             within = option is None or type(option) is not str or option in allowed
             self.tally.check(within, "not offered", "not allowed")
 

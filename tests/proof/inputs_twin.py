@@ -76,7 +76,7 @@ def _poison(tally: Tally, run: tau_live.Run, values: Values) -> None:
     elif runtime is not None:
         made = rng.choice(STEPS)
         event: Any = _decision(rng) if kind == 2 else event_with(values, made=made)[1]
-        told = {"host": "tau_live", "run_id": run.run_id, "execution": ""}
+        told = {"host": "tau_live", "run_id": run.run_id, "execution": "", "attempt": None}
         for name, value in told.items():
             object.__setattr__(event, name, value)
         tally.timed(runtime.emit, event)
