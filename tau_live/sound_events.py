@@ -5,7 +5,7 @@ looked at. Nothing of a value's own is called here, but for what built-in classe
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields, replace
+from dataclasses import MISSING, Field, fields, replace
 from decimal import Decimal
 from enum import StrEnum
 from functools import cache, partial
@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 from tau_live.envelope import Content, ErrorInfo, Event, ToolCall
 from tau_live.errors import EventError
+from tau_live.events import KINDS
 from tau_live.plain import plain
 
 _ENTRIES = 100_000
@@ -51,26 +52,36 @@ def sound(event: Event) -> Sound:
     """Return an event with nothing but plain data in it; what is none is left out.
 
     Raises:
-        EventError: A field that no event of that kind can be without holds what it may not.
+        EventError: It is of no known kind, or a field that no event of that kind can be without
+            holds what it may not.
     """
+    if KINDS.get(event.event) is not type(event):
+        raise EventError(f"unknown event {event.event!r}")
     changes: dict[str, object] = {}
     left_out = 0
-    for field in _fields(type(event)):
+    for field in _fields(event.event):
         value = getattr(event, field.name)
         try:
             if type(value) in field.right:
                 continue
             made = field.made(value)
-        except Exception as error:  # whatever a host's classes of classes do
-            if field.name in _needed(type(event)):
-                text = f"{field.name} of a {event.event} event is no {_kind(type(event), field)}"
-                raise EventError(text) from error
-            changes[field.name] = _defaults(type(event))[field.name]
+        except Exception as error:  # noqa: BLE001  # whatever a host's classes of classes do
+            made = _instead(event, field, error)
             left_out += 1
-        else:
-            if made is not value:
-                changes[field.name] = made
+        if made is not value:
+            changes[field.name] = made
     return Sound(_replaced(event, changes) if changes else event, left_out)
+
+
+def _instead(event: Event, field: _Field, error: Exception) -> object:
+    """Return what a field holds that was not given. Raises: EventError, if it has to be."""
+    own = _declared(event.event)[field.name]
+    if own.default_factory is not MISSING:
+        return own.default_factory()
+    if own.default is MISSING:
+        text = f"the {field.name} of a {event.event} event is not of its kind"
+        raise EventError(text) from error
+    return own.default
 
 
 def _replaced(event: Event, changes: Mapping[str, object]) -> Event:
@@ -79,31 +90,14 @@ def _replaced(event: Event, changes: Mapping[str, object]) -> Event:
 
 
 @cache
-def _fields(kind: type[Event]) -> tuple[_Field, ...]:
-    hints = get_type_hints(kind)
-    return tuple(_field(one.name, hints[one.name]) for one in fields(kind))
+def _fields(kind: str) -> tuple[_Field, ...]:
+    hints = get_type_hints(KINDS[kind])
+    return tuple(_field(name, hints[name]) for name in _declared(kind))
 
 
 @cache
-def _needed(kind: type[Event]) -> frozenset[str]:
-    return frozenset(
-        one.name
-        for one in fields(kind)
-        if one.default is MISSING and one.default_factory is MISSING
-    )
-
-
-@cache
-def _defaults(kind: type[Event]) -> Mapping[str, object]:
-    return {one.name: None if one.default is MISSING else one.default for one in fields(kind)} | {
-        one.name: one.default_factory()
-        for one in fields(kind)
-        if one.default_factory is not MISSING
-    }
-
-
-def _kind(kind: type[Event], field: _Field) -> str:
-    return str(get_type_hints(kind)[field.name])
+def _declared(kind: str) -> "Mapping[str, Field[object]]":
+    return {one.name: one for one in fields(KINDS[kind])}
 
 
 def _field(name: str, hint: object) -> _Field:
@@ -161,7 +155,7 @@ def _scalar(value: object) -> object:
     return plain(value)
 
 
-def _bytes(value: object) -> bytes:
+def _bytes(_value: object) -> bytes:
     raise _WrongError
 
 

@@ -11,6 +11,7 @@ import time
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -154,7 +155,9 @@ def _defused(tally: Tally, name: str, path: Path, taken: list[float], grown: lis
     with os.fdopen(reader) as told:
         words = told.read()
     os.waitpid(child, 0)
-    found = json.loads(words) if words else {"kinds": ["it died"], "ms": 0.0, "mb": 0.0}
+    found: dict[str, Any] = (
+        json.loads(words) if words else {"kinds": ["it died"], "ms": 0.0, "mb": 0.0}
+    )
     tally.cases += 1
     tally.case = name
     refused = found["kinds"] == ["CheckpointError", "CheckpointError"]
@@ -163,7 +166,7 @@ def _defused(tally: Tally, name: str, path: Path, taken: list[float], grown: lis
     grown.append(found["mb"])
 
 
-def _tried(path: Path) -> dict[str, object]:
+def _tried(path: Path) -> dict[str, Any]:
     kinds = []
     resident = _resident_mb()
     began = time.monotonic()

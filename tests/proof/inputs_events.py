@@ -3,6 +3,7 @@
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, replace
+from enum import StrEnum
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -63,8 +64,8 @@ def good(type_: Any, rng: random.Random) -> object:
     parts = get_args(type_)
     if type(None) in parts:
         return good(next(one for one in parts if one is not type(None)), rng)
-    if isinstance(type_, type) and issubclass(type_, str) and type_ is not str:
-        return rng.choice([*type_])  # an enumeration
+    if isinstance(type_, type) and issubclass(type_, StrEnum):
+        return rng.choice(list(type_.__members__.values()))
     plain: dict[object, object] = {
         str: rng.choice(_TEXTS),
         int: rng.randrange(5),

@@ -1,9 +1,10 @@
-"""Spoiled files on their way into a store, and every command that takes a file with every bad one."""
+"""Spoiled files on their way into a store, and each command that takes a file with bad ones."""
 
 import os
 import random
 import sqlite3
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from click.testing import CliRunner
@@ -22,11 +23,11 @@ EXITS = frozenset({0, 1, 2, 3, 4})
 
 COMMANDS: tuple[tuple[str, ...], ...] = (
     ("replay", "FILE"), ("import-log", "FILE"), ("ingest", "FILE"), ("evaluate", "--log", "FILE"),
-    ("status", "--store", "FILE"), ("rollouts", "--store", "FILE"), ("show", "x", "--store", "FILE"),
-    ("doctor", "--store", "FILE"), ("export", "--store", "FILE"), ("learn", "--once", "--store", "FILE"),
-    ("gate", "--store", "FILE"), ("updates", "--store", "FILE"), ("policy", "--store", "FILE"),
-    ("evaluate", "--store", "FILE"), ("why", "x", "--store", "FILE"), ("gc", "--store", "FILE"),
-    ("reward", "x", "1", "--store", "FILE"), ("config",),
+    ("show", "x", "--store", "FILE"), ("why", "x", "--store", "FILE"), ("config",),
+    ("reward", "x", "1", "--store", "FILE"), ("learn", "--once", "--store", "FILE"),
+    *((name, "--store", "FILE") for name in (
+        "status", "rollouts", "doctor", "export", "gate", "updates", "policy", "evaluate", "gc",
+    )),
 )  # fmt: skip
 
 
@@ -81,10 +82,8 @@ def _taken(tally: Tally, rng: random.Random, folder: Path, settings: Settings) -
 
 
 def _allowed(read: Callable[[], None]) -> None:
-    try:
+    with suppress(TauLiveError):
         read()
-    except TauLiveError:
-        pass
 
 
 def _bad_files(folder: Path) -> list[Path]:

@@ -352,7 +352,7 @@ def _called_to_end(kind: str, function: Any) -> object:
         return [one async for one in function()]
 
     if kind == "generator":
-        return [*function()][0]
+        return next(iter(function()))
     if kind == "asyncgen":
         return asyncio.run(collected())[0]
     return asyncio.run(function()) if kind == "coroutine" else function()

@@ -1,4 +1,4 @@
-"""Whatever a host, an adapter, a log or a file hands over: nobody is hurt, and all is accounted for.
+"""Whatever a host, an adapter or a file hands over: nobody is hurt, and all is accounted for.
 
 Each part runs in a process of its own, which has to live; one case is made again by
 ``python -m tests.proof.inputs_child PART --seed SEED --only NUMBER``, as a wrong one tells.

@@ -1,4 +1,4 @@
-"""Everything public that a host can call, found in the package, with a good value for each argument.
+"""Everything that a host can call, found in the package, with good values of each argument.
 
 A new function is fuzzed as soon as it is there; a new argument needs its good value in ``GOOD``, or
 the proof fails and names it.
@@ -104,7 +104,7 @@ GOOD: Mapping[str, tuple[object, ...]] = {
 """Good values of every argument by its name, whichever function has it."""
 
 MINE = frozenset({"handle", "inside", "parent", "unsettled", "kind", "traceback", "ladder"})
-"""Arguments that are ours, an adapter's own, or the interpreter's: no host hands anything else over there."""
+"""Arguments that are ours, an adapter's own, or the interpreter's: never a host's."""
 
 
 def missing(found: Mapping[str, Called]) -> list[str]:

@@ -4,7 +4,6 @@ import array
 import datetime as dt
 import enum
 import random
-import time
 import types
 import uuid
 import weakref
@@ -13,15 +12,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-
-class HostileError(Exception):
-    """Raised by what a hostile object is asked."""
+from tests.proof.inputs_hostile import HOSTILE, HostileError, endless
 
 
 class Colour(enum.Enum):
@@ -104,11 +101,6 @@ def _half() -> Iterator[object]:
     raise HostileError
 
 
-def _endless() -> Iterator[object]:
-    while True:
-        yield "a"
-
-
 def _counting() -> Iterator[object]:
     number = 0
     while True:
@@ -177,7 +169,7 @@ PLAIN: Mapping[str, Callable[[], object]] = {
     "a lambda": lambda: lambda: None,
     "a module": lambda: types,
     "half an iterator": _half,
-    "an endless iterator": _endless,
+    "an endless iterator": endless,
     "a counting iterator": _counting,
     "an exhausted iterator": lambda: iter(()),
     "a lonely proxy": _lonely,
@@ -212,110 +204,6 @@ PLAIN: Mapping[str, Callable[[], object]] = {
     "numpy 0-d": lambda: np.array(1.5),
     "numpy objects": lambda: np.array([None, {}], dtype=object),
     "numpy long": lambda: np.longdouble("1e4000"),
-}
-
-_BASES: Mapping[type, tuple[object, ...]] = {
-    object: (),
-    str: ("worst",),
-    int: (7,),
-    float: (0.5,),
-    dict: ({"a": 1.0, "b": 2.0},),
-    list: (["a", "b"],),
-    tuple: (("a", "b"),),
-}
-_WRONG: Mapping[str, object] = {
-    "__repr__": 5,
-    "__str__": None,
-    "__eq__": "yes",
-    "__len__": -1,
-    "__iter__": 5,
-    "__hash__": "hash",
-    "__bool__": 7,
-    "__float__": "x",
-    "__index__": None,
-    "__int__": [],
-    "__getattr__": None,
-    "__getitem__": None,
-    "__format__": 3,
-    "__lt__": [],
-    "__call__": None,
-    "__contains__": "x",
-    "__enter__": None,
-    "__del__": None,
-}
-_LIES: Mapping[str, object] = {
-    "__repr__": "another",
-    "__str__": "another",
-    "__eq__": True,
-    "__len__": 10**9,
-    "__hash__": 0,
-    "__bool__": False,
-    "__float__": float("nan"),
-    "__index__": 2**70,
-    "__int__": 10**400,
-    "__getattr__": {},
-    "__format__": "another",
-}
-_BEHAVIOURS = ("raises", "is wrong", "lies", "raises the second time", "sleeps", "has no end")
-_SLEEP_S = 1e-4
-
-
-def _method(name: str, behaviour: str) -> Callable[..., Any]:
-    calls = [0]
-    wrong, lie = _WRONG[name], _LIES.get(name, _WRONG[name])
-
-    def method(self: object, *_: object) -> Any:
-        calls[0] += 1
-        if behaviour == "raises" or (behaviour == "raises the second time" and calls[0] > 1):
-            raise HostileError(name)
-        if behaviour == "has no end" and name == "__iter__":
-            return _endless()
-        if behaviour == "sleeps":
-            time.sleep(_SLEEP_S)
-        return wrong if behaviour == "is wrong" else lie
-
-    return method
-
-
-@cache
-def _class(base: type, name: str, behaviour: str) -> type:
-    if name == "__class__":
-        answer = {"raises": HostileError, "lies": str}.get(behaviour, dict)
-
-        def said(self: object) -> Any:
-            if answer is HostileError:
-                raise HostileError(name)
-            return answer
-
-        return type("Hostile", (base,), {"__class__": property(said)})
-    return type("Hostile", (base,), {name: _method(name, behaviour)})
-
-
-def _instance(base: type, name: str, behaviour: str) -> object:
-    return _class(base, name, behaviour)(*_BASES[base])
-
-
-def _everything(base: type) -> object:
-    names = [name for name in _WRONG if name != "__del__"]
-    kind = type("Hostile", (base,), {name: _method(name, "raises") for name in names})
-    return kind(*_BASES[base])
-
-
-HOSTILE: Mapping[str, Callable[[], object]] = {
-    **{
-        f"{base.__name__} whose {name} {behaviour}": (
-            lambda base=base, name=name, behaviour=behaviour: _instance(base, name, behaviour)
-        )
-        for base in _BASES
-        for name in (*_WRONG, "__class__")
-        for behaviour in _BEHAVIOURS
-    },
-    **{
-        f"{base.__name__} that raises whatever it is asked": lru_cache(
-            lambda base=base: _everything(base)
-        )
-        for base in _BASES
-    },
 }
 
 HUGE: Mapping[str, Callable[[], object]] = {
@@ -389,7 +277,8 @@ class Values:
         elif kind == "record":
             made = Record(*values[:2])
         elif kind != "list":
-            made = {"tuple": tuple, "generator": iter, "deque": deque}[kind](values)
+            kinds: Mapping[str, Any] = {"tuple": tuple, "generator": iter, "deque": deque}
+            made = kinds[kind](values)
         return Named(f"{kind} of ({', '.join(one.name for one in inside)})", made)
 
     def _inside(self, depth: int) -> Named:
@@ -411,7 +300,8 @@ _LOOKED_AT = 300
 def state_of(value: object) -> list[tuple[object, ...]]:
     """Return what built-in containers hold, by identity, and what of records; to be compared."""
     found: list[tuple[object, ...]] = []
-    waiting, known = [value], set[int]()
+    waiting: list[Any] = [value]
+    known = set[int]()
     while waiting and len(found) < _LOOKED_AT:
         one = waiting.pop()
         group = next((kind for kind in _GROUPS if issubclass(type(one), kind)), None)
@@ -420,12 +310,12 @@ def state_of(value: object) -> list[tuple[object, ...]]:
             continue
         known.add(id(one))
         if group is None or group.__len__(one) > _LOOKED_AT:
-            held = bytes(one) if is_bytes else group.__len__(one) if group else 0  # type: ignore[arg-type]  # they are bytes
+            held = group.__len__(one) if group else bytes(one) if is_bytes else 0
             found.append((id(one), held))
             inside = [*vars(one).values()] if is_record else []
         else:
             inside = [*group.__iter__(one)]
-            inside += dict.values(one) if group is dict else []  # type: ignore[arg-type]  # it is one
+            inside += dict.values(one) if group is dict else []
         found.append((id(one), *map(id, inside)))
         waiting += inside
     return found
