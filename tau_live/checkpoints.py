@@ -11,6 +11,7 @@ import io
 import json
 import re
 import struct
+import tokenize
 import zipfile
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ import numpy.typing as npt
 
 from tau_live import fault
 from tau_live.breath import Breathe, at_once
+from tau_live.checkpoint_bounds import check_entries, check_file, check_list
 from tau_live.errors import CheckpointError
 from tau_live.private_files import make_folders, narrowed
 from tau_live.reference_checkpoints import ReferenceCheckpoint, read_reference
@@ -58,6 +60,7 @@ _UNREADABLE = (
     TypeError,
     ValueError,
     struct.error,
+    tokenize.TokenError,
     zipfile.BadZipFile,
     zipfile.LargeZipFile,
 )
@@ -220,6 +223,7 @@ def load_some(
             of it is damaged.
     """
     try:
+        check_file(path)
         with path.open("rb") as file:
             header, arrays = _read(file, names)
         checkpoint = _described(header, arrays)
@@ -243,10 +247,10 @@ def _identified(path: Path, checkpoint: Checkpoint, header: _Header, sha256: str
 
 def _verified(path: Path) -> bytes:
     """Return the bytes of a file that are covered by the checksum at its end."""
+    check_file(path)
     with path.open("rb") as file:
-        content = file.read(SIZE_LIMIT + 1)
-    if len(content) > SIZE_LIMIT:
-        raise ValueError(f"it is larger than {SIZE_LIMIT} bytes")
+        _check_claims(file, None)
+        content = file.read()
     body, digest = content[:-_DIGEST_BYTES], content[-_DIGEST_BYTES:]
     if hashlib.sha256(body).hexdigest().encode() != digest:
         raise ValueError("it is damaged: the checksum at its end does not fit")
@@ -255,13 +259,7 @@ def _verified(path: Path) -> bytes:
 
 def _read(file: IO[bytes], names: Collection[str] | None = None) -> tuple[_Header, _Arrays]:
     """Return the header of a file and those arrays, or all."""
-    with zipfile.ZipFile(file) as archive:
-        entries = archive.infolist()
-        if sum(entry.file_size for entry in entries) > SIZE_LIMIT:
-            raise ValueError(f"it claims to hold more than {SIZE_LIMIT} bytes")
-        if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
-            raise ValueError("it is compressed, which no checkpoint of ours is")
-    file.seek(0)
+    _check_claims(file, names)
     with np.load(file, allow_pickle=False) as archive:
         header: _Header = json.loads(archive[_HEADER].tobytes())
         if header["format"] != FORMAT:
@@ -273,6 +271,15 @@ def _read(file: IO[bytes], names: Collection[str] | None = None) -> tuple[_Heade
     if not isinstance(header["arrays"], dict):
         raise TypeError("its header lists no arrays")
     return header, arrays
+
+
+def _check_claims(file: IO[bytes], names: Collection[str] | None) -> None:
+    """Raise if a file claims to be more than it may be, before any of it is read."""
+    wanted = None if names is None else {f"a.{name}.npy" for name in names}
+    check_list(file, size_limit=SIZE_LIMIT)
+    with zipfile.ZipFile(file) as archive:
+        check_entries(archive, header=f"{_HEADER}.npy", wanted=wanted, size_limit=SIZE_LIMIT)
+    file.seek(0)
 
 
 def _described(header: _Header, arrays: _Arrays) -> Checkpoint:

@@ -28,7 +28,8 @@ def fallback(options: object, default: object) -> Choice:
     option = default
     if option is None:
         try:
-            option = options if isinstance(options, str) else next(iter(options), None)  # type: ignore[call-overload]  # whatever the host handed over
+            is_text = issubclass(type(options), str)  # its ``__class__`` is not asked
+            option = options if is_text else next(iter(options), None)  # type: ignore[call-overload]  # whatever the host handed over
         except Exception:  # noqa: BLE001  # a host's object may raise anything when it is looked at
             option = None
     return Choice(option, None, "default", "", 0, "")

@@ -94,6 +94,7 @@ class Collector:
         self._open: OrderedDict[str, None] = OrderedDict()
         self._spans: list[Span] = []
         self._finished = self._ready = 0
+        self._told = False
 
     def apply(self, events: Sequence[ev.Event]) -> Applied:
         """Store a batch of events.
@@ -384,12 +385,15 @@ class Collector:
             reward = replace(reward, rollout_id=naming.meant(self._store, event))
         except (UnknownError, AmbiguousIdError) as error:
             self._count("rewards_without_a_run")
-            logger().warning("reward_refused", name=reward.name, error=text_of(error))
+            if not self._told:  # once, or a flood of them would fill the log
+                logger().warning("reward_refused", name=reward.name, error=text_of(error))
+            self._told = True
             return
         if reward.decision_id and event.execution:
             existing = self._store.rollouts.attempts(reward.rollout_id)
             reward = replace(reward, decision_id=attempts.decision_in(event, existing))
-        self._store.rewards.add_reward(reward)
+        if self._store.rewards.add_reward(reward) == "same":
+            self._count("duplicate_rewards")
         self._settle(reward.rollout_id, now=event.at)
 
     def _add_names(self, event: ev.Event, names: Iterable[str]) -> None:

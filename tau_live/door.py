@@ -150,12 +150,12 @@ def reward(
     if runtime is None:
         return False
     around = None if inside is None else inside.handle
-    own = run if issubclass(type(run), Run) and isinstance(run, Run) else None
-    made = decision if issubclass(type(decision), Choice) else None
+    own = run if type(run) is Run else None
     return runtime.reward(
         value, run=run if own is None else own.id, host=host if own is None else None,
         session=session, inside=own.handle if own else around, around=around, key=key, name=name,
-        decision=made.id if isinstance(made, Choice) else decision, source=source, comment=comment,
+        decision=decision.id if type(decision) is Choice else decision, source=source,
+        comment=comment,
     )  # fmt: skip
 
 
@@ -275,9 +275,10 @@ class RunContext:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        inside = _current.get()
-        places = [n for n, (run_, _) in enumerate(self._entered) if run_ is inside]
-        entered, token = self._entered.pop(places[-1] if places else -1)  # threads may share it
+        if not self._entered:
+            return  # it was left already
+        places = [n for n, (run_, _) in enumerate(self._entered) if run_ is current()] or [-1]
+        entered, token = self._entered.pop(places[-1])  # threads may share it
         _reset(token)
         _end(entered, error)
 

@@ -3,8 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import isfinite
 
 VERSION = 1
+_LATEST = 2**53
 
 
 class Status(StrEnum):
@@ -127,3 +129,14 @@ class Event:
     error: ErrorInfo | None = None
     fidelity: Fidelity = Fidelity.NATIVE
     raw: Mapping[str, object] = field(default_factory=dict)
+
+
+def is_sound(event: object) -> bool:
+    """Say whether something is an event whose run and time can be told."""
+    if not issubclass(type(event), Event) or not isinstance(event, Event):
+        return False
+    at = event.at
+    for one in (event.event, event.host, event.run_id, event.execution):
+        if type(one) is not str:
+            return False
+    return (type(at) is float and isfinite(at)) or (type(at) is int and abs(at) < _LATEST)

@@ -1,21 +1,35 @@
 """What a host hands over, read so that none of it can hurt: names, numbers, options."""
 
 import itertools
-from collections.abc import Iterable, Mapping
+from array import array
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping
 from hashlib import sha256
 from math import inf, isfinite
 from typing import NamedTuple
 
-from tau_live.plain import clean
+from tau_live.cleaning import clean
 
 OPTIONS_LIMIT = 256
-LISTED_LIMIT = 100 * OPTIONS_LIMIT
+LISTED_LIMIT = 16 * OPTIONS_LIMIT
+"""So many are looked at; each costs the host's thread half a microsecond."""
+
 NAME_LIMIT = 200
 COMMENT_LIMIT = 10_000
 ID_LIMIT = 1_000
-KEY_LIMIT = 1_000_000
+KEY_LIMIT = 10_000
 LONGEST_S = 1e6
 HASH_CHARS = 16
+HASHED_CHARS = 500_000
+"""Of a longer text so many at either end are hashed: 100 MB take 0.1 s in the host's thread."""
+
+PRINTED_PARTS = 1_000
+PRINTED_CHARS = 100_000
+PRINTED_BITS = 10_000
+"""Built-in values of more parts, more characters, or longer integers, are not printed."""
+
+_TEXTS: tuple[type[Collection[object]], ...] = (str, bytes, bytearray, array)
+_GROUPS: tuple[type[Collection[object]], ...] = (list, tuple, set, frozenset, deque, dict)
 
 
 class Listed(NamedTuple):
@@ -35,9 +49,35 @@ class Listed(NamedTuple):
 def key_text(key: object) -> str | None:
     """Return the text of a key; ``None`` for one that cannot be printed, which names nothing."""
     try:
-        return text_of(str(key), limit=KEY_LIMIT)
+        return text_of(_printed(key), limit=KEY_LIMIT)
     except Exception:  # noqa: BLE001  # a host's object may raise anything when it is printed
         return None
+
+
+def _printed(value: object) -> str:
+    """Return a value as a text. Raises: ValueError, or whatever a class of the host's raises."""
+    if not _is_soon_printed(value):
+        raise ValueError("it is too large to be printed")
+    return str.__str__(str(value))
+
+
+def _is_soon_printed(value: object) -> bool:
+    """Tell whether a built-in value is; how long others take is up to their own classes."""
+    waiting, parts, chars = [value], PRINTED_PARTS, PRINTED_CHARS
+    while waiting and parts >= 0 and chars >= 0:
+        one = waiting.pop()
+        kind = type(one)
+        if issubclass(kind, int):
+            if int.bit_length(one) > PRINTED_BITS:  # type: ignore[arg-type]  # it is one
+                return False
+        elif text := next((text for text in _TEXTS if issubclass(kind, text)), None):
+            chars -= text.__len__(one)  # type: ignore[arg-type]  # it is one
+        elif group := next((group for group in _GROUPS if issubclass(kind, group)), None):
+            parts -= group.__len__(one)  # type: ignore[arg-type]  # it is one
+            if parts >= 0:
+                waiting += group.__iter__(one)  # type: ignore[arg-type]  # it is one
+                waiting += dict.values(one) if group is dict else ()  # type: ignore[arg-type]  # it is one
+    return parts >= 0 and chars >= 0
 
 
 def text_of(value: object, *, limit: int = NAME_LIMIT) -> str:
@@ -46,13 +86,18 @@ def text_of(value: object, *, limit: int = NAME_LIMIT) -> str:
     A longer text keeps its beginning and is told from others by a hash.
     """
     try:
-        text = value if type(value) is str else str.__str__(str(value))
+        text = value if type(value) is str else _printed(value)
     except Exception:  # noqa: BLE001  # a host's object may raise anything when it is printed
         return f"unprintable {kind_of(value)}"
     if len(text) > limit:
-        digest = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-        text = f"{text[: limit - HASH_CHARS - 1]}…{digest[:HASH_CHARS]}"
+        text = f"{text[: limit - HASH_CHARS - 1]}…{_hash(text)[:HASH_CHARS]}"
     return clean(text)
+
+
+def _hash(text: str) -> str:
+    if len(text) > 2 * HASHED_CHARS:
+        text = f"{text[:HASHED_CHARS]}{len(text)}{text[-HASHED_CHARS:]}"
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def kind_of(value: object) -> str:
@@ -63,9 +108,10 @@ def kind_of(value: object) -> str:
 
 def finite(value: object) -> float | None:
     """Return a number as a finite float; ``None`` for everything else, texts of digits too."""
-    if issubclass(type(value), (str, bytes, bytearray)):
-        return None
     try:
+        kind = type(value)
+        if not hasattr(kind, "__float__") and not hasattr(kind, "__index__"):
+            return None  # ``float`` reads anything that holds bytes as a text
         number = float(value)  # type: ignore[arg-type]  # anything may come
     except Exception:  # noqa: BLE001  # a host's object may raise anything when it is converted
         return None
@@ -76,8 +122,8 @@ def listed(options: object) -> Listed:
     """Return what is offered, read once, whatever reading it does."""
     kind = type(options)
     if kind is dict and isinstance(options, dict):  # the usual case first
-        copied = options.copy()  # one step, whoever writes to it
-        if len(copied) <= LISTED_LIMIT:
+        copied = options.copy() if len(options) <= LISTED_LIMIT else {}  # whoever writes to it
+        if copied:
             return Listed([*copied], [*copied.values()])
     try:
         if issubclass(kind, str) or not issubclass(kind, Iterable):

@@ -51,9 +51,9 @@ def mask_of(allowed: object, exploit_only: object = None) -> Mask:
 def _names(given: object) -> frozenset[str] | None:
     """Return what was given as names; ``None`` if it cannot be read."""
     kind = type(given)
-    if kind is bool or issubclass(kind, Mapping):
-        return None
     try:
+        if kind is bool or issubclass(kind, Mapping):
+            return None
         if issubclass(kind, str) or not issubclass(kind, Iterable):
             return frozenset({text_of(given)})
         found = list(itertools.islice(given, LISTED_LIMIT + 1))  # type: ignore[call-overload]  # it is iterable

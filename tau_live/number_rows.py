@@ -1,7 +1,7 @@
 """Rows of numbers, as most options and contexts are, taken over sooner than by a walk."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from tau_live.plain import DEFAULT_LIMITS, Limits
@@ -23,8 +23,8 @@ def number_names(row: Mapping[str, object], *, limits: Limits = DEFAULT_LIMITS) 
     size = len(row)
     if (
         size > min(limits.items, limits.nodes)
-        or [*map(type, row.values())].count(float) < size
-        or [*map(type, row)].count(str) < size
+        or not _are_all(float, row.values(), size)
+        or not _are_all(str, row, size)
         or not math.isfinite(sum(row.values()))  # type: ignore[arg-type]  # they are floats
     ):
         return ""
@@ -33,6 +33,14 @@ def number_names(row: Mapping[str, object], *, limits: Limits = DEFAULT_LIMITS) 
         return ""
     tell = _known_names if len(names) <= _REMEMBERED_CHARS else _are_kept
     return names if tell(names, size, limits.key_chars) else ""
+
+
+def _are_all(kind: type, values: Iterable[object], size: int) -> bool:
+    """Tell whether so many values are of exactly a class; a class of classes may refuse to say."""
+    try:
+        return [*map(type, values)].count(kind) == size
+    except Exception:  # noqa: BLE001  # whatever a host's class of classes does
+        return False
 
 
 def _are_kept(names: str, size: int, longest: int) -> bool:

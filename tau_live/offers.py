@@ -6,9 +6,14 @@ from typing import NamedTuple
 
 from tau_live.handed import OPTIONS_LIMIT, Listed, text_of
 from tau_live.masks import Mask
-from tau_live.rl.remembered import Kept
+from tau_live.rl.remembered import Kept, size_of
 
 Read = Callable[[str, object], Kept | None]
+
+PARTS_LIMIT = 65_536
+"""When so much of features was read, those of further options are left out."""
+
+_WALKED = 4  # times as long as a row of numbers takes a part of another
 
 
 class Offer(NamedTuple):
@@ -21,6 +26,7 @@ class Offer(NamedTuple):
         default: The index of the host's own choice; ``None`` if it is not among them.
         own: The index of what the host does without us; ``None`` if it is not among them.
         cut: How many options were too many.
+        unread: Of how many options the features were too much.
         allowed: ``[A]``, which may be chosen this time; ``None`` if all may.
         explored: ``[A]``, which may be explored; ``None`` if all may.
     """
@@ -33,6 +39,7 @@ class Offer(NamedTuple):
     cut: int
     allowed: tuple[bool, ...] | None = None
     explored: tuple[bool, ...] | None = None
+    unread: int = 0
 
     def choosable(self) -> dict[str, Mapping[str, object]]:
         """Return the options that may be chosen, with copies of their features."""
@@ -72,6 +79,7 @@ def offer_of(listed: Listed, default: object, *, mask: Mask, read: Read) -> Offe
         mask: What may be chosen.
         read: Returns an option's features as plain data.
     """
+    room, unread = PARTS_LIMIT, 0
     masks = mask.names if len(listed.originals) > OPTIONS_LIMIT else None
     wanted = None if default is None else text_of(default)
     names: dict[str, int] = {}
@@ -88,7 +96,10 @@ def offer_of(listed: Listed, default: object, *, mask: Mask, read: Read) -> Offe
             continue
         names[name] = len(names)
         kept.append(original)
-        features.append(None if own is None else read(name, own))
+        row = None if own is None or room <= 0 else read(name, own)
+        unread += own is not None and room <= 0
+        room -= 0 if row is None else _parts_of(row)
+        features.append(row)
     if not names:
         return None
     at = None if wanted is None else names.get(wanted)
@@ -108,7 +119,16 @@ def offer_of(listed: Listed, default: object, *, mask: Mask, read: Read) -> Offe
         cut,
         None if may is None or all(may) else may,
         _explored(names, mask.unexplored),
+        unread,
     )
+
+
+def _parts_of(row: Kept) -> int:
+    if row.names:
+        return len(row)
+    if not row.parts:
+        row.parts = _WALKED * size_of(row)
+    return row.parts
 
 
 def _explored(names: Iterable[str], unexplored: frozenset[str]) -> tuple[bool, ...] | None:

@@ -14,6 +14,7 @@ from tau_live.events import Event
 from tau_live.plugins import Plugins
 from tau_live.recording import Recorder
 from tau_live.redaction import Redactor
+from tau_live.sound_events import sound
 from tau_live.store.roles import Store
 from tau_live.token_prices import Pricer
 
@@ -45,6 +46,7 @@ class Pipeline:
         pricer: What adds costs that hosts do not tell; ``None`` adds none.
         on_unrecorded: Told how many events could not be recorded, and why.
         breathe: Called between two events.
+        on_left_out: Told how many fields of an event were left out, because they held no data.
     """
 
     def __init__(  # noqa: PLR0913  # its parts and whom it tells, all keyword-only
@@ -59,9 +61,11 @@ class Pipeline:
         on_unrecorded: Callable[[int, OSError], None] = lambda _number, _error: None,
         pricer: Pricer | None = None,
         breathe: Breathe = at_once,
+        on_left_out: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._store = store
         self._breathe = breathe
+        self._on_left_out = on_left_out
         self._pricer = pricer
         self.collector = collector
         self._redactor = redactor
@@ -75,7 +79,10 @@ class Pipeline:
         scrubbed = []
         for event in events:
             try:
-                kept = self._redactor.redact(event)
+                checked = sound(event)
+                if checked.left_out:
+                    self._on_left_out(checked.left_out)
+                kept = self._redactor.redact(checked.event)
                 scrubbed.append(self._pricer.priced(kept) if self._pricer else kept)
             except Exception as error:  # noqa: BLE001  # what a host hands over may do anything
                 self._on_poison(event, error)

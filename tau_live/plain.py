@@ -21,11 +21,11 @@ from types import GetSetDescriptorType, MappingProxyType, MemberDescriptorType
 from typing import TypeAlias, TypeGuard, TypeVar
 from uuid import UUID
 
+from tau_live.cleaning import MARKER_ROOM, clean, cut
+
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
-_MARKER_ROOM = 40
 _INT_BITS, _TEXT_BITS = 63, 512
-_REPLACEMENT = "\ufffd"
 _SHA256_CHARS = 64
 
 _SEQUENCES: tuple[type[Collection[object]], ...] = (list, tuple, deque, set, frozenset)
@@ -95,29 +95,6 @@ def plain(
         NULs, lists, and dictionaries with such strings as keys.
     """
     return _Walk(limits, text=text, names=names, hidden=hidden, harmless=harmless).value(value, 0)
-
-
-def clean(text: str) -> str:
-    """Return the text without NULs and lone surrogates, which no store and no UTF-8 can hold."""
-    if "\0" in text:
-        text = text.replace("\0", _REPLACEMENT)
-    if text.isascii():
-        return text
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return text
-
-
-def cut(text: str, limit: int) -> str:
-    """Return at most ``limit`` characters of the text, cleaned; where it was cut it says so."""
-    if len(text) <= limit:
-        return clean(text)
-    if limit < _MARKER_ROOM:
-        return "…"
-    kept = limit - _MARKER_ROOM
-    return f"{clean(text[:kept])}…[{len(text) - kept} more characters]"
 
 
 class _Walk:
@@ -234,6 +211,8 @@ class _Walk:
         texts = _texts_of(copied.values())
         if len(copied) != size or texts is None or not _have_names(copied):
             return None
+        if texts and sum(map(len, texts)) > self._chars:  # before they are put together
+            return None
         everything, longest = "".join((*copied, *texts)), self._limits.key_chars
         if (
             (len(everything) > longest and max(map(len, copied)) > longest)
@@ -248,10 +227,10 @@ class _Walk:
         return copied
 
     def _key(self, key: object, taken: Mapping[str, object]) -> str:
-        room = min(self._limits.key_chars, max(self._chars, _MARKER_ROOM))
+        room = min(self._limits.key_chars, max(self._chars, MARKER_ROOM))
         if _is(key, str):
             kept = self._names(str.__str__(key), room)
-            name = kept if isinstance(kept, str) else cut(str.__str__(key), _MARKER_ROOM)
+            name = kept if isinstance(kept, str) else cut(str.__str__(key), MARKER_ROOM)
         elif key is None or type(key) in (bool, int, float):
             name = cut(str(self.value(key, 0)), room)
         else:
@@ -277,6 +256,11 @@ class _Walk:
             found.append(self._marker(f"…[{size - kept} more]"))
         return found
 
+    def _inner(self, value: object, depth: int) -> Json:
+        if depth >= self._limits.depth:  # what is wrapped may be wrapped again
+            return self._marker(f"…[{_name(type(value))}]")
+        return self.value(value, depth + 1)
+
     def _left_out(self, value: object, size: int) -> str:
         cycle = "cycle: " * (id(value) in self._inside)
         return self._marker(f"…[{cycle}{_name(type(value))}: {size}]")
@@ -286,9 +270,9 @@ class _Walk:
         if written is not None:
             return self._string(written(value))
         if issubclass(kind, Enum):
-            return self.value(object.__getattribute__(value, "_value_"), depth)
+            return self._inner(object.__getattribute__(value, "_value_"), depth)
         if kind is MappingProxyType:  # its own methods would call those of the mapping inside
-            return self.value(gc.get_referents(value)[0], depth)
+            return self._inner(gc.get_referents(value)[0], depth)
         number = _numpy_scalar(value, kind)
         if number is not None:
             return self.value(number, depth)

@@ -8,9 +8,10 @@ from functools import cache, lru_cache
 from operator import attrgetter
 from typing import Literal
 
+from tau_live.cleaning import clean, cut
 from tau_live.events import Content, Decision, ErrorInfo, Event, ToolCall
 from tau_live.hidden_secrets import Found, Seams, hidden_secrets
-from tau_live.plain import DEFAULT_LIMITS, Json, Limits, clean, cut, plain
+from tau_live.plain import DEFAULT_LIMITS, Json, Limits, plain
 from tau_live.secret_kinds import KEYWORDS, alternation, is_secret_key
 
 __all__ = ["Json", "Limits", "Redactor", "clean", "clean_id", "plain", "scrubbed"]
@@ -269,7 +270,7 @@ def clean_id(id_: str) -> str:
     """
     kept = id_
     for _ in range(_ROUNDS):
-        before, kept = kept, _bounded_id(_signed(clean(kept)))
+        before, kept = kept, _bounded_id(_signed(kept))
         if kept == before:
             return kept
     return f"…{_sha256(id_) or len(id_)}"
@@ -290,8 +291,8 @@ def _signed(id_: str) -> str:
 
 def _bounded_id(id_: str) -> str:
     if len(id_) <= _ID_LIMIT:
-        return id_
-    return f"{id_[: _ID_LIMIT - 65]}…{_sha256(id_) or len(id_)}"
+        return clean(id_)
+    return f"{clean(id_[: _ID_LIMIT - 65])}…{_sha256(id_) or len(id_)}"
 
 
 def scrubbed(text: str) -> str:

@@ -15,6 +15,8 @@ from typing import Any, TypedDict, TypeVar
 from tau_live import events as ev
 from tau_live.arms import Arm
 from tau_live.decider import Decided
+from tau_live.envelope import is_sound
+from tau_live.errors import EventError
 from tau_live.handed import (
     COMMENT_LIMIT,
     KEY_LIMIT,
@@ -198,15 +200,23 @@ class RunEvents:
         told: Mapping[str, object],
         stamp: Stamp,
     ) -> ev.Event:
-        """Return what happened inside a run at that time, or when its host told it."""
+        """Return what happened inside a run at that time, or when its host told it.
+
+        Raises:
+            EventError: What the host told is no event of that run.
+            TypeError: It has fields that such an event has not.
+        """
         parts: Mapping[str, Any] = {**stamp, **told}  # it may have been some time ago
-        return kind(
+        event = kind(
             host=handle.host,
             run_id=handle.run_id,
             execution=handle.execution,
             session_id=handle.session_id,
             **parts,
         )
+        if not is_sound(event):
+            raise EventError("an adapter told something that is no event")
+        return event
 
     def decided(
         self,
@@ -331,7 +341,7 @@ class RunEvents:
 
     def _features(self, name: str, own: object) -> Kept | None:
         """Return an option's features as plain data, without reading those that stayed."""
-        if type(own) is not dict:
+        if type(own) is not dict or len(own) > self._limits.items:
             found = plain(own, limits=self._limits)
             return kept(found) if isinstance(found, dict) else None
         copied: dict[str, object] = own.copy()  # which nobody else writes to
@@ -354,7 +364,7 @@ class RunEvents:
 
     def context(self, context: object) -> Kept:
         """Return what is known of the situation as plain data."""
-        if type(context) is dict:
+        if type(context) is dict and len(context) <= self._limits.items:
             found = self._row(context.copy())
             if found is not None:
                 return found

@@ -15,6 +15,7 @@ from tau_live.board import Board
 from tau_live.choices import Choice
 from tau_live.chooser import Chooser
 from tau_live.decider import Decider
+from tau_live.envelope import is_sound
 from tau_live.events import Event, RunResume
 from tau_live.gate import GateKeeper, Kind
 from tau_live.guard import Guard, logger
@@ -151,6 +152,8 @@ class Runtime:
                 )
             except Exception as error:  # noqa: BLE001  # the border; ``catching`` costs as much again
                 self._guard.failed(Kind.COLLECTION, error)
+        else:
+            self.count("events_not_taken_while_held")
 
     def failed(self, kind: Kind, error: Exception) -> None:
         """Count and log what failed in an adapter, so that the gate holds if it goes on."""
@@ -160,8 +163,11 @@ class Runtime:
         """Take an adapter's event; ``False`` while the gate holds or if it was dropped."""
         if not self._gate.passes:
             self.count("events_not_taken_while_held")
-            return False
-        return self._inbox.put(self._events.linked(event))
+        elif not self._guard.call(Kind.COLLECTION, is_sound, event, fallback=False):
+            self.count("events_malformed")
+        else:
+            return self._inbox.put(self._events.linked(event))
+        return False
 
     def decide(  # noqa: PLR0913  # as the door's, all keyword-only but two
         self,
@@ -207,6 +213,8 @@ class Runtime:
                     handle, at, offered=offered, mask=mask, context=context, default=default,
                     arm=arm, unsettled=unsettled,
                 )  # fmt: skip
+        else:
+            self.count("decisions_not_recorded")
         return chosen or own_choice(offered.originals, default, mask)
 
     def _decide_apart(  # noqa: PLR0913  # passed on from there
@@ -225,16 +233,9 @@ class Runtime:
         own = self.begin_run(point, key=None, session=inside.session_id, metadata=None,
                              parent=inside)  # fmt: skip
         try:
-            return self.decide(
-                own,
-                point,
-                options=options,
-                context=context,
-                default=default,
-                allowed=allowed,
-                exploit_only=exploit_only,
-                ladder=ladder,
-            )
+            return self.decide(own, point, options=options, context=context, default=default,
+                               allowed=allowed, exploit_only=exploit_only,
+                               ladder=ladder)  # fmt: skip
         finally:
             self.end_run(own, None)
 
@@ -253,11 +254,13 @@ class Runtime:
         began = time.perf_counter()
         offer = self._events.offer(offered, default, mask=mask)
         if offer is None:
-            if offered.originals:
-                self.count("decisions_without_an_allowed_option")
+            masked = bool(offered.originals)
+            self.count("decisions_without_an_allowed_option" if masked else "decisions_of_nothing")
             return None
         if offer.cut:
             self.count("options_cut", offer.cut)
+        if offer.unread:
+            self.count("features_cut", offer.unread)
         known = self._events.context(context)
         ordinal = handle.decided = next(handle.ordinals)
         id_ = decision_id(handle, ordinal)
@@ -384,8 +387,9 @@ class Runtime:
         try:
             adopt(self.plugins, target)
         except Exception as error:  # noqa: BLE001  # a host's object; it is told, and goes on
+            if not self._counts.counts().get("targets_refused"):
+                logger().warning("target_refused", error=error_text(error))
             self.count("targets_refused")
-            logger().warning("target_refused", error=error_text(error))
 
     def close(self, timeout_s: object, *, at_exit: bool = False) -> bool:
         """Store what waits, end what is open, and stop; ``False`` if it took too long.

@@ -135,6 +135,7 @@ def pipeline_of(  # noqa: PLR0913  # its parts and whom it tells, all keyword-on
     on_unrecorded: Callable[[int, OSError], None] = lambda _number, _error: None,
     pricer: Pricer | None = None,
     breathe: Breathe = at_once,
+    on_left_out: Callable[[int], None] = lambda _: None,
 ) -> Pipeline:
     """Return the way of events into a store."""
     return Pipeline(
@@ -153,6 +154,7 @@ def pipeline_of(  # noqa: PLR0913  # its parts and whom it tells, all keyword-on
         on_unrecorded=on_unrecorded,
         pricer=pricer,
         breathe=breathe,
+        on_left_out=on_left_out,
     )
 
 
@@ -297,6 +299,7 @@ class _System:
             on_unrecorded=self._unrecorded,
             pricer=self._pricer,
             breathe=self._breath,
+            on_left_out=partial(self._runtime.count, "fields_left_out"),
         )
         return store, pipeline
 
@@ -384,8 +387,10 @@ class _System:
             self._guard.failed(Kind.UPDATE, error)
 
     def _poisoned(self, event: Event, error: Exception) -> None:
-        self._runtime.count(f"events_refused_{event.event}")
-        logger().warning("event_refused", kind=event.event, error=text_of(error))
+        name = f"events_refused_{event.event}"
+        if not self._runtime.counts().get(name):  # once, or a flood of them would fill the log
+            logger().warning("event_refused", kind=event.event, error=text_of(error))
+        self._runtime.count(name)
 
     def _unrecorded(self, events: int, error: OSError) -> None:
         if not self._runtime.counts().get("events_not_recorded"):

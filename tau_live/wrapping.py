@@ -7,7 +7,7 @@ being stepped, never while its caller holds what it yielded.
 import functools
 import inspect
 from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 P = ParamSpec("P")
@@ -45,12 +45,17 @@ def each_call_in(function: Callable[P, R], scope: Callable[..., Scope]) -> Calla
         wrapper = _generator(function, scope)
     else:
         wrapper = _plain(function, scope)
-    wrapped: Callable[P, R] = functools.wraps(function)(wrapper)
+    with suppress(Exception):  # a host's callable may raise whatever it is asked
+        functools.update_wrapper(wrapper, function)
+    wrapped: Callable[P, R] = wrapper
     return wrapped
 
 
 def _is(kind: Callable[[object], bool], function: object) -> bool:
-    return kind(function) or kind(type(function).__call__)
+    try:
+        return kind(function) or kind(type(function).__call__)
+    except Exception:  # noqa: BLE001  # a host's callable may raise whatever it is asked
+        return False
 
 
 def _plain(function: Callable[..., Any], scope: Callable[..., Scope]) -> Callable[..., Any]:

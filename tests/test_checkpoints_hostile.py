@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import os
 import struct
 import zipfile
 from pathlib import Path
@@ -104,3 +105,52 @@ def test_a_file_that_claims_too_much_is_refused(tmp_path: Path) -> None:
         load(path)
     with pytest.raises(CheckpointError, match="claims to hold more than"):
         load_some(path, [])
+
+
+def members(number: int) -> bytes:
+    """Return an archive whose list has so many entries, all of them the same."""
+    whole = archive_of({"checkpoint": header()})
+    begin, end = whole.index(b"PK\x01\x02"), whole.index(b"PK\x05\x06")
+    listed = whole[begin:end] * number
+    last = struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, number, number, len(listed), begin, 0)
+    return sealed(whole[:begin] + listed + last)
+
+
+def claiming(shape: bytes) -> bytes:
+    array = npy(np.zeros(1)).replace(b"(1,)", b"(%s,)" % shape)
+    return sealed(archive_of({"checkpoint": header(), "a.x": array}))
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        pytest.param(members(60_000), "claims to have 60000 entries", id="many members"),
+        pytest.param(claiming(b"%d" % 10**12), "claims to be an array of", id="a large array"),
+        pytest.param(claiming(b"1," * 30_000), "cannot read", id="a long shape"),
+        pytest.param(
+            sealed(archive_of({"checkpoint": header(more="x" * 2**23)})),
+            "its header is larger",
+            id="a large header",
+        ),
+    ],
+)
+def test_what_a_file_claims_is_refused_before_it_is_read(
+    tmp_path: Path, content: bytes, why: str
+) -> None:
+    path = tmp_path / file_of(1)
+    path.write_bytes(content)
+
+    with pytest.raises(CheckpointError, match=why):
+        load(path)
+    with pytest.raises(CheckpointError, match=why):
+        load_some(path, ["x"])
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / file_of(1)
+    os.mkfifo(path)
+
+    with pytest.raises(CheckpointError, match="no regular file"):
+        load(path)
+    with pytest.raises(CheckpointError, match="no regular file"):
+        load_some(path, ["x"])

@@ -58,3 +58,22 @@ def test_names_of_another_class_are_never_asked_anything() -> None:
             raise AssertionError("the host's code must not run")
 
     assert number_names({Name("a"): 1.5}) == ""
+
+
+class OddKind(type):
+    """Its classes cannot be compared."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(cls, other: object) -> bool:
+        raise RuntimeError
+
+
+class Odd(metaclass=OddKind):
+    """Of a class that cannot be compared."""
+
+
+def test_a_value_whose_class_cannot_be_compared_is_no_number() -> None:
+    row: dict[str, object] = {"a": 1.5, "b": Odd()}
+
+    assert number_names(row) == ""

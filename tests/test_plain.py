@@ -17,7 +17,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tau_live.plain import Json, Limits, clean, plain
+from tau_live.cleaning import clean
+from tau_live.plain import Json, Limits, plain
 
 SMALL = Limits(depth=3, items=4, nodes=12, key_chars=50, chars=60, total_chars=150)
 

@@ -79,7 +79,11 @@ class Traces:
             yield FieldError("resourceSpans", "expected the spans of resources")
         for r, resource in enumerate(resources):
             own = _mapping(_mapping(resource).get("resource"))
-            service = _attributes(own.get("attributes")).get("service.name")
+            try:
+                service = _attributes(own.get("attributes")).get("service.name")
+            except (ValueError, OverflowError) as error:  # its spans may be whole
+                yield FieldError(f"resourceSpans[{r}].resource", str(error))
+                service = None
             for s, scope in enumerate(_list(_mapping(resource).get("scopeSpans"))):
                 made_by = _text(_mapping(_mapping(scope).get("scope")).get("name")) or ""
                 for n, one in enumerate(_list(_mapping(scope).get("spans"))):
@@ -230,7 +234,7 @@ def _span(one: Mapping[str, object], scope: str, service: str | None) -> Ended:
             (lambda: service) if service else None,
         ),
         ended,
-        status.get("code") in {2, "2", "STATUS_CODE_ERROR"},
+        status.get("code") in (2, "2", "STATUS_CODE_ERROR"),
         _text(status.get("message")) or "",
         happened,
         [

@@ -21,6 +21,7 @@ from tau_live.rl.slots import category_slot, name_slot, own_slot, slots_of_numbe
 WIDTH = 4_096
 MAX_WIDTH = 65_535  # slots are packed as unsigned 16-bit integers, and ``width`` itself is a slot
 MAX_ROW = 256  # entries of one row; what is beyond is skipped and counted
+MAX_WORDS = 16_384  # of all options together; rows beyond are skipped (1 us each)
 CATEGORY_CHARS = 40
 CATEGORY_WORDS = 3
 TEXT_CHARS = 4_096
@@ -168,12 +169,17 @@ class _Rows:
     ) -> list[int]:
         begin = len(self.slots)
         ends = []
+        words = 0
         for name, features in options:
             self.add(own_slot(name, self.width), 1.0, 0)
-            if features and (remembered is None or _is_quick(features)):
+            row = len(self.slots)
+            if features and words > MAX_WORDS:
+                self.skipped += len(features)
+            elif features and (remembered is None or _is_quick(features)):
                 self.extend(features)
             elif features and remembered is not None:
                 self._extend_as_remembered(name, features, remembered)
+            words += self.numbers.count(0, row)  # what is no number
             ends.append(len(self.slots) - begin)
         return ends
 
@@ -212,7 +218,10 @@ class _Rows:
         slots, values, numbers, width = self.slots, self.values, self.numbers, self.width
         begin = len(slots)
         pairs: Iterable[tuple[object, object]] = features.items()  # names may be garbage as well
-        for name, value in pairs:
+        for read, (name, value) in enumerate(pairs):
+            if len(slots) - begin > MAX_ROW:
+                self.skipped += len(features) - read
+                break
             if isinstance(value, (float, int)):  # the usual case first, and not through _add
                 if isinstance(name, str) and -_LARGEST <= value <= _LARGEST:  # refuses NaN too
                     slots.append(name_slot(name, width))
@@ -229,9 +238,9 @@ class _Rows:
 
     def _extend_whole(self, features: Mapping[str, object]) -> bool:
         """Append the usual case, names with numbers alone, at once; ``False`` if it is another."""
-        slots = slots_of_numbers(features, self.width)
         count = len(features)
-        if slots is None or count > MAX_ROW:
+        slots = slots_of_numbers(features, self.width) if count <= MAX_ROW else None
+        if slots is None:
             return False
         try:
             values = struct.pack(f"={count}f", *features.values())
@@ -272,7 +281,8 @@ class _Rows:
         if len(text) > TEXT_CHARS:
             self.skipped += 1
         words = text[:TEXT_CHARS].lower().split()
-        self._extend_bag([word_slot(name, word, self.width) for word in words])
+        self.skipped += max(0, len(words) - MAX_ROW)
+        self._extend_bag([word_slot(name, word, self.width) for word in words[:MAX_ROW]])
 
     def _extend_members(
         self,
@@ -280,14 +290,12 @@ class _Rows:
         members: list[object] | tuple[object, ...] | set[object] | frozenset[object],
     ) -> None:
         texts = sorted(member[:CATEGORY_CHARS] for member in members if isinstance(member, str))
-        self.skipped += len(members) - len(texts)
-        self._extend_bag([category_slot(name, text, self.width) for text in texts])
+        self.skipped += len(members) - min(len(texts), MAX_ROW)
+        self._extend_bag([category_slot(name, text, self.width) for text in texts[:MAX_ROW]])
 
     def _extend_bag(self, entries: list[tuple[int, float]]) -> None:
-        kept = entries[:MAX_ROW]
-        self.skipped += len(entries) - len(kept)
         sums: dict[int, float] = {}
-        for slot, sign in kept:
+        for slot, sign in entries:
             sums[slot] = sums.get(slot, 0.0) + sign
         length = sqrt(sum(value * value for value in sums.values()))
         if length > 0.0:

@@ -24,10 +24,12 @@ class Kept(dict[str, object]):
 
     Attributes:
         names: Its names with NULs between, if its values are all finite floats; else empty.
+        parts: How much it is to be counted for, by whom that concerns; 0 if not known yet.
     """
 
-    __slots__ = ("names",)
+    __slots__ = ("names", "parts")
     names: str
+    parts: int
 
 
 _UNCHANGING = frozenset({float, int, bool, str, type(None), Kept})
@@ -37,6 +39,7 @@ def kept(row: Mapping[str, object], *, names: str = "") -> Kept:
     """Return a row that nobody else has."""
     made = Kept(row)
     made.names = names
+    made.parts = 0
     return made
 
 
@@ -94,7 +97,7 @@ class Remembered(Generic[T]):
         if len(own) > _LONGEST or not {*map(type, own), *map(type, own.values())} <= _UNCHANGING:
             return
         texts = [text for text in (*own, *own.values()) if isinstance(text, str)]
-        size = _size_of(own) + len(name) // _CHARS_A_PART
+        size = size_of(own) + len(name) // _CHARS_A_PART
         if sum(map(len, texts)) > _CHARS or size > _PARTS:
             return
         if not self._changing.acquire(blocking=False):
@@ -116,12 +119,12 @@ class Remembered(Generic[T]):
         self._size -= self._rows.pop(next(iter(self._rows))).size
 
 
-def _size_of(value: object) -> int:
+def size_of(value: object) -> int:
     """Return how many parts a row has, those of rows and lists within it included."""
     if isinstance(value, dict):
         if type(value) is Kept and value.names:
             return 1 + len(value) + len(value.names) // _CHARS_A_PART
-        return 1 + sum(map(_size_of, value)) + sum(map(_size_of, value.values()))
+        return 1 + sum(map(size_of, value)) + sum(map(size_of, value.values()))
     if isinstance(value, list):
-        return 1 + sum(map(_size_of, value))
+        return 1 + sum(map(size_of, value))
     return 1 + len(value) // _CHARS_A_PART if isinstance(value, str) else 1

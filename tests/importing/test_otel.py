@@ -240,3 +240,36 @@ def test_a_bad_span_is_told_with_its_place_and_costs_no_other(
     assert found.bad[0].line == 2
     assert found.bad[0].column == "resourceSpans[0].scopeSpans[0].spans[1]"
     assert reason in found.bad[0].reason
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        pytest.param({"resource": {"attributes": [{"value": {}}]}}, id="no key of an attribute"),
+        pytest.param({"resource": [1]}, id="a list for a resource"),
+    ],
+)
+def test_a_malformed_resource_costs_none_of_its_spans(
+    spoil: dict[str, object], tmp_path: Path, store: Path, imported: Import
+) -> None:
+    whole = batch(ROOT, CHAT, DECIDED)
+    resources = whole["resourceSpans"]
+    assert isinstance(resources, list)
+    spoiled = {"resourceSpans": [{**resources[0], **spoil}]}
+
+    found = imported(written(tmp_path / "traces.jsonl", [spoiled]), format=Format.OTEL)
+
+    assert (found.decisions, len(rollouts(store))) == (2, 1)
+
+
+@pytest.mark.parametrize("code", [[2], {}, None, "2"])
+def test_a_status_of_any_kind_is_read(
+    code: object, tmp_path: Path, store: Path, imported: Import
+) -> None:
+    path = written(tmp_path / "traces.jsonl", [batch(span("root", 0, status={"code": code}))])
+
+    imported(path, format=Format.OTEL)
+
+    assert [one.status.value for one in rollouts(store)] == [
+        "failed" if code == "2" else "succeeded"
+    ]

@@ -1,0 +1,106 @@
+"""Events as adapters tell them, with bad values in their fields, and streams out of their order."""
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, fields, replace
+from enum import StrEnum
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+from tau_live import events as ev
+from tau_live.recording import BadLine, read
+from tests.proof.inputs_values import HUGE, Named, Values
+
+HOST = "fuzz"
+GOLDEN = Path(__file__).parents[1] / "hooks/golden"
+RUNS = 40
+FIXED = frozenset({"event"})
+_TEXTS = ("a", "model", "ok", "a reason of some words", "")
+
+
+@cache
+def hints(kind: type[ev.Event]) -> Mapping[str, Any]:
+    """Return the types of an event's fields."""
+    return get_type_hints(kind)
+
+
+def event_with(values: Values, *, made: Any = None) -> tuple[str, ev.Event]:
+    """Return an event of any kind with at least one bad field, and what it is called.
+
+    Args:
+        values: Where bad values come from.
+        made: The kind; ``None`` draws one.
+    """
+    rng = values.rng
+    name = rng.choice(tuple(ev.KINDS))
+    kind: Any = made or ev.KINDS[name]
+    names = [field.name for field in fields(kind) if field.name not in FIXED]
+    bad = {rng.choice(names), rng.choice(names)} if rng.random() < 0.7 else {rng.choice(names)}
+    told: list[str] = []
+    given: dict[str, Any] = {"host": HOST, "run_id": f"r{rng.randrange(RUNS)}", "at": rng.random()}
+    for field in fields(kind):
+        if field.name in bad:
+            found = _bad(values)
+            told.append(f"{field.name}={found.name}")
+            given[field.name] = found.value
+        elif field.name not in given and field.name not in FIXED and _is_wanted(field, rng):
+            given[field.name] = good(hints(kind)[field.name], rng)
+    return f"{kind.__name__}({', '.join(told)})", kind(**given)
+
+
+def _bad(values: Values) -> Named:
+    found = values.any()
+    return Named("1.5", 1.5) if found.name in HUGE and values.rng.random() < 0.5 else found
+
+
+def _is_wanted(field: Any, rng: random.Random) -> bool:
+    needed = field.default is MISSING and field.default_factory is MISSING
+    return needed or rng.random() < 0.3
+
+
+def good(type_: Any, rng: random.Random) -> object:
+    """Return a good value of an annotated type."""
+    parts = get_args(type_)
+    if type(None) in parts:
+        return good(next(one for one in parts if one is not type(None)), rng)
+    if isinstance(type_, type) and issubclass(type_, StrEnum):
+        return rng.choice(list(type_.__members__.values()))
+    plain: dict[object, object] = {
+        str: rng.choice(_TEXTS),
+        int: rng.randrange(5),
+        float: rng.random(),
+        bool: rng.random() < 0.5,
+        bytes: b"",
+        ev.Content: ev.Content(text="a text"),
+        ev.ErrorInfo: ev.ErrorInfo(type="ValueError", message="wrong"),
+    }
+    if type_ in plain:
+        return plain[type_]
+    return ("a", "b") if "tuple[str" in str(type_) else () if "tuple" in str(type_) else {}
+
+
+@lru_cache(maxsize=1)
+def golden() -> Sequence[Sequence[ev.Event]]:
+    """Return what real hosts told in every scenario."""
+    found = []
+    for path in sorted(GOLDEN.glob("*/*.jsonl")):
+        with path.open("rb") as file:
+            found.append([one for one in read(file) if not isinstance(one, BadLine)])
+    return found
+
+
+def disordered(rng: random.Random, number: int) -> Iterator[tuple[str, ev.Event]]:
+    """Yield the events of a real host with some of them missing, doubled, and out of order."""
+    place = rng.randrange(len(golden()))
+    stream = [one for one in golden()[place] if rng.random() > 0.1]
+    stream += [one for one in stream if rng.random() < 0.1]
+    if rng.random() < 0.5:
+        rng.shuffle(stream)
+    else:
+        stream.sort(key=lambda one: one.seq + rng.randrange(3))
+    for event in stream:
+        changed = replace(event, run_id=f"{event.run_id}-{number}", host=f"{HOST}-{event.host}")
+        if changed.parent_run_id is not None:
+            changed = replace(changed, parent_run_id=f"{event.parent_run_id}-{number}")
+        yield f"recording {place}: {event.event}", changed

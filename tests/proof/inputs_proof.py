@@ -1,0 +1,124 @@
+"""Whatever a host, an adapter or a file hands over: nobody is hurt, and all is accounted for.
+
+Each part runs in a process of its own, which has to live; one case is made again by
+``python -m tests.proof.inputs_child PART --seed SEED --only NUMBER``, as a wrong one tells.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.proof.figures import Figure, Tier, Told
+
+ROOT = Path(__file__).parents[2]
+DEADLINE_S = 3_600.0
+
+
+class Part(NamedTuple):
+    """One child.
+
+    Attributes:
+        name: Of the part.
+        seed: Of its cases.
+        cases: How many are drawn; the structured ones come on top.
+    """
+
+    name: str
+    seed: int
+    cases: int
+
+
+PARTS: Mapping[Tier, tuple[Part, ...]] = {
+    Tier.QUICK: (
+        Part("live", 5, 1_200),
+        Part("readers", 5, 16_000),
+        Part("twin", 5, 500),
+        Part("bombs", 5, 1),
+        Part("files", 5, 4),
+    ),
+    Tier.LONG: (
+        *(Part("live", seed, 20_000) for seed in range(5, 7)),
+        *(Part("readers", seed, 250_000) for seed in range(5, 9)),
+        *(Part("twin", seed, 5_000) for seed in range(5, 8)),
+        Part("bombs", 5, 1),
+        Part("files", 5, 300),
+    ),
+}
+LEAST: Mapping[Tier, int] = {Tier.QUICK: 20_000, Tier.LONG: 1_000_000}
+
+
+def prove(tier: Tier, told: Told) -> Iterator[Figure]:
+    """Run every part and tell what came of all of them."""
+    parts = PARTS[tier]
+    found: list[tuple[Part, dict[str, Any]]] = []
+    for done, part in enumerate(parts):
+        told(done, len(parts))
+        found.append((part, _run(part)))
+    told(len(parts), len(parts))
+    everything = [one for _, one in found]
+    live = [one for part, one in found if part.name in ("live", "twin")]
+    wrong = {kind: sum(one["wrong"].get(kind, 0) for one in everything) for kind in WRONG}
+
+    yield Figure(1, "cases of bad input", _sum(everything, "cases"), at_least=LEAST[tier])
+    yield Figure(1, "processes that did not live", _sum(everything, "died"), at_most=0)
+    for kind, (promise, words) in WRONG.items():
+        yield Figure(promise, words, wrong[kind], at_most=0)
+    yield Figure(1, "longest call with bad input, ms of CPU in the host's thread",
+                 max(one["longest_ms"] for one in live), at_most=50)  # fmt: skip
+    yield Figure(1, "99th percentile of calls with bad input, ms of CPU in the host's thread",
+                 max(one["p99_ms"] for one in live), at_most=5)  # fmt: skip
+    yield Figure(3, "decisions compared with a twin's that got no poison",
+                 _sum(everything, "compared"), at_least=1)  # fmt: skip
+    yield Figure(
+        3, "probabilities changed by poisoned events", _sum(everything, "changed"), at_most=0
+    )
+    yield Figure(
+        4, "lines of spoiled files that are not accounted for", _sum(everything, "lost"), at_most=0
+    )
+    yield from _bombs(everything)
+
+
+def _bombs(everything: list[dict[str, Any]]) -> Iterator[Figure]:
+    yield Figure(5, "checkpoint bombs refused", _sum(everything, "bombs"), at_least=20)
+    most = max(one.get("most_mb", 0.0) for one in everything)
+    yield Figure(5, "most memory that refusing a checkpoint bomb took, MB", most, at_most=32)
+    longest = max(one.get("most_ms", 0.0) for one in everything)
+    yield Figure(5, "longest that refusing a checkpoint bomb took, ms", longest, at_most=500)
+
+
+WRONG: Mapping[str, tuple[int, str]] = {
+    "raised": (1, "exceptions that reached the host or the reader's caller"),
+    "mutated": (1, "host's values changed"),
+    "not offered": (1, "decisions that are none of the options"),
+    "not counted": (4, "sums of offered, stored, refused and dropped that do not add up"),
+    "odd": (1, "other faults: gate, integrity, results, a good event that is not stored"),
+}
+"""What may be wrong with a case: the promise that it would break, and its figure."""
+
+
+def _sum(found: list[dict[str, Any]], name: str) -> int:
+    return sum(one.get(name, 0) for one in found)
+
+
+def _run(part: Part) -> dict[str, Any]:
+    """Run a part in a process of its own; what is wrong is printed, so that it can be repeated."""
+    roots = os.pathsep.join([str(ROOT), str(ROOT / "hooks")])
+    own = {name: value for name, value in os.environ.items() if not name.startswith("TAU_LIVE")}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.proof.inputs_child", part.name,
+         "--seed", str(part.seed), "--cases", str(part.cases)],
+        cwd=ROOT, env={**own, "PYTHONPATH": roots}, capture_output=True, text=True, check=False,
+        timeout=DEADLINE_S,
+    )  # fmt: skip
+    where = f"python -m tests.proof.inputs_child {part.name} --seed {part.seed}"
+    if done.returncode:
+        print(f"{where}: {done.returncode}\n{done.stderr[-2_000:]}", file=sys.stderr)
+        return {"cases": 0, "died": 1, "wrong": {}, "longest_ms": 0.0, "p99_ms": 0.0}
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    for words in found["words"]:
+        print(f"{where}: {words}", file=sys.stderr)
+    return found

@@ -1,0 +1,112 @@
+"""Everything that a host can call, found in the package, with good values of each argument.
+
+A new function is fuzzed as soon as it is there; a new argument needs its good value in ``GOOD``, or
+the proof fails and names it.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from types import FunctionType
+from typing import Any, NamedTuple
+
+import tau_live
+from tau_live import offered
+from tau_live.door import Run, RunContext
+from tau_live.handles import Unsettled
+from tau_live.runtime import Runtime
+
+NOT_A_HOSTS = frozenset({"Runtime.close", "Runtime.count", "Run.__init__", "RunContext.__init__"})
+"""Called by the door alone, with what it has read, or made by it alone."""
+
+SLOW = frozenset({"tau_live.flush", "tau_live.detach", "tau_live.attach", "Runtime.flush"})
+"""They wait for the disk, or start and stop threads, and say for how long at most."""
+
+
+class Called(NamedTuple):
+    """Something that a host can call.
+
+    Attributes:
+        name: As it is told: ``tau_live.decide``, ``Run.reward``.
+        function: Of a method the function, whose first argument is the object.
+        arguments: The names of the others.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    arguments: tuple[str, ...]
+
+
+def surface() -> dict[str, Called]:
+    """Return everything that a host or an adapter can call, by name."""
+    found = [
+        _called(f"tau_live.{name}", getattr(tau_live, name), ())
+        for name in tau_live.__all__
+        if isinstance(getattr(tau_live, name), FunctionType)
+    ]
+    found.append(_called("offered.options", offered.options, ()))
+    for owner in (Run, RunContext, Runtime, Unsettled):
+        found += [
+            _called(f"{owner.__name__}.{name}", method, ("self",))
+            for name, method in vars(owner).items()
+            if isinstance(method, FunctionType) and (name[0] != "_" or name in _SPECIAL)
+        ]
+    return {one.name: one for one in found if one.name not in NOT_A_HOSTS}
+
+
+_SPECIAL = frozenset({"__enter__", "__exit__", "__aenter__", "__aexit__", "__call__"})
+
+
+def _called(name: str, function: Callable[..., Any], bound: tuple[str, ...]) -> Called:
+    arguments = tuple(one for one in inspect.signature(function).parameters if one not in bound)
+    return Called(name, function, arguments)
+
+
+OPTIONS = ("small", "large", "other")
+ROWS: Mapping[str, Mapping[str, object]] = {
+    "small": {"price": 0.1, "kind": "fast"},
+    "large": {"price": 0.9, "kind": "a slow one of many words"},
+}
+GOOD: Mapping[str, tuple[object, ...]] = {
+    "point": ("model", "tools"),
+    "options": (OPTIONS, [*OPTIONS], ROWS, {"small": None, "large": None}),
+    "context": (None, {"words": 3.0, "kind": "x"}, {"words": 1}),
+    "default": (None, "small", "large"),
+    "allowed": (None, ["small"], OPTIONS),
+    "exploit_only": (None, ["large"]),
+    "value": (1.0, True, 0, "good"),
+    "name": ("reward", "quality"),
+    "source": ("api", "user"),
+    "key": ("", "k"),
+    "comment": (None, "well done"),
+    "session": (None, "s1"),
+    "metadata": (None, {"user": 7}),
+    "run": (None, "live-1"),
+    "host": (None, "llm"),
+    "decision": (None, "live-1:attempt-1:decision-1"),
+    "target": (None,),
+    "timeout_s": (0.0,),
+    "error": (None, ValueError("the host's own")),
+    "function": (len,),
+    "every": ("run", "request"),
+    "never": ((),),
+    "kind": (None,),
+    "traceback": (None,),
+    "told": ({},),
+    "resumed": (None, {}),
+    "event": (None,),
+    "parent": (None,),
+    "ladder": (False, True),
+    "unsettled": (None,),
+    "instead": (None, "replaced"),
+    "handle": (None,),
+    "inside": (None,),
+}
+"""Good values of every argument by its name, whichever function has it."""
+
+MINE = frozenset({"handle", "inside", "parent", "unsettled", "kind", "traceback", "ladder"})
+"""Arguments that are ours, an adapter's own, or the interpreter's: never a host's."""
+
+
+def missing(found: Mapping[str, Called]) -> list[str]:
+    """Return the arguments that there is no good value of."""
+    return sorted({f"{c.name}: {a}" for c in found.values() for a in c.arguments if a not in GOOD})

@@ -1,0 +1,82 @@
+"""What came of cases: what was raised, changed or not offered, and how long each took."""
+
+import time
+from array import array
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from tests.proof.inputs_values import state_of
+
+T = TypeVar("T")
+KEPT = 20
+"""So many of each kind of wrong are told in words."""
+
+
+class Tally:
+    """Counts cases and what was wrong with them.
+
+    Attributes:
+        cases: How many calls were made.
+        wrong: How often, by what was wrong.
+        words: The first of each, so that they can be repeated.
+    """
+
+    def __init__(self) -> None:
+        self.cases = 0
+        self.wrong = {"raised": 0, "mutated": 0, "not offered": 0, "not counted": 0, "odd": 0}
+        self.words: list[str] = []
+        self._took = array("d")
+        self._longest = (0.0, "")
+        self.case = ""
+
+    def timed(self, function: Callable[..., T], *args: Any, **named: Any) -> T | None:
+        """Call something as a host does; what it raises is wrong, and it takes its time.
+
+        The time is the thread's own, because others share the machine; waiting is not in it.
+        """
+        self.cases += 1
+        before = [state_of(value) for value in (*args, *named.values())]
+        began = time.thread_time_ns()
+        try:
+            found: T | None = function(*args, **named)
+        except Exception as error:  # it is what is looked for
+            self.tell("raised", f"{type(error).__name__} at {_place(error)}")
+            found = None
+        took = (time.thread_time_ns() - began) / 1e6
+        self._took.append(took)
+        if took > self._longest[0]:
+            self._longest = (took, self.case)
+        if before != [state_of(value) for value in (*args, *named.values())]:
+            self.tell("mutated", "")
+        return found
+
+    def check(self, holds: bool, kind: str, words: str) -> None:
+        """Count what does not hold."""
+        if not holds:
+            self.tell(kind, words)
+
+    def tell(self, kind: str, words: str) -> None:
+        """Count what is wrong."""
+        self.wrong[kind] += 1
+        if self.wrong[kind] <= KEPT:
+            self.words.append(f"{kind}: {self.case}: {words}")
+
+    def told(self) -> dict[str, object]:
+        """Return everything as plain data; times in milliseconds."""
+        took = sorted(self._took)
+        return {
+            "cases": self.cases,
+            "wrong": self.wrong,
+            "words": self.words,
+            "longest_ms": self._longest[0],
+            "longest": self._longest[1],
+            "p99_ms": took[int(0.99 * (len(took) - 1))] if took else 0.0,
+            "p50_ms": took[len(took) // 2] if took else 0.0,
+        }
+
+
+def _place(error: BaseException) -> str:
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    return "" if at is None else f"{at.tb_frame.f_code.co_filename}:{at.tb_lineno}"
