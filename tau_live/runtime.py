@@ -147,14 +147,10 @@ class Runtime:
         if handle.home is self._events and self._is_recorded(handle):
             try:
                 self._inbox.put_later(
-                    self._events.step,
-                    handle,
-                    kind,
-                    dict(told),
-                    self._events.stamp(),
+                    self._events.step, handle, kind, dict(told), self._events.stamp(),
                     run=(handle.host, handle.run_id, handle.execution),
-                )
-            except Exception as error:  # noqa: BLE001  # the border; ``catching`` costs as much again
+                )  # fmt: skip
+            except Exception as error:  # noqa: BLE001  # `catching` costs as much again
                 self._guard.failed(Kind.COLLECTION, error)
 
     def failed(self, kind: Kind, error: Exception) -> None:
@@ -163,10 +159,10 @@ class Runtime:
 
     def emit(self, event: Event) -> bool:
         """Take an adapter's event; ``False`` while the gate holds or if it was dropped."""
-        if not self._gate.passes:
-            self.count("events_not_taken_while_held")
-            return False
-        return self._inbox.put(self._events.linked(event))
+        if self._gate.passes:
+            return self._inbox.put(self._events.linked(event))
+        self.count("events_not_taken_while_held")
+        return False
 
     def decide(  # noqa: PLR0913  # as the door's, all keyword-only but two
         self,
@@ -231,15 +227,9 @@ class Runtime:
                              parent=inside)  # fmt: skip
         try:
             return self.decide(
-                own,
-                point,
-                options=options,
-                context=context,
-                default=default,
-                allowed=allowed,
-                exploit_only=exploit_only,
-                ladder=ladder,
-            )
+                own, point, options=options, context=context, default=default, allowed=allowed,
+                exploit_only=exploit_only, ladder=ladder,
+            )  # fmt: skip
         finally:
             self.end_run(own, None)
 
