@@ -143,14 +143,10 @@ class Runtime:
         if handle.home is self._events and self._is_recorded(handle):
             try:
                 self._inbox.put_later(
-                    self._events.step,
-                    handle,
-                    kind,
-                    dict(told),
-                    self._events.stamp(),
+                    self._events.step, handle, kind, dict(told), self._events.stamp(),
                     run=(handle.host, handle.run_id, handle.execution),
-                )
-            except Exception as error:  # noqa: BLE001  # the border; ``catching`` costs as much again
+                )  # fmt: skip
+            except Exception as error:  # noqa: BLE001  # `catching` costs as much again
                 self._guard.failed(Kind.COLLECTION, error)
         else:
             self.count("events_not_taken_while_held")

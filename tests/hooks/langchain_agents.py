@@ -20,6 +20,9 @@ from tau_live.testing import Recorded, recorded_in
 from tau_live_hooks.langchain import ADAPTER
 from tests.live.running import opened
 
+HELLO = {"messages": "hello"}
+THREAD: Any = {"configurable": {"thread_id": "thread-1"}}
+
 
 class Mirror(BaseChatModel):
     """Answers with what it was asked; first it calls the tools that are named in its question."""
@@ -136,3 +139,11 @@ def attached(
 def stored(wanted: Settings) -> list[Recorded]:
     assert tau_live.flush()
     return recorded_in(wanted)
+
+
+@contextmanager
+def seeing(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
+    """Attach to see, and not to act."""
+    wanted = settings(path, act=False)
+    with attached(wanted, monkeypatch):
+        yield wanted

@@ -1,6 +1,4 @@
-"""The regression of each option: the closed form, who has one, its trust, drift and storage."""
-
-from collections.abc import Sequence
+"""The regression of each option: the closed form, who has one, its trust and drift."""
 
 import numpy as np
 import pytest
@@ -9,39 +7,17 @@ from hypothesis import strategies as st
 
 from tau_live.rl.arrays import FloatArray, IntArray, digest
 from tau_live.rl.base import Base, base_of
-from tau_live.rl.fourier import waves
 from tau_live.rl.kernel import MOST, Kernel, Kernels, Seen, Sums
 from tau_live.rl.recursive import Regression
+from tests.rl.kernels import WAVES, kernel_of, learned, rows, slots
 from tests.rl.rows import WIDTH, known, samples, sparse
 
-WAVES = 12
 PENALTY = 0.125
-
-
-def rows(rng: np.random.Generator, count: int, *, width: int = WAVES) -> FloatArray:
-    """Return features of contexts."""
-    return waves(rng.uniform(0.0, 2.0 * np.pi, size=(count, width)))
 
 
 def ridge(features: FloatArray, targets: FloatArray, mean: float) -> FloatArray:
     gram = features.T @ features + PENALTY * np.eye(features.shape[1])
     return np.asarray(np.linalg.solve(gram, features.T @ (targets - mean)), dtype=np.float64)
-
-
-def slots(*names: int) -> IntArray:
-    return np.array(names, dtype=np.int64)
-
-
-def learned(names: Sequence[int], *, seed: int = 0, each: int = 5) -> Kernels:
-    """Return the regressions on some samples of each of these options."""
-    rng = np.random.default_rng(seed)
-    of = np.repeat(np.array(names, dtype=np.int64), each)
-    targets = rng.normal(size=(2, len(of)))
-    return Kernels.empty(WAVES).including(of, rows(rng, len(of)), *targets)
-
-
-def kernel_of(names: Sequence[int], gains: FloatArray, trust: float) -> Kernel:
-    return Kernel(np.array(names, dtype=np.int64), gains, np.full(len(names), trust))
 
 
 @settings(max_examples=30, deadline=None)
@@ -365,80 +341,3 @@ def test_what_kernels_mend_is_noise_no_more() -> None:
     assert trusted.sums.left == 0.5
     assert other.noise == pytest.approx(0.5 * one.noise)
     assert (one.kernel.is_heard, other.kernel.is_heard) == (False, True)
-
-
-def test_kernels_are_saved_and_loaded_to_the_last_bit() -> None:
-    kernels = learned([700, 3, 41])._replace(sums=Sums(90.0, 80.0, 70.0, -40.0, 50.0))
-    kernel = kernels._replace(sums=Sums(90.0, 80.0, 70.0, 40.0, 50.0)).served(0.5, (1.0, 2.0))
-
-    loaded = Kernels.from_arrays(kernels.arrays(), width=WAVES)
-    served = Kernel.from_arrays(kernel.arrays(), width=WAVES)
-
-    assert digest(loaded.arrays()) == digest(kernels.arrays())
-    assert loaded.names.tolist() == [700, 3, 41]
-    assert loaded.sums == kernels.sums
-    assert digest(served.arrays()) == digest(kernel.arrays())
-    assert (served.trust.tolist(), served.width) == ([0.8] * 3, WAVES)
-    more = (slots(3, 9), np.ones((2, WAVES)), np.ones(2), np.ones(2))
-    gone_on = [digest(one.including(*more).arrays()) for one in (kernels, loaded)]
-    assert gone_on[0] == gone_on[1]
-
-
-@pytest.mark.parametrize("name", sorted(learned([1]).arrays()))
-def test_damaged_arrays_of_a_learner_are_refused_by_name(name: str) -> None:
-    arrays = learned([700, 3]).arrays()
-    damaged = np.array(arrays[name], dtype=np.float64)
-    damaged.flat[0] = np.nan
-
-    for hurt in (damaged, np.zeros(5), np.full(damaged.shape, 1e9)[1:]):
-        with pytest.raises(ValueError, match=name):
-            Kernels.from_arrays(arrays | {name: hurt}, width=WAVES)
-    with pytest.raises(ValueError, match=name):
-        Kernels.from_arrays({key: of for key, of in arrays.items() if key != name}, width=WAVES)
-
-
-@pytest.mark.parametrize("name", sorted(Kernel.none(WAVES).arrays()))
-def test_damaged_arrays_of_a_version_are_refused_by_name(name: str) -> None:
-    arrays = kernel_of([3, 8], np.ones((2, WAVES)), 0.5).arrays()
-    damaged = np.array(arrays[name], dtype=np.float64)
-    damaged.flat[0] = np.nan
-
-    for hurt in (damaged, np.zeros(5), np.full(damaged.shape, 0.5)[1:]):
-        with pytest.raises(ValueError, match=name):
-            Kernel.from_arrays(arrays | {name: hurt}, width=WAVES)
-    with pytest.raises(ValueError, match=name):
-        Kernel.from_arrays({key: of for key, of in arrays.items() if key != name}, width=WAVES)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("kernels_names", [3.0, 3.0]),
-        ("kernels_sums", [MOST + 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]),
-        ("kernels_sums", [2.0, -1.0, 0.0, 0.0, 0.0, 0.0]),
-        ("kernels_sums", [2.0, 0.0, 0.0, 0.0, 0.0, -1.0]),
-        ("kernels_numbers", [[2.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0], [2.0, 0, -1.0, 0, 0, 0, 0]]),
-        ("kernels_numbers", [[2.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0], [-2.0, 0, 0, 0, 0, 0, 0]]),
-    ],
-)
-def test_a_learners_numbers_out_of_range_are_refused(name: str, value: list[float]) -> None:
-    arrays = learned([700, 3]).arrays()
-
-    with pytest.raises(ValueError, match=name):
-        Kernels.from_arrays(arrays | {name: np.array(value)}, width=WAVES)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("kernel_names", [3.0, 3.0]),
-        ("kernel_names", [8.0, 3.0]),
-        ("kernel_trust", [0.5, 1.1]),
-        ("kernel_trust", [-0.1, 0.5]),
-    ],
-)
-def test_a_versions_numbers_out_of_range_are_refused(name: str, value: list[float]) -> None:
-    arrays = kernel_of([3, 8], np.ones((2, WAVES)), 0.5).arrays()
-
-    with pytest.raises(ValueError, match=name):
-        Kernel.from_arrays(arrays | {name: np.array(value)}, width=WAVES)

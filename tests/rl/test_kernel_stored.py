@@ -1,0 +1,85 @@
+"""The regression of each option as arrays: the same bits, and refused where they are damaged."""
+
+import numpy as np
+import pytest
+
+from tau_live.rl.arrays import digest
+from tau_live.rl.kernel import MOST, Kernel, Kernels, Sums
+from tests.rl.kernels import WAVES, kernel_of, learned, slots
+
+
+def test_kernels_are_saved_and_loaded_to_the_last_bit() -> None:
+    kernels = learned([700, 3, 41])._replace(sums=Sums(90.0, 80.0, 70.0, -40.0, 50.0))
+    kernel = kernels._replace(sums=Sums(90.0, 80.0, 70.0, 40.0, 50.0)).served(0.5, (1.0, 2.0))
+
+    loaded = Kernels.from_arrays(kernels.arrays(), width=WAVES)
+    served = Kernel.from_arrays(kernel.arrays(), width=WAVES)
+
+    assert digest(loaded.arrays()) == digest(kernels.arrays())
+    assert loaded.names.tolist() == [700, 3, 41]
+    assert loaded.sums == kernels.sums
+    assert digest(served.arrays()) == digest(kernel.arrays())
+    assert (served.trust.tolist(), served.width) == ([0.8] * 3, WAVES)
+    more = (slots(3, 9), np.ones((2, WAVES)), np.ones(2), np.ones(2))
+    gone_on = [digest(one.including(*more).arrays()) for one in (kernels, loaded)]
+    assert gone_on[0] == gone_on[1]
+
+
+@pytest.mark.parametrize("name", sorted(learned([1]).arrays()))
+def test_damaged_arrays_of_a_learner_are_refused_by_name(name: str) -> None:
+    arrays = learned([700, 3]).arrays()
+    damaged = np.array(arrays[name], dtype=np.float64)
+    damaged.flat[0] = np.nan
+
+    for hurt in (damaged, np.zeros(5), np.full(damaged.shape, 1e9)[1:]):
+        with pytest.raises(ValueError, match=name):
+            Kernels.from_arrays(arrays | {name: hurt}, width=WAVES)
+    with pytest.raises(ValueError, match=name):
+        Kernels.from_arrays({key: of for key, of in arrays.items() if key != name}, width=WAVES)
+
+
+@pytest.mark.parametrize("name", sorted(Kernel.none(WAVES).arrays()))
+def test_damaged_arrays_of_a_version_are_refused_by_name(name: str) -> None:
+    arrays = kernel_of([3, 8], np.ones((2, WAVES)), 0.5).arrays()
+    damaged = np.array(arrays[name], dtype=np.float64)
+    damaged.flat[0] = np.nan
+
+    for hurt in (damaged, np.zeros(5), np.full(damaged.shape, 0.5)[1:]):
+        with pytest.raises(ValueError, match=name):
+            Kernel.from_arrays(arrays | {name: hurt}, width=WAVES)
+    with pytest.raises(ValueError, match=name):
+        Kernel.from_arrays({key: of for key, of in arrays.items() if key != name}, width=WAVES)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("kernels_names", [3.0, 3.0]),
+        ("kernels_sums", [MOST + 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]),
+        ("kernels_sums", [2.0, -1.0, 0.0, 0.0, 0.0, 0.0]),
+        ("kernels_sums", [2.0, 0.0, 0.0, 0.0, 0.0, -1.0]),
+        ("kernels_numbers", [[2.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0], [2.0, 0, -1.0, 0, 0, 0, 0]]),
+        ("kernels_numbers", [[2.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0], [-2.0, 0, 0, 0, 0, 0, 0]]),
+    ],
+)
+def test_a_learners_numbers_out_of_range_are_refused(name: str, value: list[float]) -> None:
+    arrays = learned([700, 3]).arrays()
+
+    with pytest.raises(ValueError, match=name):
+        Kernels.from_arrays(arrays | {name: np.array(value)}, width=WAVES)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("kernel_names", [3.0, 3.0]),
+        ("kernel_names", [8.0, 3.0]),
+        ("kernel_trust", [0.5, 1.1]),
+        ("kernel_trust", [-0.1, 0.5]),
+    ],
+)
+def test_a_versions_numbers_out_of_range_are_refused(name: str, value: list[float]) -> None:
+    arrays = kernel_of([3, 8], np.ones((2, WAVES)), 0.5).arrays()
+
+    with pytest.raises(ValueError, match=name):
+        Kernel.from_arrays(arrays | {name: np.array(value)}, width=WAVES)
