@@ -93,8 +93,7 @@ class Collector:
         self._known: OrderedDict[attempts.Key, int] = OrderedDict()
         self._open: OrderedDict[str, None] = OrderedDict()
         self._spans: list[Span] = []
-        self._finished = self._ready = 0
-        self._told = False
+        self._finished = self._ready = self._told = 0
 
     def apply(self, events: Sequence[ev.Event]) -> Applied:
         """Store a batch of events.
@@ -175,14 +174,10 @@ class Collector:
             self._begin_attempt(event, rollout_id, existing=[])
             return
         self._store.rollouts.amend_rollout(
-            rollout_id,
-            name=rollout.name,
-            session_id=rollout.session_id,
-            parent_id=rollout.parent_id,
-            input_=rollout.input,
-            metadata=rollout.metadata,
+            rollout_id, name=rollout.name, session_id=rollout.session_id,
+            parent_id=rollout.parent_id, input_=rollout.input, metadata=rollout.metadata,
             started_at=event.at,
-        )
+        )  # fmt: skip
         existing = self._store.rollouts.attempts(rollout_id)
         found = attempts.of_event(event, existing)
         if found is None or attempts.is_over(found, event):
@@ -221,14 +216,11 @@ class Collector:
         number = attempts.number_for(event, existing)
         self._store.rollouts.begin_attempt(
             Attempt(
-                rollout_id=rollout_id,
-                number=number,
-                status=AttemptStatus.RUNNING,
+                rollout_id=rollout_id, number=number, status=AttemptStatus.RUNNING,
                 execution=event.execution if execution is None else execution,
-                started_at=event.at,
-                last_heartbeat_at=event.at,
+                started_at=event.at, last_heartbeat_at=event.at,
             )
-        )
+        )  # fmt: skip
         self._open[rollout_id] = None
         if len(self._open) > KNOWN_LIMIT:
             self._open.popitem(last=False)
@@ -349,10 +341,8 @@ class Collector:
     def _settle(self, rollout_id: str, *, now: float) -> None:
         self._store_spans()
         rollout = self._store.rollouts.find_rollout(rollout_id)
-        if rollout is None or rollout.status not in ROLLOUT_ENDS:
-            return
-        if self._rewarding.settle(rollout, store=self._store, now=now):
-            self._ready += 1
+        if rollout is not None and rollout.status in ROLLOUT_ENDS:
+            self._ready += self._rewarding.settle(rollout, store=self._store, now=now)
 
     def _add_span(self, event: ev.Event, number: int) -> None:
         rollout_id = rollout_id_of(event.host, event.run_id)
@@ -375,11 +365,8 @@ class Collector:
 
     def _add_reward(self, event: ev.Reward) -> None:
         reward = reward_of(event)
-        if reward is None:
-            self._count("refused_rewards")
-            return
-        if self._rewarding.refuses(reward):
-            self._count("rewards_refused_source")
+        if reward is None or self._rewarding.refuses(reward):
+            self._count("refused_rewards" if reward is None else "rewards_refused_source")
             return
         try:
             reward = replace(reward, rollout_id=naming.meant(self._store, event))
@@ -387,7 +374,7 @@ class Collector:
             self._count("rewards_without_a_run")
             if not self._told:  # once, or a flood of them would fill the log
                 logger().warning("reward_refused", name=reward.name, error=text_of(error))
-            self._told = True
+            self._told = 1
             return
         if reward.decision_id and event.execution:
             existing = self._store.rollouts.attempts(reward.rollout_id)

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from tau_live.assembling import learner_of, open_store
 from tau_live.builtin import load_plugins
 from tau_live.errors import StoreError
 from tau_live.gate import GateKeeper, Kind
@@ -12,7 +13,6 @@ from tau_live.learner import report_of
 from tau_live.processes import this_process
 from tau_live.promoting import Promoter
 from tau_live.settings import Settings
-from tau_live.starting import learner_of, open_store
 from tau_live.status import publish, status_file, status_of
 from tau_live.store.roles import Store
 from tau_live.trial_facts import trial_at

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tau_live.assembling import learner_of, open_store, pipeline_of
 from tau_live.builtin import load_plugins
 from tau_live.errors import TauLiveError
 from tau_live.events import Event
@@ -22,7 +23,6 @@ from tau_live.recording import BadLine, read
 from tau_live.rollouts import Reason
 from tau_live.settings import Learner as LearnerMode
 from tau_live.settings import Settings
-from tau_live.starting import learner_of, open_store, pipeline_of
 from tau_live.status import publish, status_file, status_of
 
 MILESTONES = frozenset({"run.end", "reward"})

@@ -200,20 +200,12 @@ class RunEvents:
         told: Mapping[str, object],
         stamp: Stamp,
     ) -> ev.Event:
-        """Return what happened inside a run at that time, or when its host told it.
-
-        Raises:
-            EventError: What the host told is no event of that run.
-            TypeError: It has fields that such an event has not.
-        """
+        """Return what happened inside a run then, or when its host says; raises if it is none."""
         parts: Mapping[str, Any] = {**stamp, **told}  # it may have been some time ago
         event = kind(
-            host=handle.host,
-            run_id=handle.run_id,
-            execution=handle.execution,
-            session_id=handle.session_id,
-            **parts,
-        )
+            host=handle.host, run_id=handle.run_id, execution=handle.execution,
+            session_id=handle.session_id, **parts,
+        )  # fmt: skip
         if not is_sound(event):
             raise EventError("an adapter told something that is no event")
         return event

@@ -106,14 +106,9 @@ class Runtime:
                 waited, as another attempt at it.
         """
         handle = self._events.handle(
-            name,
-            key=key,
-            session=session,
-            parent=parent,
-            epoch=self._gate.epoch,
-            recorded=self._gate.passes,
-            host=host,
-        )
+            name, key=key, session=session, parent=parent, host=host,
+            epoch=self._gate.epoch, recorded=self._gate.passes,
+        )  # fmt: skip
         with self._guard.catching(Kind.COLLECTION):
             if handle.recorded:
                 if resumed is not None:  # first, or the start would begin an attempt of its own
@@ -270,17 +265,10 @@ class Runtime:
             self.count("decisions_past_deadline")
         served = decided is not None and why_not is None
         made = partial(
-            self._events.decided,
-            handle,
-            ordinal,
-            stamp=self._events.stamp(),
-            point=point,
+            self._events.decided, handle, ordinal, stamp=self._events.stamp(), point=point,
             offer=offer._replace(originals=()),  # the host's own objects stay in its thread
-            context=known,
-            decided=decided,
-            latency_us=elapsed_ms * 1e3,
-            arm=arm,
-        )
+            context=known, decided=decided, latency_us=elapsed_ms * 1e3, arm=arm,
+        )  # fmt: skip
         tell = partial(self._inbox.put_later, run=(handle.host, handle.run_id, handle.execution))
         applied = decided.place if decided and served else offer.own
         if unsettled is None:
@@ -330,15 +318,10 @@ class Runtime:
                 self.count("rewards_refused_from_inside")
                 return False
             event = self._events.rewarded(
-                value,
-                target=target,
+                value, target=target, name=name, source=source, key=key, comment=comment,
                 decision_id=None if decision is None else text_of(decision, limit=ID_LIMIT),
-                name=name,
-                source=source,
-                key=key,
-                comment=comment,
                 decisions_before=decided_before(target, inside, home=self._events),
-            )
+            )  # fmt: skip
             if event is None:
                 self.count("rewards_refused")
                 return False

@@ -9,6 +9,7 @@ from dataclasses import MISSING, Field, fields, replace
 from decimal import Decimal
 from enum import StrEnum
 from functools import cache, partial
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Literal, NamedTuple, get_args, get_origin, get_type_hints
 
@@ -59,11 +60,11 @@ def sound(event: Event) -> Sound:
         raise EventError(f"unknown event {event.event!r}")
     changes: dict[str, object] = {}
     left_out = 0
-    for field in _fields(event.event):
-        value = getattr(event, field.name)
+    known, values = _fields(event.event)
+    for field, value in zip(known, values(event), strict=True):
+        if type(value) in field.right:
+            continue
         try:
-            if type(value) in field.right:
-                continue
             made = field.made(value)
         except Exception as error:  # noqa: BLE001  # whatever a host's classes of classes do
             made = _instead(event, field, error)
@@ -90,9 +91,12 @@ def _replaced(event: Event, changes: Mapping[str, object]) -> Event:
 
 
 @cache
-def _fields(kind: str) -> tuple[_Field, ...]:
+def _fields(kind: str) -> tuple[tuple[_Field, ...], "Callable[[Event], tuple[object, ...]]"]:
+    """Return the fields of a kind of event, and what returns the values of all at once."""
     hints = get_type_hints(KINDS[kind])
-    return tuple(_field(name, hints[name]) for name in _declared(kind))
+    return tuple(_field(name, hints[name]) for name in _declared(kind)), attrgetter(
+        *_declared(kind)
+    )
 
 
 @cache

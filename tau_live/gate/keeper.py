@@ -7,12 +7,13 @@ was noted, and takes over what others wrote.
 
 import threading
 from collections.abc import Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
 from typing import Protocol
 
 from tau_live import fault
 from tau_live.errors import StoreError, TauLiveError
+from tau_live.gate.noted import Step, failures
 from tau_live.gate.state import Gate, GateEntry, GateRow, HoldReason, Kind, plain
 
 _TRIES = 8
@@ -33,69 +34,6 @@ class GateStore(Protocol):
     def log(self, *, limit: int | None = None) -> list[GateEntry]:
         """Return the history, newest first."""
         ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Step:
-    """Something that happened here and is not yet written down.
-
-    Attributes:
-        number: Counts the steps of this process.
-        event: ``failed``, ``succeeded``, ``hold`` or ``reset``.
-        at: Epoch seconds, UTC.
-        who: The process or the person.
-        kind: What failed or succeeded.
-        reason: Why the gate holds, or the operator's words.
-        detail: The error in words.
-        held: Whether the gate as seen here went to hold by it; then it must in the store too.
-        ended: Whether that hold is over already: by a later reset, or because the store works.
-    """
-
-    number: int
-    event: str
-    at: float
-    who: str
-    kind: Kind | None = None
-    reason: str | None = None
-    detail: str | None = None
-    held: bool = False
-    ended: bool = False
-
-    def after(self, gate: Gate) -> Gate:
-        """Return the gate after this step."""
-        if self.event == "reset":
-            return gate.reset(self.at)
-        if self.ended:
-            return gate
-        if self.kind is not None and self.event == "succeeded":
-            return gate.succeeded(self.kind)
-        if self.kind is not None and self.event == "failed":
-            gate = gate.failed(self.kind, self.detail or "", self.at)
-        return gate.hold(self.reason or "", self.at, detail=self.detail) if self.held else gate
-
-    def entry(self, old: Gate, new: Gate) -> GateEntry | None:
-        """Return the line of history for this step; ``None`` when it changed no state."""
-        if self.event == "reset":
-            event = "reset"
-        elif self.ended:
-            event = "held_in_memory"
-        elif self.held or (old.passes and not new.passes):
-            event = "hold"
-        else:
-            return None
-        return GateEntry(
-            at=self.at,
-            event=event,
-            state=new.state.value,
-            kind=self.kind.value if self.kind else None,
-            reason=self.reason,
-            who=self.who,
-        )
-
-    def is_in(self, log: Sequence[GateEntry]) -> bool:
-        """Say whether it was written although writing it seemed to fail."""
-        mine = (self.at, self.who, self.kind, self.reason)
-        return any((line.at, line.who, line.kind, line.reason) == mine for line in log)
 
 
 class GateKeeper:
@@ -128,14 +66,14 @@ class GateKeeper:
         self._stored = Gate(limit=limit)
         self._gate = self._stored
         self._told = True
-        self._steps: list[_Step] = []
+        self._steps: list[Step] = []
         self._numbers = count(1)
         self._own: dict[Kind, list[float]] = {}
         self._answers_for: set[Kind] = set()
         self._loaded = False
         self._reset_seq = 0
         self._store_error: str | None = None
-        self._suspended: _Step | None = None
+        self._suspended: Step | None = None
         self.passes = True
         self.epoch = 0
 
@@ -189,7 +127,7 @@ class GateKeeper:
             self._answers_for.add(kind)
             gate = self._gate.failed(kind, error_text, at)
             self._note(
-                _Step(
+                Step(
                     number=next(self._numbers),
                     event="failed",
                     at=at,
@@ -212,7 +150,7 @@ class GateKeeper:
             self._answers_for.discard(kind)
             self._own.pop(kind, None)
             self._steps = [step for step in self._steps if step.held or step.kind is not kind]
-            step = _Step(
+            step = Step(
                 number=next(self._numbers), event="succeeded", at=at, who=self._who, kind=kind
             )
             self._note(step, self._gate.succeeded(kind))
@@ -223,7 +161,7 @@ class GateKeeper:
             if not self._gate.passes:
                 return
             gate = self._gate.hold(plain(reason), at, detail=detail)
-            step = _Step(
+            step = Step(
                 number=next(self._numbers),
                 event="hold",
                 at=at,
@@ -238,7 +176,7 @@ class GateKeeper:
         """Hold in memory, because of the store itself, until ``resume`` or a reset."""
         with self._lock:
             if self._suspended is None:
-                self._suspended = _Step(
+                self._suspended = Step(
                     number=next(self._numbers),
                     event="hold",
                     at=at,
@@ -271,7 +209,7 @@ class GateKeeper:
             self._own.clear()
             self._answers_for.clear()
             self._steps = [step for step in self._steps if step.held or step.event == "reset"]
-            step = _Step(
+            step = Step(
                 number=next(self._numbers),
                 event="reset",
                 at=at,
@@ -358,14 +296,14 @@ class GateKeeper:
         self._saved(steps, old)
         return True
 
-    def _saved(self, steps: Sequence[_Step], stored: Gate) -> None:
+    def _saved(self, steps: Sequence[Step], stored: Gate) -> None:
         with self._lock:
             written = {step.number for step in steps}
             self._steps = [step for step in self._steps if step.number not in written]
             self._stored = stored
             self._show(self._replayed())
 
-    def _note(self, step: _Step, gate: Gate) -> None:
+    def _note(self, step: Step, gate: Gate) -> None:
         self._steps.append(step)
         self._show(gate)
 
@@ -390,17 +328,13 @@ class GateKeeper:
             gate = after
         return gate
 
-    def _with_own(self, gate: Gate, steps: Sequence[_Step], kinds: Set[Kind | None]) -> Gate:
+    def _with_own(self, gate: Gate, steps: Sequence[Step], kinds: Set[Kind | None]) -> Gate:
         """Return the gate with at least the streaks that this process has had before ``steps``."""
         if not gate.passes:
             return gate
         streaks = dict(gate.streaks)
         for kind, times in self._own.items():
-            before = len(times) - _failures(steps, kind)
+            before = len(times) - failures(steps, kind)
             if kind in kinds and before > gate.streak(kind):
                 streaks[kind] = before
         return replace(gate, streaks=streaks)
-
-
-def _failures(steps: Sequence[_Step], kind: Kind) -> int:
-    return sum(step.event == "failed" and step.kind is kind for step in steps)

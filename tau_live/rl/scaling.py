@@ -141,3 +141,33 @@ class Moments(NamedTuple):
         """
         shape = (2 * width,)
         return cls(*(required(arrays, f"moments_{name}", shape) for name in cls._fields))
+
+
+class AdvantageScale(NamedTuple):
+    """Running mean and mean square of advantages, older updates weighing less.
+
+    Attributes:
+        weight: Decayed count.
+        total: Decayed sum.
+        squares: Decayed sum of squares.
+    """
+
+    weight: float = 0.0
+    total: float = 0.0
+    squares: float = 0.0
+
+    def including(self, advantages: FloatArray, *, decay: float = 0.9) -> "AdvantageScale":
+        """Return the scale after one more update's advantages, ``[N]``."""
+        return AdvantageScale(
+            decay * self.weight + len(advantages),
+            decay * self.total + float(advantages.sum()),
+            decay * self.squares + float((advantages**2).sum()),
+        )
+
+    def scaled(self, advantages: FloatArray) -> FloatArray:
+        """Return ``[N]`` the advantages less the running mean, over the running deviation."""
+        weight = max(self.weight, 1.0)
+        mean = self.total / weight
+        variance = max(self.squares / weight - mean**2, 0.0)
+        scaled: FloatArray = (advantages - mean) / (np.sqrt(variance) + 1e-8)
+        return scaled

@@ -24,39 +24,9 @@ from tau_live.rl.fourier import features
 from tau_live.rl.kernel import Kernels
 from tau_live.rl.policy import Policy, PolicyConfig
 from tau_live.rl.recursive import Regression
-from tau_live.rl.scaling import Moments, Scale
+from tau_live.rl.scaling import AdvantageScale, Moments, Scale
 from tau_live.rl.states import critic_width
 from tau_live.rl.towers import widened
-
-
-class AdvantageScale(NamedTuple):
-    """Running mean and mean square of advantages, older updates weighing less.
-
-    Attributes:
-        weight: Decayed count.
-        total: Decayed sum.
-        squares: Decayed sum of squares.
-    """
-
-    weight: float = 0.0
-    total: float = 0.0
-    squares: float = 0.0
-
-    def including(self, advantages: FloatArray, *, decay: float = 0.9) -> "AdvantageScale":
-        """Return the scale after one more update's advantages, ``[N]``."""
-        return AdvantageScale(
-            decay * self.weight + len(advantages),
-            decay * self.total + float(advantages.sum()),
-            decay * self.squares + float((advantages**2).sum()),
-        )
-
-    def scaled(self, advantages: FloatArray) -> FloatArray:
-        """Return ``[N]`` the advantages less the running mean, over the running deviation."""
-        weight = max(self.weight, 1.0)
-        mean = self.total / weight
-        variance = max(self.squares / weight - mean**2, 0.0)
-        scaled: FloatArray = (advantages - mean) / (np.sqrt(variance) + 1e-8)
-        return scaled
 
 
 class Returns(NamedTuple):

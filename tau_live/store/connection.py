@@ -4,12 +4,10 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache
 from pathlib import Path
 from threading import Event, RLock
 from typing import Literal, TypeVar
 
-import msgspec
 from sqlite_utils import Database
 
 from tau_live import fault
@@ -23,6 +21,7 @@ from tau_live.errors import (
 from tau_live.guard import logger
 from tau_live.private_files import narrowed
 from tau_live.store.files import files_of, is_emptied, make_private, read_locked
+from tau_live.store.json_text import merged
 from tau_live.store.log_damage import keep_if_damaged, written
 from tau_live.store.sealing import Sealer, digest_of, install
 
@@ -369,40 +368,6 @@ def connect(
     except sqlite3.Error as error:
         raw.close()
         raise explained(error, path) from error
-    raw.create_function("merged", 2, _merged, deterministic=True)
+    raw.create_function("merged", 2, merged, deterministic=True)
     raw.create_function("row_digest", -1, digest_of, deterministic=True)
     return Connection(raw, path, breathe=breathe)
-
-
-def _merged(under: str, over: str) -> str:
-    return json_of(mapping_of(under) | mapping_of(over))
-
-
-def json_of(value: object) -> str:
-    """Return open-ended data as JSON text.
-
-    Raises:
-        StoreError: JSON cannot say it.
-    """
-    try:
-        return _encoder().encode(value).decode()
-    except (TypeError, ValueError, RecursionError) as error:
-        raise StoreError(f"cannot store this as JSON: {error}") from error
-
-
-@cache
-def _encoder() -> msgspec.json.Encoder:
-    return msgspec.json.Encoder(enc_hook=_plain)
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, Sequence):
-        return list(value)
-    raise TypeError(f"{type(value).__name__} has no JSON form")
-
-
-def mapping_of(text: str) -> dict[str, object]:
-    """Return the object that JSON text holds."""
-    return msgspec.json.decode(text, type=dict[str, object])

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 
-from tau_live.store.connection import Connection, json_of, mapping_of
+from tau_live.store.connection import Connection
+from tau_live.store.json_text import json_of, mapping_of
 from tau_live.store.records import AuditEntry
 
 

@@ -6,7 +6,8 @@ import msgspec
 
 from tau_live import fault
 from tau_live.gate import GateEntry, GateRow
-from tau_live.store.connection import Connection, json_of
+from tau_live.store.connection import Connection
+from tau_live.store.json_text import json_of
 
 
 class SqliteGate:

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from sqlite3 import Row
 from typing import TYPE_CHECKING
 
-from tau_live.store.connection import Connection, Value, json_of, mapping_of
+from tau_live.store.connection import Connection, Value
+from tau_live.store.json_text import json_of, mapping_of
 from tau_live.store.records import NO_COSTS, Charged, CostsSeen, Monitor
 from tau_live.store.sqlite_rewards import REWARDS_OF
 from tau_live.store.sqlite_rows import reward_of, rollout_of

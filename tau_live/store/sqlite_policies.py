@@ -4,7 +4,8 @@ from sqlite3 import Row
 
 from tau_live import fault
 from tau_live.errors import DuplicateError, StoreError, UnknownError
-from tau_live.store.connection import Connection, json_of, mapping_of
+from tau_live.store.connection import Connection
+from tau_live.store.json_text import json_of, mapping_of
 from tau_live.store.records import InService, PolicyVersion, Update
 
 WATERMARK = "select last_ready from updates where point = ? order by last_ready desc limit 1"

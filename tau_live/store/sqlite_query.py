@@ -1,6 +1,7 @@
 """The questions about rollouts that people ask: filters, order, pages and totals."""
 
-from tau_live.store.connection import Connection, Value, json_of
+from tau_live.store.connection import Connection, Value
+from tau_live.store.json_text import json_of
 from tau_live.store.records import Page, RolloutQuery
 from tau_live.store.sqlite_rows import rollout_of
 

@@ -13,7 +13,8 @@ from tau_live.rollouts import (
     Rollout,
     RolloutStatus,
 )
-from tau_live.store.connection import Connection, json_of, mapping_of
+from tau_live.store.connection import Connection
+from tau_live.store.json_text import json_of, mapping_of
 from tau_live.store.records import Claim, ResourcesVersion, Worker
 from tau_live.store.sqlite_moves import (
     Ending,

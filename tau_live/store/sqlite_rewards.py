@@ -5,7 +5,8 @@ from sqlite3 import Row
 from tau_live.errors import UnknownError
 from tau_live.reasons import LEFT_OUT
 from tau_live.rollouts import Reward
-from tau_live.store.connection import Connection, Parameters, json_of
+from tau_live.store.connection import Connection, Parameters
+from tau_live.store.json_text import json_of
 from tau_live.store.records import LearnableRollout
 from tau_live.store.sqlite_counters import count
 from tau_live.store.sqlite_rows import decision_of, reward_of, rollout_of

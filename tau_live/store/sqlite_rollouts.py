@@ -14,7 +14,8 @@ from tau_live.rollouts import (
     Span,
     attempt_id_of,
 )
-from tau_live.store.connection import Connection, json_of
+from tau_live.store.connection import Connection
+from tau_live.store.json_text import json_of
 from tau_live.store.records import Page, RolloutQuery
 from tau_live.store.sqlite_counters import count
 from tau_live.store.sqlite_moves import Ending, move_attempt, move_rollout, touch_attempt

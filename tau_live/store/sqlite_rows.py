@@ -18,7 +18,8 @@ from tau_live.rollouts import (
     RolloutStatus,
     Span,
 )
-from tau_live.store.connection import Value, json_of, mapping_of
+from tau_live.store.connection import Value
+from tau_live.store.json_text import json_of, mapping_of
 from tau_live.store.records import Shadowed
 
 INSERT_ROLLOUT = """

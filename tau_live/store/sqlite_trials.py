@@ -5,7 +5,8 @@ from sqlite3 import Row
 import msgspec
 
 from tau_live.rollouts import Decision
-from tau_live.store.connection import Connection, json_of, mapping_of
+from tau_live.store.connection import Connection
+from tau_live.store.json_text import json_of, mapping_of
 from tau_live.store.records import Assigned, Trial
 from tau_live.store.sqlite_rows import rollout_of
 

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
+from tau_live.assembling import open_store
 from tau_live.rollouts import Attempt, Decision, Rollout, Span
 from tau_live.settings import Settings
-from tau_live.starting import open_store
 from tau_live.store.records import RolloutQuery
 
 

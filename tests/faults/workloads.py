@@ -14,6 +14,7 @@ from typing import NamedTuple
 import tau_live
 from tau_live import events as ev
 from tau_live import promoting, unfinished
+from tau_live.assembling import learner_of, open_store, pipeline_of
 from tau_live.cli.gate import reset_of
 from tau_live.errors import StoreUnavailableError
 from tau_live.gate import GateKeeper, Kind
@@ -34,7 +35,6 @@ from tau_live.promoting import Promoter
 from tau_live.recording import Recorder
 from tau_live.rollouts import AttemptStatus, RolloutConfig, RolloutStatus
 from tau_live.settings import Settings
-from tau_live.starting import learner_of, open_store, pipeline_of
 from tau_live.status import publish, status_file, status_of
 from tau_live.store.roles import Store
 from tau_live.whole_files import sweep

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import tau_live
-from tau_live import starting
+from tau_live import assembling, starting
 from tau_live.errors import StoreBusyError, StoreUnavailableError
 from tau_live.gate import GateKeeper
 from tau_live.inbox import Inbox
@@ -23,9 +23,9 @@ def impatient(path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch) -
     """Attach with connections that wait for a lock for 0.05 s instead of 5."""
     tau_live.detach()
     monkeypatch.setenv("TAU_LIVE_RL", "1")
-    real = starting.open_store
+    real = assembling.open_store
     monkeypatch.setattr(
-        starting, "open_store", lambda settings: real(settings, busy_timeout_s=0.05)
+        starting, "open_store", lambda settings, **_: real(settings, busy_timeout_s=0.05)
     )
     assert tau_live.attach(settings) is not None
     return path
