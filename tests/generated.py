@@ -23,9 +23,11 @@ from tau_live.settings.rows import rows_of
 from tau_live.settings.tables import DeclaredReward
 from tau_live.store import records
 from tau_live.store.sqlite import SqliteStore
+from tests.proof.report import figures_reference
 
 __all__ = [
     "commands_reference", "decisions_reference", "events_reference", "exit_codes_reference",
+    "figures_reference",
     "hooks_reference", "json_reference", "prices_reference", "reasons_reference",
     "rewards_reference", "schema_reference", "settings_reference",
 ]  # fmt: skip

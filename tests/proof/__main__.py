@@ -31,7 +31,7 @@ def main(wanted: tuple[str, ...], tier: str, as_json: bool, keeping: bool) -> No
     """Prove what docs/reliability.md promises; exit code 1 if a figure does not hold."""
     found = [_run(name, Tier(tier)) for name in wanted or names()]
     if keeping:
-        keep(found)
+        keep(found, Tier(tier))
     if as_json:
         click.echo(json.dumps(_as_data(found), indent=2))
     else:

@@ -21,6 +21,7 @@ from tests.proof.figures import Figure, Prove, Proven, Tier, Told
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "docs/reliability.json"
 _SUFFIX = "_proof"
+_STAMP = ("date", "commit", "machine")
 
 
 def names() -> list[str]:
@@ -48,15 +49,17 @@ class Row:
 
     proof: str
     figure: Figure
+    tier: str
     date: str
     commit: str
     machine: str
 
 
-def keep(found: Iterable[Proven]) -> None:
+def keep(found: Iterable[Proven], tier: Tier) -> None:
     """Put what came of proofs in the place of what was kept of them."""
     before = json.loads(KEPT.read_text()) if KEPT.exists() else {}
     stamp = {
+        "tier": tier.value,
         "date": datetime.now(UTC).date().isoformat(),
         "commit": _git("rev-parse", "--short", "HEAD"),
         "machine": machine(),
@@ -72,7 +75,7 @@ def kept() -> list[Row]:
     if not KEPT.exists():
         return []
     rows = [
-        Row(name, Figure(**figure), one["date"], one["commit"], one["machine"])
+        Row(name, Figure(**figure), *(one[part] for part in ("tier", *_STAMP)))
         for name, one in json.loads(KEPT.read_text()).items()
         for figure in one["figures"]
     ]
@@ -90,8 +93,10 @@ def figures_reference() -> str:
             if row.figure.promise == promise
         ]
         text += f"\n### Promise {promise}\n\n" + _table(("proof", "what", "found", "bound"), told)
-    stamps = {(f"`{row.proof}`", row.date, f"`{row.commit}`", row.machine) for row in rows}
-    return text + "\n" + _table(("proof", "date", "commit", "machine"), sorted(stamps))
+    stamps = {
+        (f"`{row.proof}`", row.tier, row.date, f"`{row.commit}`", row.machine) for row in rows
+    }
+    return text + "\n" + _table(("proof", "tier", *_STAMP), sorted(stamps))
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
