@@ -31,8 +31,7 @@ from tau_live.spans import span_of
 from tau_live.store.roles import Store
 
 KNOWN_LIMIT = 20_000
-SPANS_AT_ONCE = 128
-"""In one statement: more would cost no less each, and keep the interpreter longer."""
+SPANS_AT_ONCE = 128  # more cost no less each, and keep the interpreter longer
 
 
 class Rewarding(Protocol):
@@ -88,8 +87,7 @@ class Collector:
         self._known: OrderedDict[attempts.Key, int] = OrderedDict()
         self._open: OrderedDict[str, None] = OrderedDict()
         self._spans: list[Span] = []
-        self._finished = 0
-        self._ready = 0
+        self._finished = self._ready = 0
 
     def apply(self, events: Sequence[ev.Event]) -> Applied:
         """Store a batch of events.
@@ -353,9 +351,7 @@ class Collector:
         rollout_id = rollout_id_of(event.host, event.run_id)
         span = span_of(event, rollout_id=rollout_id, attempt=number)
         if span is not None:
-            self._spans.append(
-                self._redact(span)
-            )  # a batch of them costs little more than its rows
+            self._spans.append(self._redact(span))
 
     def _store_spans(self) -> None:
         if self._spans:

@@ -29,7 +29,6 @@ from tau_live.store.roles import Store
 from tau_live.trajectories import Collected, counts_of
 
 ALGORITHM = "ppo"
-
 _AS_MEASURED = PPOConfig()
 
 
@@ -123,8 +122,7 @@ class Learner:
             if upto is not None and learned >= upto:
                 continue
             beyond = 0 if upto is None else rewards.ready_count(point, after=upto)
-            fresh = rewards.ready_count(point, after=learned) - beyond
-            if fresh >= self._settings.update_interval:
+            if rewards.ready_count(point, after=learned) - beyond >= self._settings.update_interval:
                 found.append(point)
         return found
 
@@ -149,8 +147,9 @@ class Learner:
         """
         if not self.due():
             return None
-        ttl_s = self._settings.lease_ttl_s
-        if not taken(self._store, self._holder, ttl_s=ttl_s, now=self._clock()):
+        if not taken(
+            self._store, self._holder, ttl_s=self._settings.lease_ttl_s, now=self._clock()
+        ):
             return None
         try:
             points = self.due()  # again: another learner may have been at it until now
@@ -168,9 +167,8 @@ class Learner:
 
     def _update(self, point: str, *, now: float | None) -> Learned:
         began = time.perf_counter()
-        policies = self._store.policies
-        seen = policies.watermark(point)
-        learned = policies.watermark(point, executed=True)
+        seen = self._store.policies.watermark(point)
+        learned = self._store.policies.watermark(point, executed=True)
         rewarded = self._store.trials.newest_reward()
         fresh = self._fresh(point, learned=learned, seen=seen)
         head = self._head(point)
@@ -224,10 +222,8 @@ class Learner:
         room = limit - len(due)
         if not room or learned >= seen:
             return due
-        return [
-            *rewards.ready_rollouts(point, after=learned, upto=seen, limit=room, newest=True),
-            *due,
-        ]
+        left = rewards.ready_rollouts(point, after=learned, upto=seen, limit=room, newest=True)
+        return [*left, *due]
 
     def _outcome(
         self,
@@ -271,10 +267,8 @@ class Learner:
         )
         if result is None or new.trajectories is None:
             report = {"left_out": by_reason(new.left_out), **watch.report}
-            return _Outcome(
-                skipped_reason="no usable decisions", report=report, watched=watch, new=new
-            )
-        self._breathe()
+            why = "no usable decisions"
+            return _Outcome(skipped_reason=why, report=report, watched=watch, new=new)
         reason = result.skipped_reason or ("diverged, undone" if result.undone else None)
         return _Outcome(
             state=None if reason else result.state,
@@ -319,7 +313,6 @@ class Learner:
         if not self._has_lease():  # it took too long: another may be writing this very version
             raise LeaseLostError(f"update of '{row.point}' took longer than its lease")
         path = checkpoints.save(self._folder, checkpoint, breathe=self._breathe)
-        self._breathe()
         stored = self._stored(
             _timed(replace(row, version=version), began),
             PolicyVersion(
@@ -370,11 +363,11 @@ class Learner:
         return max((found.version for found in versions), default=0)
 
     def _prune(self) -> None:
-        heads = {head.version for head in self._heads.values()}
+        heads = frozenset(head.version for head in self._heads.values())
         checkpoints.prune(
             self._folder,
             keep=self._settings.keep_checkpoints,
-            needed=frozenset(heads | needed_versions(self._store)),
+            needed=heads | needed_versions(self._store),
         )
 
     def _told(self) -> list[str]:
