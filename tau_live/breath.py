@@ -7,6 +7,7 @@ Measured, without: an asyncio host woke up to 40 ms late.
 """
 
 import time
+from collections.abc import Callable
 
 from tau_live.rl.breathing import Breathe, at_once
 
@@ -23,15 +24,20 @@ class Breath:
     """Pauses when the last pause is longer ago than a slice; for one thread.
 
     That may hold no lock meanwhile which a host's thread wants.
+
+    Args:
+        hurried: Says whether no pause can be afforded now; asked once in a slice.
     """
 
-    __slots__ = ("_until",)
+    __slots__ = ("_hurried", "_until")
 
-    def __init__(self) -> None:
+    def __init__(self, *, hurried: Callable[[], bool] = lambda: False) -> None:
+        self._hurried = hurried
         self._until = 0.0
 
     def __call__(self) -> None:
         """Pause, if it is time."""
         if time.perf_counter() >= self._until:
-            time.sleep(PAUSE_S)
+            if not self._hurried():
+                time.sleep(PAUSE_S)
             self._until = time.perf_counter() + SLICE_S

@@ -32,8 +32,7 @@ from tau_live.spans import span_of
 from tau_live.store.roles import Store
 
 KNOWN_LIMIT = 20_000
-SPANS_AT_ONCE = 128
-"""In one statement: more would cost no less each, and keep the interpreter longer."""
+SPANS_AT_ONCE = 128  # more cost no less each, and keep the interpreter longer
 
 
 class Rewarding(Protocol):
@@ -93,7 +92,8 @@ class Collector:
         self._known: OrderedDict[attempts.Key, int] = OrderedDict()
         self._open: OrderedDict[str, None] = OrderedDict()
         self._spans: list[Span] = []
-        self._finished = self._ready = self._told = 0
+        self._finished = self._ready = 0
+        self._told = False
 
     def apply(self, events: Sequence[ev.Event]) -> Applied:
         """Store a batch of events.
@@ -348,7 +348,7 @@ class Collector:
         rollout_id = rollout_id_of(event.host, event.run_id)
         span = span_of(event, rollout_id=rollout_id, attempt=number)
         if span is not None:
-            self._spans.append(self._redact(span))  # a batch costs little more than its rows
+            self._spans.append(self._redact(span))
 
     def _store_spans(self) -> None:
         if self._spans:
@@ -374,7 +374,7 @@ class Collector:
             self._count("rewards_without_a_run")
             if not self._told:  # once, or a flood of them would fill the log
                 logger().warning("reward_refused", name=reward.name, error=text_of(error))
-            self._told = 1
+            self._told = True
             return
         if reward.decision_id and event.execution:
             existing = self._store.rollouts.attempts(reward.rollout_id)

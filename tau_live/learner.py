@@ -30,7 +30,6 @@ from tau_live.store.roles import Store
 from tau_live.trajectories import Collected, counts_of
 
 ALGORITHM = "ppo"
-
 _AS_MEASURED = PPOConfig()
 
 
@@ -119,8 +118,7 @@ class Learner:
             if upto is not None and learned >= upto:
                 continue
             beyond = 0 if upto is None else rewards.ready_count(point, after=upto)
-            fresh = rewards.ready_count(point, after=learned) - beyond
-            if fresh >= self._settings.update_interval:
+            if rewards.ready_count(point, after=learned) - beyond >= self._settings.update_interval:
                 found.append(point)
         return found
 
@@ -145,8 +143,9 @@ class Learner:
         """
         if not self.due():
             return None
-        ttl_s = self._settings.lease_ttl_s
-        if not taken(self._store, self._holder, ttl_s=ttl_s, now=self._clock()):
+        if not taken(
+            self._store, self._holder, ttl_s=self._settings.lease_ttl_s, now=self._clock()
+        ):
             return None
         fault.point("update.leased")
         try:
@@ -183,9 +182,8 @@ class Learner:
 
     def _update(self, point: str, *, now: float | None) -> Learned:
         began = time.perf_counter()
-        policies = self._store.policies
-        seen = policies.watermark(point)
-        learned = policies.watermark(point, executed=True)
+        seen = self._store.policies.watermark(point)
+        learned = self._store.policies.watermark(point, executed=True)
         rewarded = self._store.trials.newest_reward()
         fresh = self._fresh(point, learned=learned, seen=seen)
         head = self._heads.head(point)
@@ -247,10 +245,8 @@ class Learner:
         room = limit - len(due)
         if not room or learned >= seen:
             return due
-        return [
-            *rewards.ready_rollouts(point, after=learned, upto=seen, limit=room, newest=True),
-            *due,
-        ]
+        left = rewards.ready_rollouts(point, after=learned, upto=seen, limit=room, newest=True)
+        return [*left, *due]
 
     def _outcome(
         self,
@@ -294,10 +290,8 @@ class Learner:
         )
         if result is None or new.trajectories is None:
             report = {"left_out": by_reason(new.left_out), **watch.report}
-            return _Outcome(
-                skipped_reason="no usable decisions", report=report, watched=watch, new=new
-            )
-        self._breathe()
+            why = "no usable decisions"
+            return _Outcome(skipped_reason=why, report=report, watched=watch, new=new)
         reason = result.skipped_reason or ("diverged, undone" if result.undone else None)
         return _Outcome(
             state=None if reason else result.state,
@@ -351,7 +345,6 @@ class Learner:
         )
         path = checkpoints.save(self._folder, checkpoint, breathe=self._breathe)
         fault.point("update.saved")
-        self._breathe()
         stored = self._stored(
             _timed(replace(row, version=version), began),
             PolicyVersion(

