@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from tau_live.errors import StoreUnavailableError, TauLiveError
 from tau_live.events import Event
+from tau_live.forgetting import Forgetting, limits_of
 from tau_live.gate import GateKeeper, HoldReason, Kind
 from tau_live.guard import text_of
 from tau_live.inbox import BATCH_LIMIT
@@ -27,7 +28,6 @@ REOPEN_S = 0.5
 BREATH_S = 0.004
 """Between two batches in a row: who waits for SQLite's lock looks only now and then."""
 HOUSEKEEPING_S = 1.0
-FORGOTTEN_AT_ONCE = 64
 PROCESS = "process:"
 """Begins the name of the lease that every attached process holds."""
 
@@ -85,8 +85,7 @@ class Writer:
         self._gate = gate
         self._owner = owner
         self._limit = settings.queue_limit
-        days = settings.retention_days
-        self._retention_s = None if days is None else 86_400.0 * days
+        self._forgetting = Forgetting(limits_of(settings))
         self._listeners = listeners
         self._clock = clock
         self._store: Store | None = None
@@ -201,6 +200,7 @@ class Writer:
             with store.begin():
                 pipeline.collector.end_open(reason=Reason.INTERRUPTED, at=self._clock())
             self._ending = False
+        self._forgetting.step(store.retention, now=self._clock())
 
     def _store_batch(self, pipeline: Pipeline) -> None:
         batch = [self._prepared[n] for n in range(min(BATCH_LIMIT, len(self._prepared)))]
@@ -258,8 +258,6 @@ class Writer:
             with store.begin():
                 if pipeline.collector.expire(now):
                     self._listeners.ready()
-        if self._retention_s is not None:
-            store.retention.collect(before=now - self._retention_s, limit=FORGOTTEN_AT_ONCE)
         self._save_counts(store)
         self._listeners.look(store)
 

@@ -5,7 +5,7 @@ import sqlite3
 import stat
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -69,7 +69,7 @@ class Connection:
         except (sqlite3.Error, ValueError, OverflowError) as error:
             raise explained(error, self.path) from error
 
-    def stream(self, sql: str, parameters: Parameters = ()) -> Iterator[sqlite3.Row]:
+    def stream(self, sql: str, parameters: Parameters = ()) -> Generator[sqlite3.Row, None, None]:
         """Run a statement and yield its rows as they are read."""
         try:
             cursor = self._raw.cursor()
@@ -160,6 +160,7 @@ class Connection:
                     raise
                 Event().wait(RETRY_S)
         self.rows(f"pragma synchronous = {synchronous}")
+        self.rows("pragma secure_delete = on")  # what is forgotten is not left in free pages
         self.rows(f"pragma journal_size_limit = {WAL_LIMIT_BYTES}")
 
     def data_version(self) -> int:
