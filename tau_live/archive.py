@@ -25,6 +25,9 @@ from tau_live.recording import lines
 from tau_live.store.keeping import Rows
 
 COMPRESSED = ".gz"
+BEGINNING = b'{"table": "'
+"""Of every line."""
+
 LINE_LIMIT = 1 << 30
 _CHUNK = 1 << 20
 _GZIP = 31
@@ -116,11 +119,8 @@ class Archive:
         if not os.fstat(self._file).st_size:
             return 0
         with open(self._file, "rb", closefd=False) as file:
-            end = _members(file) if self._compressed else _lines(file)
-        if end:
-            with suppress(ArchiveError):
-                next(read_archive(self.path))
-                return end
+            if _is_ours(file, compressed=self._compressed):
+                return _members(file) if self._compressed else _lines(file)
         raise ArchiveError(f"'{self.path}' is not an archive: name a new file, or one of ours")
 
 
@@ -151,6 +151,18 @@ def _row(data: bytes, where: str) -> dict[str, object]:
     if not isinstance(row.get("table"), str):
         raise ArchiveError(f"{where} is no row of an export: it names no table")
     return row
+
+
+def _is_ours(file: BinaryIO, *, compressed: bool) -> bool:
+    """Say whether a file begins as an archive does; it may be torn in its first line."""
+    begins = file.read(_CHUNK)
+    file.seek(0)
+    if compressed:
+        try:
+            begins = zlib.decompressobj(_GZIP).decompress(begins, len(BEGINNING))
+        except zlib.error:
+            return False
+    return begins.startswith(BEGINNING) or BEGINNING.startswith(begins)
 
 
 def _lines(file: BinaryIO) -> int:

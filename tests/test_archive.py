@@ -101,7 +101,7 @@ def test_what_was_archived_comes_back_as_it_was(tmp_path: Path, name: str) -> No
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("after", [1, 2, 3, 4])
+@pytest.mark.parametrize("after", [1, 2, 3])
 def test_fault_17_a_kill_deletes_nothing_that_is_not_archived(
     tmp_path: Path, name: str, after: int
 ) -> None:

@@ -38,6 +38,10 @@ DRY_RUN_LIMIT = 2000
     "--archive", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
     help="Write what is forgotten there first; compressed if it ends in .gz.",
 )  # fmt: skip
+@click.option(
+    "--rewrite", is_flag=True,
+    help="Write the whole file anew, to the last byte without them; others wait meanwhile.",
+)  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Only count, without deleting anything.")
 @store_option
 @json_option
@@ -49,6 +53,7 @@ def gc(  # noqa: PLR0913  # one for each option
     keep: int | None,
     max_size: float | None,
     archive: Path | None,
+    rewrite: bool,
     dry_run: bool,
 ) -> None:
     """Forget the oldest rollouts, with all that is theirs, and shrink the file.
@@ -67,6 +72,8 @@ def gc(  # noqa: PLR0913  # one for each option
             with Archive(archive) if archive else nullcontext() as into:
                 found = _collected(store, limits, now=now, archive=into, quiet=as_json)
                 rows = into.rows if into else 0
+            if rewrite:
+                store.retention.rewrite()
         left = excess(store.retention, limits, now=now)
         after_bytes = settings.store.stat().st_size
     if as_json:

@@ -323,3 +323,10 @@ class Retention(Protocol):
     def vacuum(self) -> None:
         """Give all free pages back to the file system, in steps, and empty the log."""
         ...
+
+    def rewrite(self) -> None:
+        """Write the whole file anew, so that no byte of what was forgotten is left anywhere.
+
+        Others wait meanwhile, and it needs as much of the disk again.
+        """
+        ...
