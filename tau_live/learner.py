@@ -15,7 +15,7 @@ from tau_live import checkpoints
 from tau_live.errors import CheckpointError, LeaseLostError
 from tau_live.guard import logger
 from tau_live.leasing import LEASE, taken
-from tau_live.lessons import Lessons, by_reason, known_at
+from tau_live.lessons import VERSIONS_KNOWN, Lessons, by_reason, known_at
 from tau_live.monitoring import Seen, Watched, is_worse, watched
 from tau_live.policy_files import checkpoint_folder, needed_versions, policy_config
 from tau_live.pricing import late_of
@@ -118,9 +118,8 @@ class Learner:
             learned = policies.watermark(point)
             if upto is not None and learned >= upto:
                 continue
-            beyond = 0 if upto is None else rewards.ready_count(point, after=upto)
-            fresh = rewards.ready_count(point, after=learned) - beyond
-            if fresh >= self._settings.update_interval:
+            least = self._settings.update_interval
+            if rewards.ready_count(point, after=learned, upto=upto, limit=least) >= least:
                 found.append(point)
         return found
 
@@ -245,7 +244,7 @@ class Learner:
             self._settings,
             self._ppo,
             point=point,
-            versions=self._store.policies.versions(point),
+            versions=self._store.policies.versions(point, limit=VERSIONS_KNOWN),
             state=head.state,
             at=at,
         )
@@ -359,8 +358,8 @@ class Learner:
         serving = self._store.policies.in_service().get(point)
         if serving is None or not serving.pinned:
             return serving.version if serving else 0
-        versions = self._store.policies.versions(point)
-        return max((found.version for found in versions), default=0)
+        newest = self._store.policies.versions(point, limit=1)
+        return newest[0].version if newest else 0
 
     def _prune(self) -> None:
         heads = {head.version for head in self._heads.values()}

@@ -22,6 +22,8 @@ from tau_live.trial_facts import trial_facts
 FILE = "status.json"
 PROCESSES = "process:"
 REWARDS = 100
+COUNTED = 10_000
+"""So far is counted what may be many: status is told after each update."""
 ENDS = (RolloutStatus.SUCCEEDED, RolloutStatus.FAILED, RolloutStatus.CANCELLED)
 
 
@@ -42,7 +44,7 @@ def status_of(
     gate = store.gate.load()
     latest = store.policies.updates(limit=1)
     points = store.rewards.ready_points()
-    counts, waiting = store.counters.counts(), store.rewards.waiting()
+    counts, waiting = store.counters.counts(), store.rewards.waiting(limit=COUNTED)
     return {
         "enabled": enabled,
         "store": str(settings.store),
@@ -58,7 +60,9 @@ def status_of(
         "waiting_for_reward": waiting,
         "not_learned_from": not_learned_from(counts, waiting),
         "ready_to_learn": {
-            point: store.rewards.ready_count(point, after=store.policies.watermark(point))
+            point: store.rewards.ready_count(
+                point, after=store.policies.watermark(point), limit=COUNTED
+            )
             for point in points
         },
         "mean_reward": {

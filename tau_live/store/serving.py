@@ -138,8 +138,10 @@ class Policies(Protocol):
         """Return updates, newest first."""
         ...
 
-    def versions(self, point: str | None = None) -> list[PolicyVersion]:
-        """Return versions by number."""
+    def versions(
+        self, point: str | None = None, *, limit: int | None = None
+    ) -> list[PolicyVersion]:
+        """Return versions by number, of which only the newest ``limit``."""
         ...
 
     def version(self, version: int) -> PolicyVersion:

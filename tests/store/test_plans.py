@@ -151,5 +151,5 @@ def test_what_comes_in_order_is_not_sorted_first(store: SqliteStore, name: str) 
 def test_the_next_page_is_found_without_reading_those_before(store: SqliteStore) -> None:
     plans = _plans(store, lambda s: s.rollouts.query(RolloutQuery(after=1, limit=1)))
 
-    page = [plan for plan, statement in plans if "count(" not in statement]
+    page = [plan for plan, statement in plans if "total" not in statement]
     assert page == ["SEARCH rollouts USING INTEGER PRIMARY KEY (rowid>?)"]
