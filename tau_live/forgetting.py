@@ -13,7 +13,7 @@ from tau_live.settings import Settings
 from tau_live.store.keeping import OLDEST, Kept, Limits, Place, Size, Swept
 from tau_live.store.roles import Retention
 
-LOOKED_AT = 1_000
+LOOKED_AT = 200
 """So many of the oldest are looked at to tell what keeps them."""
 
 DAY_S = 86_400.0

@@ -147,7 +147,7 @@ TRIAL: Keys = {
 }
 
 KEPT: Keys = {
-    "looked_at": "oldest ended rollouts beyond a limit that were looked at, at most 1000",
+    "looked_at": "oldest ended rollouts beyond a limit that were looked at, at most 200",
     "forgettable": "of these, nothing keeps",
     "waiting": "wait for their reward",
     "unlearned": "have not been learned from",

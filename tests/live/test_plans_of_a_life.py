@@ -1,7 +1,5 @@
 """No statement of a whole life reads a whole table: whatever is run, over and over, is captured."""
 
-import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,33 +13,24 @@ from tau_live.store.keeping import Limits
 from tau_live.store.records import RolloutQuery
 from tau_live.store.sqlite import SqliteStore
 from tests.contracts.making import queued
-from tests.store.test_plans import ALLOWED
+from tests.store.scans import Ran, scans
 
 PATIENCE_S = 30.0
-BIG = re.compile(
-    r"SCAN (rollouts|attempts|spans|decisions|arms|rewards|ready_points|awaiting|queue|names"
-    r"|updates|policies|seals|one|outer_one|s|t)\b"
-)
-LITERAL = re.compile(r"'(?:[^']|'')*'|x'[0-9a-f]*'|\b[0-9.e+-]+\b")
 
 
 @pytest.fixture
-def statements(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
-    """Every statement that any store runs, one example of each."""
-    found: dict[str, str] = {}
+def ran(monkeypatch: pytest.MonkeyPatch) -> Ran:
+    """Every statement that any store runs."""
+    found = Ran()
     opened = SqliteStore.open
 
     def traced(*arguments: object, **options: object) -> SqliteStore:
         store = opened(*arguments, **options)  # type: ignore[arg-type]  # whatever was given
-
-        def note(statement: str) -> None:
-            found.setdefault(LITERAL.sub("?", statement), statement)
-
-        store._connection.database.conn.set_trace_callback(note)
+        store._connection.database.conn.set_trace_callback(found.note)
         return store
 
     monkeypatch.setattr(SqliteStore, "open", staticmethod(traced))
-    yield found
+    return found
 
 
 def life(path: Path) -> SqliteStore:
@@ -69,7 +58,7 @@ def life(path: Path) -> SqliteStore:
         store.queue.requeue_overdue(now=5.0)
     status_of(store, settings, now=6.0)
     store.rollouts.query(RolloutQuery(limit=5, descending=True))
-    for rollout in store.rollouts.query(RolloutQuery()).rollouts:
+    for rollout in store.rollouts.query(RolloutQuery(limit=9)).rollouts:
         store.rollouts.spans(rollout.rollout_id)
     collected(store, Limits(rollouts=1), now=1e10, told=lambda _: None)
     return store
@@ -77,24 +66,16 @@ def life(path: Path) -> SqliteStore:
 
 @pytest.mark.slow
 def test_nothing_that_a_life_runs_reads_a_whole_table(
-    tmp_path: Path, statements: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, ran: Ran, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TAU_LIVE_RL", "1")
     tau_live.detach()
+
     store = life(tmp_path / "store.sqlite")
-    ran = dict(statements)
 
     raw = store._connection.database.conn
     raw.set_trace_callback(None)
-    kinds = {"select", "insert", "update", "delete", "with"}
-    asked = [one for one in ran.values() if one.split()[0].lower() in kinds]
-    scans = [
-        (row[3], " ".join(one.split()))
-        for one in asked
-        for row in raw.execute(f"explain query plan {one}")
-        if BIG.search(row[3]) and not ALLOWED.search(row[3])
-    ]
-
+    found = scans(raw, ran.asked)
     store.close()
-    assert len(asked) > 60
-    assert not scans, "\n".join(map(str, scans))
+    assert len(ran.asked) > 60
+    assert not found, "\n".join(found)
