@@ -1,4 +1,5 @@
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -43,6 +44,7 @@ CALLS: Mapping[str, Sequence[str]] = {
     "config": ["config"],
     "autostart status": ["autostart", "status"],
     "doctor": ["doctor"],
+    "restore": ["restore", os.devnull],
     "gc": ["gc", "--older-than", "30d"],
 }
 WITHOUT_STORE = {"autostart status"}

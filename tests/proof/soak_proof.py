@@ -1,4 +1,4 @@
-"""A host runs agents for as long as it likes: memory, handles, threads and file stay as they are."""
+"""A host runs agents as long as it likes: memory, handles, threads and file stay as they are."""
 
 from collections.abc import Iterator
 
