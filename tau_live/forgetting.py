@@ -19,14 +19,21 @@ LOOKED_AT = 200
 DAY_S = 86_400.0
 MB = 1e6
 
-PACE_S = 0.05
-"""Between two steps while there is something to forget."""
+PACE_S, SHARE = 0.01, 9.0
+"""Between two steps while there is something to forget: at least, and so often as long as one took.
+
+What is written meanwhile takes ten times as long to write as to forget, so that a host which never
+rests does not outrun it.
+"""
 
 REST_S = 1.0
 """Between two steps while there is nothing."""
 
-LONG_S, SHORT_S = 0.003, 0.001
-"""A step that took longer is followed by one half as large; a shorter one by a larger."""
+LONG_S, SHORT_S = 0.004, 0.002
+"""A step that took longer is followed by one half as large; a shorter one by a larger.
+
+Of the processor: how long a busy machine lets it wait says nothing of how large it is.
+"""
 
 LEAST, MOST = 4, 256
 """Rollouts that one step may forget."""
@@ -93,16 +100,24 @@ class Forgetting:
 
     Args:
         limits: What may be kept.
-        monotonic: Seconds, for how long steps take and the pauses between them.
+        monotonic: Seconds, for the pauses between steps.
+        processor: Seconds of the thread's own, for how long steps take.
 
     Attributes:
         forgotten: How many rollouts went.
-        longest_s: What the longest step took.
+        longest_s: What the longest step took of the processor.
     """
 
-    def __init__(self, limits: Limits, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        processor: Callable[[], float] = time.thread_time,
+    ) -> None:
         self._limits = limits
         self._monotonic = monotonic
+        self._processor = processor
         self._next = float("-inf")
         self._rollouts: Place = OLDEST
         self._rewards: Place | None = None
@@ -124,20 +139,20 @@ class Forgetting:
         Raises:
             StoreError: The store failed; the next step tries again.
         """
-        began = self._monotonic()
-        if not self._limits or began < self._next:
+        if not self._limits or self._monotonic() < self._next:
             return False
-        self._next = began + REST_S
+        self._next = self._monotonic() + REST_S
+        began = self._processor()
         size = retention.size()
         busy = self._forget(retention, size, now=now) or self._tidy(retention, size)
-        took = self._monotonic() - began
+        took = self._processor() - began
         self.longest_s = max(self.longest_s, took)
         if busy:
-            self._next = self._monotonic() + PACE_S
+            self._next = self._monotonic() + max(PACE_S, SHARE * took)
         return busy
 
     def _forget(self, retention: Retention, size: Size, *, now: float) -> bool:
-        began = self._monotonic()
+        began = self._processor()
         at_once = self._at_once
         if self._rewards is not None:
             swept = retention.sweep_rewards(
@@ -149,7 +164,7 @@ class Forgetting:
             self._rewards = swept.place
         else:
             swept = self._forget_rollouts(retention, size, at_once, now=now)
-        self._at_once = _next(at_once, self._monotonic() - began)
+        self._at_once = _next(at_once, self._processor() - began)
         self._uncut = self._uncut or swept.gone > 0
         return swept.gone > 0
 
@@ -175,9 +190,9 @@ class Forgetting:
         """Give pages back beyond those that will be written to again; then empty the log."""
         kept = max((size.used_bytes + size.free_bytes) / FREE_SHARE_KEPT, FREE_BYTES_KEPT)
         if self._can_give_back and size.free_bytes > kept:
-            began = self._monotonic()
+            began = self._processor()
             retention.give_back(self._pages)
-            self._pages = _next(self._pages, self._monotonic() - began)
+            self._pages = _next(self._pages, self._processor() - began)
             self._can_give_back = retention.size().free_bytes < size.free_bytes
             self._uncut = True
             return self._can_give_back

@@ -73,7 +73,7 @@ def walked(
 def test_it_goes_as_far_as_the_limits(store: SqliteStore, limits: Limits, kept: int) -> None:
     fill(store, 100)
     watch = Watch()
-    forgetting = Forgetting(limits, monotonic=watch)
+    forgetting = Forgetting(limits, monotonic=watch, processor=watch)
 
     walked(forgetting, store, watch)
 
@@ -107,12 +107,13 @@ def test_what_nobody_learned_from_is_passed_over_and_kept(store: SqliteStore) ->
 
 def test_a_step_that_takes_long_is_followed_by_a_smaller_one(store: SqliteStore) -> None:
     fill(store, 2 * MOST)
-    slow = iter(n * 0.1 for n in range(100_000))
-    forgetting = Forgetting(Limits(rollouts=0), monotonic=lambda: next(slow))
+    slow, watch = iter(n * 0.1 for n in range(100_000)), Watch()
+    forgetting = Forgetting(Limits(rollouts=0), processor=lambda: next(slow), monotonic=watch)
 
     gone = []
     for _ in range(12):
         was = forgetting.forgotten
+        watch.now += 60.0
         forgetting.step(store.retention, now=NOW)
         gone.append(forgetting.forgotten - was)
 
@@ -122,7 +123,7 @@ def test_a_step_that_takes_long_is_followed_by_a_smaller_one(store: SqliteStore)
 def test_a_step_that_takes_no_time_is_followed_by_a_larger_one(store: SqliteStore) -> None:
     fill(store, 3 * LEAST)
     watch = Watch()
-    forgetting = Forgetting(Limits(rollouts=0), monotonic=watch)
+    forgetting = Forgetting(Limits(rollouts=0), monotonic=watch, processor=watch)
 
     forgetting.step(store.retention, now=NOW)
     first = forgetting.forgotten
@@ -135,7 +136,7 @@ def test_a_step_that_takes_no_time_is_followed_by_a_larger_one(store: SqliteStor
 def test_between_steps_it_rests(store: SqliteStore) -> None:
     fill(store, 100)
     watch = Watch()
-    forgetting = Forgetting(Limits(rollouts=0), monotonic=watch)
+    forgetting = Forgetting(Limits(rollouts=0), monotonic=watch, processor=watch)
 
     done = [forgetting.step(store.retention, now=NOW) for _ in range(5)]
     watch.now += PACE_S

@@ -22,6 +22,8 @@ from tau_live import events as ev
 from tau_live.handles import RunHandle
 from tau_live.runtime import Runtime
 from tau_live.settings import Settings
+from tau_live.store.keeping import EVER
+from tau_live.store.sqlite import SqliteStore
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 600.0
@@ -116,6 +118,7 @@ def _soak(runtime: Runtime, number: int, path: Path) -> dict[str, float]:
         "handles_grown": float(max(one[1] for one in warm) - warm[0][1]),
         "threads_grown": float(max(one[2] for one in warm) - warm[0][2]),
         "stored": _told_by(path, "select sum(total) from status_counts"),
+        "beyond": _beyond(path),
         "dropped": _told_by(path, "select sum(value) from counters where name like 'drop%'"),
         "mb_on_disk": sum(file.stat().st_size for file in path.parent.glob(path.name + "*")) / 1e6,
     }
@@ -148,6 +151,13 @@ def _settled() -> int:
     tau_live.flush(PATIENCE_S)
     gc.collect()
     return rss()
+
+
+def _beyond(path: Path) -> float:
+    """Return how many rollouts are stored beyond the limit that nothing keeps."""
+    with closing(SqliteStore.open(path, read_only=True)) as store:
+        size, kept = store.retention.size(), store.retention.kept(before=EVER, look=1_000_000)
+    return float(max(0, min(size.rollouts - KEPT, kept.forgettable)))
 
 
 def _told_by(path: Path, question: str) -> float:

@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import quantiles
 from time import thread_time
 
-from tau_live.forgetting import PACE_S, Forgetting
+from tau_live.forgetting import REST_S, Forgetting
 from tau_live.store.keeping import EVER, Limits
 from tau_live.store.sqlite import SqliteStore
 from tests.bench.grown import grown
@@ -85,16 +85,12 @@ def _forgetting(rollouts: int) -> Iterator[Figure]:
 def _steps(store: SqliteStore, limits: Limits) -> list[float]:
     """Take every step that there is; return what each took of this thread, in seconds."""
     waited = 0.0
-
-    def monotonic() -> float:
-        return thread_time() + waited
-
-    forgetting = Forgetting(limits, monotonic=monotonic)
+    forgetting = Forgetting(limits, monotonic=lambda: waited)
     took, idle = [], 0
     while idle <= UNLEARNED:
         began = thread_time()
         busy = forgetting.step(store.retention, now=NOW)
         took.append(thread_time() - began)
-        waited += PACE_S if busy else 1.0
+        waited += REST_S
         idle = 0 if busy else idle + 1
     return took[: -UNLEARNED or None]
