@@ -26,8 +26,11 @@ What is written meanwhile takes ten times as long to write as to forget, so that
 rests does not outrun it.
 """
 
-REST_S = 1.0
+REST_S = 0.5
 """Between two steps while there is nothing."""
+
+LOG_S = 30.0
+"""Between two times at which the log is emptied, which waits for the disk."""
 
 LONG_S, SHORT_S = 0.004, 0.002
 """A step that took longer is followed by one half as large; a shorter one by a larger.
@@ -126,6 +129,7 @@ class Forgetting:
         self._pages = LEAST
         self._can_give_back = True  # a copy that was made without incremental vacuum cannot
         self._uncut = False
+        self._emptied = float("-inf")
         self.forgotten = 0
         self.longest_s = 0.0
 
@@ -196,8 +200,9 @@ class Forgetting:
             self._can_give_back = retention.size().free_bytes < size.free_bytes
             self._uncut = True
             return self._can_give_back
-        if self._uncut:
+        if self._uncut and self._monotonic() >= self._emptied + LOG_S:
             self._uncut = not retention.empty_log()
+            self._emptied = self._emptied if self._uncut else self._monotonic()
         return False
 
 

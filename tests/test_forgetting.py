@@ -180,3 +180,23 @@ def test_the_settings_are_the_limits(tmp_path: Path) -> None:
 
     assert limits == Limits(age_s=172_800.0, rollouts=7, used_bytes=500_000.0)
     assert not limits_of(Settings())
+
+
+def test_the_log_is_emptied_when_nothing_is_left_to_forget(
+    store: SqliteStore, tmp_path: Path
+) -> None:
+    log = tmp_path / "store.sqlite-wal"
+    fill(store, 50)
+    watch = Watch()
+    forgetting = Forgetting(Limits(rollouts=9), monotonic=watch)
+
+    walked(forgetting, store, watch, seconds=10.0)
+    first = log.stat().st_size
+    begun(store, "live-more")
+    store.rollouts.set_status("live-more", RolloutStatus.FAILED, at=500.0)
+    walked(forgetting, store, watch, seconds=10.0)
+    soon = log.stat().st_size
+    walked(forgetting, store, watch, seconds=40.0)
+
+    assert (first, log.stat().st_size) == (0, 0)
+    assert soon > 0

@@ -115,6 +115,7 @@ def _soak(runtime: Runtime, number: int, path: Path) -> dict[str, float]:
         "rss_before": float(warm[0][0]),
         "rss_after": float(last[0]),
         "rss_grown": float(last[0] - warm[0][0]),
+        "rss_grown_late": float(last[0] - seen[len(seen) // 2][0]),
         "handles_grown": float(max(one[1] for one in warm) - warm[0][1]),
         "threads_grown": float(max(one[2] for one in warm) - warm[0][2]),
         "stored": _told_by(path, "select sum(total) from status_counts"),
