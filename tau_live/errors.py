@@ -15,6 +15,7 @@ TauLiveError
 │   └── InvalidTransitionError the lifecycle forbids the move
 ├── AmbiguousIdError           several runs or decisions are meant by an id
 ├── CheckpointError            a checkpoint is damaged, foreign or not to be trusted
+├── ArchiveError               a file is no archive, or is damaged, or in use
 ├── AutostartError             the environment's site-packages cannot be changed
 └── LeaseLostError             another process holds the lease that this work needs
 ```
@@ -23,6 +24,10 @@ TauLiveError
 
 class TauLiveError(Exception):
     """Anything tau-live raises on purpose."""
+
+
+class ArchiveError(TauLiveError):
+    """A file is no archive, or is damaged, or another process appends to it; names the file."""
 
 
 class AutostartError(TauLiveError):

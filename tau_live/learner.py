@@ -17,7 +17,7 @@ from tau_live.errors import LeaseLostError
 from tau_live.guard import logger
 from tau_live.heads import Head, Heads
 from tau_live.leasing import LEASE, confirm, give_back, taken
-from tau_live.lessons import Lessons, by_reason, known_at
+from tau_live.lessons import VERSIONS_KNOWN, Lessons, by_reason, known_at
 from tau_live.monitoring import Seen, Watched, is_worse, watched
 from tau_live.policy_files import checkpoint_folder
 from tau_live.pricing import late_of
@@ -117,8 +117,8 @@ class Learner:
             learned = policies.watermark(point)
             if upto is not None and learned >= upto:
                 continue
-            beyond = 0 if upto is None else rewards.ready_count(point, after=upto)
-            if rewards.ready_count(point, after=learned) - beyond >= self._settings.update_interval:
+            least = self._settings.update_interval
+            if rewards.ready_count(point, after=learned, upto=upto, limit=least) >= least:
                 found.append(point)
         return found
 
@@ -268,7 +268,7 @@ class Learner:
             self._settings,
             self._ppo,
             point=point,
-            versions=self._store.policies.versions(point),
+            versions=self._store.policies.versions(point, limit=VERSIONS_KNOWN),
             state=head.state,
             at=at,
             breathe=self._breathe,

@@ -17,6 +17,9 @@ from tau_live.settings import Settings
 from tau_live.store.records import LearnableRollout, PolicyVersion
 from tau_live.trajectories import Collected, LeftOut, trajectories_of
 
+VERSIONS_KNOWN = 1_000
+"""The newest of a point; no decision is told to be older by more versions."""
+
 _ERRORS = (ValueError, ArithmeticError, np.linalg.LinAlgError)
 
 
@@ -39,7 +42,7 @@ class Lessons:
         settings: Seed, and what rewards are worth.
         config: How PPO learns.
         point: The decision point.
-        versions: Every version of the point, in ascending order.
+        versions: The newest versions of the point, in ascending order.
         state: What the update starts from.
         at: Epoch seconds, until when costs could come; their defaults count by then.
         breathe: Called between the parts of an update.

@@ -198,7 +198,7 @@ def unpinned(store: Store, settings: Settings, order: Order) -> Changed:
     def change(trial: Trial, serving: Serving) -> _Wanted:
         if not serving.pinned:
             raise PolicyError(f"no version of {trial.point!r} is pinned")
-        versions = store.policies.versions(trial.point)
+        versions = store.policies.versions(trial.point, limit=1)
         if versions:
             check_policy(checkpoint_folder(settings), versions[-1])
         return _Wanted(None, Serving(versions[-1].version if versions else 0, pinned=False))

@@ -236,9 +236,12 @@ class _System:
 
     def _remember(self, store: Store) -> None:
         """Learn how often the newest runs were tried, so that a retry's decisions are its own."""
-        newest = RolloutQuery(host=HOST, descending=True, limit=REMEMBERED)
+        newest = RolloutQuery(
+            descending=True, limit=REMEMBERED
+        )  # of all hosts: an index leads there
         for rollout in store.rollouts.query(newest).rollouts:
-            self._events.tried(rollout.run_id, rollout.attempt_count)
+            if rollout.host == HOST:
+                self._events.tried(rollout.run_id, rollout.attempt_count)
 
     def _look(self, store: Store) -> None:
         """Refresh what is known of the store in memory."""

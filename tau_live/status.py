@@ -7,6 +7,7 @@ from pathlib import Path
 from tau_live.agreement import agreements
 from tau_live.checkpoints import write_whole
 from tau_live.errors import UnknownError
+from tau_live.forgetting import MB, excess, limits_of
 from tau_live.learner import report_of
 from tau_live.leasing import LEASE
 from tau_live.monitoring import told
@@ -22,6 +23,8 @@ FILE = "status.json"
 PROCESSES = "process:"
 REWARDS = 100
 LAPSED_S = 7 * 86_400.0
+COUNTED = 10_000
+"""So far is counted what may be many: status is told after each update."""
 ENDS = (RolloutStatus.SUCCEEDED, RolloutStatus.FAILED, RolloutStatus.CANCELLED)
 
 
@@ -42,7 +45,7 @@ def status_of(
     gate = store.gate.load()
     latest = store.policies.updates(limit=1)
     points = store.rewards.ready_points()
-    counts, waiting = store.counters.counts(), store.rewards.waiting()
+    counts, waiting = store.counters.counts(), store.rewards.waiting(limit=COUNTED)
     return {
         "enabled": enabled,
         "store": str(settings.store),
@@ -58,7 +61,9 @@ def status_of(
         "waiting_for_reward": waiting,
         "not_learned_from": not_learned_from(counts, waiting),
         "ready_to_learn": {
-            point: store.rewards.ready_count(point, after=store.policies.watermark(point))
+            point: store.rewards.ready_count(
+                point, after=store.policies.watermark(point), limit=COUNTED
+            )
             for point in points
         },
         "mean_reward": {
@@ -74,6 +79,7 @@ def status_of(
             point: trial_facts(store, trial, settings)
             for point, trial in store.trials.trials().items()
         },
+        "retention": _retention(store, settings, now=now),
         "counters": counts,
         "processes": sorted(
             owner
@@ -109,6 +115,19 @@ def publish(path: Path, status: Mapping[str, object]) -> None:
         OSError: It could not be written; what stood there before still does.
     """
     write_whole(path, json.dumps(status, indent=2).encode() + b"\n")
+
+
+def _retention(store: Store, settings: Settings, *, now: float) -> dict[str, object]:
+    """Return how much may be kept, how much is, and what keeps what is beyond it."""
+    size, found = store.retention.size(), excess(store.retention, limits_of(settings), now=now)
+    return {
+        "days": settings.retention_days,
+        "rollouts": settings.retention_rollouts,
+        "mb": settings.retention_mb,
+        "used_mb": size.used_bytes / MB,
+        "over": found.over,
+        "kept": found.kept._asdict(),
+    }
 
 
 def _alive(owner: str | None) -> str | None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from tau_live import fault
 from tau_live.errors import StoreBusyError, StoreError
 from tau_live.events import Event
+from tau_live.forgetting import Forgetting, limits_of
 from tau_live.gate import GateKeeper, HoldReason, Kind
 from tau_live.guard import logger
 from tau_live.inbox import BATCH_LIMIT
@@ -34,7 +35,6 @@ BREATH_S = 0.004
 HOUSEKEEPING_S = 1.0
 DAY_S = 86_400.0
 """What ended so much later than now was dated by a clock that was wrong."""
-FORGOTTEN_AT_ONCE = 64
 PROCESS = "process:"
 """Begins the name of the lease that every attached process holds."""
 
@@ -93,8 +93,7 @@ class Writer:
         self._open = open_
         self._gate = gate
         self._owner = owner
-        days = settings.retention_days
-        self._retention_s = None if days is None else DAY_S * days
+        self._forgetting = Forgetting(limits_of(settings))
         self._listeners = listeners
         self._clock = clock
         self._store: Store | None = None
@@ -242,6 +241,7 @@ class Writer:
             with store.begin():
                 pipeline.collector.end_open(reason=Reason.INTERRUPTED, at=self._clock())
             self._ending = False
+        self._forgetting.step(store.retention, now=self._clock() - self._forward_s)
 
     def _store_batch(self, pipeline: Pipeline) -> None:
         batch = [self._prepared[n] for n in range(min(BATCH_LIMIT, len(self._prepared)))]
@@ -300,9 +300,6 @@ class Writer:
             with store.begin():
                 if pipeline.collector.expire(now):
                     self._listeners.ready()
-        if self._retention_s is not None:
-            before = now - self._forward_s - self._retention_s
-            store.retention.collect(before=before, limit=FORGOTTEN_AT_ONCE)
         self._save_counts(store)
         self._listeners.look(store)
 

@@ -61,6 +61,8 @@ OTHER_VALUES = {
     "probation": ("500", 500),
     "keep_checkpoints": ("2", 2),
     "retention_days": ("30", 30.0),
+    "retention_rollouts": ("1000", 1000),
+    "retention_mb": ("500", 500.0),
     "lease_ttl_s": ("5", 5.0),
     "cost_limit": ("0.05", 0.05),
     "missing_reward_limit": ("0.5", 0.5),

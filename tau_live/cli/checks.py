@@ -14,6 +14,7 @@ import tau_live
 from tau_live.builtin import load_plugins
 from tau_live.cli.check import FAIL, OK, WARN, Check
 from tau_live.cli.host_checks import attached_checks, autostart_check, host_checks
+from tau_live.cli.retention_checks import retention_checks
 from tau_live.cli.store_checks import store_checks, unusable
 from tau_live.cli.text import ago, number
 from tau_live.errors import SettingsError, TauLiveError
@@ -70,6 +71,8 @@ def checks(environ: Mapping[str, str], path: Path | None, *, now: float) -> Iter
         yield from _file(file)
         yield from _inside(file, now=now)
         yield from attached_checks(file)
+        if settings is not None:
+            yield from retention_checks(file, settings, now=now)
 
 
 def _packages() -> Check:

@@ -33,6 +33,7 @@ COMMANDS: Mapping[str, str] = {
     "import-log": "Store earlier decisions of any system, to start from.",
     "learn": "Run the learner in this process.",
     "export": "Write the store out as JSON Lines or Parquet.",
+    "restore": "Put back what was archived or exported.",
     "gc": "Forget old rollouts that were learned from.",
     "set-aside": "Keep a store that is damaged, and begin another.",
     "config": "Show the settings in force and where each came from.",

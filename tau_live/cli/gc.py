@@ -2,112 +2,204 @@
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import click
 
+from tau_live.archive import Archive
 from tau_live.cli.opening import epilog, json_option, opened, operator, store_option
 from tau_live.cli.output import print_json, progress_bar
-from tau_live.cli.text import duration, moment
+from tau_live.cli.text import duration, size
+from tau_live.forgetting import DAY_S, MB, excess, limits_of
 from tau_live.settings import Settings
+from tau_live.store import keeping
+from tau_live.store.keeping import OLDEST, Limits, Place
 from tau_live.store.records import AuditEntry
 from tau_live.store.roles import Store
+from tau_live.switch import SWITCH
 
 STEP = 200
 DRY_RUN_LIMIT = 2000
-DAY_S = 86_400.0
 
 
 @click.command(
-    epilog=epilog("gc", "tau-live gc --older-than 30d --dry-run", "tau-live gc --older-than 30d")
+    epilog=epilog(
+        "gc",
+        "tau-live gc --older-than 30d --dry-run",
+        "tau-live gc --older-than 30d --archive forgotten.jsonl.gz",
+        "tau-live gc --keep 100000 --max-size 500MB",
+    )
 )
+@click.option("--older-than", metavar="AGE", type=duration, help="Like 30d or 12h.")
+@click.option("--keep", metavar="N", type=click.IntRange(min=0), help="How many rollouts stay.")
+@click.option("--max-size", metavar="SIZE", type=size, help="Of the store, like 500MB or 2GB.")
 @click.option(
-    "--older-than", metavar="AGE", type=duration,
-    help="Like 30d or 12h.  [default: TAU_LIVE_RL_RETENTION_DAYS]",
+    "--archive", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
+    help="Write what is forgotten there first; compressed if it ends in .gz.",
+)  # fmt: skip
+@click.option(
+    "--rewrite", is_flag=True,
+    help="Write the whole file anew, to the last byte without them; others wait meanwhile.",
 )  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Only count, without deleting anything.")
 @store_option
 @json_option
-def gc(path: Path | None, as_json: bool, older_than: float | None, dry_run: bool) -> None:
-    """Forget rollouts that ended long ago, with all that is theirs, and shrink the file.
+def gc(  # noqa: PLR0913  # one for each option
+    path: Path | None,
+    *,
+    as_json: bool,
+    older_than: float | None,
+    keep: int | None,
+    max_size: float | None,
+    archive: Path | None,
+    rewrite: bool,
+    dry_run: bool,
+) -> None:
+    """Forget the oldest rollouts, with all that is theirs, and shrink the file.
 
-    Never one that is open, waits for its reward, or has not been learned from.
+    Never one that is open, waits for its reward, or has not been learned from. Without
+    --older-than, --keep and --max-size it goes by TAU_LIVE_RL_RETENTION_DAYS, _ROLLOUTS and _MB.
     """
+    asked, now = Limits(age_s=older_than, rollouts=keep, used_bytes=max_size), time.time()
     with opened(path, write=True) as (store, settings):
-        age = _age(settings, older_than)
-        before = time.time() - age
-        size = settings.store.stat().st_size
+        limits = asked or _settled(settings)
+        before_bytes = settings.store.stat().st_size
+        rows, more = 0, False
         if dry_run:
-            found, more = forgettable(store, before=before, limit=DRY_RUN_LIMIT)
+            found, more = forgettable(store, limits, now=now, limit=DRY_RUN_LIMIT)
         else:
-            found, more = _collected(store, before=before, age=age, quiet=as_json), False
-        after = settings.store.stat().st_size
+            with Archive(archive) if archive else nullcontext() as into:
+                found = _collected(store, limits, now=now, archive=into, quiet=as_json)
+                rows = into.rows if into else 0
+            if rewrite:
+                store.retention.rewrite()
+        left = excess(store.retention, limits, now=now)
+        after_bytes = settings.store.stat().st_size
     if as_json:
         print_json(
             {
-                "before": before,
+                "before": None if limits.age_s is None else now - limits.age_s,
                 "rollouts": found,
                 "more": more,
                 "dry_run": dry_run,
-                "bytes_before": size,
-                "bytes_after": after,
+                "bytes_before": before_bytes,
+                "bytes_after": after_bytes,
+                "archived": rows,
+                "over": left.over,
+                "kept": left.kept._asdict(),
             }
         )
         return
-    what = f"{'more than ' if more else ''}{found:,} rollouts that ended before {moment(before)}"
+    what = f"{'more than ' if more else ''}{found:,} rollouts"
     if dry_run:
-        click.echo(f"{what} would be forgotten")
-    else:
-        click.echo(f"{what} forgotten; {size / 1e6:,.1f} MB before, {after / 1e6:,.1f} MB now")
+        click.echo(f"{what} would be forgotten ({told(limits)})")
+        return
+    sizes = f"{before_bytes / MB:,.1f} MB before, {after_bytes / MB:,.1f} MB now"
+    kept = f"; {rows:,} rows archived" if archive else ""
+    click.echo(f"{what} forgotten ({told(limits)}){kept}; {sizes}")
+    if left.over:
+        click.echo(f"still {left}", err=True)
 
 
-def forgettable(store: Store, *, before: float, limit: int) -> tuple[int, bool]:
-    """Return how many rollouts would go, counted up to ``limit``, and whether there are more."""
-    found = store.retention.count(before=before, limit=limit + 1)
+def forgettable(store: Store, limits: Limits, *, now: float, limit: int) -> tuple[int, bool]:
+    """Return how many rollouts would go, counted up to ``limit``, and whether there are more.
+
+    By size that is an estimate, from what a rollout takes in the mean.
+    """
+    found, of = 0, store.retention.size()
+    if limits.age_s is not None:
+        found = store.retention.count(before=now - limits.age_s, limit=limit + 1)
+    over = min(limits.over(of), limit + 1)
+    if over > found:
+        found = store.retention.count(before=keeping.EVER, limit=over)
     return min(found, limit), found > limit
 
 
-def collected(store: Store, *, before: float, told: Callable[[int], None]) -> int:
+def collected(
+    store: Store,
+    limits: Limits,
+    *,
+    now: float,
+    told: Callable[[int], None],
+    archive: keeping.Archive | None = None,
+) -> int:
     """Forget rollouts step by step, so that other processes can write in between.
 
     Args:
         store: The store.
-        before: Epoch seconds: only what ended before.
+        limits: What may be kept.
+        now: Epoch seconds, UTC.
         told: Called with how many have gone so far.
+        archive: Is given everything first.
 
     Returns:
         How many have gone.
     """
-    gone = 0
-    while True:
-        step = store.retention.collect(before=before, limit=STEP)
-        gone += step
-        told(gone)
-        if step < STEP:
-            return gone
-
-
-def _collected(store: Store, *, before: float, age: float, quiet: bool) -> int:
-    with progress_bar(quiet=quiet) as bar:
-        task = bar.add_task("rollouts forgotten", total=None)
-        gone = collected(store, before=before, told=lambda count: bar.update(task, completed=count))
-        bar.update(task, description="giving space back")
-        store.retention.vacuum()
-    if gone:
-        entry = AuditEntry(
-            at=time.time(),
-            who=operator(),
-            action="gc",
-            reason=f"older than {age / DAY_S:g} days",
-            details={"rollouts": gone, "before": before},
+    retention = store.retention
+    aged = OLDEST.at if limits.age_s is None else now - limits.age_s
+    gone, until = 0, aged
+    place: Place | None = OLDEST
+    while place is not None:
+        of = retention.size()
+        swept = retention.sweep(
+            before=limits.ended_before(of, now=now),
+            limit=min(STEP, limits.over(of) or STEP),
+            after=place,
+            archive=archive,
         )
-        store.audit.add(entry)
+        gone, place = gone + swept.gone, swept.place
+        until = max(until, aged if swept.until is None else swept.until)
+        told(gone)
+    place = OLDEST
+    while place is not None:
+        place = retention.sweep_rewards(
+            before=until, limit=STEP, after=place, archive=archive
+        ).place
     return gone
 
 
-def _age(settings: Settings, older_than: float | None) -> float:
-    if older_than is not None:
-        return older_than
-    if settings.retention_days is None:
-        raise click.UsageError("say --older-than AGE, or set TAU_LIVE_RL_RETENTION_DAYS")
-    return settings.retention_days * DAY_S
+def told(limits: Limits) -> str:
+    """Return limits in words, as they are written down."""
+    parts = {
+        "older than {:g} days": None if limits.age_s is None else limits.age_s / DAY_S,
+        "more than {:,} rollouts": limits.rollouts,
+        "more than {:g} MB": None if limits.used_bytes is None else limits.used_bytes / MB,
+    }
+    return ", ".join(text.format(value) for text, value in parts.items() if value is not None)
+
+
+def _collected(
+    store: Store, limits: Limits, *, now: float, archive: Archive | None, quiet: bool
+) -> int:
+    with progress_bar(quiet=quiet) as bar:
+        task = bar.add_task("rollouts forgotten", total=None)
+        gone = collected(
+            store,
+            limits,
+            now=now,
+            told=lambda count: bar.update(task, completed=count),
+            archive=archive.append if archive else None,
+        )
+        bar.update(task, description="giving space back")
+        store.retention.vacuum()
+    if gone:
+        details: dict[str, object] = {"rollouts": gone}
+        if limits.age_s is not None:
+            details["before"] = now - limits.age_s
+        if archive:
+            details["archive"] = str(archive.path)
+        store.audit.add(
+            AuditEntry(
+                at=time.time(), who=operator(), action="gc", reason=told(limits), details=details
+            )
+        )
+    return gone
+
+
+def _settled(settings: Settings) -> Limits:
+    limits = limits_of(settings)
+    if not limits:
+        names = f"{SWITCH}_RETENTION_DAYS, {SWITCH}_RETENTION_ROLLOUTS or {SWITCH}_RETENTION_MB"
+        raise click.UsageError(f"say --older-than AGE, --keep N or --max-size SIZE, or set {names}")
+    return limits

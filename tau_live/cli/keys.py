@@ -146,6 +146,15 @@ TRIAL: Keys = {
     "agreement": "how often the learner would have chosen what the host did; null if unknown",
 }
 
+KEPT: Keys = {
+    "looked_at": "oldest ended rollouts beyond a limit that were looked at, at most 200",
+    "forgettable": "of these, nothing keeps",
+    "waiting": "wait for their reward",
+    "unlearned": "have not been learned from",
+    "uncounted": "have not been counted by a trial",
+    "open": "are open again",
+}
+
 KEYS: Mapping[str, Keys] = {
     "status": {
         "enabled": "whether TAU_LIVE_RL is on in this shell",
@@ -157,9 +166,9 @@ KEYS: Mapping[str, Keys] = {
         "rollouts.failed": "failed",
         "rollouts.cancelled": "cancelled",
         "rollouts.open": "rollouts that have not ended",
-        "waiting_for_reward": "ended rollouts whose reward has not come",
+        "waiting_for_reward": "ended rollouts whose reward has not come, counted up to 10000",
         "not_learned_from.*": "rollouts and decisions that taught nothing, by reason",
-        "ready_to_learn.*": "rollouts that the next update would take, by decision point",
+        "ready_to_learn.*": "rollouts not learned from, by decision point, counted up to 10000",
         "mean_reward.first": "mean reward of the first rollouts that became ready",
         "mean_reward.last": "mean reward of the last ones",
         "mean_reward.of": "how many rollouts these are, at most",
@@ -171,6 +180,12 @@ KEYS: Mapping[str, Keys] = {
         **_under("in_service.*.", SERVING),
         **_under("monitors.*.", FIGURES),
         **_under("trials.*.", TRIAL),
+        "retention.days": "TAU_LIVE_RL_RETENTION_DAYS; null without",
+        "retention.rollouts": "TAU_LIVE_RL_RETENTION_ROLLOUTS; null without",
+        "retention.mb": "TAU_LIVE_RL_RETENTION_MB; null without",
+        "retention.used_mb": "what the store takes, without free pages and its log",
+        "retention.over[]": "what is beyond its limit: days, rollouts, mb",
+        **_under("retention.kept.", KEPT),
         "counters.*": "what was dropped, duplicate, conflicting or late, by name",
         "processes[]": "processes that are attached",
         "silent**": "processes that live but cannot write, with since how many seconds about",
@@ -328,13 +343,25 @@ KEYS: Mapping[str, Keys] = {
         "store": "the store's file, an empty one now",
         "kept[]": "the files that were renamed, under their new names",
     },
+    "restore": {
+        "rollouts": "rollouts put back",
+        "attempts": "attempts put back",
+        "spans": "spans put back",
+        "decisions": "decisions put back",
+        "rewards": "rewards put back",
+        "known": "rollouts that the store had already",
+        "open": "rollouts that had not ended, which are passed over",
+    },
     "gc": {
-        "before": "epoch seconds: rollouts that ended before are concerned",
+        "before": "epoch seconds: rollouts that ended before are concerned; null without an age",
         "rollouts": "rollouts forgotten, or with --dry-run, to be forgotten",
         "more": "whether there are more than --dry-run counts",
         "dry_run": "whether nothing was done",
         "bytes_before": "the size of the store",
         "bytes_after": "the size of the store now",
+        "archived": "rows written to --archive, with those of an earlier try",
+        "over[]": "what is still beyond its limit: days, rollouts, mb",
+        **_under("kept.", KEPT),
     },
     "verify": {
         "at": "epoch seconds",

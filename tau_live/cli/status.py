@@ -9,7 +9,9 @@ import click
 from tau_live.cli.opening import epilog, is_enabled, json_option, opened, store_option
 from tau_live.cli.output import facts_of, print_all, print_json, styled
 from tau_live.cli.text import ago, number, shown
+from tau_live.forgetting import Excess
 from tau_live.status import status_of
+from tau_live.store.keeping import Kept
 
 
 @click.command(
@@ -60,6 +62,7 @@ def _facts(found: Mapping[str, object], *, now: float) -> Iterator[tuple[str, ob
     for point, trial in _mapping(found["trials"]).items():
         yield f"exposure {shown(point)}", exposure(_mapping(trial))
         yield f"lift {shown(point)}", lift(_mapping(trial))
+    yield "retention", _kept(_mapping(found["retention"]))
     yield "counters", _counted(_mapping(found["counters"])) or "none"
     yield from _running(found)
 
@@ -72,6 +75,22 @@ def _running(found: Mapping[str, object]) -> Iterator[tuple[str, object]]:
         yield "cannot write", f"{process}, since {number(_float(seconds))} s: its log says why"
     if found["learner"]:
         yield "learning now", found["learner"]
+
+
+def _kept(retention: Mapping[str, object]) -> str:
+    """Return in words how much is kept, of how much, and why more than that."""
+    limits = {
+        f"{name}": retention[name]
+        for name in ("days", "rollouts", "mb")
+        if retention[name] is not None
+    }
+    said = [f"at most {number(_float(limit))} {name}" for name, limit in limits.items()]
+    used = f"{number(_float(retention['used_mb']))} MB, {', '.join(said) or 'no limit'}"
+    over = retention["over"]
+    if not isinstance(over, list) or not over:
+        return used
+    kept = {name: int(_float(count) or 0) for name, count in _mapping(retention["kept"]).items()}
+    return f"{used}; {Excess([str(name) for name in over], Kept(**kept))}"
 
 
 def _monitored(point: str, found: Mapping[str, object]) -> Iterator[tuple[str, object]]:

@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 import click
 
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+SIZES = {"kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12}
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]b)")
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([smhdw])")
 
 
@@ -66,6 +68,18 @@ def duration(text: str) -> float:
     if found is None:
         raise click.BadParameter(f"{text!r} is not a length of time like 30d, 12h, 15m or 90s")
     return float(found[1]) * UNITS[found[2]]
+
+
+def size(text: str) -> float:
+    """Return the bytes that ``500MB``, ``2GB`` or ``800 kB`` means, for click.
+
+    Raises:
+        click.BadParameter: It means nothing.
+    """
+    found = _SIZE.fullmatch(text.strip().lower())
+    if found is None:
+        raise click.BadParameter(f"{text!r} is not a size like 500MB or 2GB")
+    return float(found[1]) * SIZES[found[2]]
 
 
 def when(text: str) -> float:

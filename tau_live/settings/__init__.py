@@ -184,6 +184,16 @@ class Settings:
         optional(number(above=0.0, most=1e6, expects="days above 0 and at most 1e6")),
         "Days after which what was learned from is forgotten.",
     )
+    retention_rollouts: int | None = setting(
+        None,
+        optional(whole(least=1)),
+        "Rollouts beyond which the oldest that were learned from are forgotten.",
+    )
+    retention_mb: float | None = setting(
+        None,
+        optional(number(above=0.0, most=1e9, expects="megabytes above 0 and at most 1e9")),
+        "Size of the store in MB beyond which the oldest that were learned from are forgotten.",
+    )
     lease_ttl_s: float = setting(30.0, SECONDS, "How long the updater of a dead process blocks.")
     cost_limit: float | None = setting(
         None, optional(share()), "Mean safety cost of a rollout that must not be exceeded."

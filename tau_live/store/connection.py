@@ -2,7 +2,7 @@
 
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event, RLock
@@ -94,7 +94,7 @@ class Connection:
         self.breathe()
         return found
 
-    def stream(self, sql: str, parameters: Parameters = ()) -> Iterator[sqlite3.Row]:
+    def stream(self, sql: str, parameters: Parameters = ()) -> Generator[sqlite3.Row, None, None]:
         """Run a statement and yield its rows as they are read."""
         try:
             cursor = self._raw.cursor()
@@ -197,6 +197,7 @@ class Connection:
                     raise
                 Event().wait(RETRY_S)
         self.rows(f"pragma synchronous = {synchronous}")
+        self.rows("pragma secure_delete = on")  # what is forgotten is not left in free pages
         self.rows(f"pragma journal_size_limit = {WAL_LIMIT_BYTES}")
 
     def look_for_lost(self) -> None:

@@ -197,8 +197,7 @@ RECORDING: Sequence[str] = (
     "create unique index ready_points_by_place on ready_points (point, ready_seq)",
     """
     create table awaiting (
-        rollout_seq integer primary key references rollouts on delete cascade,
-        until real not null
+        rollout_seq integer primary key references rollouts on delete cascade, until real not null
     ) strict
     """,
     "create index awaiting_by_time on awaiting (until)",
@@ -292,6 +291,7 @@ WORKING: Sequence[str] = (
     ) strict
     """,
     "create unique index updates_by_point on updates (point, last_ready)",
+    "create index updates_executed on updates (point, last_ready) where executed",
     "create index updates_by_number on updates (point, number)",
     """
     create table monitors (

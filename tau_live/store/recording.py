@@ -250,18 +250,21 @@ class RewardLog(Protocol):
         """Return the mean total of the first or last ``of`` rollouts that became ready."""
         ...
 
-    def waiting(self) -> int:
-        """Return how many finished rollouts wait for their reward."""
+    def waiting(self, *, limit: int | None = None) -> int:
+        """Return how many finished rollouts wait for their reward, counted up to ``limit``."""
         ...
 
     def ready_points(self) -> list[str]:
         """Return every decision point that has decisions in ready rollouts, sorted."""
         ...
 
-    def ready_count(self, point: str, *, after: int) -> int:
+    def ready_count(
+        self, point: str, *, after: int, upto: int | None = None, limit: int | None = None
+    ) -> int:
         """Return how many ready rollouts behind ``after`` have a decision at ``point``.
 
-        An empty point counts the ready rollouts without any decision.
+        Only those up to ``upto``, and counted no further than ``limit``. An empty point counts
+        the ready rollouts without any decision.
         """
         ...
 

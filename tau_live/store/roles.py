@@ -5,7 +5,7 @@ one transaction. Times are epoch seconds, UTC, and are always passed in: a store
 Every method may raise ``StoreUnavailableError``; a value that cannot be stored is a ``StoreError``.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -145,6 +145,14 @@ class Store(Protocol):
         ``{"table": ..., ...}`` with public ids instead of keys, without anything that depends
         on this machine, process or clock; encoded features in base64. All rows are of one
         moment, and the store may be written to while they are read.
+        """
+        ...
+
+    def restore(self, rows: Iterable[Mapping[str, object]]) -> Mapping[str, int]:
+        """Put rows of an export or an archive back, rollouts before what is theirs.
+
+        What is stored already is left alone, and so are rollouts that had not ended. Returns how
+        many rows were put back, by table, and how many rollouts were ``known`` or ``open``.
         """
         ...
 

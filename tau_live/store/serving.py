@@ -5,6 +5,7 @@ from typing import Protocol
 
 from tau_live.gate import GateEntry, GateRow
 from tau_live.rollouts import AttemptStatus, Rollout, RolloutStatus
+from tau_live.store.keeping import OLDEST, Archive, Kept, Place, Size, Swept
 from tau_live.store.records import (
     NO_COSTS,
     AuditEntry,
@@ -137,8 +138,10 @@ class Policies(Protocol):
         """Return updates, newest first."""
         ...
 
-    def versions(self, point: str | None = None) -> list[PolicyVersion]:
-        """Return versions by number."""
+    def versions(
+        self, point: str | None = None, *, limit: int | None = None
+    ) -> list[PolicyVersion]:
+        """Return versions by number, of which only the newest ``limit``."""
         ...
 
     def version(self, version: int) -> PolicyVersion:
@@ -257,22 +260,79 @@ class Audit(Protocol):
 
 
 class Retention(Protocol):
-    """What may be forgotten."""
+    """What may be forgotten.
+
+    Never an open rollout, never one that waits for its reward, never one that some decision point
+    has not yet looked at (behind its watermark), or whose trial has not counted it. One without
+    decisions need not be looked at.
+    """
 
     def collect(self, *, before: float, limit: int) -> int:
-        """Delete up to ``limit`` rollouts that ended before a time, with all that is theirs.
+        """Forget up to ``limit`` rollouts that ended before a time, with all that is theirs.
 
-        Never an open one, never one that waits for its reward, never one that some decision
-        point has not yet looked at (behind its watermark), or whose trial has not counted it. One
-        without decisions need not be looked at. Rewards of that age whose rollout never came are
-        deleted as well.
+        Rewards of that age whose rollout never came are forgotten as well.
         """
         ...
 
+    def sweep(
+        self,
+        *,
+        before: float,
+        limit: int,
+        look: int | None = None,
+        after: Place = OLDEST,
+        archive: Archive | None = None,
+    ) -> Swept:
+        """Forget up to ``limit`` rollouts of the next ``look``, the oldest ends first.
+
+        Args:
+            before: Epoch seconds: only what ended before.
+            limit: How many at most.
+            look: How many may be looked at, those that are kept too; ``None`` all.
+            after: How far an earlier step has come.
+            archive: Is first given all that is theirs; where it raises, nothing is forgotten.
+        """
+        ...
+
+    def sweep_rewards(
+        self,
+        *,
+        before: float,
+        limit: int,
+        look: int | None = None,
+        after: Place = OLDEST,
+        archive: Archive | None = None,
+    ) -> Swept:
+        """Forget rewards that came before a time and whose rollout never did; as ``sweep``."""
+        ...
+
     def count(self, *, before: float, limit: int) -> int:
-        """Return how many rollouts ``collect`` would delete, counted up to ``limit``."""
+        """Return how many rollouts ``collect`` would forget, counted up to ``limit``."""
+        ...
+
+    def kept(self, *, before: float, look: int) -> Kept:
+        """Return what keeps the oldest ``look`` rollouts that ended before a time."""
+        ...
+
+    def size(self) -> Size:
+        """Return how large the store is; costs the same however large that is."""
+        ...
+
+    def give_back(self, pages: int) -> int:
+        """Give up to ``pages`` free pages back to the file system; return how many are left."""
+        ...
+
+    def empty_log(self) -> bool:
+        """Leave nothing of what was forgotten in the log; ``False`` while somebody needs it."""
         ...
 
     def vacuum(self) -> None:
-        """Give free pages back to the file system, in steps."""
+        """Give all free pages back to the file system, in steps, and empty the log."""
+        ...
+
+    def rewrite(self) -> None:
+        """Write the whole file anew, so that no byte of what was forgotten is left anywhere.
+
+        Others wait meanwhile, and it needs as much of the disk again.
+        """
         ...

@@ -1,7 +1,7 @@
 """A store in one SQLite file, which several processes may share."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from tau_live.store.sqlite_monitors import SqliteMonitors
 from tau_live.store.sqlite_names import SqliteNames
 from tau_live.store.sqlite_policies import SqlitePolicies
 from tau_live.store.sqlite_queue import SqliteQueue, SqliteResources, SqliteWorkers
+from tau_live.store.sqlite_restore import restored
 from tau_live.store.sqlite_retention import SqliteRetention
 from tau_live.store.sqlite_rewards import SqliteRewards
 from tau_live.store.sqlite_rollouts import SqliteRollouts
@@ -160,6 +161,10 @@ class SqliteStore:
         All of it is of one moment: what was committed when the first row is asked for.
         """
         return exported(self.path, busy_timeout_s=self._busy_timeout_s)
+
+    def restore(self, rows: Iterable[Mapping[str, object]]) -> Mapping[str, int]:
+        """Put rows of an export or an archive back; return how many, by table."""
+        return restored(self._connection, rows)
 
     def hold_still(self, timeout_s: float) -> bool:
         """Let no statement begin until ``go_on``; ``False`` if one goes on for too long."""

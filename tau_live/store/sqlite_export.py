@@ -2,58 +2,111 @@
 
 import sqlite3
 from base64 import b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
-from tau_live.store.connection import connect
+from tau_live.store.connection import Connection, connect
+from tau_live.store.json_text import json_of
+from tau_live.store.keeping import Rows
 
-TABLES: Mapping[str, str] = {
-    "rollouts": """
-        select rollout_id, host, run_id, session_id, parent_id, name, status, mode, reason,
-            error_type, input as json_input, max_attempts, retry_on as json_retry_on, timeout_s,
-            unresponsive_s, metadata as json_metadata, attempt_count, started_at, ended_at,
-            ready_seq, total_reward, run_reward
-        from rollouts order by seq
-    """,
-    "attempts": """
-        select rollout_id, number, attempts.status, execution, attempts.started_at,
-            last_heartbeat_at, attempts.ended_at, error_message
-        from rollouts join attempts on rollout_seq = seq order by rollout_seq, number
-    """,
-    "spans": """
-        select rollout_id, attempt, span_id, parent_span_id, kind, spans.name, spans.status,
-            attributes as json_attributes, spans.started_at, spans.ended_at
-        from spans join rollouts on rollouts.seq = rollout_seq order by spans.seq
-    """,
-    "decisions": """
-        select rollout_id, attempt, ordinal, point, options as json_options,
-            allowed as json_allowed, exploit_only as json_exploit_only, chosen, applied,
-            default_option as "default", source, why_not, propensity,
-            probabilities as json_probabilities, value, policy_version, arm, share,
-            latency_us, at, context as json_context, features as json_features, encoded
-        from decisions join rollouts on rollouts.seq = rollout_seq order by decisions.seq
-    """,
-    "rewards": """
-        select rollout_id, nullif(decision_id, '') as decision_id, name, value, label, comment,
-            source, key, at, decisions_before
-        from rewards order by seq
-    """,
-    "policies": """
-        select version, point, parent, algorithm, sha256, file, rollouts,
-            metadata as json_metadata
-        from policies order by version
-    """,
-    "updates": """
-        select number as "update", point, executed, skipped_reason, version, parent, first_ready,
-            last_ready, trajectories, samples, report as json_report
-        from updates order by number
-    """,
-    "resources": "select version, resources as json_resources from resources order by version",
+GIVEN = "(select value from json_each(:seqs))"
+
+
+class Table(NamedTuple):
+    """How a table is told.
+
+    Attributes:
+        columns: What is told of each row; one that holds JSON is named ``json_...``.
+        source: Where it comes from.
+        order: What its rows are ordered by.
+        seq: What numbers its rows; empty where they have no number of their own.
+        owned: Says whether a row belongs to one of the rollouts ``:seqs``; empty where none can.
+    """
+
+    columns: str
+    source: str
+    order: str
+    seq: str = ""
+    owned: str = ""
+
+
+TABLES: Mapping[str, Table] = {
+    "rollouts": Table(
+        """
+        rollout_id, host, run_id, session_id, parent_id, name, status, mode, reason,
+        error_type, input as json_input, max_attempts, retry_on as json_retry_on, timeout_s,
+        unresponsive_s, metadata as json_metadata, attempt_count, started_at, ended_at,
+        ready_seq, total_reward, run_reward
+        """,
+        "rollouts",
+        "seq",
+        "seq",
+        f"seq in {GIVEN}",
+    ),
+    "attempts": Table(
+        """
+        rollout_id, number, attempts.status, execution, attempts.started_at,
+        last_heartbeat_at, attempts.ended_at, error_message
+        """,
+        "rollouts join attempts on rollout_seq = seq",
+        "rollout_seq, number",
+        owned=f"rollout_seq in {GIVEN}",
+    ),
+    "spans": Table(
+        """
+        rollout_id, attempt, span_id, parent_span_id, kind, spans.name, spans.status,
+        attributes as json_attributes, spans.started_at, spans.ended_at
+        """,
+        "spans join rollouts on rollouts.seq = rollout_seq",
+        "spans.seq",
+        "spans.seq",
+        f"rollout_seq in {GIVEN}",
+    ),
+    "decisions": Table(
+        """
+        rollout_id, attempt, ordinal, point, options as json_options,
+        allowed as json_allowed, exploit_only as json_exploit_only, chosen, applied,
+        default_option as "default", source, why_not, propensity,
+        probabilities as json_probabilities, value, policy_version, arm, share,
+        latency_us, at, context as json_context, features as json_features, encoded
+        """,
+        "decisions join rollouts on rollouts.seq = rollout_seq",
+        "decisions.seq",
+        "decisions.seq",
+        f"rollout_seq in {GIVEN}",
+    ),
+    "rewards": Table(
+        """
+        rollout_id, nullif(decision_id, '') as decision_id, name, value, label, comment,
+        source, key, at, decisions_before
+        """,
+        "rewards",
+        "seq",
+        "seq",
+        f"rollout_id in (select rollout_id from rollouts where seq in {GIVEN})",
+    ),
+    "policies": Table(
+        """
+        version, point, parent, algorithm, sha256, file, rollouts, metadata as json_metadata
+        """,
+        "policies",
+        "version",
+    ),
+    "updates": Table(
+        """
+        number as "update", point, executed, skipped_reason, version, parent, first_ready,
+        last_ready, trajectories, samples, report as json_report
+        """,
+        "updates",
+        "number",
+    ),
+    "resources": Table("version, resources as json_resources", "resources", "version"),
 }
-"""The tables in the order of the export; a column that holds JSON is named ``json_...``.
+"""The tables in the order of the export.
 
 Left out is what a clock, a process or a machine decided: owners, workers, the times at which
 policies, updates and resources were made, and what a report says about durations.
@@ -70,12 +123,41 @@ def exported(path: Path, *, busy_timeout_s: float) -> Iterator[dict[str, object]
     """
     with closing(connect(path, busy_timeout_s=busy_timeout_s, read_only=True)) as connection:
         connection.change("begin")
-        for table, sql in TABLES.items():
+        for table, told in TABLES.items():
+            sql = f"select {told.columns} from {told.source} order by {told.order}"
             for row in connection.stream(sql):
                 public = _public(row)
                 if table == "updates":
                     public["report"] = _timeless(public["report"])
                 yield {"table": table, **public}
+
+
+def archived(connection: Connection, seqs: Sequence[int]) -> Rows:
+    """Return all that is told of some rollouts, and the number of each row."""
+    return [
+        row
+        for name, table in TABLES.items()
+        if table.owned
+        for row in _numbered(connection, name, table.owned, seqs)
+    ]
+
+
+def archived_rewards(connection: Connection, seqs: Sequence[int]) -> Rows:
+    """Return some rewards, whose rollouts never came, and the number of each."""
+    return list(_numbered(connection, "rewards", f"seq in {GIVEN}", seqs))
+
+
+def _numbered(
+    connection: Connection, name: str, condition: str, seqs: Sequence[int]
+) -> Iterator[dict[str, object]]:
+    table = TABLES[name]
+    number = f"{table.seq} as seq, " if table.seq else ""
+    for row in connection.rows(
+        f"select {number}{table.columns} from {table.source} where {condition} "
+        f"order by {table.order}",
+        {"seqs": json_of(seqs)},
+    ):
+        yield {"table": name, **_public(row)}
 
 
 def _public(row: sqlite3.Row) -> dict[str, object]:

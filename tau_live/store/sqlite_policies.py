@@ -88,16 +88,18 @@ class SqlitePolicies:
         )
         return [update_of(row) for row in rows]
 
-    def versions(self, point: str | None = None) -> list[PolicyVersion]:
-        """Return versions by number."""
+    def versions(
+        self, point: str | None = None, *, limit: int | None = None
+    ) -> list[PolicyVersion]:
+        """Return versions by number, of which only the newest ``limit``."""
         rows = self._connection.rows(
             f"""
             select * from policies {"" if point is None else "where point = :point"}
-            order by version
+            order by version desc limit :limit
             """,
-            {"point": point},
+            {"point": point, "limit": -1 if limit is None else limit},
         )
-        return [policy_of(row) for row in rows]
+        return [policy_of(row) for row in reversed(rows)]
 
     def version(self, version: int) -> PolicyVersion:
         """Return one version. Raises: UnknownError."""

@@ -17,9 +17,16 @@ def page_of(connection: Connection, query: RolloutQuery) -> Page:
     sql, parameters = sql_of(query)
     with connection.reading():
         rows = connection.rows(sql, parameters)
-        where = where_of(query, page=False)
-        total = connection.count(f"select count(*) from rollouts{where}", parameters)
+        total = connection.count(total_of(query), parameters)
     return Page([rollout_of(row) for row in rows], total)
+
+
+def total_of(query: RolloutQuery) -> str:
+    """Return the statement that counts them; by status alone it is known without a look."""
+    where = where_of(query, page=False)
+    if where in {"", where_of(RolloutQuery(statuses=query.statuses), page=False)}:
+        return f"select coalesce(sum(total), 0) from status_counts{where}"
+    return f"select count(*) from rollouts{where}"
 
 
 def sql_of(query: RolloutQuery) -> tuple[str, dict[str, Value]]:

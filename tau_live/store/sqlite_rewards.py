@@ -38,7 +38,16 @@ select rollout_seq, ended_at from awaiting join rollouts on seq = rollout_seq
 where ended_at > :after
 """
 
-READY_COUNT = "select count(*) from ready_points where point = ? and ready_seq > ?"
+READY_COUNT = """
+select count(*) from (
+    select 1 from ready_points
+    where point = :point and ready_seq > :after and ready_seq <= coalesce(:upto, 9e18) limit :limit
+)
+"""
+
+WAITING = """
+select count(*) from (select 1 from awaiting where until > -1e300 limit ?)
+"""
 
 READY_POINTS = """
 with recursive points (point) as (
@@ -211,17 +220,25 @@ class SqliteRewards:
         row = self._connection.row(mean_sql(newest=newest), (of,))
         return row["mean"] if row else None
 
-    def waiting(self) -> int:
-        """Return how many finished rollouts wait for their reward."""
-        return self._connection.count("select count(*) from awaiting")
+    def waiting(self, *, limit: int | None = None) -> int:
+        """Return how many finished rollouts wait for their reward, counted up to ``limit``."""
+        most = -1 if limit is None else limit
+        return self._connection.count(WAITING, (most,))
 
     def ready_points(self) -> list[str]:
         """Return every decision point that has decisions in ready rollouts, sorted."""
         return [row["point"] for row in self._connection.rows(READY_POINTS)]
 
-    def ready_count(self, point: str, *, after: int) -> int:
-        """Return how many ready rollouts behind ``after`` have a decision at ``point``."""
-        return self._connection.count(READY_COUNT, (point, after))
+    def ready_count(
+        self, point: str, *, after: int, upto: int | None = None, limit: int | None = None
+    ) -> int:
+        """Return how many ready rollouts behind ``after`` have a decision at ``point``.
+
+        Only those up to ``upto``, and counted no further than ``limit``.
+        """
+        most = -1 if limit is None else limit
+        asked: Parameters = {"point": point, "after": after, "upto": upto, "limit": most}
+        return self._connection.count(READY_COUNT, asked)
 
     def ready_rollouts(
         self, point: str, *, after: int, limit: int, newest: bool = False, upto: int | None = None

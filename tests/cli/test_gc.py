@@ -1,6 +1,9 @@
 from pathlib import Path
 
+import pytest
+
 from tau_live.cli.gc import collected, forgettable
+from tau_live.store.keeping import Limits
 from tau_live.store.records import RolloutQuery
 from tau_live.store.roles import Store
 from tau_live.store.sqlite import SqliteStore
@@ -55,7 +58,7 @@ def test_without_an_age_it_asks_for_one(filled: Path, run: Run) -> None:
     result = run("gc", "--store", filled)
 
     assert result.exit_code == 2
-    assert "TAU_LIVE_RL_RETENTION_DAYS" in result.stderr
+    assert "TAU_LIVE_RL_RETENTION_MB" in result.stderr
     assert FAILED in kept(filled)
 
 
@@ -76,7 +79,7 @@ def test_many_go_in_steps_that_others_can_write_between(tmp_path: Path) -> None:
     store = with_ended(tmp_path / "store.sqlite", count=450)
     told: list[int] = []
 
-    gone = collected(store, before=10.0, told=told.append)
+    gone = collected(store, Limits(age_s=1.0), now=11.0, told=told.append)
 
     store.close()
     assert (gone, told) == (450, [200, 400, 450])
@@ -85,7 +88,7 @@ def test_many_go_in_steps_that_others_can_write_between(tmp_path: Path) -> None:
 def test_a_dry_run_counts_no_further_than_its_limit(tmp_path: Path) -> None:
     store = with_ended(tmp_path / "store.sqlite", count=30)
 
-    found = forgettable(store, before=10.0, limit=20)
+    found = forgettable(store, Limits(age_s=1.0), now=11.0, limit=20)
 
     store.close()
     assert found == (20, True)
@@ -102,3 +105,65 @@ def with_ended(path: Path, *, count: int) -> Store:
                 rollout(f"live-{n}", RolloutStatus.SUCCEEDED, ended_at=2.0)
             )
     return store
+
+
+def test_so_many_rollouts_stay(filled: Path, read: Read) -> None:
+    done = read("gc", "--keep", "3", "--store", filled)
+
+    assert isinstance(done, dict)
+    assert done["rollouts"] == 1  # the others are open, wait, or were not learned from
+    assert done["over"] == ["rollouts"]
+    assert done["kept"]["unlearned"] == 1
+
+
+def test_what_keeps_it_too_large_is_said(filled: Path, run: Run) -> None:
+    result = run("gc", "--max-size", "1kB", "--store", filled)
+
+    assert result.exit_code == 0
+    assert "still beyond mb: of the" in result.stderr
+    assert "1 not learned from yet" in result.stderr
+
+
+@pytest.mark.parametrize("text", ["500", "5 parsecs", "-1MB", ""])
+def test_a_size_without_a_unit_is_refused(filled: Path, run: Run, text: str) -> None:
+    result = run("gc", "--max-size", text, "--store", filled)
+
+    assert result.exit_code == 2
+    assert "is not a size like 500MB" in result.stderr
+
+
+@pytest.mark.parametrize("name", ["old.jsonl", "old.jsonl.gz"])
+def test_what_is_forgotten_can_be_archived_and_put_back(
+    filled: Path, tmp_path: Path, read: Read, name: str
+) -> None:
+    before = told_of(filled, FAILED)
+
+    done = read("gc", "--older-than", "30d", "--archive", tmp_path / name, "--store", filled)
+    back = read("restore", tmp_path / name, "--store", tmp_path / "again.sqlite")
+
+    assert isinstance(done, dict)
+    assert isinstance(back, dict)
+    assert done["archived"] == len(before) > 0
+    assert (back["rollouts"], back["known"], back["open"]) == (1, 0, 0)
+    assert told_of(tmp_path / "again.sqlite", FAILED) == before
+    assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
+
+
+def test_what_is_there_already_is_not_put_back(filled: Path, tmp_path: Path, read: Read) -> None:
+    everything = tmp_path / "all.jsonl"
+    read("export", "-o", everything, "--store", filled)
+    before = everything.read_bytes()
+
+    back = read("restore", everything, "--store", filled)
+    read("export", "-o", everything, "--store", filled)
+
+    assert isinstance(back, dict)
+    assert (back["rollouts"], back["known"]) == (0, 3)
+    assert everything.read_bytes() == before
+
+
+def told_of(path: Path, rollout_id: str) -> list[dict[str, object]]:
+    store = SqliteStore.open(path, read_only=True)
+    found = [row for row in store.export() if row.get("rollout_id") == rollout_id]
+    store.close()
+    return found

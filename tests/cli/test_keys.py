@@ -1,4 +1,5 @@
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -45,6 +46,7 @@ CALLS: Mapping[str, Sequence[str]] = {
     "doctor": ["doctor"],
     "set-aside": ["set-aside", "--reason", "damaged"],
     "verify": ["verify", "--head", f"999:{'0' * 32}"],
+    "restore": ["restore", os.devnull],
     "gc": ["gc", "--older-than", "30d"],
 }
 WITHOUT_STORE = {"autostart status"}

@@ -2,7 +2,9 @@
 
 import pytest
 
+from tau_live.errors import StoreError
 from tau_live.rollouts import RolloutStatus
+from tau_live.store.keeping import OLDEST, Kept, Place, Rows
 from tau_live.store.records import RolloutQuery
 from tau_live.store.roles import Store
 from tests.contracts.making import begun, decision, ready, reward, span, update
@@ -120,3 +122,148 @@ def test_giving_space_back_loses_nothing(store: Store, rows: int) -> None:
     store.retention.vacuum()
 
     assert len(_ids(store)) == max(0, rows - 1)
+
+
+def test_a_walk_goes_on_behind_what_has_to_be_kept(store: Store) -> None:
+    for number in range(5):
+        _ended(store, f"live-{number}", at=float(number))
+    for kept in ("live-0", "live-1"):
+        store.rewards.await_reward(kept, until=1e9)
+
+    first = store.retention.sweep(before=50.0, limit=9, look=3)
+    assert first.place is not None
+    second = store.retention.sweep(before=50.0, limit=9, look=3, after=first.place)
+
+    assert (first.gone, first.until, first.place.at) == (1, 2.0, 2.0)
+    assert (second.gone, second.place) == (2, None)
+    assert _ids(store) == ["live-0", "live-1"]
+
+
+def test_what_ended_in_one_moment_is_walked_through_in_order(store: Store) -> None:
+    for number in range(5):
+        _ended(store, f"live-{number}", at=7.0)
+
+    place: Place | None = OLDEST
+    gone = []
+    while place is not None:
+        swept = store.retention.sweep(before=50.0, limit=2, look=2, after=place)
+        gone.append(swept.gone)
+        place = swept.place
+
+    assert gone == [2, 2, 1]
+
+
+def test_what_keeps_rollouts_is_counted(store: Store) -> None:
+    ready(store, "live-1", "model")
+    _ended(store, "live-2", at=1.0)
+    store.rewards.await_reward("live-2", until=1e9)
+    _ended(store, "live-3", at=2.0)
+    begun(store, "live-4")
+
+    kept = store.retention.kept(before=50.0, look=9)
+
+    assert kept == Kept(looked_at=3, forgettable=1, waiting=1, unlearned=1, uncounted=0, open=0)
+
+
+def test_the_size_is_what_is_in_use(store: Store) -> None:
+    for number in range(40):
+        begun(store, f"live-{number}")
+        store.rollouts.amend_rollout(f"live-{number}", metadata={"text": "x" * 5000})
+        store.rollouts.set_status(f"live-{number}", RolloutStatus.FAILED, at=5.0)
+    before = store.retention.size()
+
+    store.retention.collect(before=50.0, limit=30)
+    after = store.retention.size()
+    store.retention.vacuum()
+
+    assert (before.rollouts, after.rollouts) == (40, 10)
+    assert after.used_bytes < before.used_bytes - 100_000
+    assert after.free_bytes > 100_000
+    assert store.retention.size().free_bytes == 0
+
+
+def test_nothing_is_forgotten_that_the_archive_did_not_take(store: Store) -> None:
+    _ended(store, "live-1", at=5.0)
+
+    def full(_rows: Rows) -> None:
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        store.retention.sweep(before=50.0, limit=9, archive=full)
+
+    assert _ids(store) == ["live-1"]
+
+
+def test_what_changes_while_it_is_archived_is_archived_again(store: Store) -> None:
+    begun(store, "live-1")
+    store.rollouts.set_status("live-1", RolloutStatus.FAILED, at=5.0)
+    taken: list[Rows] = []
+
+    def late(rows: Rows) -> None:
+        taken.append(rows)
+        if len(taken) == 1:
+            store.rewards.add_reward(reward(rollout_id="live-1"))
+
+    first = store.retention.sweep(before=50.0, limit=9, archive=late)
+    assert first.place is not None
+    second = store.retention.sweep(before=50.0, limit=9, after=first.place, archive=late)
+
+    assert (first.gone, second.gone) == (0, 1)
+    assert [row["table"] for row in taken[1]] == ["rollouts", "attempts", "rewards"]
+
+
+def test_an_archive_that_holds_a_rollout_twice_means_the_later(store: Store) -> None:
+    ready(store, "live-1", "model")
+    store.rollouts.add_span(span(rollout_id="live-1", ended_at=4.0))
+    store.policies.add_update(update(1, "model"), None)
+    taken: list[Rows] = []
+    store.retention.sweep(before=50.0, limit=9, archive=taken.append)
+    [rows] = taken
+    torn = [{**row, "name": "earlier"} for row in rows[:2]]
+
+    counts = store.restore([*torn, *rows])
+
+    assert counts["rollouts"] == 1
+    assert store.rollouts.rollout("live-1").name == ""
+    assert [one.ended_at for one in store.rollouts.spans("live-1")] == [4.0]
+
+
+def test_what_comes_back_keeps_its_numbers_where_they_are_free(store: Store) -> None:
+    ready(store, "live-1", "model")
+    store.policies.add_update(update(1, "model"), None)
+    was = store.rollouts.rollout("live-1")
+    taken: list[Rows] = []
+    store.retention.sweep(before=50.0, limit=9, archive=taken.append)
+    rows = taken[0]
+    others = [
+        {**row, "rollout_id": "live-2", **({"run_id": "live-2"} if "run_id" in row else {})}
+        for row in rows
+    ]
+
+    store.restore([*rows, *others])
+
+    assert store.rollouts.rollout("live-1") == was
+    assert store.rollouts.rollout("live-2").ready_seq == 2
+    assert store.rewards.ready_count("model", after=1) == 1
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        pytest.param({"status": "succeeded", "metadata": 7}, id="metadata"),
+        pytest.param({"status": "succeeded", "started_at": [1]}, id="a list for a time"),
+        pytest.param({"status": "succeeded", "max_attempts": "many"}, id="a word for a number"),
+        pytest.param({"status": "succeeded", "mode": "sideways"}, id="an unknown mode"),
+    ],
+)
+def test_a_row_that_could_not_be_read_later_is_not_put_back(
+    store: Store, wrong: dict[str, object]
+) -> None:
+    _ended(store, "live-1", at=5.0)
+    taken: list[Rows] = []
+    store.retention.sweep(before=50.0, limit=9, archive=taken.append)
+
+    with pytest.raises(StoreError):
+        store.restore([{**taken[0][0], **wrong}])
+
+    assert _ids(store) == []
