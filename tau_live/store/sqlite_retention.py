@@ -1,7 +1,7 @@
 """What may be forgotten, in SQLite; the one place where rollouts are deleted."""
 
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from sqlite3 import Row
 
 from tau_live import fault
@@ -114,14 +114,15 @@ class SqliteRetention:
             archive(archived_rewards(self._connection, seqs))
         if not seqs:
             return Swept(0, None, place)
-        gone = self._connection.change(
-            """
-            delete from rewards where seq in (select value from json_each(?)) and not exists (
-                select 1 from rollouts where rollouts.rollout_id = rewards.rollout_id
+        with self._connection.begin(), _pruned(self._connection):
+            gone = self._connection.change(
+                """
+                delete from rewards where seq in (select value from json_each(?)) and not exists (
+                    select 1 from rollouts where rollouts.rollout_id = rewards.rollout_id
+                )
+                """,
+                (json_of(seqs),),
             )
-            """,
-            (json_of(seqs),),
-        )
         return Swept(gone, until, place)
 
     def count(self, *, before: float, limit: int) -> int:
@@ -212,11 +213,18 @@ class SqliteRetention:
 
 
 def forget(connection: Connection, rows: Sequence[Row]) -> None:
-    """Delete rollouts with all that is theirs, in the order in which they came; prune the seals."""
+    """Delete rollouts with all that is theirs, in the order in which they came."""
+    ids, seqs = [(row["rollout_id"],) for row in rows], [(row["seq"],) for row in rows]
+    with _pruned(connection):
+        connection.change_many("delete from rewards where rollout_id = ?", ids)
+        fault.point("retention.rewarded")
+        connection.change_many("delete from rollouts where seq = ?", seqs)
+
+
+@contextmanager
+def _pruned(connection: Connection) -> Iterator[None]:
+    """Shorten the chain of seals by some of what is no longer there, in the same transaction."""
     seals = SqliteSeals(connection)
     sealed = seals.head().place
-    ids, seqs = [(row["rollout_id"],) for row in rows], [(row["seq"],) for row in rows]
-    connection.change_many("delete from rewards where rollout_id = ?", ids)
-    fault.point("retention.rewarded")
-    connection.change_many("delete from rollouts where seq = ?", seqs)
+    yield
     seals.prune(SEALS_FOR_EACH * (seals.head().place - sealed))
