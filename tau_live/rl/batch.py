@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tau_live.rl.arrays import BoolArray, FloatArray, IntArray, offsets, spans
+from tau_live.rl.breathing import Breathe, at_once
 from tau_live.rl.crossing import Crossed, Rows, crossed, rows
 from tau_live.rl.exploring import added
 from tau_live.rl.features import Encoded
@@ -224,9 +225,9 @@ class Batch(NamedTuple):
         """``[N]``, how many options were allowed."""
         return np.diff(self.starts)
 
-    def under(self, policy: Policy) -> "Batch":
+    def under(self, policy: Policy, breathe: Breathe = at_once) -> "Batch":
         """Return the same decisions with the base of another policy of the same scale."""
-        heard = self.heard_by(policy) if policy.base.kernel.is_heard else self
+        heard = self.heard_by(policy, breathe) if policy.base.kernel.is_heard else self
         if self.explored is None:
             ridge = policy.base.of(self.options, self.starts, heard.seen)
         else:
@@ -234,12 +235,12 @@ class Batch(NamedTuple):
             ridge = added(policy.base, found, self.starts, self.explored)
         return heard._replace(base=policy.default_bonus * self.preferred + ridge)
 
-    def heard_by(self, policy: Policy) -> "Batch":
+    def heard_by(self, policy: Policy, breathe: Breathe = at_once) -> "Batch":
         """Return the same decisions as kernels see them, too."""
         if self.waves is not None:
             return self
         width, count = policy.config.width, policy.config.kernels
-        return self._replace(waves=waves_of(self.plain, width, count=count))
+        return self._replace(waves=waves_of(self.plain, width, count=count, breathe=breathe))
 
     @property
     def names(self) -> IntArray:

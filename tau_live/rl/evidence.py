@@ -121,7 +121,7 @@ def evidence(  # noqa: PLR0913  # its data, and who may interrupt, all keyword-o
         bound=inf if changed else config.base_kl,
     )
     breathe()
-    moved = data.under(policy)
+    moved = data.under(policy, breathe)
     breathe()
     value_base = counted.expectation(now.price)
     policy = replace(policy, critic=frozen(policy.critic - state.value_base + value_base))

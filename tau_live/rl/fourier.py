@@ -8,13 +8,14 @@ import numpy as np
 import numpy.typing as npt
 
 from tau_live.rl.arrays import FloatArray, IntArray
+from tau_live.rl.breathing import Breathe, at_once
 from tau_live.rl.crossing import Crossed
 
 _BANDWIDTH = 0.4  # deviation of a frequency, where a context is two long on average
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _PHASES = np.uint64(2**40)  # behind every slot's own keys
 _PARTS = np.arange(0, 64, 16, dtype=np.uint64)
-_AT_ONCE = 2**18  # entries times features that are added up together: 2 MB
+_AT_ONCE = 2**16  # entries times features that are added up together: 512 KB
 
 
 def frequencies(slots: IntArray, width: int, *, count: int) -> FloatArray:
@@ -57,13 +58,16 @@ def waves(angles: FloatArray) -> FloatArray:
     return found
 
 
-def features(contexts: Crossed, width: int, *, count: int) -> FloatArray:
+def features(
+    contexts: Crossed, width: int, *, count: int, breathe: Breathe = at_once
+) -> FloatArray:
     """Return ``[N, count]`` features of contexts.
 
     Args:
         contexts: ``N`` scaled contexts, each with at least one entry.
         width: Of their features.
         count: How many waves there are.
+        breathe: Called between some of the contexts.
     """
     known, at = np.unique(contexts.slots, return_inverse=True)
     table, begin = frequencies(known, width, count=count), phases(count)
@@ -79,6 +83,7 @@ def features(contexts: Crossed, width: int, *, count: int) -> FloatArray:
         angles = np.add.reduceat(products, starts[first:last] - starts[first], axis=0)
         found[first:last] = waves(angles + begin)
         first = last
+        breathe()
     return found
 
 

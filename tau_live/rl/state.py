@@ -184,7 +184,9 @@ class LearnerState:
         if not self.kernels.width or not len(some):
             return self.kernels
         kept = batch.select(some)
-        waves = features(kept.plain, self.policy.config.width, count=self.kernels.width)
+        waves = features(
+            kept.plain, self.policy.config.width, count=self.kernels.width, breathe=breathe
+        )
         names = kept.names[kept.starts[:-1] + kept.chosen]
         breathe()
         rewards, costs = known.rewards[some], known.costs[some]
