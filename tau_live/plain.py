@@ -24,8 +24,7 @@ from uuid import UUID
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
 _MARKER_ROOM = 40
-_INT_BITS = 63
-_TEXT_BITS = 512
+_INT_BITS, _TEXT_BITS = 63, 512
 _REPLACEMENT = "\ufffd"
 _SHA256_CHARS = 64
 
@@ -220,7 +219,8 @@ class _Walk:
             found[name] = self.value(inner if hidden is None else hidden, depth + 1)
         self._inside.discard(id(value))
         if size > kept:
-            found[self._key("…", found)] = self._marker(f"{size - kept} more")
+            name = self._key("…", found)  # first, as when this is read again
+            found |= {name: self._marker(f"{size - kept} more")}
         return found
 
     def _scalars(self, value: dict[object, object], size: int) -> Json:
