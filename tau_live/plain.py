@@ -197,7 +197,8 @@ class _Walk:
             found[name] = self.value(inner if hidden is None else hidden, depth + 1)
         self._inside.discard(id(value))
         if size > kept:
-            found[self._key("…", found)] = self._marker(f"{size - kept} more")
+            name = self._key("…", found)  # first, as when this is read again
+            found |= {name: self._marker(f"{size - kept} more")}
         return found
 
     def _scalars(self, value: dict[object, object], size: int) -> Json:
