@@ -62,9 +62,9 @@ def sound(event: Event) -> Sound:
     left_out = 0
     known, values = _fields(event.event)
     for field, value in zip(known, values(event), strict=True):
-        if type(value) in field.right:
-            continue
         try:
+            if type(value) in field.right:
+                continue
             made = field.made(value)
         except Exception as error:  # noqa: BLE001  # whatever a host's classes of classes do
             made = _instead(event, field, error)

@@ -96,9 +96,8 @@ def silent_processes(store: Store, *, now: float) -> dict[str, float]:
 
     Each renews its lease every few seconds while the store works for it.
     """
-    held = store.leases.held(PROCESSES, now=now).values()
-    lapsed = store.leases.held(PROCESSES, now=now - LAPSED_S).values()
-    silent = {owner for owner in lapsed if owner not in held and is_alive(owner)}
+    lapsed = store.leases.lapsed(PROCESSES, since=now - LAPSED_S, now=now).values()
+    silent = {owner for owner in lapsed if is_alive(owner)}
     until = {owner: store.leases.until(PROCESSES + owner) for owner in sorted(silent)}
     return {owner: now - at for owner, at in until.items() if at is not None}
 

@@ -2,12 +2,14 @@
 
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 
 from tau_live.cli.check import FAIL, OK, WARN, Check
 from tau_live.cli.text import number
 from tau_live.errors import StoreBusyError, TauLiveError
 from tau_live.status import silent_processes
+from tau_live.store.connection import connect
 from tau_live.store.sqlite import SqliteStore
 from tau_live.trouble import advice
 
@@ -43,19 +45,15 @@ def _whole(file: Path) -> Check:
 
 def _writable(file: Path) -> Check:
     try:
-        store = SqliteStore.open(file, busy_timeout_s=WAIT_S)
-    except TauLiveError as error:
-        return Check("writing", WARN if isinstance(error, StoreBusyError) else FAIL, str(error),
-                     advice(error))  # fmt: skip
-    try:
-        with store.begin():
-            pass
+        with (
+            closing(connect(file, busy_timeout_s=WAIT_S, read_only=False)) as connection,
+            connection.begin(),
+        ):
+            pass  # opened as a store it would be migrated and narrowed, which nobody asked for
     except StoreBusyError as error:
         return Check("writing", WARN, str(error), advice(error))
     except TauLiveError as error:
         return Check("writing", FAIL, str(error), advice(error))
-    finally:
-        store.close()
     return Check("writing", OK, "it can be written")
 
 

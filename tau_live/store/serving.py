@@ -234,6 +234,16 @@ class Leases(Protocol):
         """Return the leases in force whose name begins so, with their holders."""
         ...
 
+    def lapsed(self, prefix: str, *, since: float, now: float) -> dict[str, str]:
+        """Return the leases whose name begins so and that ran out unrenewed, with their holders.
+
+        Args:
+            prefix: How their names begin.
+            since: Epoch seconds, UTC: those that ran out before are passed over.
+            now: Epoch seconds, UTC.
+        """
+        ...
+
 
 class Counters(Protocol):
     """How often something happened."""

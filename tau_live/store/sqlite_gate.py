@@ -120,13 +120,20 @@ class SqliteLeases:
 
     def held(self, prefix: str, *, now: float) -> dict[str, str]:
         """Return the leases in force whose name begins so, with their holders."""
+        return self._ending(prefix, after=now, until=now + STALE_S)
+
+    def lapsed(self, prefix: str, *, since: float, now: float) -> dict[str, str]:
+        """Return the leases whose name begins so and that ran out unrenewed, with their holders."""
+        return self._ending(prefix, after=since, until=now)
+
+    def _ending(self, prefix: str, *, after: float, until: float) -> dict[str, str]:
         rows = self._connection.rows(
             """
             select name, holder from leases
             where name >= :prefix and substr(name, 1, length(:prefix)) = :prefix
-            and expires_at > :now and expires_at <= :stale order by name
+            and expires_at > :after and expires_at <= :until order by name
             """,
-            {"prefix": prefix, "now": now, "stale": now + STALE_S},
+            {"prefix": prefix, "after": after, "until": until},
         )
         return {row["name"]: row["holder"] for row in rows}
 

@@ -130,6 +130,16 @@ def test_leases_in_force_are_found_by_the_beginning_of_their_names(store: Store)
     assert len(store.leases.held("", now=0.5)) == 4
 
 
+def test_leases_that_ran_out_are_told_for_a_while(store: Store) -> None:
+    for name, ttl_s in [("process:1", 10.0), ("process:2", 1.0), ("update", 1.0)]:
+        store.leases.acquire(name, f"holder of {name}", ttl_s=ttl_s, now=0.0)
+
+    assert store.leases.lapsed("process:", since=-60.0, now=5.0) == {
+        "process:2": "holder of process:2"
+    }
+    assert store.leases.lapsed("process:", since=1.0, now=5.0) == {}
+
+
 def test_a_lease_taken_before_a_clock_was_put_back_blocks_nobody(store: Store) -> None:
     years = 3e8
     store.leases.acquire("update", "a", ttl_s=10.0, now=years)
