@@ -162,10 +162,11 @@ def reward(
 def flush(timeout_s: float = 5.0) -> bool:
     """Wait until all that was queued is stored and every due update is done and in service.
 
-    Returns whether that was so within ``timeout_s``; ``True`` while tau-live is off.
+    Returns whether that was so within ``timeout_s``; ``True`` while tau-live is off, but for a
+    child that it stays off in because of how that was forked.
     """
     runtime = attach()
-    return True if runtime is None else runtime.flush(timeout_s)
+    return not State.unfit if runtime is None else runtime.flush(timeout_s)
 
 
 def snapshot() -> dict[str, object]:

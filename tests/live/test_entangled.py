@@ -102,6 +102,7 @@ pid = os.fork()
 if pid == 0:
     assert tau_live.attach() is None
     assert tau_live.decide("point", ["a", "b"], default="b").option == "b"
+    assert not tau_live.flush(1)  # or it would acknowledge what is not kept
     os._exit(0)
 code = os.waitpid(pid, 0)[1]
 over.set()

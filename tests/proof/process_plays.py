@@ -19,11 +19,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from types import FrameType
+from typing import NamedTuple
 
 import tau_live
 
 PATIENCE_S = 30
 """After so long a child that hangs is killed, which is a deadlock."""
+
+UNSTORED = 3
+"""How a child ends whose ``flush()`` said that its run is not stored."""
 
 
 def tell(**facts: object) -> None:
@@ -40,12 +44,20 @@ def work(key: object) -> str:
     return run.id
 
 
+class Forked(NamedTuple):
+    """A child that is over: its run's key, its exit code, and how long the fork took."""
+
+    key: str
+    code: int
+    took_s: float
+
+
 def child(key: object) -> int:
     """Do one run in a forked child and end; the code says whether it was acknowledged."""
     signal.alarm(PATIENCE_S)
     try:
         work(key)
-        return 0 if tau_live.flush(PATIENCE_S) else 3
+        return 0 if tau_live.flush(PATIENCE_S) else UNSTORED
     except BaseException:  # whatever reaches the host is what is looked for
         return 4
 
@@ -58,7 +70,7 @@ def forks(rounds: str, attached: str) -> None:
     if attached == "after":
         tau_live.attach()
         loads = [threading.Thread(target=_load, args=(n, mine, stop)) for n in range(3)]
-    forked: list[tuple[int, float]] = []
+    forked: list[Forked] = []
     forking = [threading.Thread(target=_fork, args=(n, int(rounds), forked)) for n in range(2)]
     for thread in [*loads, *forking]:
         thread.start()
@@ -67,10 +79,11 @@ def forks(rounds: str, attached: str) -> None:
     stop.set()
     for thread in loads:
         thread.join()
-    made = [f"child {n}-{at}" for n in range(2) for at in range(int(rounds))]
+    made = [one.key for one in forked if one.code != UNSTORED]
     flushed = tau_live.flush(PATIENCE_S)
-    codes, took = [code for code, _ in forked], max(seconds for _, seconds in forked)
-    tell(codes=codes, keys=mine + made, fork_s=took, flushed=flushed)
+    codes = [one.code for one in forked if one.code != UNSTORED]
+    alone, took = len(forked) - len(made), max(one.took_s for one in forked)
+    tell(codes=codes, keys=mine + made, fork_s=took, flushed=flushed, alone=alone)
 
 
 def _load(number: int, keys: list[str], stop: threading.Event) -> None:
@@ -81,14 +94,15 @@ def _load(number: int, keys: list[str], stop: threading.Event) -> None:
         work(keys[-1])
 
 
-def _fork(number: int, rounds: int, forked: list[tuple[int, float]]) -> None:
+def _fork(number: int, rounds: int, forked: list[Forked]) -> None:
     for at in range(rounds):
         began = time.perf_counter()
         pid = os.fork()
         if pid == 0:
             os._exit(child(f"child {number}-{at}"))
         took = time.perf_counter() - began
-        forked.append((os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), took))
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        forked.append(Forked(f"child {number}-{at}", code, took))
 
 
 def ways(method: str) -> None:

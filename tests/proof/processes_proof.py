@@ -1,5 +1,6 @@
 """Processes that fork, spawn, serve, learn together and end in every way, at the worst moment."""
 
+import json
 import math
 import os
 import random
@@ -91,6 +92,8 @@ def _births(tier: Tier) -> Iterator[Figure]:
     yield Figure(1, "processes with children that hung", hung, at_most=0)
     failed = sum(one.failures() + (one.code != 0) for one, _ in seen)
     yield Figure(1, "children that raised, or could not store", failed, at_most=0)
+    alone = sum(one.number("alone") for one, _ in seen if "alone" in one.told)
+    yield Figure(1, "children left alone by a busy store, which said so", alone, at_most=runs / 50)
     lost = sum(found.missing(one.names("keys")) for one, found in seen)
     yield Figure(3, "acknowledged runs of children and parents lost", lost, at_most=0)
     wrong = sum(found.strangers + found.halves + found.open for _, found in seen)
@@ -246,8 +249,6 @@ def _acknowledged(process: subprocess.Popen[str]) -> list[str]:
 
 
 def _json(line: str) -> dict[str, object]:
-    import json
-
     found: dict[str, object] = json.loads(line)
     return found
 
