@@ -104,7 +104,9 @@ GOOD: Mapping[str, tuple[object, ...]] = {
 }
 """Good values of every argument by its name, whichever function has it."""
 
-MINE = frozenset({"around", "handle", "inside", "parent", "unsettled", "kind", "traceback", "ladder"})
+MINE = frozenset(
+    {"around", "handle", "inside", "parent", "unsettled", "kind", "traceback", "ladder"}
+)
 """Arguments that are ours, an adapter's own, or the interpreter's: never a host's."""
 
 
