@@ -150,6 +150,11 @@ class Runtime:
         """Count and log what failed in an adapter, so that the gate holds if it goes on."""
         self._guard.failed(kind, error)
 
+    def unread(self, error: Exception) -> None:
+        """Count and log that a host's object could not be read, which is no failure of ours."""
+        self.count("host_objects_unread")
+        self._guard.noted("reading", error)
+
     def emit(self, event: Event) -> bool:
         """Take an adapter's event; ``False`` while the gate holds or if it was dropped."""
         if not self._gate.passes:

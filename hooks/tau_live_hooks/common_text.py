@@ -2,9 +2,12 @@
 
 import json
 from collections.abc import Mapping
-from math import isfinite
+from contextlib import suppress
+from itertools import islice
+from typing import TypeGuard, TypeVar
 
 from tau_live.envelope import Content
+from tau_live.handed import finite
 from tau_live.plain import plain
 
 TEXT_LIMIT = 64
@@ -13,17 +16,27 @@ TEXT_LIMIT = 64
 KNOWN_LIMIT = 32
 """So many names of a run's own metadata are known of a situation."""
 
+K = TypeVar("K")
+
+
+def is_a(value: object, kind: type[K]) -> TypeGuard[K]:
+    """Tell by its type alone what a value is; ``isinstance`` asks the value's ``__class__``."""
+    return issubclass(type(value), kind)
+
 
 def content_of(value: object) -> Content | None:
     """Return a text as it is, and anything else as the JSON of what can be read of it.
 
-    A host's own kind of text becomes a plain one: no encoder takes another.
+    A host's own kind of text becomes a plain one: no encoder takes another. Whatever the value
+    does when it is looked at, something is said of it: it may well be a user's own.
     """
     if value is None:
         return None
-    if isinstance(value, str):
+    if is_a(value, str):
         return Content(text=str.__str__(value))
-    shown = vars(value) if hasattr(type(value), "model_fields") else value
+    shown = value
+    with suppress(Exception):  # the border to the host: a class of anybody's
+        shown = vars(value) if hasattr(type(value), "model_fields") else value
     return Content(text=json.dumps(plain(shown), ensure_ascii=False))
 
 
@@ -36,18 +49,29 @@ def situation_of(known: Mapping[str, object], metadata: object = None) -> dict[s
             a number, a truth or a short text.
     """
     found = dict(known)
-    given = list(metadata.items())[:KNOWN_LIMIT] if isinstance(metadata, Mapping) else []
+    given: list[tuple[object, object]] = []
+    with suppress(Exception):  # the border to the host: a mapping of anybody's
+        given = list(islice(metadata.items(), KNOWN_LIMIT)) if isinstance(metadata, Mapping) else []
     for name, value in given:
-        short = isinstance(value, str) and len(value) <= TEXT_LIMIT
-        if isinstance(name, str) and (short or isinstance(value, bool | int | float)):
-            found[name] = value
+        told = _told(value)
+        if told is not None and is_a(name, str):
+            found[str.__str__(name)] = told
     return found
+
+
+def _told(value: object) -> object:
+    """Return a number, a truth or a short text as a built-in one; ``None`` for anything else."""
+    if is_a(value, str):
+        text = str.__str__(value)
+        return text if len(text) <= TEXT_LIMIT else None
+    return plain(value) if is_a(value, int) or is_a(value, float) else None
 
 
 def counted(numbers: Mapping[str, object]) -> dict[str, float]:
     """Return the finite numbers above 0, such as the tokens of a request by kind."""
-    return {
-        str(name): float(number)
-        for name, number in numbers.items()
-        if isinstance(number, int | float) and number > 0 and isfinite(number)
-    }
+    found: dict[str, float] = {}
+    for name, number in numbers.items():
+        value = finite(number) if is_a(number, int) or is_a(number, float) else None
+        if value is not None and value > 0:
+            found[str(name)] = value
+    return found

@@ -61,9 +61,10 @@ class TauHandler(BaseCallbackHandler):
 
     def on_chat_model_start(self, serialized: Any, messages: Any, **told: Any) -> None:
         """Take that a model is asked."""
-        self._border.safely(
-            self._model_start, serialized, [m for many in messages for m in many], told
-        )
+        self._border.safely(self._chat_start, serialized, messages, told)
+
+    def _chat_start(self, serialized: Any, messages: Any, told: dict[str, Any]) -> None:
+        self._model_start(serialized, [one for many in messages for one in many], told)
 
     def on_llm_start(self, serialized: Any, prompts: Any, **told: Any) -> None:
         """Take that a model that knows no messages is asked."""
@@ -120,10 +121,11 @@ class TauHandler(BaseCallbackHandler):
 
     def on_retriever_start(self, serialized: Any, query: Any, **told: Any) -> None:
         """Take that a retriever is asked."""
+        self._border.safely(self._retriever_start, serialized, told)
+
+    def _retriever_start(self, serialized: Any, told: dict[str, Any]) -> None:
         name = _name(serialized, told) or "retriever"
-        self._border.safely(
-            self.tree.retriever_started, told.get("run_id"), told.get("parent_run_id"), name
-        )
+        self.tree.retriever_started(told.get("run_id"), told.get("parent_run_id"), name)
 
     def on_retriever_end(self, documents: Any, **told: Any) -> None:
         """Take what a retriever found."""

@@ -17,6 +17,7 @@ from tau_live.gate import Kind
 from tau_live.handles import RunHandle
 from tau_live.runtime import Runtime
 from tau_live_hooks import llm_events as said
+from tau_live_hooks.common_border import tell
 from tau_live_hooks.common_run import RunBook
 from tau_live_hooks.common_text import content_of
 from tau_live_hooks.llm_choices import RoutedChoices
@@ -128,7 +129,7 @@ class HostRun:
         """Count and log what failed when its model was to be chosen."""
         with suppress(Exception):
             if self.book is not None:
-                self.book.runtime.failed(Kind.DECISION, error)
+                tell(self.book.runtime, Kind.DECISION, error)
 
     def ask(self, response: Any) -> str:
         """Tell that a response asks its model; return the id of that step."""

@@ -59,10 +59,10 @@ class HostRun:
         retried = type(error).__name__ in _RETRIES
         self.book.refused(_model(ctx), error, status=ev.Status.RETRY if retried else None)
 
-    def calls(self, ctx: Any, call: Any, kind: object) -> None:
+    def calls(self, ctx: Any, call: Any, tool: Any) -> None:
         """Tell that a tool is called."""
         self._called.add(call.tool_call_id)
-        raw = {"retry": ctx.retry, "kind": str(kind)}
+        raw = {"retry": ctx.retry, "kind": str(getattr(tool, "kind", ""))}
         fields = {"args": content_of(call.args), "raw": raw}
         self.book.called(call.tool_call_id, call.tool_name, fields)
 
