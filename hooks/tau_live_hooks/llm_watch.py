@@ -36,9 +36,7 @@ class Watch:
 
     def opened(self, wrapped: Wrapped, response: Any, args: Any, kwargs: Any) -> Any:
         """See what a model answers: for ``AsyncResponse._ensure_async_generator``."""
-        if hasattr(response, "_generator"):
-            return wrapped(*args, **kwargs)
-        step = self._border.safely(self._asked, response)
+        step = self._border.safely(self._opens, response)
         if step is None:
             return wrapped(*args, **kwargs)
         token = self._border.safely(enter, step.run)
@@ -49,7 +47,7 @@ class Watch:
             raise
         finally:
             leave(token)
-        response._generator = self._apieces(step, response._generator)  # noqa: SLF001
+        self._border.safely(self._follow, step, response)
         return done
 
     def chained(self, wrapped: Wrapped, chain: Any, args: Any, kwargs: Any) -> Any:
@@ -137,6 +135,12 @@ class Watch:
                 await made.aclose()
             raise
         self._border.safely(run.end, None)
+
+    def _opens(self, response: Any) -> "_Step | None":
+        return None if hasattr(response, "_generator") else self._asked(response)
+
+    def _follow(self, step: "_Step", response: Any) -> None:
+        response._generator = self._apieces(step, response._generator)  # noqa: SLF001  # as it does
 
     def _chain(self, chain: Any) -> HostRun | None:
         return (

@@ -8,6 +8,7 @@ it is, once, and raise nothing else; and what the host plays meanwhile has to st
 """
 
 import copy
+import gc
 import inspect
 import random
 import sqlite3
@@ -350,7 +351,9 @@ class Fuzz:
             inspect.signature(method), OrderedDict({next(iter(parameters)): own, **given})
         )
         found: list[_Ended] = []
+        gc.disable()  # what it collects, and when, is the process's
         self.tally.timed(lambda *_: found.append(_ended(method, bound, step)), *given.values())
+        gc.enable()
         if found:
             self._check(name, found[0], step, given)
 
