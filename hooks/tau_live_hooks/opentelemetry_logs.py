@@ -12,6 +12,7 @@ from typing import Any
 import wrapt
 
 from tau_live.telemetry.values import RESULT, evaluated
+from tau_live_hooks.common_text import is_a
 from tau_live_hooks.opentelemetry_processor import TauSpanProcessor
 from tau_live_hooks.opentelemetry_providers import Providers
 
@@ -35,7 +36,7 @@ class Evaluations:
 
     def enabled(self, *, event_name: str | None = None, **_: object) -> bool:
         """Say whether a record is wanted, for the sake of us alone."""
-        return event_name == RESULT
+        return is_a(event_name, str) and str.__eq__(event_name, RESULT)
 
     def shutdown(self) -> None:
         """Keep nothing back that would have to be told."""

@@ -397,16 +397,17 @@ def _bad(values: Values, parameter: inspect.Parameter, good: Any) -> Any:
     def maybe(one: Any) -> Any:
         return spoiled(values, one) if values.rng.random() < 0.6 else one
 
-    if parameter.kind is parameter.VAR_POSITIONAL or (parameter.name, type(good)) == ("args", tuple):
+    if parameter.kind is parameter.VAR_POSITIONAL or (parameter.name, type(good)) == (
+        "args",
+        tuple,
+    ):
         return tuple(map(maybe, good))
     if parameter.kind is parameter.VAR_KEYWORD or parameter.name in {"kwargs", "named"}:
         return {name: maybe(one) for name, one in good.items()}
     return spoiled(values, good)
 
 
-def _ended(
-    method: Callable[..., Any], bound: inspect.BoundArguments, step: Step | None
-) -> _Ended:
+def _ended(method: Callable[..., Any], bound: inspect.BoundArguments, step: Step | None) -> _Ended:
     kind = "plain" if step is None else step.kind
     if inspect.iscoroutinefunction(method):
         kind = "coroutine"
@@ -455,7 +456,7 @@ def faults(
 
 def _of_the_end(path: Path, fuzz: Fuzz, runtime: Any) -> list[str]:
     found = [f"{name} has {number} cases" for name, number in fuzz.left().items()]
-    told = fuzz.tally.told()
+    told: Mapping[str, Any] = fuzz.tally.told()
     if fuzz.made.total() < CASES:
         found.append(f"{fuzz.made.total()} cases: {fuzz.made}")
     if told["p99_ms"] > MOST_P99_MS or told["longest_ms"] > MOST_MS:
@@ -510,9 +511,7 @@ def callbacks(
         private: Whether its host calls some that begin with an underscore.
     """
     names = [
-        name
-        for name, _ in _methods(owner)
-        if name.startswith(begins) and not name.startswith("__")
+        name for name, _ in _methods(owner) if name.startswith(begins) and not name.startswith("__")
     ]
     hosts = [name for name in names if private or begins or not name.startswith("_")]
     return owner, [name for name in hosts if not name.startswith(but)] if but else hosts

@@ -50,7 +50,9 @@ STEPS = [*MODEL[1], *HOOKS[1]]
 def test_whatever_the_host_hands_over_it_is_not_hurt(path: Path) -> None:
     kinds = {name: "plain" if name in WATCHED else "coroutine" for name in WRAPS[0][1]}
     kinds |= {name: KINDS.get(name, "coroutine") for name in STEPS}
-    fuzz = Fuzz(5, steps=kinds, free=[*HOOKS[1], "_cleanup_on_run_end"], around=around, inside=inside)
+    fuzz = Fuzz(
+        5, steps=kinds, free=[*HOOKS[1], "_cleanup_on_run_end"], around=around, inside=inside
+    )
 
     found = faults(ADAPTER, fuzz, *WRAPS, MODEL, HOOKS, play=played, path=path)
 

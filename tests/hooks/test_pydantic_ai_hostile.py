@@ -8,8 +8,8 @@ from tau_live.testing import Scenario
 
 pytest.importorskip("pydantic_ai")
 
-from tau_live_hooks.pydantic_ai import ADAPTER, CALLBACKS
-from tau_live_hooks.pydantic_ai_capability import PREPARES, TauCapability
+from tau_live_hooks.pydantic_ai import ADAPTER
+from tau_live_hooks.pydantic_ai_capability import TauCapability
 from tests.hooks.conformance.pydantic_ai_play import CANNOT, play
 from tests.hooks.hostile import Fuzz, callbacks, faults
 
@@ -32,7 +32,9 @@ def played() -> str:
 
 
 def test_whatever_the_host_hands_over_it_is_not_hurt(path: Path) -> None:
-    fuzz = Fuzz(5, steps=HANDED, own=OWN, raises={"on_tool_execute_error": "error"}, free={"get_ordering"})
+    fuzz = Fuzz(
+        5, steps=HANDED, own=OWN, raises={"on_tool_execute_error": "error"}, free={"get_ordering"}
+    )
 
     found = faults(ADAPTER, fuzz, callbacks(TauCapability), play=played, path=path)
 
