@@ -1,17 +1,21 @@
 """What hosts' objects say, as plain data: texts, and what is known before something is chosen."""
 
 import json
+from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 from itertools import islice
-from typing import TypeGuard, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 from tau_live.envelope import Content
-from tau_live.handed import finite
+from tau_live.handed import finite, text_of
 from tau_live.plain import plain
 
 TEXT_LIMIT = 64
 """A text of more characters says too much to be known of a situation."""
+
+FEW = 100_000
+"""So much of one collection of a host's is looked at; more has none that was ever seen."""
 
 KNOWN_LIMIT = 32
 """So many names of a run's own metadata are known of a situation."""
@@ -22,6 +26,28 @@ K = TypeVar("K")
 def is_a(value: object, kind: type[K]) -> TypeGuard[K]:
     """Tell by its type alone what a value is; ``isinstance`` asks the value's ``__class__``."""
     return issubclass(type(value), kind)
+
+
+def printed(value: object) -> str:
+    """Return a name or an id as a text; one that is none, bounded, whatever printing it does."""
+    if type(value) is str:
+        return value
+    return str.__str__(value) if is_a(value, str) else text_of(value)
+
+
+def few(value: Any) -> list[Any]:
+    """Return what a collection of the host's holds; nothing of what is none.
+
+    Nothing is drawn from an iterator, which is its reader's, and nothing goes on without an end.
+    """
+    kind: Any
+    for kind in (list, tuple, dict, set, frozenset, deque):
+        if is_a(value, kind):
+            return list(islice(kind.__iter__(value), FEW))
+    kind = type(value)
+    if is_a(value, str) or not hasattr(kind, "__len__") or hasattr(kind, "__next__"):
+        return []
+    return list(islice(value, FEW))
 
 
 def content_of(value: object) -> Content | None:
@@ -73,5 +99,5 @@ def counted(numbers: Mapping[str, object]) -> dict[str, float]:
     for name, number in numbers.items():
         value = finite(number) if is_a(number, int) or is_a(number, float) else None
         if value is not None and value > 0:
-            found[str(name)] = value
+            found[printed(name)] = value
     return found

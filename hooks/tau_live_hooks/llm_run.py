@@ -19,7 +19,7 @@ from tau_live.runtime import Runtime
 from tau_live_hooks import llm_events as said
 from tau_live_hooks.common_border import tell
 from tau_live_hooks.common_run import RunBook
-from tau_live_hooks.common_text import content_of
+from tau_live_hooks.common_text import content_of, few, printed
 from tau_live_hooks.llm_choices import RoutedChoices
 
 if TYPE_CHECKING:
@@ -136,12 +136,12 @@ class HostRun:
         book = self._told()
         self._asked[response.id] += 1
         again = self._asked[response.id]
-        span_id = response.id if again == 1 else f"{response.id}#{again}"
+        span_id = printed(response.id) + (f"#{again}" if again > 1 else "")
         messages = response.prompt.messages
         book.begin_turn()
         self._listen(messages)
         book.asked(span_id, said.request_of(response, messages))
-        return str(span_id)
+        return span_id
 
     def answer(self, response: Any, span_id: str) -> None:
         """Tell that its model has answered; a prompt is over with that."""
@@ -209,16 +209,16 @@ class HostRun:
 
 
 def _paused_key(call: Any) -> tuple[str, str]:
-    return str(call.tool_call_id), str(call.name)
+    return printed(call.tool_call_id), printed(call.name)
 
 
 def _resumed(pending: Sequence[Any]) -> tuple[str, str] | None:
     """Return the key of the run that waited in one of these calls, and that call's id."""
     with _State.lock:
-        for call in pending:
+        for call in few(pending):
             key = _State.paused.pop(_paused_key(call), None)
             if key is not None:
-                return key, str(call.tool_call_id)
+                return key, printed(call.tool_call_id)
     return None
 
 

@@ -16,6 +16,7 @@ from tau_live.telemetry.runs import Runs
 from tau_live.telemetry.spans import Around, Begun, Ended, Happened
 from tau_live.telemetry.values import Value
 from tau_live_hooks.common_border import Border
+from tau_live_hooks.common_text import few, printed
 
 if TYPE_CHECKING:
     from tau_live.runtime import Runtime
@@ -175,8 +176,8 @@ def _ended(span: Any, known: Begun | None, raised: str | None) -> Ended:
         _seconds(span.end_time),
         status.status_code.name == "ERROR",
         status.description or "",
-        [Happened(one.name, dict(one.attributes or {})) for one in events] if events else (),
-        [(f"{one.context.trace_id:032x}", f"{one.context.span_id:016x}") for one in links],
+        [Happened(one.name, dict(one.attributes or {})) for one in few(events)] if events else (),
+        [(f"{one.context.trace_id:032x}", f"{one.context.span_id:016x}") for one in few(links)],
         raised,
     )
 
@@ -195,7 +196,7 @@ def said_by(span: Any) -> Mapping[str, Any]:
 
 def _service(resource: Any) -> str | None:
     name = None if resource is None else resource.attributes.get("service.name")
-    return None if name is None or str(name).startswith("unknown_service") else str(name)
+    return None if name is None or printed(name).startswith("unknown_service") else printed(name)
 
 
 def _seconds(nanoseconds: int | None) -> float:

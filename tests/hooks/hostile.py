@@ -68,6 +68,24 @@ class HostsOwnError(Exception):
         raise HostileError(name)
 
 
+ENDLESS = (
+    "an endless iterator",
+    "list whose __iter__ has no end",
+    "tuple whose __iter__ has no end",
+    "dict whose __iter__ has no end",
+    "object whose __iter__ has no end",
+    "laughs",
+)
+
+
+def _laughs() -> object:
+    """Return lists of which each holds another one twice, so that nobody may go through them."""
+    made: list[Any] = []
+    for _ in range(100):
+        made = [made, made]
+    return made
+
+
 class Touchy:
     """Raises whatever it is asked, even for its class."""
 
@@ -85,12 +103,16 @@ class _Huge(Values):
     @classmethod
     def make(cls) -> None:
         """Make what takes its time, so that no callback is taken to be as slow."""
+        cls._once.setdefault("laughs", Named("laughs", _laughs()))
         for name in (*cls._huge, "proxies"):
             cls._once.setdefault(name, Values.named(name))
 
     def any(self) -> Named:
-        """Return a value of any kind, and one in seven that raises whatever it is asked."""
-        return Named("touchy", Touchy()) if self.rng.random() < 0.15 else super().any()
+        """Return a value of any kind; some raise whatever they are asked, and some never end."""
+        at = self.rng.random()
+        if at < 0.06:
+            return self.named(self.rng.choice(ENDLESS))
+        return Named("touchy", Touchy()) if at < 0.2 else super().any()
 
     @staticmethod
     def named(name: str) -> Named:
