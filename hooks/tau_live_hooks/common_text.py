@@ -9,10 +9,13 @@ from typing import Any, TypeGuard, TypeVar
 
 from tau_live.envelope import Content
 from tau_live.handed import finite, text_of
-from tau_live.plain import plain
+from tau_live.plain import Limits, plain
 
 TEXT_LIMIT = 64
 """A text of more characters says too much to be known of a situation."""
+
+CONTENT = Limits(nodes=4_000)
+"""So much of a value is read in the host's thread, which takes some 20 ms at most."""
 
 FEW = 100_000
 """So much of one collection of a host's is looked at; more has none that was ever seen."""
@@ -63,7 +66,7 @@ def content_of(value: object) -> Content | None:
     shown = value
     with suppress(Exception):  # the border to the host: a class of anybody's
         shown = vars(value) if hasattr(type(value), "model_fields") else value
-    return Content(text=json.dumps(plain(shown), ensure_ascii=False))
+    return Content(text=json.dumps(plain(shown, limits=CONTENT), ensure_ascii=False))
 
 
 def situation_of(known: Mapping[str, object], metadata: object = None) -> dict[str, object]:

@@ -122,6 +122,8 @@ class _Huge(Values):
 
 def spoiled(values: Values, good: Any, depth: int = 3) -> Any:
     """Return something that is like a good object, but bad somewhere."""
+    if isinstance(good, BaseException):  # whatever a host raises is one
+        return values.rng.choice((HostsOwnError(), HostsOwnError(values.any().value), good))
     at = values.rng.random()
     if at < 0.25 or good is None or depth == 0:
         return values.any().value
@@ -140,8 +142,6 @@ def spoiled(values: Values, good: Any, depth: int = 3) -> Any:
         return items if kind is list else tuple(items)
     if isinstance(good, str | int | float | bytes | type) or callable(good):
         return values.any().value
-    if isinstance(good, BaseException):
-        return values.rng.choice((HostsOwnError(), HostsOwnError(values.any().value), good))
     return _like(values, good, depth)
 
 
