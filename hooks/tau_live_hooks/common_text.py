@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from itertools import islice
 from typing import Any, TypeGuard, TypeVar
+from uuid import UUID
 
 from tau_live.envelope import Content
 from tau_live.handed import finite, text_of
@@ -35,6 +36,8 @@ def printed(value: object) -> str:
     """Return a name or an id as a text; one that is none, bounded, whatever printing it does."""
     if type(value) is str:
         return value
+    if type(value) is UUID:  # the usual ones
+        return str(value)
     return str.__str__(value) if is_a(value, str) else text_of(value)
 
 

@@ -77,8 +77,7 @@ class Tree:
         if begun.is_hidden:
             step.kind = "silent"
         elif begun.is_node:
-            ns = printed(begun.metadata.get("langgraph_checkpoint_ns") or "")
-            step.task = ns
+            step.task = ns = printed(begun.metadata.get("langgraph_checkpoint_ns") or "")
             step.place = f"{ns.rpartition('|')[0]}/{printed(begun.metadata.get('langgraph_step'))}"
             step.run.step_began(step, "node", begun.raw)
         else:
@@ -233,9 +232,8 @@ class Tree:
     def rollout_of(self, run_id: object) -> str | None:
         """Return the rollout that a run of the host was told as, also after its end."""
         step = self.step(run_id)
-        return (
-            self._rollouts.get(printed(run_id)) if step is None else step.run.book.handle.rollout_id
-        )
+        known = self._rollouts.get(printed(run_id))
+        return known if step is None else step.run.book.handle.rollout_id
 
     def _parent(self, run_id: object, *, of_node: bool = False) -> Step | None:
         """Return the run around one that begins now, which says what that one is."""

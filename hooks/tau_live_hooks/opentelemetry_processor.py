@@ -33,10 +33,13 @@ class TauSpanProcessor:
 
     Args:
         in_force: Returns the running system.
+
+    Attributes:
+        border: What every step of ours passes.
     """
 
     def __init__(self, in_force: InForce) -> None:
-        self._border = Border(in_force)
+        self.border = Border(in_force)
         self._lock = threading.RLock()  # a finaliser may end a span while one is looked at
         self._runs = Runs(native=self._is_told_elsewhere)
         self._closed = False
@@ -76,10 +79,10 @@ class TauSpanProcessor:
     def _safely(self, step: Callable[..., Iterable[Event]], *args: object) -> None:
         """Do a step of ours and hand over what it tells, whatever becomes of it."""
         if not self._closed:
-            self._border.safely(self._tell, step, *args)
+            self.border.safely(self._tell, step, *args)
 
     def _tell(self, step: Callable[..., Iterable[Event]], *args: object) -> None:
-        runtime = self._border.in_force()
+        runtime = self.border.in_force()
         if runtime is None:
             return
         with self._lock:

@@ -19,16 +19,17 @@ from contextlib import closing, contextmanager, suppress
 from functools import wraps
 from operator import is_
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 import tau_live
 from tau_live.adapters import Adapter
 from tau_live.settings import DeclaredDecision, Settings
-from tests.proof.inputs_hostile import HOSTILE, HostileError
+from tests.hooks.hostile_steps import Step, read
+from tests.hooks.hostile_values import BadValues, HostsOwnError, spoiled
+from tests.proof.inputs_hostile import HostileError
 from tests.proof.inputs_told import Tally
-from tests.proof.inputs_values import Named, Values
 
 EACH = 4
 """So often a call of the host is made again, spoiled."""
@@ -54,195 +55,6 @@ POINTS = (
     DeclaredDecision(point="retry", options={"yes": True}),
 )
 """What is decided meanwhile: in shadow, as all that begins, so that the host's own is served."""
-
-
-class HostsOwnError(Exception):
-    """Raised by a host's step; whoever prints it or looks at it gets another error."""
-
-    def __str__(self) -> str:
-        raise HostileError
-
-    __repr__ = __str__
-
-    def __getattr__(self, name: str) -> object:
-        raise HostileError(name)
-
-
-ENDLESS = (
-    "an endless iterator",
-    "list whose __iter__ has no end",
-    "tuple whose __iter__ has no end",
-    "dict whose __iter__ has no end",
-    "object whose __iter__ has no end",
-    "laughs",
-)
-
-
-def _laughs() -> object:
-    """Return lists of which each holds another one twice, so that nobody may go through them."""
-    made: list[Any] = []
-    for _ in range(100):
-        made = [made, made]
-    return made
-
-
-class Touchy:
-    """Raises whatever it is asked, even for its class."""
-
-    def __getattribute__(self, name: str) -> object:
-        raise HostileError(name)
-
-
-class _Huge(Values):
-    """Bad values, of the huge ones those alone that are soon made; none that end noisily."""
-
-    _hostile = tuple(name for name in HOSTILE if "__del__" not in name)
-    _huge = ("10**100000", "1000 texts", "256 rows", "lists 100,000 deep", "dicts 100,000 deep")
-    _once: ClassVar[dict[str, Named]] = {}
-
-    @classmethod
-    def make(cls) -> None:
-        """Make what takes its time, so that no callback is taken to be as slow."""
-        cls._once.setdefault("laughs", Named("laughs", _laughs()))
-        for name in (*cls._huge, "proxies"):
-            cls._once.setdefault(name, Values.named(name))
-
-    def any(self) -> Named:
-        """Return a value of any kind; some raise whatever they are asked, and some never end."""
-        at = self.rng.random()
-        if at < 0.06:
-            return self.named(self.rng.choice(ENDLESS))
-        return Named("touchy", Touchy()) if at < 0.2 else super().any()
-
-    @staticmethod
-    def named(name: str) -> Named:
-        """Return a value of the catalogue."""
-        return _Huge._once.get(name) or Values.named(name)
-
-
-def spoiled(values: Values, good: Any, depth: int = 3) -> Any:
-    """Return something that is like a good object, but bad somewhere."""
-    if isinstance(good, BaseException):  # whatever a host raises is one
-        return values.rng.choice((HostsOwnError(), HostsOwnError(values.any().value), good))
-    at = values.rng.random()
-    if at < 0.25 or good is None or depth == 0:
-        return values.any().value
-    kind = type(good)
-    if kind is dict and good:
-        found = dict(good)
-        name = values.rng.choice([*found])
-        found[name] = spoiled(values, found[name], depth - 1)
-        if at > 0.8:
-            del found[name]
-        return found
-    if kind in (list, tuple) and good:
-        items = [*good]
-        place = values.rng.randrange(len(items))
-        items[place] = spoiled(values, items[place], depth - 1)
-        return items if kind is list else tuple(items)
-    if isinstance(good, str | int | float | bytes | type) or callable(good):
-        return values.any().value
-    return _like(values, good, depth)
-
-
-def _like(values: Values, good: Any, depth: int) -> Any:
-    """Return a stand-in of an object of the host, some of whose attributes are not as they were."""
-    rng, changed = values.rng, dict[str, Any]()
-
-    def asked(self: object, name: str) -> Any:
-        if name in {"__class__", "__dict__"}:
-            return object.__getattribute__(good, name)
-        if name in changed:
-            return changed[name]
-        at = rng.random()
-        if at < 0.06:
-            raise HostileError(name)
-        if at < 0.12:
-            raise AttributeError(name)
-        found = getattr(good, name)
-        if at < 0.4 and not callable(found):
-            found = changed[name] = spoiled(values, found, depth - 1)
-        return found
-
-    made: Any = type(type(good).__name__, (), {"__getattribute__": asked, "__iter__": _same(good)})
-    return object.__new__(made)
-
-
-def _same(good: Any) -> Callable[[object], Iterator[Any]]:
-    return lambda _: iter(good)
-
-
-class Step:
-    """The host's own step, as a callback gets it to make; it returns or raises what it is told.
-
-    Args:
-        kind: ``plain``, ``coroutine``, ``generator`` or ``asyncgen``.
-        outcome: What it returns, or what a generator yields.
-        error: What it raises instead, or in the end.
-
-    Attributes:
-        calls: How often it was made.
-    """
-
-    def __init__(self, kind: str, outcome: Any, error: BaseException | None) -> None:
-        self.kind = kind
-        self.outcome = outcome
-        self.error = error
-        self.calls = 0
-
-    def __call__(self, *_: Any, **__: Any) -> Any:
-        self.calls += 1
-        made: Mapping[str, Callable[[], Any]] = {
-            "plain": self._plain,
-            "coroutine": self._coroutine,
-            "generator": self._generator,
-            "asyncgen": self._asyncgen,
-        }
-        return made[self.kind]()
-
-    def _plain(self) -> Any:
-        if self.error is not None:
-            raise self.error
-        return self.outcome
-
-    async def _coroutine(self) -> Any:
-        return self._plain()
-
-    def _generator(self) -> Iterator[Any]:
-        yield from self.outcome
-        if self.error is not None:
-            raise self.error
-
-    async def _asyncgen(self) -> Any:
-        for one in self.outcome:
-            yield one
-        if self.error is not None:
-            raise self.error
-
-
-def driven(made: Any) -> Any:
-    """Return what a coroutine returns, none of whose steps waits for anything."""
-    try:
-        made.send(None)
-    except StopIteration as stop:
-        return stop.value
-    made.close()
-    raise TimeoutError("it waits")
-
-
-def read(kind: str, made: Any) -> Any:
-    """Return what a callback returned, or what it yields, to its end."""
-    if kind == "coroutine":
-        return driven(made)
-    if kind == "generator":
-        return [*made]
-    if kind == "asyncgen":
-        return driven(_listed(made))
-    return made
-
-
-async def _listed(made: Any) -> list[Any]:
-    return [one async for one in made]
 
 
 class _Ended(NamedTuple):
@@ -281,7 +93,7 @@ class Fuzz:
         around: Callable[[Any, Step], Any] | None = None,
         inside: Callable[[Any], Any] = lambda found: found,
     ) -> None:
-        _Huge.make()
+        BadValues.make()
         self.tally = Tally()
         self.made: Counter[str] = Counter()
         self._seed = seed
@@ -356,7 +168,7 @@ class Fuzz:
     ) -> None:
         self.made[name] += 1
         self.tally.case = f"{name} {self.made[name]}"
-        values = _Huge(random.Random(f"{self._seed}:{name}:{self.made[name]}"))
+        values = BadValues(random.Random(f"{self._seed}:{name}:{self.made[name]}"))
         parameters = inspect.signature(method).parameters
         given = dict(inspect.signature(method).bind(*args, **named).arguments)
         own = given.pop(next(iter(parameters)))
@@ -379,7 +191,7 @@ class Fuzz:
         if found:
             self._check(name, found[0], step, given)
 
-    def _step(self, name: str, values: Values, given: dict[str, Any]) -> Step | None:
+    def _step(self, name: str, values: BadValues, given: dict[str, Any]) -> Step | None:
         kind = self._steps.get(name)
         if kind is None:
             return None
@@ -413,7 +225,7 @@ def _many(step: Step) -> bool:
     return step.kind in {"generator", "asyncgen"}
 
 
-def _bad(values: Values, parameter: inspect.Parameter, good: Any) -> Any:
+def _bad(values: BadValues, parameter: inspect.Parameter, good: Any) -> Any:
     """Return a bad argument; those that stand for many stay as many."""
 
     def maybe(one: Any) -> Any:

@@ -14,7 +14,8 @@ from tau_live_hooks.openai_agents import ADAPTER
 from tau_live_hooks.openai_agents_model import SeenHooks, SeenModel
 from tau_live_hooks.openai_agents_watch import Watch
 from tests.hooks.conformance.openai_agents_play import CANNOT, play
-from tests.hooks.hostile import Fuzz, Step, callbacks, faults, wrappers
+from tests.hooks.hostile import Fuzz, callbacks, faults, wrappers
+from tests.hooks.hostile_steps import Step
 
 pytestmark = pytest.mark.slow
 
