@@ -185,7 +185,7 @@ class HostRun:
         )
 
     def _is_limit(self, error: BaseException) -> bool:
-        told = f"Chain limit of {self._limit} exceeded."
+        told = f"Chain limit of {printed(self._limit)} exceeded."
         return self.is_chain and isinstance(error, ValueError) and str(error) == told
 
     def _listen(self, messages: Sequence[Any]) -> None:

@@ -11,7 +11,7 @@ from tau_live import events as ev
 from tau_live.adapters import InForce
 from tau_live.gate import Kind
 from tau_live_hooks.common_border import Border
-from tau_live_hooks.common_text import content_of, few, printed, situation_of
+from tau_live_hooks.common_text import content_of, few, is_a, printed, situation_of
 from tau_live_hooks.llm_run import HostRun, belongs, enter, leave, run_of
 from tau_live_hooks.llm_watch import chain_here
 
@@ -123,7 +123,7 @@ class _Calls:
         self._border.safely(self._stopped, error)
         if self._run is None:
             return
-        if isinstance(error, _host().PauseChain):
+        if is_a(error, _host().PauseChain):
             self._border.safely(self._run.pause, error)
         if self._ends:
             self._border.safely(self._run.end, error)
@@ -196,7 +196,7 @@ class _Calls:
                     break
 
     def _stopped(self, error: BaseException) -> None:
-        paused = isinstance(error, _host().PauseChain)
+        paused = is_a(error, _host().PauseChain)
         self._rest(getattr(error, "tool_results", None) or () if paused else ())
         for call in list(self._open.values()):
             waits = paused and call is getattr(error, "tool_call", None)
@@ -212,4 +212,4 @@ def _host() -> Any:
 
 
 def _id(call: Any) -> str:
-    return printed(call.tool_call_id or f"{call.name}#{id(call):x}")
+    return printed(call.tool_call_id or f"{printed(call.name)}#{id(call):x}")

@@ -10,6 +10,7 @@ from typing import Any
 
 from tau_live.adapters import InForce
 from tau_live_hooks.common_border import Border
+from tau_live_hooks.common_text import is_a
 from tau_live_hooks.llm_run import HostRun, belongs, enter, leave, run_of
 
 chain_here: ContextVar[HostRun | None] = ContextVar("tau_live_llm_chain", default=None)
@@ -95,7 +96,7 @@ class Watch:
                 yield piece
         except BaseException as error:
             self._border.safely(step.refused, error)
-            if isinstance(error, GeneratorExit) and hasattr(made, "aclose"):
+            if is_a(error, GeneratorExit) and hasattr(made, "aclose"):
                 await made.aclose()
             raise
         self._border.safely(step.answered)
@@ -131,7 +132,7 @@ class Watch:
                 yield response
         except BaseException as error:
             self._border.safely(run.end, error)
-            if isinstance(error, GeneratorExit) and hasattr(made, "aclose"):
+            if is_a(error, GeneratorExit) and hasattr(made, "aclose"):
                 await made.aclose()
             raise
         self._border.safely(run.end, None)

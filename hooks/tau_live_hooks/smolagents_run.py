@@ -131,7 +131,7 @@ class HostRun:
             getattr(check, "__name__", "check") for check in few(self.agent.final_answer_checks)
         ]
         told = {"stage": "output", "mode": "block", "blocked": error is not None}
-        failed = [name for name in names if str(error).startswith(f"Check {name} failed")]
+        failed = [name for name in names if str(error).startswith(f"Check {printed(name)} failed")]
         rules = () if error is None else tuple(failed[:1])
         self.book.tell(ev.Policy, {**told, "rules": rules, "raw": {"checks": names}})
 

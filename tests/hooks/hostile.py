@@ -13,10 +13,11 @@ import inspect
 import random
 import sqlite3
 import threading
+from asyncio import CancelledError
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from functools import wraps
+from functools import partial, wraps
 from operator import is_
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,7 +28,7 @@ import tau_live
 from tau_live.adapters import Adapter
 from tau_live.settings import DeclaredDecision, Settings
 from tests.hooks.hostile_steps import Step, read
-from tests.hooks.hostile_values import BadValues, HostsOwnError, spoiled
+from tests.hooks.hostile_values import BadValues, FacelessError, HostsOwnError, spoiled
 from tests.proof.inputs_hostile import HostileError
 from tests.proof.inputs_told import Tally
 
@@ -69,6 +70,7 @@ class Fuzz:
 
     Args:
         seed: Determines them.
+        cases: So many at least.
         steps: By callback's name the kind of step of the host's own that it makes, and under which
             name it is given; one that is not named has none, and has to return nothing.
         own: By callback's name the argument that it has to return, where it makes no step.
@@ -76,33 +78,42 @@ class Fuzz:
         free: Callbacks that return something of ours, which is not compared.
         around: Returns what a callback is called on, where the host's step is made by that.
         inside: Returns what is inside of what a callback returned, where it is ours.
+        meanwhile: Does what the host does in its step, with what it is given by name.
+        kept: Named arguments that stay good: what a user gives, for the host to call.
 
     Attributes:
         tally: What came of them.
-        made: How many, by callback.
+        cases: So many are wanted.
+        made: How many there are, by callback.
     """
 
     def __init__(
         self,
         seed: int,
         *,
+        cases: int = CASES,
         steps: Mapping[str, str],
         own: Mapping[str, str] | None = None,
         raises: Mapping[str, str] | None = None,
         free: Collection[str] = (),
         around: Callable[[Any, Step], Any] | None = None,
         inside: Callable[[Any], Any] = lambda found: found,
+        meanwhile: Callable[[BadValues, Mapping[str, Any]], None] = lambda *_: None,
+        kept: Collection[str] = (),
     ) -> None:
         BadValues.make()
         self.tally = Tally()
         self.made: Counter[str] = Counter()
         self._seed = seed
+        self.cases = cases
         self._steps = steps
         self._own = own or {}
         self._raises = raises or {}
         self._free = free
         self._around = around
         self._inside = inside
+        self._meanwhile = meanwhile
+        self._kept = kept
         self._names = list[str]()
         self._lock = threading.RLock()
         self._busy = threading.local()
@@ -127,11 +138,11 @@ class Fuzz:
     @property
     def is_enough(self) -> bool:
         """Whether every callback has its cases, and all together have theirs."""
-        return not self.left() and self.made.total() >= CASES
+        return not self.left() and self.made.total() >= self.cases
 
     @property
     def _most(self) -> int:
-        return max(2 * EACH, CASES * 2 // max(1, len(self._names)))
+        return max(2 * EACH, self.cases * 2 // max(1, len(self._names)))
 
     def _instead(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         if inspect.iscoroutinefunction(method):
@@ -172,14 +183,18 @@ class Fuzz:
         parameters = inspect.signature(method).parameters
         given = dict(inspect.signature(method).bind(*args, **named).arguments)
         own = given.pop(next(iter(parameters)))
-        rest = [one for one in given if one not in HANDED]
+        handed = next((one for one in ("handler", next(iter(given), "")) if one in given), "")
+        handed = handed if handed in HANDED else ""
+        rest = [one for one in given if one != handed]
         for one in values.rng.sample(rest, k=min(len(rest), values.rng.choice((1, 1, 2, 3)))):
-            given[one] = _bad(values, parameters[one], given[one])
-        step = self._step(name, values, given)
+            given[one] = _bad(values, parameters[one], given[one], self._kept)
+        step = self._step(name, values)
+        if step is not None and handed:
+            given[handed] = step
         if values.rng.random() < 0.5:
             with suppress(Exception):  # proxies have no copies
                 own = copy.copy(own)
-        if step is not None and self._around is not None and not HANDED & given.keys():
+        if step is not None and self._around is not None and not handed:
             own = self._around(own, step)
         bound = inspect.BoundArguments(
             inspect.signature(method), OrderedDict({next(iter(parameters)): own, **given})
@@ -191,16 +206,15 @@ class Fuzz:
         if found:
             self._check(name, found[0], step, given)
 
-    def _step(self, name: str, values: BadValues, given: dict[str, Any]) -> Step | None:
+    def _step(self, name: str, values: BadValues) -> Step | None:
         kind = self._steps.get(name)
         if kind is None:
             return None
-        error = values.rng.choice((None, None, HostsOwnError(), HostileError("host"), KeyError(1)))
+        errors = (HostsOwnError(), FacelessError(), HostileError("host"), CancelledError())
+        error = values.rng.choice((None, None, None, *errors))
         many = kind in {"generator", "asyncgen"}
         outcome: Any = [values.any().value for _ in range(ITEMS)] if many else values.any().value
-        step = Step(kind, outcome, error)
-        given |= dict.fromkeys(HANDED & given.keys(), step)
-        return step
+        return Step(kind, outcome, error, meanwhile=partial(self._meanwhile, values))
 
     def _check(self, name: str, found: _Ended, step: Step | None, given: Mapping[str, Any]) -> None:
         check = self.tally.check
@@ -225,19 +239,16 @@ def _many(step: Step) -> bool:
     return step.kind in {"generator", "asyncgen"}
 
 
-def _bad(values: BadValues, parameter: inspect.Parameter, good: Any) -> Any:
+def _bad(values: BadValues, parameter: inspect.Parameter, good: Any, kept: Collection[str]) -> Any:
     """Return a bad argument; those that stand for many stay as many."""
 
     def maybe(one: Any) -> Any:
         return spoiled(values, one) if values.rng.random() < 0.6 else one
 
-    if parameter.kind is parameter.VAR_POSITIONAL or (parameter.name, type(good)) == (
-        "args",
-        tuple,
-    ):
+    if parameter.name == "args" and type(good) is tuple:
         return tuple(map(maybe, good))
     if parameter.kind is parameter.VAR_KEYWORD or parameter.name in {"kwargs", "named"}:
-        return {name: maybe(one) for name, one in good.items()}
+        return {name: one if name in kept else maybe(one) for name, one in good.items()}
     return spoiled(values, good)
 
 
@@ -277,7 +288,7 @@ def faults(
         with fuzz.watching(*owners):
             detach = adapter.attach(tau_live.door.in_force)
             seen, plays = play(), 1
-            while not fuzz.is_enough and plays < PLAYS:
+            while not fuzz.is_enough and plays < PLAYS * fuzz.cases // CASES:
                 seen, plays = play(), plays + 1
         stored, good = tau_live.flush(60.0), play()
         detach()
@@ -291,7 +302,7 @@ def faults(
 def _of_the_end(path: Path, fuzz: Fuzz, runtime: Any) -> list[str]:
     found = [f"{name} has {number} cases" for name, number in fuzz.left().items()]
     told: Mapping[str, Any] = fuzz.tally.told()
-    if fuzz.made.total() < CASES:
+    if fuzz.made.total() < fuzz.cases:
         found.append(f"{fuzz.made.total()} cases: {fuzz.made}")
     if told["p99_ms"] > MOST_P99_MS or told["longest_ms"] > MOST_MS:
         found.append(f"p99 {told['p99_ms']} ms, {told['longest']} takes {told['longest_ms']} ms")

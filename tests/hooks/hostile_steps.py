@@ -11,19 +11,29 @@ class Step:
         kind: ``plain``, ``coroutine``, ``generator`` or ``asyncgen``.
         outcome: What it returns, or what a generator yields.
         error: What it raises instead, or in the end.
+        meanwhile: Is given what it is given by name.
 
     Attributes:
         calls: How often it was made.
     """
 
-    def __init__(self, kind: str, outcome: Any, error: BaseException | None) -> None:
+    def __init__(
+        self,
+        kind: str,
+        outcome: Any,
+        error: BaseException | None,
+        *,
+        meanwhile: Callable[[Mapping[str, Any]], None],
+    ) -> None:
         self.kind = kind
         self.outcome = outcome
         self.error = error
+        self._meanwhile = meanwhile
         self.calls = 0
 
-    def __call__(self, *_: Any, **__: Any) -> Any:
+    def __call__(self, *_: Any, **named: Any) -> Any:
         self.calls += 1
+        self._meanwhile(named)
         made: Mapping[str, Callable[[], Any]] = {
             "plain": self._plain,
             "coroutine": self._coroutine,

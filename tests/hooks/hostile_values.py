@@ -36,6 +36,18 @@ class HostsOwnError(Exception):
         raise HostileError(name)
 
 
+class FacelessError(HostsOwnError):
+    """Whoever asks for its class by ``isinstance`` gets another error, too."""
+
+    @property
+    def __class__(self) -> type:
+        raise HostileError
+
+    @__class__.setter
+    def __class__(self, value: type) -> None:
+        raise HostileError
+
+
 class Touchy:
     """Raises whatever it is asked, even for its class."""
 
@@ -73,7 +85,8 @@ class BadValues(Values):
 def spoiled(values: Values, good: Any, depth: int = 3) -> Any:
     """Return something that is like a good object, but bad somewhere."""
     if isinstance(good, BaseException):  # whatever a host raises is one
-        return values.rng.choice((HostsOwnError(), HostsOwnError(values.any().value), good))
+        other = HostsOwnError(values.any().value)
+        return values.rng.choice((HostsOwnError(), FacelessError(), other, good))
     at = values.rng.random()
     if at < 0.25 or good is None or depth == 0:
         return values.any().value
