@@ -24,6 +24,8 @@ FEW = 100_000
 KNOWN_LIMIT = 32
 """So many names of a run's own metadata are known of a situation."""
 
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+
 K = TypeVar("K")
 
 
@@ -80,7 +82,7 @@ def situation_of(known: Mapping[str, object], metadata: object = None) -> dict[s
         metadata: The run's own, as its host was told it; of it the names are taken that stand for
             a number, a truth or a short text.
     """
-    found = dict(known)
+    found = {name: one if type(one) in _PLAIN else printed(one) for name, one in known.items()}
     given: list[tuple[object, object]] = []
     with suppress(Exception):  # the border to the host: a mapping of anybody's
         given = list(islice(metadata.items(), KNOWN_LIMIT)) if isinstance(metadata, Mapping) else []

@@ -143,3 +143,14 @@ def test_metadata_that_cannot_be_read_says_nothing() -> None:
 
     assert situation_of({"agent": "a"}, Broken(a=1)) == {"agent": "a"}
     assert situation_of({"agent": "a"}, Touchy()) == {"agent": "a"}
+
+
+def test_what_an_adapter_knows_is_plain_whatever_its_host_says() -> None:
+    found = situation_of({"step": laughs(), "tool": HostsOwnError(), "agent": "a", "tools": 3})
+
+    assert found == {
+        "step": "unprintable list",
+        "tool": "unprintable HostsOwnError",
+        "agent": "a",
+        "tools": 3,
+    }
