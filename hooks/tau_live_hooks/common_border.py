@@ -40,10 +40,10 @@ def tell(runtime: "Runtime", kind: Kind, error: Exception) -> None:
     the runtime is something of the host's that is not as it was, lacks something or raises when it
     is looked at; three such objects in a row must not end the learning of a process.
     """
-    if _is_ours(error):
-        runtime.failed(kind, error)
-    else:
-        runtime.unread(error)
+    unread = not _is_ours(error)
+    if unread:
+        runtime.count("host_objects_unread")
+    runtime.failed(kind, error, unread=unread)
 
 
 def _is_ours(error: BaseException) -> bool:
