@@ -142,12 +142,16 @@ class Guard:
 
     def failed(self, kind: str, error: Exception) -> None:
         """Count a failure, log it if its cause is new, and tell ``on_failure``; never raises."""
+        self.noted(kind, error)
+        self._tell(kind, error)
+
+    def noted(self, kind: str, error: Exception) -> None:
+        """Count what was no failure of ours, and log it if its cause is new; never raises."""
         try:
             if self._counted(cause_of(kind, error)):
                 self._log(kind, error)
         except Exception:  # noqa: BLE001 - a host's broken logging must not reach the host
             self._counted(Cause(kind="guard", type="Exception", place="logging"))
-        self._tell(kind, error)
 
     def counts(self) -> dict[Cause, int]:
         """Return how often each cause was met."""

@@ -146,9 +146,9 @@ class Runtime:
         else:
             self.count("events_not_taken_while_held")
 
-    def failed(self, kind: Kind, error: Exception) -> None:
-        """Count and log what failed in an adapter, so that the gate holds if it goes on."""
-        self._guard.failed(kind, error)
+    def failed(self, kind: Kind, error: Exception, *, unread: bool = False) -> None:
+        """Log what failed in an adapter; count it in the gate, unless its host was ``unread``."""
+        self._guard.noted("reading", error) if unread else self._guard.failed(kind, error)
 
     def emit(self, event: Event) -> bool:
         """Take an adapter's event; ``False`` while the gate holds or if it was dropped."""

@@ -2,10 +2,13 @@
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tau_live.adapters import InForce
 from tau_live.gate import Kind
+
+if TYPE_CHECKING:
+    from tau_live.runtime import Runtime
 
 
 class Border:
@@ -26,5 +29,28 @@ class Border:
             with suppress(Exception):
                 runtime = self.in_force()
                 if runtime is not None:
-                    runtime.failed(kind, error)
+                    tell(runtime, kind, error)
             return None
+
+
+def tell(runtime: "Runtime", kind: Kind, error: Exception) -> None:
+    """Tell what failed: tau-live, which the gate counts, or the reading of the host's objects.
+
+    An adapter does nothing but read its host and tell the runtime. So what never came as far as
+    the runtime is something of the host's that is not as it was, lacks something or raises when it
+    is looked at; three such objects in a row must not end the learning of a process.
+    """
+    unread = not _is_ours(error)
+    if unread:
+        runtime.count("host_objects_unread")
+    runtime.failed(kind, error, unread=unread)
+
+
+def _is_ours(error: BaseException) -> bool:
+    at = error.__traceback__
+    while at is not None:
+        name = at.tb_frame.f_globals.get("__name__")
+        if isinstance(name, str) and name.startswith("tau_live."):
+            return True
+        at = at.tb_next
+    return False

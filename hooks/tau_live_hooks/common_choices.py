@@ -13,6 +13,7 @@ from tau_live.handles import RunHandle, Unsettled
 from tau_live.offered import declared
 from tau_live.runtime import Runtime
 from tau_live.settings.decisions import OWN, DeclaredDecision, Every, Point
+from tau_live_hooks.common_border import tell
 
 INSTRUCTIONS = "{instructions}"
 """Stands in a prompt for the agent's own instructions."""
@@ -138,7 +139,7 @@ class Choices:
                     named = _named(seam, told, request, known)
                     request = self._changed(pending, named, request, known)
             except Exception as error:  # noqa: BLE001  # the host's code
-                self._runtime.failed(Kind.DECISION, error)
+                tell(self._runtime, Kind.DECISION, error)
         return request, pending
 
     def vetoed(self, known: Mapping[str, object]) -> str | None:

@@ -14,6 +14,7 @@ from tau_live import events as ev
 from tau_live.handles import RunHandle
 from tau_live.runs import ending_of, error_of
 from tau_live.runtime import Runtime
+from tau_live_hooks.common_text import is_a, printed
 
 _NOTHING: Mapping[str, object] = MappingProxyType({})
 _UNCOUNTED: Mapping[str, float] = MappingProxyType({})
@@ -76,7 +77,9 @@ class RunBook:
             number: Which one it is; ``None`` for the one after the last.
             span_id: The host's id of it; ``None`` makes one.
         """
-        if number is not None and number == self.turn:
+        if not is_a(number, int):  # whatever else a host may say
+            number = None
+        elif number == self.turn:
             return
         self.end_turn()
         with self._lock:
@@ -100,12 +103,12 @@ class RunBook:
 
     def asked(self, span_id: str, fields: Mapping[str, object] = _NOTHING) -> None:
         """Tell that a model is asked; ``span_id`` is the host's id of that, or one made for it."""
-        self._steps[f"model {span_id}"] = time.perf_counter()
+        self._steps[f"model {printed(span_id)}"] = time.perf_counter()
         self.tell(ev.ModelStart, {"span_id": span_id, **fields})
 
     def heard(self, span_id: str) -> None:
         """Know that a part of a model's answer came; the first one's time is told at its end."""
-        began = self._steps.get(f"model {span_id}")
+        began = self._steps.get(f"model {printed(span_id)}")
         if began is not None:
             self._first.setdefault(span_id, since(began))
 
@@ -140,7 +143,7 @@ class RunBook:
         self._answer(span_id, {"status": status or ending_of(error)[0], "error": error_of(error)})
 
     def _answer(self, span_id: str, fields: Mapping[str, object]) -> None:
-        began = self._steps.pop(f"model {span_id}", None)
+        began = self._steps.pop(f"model {printed(span_id)}", None)
         took: dict[str, object] = {"ttft_ms": self._first.pop(span_id, None)}
         if began is not None:
             took["duration_ms"] = since(began)
@@ -148,7 +151,7 @@ class RunBook:
 
     def called(self, call_id: str, tool: str, fields: Mapping[str, object] = _NOTHING) -> None:
         """Tell that a tool is called; ``call_id`` is the model's id of it, or one made for it."""
-        self._steps[f"tool {call_id}"] = time.perf_counter()
+        self._steps[f"tool {printed(call_id)}"] = time.perf_counter()
         with self._lock:
             self._turn_calls += 1
         told = {"call_id": call_id, "tool": tool, "tool_kind": "function"}
@@ -172,7 +175,7 @@ class RunBook:
         told: dict[str, object] = {"status": how, "is_error": not meant}
         if error is not None:
             told["error"] = error_of(error)
-        began = self._steps.pop(f"tool {call_id}", None)
+        began = self._steps.pop(f"tool {printed(call_id)}", None)
         if began is not None:
             told["duration_ms"] = since(began)
         self.tell(ev.ToolEnd, {"call_id": call_id, "tool": tool, **told, **fields})

@@ -10,7 +10,7 @@ from tau_live import door
 from tau_live import events as ev
 from tau_live.handles import RunHandle
 from tau_live_hooks import langchain_events as said
-from tau_live_hooks.common_text import content_of
+from tau_live_hooks.common_text import content_of, few, printed
 from tau_live_hooks.langchain_run import HostRun, Step, Waiting
 
 K = TypeVar("K")
@@ -49,22 +49,22 @@ class Begun:
     def agent(self) -> str:
         """The agent's name, or else that of the graph or chain."""
         told = self.metadata.get("lc_agent_name")
-        return str(told) if told and self.name in {*_UNNAMED, told} else self.name or "agent"
+        return printed(told) if told and self.name in {*_UNNAMED, told} else self.name or "agent"
 
     @property
     def is_node(self) -> bool:
         """Whether it is a node of the graph around it."""
-        return any(tag.startswith(_NODE) for tag in self.tags)
+        return any(tag.startswith(_NODE) for tag in few(self.tags))
 
     @property
     def is_hidden(self) -> bool:
         """Whether the host itself hides it from those who look on."""
-        return _HIDDEN in self.tags
+        return _HIDDEN in few(self.tags)
 
     @property
     def raw(self) -> dict[str, object]:
         """What the host says of a node besides its name."""
-        return {name: str(self.metadata[name]) for name in _RAW if name in self.metadata}
+        return {name: printed(self.metadata[name]) for name in _RAW if name in self.metadata}
 
 
 def is_agent(begun: Begun, parent: Step) -> bool:
@@ -117,7 +117,7 @@ def wait_in(run: HostRun, error: BaseException) -> None:
     run.waits = True
     if run.payload is None:
         asked = next(iter(getattr(error, "args", ())), ())
-        asked = asked if isinstance(asked, list | tuple) else [asked]
+        asked = few(asked) if isinstance(asked, list | tuple) else [asked]
         run.payload = content_of([getattr(one, "value", one) for one in asked])
 
 
@@ -140,7 +140,7 @@ def handed_over(step: Step, error: BaseException) -> None:
 
 
 def _targets(goto: Any) -> Iterator[str]:
-    for one in goto if isinstance(goto, list | tuple) else [goto]:
+    for one in few(goto) if isinstance(goto, list | tuple) else [goto]:
         name = one if isinstance(one, str) else getattr(one, "node", None)
         if name:
-            yield str(name)
+            yield printed(name)

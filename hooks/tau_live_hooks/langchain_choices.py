@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tau_live.settings.decisions import Point
-from tau_live_hooks.common_text import situation_of
+from tau_live_hooks.common_text import few, printed, situation_of
 from tau_live_hooks.langchain_events import own_metadata, tool_names
 from tau_live_hooks.langchain_run import Step
 
@@ -45,7 +45,7 @@ class RequestSeam:
     def instructions(self, request: Any) -> str:
         """Return the agent's own instructions."""
         message = request.system_message
-        return "" if message is None else str(message.text)
+        return "" if message is None else printed(message.text)
 
     def put(self, point: Point, request: Any, value: Any) -> Any:
         """Return the request with a choice in it."""
@@ -56,7 +56,7 @@ class RequestSeam:
                 model_settings={**(request.model_settings or {}), **settable(value)}
             )
         if point is Point.TOOLS:
-            stay = [tool for tool in request.tools if {*tool_names([tool])} & {*value}]
+            stay = [tool for tool in few(request.tools) if {*tool_names([tool])} & {*value}]
             return request.override(tools=stay)
         from langchain_core.messages import SystemMessage
 
@@ -97,7 +97,9 @@ def settable(value: object) -> dict[str, object]:
     Raises:
         ValueError: There is one among them that the host gives by itself.
     """
-    found = {str(name): one for name, one in value.items()} if isinstance(value, Mapping) else {}
+    found = (
+        {printed(name): one for name, one in value.items()} if isinstance(value, Mapping) else {}
+    )
     taken = sorted(found.keys() & HOST_GIVES)
     if taken:
         raise ValueError(f"{', '.join(taken)} cannot be a setting: the host gives it")
@@ -108,14 +110,14 @@ def model_names(model: Any) -> set[str]:
     """Return the names by which a model may be selected, as ``init_chat_model`` would take them."""
     told = [getattr(model, name, None) for name in ("model_name", "model", "model_id")]
     names = {name for name in told if isinstance(name, str)}
-    provider = str(getattr(model, "_llm_type", "")).removesuffix("-chat")
+    provider = printed(getattr(model, "_llm_type", "")).removesuffix("-chat")
     return names | {f"{provider}:{name}" for name in names}
 
 
 def situation(step: Step, request: Any) -> dict[str, object]:
     """Return what is known before a model is asked: of the request, and the run's own metadata."""
     messages = request.messages
-    first = next((one for one in messages if getattr(one, "type", "") == "human"), None)
+    first = next((one for one in few(messages) if getattr(one, "type", "") == "human"), None)
     text = getattr(first, "content", "")
     known = {
         **_of_run(step),
@@ -128,11 +130,11 @@ def situation(step: Step, request: Any) -> dict[str, object]:
 
 def call_situation(step: Step, call: Mapping[str, Any]) -> dict[str, object]:
     """Return what is known before a tool is run."""
-    known = {**_of_run(step), "tool": str(call.get("name"))}
+    known = {**_of_run(step), "tool": printed(call.get("name"))}
     return situation_of(known, own_metadata(step.run.metadata))
 
 
 def _of_run(step: Step) -> dict[str, object]:
-    known = {"agent": str(step.run.book.agent or "agent"), "step": step.run.turns + 1}
+    known = {"agent": printed(step.run.book.agent or "agent"), "step": step.run.turns + 1}
     node = step.task.rpartition("|")[2].partition(":")[0]
     return {**known, "node": node} if node else known

@@ -9,7 +9,7 @@ from typing import Any
 
 from tau_live.envelope import Content, ToolCall
 from tau_live.plain import plain
-from tau_live_hooks.common_text import content_of, counted
+from tau_live_hooks.common_text import content_of, counted, few, printed
 
 ROLES: Mapping[str, str] = {
     "human": "user",
@@ -31,12 +31,13 @@ _TOKENS: Mapping[str, str] = {
     "reasoning": "reasoning_tokens",
 }
 _INTERNAL = ("langgraph_", "ls_", "lc_", "checkpoint_", "__pregel")
+_ENTRIES, _PARTS, _DEPTH = 100, 2_000, 16
 _PARAMS = frozenset({"_type", "model", "model_name", "tools", "functions"})
 
 
 def session_of(metadata: Mapping[str, object]) -> str | None:
     """Return the conversation that a run belongs to, where its caller told one."""
-    return next((str(metadata[name]) for name in SESSIONS if metadata.get(name)), None)
+    return next((printed(metadata[name]) for name in SESSIONS if metadata.get(name)), None)
 
 
 def own_metadata(metadata: Mapping[str, object]) -> dict[str, object]:
@@ -53,18 +54,24 @@ def text_of(value: Any) -> Content | None:
         found = found[-1]
     said = getattr(found, "content", found)
     if isinstance(said, str):
-        return Content(text=str(said))
-    return content_of(_readable(said))
+        return Content(text=printed(said))
+    return content_of(_readable(said, iter(range(_PARTS)), depth=0))
 
 
-def _readable(value: Any) -> Any:
-    """Return a value with what each message in it says in its place."""
+def _readable(value: Any, room: Iterator[int], *, depth: int) -> Any:
+    """Return a value with what each message in it says in its place, as far as there is room."""
+    if next(room, None) is None or depth > _DEPTH:
+        return value
     if hasattr(value, "content") and hasattr(value, "type"):
-        return {"role": ROLES.get(str(value.type), str(value.type)), "content": value.content}
+        return {
+            "role": ROLES.get(printed(value.type), printed(value.type)),
+            "content": value.content,
+        }
     if isinstance(value, Mapping):
-        return {str(name): _readable(one) for name, one in list(value.items())[:100]}
+        pairs = few(value.items())[:_ENTRIES]
+        return {printed(name): _readable(one, room, depth=depth + 1) for name, one in pairs}
     if isinstance(value, list | tuple):
-        return [_readable(one) for one in list(value)[:100]]
+        return [_readable(one, room, depth=depth + 1) for one in few(value)[:_ENTRIES]]
     return value
 
 
@@ -99,7 +106,7 @@ def model_name(
 
 def tool_names(tools: Iterable[Any]) -> Iterator[str]:
     """Yield the names of tools, however a provider writes them."""
-    for tool in tools:
+    for tool in few(tools):
         named = tool.get("function", tool) if isinstance(tool, Mapping) else tool
         if isinstance(named, Mapping):
             name = named.get("name") or named.get("type")
@@ -129,7 +136,9 @@ class Answer:
     """
 
     def __init__(self, response: Any) -> None:
-        generations = [one for many in getattr(response, "generations", ()) for one in many]
+        generations = [
+            one for many in few(getattr(response, "generations", ())) for one in few(many)
+        ]
         self.messages = [getattr(one, "message", one) for one in generations]
         self._output = getattr(response, "llm_output", None) or {}
 
@@ -156,9 +165,11 @@ class Answer:
         ids = [one.get("id") for one in about]
         said = [_said(one) for one in self.messages]
         return {
-            "model_used": next((str(one) for one in names if one), self._output.get("model_name")),
-            "response_id": next((str(one) for one in ids if one), None),
-            "finish_reasons": tuple(str(one) for one in reasons if one),
+            "model_used": next(
+                (printed(one) for one in names if one), self._output.get("model_name")
+            ),
+            "response_id": next((printed(one) for one in ids if one), None),
+            "finish_reasons": tuple(printed(one) for one in reasons if one),
             "tool_calls": tuple(call for one in self.messages for call in calls_of(one)),
             "output": Content(text="\n".join(said)) if any(said) else None,
         }
@@ -166,22 +177,24 @@ class Answer:
 
 def _said(message: Any) -> str:
     text = getattr(message, "text", "")
-    return str(text() if callable(text) and not isinstance(text, str) else text)
+    return printed(text() if callable(text) and not isinstance(text, str) else text)
 
 
 def calls_of(message: Any) -> Iterator[ToolCall]:
     """Yield the tools that a model asked for."""
-    for call in getattr(message, "tool_calls", None) or ():
+    for call in few(getattr(message, "tool_calls", None)):
         yield ToolCall(
-            id=str(call.get("id") or ""), name=str(call["name"]), args=content_of(call.get("args"))
+            id=printed(call.get("id") or ""),
+            name=printed(call["name"]),
+            args=content_of(call.get("args")),
         )
 
 
 def message_of(message: Any) -> dict[str, object]:
     """Return the fields of a message that is part of a conversation."""
-    kind = str(getattr(message, "type", ""))
+    kind = printed(getattr(message, "type", ""))
     raw = {
-        name: str(found)
+        name: printed(found)
         for name in ("id", "name", "tool_call_id", "status")
         if (found := getattr(message, name, None))
     }
@@ -198,6 +211,6 @@ def message_key(message: Any) -> str:
     """Return what tells a message from others."""
     own = getattr(message, "id", None)
     if own:
-        return str(own)
-    said = str(getattr(message, "content", ""))
+        return printed(own)
+    said = printed(getattr(message, "content", ""))
     return json.dumps([getattr(message, "type", ""), len(said), said[:256], said[-64:]])

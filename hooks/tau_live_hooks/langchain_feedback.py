@@ -10,6 +10,7 @@ from tau_live import door
 from tau_live.adapters import Detach, InForce
 from tau_live.rollouts import rollout_id_of
 from tau_live_hooks.common_border import Border
+from tau_live_hooks.common_text import printed
 from tau_live_hooks.langchain_patches import replaced
 from tau_live_hooks.langchain_tree import HOST, Tree
 
@@ -53,9 +54,9 @@ class Feedback:
         known = self._tree.rollout_of(run_id) or self._tree.rollout_of(root)
         door.reward(
             value,
-            run=known or rollout_id_of(HOST, str(root)),
-            name=str(told.key),
+            run=known or rollout_id_of(HOST, printed(root)),
+            name=printed(told.key),
             source=SOURCE,
-            key=str(told.id),
+            key=printed(told.id),
             comment=told.comment,
         )

@@ -5,6 +5,7 @@ from typing import Any
 
 from langgraph.callbacks import GraphCallbackHandler
 
+from tau_live_hooks.common_text import printed
 from tau_live_hooks.langchain_tree import Tree
 
 
@@ -32,4 +33,4 @@ class TauGraphHandler(GraphCallbackHandler):
     def on_interrupt(self, event: Any) -> None:
         """Take that a graph waits, with what it asks."""
         with suppress(Exception):
-            self._tree.interrupted(event.run_id, str(event.checkpoint_id), event.interrupts)
+            self._tree.interrupted(event.run_id, printed(event.checkpoint_id), event.interrupts)

@@ -10,6 +10,7 @@ from langchain_core.callbacks import BaseCallbackHandler
 from tau_live.adapters import InForce
 from tau_live_hooks import langchain_events as said
 from tau_live_hooks.common_border import Border
+from tau_live_hooks.common_text import few, printed
 from tau_live_hooks.langchain_begun import Begun
 from tau_live_hooks.langchain_tree import Tree
 
@@ -61,9 +62,10 @@ class TauHandler(BaseCallbackHandler):
 
     def on_chat_model_start(self, serialized: Any, messages: Any, **told: Any) -> None:
         """Take that a model is asked."""
-        self._border.safely(
-            self._model_start, serialized, [m for many in messages for m in many], told
-        )
+        self._border.safely(self._chat_start, serialized, messages, told)
+
+    def _chat_start(self, serialized: Any, messages: Any, told: dict[str, Any]) -> None:
+        self._model_start(serialized, [one for many in few(messages) for one in few(many)], told)
 
     def on_llm_start(self, serialized: Any, prompts: Any, **told: Any) -> None:
         """Take that a model that knows no messages is asked."""
@@ -120,10 +122,11 @@ class TauHandler(BaseCallbackHandler):
 
     def on_retriever_start(self, serialized: Any, query: Any, **told: Any) -> None:
         """Take that a retriever is asked."""
+        self._border.safely(self._retriever_start, serialized, told)
+
+    def _retriever_start(self, serialized: Any, told: dict[str, Any]) -> None:
         name = _name(serialized, told) or "retriever"
-        self._border.safely(
-            self.tree.retriever_started, told.get("run_id"), told.get("parent_run_id"), name
-        )
+        self.tree.retriever_started(told.get("run_id"), told.get("parent_run_id"), name)
 
     def on_retriever_end(self, documents: Any, **told: Any) -> None:
         """Take what a retriever found."""
@@ -137,8 +140,8 @@ class TauHandler(BaseCallbackHandler):
 def _name(serialized: Any, told: dict[str, Any]) -> str | None:
     """Return the name of what begins, as the host's own tracers have it."""
     if told.get("name"):
-        return str(told["name"])
+        return printed(told["name"])
     if not serialized:
         return None
     found = serialized.get("name") or (serialized.get("id") or [None])[-1]
-    return None if found is None else str(found)
+    return None if found is None else printed(found)

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tau_live_hooks.common_text import few
+
 GRAPH = "langgraph"
 """What ``ls_integration`` is in the metadata of a graph that its author drew."""
 
@@ -51,7 +53,7 @@ class RawRequest:
     def tools(self) -> list[Any]:
         """The tools it may ask for, unless its answer has to have the shape of one."""
         shaped = any(self.given.get(name) for name in _SHAPES)
-        return [] if shaped else list(self.given.get("tools") or [])
+        return [] if shaped else few(self.given.get("tools"))
 
     @property
     def model_settings(self) -> dict[str, Any]:

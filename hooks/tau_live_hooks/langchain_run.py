@@ -10,7 +10,7 @@ from tau_live import events as ev
 from tau_live.runs import ending_of, error_of
 from tau_live_hooks import langchain_events as said
 from tau_live_hooks.common_run import RunBook, since
-from tau_live_hooks.common_text import content_of
+from tau_live_hooks.common_text import content_of, few, printed
 from tau_live_hooks.langchain_guards import at_limit, guarded
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ class HostRun:
 
     def listen(self, messages: Any) -> None:
         """Tell the messages that were not told yet."""
-        for place, message in enumerate(messages):
+        for place, message in enumerate(few(messages)):
             key = said.message_key(message)
             if key in self._heard:
                 continue
@@ -239,11 +239,11 @@ class HostRun:
 
     def vetoed(self, step: Step, call: Mapping[str, Any], text: str) -> None:
         """Tell that a tool was not run, and what the model is told instead."""
-        id_ = f"veto:{step.id}:{call.get('id')}"
+        id_ = f"veto:{step.id}:{printed(call.get('id'))}"
         told = {"call_id": call.get("id"), "args": content_of(call.get("args")), "span_id": id_}
-        self.book.called(id_, str(call.get("name")), told)
+        self.book.called(id_, printed(call.get("name")), told)
         result = {"call_id": call.get("id"), "result": ev.Content(text=text), "span_id": id_}
-        self.book.returned(id_, str(call.get("name")), result, status=ev.Status.VETOED)
+        self.book.returned(id_, printed(call.get("name")), result, status=ev.Status.VETOED)
 
     def failed(self, held: Held, status: ev.Status | None = None) -> None:
         """Tell that a model or a tool failed, some time ago."""

@@ -17,7 +17,7 @@ from tau_live.runs import ending_of
 from tau_live_hooks import langchain_events as said
 from tau_live_hooks.common_choices import Choices
 from tau_live_hooks.common_run import RunBook, since
-from tau_live_hooks.common_text import content_of
+from tau_live_hooks.common_text import content_of, few, printed
 from tau_live_hooks.langchain_begun import (
     Begun,
     handed_over,
@@ -58,7 +58,7 @@ class Tree:
 
     def step(self, run_id: object) -> Step | None:
         """Return a run of the host that goes on; ``None`` if it is not known, or not ours now."""
-        found = self._steps.get(str(run_id))
+        found = self._steps.get(printed(run_id))
         if found is None or found.over:
             return None
         return found if found.run.book.runtime is self._in_force() else None
@@ -73,13 +73,12 @@ class Tree:
             if begun.run_type not in _PARTS:
                 self._began(run_id, None, begun)
             return
-        step = Step(str(run_id), parent, run=parent.run, kind="step", name=begun.name)
+        step = Step(printed(run_id), parent, run=parent.run, kind="step", name=begun.name)
         if begun.is_hidden:
             step.kind = "silent"
         elif begun.is_node:
-            ns = str(begun.metadata.get("langgraph_checkpoint_ns") or "")
-            step.task = ns
-            step.place = f"{ns.rpartition('|')[0]}/{begun.metadata.get('langgraph_step')}"
+            step.task = ns = printed(begun.metadata.get("langgraph_checkpoint_ns") or "")
+            step.place = f"{ns.rpartition('|')[0]}/{printed(begun.metadata.get('langgraph_step'))}"
             step.run.step_began(step, "node", begun.raw)
         else:
             step.begun = begun
@@ -128,16 +127,16 @@ class Tree:
         metadata: Mapping[str, Any],
     ) -> None:
         """Take that a model is asked; one that nothing runs around is a run of one turn."""
-        name = str(fields.get("model_requested") or "model")
+        name = printed(fields.get("model_requested") or "model")
         parent = self._parent(parent_id)
         if parent is None:
             begun = Begun(name=name, inputs=messages, metadata=metadata)
             parent = self._began(run_id, None, begun)
             if parent is None:
                 return
-        step = Step(f"{run_id}", parent, run=parent.run, kind="model", name=name)
+        step = Step(printed(run_id), parent, run=parent.run, kind="model", name=name)
         if parent.id == step.id:
-            step.id = f"model:{run_id}"  # the run has its own id
+            step.id = f"model:{printed(run_id)}"  # the run has its own id
             parent.children[step.id] = step
         else:
             self._add(step)
@@ -180,7 +179,7 @@ class Tree:
         parent = self._parent(parent_id)
         if parent is None:
             return
-        step = Step(str(run_id), parent, run=parent.run, kind="tool", name=name)
+        step = Step(printed(run_id), parent, run=parent.run, kind="tool", name=name)
         step.call_id = call_id
         self._add(step)
         tried_again(parent, "tool", step)
@@ -188,7 +187,7 @@ class Tree:
 
     def tried_again(self, node: Step, call: Mapping[str, Any]) -> None:
         """Take that the model is told of a tool's failure, so that it tries again."""
-        again = Step("", node, run=node.run, kind="tool", name=str(call.get("name")))
+        again = Step("", node, run=node.run, kind="tool", name=printed(call.get("name")))
         again.call_id = call.get("id")
         tried_again(node, "tool", again)
 
@@ -212,7 +211,7 @@ class Tree:
         """Take that a retriever is asked; one that nothing runs around is not told."""
         parent = self._parent(parent_id)
         if parent is not None:
-            step = Step(str(run_id), parent, run=parent.run, kind="step", name=name)
+            step = Step(printed(run_id), parent, run=parent.run, kind="step", name=name)
             self._add(step)
             step.run.step_began(step, "retriever", {})
 
@@ -223,7 +222,7 @@ class Tree:
             return
         step.run.waits = True
         step.run.resume_key = f"{step.run.session or ''}/{checkpoint_id}"
-        step.run.payload = content_of([getattr(one, "value", one) for one in payloads])
+        step.run.payload = content_of([getattr(one, "value", one) for one in few(payloads)])
 
     def handle_of(self, run_id: object) -> RunHandle | None:
         """Return the run that a run of the host belongs to."""
@@ -233,11 +232,12 @@ class Tree:
     def rollout_of(self, run_id: object) -> str | None:
         """Return the rollout that a run of the host was told as, also after its end."""
         step = self.step(run_id)
-        return self._rollouts.get(str(run_id)) if step is None else step.run.book.handle.rollout_id
+        known = self._rollouts.get(printed(run_id))
+        return known if step is None else step.run.book.handle.rollout_id
 
     def _parent(self, run_id: object, *, of_node: bool = False) -> Step | None:
         """Return the run around one that begins now, which says what that one is."""
-        found = self._steps.get(str(run_id))
+        found = self._steps.get(printed(run_id))
         while found is not None and found.over:  # what it began goes on without it
             found = found.parent
         if found is None or found.run.book.runtime is not self._in_force():
@@ -260,7 +260,7 @@ class Tree:
         run = self._run(run_id, parent, begun)
         if run is None:
             return None
-        step = Step(str(run_id), parent, run=run, kind="run", name=begun.agent)
+        step = Step(printed(run_id), parent, run=run, kind="run", name=begun.agent)
         self._add(step)
         return step
 
@@ -275,12 +275,12 @@ class Tree:
         if (runtime := self._in_force()) is None:
             return None
         session = said.session_of(begun.metadata)
-        ns = str(begun.metadata.get("langgraph_checkpoint_ns") or "") if parent else ""
+        ns = printed(begun.metadata.get("langgraph_checkpoint_ns") or "") if parent else ""
         waited = self._resumed((session, ns, begun.agent), begun.inputs, nested=parent is not None)
         trigger = "user" if parent is None else trigger_in(parent, begun.agent)
         handle = runtime.begin_run(
             begun.agent,
-            key=str(run_id) if waited is None else waited.run.book.handle.run_id,
+            key=printed(run_id) if waited is None else waited.run.book.handle.run_id,
             session=session,
             metadata=said.own_metadata(begun.metadata),
             parent=inside() if parent is None else parent.run.book.handle,
@@ -290,12 +290,12 @@ class Tree:
                 "input": said.text_of(begun.inputs),
                 "agent": begun.agent,
                 "trigger": trigger if waited is None else "resume",
-                "aliases": (str(run_id),) if waited else (),
+                "aliases": (printed(run_id),) if waited else (),
             },
             resumed=None if waited is None else resumption(waited, begun.inputs),
         )
         with self._lock:
-            remember(self._rollouts, str(run_id), handle.rollout_id, limit=KNOWN_LIMIT)
+            remember(self._rollouts, printed(run_id), handle.rollout_id, limit=KNOWN_LIMIT)
         book = RunBook(runtime, handle, agent=begun.agent)
         run = HostRun(book, session=session, ns=ns)
         run.metadata = begun.metadata
@@ -337,7 +337,7 @@ class Tree:
         self, run_id: object, step: Step, error: BaseException | None, response: Any
     ) -> None:
         """End the run of a model that nothing ran around."""
-        if step.id == str(run_id) or step.parent is None:
+        if step.id == printed(run_id) or step.parent is None:
             return
         step.parent.over = True
         answered = said.Answer(response).messages if response is not None else None
@@ -367,7 +367,7 @@ class Tree:
     def _model(self, run_id: object) -> Step | None:
         step = self.step(run_id)
         if step is not None and step.kind == "run":
-            return step.children.get(f"model:{run_id}")
+            return step.children.get(f"model:{printed(run_id)}")
         return step
 
     def _over(self, run_id: object) -> Step | None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from tau_live.settings.decisions import DeclaredDecision, Point
 from tau_live_hooks.common_choices import Choices
-from tau_live_hooks.common_text import situation_of
+from tau_live_hooks.common_text import few, situation_of
 from tau_live_hooks.llm_asked import Asked, options_for
 from tau_live_hooks.llm_events import model_name
 
@@ -29,7 +29,7 @@ class Requests:
             return request.instructions()
         if point is Point.PARAMS:
             return request.given()
-        names = [tool.name for tool in request.prompt.tools]
+        names = [tool.name for tool in few(request.prompt.tools)]
         stay = names if request.tools is None else [n for n in names if n in request.tools]
         return stay if names else None
 
@@ -125,11 +125,11 @@ def _situation(request: Asked, known: Mapping[str, object]) -> dict[str, object]
 def _takes(model: Any, request: Asked) -> bool:
     """Say whether a model can do what its host would not ask it otherwise."""
     prompt = request.prompt
-    was_said = any(one.role in {"assistant", "tool"} for one in prompt.messages)
-    types = {one.resolve_type() for one in prompt.attachments}
+    was_said = any(one.role in {"assistant", "tool"} for one in few(prompt.messages))
+    types = {one.resolve_type() for one in few(prompt.attachments)}
     return (
         (model.supports_schema or not prompt.schema)
-        and (model.supports_tools or not any(one.implementation for one in prompt.tools))
+        and (model.supports_tools or not any(one.implementation for one in few(prompt.tools)))
         and (model.supports_conversation or not was_said)
         and types <= {*model.attachment_types}
         and _runs_server_side(model, prompt.tools)

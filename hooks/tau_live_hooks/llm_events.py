@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tau_live.envelope import Content, ToolCall
-from tau_live_hooks.common_text import content_of, counted
+from tau_live_hooks.common_text import content_of, counted, few, printed
 
 _KINDS: Mapping[str, str] = {
     "TextPart": "text",
@@ -19,6 +19,8 @@ _KINDS: Mapping[str, str] = {
 """The kinds of parts of a message, by the host's names of their classes."""
 
 _CACHED = "cached_tokens"
+_COUNTS = 20
+"""So many kinds of tokens are looked at, of each kind of detail."""
 
 
 def usage_of(response: Any) -> dict[str, float]:
@@ -34,17 +36,17 @@ def usage_of(response: Any) -> dict[str, float]:
     return counted({**details, **given})
 
 
-def _flatten(details: object, found: dict[str, object]) -> None:
-    for name, value in details.items() if isinstance(details, Mapping) else ():
-        if isinstance(value, Mapping):
-            _flatten(value, found)
+def _flatten(details: object, found: dict[str, object], *, depth: int = 4) -> None:
+    for name, value in few(details.items())[:_COUNTS] if isinstance(details, Mapping) else ():
+        if isinstance(value, Mapping) and depth:
+            _flatten(value, found, depth=depth - 1)
         else:
-            found[str(name)] = value
+            found[printed(name)] = value
 
 
 def model_name(model: Any) -> str | None:
     """Return the name of a model as the host selects it."""
-    return str(getattr(model, "model_id", None) or "") or None
+    return printed(getattr(model, "model_id", None) or "") or None
 
 
 def provider_of(model: Any) -> str | None:
@@ -65,7 +67,7 @@ def start_of(prompt: Any, model: Any) -> dict[str, object]:
     return {
         "input": content_of(prompt.prompt or None),
         "model": model_name(model),
-        "tools": tuple(str(tool.name) for tool in prompt.tools),
+        "tools": tuple(printed(tool.name) for tool in few(prompt.tools)),
     }
 
 
@@ -74,16 +76,16 @@ def request_of(response: Any, messages: Sequence[Any]) -> dict[str, object]:
     prompt, model = response.prompt, response.model
     raw: dict[str, object] = {"response_id": response.id, "messages": len(messages)}
     if prompt.system:
-        raw["instructions"] = str(prompt.system)
+        raw["instructions"] = printed(prompt.system)
     if prompt.schema:
         raw["schema"] = True
     if prompt.attachments:
-        raw["attachments"] = [str(one.type) for one in prompt.attachments]
+        raw["attachments"] = [printed(one.type) for one in few(prompt.attachments)]
     return {
         "model_requested": model_name(model),
         "provider": provider_of(model),
         "params": params_of(prompt),
-        "tools_offered": tuple(str(tool.name) for tool in prompt.tools),
+        "tools_offered": tuple(printed(tool.name) for tool in few(prompt.tools)),
         "streaming": bool(response.stream and getattr(model, "can_stream", False)),
         "raw": raw,
     }
@@ -109,7 +111,7 @@ def _reasons(answer: object) -> Iterator[str]:
     if not isinstance(answer, Mapping):
         return
     choices = answer.get("choices")
-    for one in (answer, *(choices if isinstance(choices, list) else ())):
+    for one in (answer, *few(choices)):
         reason = one.get("finish_reason") if isinstance(one, Mapping) else None
         if isinstance(reason, str):
             yield reason
@@ -117,20 +119,22 @@ def _reasons(answer: object) -> Iterator[str]:
 
 def calls_of(calls: Sequence[Any]) -> Iterator[ToolCall]:
     """Yield the tools that a model asked for."""
-    for call in calls:
+    for call in few(calls):
         yield ToolCall(
-            id=str(call.tool_call_id or ""), name=str(call.name), args=content_of(call.arguments)
+            id=printed(call.tool_call_id or ""),
+            name=printed(call.name),
+            args=content_of(call.arguments),
         )
 
 
 def messages_of(message: Any) -> Iterator[dict[str, object]]:
     """Yield the fields of what one message of the host adds to the conversation."""
-    for part in message.parts:
+    for part in few(message.parts):
         name = type(part).__name__
         raw: dict[str, object] = {"part": _KINDS.get(name, name)}
         if getattr(part, "tool_call_id", None) is not None:
-            raw |= {"tool_name": str(part.name), "tool_call_id": str(part.tool_call_id)}
-        yield {"role": str(message.role), "content": _content(part), "raw": raw}
+            raw |= {"tool_name": printed(part.name), "tool_call_id": printed(part.tool_call_id)}
+        yield {"role": printed(message.role), "content": _content(part), "raw": raw}
 
 
 def _content(part: Any) -> Content | None:
@@ -139,10 +143,10 @@ def _content(part: Any) -> Content | None:
             return content_of(getattr(part, name))
     attached = getattr(part, "attachment", None)
     told = getattr(attached, "type", None) or getattr(attached, "url", None)
-    return None if told is None else content_of(str(told))
+    return None if told is None else content_of(printed(told))
 
 
 def new_of(messages: Sequence[Any]) -> int:
     """Return the place of the first message that is new: after the last one of an assistant."""
-    answered = [n for n, message in enumerate(messages) if message.role == "assistant"]
+    answered = [n for n, message in enumerate(few(messages)) if message.role == "assistant"]
     return answered[-1] + 1 if answered else 0

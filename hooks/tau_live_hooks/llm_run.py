@@ -17,8 +17,9 @@ from tau_live.gate import Kind
 from tau_live.handles import RunHandle
 from tau_live.runtime import Runtime
 from tau_live_hooks import llm_events as said
+from tau_live_hooks.common_border import tell
 from tau_live_hooks.common_run import RunBook
-from tau_live_hooks.common_text import content_of
+from tau_live_hooks.common_text import content_of, few, printed
 from tau_live_hooks.llm_choices import RoutedChoices
 
 if TYPE_CHECKING:
@@ -128,19 +129,19 @@ class HostRun:
         """Count and log what failed when its model was to be chosen."""
         with suppress(Exception):
             if self.book is not None:
-                self.book.runtime.failed(Kind.DECISION, error)
+                tell(self.book.runtime, Kind.DECISION, error)
 
     def ask(self, response: Any) -> str:
         """Tell that a response asks its model; return the id of that step."""
         book = self._told()
         self._asked[response.id] += 1
         again = self._asked[response.id]
-        span_id = response.id if again == 1 else f"{response.id}#{again}"
+        span_id = printed(response.id) + (f"#{again}" if again > 1 else "")
         messages = response.prompt.messages
         book.begin_turn()
         self._listen(messages)
         book.asked(span_id, said.request_of(response, messages))
-        return str(span_id)
+        return span_id
 
     def answer(self, response: Any, span_id: str) -> None:
         """Tell that its model has answered; a prompt is over with that."""
@@ -184,7 +185,7 @@ class HostRun:
         )
 
     def _is_limit(self, error: BaseException) -> bool:
-        told = f"Chain limit of {self._limit} exceeded."
+        told = f"Chain limit of {printed(self._limit)} exceeded."
         return self.is_chain and isinstance(error, ValueError) and str(error) == told
 
     def _listen(self, messages: Sequence[Any]) -> None:
@@ -208,16 +209,16 @@ class HostRun:
 
 
 def _paused_key(call: Any) -> tuple[str, str]:
-    return str(call.tool_call_id), str(call.name)
+    return printed(call.tool_call_id), printed(call.name)
 
 
 def _resumed(pending: Sequence[Any]) -> tuple[str, str] | None:
     """Return the key of the run that waited in one of these calls, and that call's id."""
     with _State.lock:
-        for call in pending:
+        for call in few(pending):
             key = _State.paused.pop(_paused_key(call), None)
             if key is not None:
-                return key, str(call.tool_call_id)
+                return key, printed(call.tool_call_id)
     return None
 
 

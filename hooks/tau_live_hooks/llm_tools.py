@@ -11,7 +11,7 @@ from tau_live import events as ev
 from tau_live.adapters import InForce
 from tau_live.gate import Kind
 from tau_live_hooks.common_border import Border
-from tau_live_hooks.common_text import content_of, situation_of
+from tau_live_hooks.common_text import content_of, few, is_a, printed, situation_of
 from tau_live_hooks.llm_run import HostRun, belongs, enter, leave, run_of
 from tau_live_hooks.llm_watch import chain_here
 
@@ -123,7 +123,7 @@ class _Calls:
         self._border.safely(self._stopped, error)
         if self._run is None:
             return
-        if isinstance(error, _host().PauseChain):
+        if is_a(error, _host().PauseChain):
             self._border.safely(self._run.pause, error)
         if self._ends:
             self._border.safely(self._run.end, error)
@@ -155,12 +155,12 @@ class _Calls:
         plugin = getattr(tool, "plugin", None)
         told: dict[str, object] = {"args": content_of(call.arguments)}
         if plugin:
-            told["raw"] = {"plugin": str(plugin)}
-        book.called(_id(call), str(call.name), told)
+            told["raw"] = {"plugin": printed(plugin)}
+        book.called(_id(call), printed(call.name), told)
         choices = run.choices
         if choices is None or tool is None or self._border.in_force() is not book.runtime:
             return None
-        return choices.vetoed(situation_of({**run.known(), "tool": str(call.name)}))
+        return choices.vetoed(situation_of({**run.known(), "tool": printed(call.name)}))
 
     def _returned(self, call: Any, result: Any) -> None:
         if self._open.pop(id(call), None) is None:
@@ -183,11 +183,11 @@ class _Calls:
     ) -> None:
         if self._run is not None and self._run.book is not None:
             book = self._run.book
-            book.returned(_id(call), str(call.name), fields, error=error, status=status)
+            book.returned(_id(call), printed(call.name), fields, error=error, status=status)
 
     def _rest(self, results: Sequence[Any]) -> None:
         waiting = list(self._open.values())
-        for result in results:
+        for result in few(results):
             meant = (result.tool_call_id, result.name)
             for call in waiting:
                 if (call.tool_call_id, call.name) == meant:
@@ -196,7 +196,7 @@ class _Calls:
                     break
 
     def _stopped(self, error: BaseException) -> None:
-        paused = isinstance(error, _host().PauseChain)
+        paused = is_a(error, _host().PauseChain)
         self._rest(getattr(error, "tool_results", None) or () if paused else ())
         for call in list(self._open.values()):
             waits = paused and call is getattr(error, "tool_call", None)
@@ -212,4 +212,4 @@ def _host() -> Any:
 
 
 def _id(call: Any) -> str:
-    return str(call.tool_call_id or f"{call.name}#{id(call):x}")
+    return printed(call.tool_call_id or f"{printed(call.name)}#{id(call):x}")

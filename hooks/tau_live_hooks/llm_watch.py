@@ -10,6 +10,7 @@ from typing import Any
 
 from tau_live.adapters import InForce
 from tau_live_hooks.common_border import Border
+from tau_live_hooks.common_text import is_a
 from tau_live_hooks.llm_run import HostRun, belongs, enter, leave, run_of
 
 chain_here: ContextVar[HostRun | None] = ContextVar("tau_live_llm_chain", default=None)
@@ -36,9 +37,7 @@ class Watch:
 
     def opened(self, wrapped: Wrapped, response: Any, args: Any, kwargs: Any) -> Any:
         """See what a model answers: for ``AsyncResponse._ensure_async_generator``."""
-        if hasattr(response, "_generator"):
-            return wrapped(*args, **kwargs)
-        step = self._border.safely(self._asked, response)
+        step = self._border.safely(self._opens, response)
         if step is None:
             return wrapped(*args, **kwargs)
         token = self._border.safely(enter, step.run)
@@ -49,7 +48,7 @@ class Watch:
             raise
         finally:
             leave(token)
-        response._generator = self._apieces(step, response._generator)  # noqa: SLF001
+        self._border.safely(self._follow, step, response)
         return done
 
     def chained(self, wrapped: Wrapped, chain: Any, args: Any, kwargs: Any) -> Any:
@@ -97,7 +96,7 @@ class Watch:
                 yield piece
         except BaseException as error:
             self._border.safely(step.refused, error)
-            if isinstance(error, GeneratorExit) and hasattr(made, "aclose"):
+            if is_a(error, GeneratorExit) and hasattr(made, "aclose"):
                 await made.aclose()
             raise
         self._border.safely(step.answered)
@@ -133,10 +132,16 @@ class Watch:
                 yield response
         except BaseException as error:
             self._border.safely(run.end, error)
-            if isinstance(error, GeneratorExit) and hasattr(made, "aclose"):
+            if is_a(error, GeneratorExit) and hasattr(made, "aclose"):
                 await made.aclose()
             raise
         self._border.safely(run.end, None)
+
+    def _opens(self, response: Any) -> "_Step | None":
+        return None if hasattr(response, "_generator") else self._asked(response)
+
+    def _follow(self, step: "_Step", response: Any) -> None:
+        response._generator = self._apieces(step, response._generator)  # noqa: SLF001  # as it does
 
     def _chain(self, chain: Any) -> HostRun | None:
         return (

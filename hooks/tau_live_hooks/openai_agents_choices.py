@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tau_live.settings.decisions import Point
 from tau_live_hooks import openai_agents_events as said
 from tau_live_hooks.common_choices import Choices
-from tau_live_hooks.common_text import situation_of
+from tau_live_hooks.common_text import few, printed, situation_of
 from tau_live_hooks.openai_agents_requests import Request
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class RequestSeam:
 
     def instructions(self, request: Request) -> str:
         """Return the agent's own instructions."""
-        return str(request.get("system_instructions") or "")
+        return printed(request.get("system_instructions") or "")
 
     def put(self, point: Point, request: Request, value: Any) -> Request:
         """Return the request with a choice in it.
@@ -63,7 +63,9 @@ class RequestSeam:
         if point is Point.PARAMS:
             return request.put("model_settings", _over(request.get("model_settings"), value))
         if point is Point.TOOLS:
-            tools = [tool for tool in request.get("tools") if getattr(tool, "name", None) in value]
+            tools = [
+                tool for tool in few(request.get("tools")) if getattr(tool, "name", None) in value
+            ]
             return request.put("tools", tools)
         return request.put("system_instructions", value)
 
@@ -126,7 +128,7 @@ class Deciding:
     def vetoed(self, context: Any, tool: Any) -> str | None:
         """Return what the model is told instead of a tool's result; ``None`` to let it run."""
         name = getattr(context, "tool_name", None) or getattr(tool, "name", "tool")
-        known = {**self._known(), "tool": str(name)}
+        known = {**self._known(), "tool": printed(name)}
         return self._choices.vetoed(situation_of(known, self._run.metadata))
 
     def _known(self) -> dict[str, object]:

@@ -3,12 +3,12 @@
 Everything is read by name and may be missing: an older or newer host then tells less.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
 from tau_live.envelope import Content, ToolCall
-from tau_live_hooks.common_text import content_of, counted
+from tau_live_hooks.common_text import content_of, counted, few, printed
 
 NO_OP = "no-op"
 """The host's id of what it does not trace."""
@@ -33,7 +33,7 @@ def model_name(model: Any) -> str | None:
     if model is None or isinstance(model, str):
         return model
     name = getattr(model, "model", None)
-    return str(name) if isinstance(name, str) and name else model.__class__.__name__
+    return printed(name) if isinstance(name, str) and name else model.__class__.__name__
 
 
 def provider_of(model: Any) -> str | None:
@@ -69,8 +69,7 @@ def params_of(settings: Any) -> dict[str, object]:
 
 def names_of(tools: Any) -> tuple[str, ...]:
     """Return the names of tools, where they have one."""
-    given = tools if isinstance(tools, Sequence) else ()
-    return tuple(name for tool in given if isinstance(name := of(tool, "name"), str))
+    return tuple(name for tool in few(tools) if isinstance(name := of(tool, "name"), str))
 
 
 def kind_of_tool(tool: Any) -> str:
@@ -80,19 +79,19 @@ def kind_of_tool(tool: Any) -> str:
     if not hasattr(tool, "on_invoke_tool"):
         return "builtin"
     origin = of(of(getattr(tool, "_tool_origin", None), "type"), "value")
-    return _KINDS.get(str(origin), "function")
+    return _KINDS.get(printed(origin), "function")
 
 
 def calls_of(output: Any) -> Iterator[tuple[str, str, object]]:
     """Yield id, name and arguments of the tools that a model asked for."""
-    for item in output if isinstance(output, Iterable) else ():
+    for item in few(output):
         if of(item, "type") == "function_call":
-            yield str(of(item, "call_id")), str(of(item, "name")), of(item, "arguments")
+            yield printed(of(item, "call_id")), printed(of(item, "name")), of(item, "arguments")
 
 
 def said_in(output: Any) -> str | None:
     """Return the text that a model answered; ``None`` if there is none."""
-    texts = [text_of(of(item, "content")) for item in output if of(item, "type") == "message"]
+    texts = [text_of(of(item, "content")) for item in few(output) if of(item, "type") == "message"]
     return "".join(texts) if texts else None
 
 
@@ -100,8 +99,7 @@ def text_of(content: object) -> str:
     """Return the text of a message's content."""
     if isinstance(content, str):
         return content
-    parts = content if isinstance(content, Sequence) else ()
-    return "".join(text for part in parts if isinstance(text := of(part, "text"), str))
+    return "".join(text for part in few(content) if isinstance(text := of(part, "text"), str))
 
 
 def answer_of(output: Any, *, keeps: bool) -> dict[str, object]:
@@ -118,7 +116,7 @@ def answer_of(output: Any, *, keeps: bool) -> dict[str, object]:
 
 def message_of(item: Any, *, keeps: bool) -> dict[str, object]:
     """Return the fields of what one item adds to the conversation."""
-    kind = str(of(item, "type") or "message")
+    kind = printed(of(item, "type") or "message")
     raw: dict[str, object] = {"type": kind}
     for name in ("id", "call_id", "name"):
         if isinstance(of(item, name), str):
@@ -145,12 +143,12 @@ def _role_of(item: Any, kind: str) -> str:
 def call_id_of(item: Any) -> str:
     """Return the id of the call that waits for an approval."""
     call = of(item, "raw_item")
-    return str(of(call, "call_id") or of(call, "id") or "")
+    return printed(of(call, "call_id") or of(call, "id") or "")
 
 
 def tool_name_of(item: Any) -> str:
     """Return the name of the tool that waits for an approval."""
-    return str(of(item, "tool_name") or of(of(item, "raw_item"), "name") or "tool")
+    return printed(of(item, "tool_name") or of(of(item, "raw_item"), "name") or "tool")
 
 
 def rejection_of(result: Any) -> tuple[str, str] | None:
@@ -162,4 +160,4 @@ def rejection_of(result: Any) -> tuple[str, str] | None:
 def guardrail_name(guardrail: Any) -> str:
     """Return the name of a guardrail."""
     told = getattr(guardrail, "get_name", None)
-    return str(told()) if callable(told) else str(of(guardrail, "name") or "guardrail")
+    return printed(told()) if callable(told) else printed(of(guardrail, "name") or "guardrail")

@@ -119,9 +119,9 @@ class SeenModel(wrapt.ObjectProxy):  # type: ignore[type-arg]  # older ones take
 
 async def _closed(stream: AsyncIterator[Any]) -> None:
     """Close a stream as its host would: without a word."""
-    close = getattr(stream, "aclose", None)
-    if close is not None:
-        with suppress(Exception):
+    with suppress(Exception):
+        close = getattr(stream, "aclose", None)
+        if close is not None:
             await close()
 
 

@@ -4,12 +4,12 @@ Those of input and output have spans while the run is traced. Those of tools, an
 it is not, are read off what the run returned or raised.
 """
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from tau_live import events as ev
 from tau_live_hooks import openai_agents_events as said
 from tau_live_hooks.common_run import RunBook
+from tau_live_hooks.common_text import few
 
 if TYPE_CHECKING:
     from tau_live_hooks.openai_agents_run import Asked
@@ -58,7 +58,7 @@ class Policies:
         """Return what a guardrail of this name looks at: ``input`` or ``output``."""
         config = asked.options.get("run_config")
         owners = [asked.agent, config]
-        lists = [getattr(owner, "input_guardrails", None) or () for owner in owners]
+        lists = [few(getattr(owner, "input_guardrails", None)) for owner in owners]
         names = {said.guardrail_name(one) for one in [*lists[0], *lists[1]]}
         return "input" if name in names else "output"
 
@@ -92,5 +92,4 @@ def policy_of(stage: str, name: str, *, blocked: bool) -> dict[str, object]:
 
 
 def _listed(source: Any, name: str) -> list[Any]:
-    found = getattr(source, name, None)
-    return [*found] if isinstance(found, Iterable) else []
+    return few(getattr(source, name, None))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tau_live import events as ev
 from tau_live.envelope import ErrorInfo
 from tau_live_hooks import openai_agents_events as said
+from tau_live_hooks.common_text import few, printed
 
 if TYPE_CHECKING:
     from tau_live_hooks.openai_agents_steps import Steps
@@ -97,7 +98,7 @@ class Call:
     def came(self, event: Any) -> None:
         """Know a piece of the answer."""
         self.began()
-        kind = str(getattr(event, "type", ""))
+        kind = printed(getattr(event, "type", ""))
         if kind.endswith(".delta"):
             self._steps.book.heard(self._span_id)
         elif kind == "response.completed":
@@ -111,7 +112,7 @@ class Call:
         if self._over:
             return
         self._over = True
-        output = list(getattr(response, "output", None) or ())
+        output = few(getattr(response, "output", None))
         model = self._model(response)
         usage = said.usage_of(getattr(response, "usage", None))
         fields = {
@@ -153,5 +154,6 @@ class Call:
 
 
 def _handoffs(handoffs: Any) -> list[str]:
-    given = handoffs if isinstance(handoffs, list | tuple) else ()
-    return [name for one in given if isinstance(name := getattr(one, "tool_name", None), str)]
+    return [
+        name for one in few(handoffs) if isinstance(name := getattr(one, "tool_name", None), str)
+    ]

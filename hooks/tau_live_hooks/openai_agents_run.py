@@ -16,7 +16,7 @@ from tau_live.runtime import Runtime
 from tau_live_hooks import openai_agents_events as said
 from tau_live_hooks.common_choices import Choices
 from tau_live_hooks.common_run import RunBook
-from tau_live_hooks.common_text import content_of
+from tau_live_hooks.common_text import content_of, few, printed
 from tau_live_hooks.openai_agents_choices import Deciding
 from tau_live_hooks.openai_agents_ids import RunIds, Waiting, waiting_for
 from tau_live_hooks.openai_agents_policies import Policies
@@ -94,12 +94,12 @@ class HostRun:
         native = span is not None
         fidelity = ev.Fidelity.NATIVE if native else ev.Fidelity.HOOKS
         handle = self._handle(trace if native else None, span, fidelity)
-        agent = str(getattr(self.asked.agent, "name", None) or "agent")
+        agent = printed(getattr(self.asked.agent, "name", None) or "agent")
         self.book = RunBook(self.runtime, handle, agent=agent, fidelity=fidelity)
         self.steps = Steps(self.book, keeps=self.asked.keeps, native=native)
         if self.asked.state is not None:
             waited = self.asked.state.get_interruptions()
-            self.steps.waits = {said.call_id_of(one): said.tool_name_of(one) for one in waited}
+            self.steps.waits = {said.call_id_of(one): said.tool_name_of(one) for one in few(waited)}
         self._policies = Policies(self.book, self.asked.state, native=native)
         if self.runtime.settings.act:
             self.deciding = Deciding(self, self.steps, Choices(self.runtime, handle))
@@ -163,7 +163,7 @@ class HostRun:
             "fidelity": fidelity,
         }
         aliases = {task, None if nested else self._trace_id} - {None, run_id}
-        told["aliases"] = tuple(sorted(str(one) for one in aliases))
+        told["aliases"] = tuple(sorted(printed(one) for one in aliases))
         return self.runtime.begin_run(
             told["agent"] or "agent",
             key=run_id,
@@ -209,7 +209,7 @@ class HostRun:
 
     @property
     def _agent(self) -> str:
-        return str(getattr(self.asked.agent, "name", None))
+        return printed(getattr(self.asked.agent, "name", None))
 
     def _ending(self, result: Any, error: BaseException | None) -> dict[str, object]:
         name = type(error).__name__
@@ -228,7 +228,7 @@ class HostRun:
 
 
 def _calls(interruptions: Iterable[Any]) -> list[str]:
-    return [said.call_id_of(item) for item in interruptions]
+    return [said.call_id_of(item) for item in few(interruptions)]
 
 
 def _hash(instructions: object) -> str | None:

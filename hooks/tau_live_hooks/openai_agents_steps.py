@@ -14,7 +14,7 @@ from tau_live.envelope import Content, ErrorInfo
 from tau_live.runs import error_of
 from tau_live_hooks import openai_agents_events as said
 from tau_live_hooks.common_run import RunBook
-from tau_live_hooks.common_text import content_of, counted
+from tau_live_hooks.common_text import content_of, counted, few, printed
 from tau_live_hooks.openai_agents_policies import policy_of
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Steps:
 
     def agent_began(self, name: object) -> None:
         """Know which agent it is now."""
-        self.book.agent = str(name)
+        self.book.agent = printed(name)
 
     def turn_began(self, span: Any) -> None:
         """Tell that a turn began."""
@@ -100,7 +100,7 @@ class Steps:
         """Tell that a tool is called, inside its span where it has one."""
         span_id = said.known_id(getattr(span, "span_id", None))
         call_id = said.known_id(getattr(context, "tool_call_id", None))
-        name = str(getattr(context, "tool_name", None) or getattr(tool, "name", "tool"))
+        name = printed(getattr(context, "tool_name", None) or getattr(tool, "name", "tool"))
         call = self._spans.get(span_id or "")
         if call is None:
             call_id = call_id or f"{name}#{len(self._calls) + 1}"
@@ -180,7 +180,7 @@ class Steps:
 
     def _listen(self, items: object, *, own: int | None) -> None:
         given = [{"role": "user", "content": items}] if isinstance(items, str) else items
-        listed = list(given) if isinstance(given, Sequence) else []
+        listed = few(given)
         self._refused(listed)
         heard = self._heard
         if own is None:
@@ -209,7 +209,7 @@ class Steps:
     def _refused(self, items: Sequence[Any]) -> None:
         """Tell which of the tools that waited were not approved: only the model is told."""
         for item in items if self.waits else ():
-            call_id = str(said.of(item, "call_id") or "")
+            call_id = printed(said.of(item, "call_id") or "")
             if call_id in self.waits and said.of(item, "type") == "function_call_output":
                 told = {"result": content_of(said.of(item, "output")) if self.keeps else None}
                 tool = self.waits.pop(call_id)
@@ -239,6 +239,6 @@ def _status_of(call: _Call, data: Any, error: object) -> ev.Status:
 
 
 def _error_of(error: Any, *, keeps: bool) -> ErrorInfo:
-    message, data = str(said.of(error, "message") or ""), said.of(error, "data")
-    cause = str(said.of(data, "error") or "") if keeps else ""
+    message, data = printed(said.of(error, "message") or ""), said.of(error, "data")
+    cause = printed(said.of(data, "error") or "") if keeps else ""
     return ErrorInfo(type="ToolError", message=": ".join(filter(None, (message, cause))))

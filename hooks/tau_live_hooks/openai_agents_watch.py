@@ -180,8 +180,7 @@ class Watch:
     ) -> Any:
         """See that a tool took too long, where its model is told so."""
         result = await wrapped(*args, **named)
-        if getattr(result, "is_sdk_generated_error", False) is True:
-            self._safely(self._tool_failed, named.get("context"), None)
+        self._safely(self._tool_late, named.get("context"), result)
         return result
 
     def span_began(
@@ -277,6 +276,10 @@ class Watch:
             steps.tool_returned(context, tool, result, self._host.span())
         elif not steps.native:
             steps.handed_over(named["from_agent"].name, named["to_agent"].name)
+
+    def _tool_late(self, context: Any, result: Any) -> None:
+        if getattr(result, "is_sdk_generated_error", False) is True:
+            self._tool_failed(context, None)
 
     def _tool_failed(self, context: Any, error: BaseException | None) -> None:
         run = self._current.get()

@@ -6,12 +6,12 @@ Logs are another part of the host, which may never be imported; without it nothi
 import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import Any
 
 import wrapt
 
 from tau_live.telemetry.values import RESULT, evaluated
+from tau_live_hooks.common_text import is_a
 from tau_live_hooks.opentelemetry_processor import TauSpanProcessor
 from tau_live_hooks.opentelemetry_providers import Providers
 
@@ -30,12 +30,11 @@ class Evaluations:
 
     def on_emit(self, log_record: Any) -> None:
         """See a log record."""
-        with suppress(Exception):  # of a layout that we do not know
-            self._see(getattr(log_record, "log_record", log_record))
+        self._processor.border.safely(self._see, log_record)
 
     def enabled(self, *, event_name: str | None = None, **_: object) -> bool:
         """Say whether a record is wanted, for the sake of us alone."""
-        return event_name == RESULT
+        return is_a(event_name, str) and str.__eq__(event_name, RESULT)
 
     def shutdown(self) -> None:
         """Keep nothing back that would have to be told."""
@@ -44,7 +43,8 @@ class Evaluations:
         """Say that nothing has to be waited for."""
         return True
 
-    def _see(self, record: Any) -> None:
+    def _see(self, emitted: Any) -> None:
+        record = getattr(emitted, "log_record", emitted)
         attributes = record.attributes
         if not isinstance(attributes, Mapping) and attributes is not None:
             return

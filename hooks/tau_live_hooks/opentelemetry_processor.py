@@ -16,6 +16,7 @@ from tau_live.telemetry.runs import Runs
 from tau_live.telemetry.spans import Around, Begun, Ended, Happened
 from tau_live.telemetry.values import Value
 from tau_live_hooks.common_border import Border
+from tau_live_hooks.common_text import few, printed
 
 if TYPE_CHECKING:
     from tau_live.runtime import Runtime
@@ -32,10 +33,13 @@ class TauSpanProcessor:
 
     Args:
         in_force: Returns the running system.
+
+    Attributes:
+        border: What every step of ours passes.
     """
 
     def __init__(self, in_force: InForce) -> None:
-        self._border = Border(in_force)
+        self.border = Border(in_force)
         self._lock = threading.RLock()  # a finaliser may end a span while one is looked at
         self._runs = Runs(native=self._is_told_elsewhere)
         self._closed = False
@@ -75,10 +79,10 @@ class TauSpanProcessor:
     def _safely(self, step: Callable[..., Iterable[Event]], *args: object) -> None:
         """Do a step of ours and hand over what it tells, whatever becomes of it."""
         if not self._closed:
-            self._border.safely(self._tell, step, *args)
+            self.border.safely(self._tell, step, *args)
 
     def _tell(self, step: Callable[..., Iterable[Event]], *args: object) -> None:
-        runtime = self._border.in_force()
+        runtime = self.border.in_force()
         if runtime is None:
             return
         with self._lock:
@@ -175,8 +179,8 @@ def _ended(span: Any, known: Begun | None, raised: str | None) -> Ended:
         _seconds(span.end_time),
         status.status_code.name == "ERROR",
         status.description or "",
-        [Happened(one.name, dict(one.attributes or {})) for one in events] if events else (),
-        [(f"{one.context.trace_id:032x}", f"{one.context.span_id:016x}") for one in links],
+        [Happened(one.name, dict(one.attributes or {})) for one in few(events)] if events else (),
+        [(f"{one.context.trace_id:032x}", f"{one.context.span_id:016x}") for one in few(links)],
         raised,
     )
 
@@ -195,7 +199,7 @@ def said_by(span: Any) -> Mapping[str, Any]:
 
 def _service(resource: Any) -> str | None:
     name = None if resource is None else resource.attributes.get("service.name")
-    return None if name is None or str(name).startswith("unknown_service") else str(name)
+    return None if name is None or printed(name).startswith("unknown_service") else printed(name)
 
 
 def _seconds(nanoseconds: int | None) -> float:

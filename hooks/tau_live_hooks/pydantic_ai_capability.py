@@ -100,7 +100,7 @@ class TauCapability(AbstractCapability[Any]):
         self, ctx: Any, *, call: Any, tool_def: Any, args: Any, handler: Any
     ) -> Any:
         """See a tool's call; the one callback that pairs for every way in which it can end."""
-        self._border.safely(self._told, "calls", ctx, call, getattr(tool_def, "kind", ""))
+        self._border.safely(self._told, "calls", ctx, call, tool_def)
         veto = self._border.safely(self._vetoed, ctx, call, kind=Kind.DECISION)
         if veto is not None:
             self._border.safely(self._told, "vetoed", call, veto)
@@ -135,8 +135,9 @@ class TauCapability(AbstractCapability[Any]):
     ) -> Any:
         """Let the model try again what failed, where that is decided; else fail as it did."""
         try:
-            if self._border.safely(self._again, ctx, call, error, kind=Kind.DECISION):
-                raise ModelRetry(str(error)) from error
+            again = self._border.safely(self._again, ctx, call, error, kind=Kind.DECISION)
+            if again is not None:
+                raise again from error
             return await super().on_tool_execute_error(
                 ctx, call=call, tool_def=tool_def, args=args, error=error
             )
@@ -203,11 +204,13 @@ class TauCapability(AbstractCapability[Any]):
             return None
         return self._choices.vetoed(call_situation(ctx, call))
 
-    def _again(self, ctx: Any, call: Any, error: Exception) -> bool:
+    def _again(self, ctx: Any, call: Any, error: Exception) -> ModelRetry | None:
+        """Return what lets the model try again; ``None`` to fail as the tool did."""
         if not self._decides or self._choices is None:
-            return False
+            return None
+        told = ModelRetry(str(error))  # first: what cannot be printed cannot be told to a model
         known = {**call_situation(ctx, call), "what": "tool", "error": type(error).__name__}
-        return self._choices.again(known, own=False)
+        return told if self._choices.again(known, own=False) else None
 
     @property
     def _decides(self) -> bool:

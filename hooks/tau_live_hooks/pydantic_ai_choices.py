@@ -6,7 +6,7 @@ from typing import Any
 
 from tau_live.settings.decisions import Point
 from tau_live_hooks import pydantic_ai_events as said
-from tau_live_hooks.common_text import situation_of
+from tau_live_hooks.common_text import few, printed, situation_of
 
 
 class RequestSeam:
@@ -20,8 +20,8 @@ class RequestSeam:
             return dict(request.model_settings or {})
         if point is Point.TOOLS:
             tools = request.model_request_parameters.function_tools
-            return [tool.name for tool in tools] or None
-        parts = request.model_request_parameters.instruction_parts or ()
+            return [tool.name for tool in few(tools)] or None
+        parts = few(request.model_request_parameters.instruction_parts)
         return [part.content for part in parts]
 
     def is_own(self, request: Any, model: object) -> bool:
@@ -31,7 +31,7 @@ class RequestSeam:
 
     def instructions(self, request: Any) -> str:
         """Return the agent's own instructions."""
-        parts = request.model_request_parameters.instruction_parts or ()
+        parts = few(request.model_request_parameters.instruction_parts)
         return "\n\n".join(part.content for part in parts)
 
     def put(self, point: Point, request: Any, value: Any) -> Any:
@@ -43,7 +43,7 @@ class RequestSeam:
             return _with(request, model_settings={**(request.model_settings or {}), **given})
         parameters = request.model_request_parameters
         if point is Point.TOOLS:
-            tools = [tool for tool in parameters.function_tools if tool.name in value]
+            tools = [tool for tool in few(parameters.function_tools) if tool.name in value]
             changed = replace(parameters, function_tools=tools)
         else:
             from pydantic_ai.messages import InstructionPart
@@ -72,7 +72,7 @@ def call_situation(ctx: Any, call: Any) -> dict[str, object]:
 
 def _of_run(ctx: Any) -> dict[str, object]:
     agent = getattr(getattr(ctx, "agent", None), "name", None)
-    return {"agent": str(agent or "agent"), "step": ctx.run_step}
+    return {"agent": printed(agent or "agent"), "step": ctx.run_step}
 
 
 def _with(request: Any, **changes: object) -> Any:

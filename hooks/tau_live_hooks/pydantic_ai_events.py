@@ -8,7 +8,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from tau_live.envelope import Content, ToolCall
-from tau_live_hooks.common_text import content_of, counted
+from tau_live_hooks.common_text import content_of, counted, few, printed
 
 ROLES: Mapping[str, str] = {
     "system-prompt": "system",
@@ -44,7 +44,10 @@ def model_name(model: Any) -> str | None:
     """Return the name of a model as the host selects it: ``openai:gpt-5``."""
     if model is None or isinstance(model, str):
         return model
-    return str(getattr(model, "model_id", None) or getattr(model, "model_name", None) or "") or None
+    return (
+        printed(getattr(model, "model_id", None) or getattr(model, "model_name", None) or "")
+        or None
+    )
 
 
 def start_of(ctx: Any) -> dict[str, object]:
@@ -53,17 +56,17 @@ def start_of(ctx: Any) -> dict[str, object]:
     return {
         "input": content_of(getattr(ctx, "prompt", None)),
         "model": model_name(getattr(ctx, "model", None)),
-        "agent": None if agent is None else str(agent),
+        "agent": None if agent is None else printed(agent),
     }
 
 
 def request_of(request: Any) -> dict[str, object]:
     """Return the fields of a model request's start."""
     parameters = request.model_request_parameters
-    instructions = [str(part.content) for part in parameters.instruction_parts or ()]
+    instructions = [printed(part.content) for part in few(parameters.instruction_parts)]
     raw: dict[str, object] = {
         "messages": len(request.messages),
-        "output_tools": [tool.name for tool in parameters.output_tools],
+        "output_tools": [tool.name for tool in few(parameters.output_tools)],
     }
     if instructions:
         raw["instructions"] = instructions
@@ -71,7 +74,7 @@ def request_of(request: Any) -> dict[str, object]:
         "model_requested": model_name(request.model),
         "provider": getattr(request.model, "system", None),
         "params": dict(request.model_settings or {}),
-        "tools_offered": tuple(tool.name for tool in parameters.function_tools),
+        "tools_offered": tuple(tool.name for tool in few(parameters.function_tools)),
         "streaming": bool(getattr(request, "streaming", False)),
         "raw": raw,
     }
@@ -80,11 +83,11 @@ def request_of(request: Any) -> dict[str, object]:
 def response_of(response: Any) -> dict[str, object]:
     """Return the fields of a model request's end."""
     reason = getattr(response, "finish_reason", None)
-    said = [part.content for part in response.parts if part.part_kind == "text"]
+    said = [part.content for part in few(response.parts) if part.part_kind == "text"]
     return {
         "model_used": response.model_name,
         "response_id": getattr(response, "provider_response_id", None),
-        "finish_reasons": () if reason is None else (str(reason),),
+        "finish_reasons": () if reason is None else (printed(reason),),
         "tool_calls": tuple(calls_of(response.parts)),
         "output": Content(text="".join(said)) if said else None,
     }
@@ -92,21 +95,23 @@ def response_of(response: Any) -> dict[str, object]:
 
 def calls_of(parts: Sequence[Any]) -> Iterator[ToolCall]:
     """Yield the tools that a model asked for."""
-    for part in parts:
+    for part in few(parts):
         if part.part_kind == "tool-call":
             yield ToolCall(
-                id=str(part.tool_call_id), name=str(part.tool_name), args=content_of(part.args)
+                id=printed(part.tool_call_id),
+                name=printed(part.tool_name),
+                args=content_of(part.args),
             )
 
 
 def messages_of(message: Any) -> Iterator[dict[str, object]]:
     """Yield the fields of what one message of the host adds to the conversation."""
-    for part in message.parts:
-        kind = str(part.part_kind)
+    for part in few(message.parts):
+        kind = printed(part.part_kind)
         raw: dict[str, object] = {"part": kind}
         for name in ("tool_name", "tool_call_id", "outcome"):
             if getattr(part, name, None) is not None:
-                raw[name] = str(getattr(part, name))
+                raw[name] = printed(getattr(part, name))
         told = part.args if kind == "tool-call" else getattr(part, "content", None)
         yield {
             "role": ROLES.get(kind, "assistant" if message.kind == "response" else "user"),
@@ -122,7 +127,7 @@ def resumed_run(messages: Sequence[Any]) -> str | None:
     asked for; the first of them is meant, and known from the history alone, in any process.
     """
     runs: list[tuple[str, Any, Any]] = []
-    for message in messages:
+    for message in few(messages):
         run_id = getattr(message, "run_id", None)
         if run_id and runs and runs[-1][0] == run_id:
             runs[-1] = (run_id, runs[-1][1], message)
@@ -134,5 +139,5 @@ def resumed_run(messages: Sequence[Any]) -> str | None:
 
 
 def _calls_in(message: Any) -> set[str]:
-    found = {getattr(part, "tool_call_id", None) for part in message.parts}
-    return {str(one) for one in found if one}
+    found = {getattr(part, "tool_call_id", None) for part in few(message.parts)}
+    return {printed(one) for one in found if one}

@@ -8,7 +8,7 @@ from tau_live import events as ev
 from tau_live.runs import ending_of
 from tau_live_hooks import pydantic_ai_events as said
 from tau_live_hooks.common_run import RunBook
-from tau_live_hooks.common_text import content_of
+from tau_live_hooks.common_text import content_of, printed
 
 HOST = "pydantic-ai"
 
@@ -59,10 +59,10 @@ class HostRun:
         retried = type(error).__name__ in _RETRIES
         self.book.refused(_model(ctx), error, status=ev.Status.RETRY if retried else None)
 
-    def calls(self, ctx: Any, call: Any, kind: object) -> None:
+    def calls(self, ctx: Any, call: Any, tool: Any) -> None:
         """Tell that a tool is called."""
         self._called.add(call.tool_call_id)
-        raw = {"retry": ctx.retry, "kind": str(kind)}
+        raw = {"retry": ctx.retry, "kind": printed(getattr(tool, "kind", ""))}
         fields = {"args": content_of(call.args), "raw": raw}
         self.book.called(call.tool_call_id, call.tool_name, fields)
 
@@ -97,10 +97,10 @@ class HostRun:
         if raw["part"] in {"retry-prompt", "retry-feedback"} and call_id is None:
             self.book.retried("output")
         elif (retried or raw["part"] == "retry-prompt") and call_id not in self._called:
-            self._called.add(str(call_id))
-            tool = str(raw.get("tool_name", ""))
+            self._called.add(printed(call_id))
+            tool = printed(raw.get("tool_name", ""))
             told = {"result": fields["content"]}
-            self.book.returned(str(call_id), tool, told, status=ev.Status.RETRY)
+            self.book.returned(printed(call_id), tool, told, status=ev.Status.RETRY)
             self.book.retried("tool", reason=tool)
 
     def ended(self, ctx: Any, result: Any, error: BaseException | None) -> None:
@@ -132,7 +132,7 @@ class HostRun:
 
 
 def _model(ctx: Any) -> str:
-    return f"model:{ctx.run_step}"
+    return f"model:{printed(ctx.run_step)}"
 
 
 def _is_late(ctx: Any, error: BaseException) -> bool:

@@ -52,6 +52,7 @@ def attach(in_force: InForce) -> Detach:
     from smolagents import agents, local_python_executor
 
     from tau_live_hooks.common_border import Border
+    from tau_live_hooks.common_text import few
     from tau_live_hooks.smolagents_calls import Calls
     from tau_live_hooks.smolagents_requests import Requests
     from tau_live_hooks.smolagents_runs import Runs
@@ -68,7 +69,7 @@ def attach(in_force: InForce) -> Detach:
             ("generate_stream", requests.streamed),
         ):
             wraps.put_where_defined(type(agent.model), name, wrapper)
-        for tool in agent.tools.values():
+        for tool in few(agent.tools.values()):
             wraps.put_where_defined(type(tool), "__call__", calls.called)
 
     runs = Runs(border, watch)

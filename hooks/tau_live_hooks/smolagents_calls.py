@@ -7,7 +7,7 @@ from tau_live import events as ev
 from tau_live.gate import Kind
 from tau_live_hooks import smolagents_events as said
 from tau_live_hooks.common_border import Border
-from tau_live_hooks.common_text import content_of
+from tau_live_hooks.common_text import content_of, printed
 from tau_live_hooks.smolagents_places import at, carried
 from tau_live_hooks.smolagents_run import Place, here, tool_status
 
@@ -84,13 +84,13 @@ class Calls:
         name, arguments = [*args, *kwargs.values()][:2]
         tool = agent.tools.get(name) or agent.managed_agents.get(name)
         call_id = place.run.call_id(name, arguments)
-        return _made(place, tool, (str(name), arguments), call_id)
+        return _made(place, tool, (printed(name), arguments), call_id)
 
     def _call(self, tool: Any, args: Any, kwargs: Any) -> _Call | None:
         place = here.get()
         if place is None or place.step is not None:
             return None
-        name = str(getattr(tool, "name", None) or type(tool).__name__)
+        name = printed(getattr(tool, "name", None) or type(tool).__name__)
         return _made(place, tool, (name, said.called_with(args, kwargs)), None)
 
     def _vetoed(self, call: _Call) -> str | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from tau_live.settings.decisions import Point
 from tau_live_hooks import smolagents_events as said
+from tau_live_hooks.common_text import few
 from tau_live_hooks.smolagents_run import HostRun
 
 _PLACES = ("messages", "stop_sequences", "response_format", "tools_to_call_from")
@@ -168,7 +169,7 @@ def _rendered(request: Request) -> Request:
     changed = request.given("messages", [replace(messages[0], content=system), *messages[1:]])
     if not dropped:
         return changed
-    stay = [tool for tool in offered or () if tool.name not in dropped]
+    stay = [tool for tool in few(offered) if tool.name not in dropped]
     return changed.given("tools_to_call_from", stay)
 
 

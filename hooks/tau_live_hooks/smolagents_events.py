@@ -8,7 +8,7 @@ from typing import Any
 
 from tau_live.envelope import ToolCall
 from tau_live.plain import plain
-from tau_live_hooks.common_text import content_of, counted
+from tau_live_hooks.common_text import content_of, counted, few, printed
 
 ANSWER = "final_answer"
 """The host's tool with which a model says that it is done."""
@@ -21,7 +21,7 @@ _PROVIDERS: Mapping[str, str] = {"OpenAIModel": "openai", "AzureOpenAIModel": "a
 
 def agent_name(agent: Any) -> str:
     """Return an agent's name; its class's where it has none."""
-    return str(getattr(agent, "name", None) or type(agent).__name__)
+    return printed(getattr(agent, "name", None) or type(agent).__name__)
 
 
 def model_name(model: Any) -> str:
@@ -32,13 +32,13 @@ def model_name(model: Any) -> str:
 
 def tool_names(agent: Any) -> list[str]:
     """Return the tools that an agent may choose from, other agents among them."""
-    own = [*getattr(agent, "tools", ()), *getattr(agent, "managed_agents", ())]
-    return [str(name) for name in own if name != ANSWER]
+    own = [*few(getattr(agent, "tools", ())), *few(getattr(agent, "managed_agents", ()))]
+    return [printed(name) for name in own if name != ANSWER]
 
 
 def names_of(tools: Any) -> list[str]:
     """Return the names of tools as a model is told them."""
-    found = [getattr(tool, "name", None) for tool in tools] if isinstance(tools, list) else []
+    found = [getattr(tool, "name", None) for tool in few(tools)]
     return [name for name in found if isinstance(name, str) and name != ANSWER]
 
 
@@ -96,7 +96,7 @@ def response_of(message: Any, model: Any) -> dict[str, object]:
     raw = getattr(message, "raw", None)
     used, id_ = getattr(raw, "model", None), getattr(raw, "id", None)
     choices = getattr(raw, "choices", None)
-    reasons = [getattr(one, "finish_reason", None) for one in choices or ()] if choices else []
+    reasons = [getattr(one, "finish_reason", None) for one in few(choices)]
     return {
         "model_used": str.__str__(used) if isinstance(used, str) else model_name(model),
         "response_id": str.__str__(id_) if isinstance(id_, str) else None,
@@ -108,9 +108,11 @@ def response_of(message: Any, model: Any) -> dict[str, object]:
 
 def calls_of(calls: Any) -> Iterator[ToolCall]:
     """Yield the tools that a model asked for."""
-    for call in calls or ():
+    for call in few(calls):
         asked = call.function
-        yield ToolCall(id=str(call.id), name=str(asked.name), args=content_of(asked.arguments))
+        yield ToolCall(
+            id=printed(call.id), name=printed(asked.name), args=content_of(asked.arguments)
+        )
 
 
 def usage_of(message: Any) -> dict[str, float]:

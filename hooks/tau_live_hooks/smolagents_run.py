@@ -13,7 +13,7 @@ from tau_live.settings import Content
 from tau_live_hooks import smolagents_events as said
 from tau_live_hooks.common_choices import Choices
 from tau_live_hooks.common_run import RunBook
-from tau_live_hooks.common_text import content_of, situation_of
+from tau_live_hooks.common_text import content_of, few, printed, situation_of
 
 HOST = "smolagents"
 
@@ -94,7 +94,7 @@ class HostRun:
     def wants(self, message: Any) -> None:
         """Know which tools a model asked for, so that they are told under its ids."""
         with self._lock:
-            self._wanted = list(getattr(message, "tool_calls", None) or ())
+            self._wanted = few(getattr(message, "tool_calls", None))
 
     def call_id(self, tool: str, arguments: Any) -> str | None:
         """Return the model's id of a call that begins now; ``None`` where it gave none."""
@@ -106,7 +106,7 @@ class HostRun:
             if found is None:
                 return None
             self._wanted = [call for call in self._wanted if call is not found]
-        return str(found.id)
+        return printed(found.id)
 
     def unnamed_call(self) -> str:
         """Return an id for a call to which the model gave none."""
@@ -127,9 +127,11 @@ class HostRun:
 
     def checked(self, error: BaseException | None) -> None:
         """Tell what the agent's own checks made of its answer."""
-        names = [getattr(check, "__name__", "check") for check in self.agent.final_answer_checks]
+        names = [
+            getattr(check, "__name__", "check") for check in few(self.agent.final_answer_checks)
+        ]
         told = {"stage": "output", "mode": "block", "blocked": error is not None}
-        failed = [name for name in names if str(error).startswith(f"Check {name} failed")]
+        failed = [name for name in names if str(error).startswith(f"Check {printed(name)} failed")]
         rules = () if error is None else tuple(failed[:1])
         self.book.tell(ev.Policy, {**told, "rules": rules, "raw": {"checks": names}})
 
@@ -202,7 +204,7 @@ class HostRun:
         memory = self.agent.memory
         if self.given.get("reset", True):
             self._listen(memory.system_prompt, 0)
-        for place, step in enumerate(memory.steps, start=1):
+        for place, step in enumerate(few(memory.steps), start=1):
             if place == len(memory.steps):  # what was before is other runs'
                 self._listen(step, place)
 

@@ -97,6 +97,7 @@ GOOD: Mapping[str, tuple[object, ...]] = {
     "parent": (None,),
     "ladder": (False, True),
     "unsettled": (None,),
+    "unread": (False, True),
     "instead": (None, "replaced"),
     "handle": (None,),
     "inside": (None,),

@@ -1,0 +1,51 @@
+"""Whatever smolagents hands over, no wrap of ours raises, waits, or changes anything."""
+
+from pathlib import Path
+
+import pytest
+
+from tau_live.testing import Scenario
+
+pytest.importorskip("smolagents")
+
+from smolagents import ToolCallingAgent
+
+from tau_live_hooks.smolagents import ADAPTER
+from tau_live_hooks.smolagents_calls import Calls
+from tau_live_hooks.smolagents_requests import Requests
+from tau_live_hooks.smolagents_runs import Runs
+from tests.hooks.conformance.smolagents_play import (
+    CANNOT,
+    CODE_CANNOT,
+    agent,
+    play,
+    play_code,
+    told,
+)
+from tests.hooks.hostile import Fuzz, faults, wrappers
+
+pytestmark = pytest.mark.slow
+
+OTHER = {"streamed": "generator"}
+"""The wrap of what yields; all others' wrap plain functions."""
+
+OURS = {"timed"}
+"""What returns something around what the host's function returned."""
+
+WRAPS = wrappers(Calls, Requests, Runs)
+
+
+def played() -> str:
+    by_tools = [play(one) for one in Scenario if one not in CANNOT]
+    by_code = [play_code(one) for one in Scenario if one not in {*CANNOT, *CODE_CANNOT}]
+    checked = agent(ToolCallingAgent, final_answer_checks=[lambda *_: True])
+    return "\n".join([*by_tools, *by_code, told(checked)])
+
+
+def test_whatever_the_host_hands_over_it_is_not_hurt(path: Path) -> None:
+    names = [name for _, names in WRAPS for name in names]
+    fuzz = Fuzz(5, steps={name: OTHER.get(name, "plain") for name in names}, free=OURS)
+
+    found = faults(ADAPTER, fuzz, *WRAPS, play=played, path=path)
+
+    assert not found, "\n".join(found)
