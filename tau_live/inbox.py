@@ -79,6 +79,7 @@ class Inbox:
         self._takes = takes
         self._closing = threading.Event()
         self._limit = limit
+        self._half = limit // 2
         self._breathe = breathe
         self._queue: SimpleQueue[Event | _Later | Callable[[], None] | None] = SimpleQueue()
         self._dropped = Tally()
@@ -110,13 +111,13 @@ class Inbox:
 
     def put(self, event: Event) -> bool:
         """Take an event; ``False`` if it was dropped, which is counted."""
-        if self.closed or self._cut or self._queue.qsize() >= self._limit // 2:
+        if self.closed or self._cut or self._queue.qsize() >= self._half:
             return self._put_if_it_may(event)
         self._queue.put(event)
         return True
 
     def put_later(
-        self, make: Callable[..., Event], *parts: object, run: tuple[str, str, str]
+        self, make: Callable[..., Event], parts: tuple[object, ...] = (), *, run: Run
     ) -> bool:
         """Take an event that is made in the thread that writes; ``False`` if it was dropped.
 
@@ -127,7 +128,7 @@ class Inbox:
             parts: What it is made of: the arguments of ``make``.
             run: Of the event: host, id and execution.
         """
-        if self.closed or self._cut or self._queue.qsize() >= self._limit // 2:
+        if self.closed or self._cut or self._queue.qsize() >= self._half:
             return self._put_if_it_may(make(*parts))
         self._queue.put((make, parts, run))
         return True

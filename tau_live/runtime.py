@@ -78,6 +78,7 @@ class Runtime:
         self._board = board
         self.hosts = board.hosts  # what the adapter of each is doing
         self._events = events
+        self._step = events.step
         self._counts = Tally()
 
     def begin_run(  # noqa: PLR0913  # everything that is known at its start
@@ -137,10 +138,8 @@ class Runtime:
         """Take what happened inside a run, maybe after its end; ``told`` are the event's fields."""
         if handle.home is self._events and self._is_recorded(handle):
             try:
-                self._inbox.put_later(
-                    self._events.step, handle, kind, dict(told), self._events.stamp(),
-                    run=(handle.host, handle.run_id, handle.execution),
-                )  # fmt: skip
+                parts = (handle, kind, {**told}, self._events.stamp())
+                self._inbox.put_later(self._step, parts, run=handle.run)
             except Exception as error:  # noqa: BLE001  # `catching` costs as much again
                 self._guard.failed(Kind.COLLECTION, error)
         else:
@@ -269,7 +268,7 @@ class Runtime:
             offer=offer._replace(originals=()),  # the host's own objects stay in its thread
             context=known, decided=decided, latency_us=elapsed_ms * 1e3, arm=arm,
         )  # fmt: skip
-        tell = partial(self._inbox.put_later, run=(handle.host, handle.run_id, handle.execution))
+        tell = partial(self._inbox.put_later, run=handle.run)
         applied = decided.place if decided and served else offer.own
         if unsettled is None:
             tell(partial(made, applied=applied, why_not=why_not))
