@@ -35,8 +35,12 @@ class _Cut:
     dropped: int = 1
 
 
-_Later: TypeAlias = tuple[Callable[..., Event], tuple[object, ...], Run]
-"""What makes an event in the thread that writes, of what, and of which run it is."""
+Later: TypeAlias = tuple[Callable[..., Event], Run, *tuple[object, ...]]
+"""What makes an event in the thread that writes, of which run it is, and what it is made of.
+
+Nothing of it may change meanwhile. It is one tuple and no object of a class, because each object
+that waits brings the next collection of Python's garbage nearer, in whichever thread that is.
+"""
 
 
 class Inbox:
@@ -81,7 +85,7 @@ class Inbox:
         self._limit = limit
         self._half = limit // 2
         self._breathe = breathe
-        self._queue: SimpleQueue[Event | _Later | Callable[[], None] | None] = SimpleQueue()
+        self._queue: SimpleQueue[Event | Later | Callable[[], None] | None] = SimpleQueue()
         self._dropped = Tally()
         self._cut: OrderedDict[Run, _Cut] = OrderedDict()
         self._unmade: OrderedDict[Run, int] = OrderedDict()  # of the thread that writes alone
@@ -116,21 +120,14 @@ class Inbox:
         self._queue.put(event)
         return True
 
-    def put_later(
-        self, make: Callable[..., Event], parts: tuple[object, ...] = (), *, run: Run
-    ) -> bool:
+    def put_later(self, later: Later) -> bool:
         """Take an event that is made in the thread that writes; ``False`` if it was dropped.
 
         Where it cannot be made, the end of its run says that one more event was lost.
-
-        Args:
-            make: Returns the event, from nothing that can change meanwhile.
-            parts: What it is made of: the arguments of ``make``.
-            run: Of the event: host, id and execution.
         """
         if self.closed or self._cut or self._queue.qsize() >= self._half:
-            return self._put_if_it_may(make(*parts))
-        self._queue.put((make, parts, run))
+            return self._put_if_it_may(_made(later))
+        self._queue.put(later)
         return True
 
     def _put_if_it_may(self, event: Event) -> bool:
@@ -253,7 +250,7 @@ class Inbox:
             while True:
                 item = self._queue.get_nowait()
                 if isinstance(item, tuple):
-                    waiting.append((item[2], None))
+                    waiting.append((item[1], None))
                 elif isinstance(item, Event):
                     waiting.append((_run_of(item), item))
         kept, dropped = left(waiting, at=time.time())
@@ -285,12 +282,12 @@ class Inbox:
             pass
         return batch, [], True
 
-    def _made(self, later: _Later) -> list[Event]:
-        make, parts, run = later
+    def _made(self, later: Later) -> list[Event]:
         try:
-            return [make(*parts)]
+            return [_made(later)]
         except Exception as error:  # noqa: BLE001  # nothing may end this thread
             self._drop("unmade")
+            run = later[1]
             self._unmade[run] = self._unmade.get(run, 0) + 1
             if len(self._unmade) > self._limit:
                 self._unmade.popitem(last=False)
@@ -302,6 +299,10 @@ class Inbox:
         if not isinstance(event, RunEnd) or not self._unmade:
             return event
         return replace(event, dropped=event.dropped + self._unmade.pop(_run_of(event), 0))
+
+
+def _made(later: Later) -> Event:
+    return later[0](*later[2:])
 
 
 def _run_of(event: Event) -> Run:

@@ -49,6 +49,15 @@ def quick(kind: type[T]) -> Callable[..., T]:
     return made
 
 
+class Making(dict[type[T], Callable[..., T]]):
+    """What makes the instances of each class, as ``quick`` returns it; made when first asked."""
+
+    def __missing__(self, kind: type[T]) -> Callable[..., T]:
+        """Remember what makes the instances of a class."""
+        made = self[kind] = quick(kind)
+        return made
+
+
 def _same_default(one: "Field[object]") -> object:
     if one.default_factory is not MISSING:
         return field(default_factory=one.default_factory)

@@ -27,12 +27,13 @@ from tau_live.handed import (
     text_of,
 )
 from tau_live.handles import HOST, RunHandle
+from tau_live.inbox import Later
 from tau_live.lineage import Link, linked
 from tau_live.masks import Mask
 from tau_live.number_rows import number_names
 from tau_live.offers import Offer, offer_of
 from tau_live.plain import Limits, plain
-from tau_live.quick import quick
+from tau_live.quick import Making
 from tau_live.redaction import clean_id
 from tau_live.rl.remembered import Kept, Remembered, kept
 from tau_live.rollouts import Reason, decision_id_of, rollout_id_of
@@ -71,7 +72,8 @@ class RunEvents:
         self._attempts: OrderedDict[str, int] = OrderedDict()
         self._given: OrderedDict[str, str] = OrderedDict()
         self._plain: Remembered[Kept] = Remembered()
-        self._makers: dict[type[ev.Event], Callable[..., ev.Event]] = {}
+        self._step = self.step
+        self._making: Making[ev.Event] = Making()
         self._lock = RLock()  # a signal or a finaliser may come back into the same thread
 
     def handle(
@@ -187,31 +189,33 @@ class RunEvents:
         )
         return _with(end, told)
 
-    def step(
+    def later(self, handle: RunHandle, kind: type[ev.Event], told: Mapping[str, object]) -> Later:
+        """Return a ``step`` that is to be made by the thread that writes."""
+        return (
+            self._step, handle.run, handle, kind, {**told},
+            time.time(), time.monotonic_ns(), next(self._events), self._pid,
+        )  # fmt: skip
+
+    def step(  # noqa: PLR0917  # the parts of its stamp wait in one tuple with the others
         self,
         handle: RunHandle,
         kind: type[ev.Event],
         told: Mapping[str, object],
-        stamp: Stamp,
+        at: float,
+        mono_ns: int,
+        seq: int,
+        pid: int,
     ) -> ev.Event:
         """Return what happened inside a run then, or when its host says; raises if it is none."""
-        parts: Mapping[str, Any] = {**stamped(stamp), **told}  # it may have been some time ago
-        event = self._made(kind)(
+        when = stamped((at, mono_ns, seq, pid))
+        parts: Mapping[str, Any] = {**when, **told}  # it may have been some time ago
+        event = self._making[kind](
             host=handle.host, run_id=handle.run_id, execution=handle.execution,
             session_id=handle.session_id, **parts,
         )  # fmt: skip
         if not is_sound(event):
             raise EventError("an adapter told something that is no event")
         return event
-
-    def _made(self, kind: type[ev.Event]) -> Callable[..., ev.Event]:
-        """Return what makes events of a kind."""
-        found = self._makers.get(kind)
-        if found is None:
-            if kind not in ev.KINDS.values():
-                return kind
-            found = self._makers[kind] = quick(kind)
-        return found
 
     def decided(
         self,
