@@ -135,8 +135,9 @@ def is_sound(event: object) -> bool:
     """Say whether something is an event whose run and time can be told."""
     if not issubclass(type(event), Event) or not isinstance(event, Event):
         return False
+    if not type(event.event) is type(event.host) is type(event.run_id) is str:
+        return False
     at = event.at
-    for one in (event.event, event.host, event.run_id, event.execution):
-        if type(one) is not str:
-            return False
+    if type(event.execution) is not str:
+        return False
     return (type(at) is float and isfinite(at)) or (type(at) is int and abs(at) < _LATEST)

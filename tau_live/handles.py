@@ -25,6 +25,7 @@ class RunHandle:
         rollout_id: The rollout's id.
         attempt: The try, as far as this process knows.
         execution: Tells this execution from others under the same key.
+        run: Host, key and execution, by which the queue knows it.
         session_id: What runs of one conversation share.
         parent: The run inside which it runs.
         epoch: How often the gate had held when it began; it is recorded while that is so.
@@ -50,6 +51,7 @@ class RunHandle:
         "parent",
         "recorded",
         "rollout_id",
+        "run",
         "run_id",
         "session_id",
     )
@@ -65,6 +67,7 @@ class RunHandle:
         recorded: bool,
         home: object,
         host: str = HOST,
+        execution: str = "",
     ) -> None:
         self.home = home
         self.host = host
@@ -73,7 +76,8 @@ class RunHandle:
         self.run_id = run_id
         self.rollout_id = rollout_id_of(host, run_id)
         self.attempt = 1
-        self.execution = ""
+        self.execution = execution
+        self.run = (host, run_id, execution)
         self.session_id = session_id
         self.parent = parent
         self.epoch = epoch

@@ -10,7 +10,7 @@ from queue import Empty, SimpleQueue
 
 from tau_live.breath import Breathe, at_once
 from tau_live.events import Event, Reward, RunEnd, RunStart
-from tau_live.leaving import Later, Run, left, run_of
+from tau_live.leaving import Later, Run, left, made, run_of
 from tau_live.tally import Tally
 
 BATCH_LIMIT = 512
@@ -74,6 +74,7 @@ class Inbox:
         self._takes = takes
         self._closing = threading.Event()
         self._limit = limit
+        self._half = limit // 2
         self._breathe = breathe
         self._queue: SimpleQueue[Event | Later | Callable[[], None] | None] = SimpleQueue()
         self._dropped = Tally()
@@ -105,26 +106,19 @@ class Inbox:
 
     def put(self, event: Event) -> bool:
         """Take an event; ``False`` if it was dropped, which is counted."""
-        if self.closed or self._cut or self._queue.qsize() >= self._limit // 2:
+        if self.closed or self._cut or self._queue.qsize() >= self._half:
             return self._put_if_it_may(event)
         self._queue.put(event)
         return True
 
-    def put_later(
-        self, make: Callable[..., Event], *parts: object, run: tuple[str, str, str]
-    ) -> bool:
+    def put_later(self, later: Later) -> bool:
         """Take an event that is made in the thread that writes; ``False`` if it was dropped.
 
         Where it cannot be made, the end of its run says that one more event was lost.
-
-        Args:
-            make: Returns the event, from nothing that can change meanwhile.
-            parts: What it is made of: the arguments of ``make``.
-            run: Of the event: host, id and execution.
         """
-        if self.closed or self._cut or self._queue.qsize() >= self._limit // 2:
-            return self._put_if_it_may(make(*parts))
-        self._queue.put((make, parts, run))
+        if self.closed or self._cut or self._queue.qsize() >= self._half:
+            return self._put_if_it_may(made(later))
+        self._queue.put(later)
         return True
 
     def _put_if_it_may(self, event: Event) -> bool:
@@ -275,14 +269,14 @@ class Inbox:
         return batch, [], True
 
     def _event(self, item: Event | Later) -> list[Event]:
-        return self._made(item) if isinstance(item, tuple) else [self._told(item)]
+        return self._made_or_counted(item) if isinstance(item, tuple) else [self._told(item)]
 
-    def _made(self, later: Later) -> list[Event]:
-        make, parts, run = later
+    def _made_or_counted(self, later: Later) -> list[Event]:
         try:
-            return [make(*parts)]
+            return [made(later)]
         except Exception as error:  # noqa: BLE001  # nothing may end this thread
             self._drop("unmade")
+            run = later[1]
             self._unmade[run] = self._unmade.get(run, 0) + 1
             if len(self._unmade) > self._limit:
                 self._unmade.popitem(last=False)

@@ -13,8 +13,12 @@ ROOM = 512
 Run: TypeAlias = tuple[str, str, str]
 """The host, the id and the execution of a run."""
 
-Later: TypeAlias = tuple[Callable[..., Event], tuple[object, ...], Run]
-"""What makes an event in the thread that writes, of what, and of which run it is."""
+Later: TypeAlias = tuple[Callable[..., Event], Run, *tuple[object, ...]]
+"""What makes an event in the thread that writes, of which run it is, and what it is made of.
+
+Nothing of it may change meanwhile. It is one tuple and no object of a class, because each object
+that waits brings the next collection of Python's garbage nearer, in whichever thread that is.
+"""
 
 
 class Left(NamedTuple):
@@ -67,9 +71,14 @@ def left(waiting: Iterable[Event | Later], *, at: float) -> Left:
     return Left(kept, dropped)
 
 
+def made(later: Later) -> Event:
+    """Return the event. Raises: whatever kept it from being made."""
+    return later[0](*later[2:])
+
+
 def run_of(one: Event | Later) -> Run:
     """Return the run of an event."""
-    return one[2] if isinstance(one, tuple) else (one.host, one.run_id, one.execution)
+    return one[1] if isinstance(one, tuple) else (one.host, one.run_id, one.execution)
 
 
 def _ids_of(reward: Reward) -> tuple[str | None, str]:

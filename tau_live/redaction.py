@@ -2,16 +2,17 @@
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import cache, lru_cache
-from operator import attrgetter
+from itertools import filterfalse
 from typing import Literal
 
 from tau_live.cleaning import clean, cut
-from tau_live.events import Content, Decision, ErrorInfo, Event, ToolCall
+from tau_live.events import Content, ErrorInfo, Event, ToolCall
 from tau_live.hidden_secrets import Found, Seams, hidden_secrets
 from tau_live.plain import DEFAULT_LIMITS, Json, Limits, plain
+from tau_live.redaction_plans import Plan, plan_of
 from tau_live.secret_kinds import KEYWORDS, alternation, is_secret_key
 
 __all__ = ["Json", "Limits", "Redactor", "clean", "clean_id", "plain", "scrubbed"]
@@ -31,29 +32,9 @@ _COUNT_BITS = 53
 _NAMES_REMEMBERED = 512
 _IDS_REMEMBERED = 4_096
 _HARD_TO_GUESS = 20
-_LEFT_ALONE = frozenset({"event", "at", "v", "mono_ns", "seq", "pid", "status", "fidelity"})
-_IDS = frozenset(
-    {
-        *("host", "run_id", "parent_run_id", "parent_host", "execution", "session_id"),
-        *("span_id", "parent_span_id", "call_id", "retry_of", "response_id", "resume_key"),
-        *("rollout_id", "decision_id", "key", "source", "instructions_hash"),
-        *("point", "chosen", "applied", "default", "arm"),
-    }
-)
+_NOTHING = (None, "")
 _SAME = object()
 _SPLIT = "[redacted:split]"
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """Which fields of one class of events are looked at, and how."""
-
-    texts: tuple[str, ...]
-    ids: tuple[str, ...]
-    others: tuple[str, ...]
-    text_values: Callable[[Event], tuple[str | None, ...]]
-    id_values: Callable[[Event], tuple[str | None, ...]]
-    other_values: Callable[[Event], tuple[object, ...]]
 
 
 class Redactor:
@@ -89,38 +70,67 @@ class Redactor:
             chars=payload_limit, total_chars=max(payload_limit, DEFAULT_LIMITS.key_chars)
         )
         self._pattern, self._kinds = alternation(extra or {})
-        self._plans: dict[type[Event], _Plan] = {}
+        self._plans: dict[type[Event], Plan] = {}
         self._harmless = lru_cache(maxsize=_NAMES_REMEMBERED)(self._are_harmless)
+        self._same_ids: set[str | None] = set(_NOTHING)
+        self._same_texts: set[str | None] = set(_NOTHING)
 
     def redact(self, event: Event) -> Event:
         """Return the event as it may be written; the same object if nothing is to be changed."""
         kind = type(event)
         plan = self._plans.get(kind)
         if plan is None:
-            plan = self._plans[kind] = _plan(kind)
-        changes = self._changes(event, plan)
-        for name, id_ in zip(plan.ids, plan.id_values(event), strict=True):
-            if id_ and (kept := clean_id(id_)) != id_:
-                changes[name] = kept
+            plan = self._plans[kind] = plan_of(kind)
+        ids, texts = plan.id_values(event), plan.text_values(event)
+        others = plan.other_values(event)
+        same_ids = self._same_ids.issuperset(ids) or self._are_same_ids(ids)
+        if same_ids and self._same_texts.issuperset(texts) and not any(others):
+            return event  # as most are
+        changes = self._changed_texts(plan.texts, texts)
+        for name, value in zip(plan.others, others, strict=True):
+            if value:
+                kept = self._other(name, value)
+                if kept is not _SAME:
+                    changes[name] = kept
+        if not same_ids:
+            changes |= _changed_ids(plan.ids, ids)
         return _replaced(event, changes) if changes else event
 
-    def _changes(self, event: Event, plan: _Plan) -> dict[str, object]:
+    def _are_same_ids(self, ids: tuple[str | None, ...]) -> bool:
+        """Say whether ids, of which not all are known, are written as they are.
+
+        All that are new are searched at once: what ends a line also ends a secret, and what seems
+        to go on behind it only means that each has to be looked at.
+        """
+        new = [*filterfalse(self._same_ids.__contains__, ids)]
+        joined = "\n".join(filter(None, new))
+        if len(joined) > _ID_LIMIT or not joined.isascii() or "\0" in joined:
+            return False
+        if _standard().finds(joined):
+            return False
+        _remember(self._same_ids, new)
+        return True
+
+    def _changed_texts(
+        self, names: tuple[str, ...], texts: tuple[str | None, ...]
+    ) -> dict[str, object]:
         changes: dict[str, object] = {}
-        for name, text in zip(plan.texts, plan.text_values(event), strict=True):
-            if text:
+        for name, text in zip(names, texts, strict=True):
+            if text and text not in self._same_texts:
                 kept = self._line(text) if len(text) >= _SHORTEST else clean(text)
                 if kept != text:
                     changes[name] = kept
-        for name, value in zip(plan.others, plan.other_values(event), strict=True):
-            if value:
-                kept_value = self._other(name, value)
-                if kept_value is not _SAME:
-                    changes[name] = kept_value
+                elif len(text) <= FREE_TEXT:
+                    _remember(self._same_texts, [text])
         return changes
 
     def scrub(self, text: str) -> str:
         """Return the text with every secret in it replaced by ``[redacted:kind]``."""
         return self._bounded(text, len(text) + _WINDOW)
+
+    def finds(self, text: str) -> bool:
+        """Say whether a secret stands in a text as it is."""
+        return self._pattern.search(text) is not None
 
     def written(self, text: str) -> list[Found]:
         """Return the secrets that stand in a text as they are."""
@@ -262,6 +272,18 @@ class Redactor:
         )
 
 
+def _changed_ids(names: tuple[str, ...], ids: tuple[str | None, ...]) -> dict[str, str]:
+    cleaned = [(name, id_, clean_id(id_)) for name, id_ in zip(names, ids, strict=True) if id_]
+    return {name: kept for name, id_, kept in cleaned if kept != id_}
+
+
+def _remember(known: set[str | None], new: Iterable[str | None]) -> None:
+    if len(known) >= _IDS_REMEMBERED:
+        known.clear()
+        known.update(_NOTHING)
+    known.update(new)
+
+
 @lru_cache(maxsize=_IDS_REMEMBERED)
 def clean_id(id_: str) -> str:
     """Return an id that any store can hold: of bounded length, without NULs and surrogates.
@@ -335,27 +357,6 @@ def _finite(usage: Mapping[str, float]) -> dict[str, float]:
         for key, value in kept.items()
         if isinstance(value, (int, float)) and math.isfinite(value)
     }
-
-
-def _plan(kind: type[Event]) -> _Plan:
-    names = [field.name for field in fields(kind) if field.name not in _LEFT_ALONE]
-    types = {field.name: field.type for field in fields(kind)}
-    strings = [name for name in names if types[name] in (str, str | None)]
-    kept = {"probabilities", "encoded"} if issubclass(kind, Decision) else set()
-    texts = tuple(name for name in strings if name not in _IDS)
-    ids = tuple(name for name in strings if name in _IDS)
-    others = tuple(
-        name
-        for name in names
-        if name not in kept and name not in strings and not _is_number(types[name])
-    )
-    # One call for all values of a kind: there are more fields than any event fills.
-    return _Plan(texts, ids, others, *(attrgetter(*names) for names in (texts, ids, others)))
-
-
-def _is_number(annotation: object) -> bool:
-    numbers = (int, float, bool, int | None, float | None, bool | None)
-    return any(annotation == number for number in numbers)
 
 
 def _replaced(event: Event, changes: Mapping[str, object]) -> Event:

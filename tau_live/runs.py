@@ -10,7 +10,7 @@ from dataclasses import replace
 from operator import is_
 from threading import RLock
 from types import MappingProxyType
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypeVar
 
 from tau_live import events as ev
 from tau_live.arms import Arm
@@ -27,14 +27,17 @@ from tau_live.handed import (
     text_of,
 )
 from tau_live.handles import HOST, RunHandle
+from tau_live.leaving import Later
 from tau_live.lineage import Link, linked
 from tau_live.masks import Mask
 from tau_live.number_rows import number_names
 from tau_live.offers import Offer, offer_of
 from tau_live.plain import Limits, plain
+from tau_live.quick import Making
 from tau_live.redaction import clean_id
 from tau_live.rl.remembered import Kept, Remembered, kept
 from tau_live.rollouts import Reason, decision_id_of, rollout_id_of
+from tau_live.stamps import Stamp, stamped
 from tau_live.valued import Target
 
 KEYS_REMEMBERED = 10_000
@@ -42,15 +45,6 @@ BeganIn = Callable[[], Link | None]
 E = TypeVar("E", bound=ev.Event)
 _ALL = Mask()
 _NOTHING: Mapping[str, object] = MappingProxyType({})
-
-
-class Stamp(TypedDict):
-    """When an event happened, and which of this process's events it is."""
-
-    at: float
-    mono_ns: int
-    seq: int
-    pid: int
 
 
 class RunEvents:
@@ -78,6 +72,8 @@ class RunEvents:
         self._attempts: OrderedDict[str, int] = OrderedDict()
         self._given: OrderedDict[str, str] = OrderedDict()
         self._plain: Remembered[Kept] = Remembered()
+        self._step = self.step
+        self._making: Making[ev.Event] = Making()
         self._lock = RLock()  # a signal or a finaliser may come back into the same thread
 
     def handle(
@@ -104,8 +100,8 @@ class RunEvents:
             epoch=epoch,
             recorded=recorded,
             home=self,
+            execution=f"{self._born}-{next(self._executions)}",
         )
-        handle.execution = f"{self._born}-{next(self._executions)}"
         if key is not None or parent is not None:  # without either no other run has its id
             handle.attempt = self._attempt_of(handle.run_id)
         return handle
@@ -157,7 +153,7 @@ class RunEvents:
         parent = parent if parent is not None and parent.recorded else None
         found = {} if metadata is None else plain(metadata, limits=self._limits)
         start = ev.RunStart(
-            **self.stamp(),
+            **stamped(self.stamp()),
             host=handle.host,
             run_id=handle.run_id,
             execution=handle.execution,
@@ -183,7 +179,7 @@ class RunEvents:
         """Return the end of a run, with what it raised and what its host told of it besides."""
         status, reason = ending_of(error)
         end = ev.RunEnd(
-            **self.stamp(),
+            **stamped(self.stamp()),
             host=handle.host,
             run_id=handle.run_id,
             execution=handle.execution,
@@ -193,16 +189,27 @@ class RunEvents:
         )
         return _with(end, told)
 
-    def step(
+    def later(self, handle: RunHandle, kind: type[ev.Event], told: Mapping[str, object]) -> Later:
+        """Return a ``step`` that is to be made by the thread that writes."""
+        return (
+            self._step, handle.run, handle, kind, {**told},
+            time.time(), time.monotonic_ns(), next(self._events), self._pid,
+        )  # fmt: skip
+
+    def step(  # noqa: PLR0917  # the parts of its stamp wait in one tuple with the others
         self,
         handle: RunHandle,
         kind: type[ev.Event],
         told: Mapping[str, object],
-        stamp: Stamp,
+        at: float,
+        mono_ns: int,
+        seq: int,
+        pid: int,
     ) -> ev.Event:
         """Return what happened inside a run then, or when its host says; raises if it is none."""
-        parts: Mapping[str, Any] = {**stamp, **told}  # it may have been some time ago
-        event = kind(
+        when = stamped((at, mono_ns, seq, pid))
+        parts: Mapping[str, Any] = {**when, **told}  # it may have been some time ago
+        event = self._making[kind](
             host=handle.host, run_id=handle.run_id, execution=handle.execution,
             session_id=handle.session_id, **parts,
         )  # fmt: skip
@@ -233,7 +240,7 @@ class RunEvents:
         served = decided is not None and why_not is None
         propensity = decided.propensity if decided and served else None
         return ev.Decision(
-            **stamp,
+            **stamped(stamp),
             host=handle.host,
             run_id=handle.run_id,
             execution=handle.execution,
@@ -289,7 +296,7 @@ class RunEvents:
             if number is None:
                 return None
         return ev.Reward(
-            **self.stamp(),
+            **stamped(self.stamp()),
             host=target.host or ("" if target.session_id else HOST),
             run_id=target.run_id,
             session_id=target.session_id,
@@ -320,12 +327,7 @@ class RunEvents:
 
     def stamp(self) -> Stamp:
         """Return the stamp of an event that happens now."""
-        return Stamp(
-            at=time.time(),
-            mono_ns=time.monotonic_ns(),
-            seq=next(self._events),
-            pid=self._pid,
-        )
+        return time.time(), time.monotonic_ns(), next(self._events), self._pid
 
     def offer(self, listed: Listed, default: object, *, mask: Mask = _ALL) -> Offer | None:
         """Return what may be chosen, as plain data; ``None`` if nothing may."""

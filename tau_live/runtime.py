@@ -5,7 +5,7 @@ in it. Everything that takes time happens in the writer's thread and in the lear
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
 from types import MappingProxyType
@@ -23,6 +23,7 @@ from tau_live.guard import text_of as error_text
 from tau_live.handed import ID_LIMIT, Listed, listed, seconds, text_of
 from tau_live.handles import HOST, RunHandle, Unsettled
 from tau_live.inbox import Inbox
+from tau_live.leaving import Run
 from tau_live.masks import Mask, mask_of, own_choice
 from tau_live.plugins import Plugins
 from tau_live.runs import RunEvents, decision_id
@@ -113,7 +114,7 @@ class Runtime:
             if handle.recorded:
                 if resumed is not None:  # first, or the start would begin an attempt of its own
                     stamp = self._events.stamp()
-                    self._inbox.put(self._events.step(handle, RunResume, resumed, stamp))
+                    self._inbox.put(self._events.step(handle, RunResume, resumed, *stamp))
                 self._inbox.put(self._events.started(handle, metadata, told))
             else:
                 self.count("runs_not_recorded_while_held")
@@ -137,10 +138,7 @@ class Runtime:
         """Take what happened inside a run, maybe after its end; ``told`` are the event's fields."""
         if handle.home is self._events and self._is_recorded(handle):
             try:
-                self._inbox.put_later(
-                    self._events.step, handle, kind, dict(told), self._events.stamp(),
-                    run=(handle.host, handle.run_id, handle.execution),
-                )  # fmt: skip
+                self._inbox.put_later(self._events.later(handle, kind, told))
             except Exception as error:  # noqa: BLE001  # `catching` costs as much again
                 self._guard.failed(Kind.COLLECTION, error)
         else:
@@ -269,7 +267,7 @@ class Runtime:
             offer=offer._replace(originals=()),  # the host's own objects stay in its thread
             context=known, decided=decided, latency_us=elapsed_ms * 1e3, arm=arm,
         )  # fmt: skip
-        tell = partial(self._inbox.put_later, run=(handle.host, handle.run_id, handle.execution))
+        tell = partial(self._put_made_by, handle.run)
         applied = decided.place if decided and served else offer.own
         if unsettled is None:
             tell(partial(made, applied=applied, why_not=why_not))
@@ -288,6 +286,9 @@ class Runtime:
             decided.version,
             handle.rollout_id,
         )
+
+    def _put_made_by(self, run: Run, made: Callable[[], Event]) -> bool:
+        return self._inbox.put_later((made, run))
 
     def reward(  # noqa: PLR0913  # as the door's, all keyword-only
         self,

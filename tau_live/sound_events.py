@@ -9,7 +9,7 @@ from dataclasses import MISSING, Field, fields, replace
 from decimal import Decimal
 from enum import StrEnum
 from functools import cache, partial
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from types import MappingProxyType
 from typing import Literal, NamedTuple, get_args, get_origin, get_type_hints
 
@@ -20,6 +20,12 @@ from tau_live.plain import plain
 
 _ENTRIES = 100_000
 _INT_BITS = 63
+_WHOLE_LIMIT = 2**_INT_BITS
+_FORMS_LIMIT = 1_000
+"""So many sets of classes are remembered of one kind of event."""
+
+_TOGETHER = frozenset({Content, ErrorInfo, tuple})
+"""What is made of several values, which have to be looked at."""
 
 
 class _WrongError(Exception):
@@ -58,10 +64,13 @@ def sound(event: Event) -> Sound:
     """
     if KINDS.get(event.event) is not type(event):
         raise EventError(f"unknown event {event.event!r}")
+    form = _form(event.event)
+    values = form.values(event)
+    if form.is_right(values):
+        return Sound(event, 0)
     changes: dict[str, object] = {}
     left_out = 0
-    known, values = _fields(event.event)
-    for field, value in zip(known, values(event), strict=True):
+    for field, value in zip(form.fields, values, strict=True):
         try:
             if type(value) in field.right:
                 continue
@@ -71,6 +80,8 @@ def sound(event: Event) -> Sound:
             left_out += 1
         if made is not value:
             changes[field.name] = made
+    if not changes and not left_out:
+        form.remember(values)
     return Sound(_replaced(event, changes) if changes else event, left_out)
 
 
@@ -90,13 +101,63 @@ def _replaced(event: Event, changes: Mapping[str, object]) -> Event:
     return copied(event, **changes)
 
 
+class _Doubtful(NamedTuple):
+    """The values of a form that are not right by their classes alone: whole numbers, and others."""
+
+    numbers: Callable[[tuple[object, ...]], tuple[int, ...]]
+    others: tuple[tuple[int, Made], ...]
+
+
+class _Form:
+    """The fields of a kind of event, and of which classes their values were where all were right.
+
+    The classes of all values are looked up at once, which costs less than to look at each field:
+    a host's events of one kind have few sets of them.
+
+    Args:
+        known: The fields.
+        values: Returns the values of all at once.
+    """
+
+    def __init__(
+        self, known: tuple[_Field, ...], values: Callable[[Event], tuple[object, ...]]
+    ) -> None:
+        self.fields = known
+        self.values = values
+        self._right: dict[tuple[type, ...], _Doubtful] = {}
+
+    def is_right(self, values: tuple[object, ...]) -> bool:
+        """Say whether all values are seen to be right as they are."""
+        try:
+            doubtful = self._right.get(tuple(map(type, values)))
+            if doubtful is None or not max(map(abs, doubtful.numbers(values))) < _WHOLE_LIMIT:
+                return False
+            return all(made(values[at]) is values[at] for at, made in doubtful.others)
+        except Exception:  # noqa: BLE001  # whatever a host's classes of classes do, or one is wrong
+            return False
+
+    def remember(self, values: tuple[object, ...]) -> None:
+        """Remember the classes of values that are right as they are."""
+        numbers: list[int] = []
+        others: list[tuple[int, Made]] = []
+        for at, (field, value) in enumerate(zip(self.fields, values, strict=True)):
+            kind = type(value)
+            if kind is int and field.made is _whole:
+                numbers.append(at)
+            elif kind in _TOGETHER:
+                others.append((at, field.made))
+            elif kind not in field.right:
+                return
+        if len(self._right) < _FORMS_LIMIT:
+            own = tuple(map(type, values))
+            self._right[own] = _Doubtful(itemgetter(*numbers), tuple(others))
+
+
 @cache
-def _fields(kind: str) -> tuple[tuple[_Field, ...], "Callable[[Event], tuple[object, ...]]"]:
-    """Return the fields of a kind of event, and what returns the values of all at once."""
+def _form(kind: str) -> _Form:
     hints = get_type_hints(KINDS[kind])
-    return tuple(_field(name, hints[name]) for name in _declared(kind)), attrgetter(
-        *_declared(kind)
-    )
+    names = tuple(_declared(kind))
+    return _Form(tuple(_field(name, hints[name]) for name in names), attrgetter(*names))
 
 
 @cache

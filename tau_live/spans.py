@@ -2,20 +2,21 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields
+from functools import cache
 from hashlib import blake2b
 from math import isfinite
 from operator import attrgetter
-from typing import TypeAlias
+from typing import NamedTuple
 
 import msgspec
 
 from tau_live import events as ev
+from tau_live.quick import quick
 from tau_live.rollouts import Span
 
 _ENVELOPE = frozenset(f.name for f in fields(ev.Event)) - {"raw"}
 _PLAIN = frozenset({str, int, float, bool})
-_Own: TypeAlias = tuple[tuple[str, ...], Callable[[ev.Event], tuple[object, ...]]]
-_OWN: dict[type[ev.Event], _Own] = {}
+_UNKNOWN = ev.Status.UNKNOWN.value
 _STARTS = frozenset({"turn.start", "step.start", "model.start", "tool.start"})
 
 _NAMES: Mapping[str, Callable[[ev.Event], str]] = {
@@ -38,6 +39,25 @@ _NAMES: Mapping[str, Callable[[ev.Event], str]] = {
 }
 
 
+class _Form(NamedTuple):
+    """What the events of a class have of their own.
+
+    Attributes:
+        names: Of their own fields.
+        values: Returns the values of these, in one call, and the event's kind.
+        lasts: Whether they tell how long it took.
+        may_fail: Whether they tell that it failed, besides their status.
+    """
+
+    names: tuple[str, ...]
+    values: Callable[[ev.Event], tuple[object, ...]]
+    lasts: bool
+    may_fail: bool
+
+
+_FORMS: dict[type[ev.Event], _Form] = {}
+
+
 def span_of(event: ev.Event, *, rollout_id: str, attempt: int) -> Span | None:
     """Return the span that an event begins, ends or is; ``None`` for one that is none.
 
@@ -47,19 +67,25 @@ def span_of(event: ev.Event, *, rollout_id: str, attempt: int) -> Span | None:
     name = _NAMES.get(event.event)
     if name is None:
         return None
+    form, at = _form(type(event)), event.at
     open_ = event.event in _STARTS
-    return Span(
+    return _making()(
         rollout_id=rollout_id,
         attempt=attempt,
         span_id=event.span_id or _made_id(event),
         parent_span_id=event.parent_span_id,
         kind=event.event.partition(".")[0],
         name=name(event),
-        status=(ev.Status.UNKNOWN if open_ else _status_of(event)).value,
+        status=_UNKNOWN if open_ else _status_of(event, form).value,
         attributes=attributes_of(event),
-        started_at=event.at if open_ else event.at - _took_s(event),
-        ended_at=None if open_ else event.at,
+        started_at=at - _took_s(event) if form.lasts and not open_ else at,
+        ended_at=None if open_ else at,
     )
+
+
+@cache
+def _making() -> Callable[..., Span]:
+    return quick(Span)
 
 
 def attributes_of(event: ev.Event) -> dict[str, object]:
@@ -69,8 +95,8 @@ def attributes_of(event: ev.Event) -> dict[str, object]:
     told us, where that is not directly.
     """
     found: dict[str, object] = {}
-    names, values = _own_fields(type(event))
-    for name, value in zip(names, values(event), strict=False):
+    form = _form(type(event))
+    for name, value in zip(form.names, form.values(event), strict=False):
         if value is None or (not value and value in ("", (), {})):
             continue
         found[name] = value if type(value) in _PLAIN else msgspec.to_builtins(value)
@@ -85,18 +111,23 @@ def attributes_of(event: ev.Event) -> dict[str, object]:
     return found
 
 
-def _own_fields(kind: type[ev.Event]) -> _Own:
-    """Return the names of the fields of a kind, and what returns their values in one call."""
-    found = _OWN.get(kind)
-    if found is None:
-        names = tuple(field.name for field in fields(kind) if field.name not in _ENVELOPE)
-        found = _OWN[kind] = names, attrgetter(*names, "event")  # of one name it gives no tuple
+def _form(kind: type[ev.Event]) -> _Form:
+    found = _FORMS.get(kind)
+    return _made_form(kind) if found is None else found
+
+
+def _made_form(kind: type[ev.Event]) -> _Form:
+    names = tuple(field.name for field in fields(kind) if field.name not in _ENVELOPE)
+    values = attrgetter(*names, "event")  # of one name it gives no tuple
+    found = _FORMS[kind] = _Form(names, values, "duration_ms" in names, "is_error" in names)
     return found
 
 
-def _status_of(event: ev.Event) -> ev.Status:
-    failed = event.error is not None or getattr(event, "is_error", None)
-    return event.status or (ev.Status.ERROR if failed else ev.Status.OK)
+def _status_of(event: ev.Event, form: _Form) -> ev.Status:
+    if event.status:
+        return event.status
+    failed = event.error is not None or (form.may_fail and getattr(event, "is_error", None))
+    return ev.Status.ERROR if failed else ev.Status.OK
 
 
 def _took_s(event: ev.Event) -> float:

@@ -33,6 +33,11 @@ def message(text: str) -> Message:
     return Message(host="h", run_id="r", at=1.0, role="user", content=Content(text=text))
 
 
+def told_by(name: str) -> ToolEnd:
+    """Return an event in which a name stands as a text and as an id."""
+    return ToolEnd(host="h", run_id="r", at=1.0, agent=name, tool=name, call_id=name)
+
+
 PIECES = st.sampled_from(
     [
         *(secret for secrets in SECRETS.values() for secret in secrets),
@@ -56,6 +61,31 @@ VALUES = st.recursive(
     max_leaves=12,
 )
 RAWS = st.dictionaries(TEXTS, VALUES, max_size=5)
+
+
+@given(st.tuples(TEXTS, TEXTS, TEXTS, TEXTS, TEXTS))
+def test_each_id_is_written_as_if_it_were_the_only_one(ids: tuple[str, ...]) -> None:
+    run_id, span_id, parent, call_id, retry_of = ids
+    event = ToolEnd(
+        host="h", run_id=run_id, at=1.0, span_id=span_id, parent_span_id=parent,
+        call_id=call_id, retry_of=retry_of,
+    )  # fmt: skip
+
+    kept = NONE.redact(event)
+
+    found = (kept.run_id, kept.span_id, kept.parent_span_id, kept.call_id, kept.retry_of)  # type: ignore[attr-defined]  # it is of the same class
+    assert found == tuple(id_ and clean_id(id_) for id_ in ids)
+
+
+@given(TEXTS, TEXTS)
+def test_what_was_written_before_changes_nothing(first: str, second: str) -> None:
+    fresh, used = Redactor(), Redactor()
+    used.redact(told_by(first))
+    used.redact(told_by(second))
+
+    found = used.redact(told_by(second))
+
+    assert found == fresh.redact(told_by(second))
 
 
 class Loud(str):

@@ -163,7 +163,7 @@ def test_what_there_is_no_time_for_is_counted_and_what_was_begun_is_ended(
     late = event(ev.Reward, "first", value=1.0)
     for one in (tool(1, "first"), start("new"), tool(1, "new"), end("new")):
         stopped.put(one)
-    stopped.put_later(lambda: tool(2, "first"), run=(tool(0).host, "first", tool(0).execution))
+    stopped.put_later((lambda: tool(2, "first"), (tool(0).host, "first", tool(0).execution)))
     stopped.put(tool(3, "first"))
     stopped.put(late)
     stopped.put(event(ev.Reward, "new", value=1.0))
@@ -191,7 +191,7 @@ def test_what_is_made_later_is_made_where_it_is_written_and_in_its_order(
         return tool(seq)
 
     for seq in range(0, 100, 2):
-        assert inbox.put_later(partial(made, seq), run=RUN)
+        assert inbox.put_later((partial(made, seq), RUN))
         assert inbox.put(tool(seq + 1))
 
     assert finished(inbox, written) == [tool(seq) for seq in range(100)]
@@ -208,7 +208,7 @@ def test_an_event_that_cannot_be_made_is_counted_and_told_and_ends_nothing(
     def broken() -> ev.Event:
         raise ValueError("cannot be made")
 
-    assert inbox.put_later(broken, run=RUN)
+    assert inbox.put_later((broken, RUN))
     assert inbox.put(tool(1))
 
     assert finished(inbox, written) == [tool(1)]
@@ -221,7 +221,7 @@ def test_what_is_made_later_has_no_more_room_than_what_is_made_at_once(
 ) -> None:
     filled(stopped, 20)
 
-    taken = stopped.put_later(lambda: tool(1, "late"), run=RUN)
+    taken = stopped.put_later((lambda: tool(1, "late"), RUN))
 
     assert not taken
     assert stopped.dropped == {"queue_full": 1}
@@ -238,7 +238,7 @@ def test_the_end_of_a_run_tells_which_of_its_events_could_not_be_made(
         raise ValueError("cannot be made")
 
     for _ in range(2):
-        inbox.put_later(broken, run=RUN)
+        inbox.put_later((broken, RUN))
     for run in ("other", "r", "r"):
         inbox.put(end(run))
 
