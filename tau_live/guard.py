@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from tau_live.handed import is_soon_printed
 from tau_live.redaction import scrubbed
 
 if TYPE_CHECKING:
@@ -77,6 +78,8 @@ def _line(event: str, facts: Mapping[str, object]) -> str:
 def text_of(error: BaseException) -> str:
     """Return what an exception says, cut and without secrets; even one whose ``__str__`` raises."""
     try:
+        if not is_soon_printed(error.args):
+            return f"{type(error).__name__} of more than is printed"
         return scrubbed(str.__getitem__(str(error), slice(_SAID)))[:_TEXT]
     except Exception:  # noqa: BLE001 - a hostile __str__ must not escape
         return f"<{type(error).__name__} without a readable text>"

@@ -58,12 +58,12 @@ def key_text(key: object) -> str | None:
 
 def _printed(value: object) -> str:
     """Return a value as a text. Raises: ValueError, or whatever a class of the host's raises."""
-    if not _is_soon_printed(value):
+    if not is_soon_printed(value):
         raise ValueError("it is too large to be printed")
     return str.__str__(str(value))
 
 
-def _is_soon_printed(value: object) -> bool:
+def is_soon_printed(value: object) -> bool:
     """Tell whether a built-in value is; how long others take is up to their own classes."""
     waiting, parts, chars = [value], PRINTED_PARTS, PRINTED_CHARS
     while waiting and parts >= 0 and chars >= 0:

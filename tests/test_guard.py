@@ -249,3 +249,11 @@ def run_in_threads(functions: list[Callable[[], None]]) -> None:
         thread.start()
     for thread in threads:
         thread.join(timeout=30)
+
+
+def test_an_exception_of_lists_that_hold_each_other_is_not_printed() -> None:
+    doubled: list[object] = ["x"]
+    for _ in range(64):
+        doubled = [doubled, doubled]
+
+    assert text_of(ValueError(doubled)) == "ValueError of more than is printed"
