@@ -12,7 +12,7 @@ from tau_live.cleaning import clean, cut
 from tau_live.events import Content, Decision, ErrorInfo, Event, ToolCall
 from tau_live.hidden_secrets import Found, Seams, hidden_secrets
 from tau_live.plain import DEFAULT_LIMITS, Json, Limits, plain
-from tau_live.secret_kinds import KEYWORDS, alternation, is_secret_key
+from tau_live.secret_kinds import KEYWORDS, TOKENS, alternation, is_secret_key
 
 __all__ = ["Json", "Limits", "Redactor", "clean", "clean_id", "plain", "scrubbed"]
 
@@ -137,13 +137,14 @@ class Redactor:
     def _once(self, text: str) -> str:
         kept: list[str] = []
         end = 0
-        for start, stop, kind in self._everything(text):
+        for start, stop, kind in self.everything(text):
             if start >= end:
                 kept += (text[end:start], f"[redacted:{kind}]")
             end = max(end, stop)
         return "".join([*kept, text[end:]]) if kept else text
 
-    def _everything(self, text: str) -> list[Found]:
+    def everything(self, text: str) -> list[Found]:
+        """Return the secrets of a text in their order, hidden ones too; they may overlap."""
         found = self.written(text)
         hidden = hidden_secrets(text, self.written, tokens=self._tokens)
         return sorted([*found, *hidden]) if hidden else found
@@ -270,23 +271,29 @@ def clean_id(id_: str) -> str:
     """
     kept = id_
     for _ in range(_ROUNDS):
-        before, kept = kept, _bounded_id(_signed(kept))
+        before, kept = kept, _bounded_id(signed(kept))
         if kept == before:
             return kept
     return f"…{_sha256(id_) or len(id_)}"
 
 
-def _signed(id_: str) -> str:
+def signed(id_: str) -> str:
     """Return an id with kinds and hashes for secrets; no hash where it would help to guess one."""
     if len(id_) < _SHORTEST:
         return id_
-    for start, end, kind in reversed(_standard().written(id_[:_WINDOW])):
-        secret = id_[start:end]
-        if secret.startswith("[redacted:"):
+    known, text = _standard(), id_[:_WINDOW]
+    found = known.everything(text)
+    written = set(known.written(text)) if found else ()
+    kept, end = "", 0
+    for start, stop, kind in found:
+        secret = id_[start:stop]
+        if start < end or secret.startswith("[redacted:"):
             continue
-        sign = f":{(_sha256(secret) or '')[:12]}" if len(secret) >= _HARD_TO_GUESS else ""
-        id_ = f"{id_[:start]}[redacted:{kind}{sign}]{id_[end:]}"
-    return id_
+        is_drawn = kind in TOKENS or (start, stop, kind) in written  # not a word, encoded
+        hard = is_drawn and len(secret) >= _HARD_TO_GUESS
+        sign = f":{(_sha256(secret) or '')[:12]}" if hard else ""
+        kept, end = f"{kept}{id_[end:start]}[redacted:{kind}{sign}]", stop
+    return kept + id_[end:]
 
 
 def _bounded_id(id_: str) -> str:
