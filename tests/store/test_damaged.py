@@ -62,11 +62,13 @@ def test_a_damaged_log_is_said_and_kept(
     assert "log_damaged" in caplog.text
 
 
+@pytest.mark.parametrize("commits", [False, True])
 def test_a_whole_log_is_read_and_nothing_is_said(
-    killed: Path, caplog: pytest.LogCaptureFixture
+    killed: Path, caplog: pytest.LogCaptureFixture, *, commits: bool
 ) -> None:
-    with log_of(killed).open("ab") as file:  # what a killed process had not finished
-        file.write(bytes(FRAME // 2))
+    last = log_of(killed).read_bytes()[-FRAME:] if commits else bytes(FRAME)
+    with log_of(killed).open("ab") as file:  # what a kill or a full disk did not let finish
+        file.write(last[: FRAME // 2])
 
     store = SqliteStore.open(killed)
     found = [store.rollouts.find_rollout(f"live-{number}") for number in range(3)]
