@@ -212,7 +212,8 @@ class Connection:
             raise
         except StoreUnavailableError:  # it may be full, say; what is done with it next will tell
             return
-        keep_if_damaged(self.path, before, read=int(read), page_size=page_size)
+        if read >= 0:  # else another process is at it, and has looked itself
+            keep_if_damaged(self.path, before, read=int(read), page_size=page_size)
 
     def damage(self, *, deadline: float) -> str | None:
         """Return the first thing that is wrong with the pages; ``None`` if time ran out."""
