@@ -6,6 +6,8 @@ MARKER_ROOM = 40
 """Characters that saying how much was cut may take."""
 
 _REPLACEMENT = "\ufffd"
+_WORD_CHARS = 128
+_LAST_PART = re.compile(rf"""(?<![^\s"'<>/:=,;&?])[^\s"'<>/:=,;&?]{{1,{_WORD_CHARS}}}\Z""")
 _LONE = re.compile("(?<![\ud800-\udbff])[\udc00-\udfff]|[\ud800-\udbff](?![\udc00-\udfff])")
 
 
@@ -29,5 +31,15 @@ def cut(text: str, limit: int) -> str:
         return clean(text)
     if limit < MARKER_ROOM:
         return "…"
-    kept = limit - MARKER_ROOM
-    return f"{clean(text[:kept])}…[{len(text) - kept} more characters]"
+    kept = beginning(text, limit - MARKER_ROOM)
+    return f"{clean(kept)}…[{len(text) - len(kept)} more characters]"
+
+
+def beginning(text: str, limit: int) -> str:
+    """Return at most ``limit`` characters of the text, without the part of a word at their end.
+
+    Half a secret is not recognised, and may be almost the whole of it. What is longer than 128
+    characters is taken for no word.
+    """
+    found = _LAST_PART.search(text, max(0, limit - _WORD_CHARS - 1), max(0, limit))
+    return text[:limit] if found is None or limit >= len(text) else text[: found.start()]

@@ -8,7 +8,7 @@ from hashlib import sha256
 from math import inf, isfinite
 from typing import NamedTuple
 
-from tau_live.cleaning import clean
+from tau_live.cleaning import beginning, clean
 
 OPTIONS_LIMIT = 256
 LISTED_LIMIT = 16 * OPTIONS_LIMIT
@@ -92,7 +92,7 @@ def text_of(value: object, *, limit: int = NAME_LIMIT) -> str:
     except Exception:  # noqa: BLE001  # a host's object may raise anything when it is printed
         return f"unprintable {kind_of(value)}"
     if len(text) > limit:
-        text = f"{text[: limit - HASH_CHARS - 1]}…{_hash(text)[:HASH_CHARS]}"
+        text = f"{beginning(text, limit - HASH_CHARS - 1)}…{_hash(text)[:HASH_CHARS]}"
     return clean(text)
 
 

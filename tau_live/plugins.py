@@ -26,8 +26,7 @@ from tau_live.rollouts import Span
 
 GROUP = hookspecs.PROJECT
 _CHANCES = 3
-_LEAVES = (Exception, SystemExit, KeyboardInterrupt)
-"""What a hook may raise that is called in a thread of ours, where nobody asked to exit."""
+_OUR_THREADS = "tau-live-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,7 +235,7 @@ class Plugins:
         for call in self._calls["infer_reward"]:
             try:
                 found = [_checked_part(part) for part in call(summary) or ()]
-            except _LEAVES as error:
+            except BaseException as error:  # noqa: BLE001 - see _contained
                 self._failed(call, _contained(error))
             else:
                 parts = {**parts, **{p.name: p for p in found if p.name not in parts}}
@@ -249,7 +248,7 @@ class Plugins:
             try:
                 found = call(span)
                 span = span if found is None else _checked_span(found, span)
-            except _LEAVES as error:
+            except BaseException as error:  # noqa: BLE001 - see _contained
                 self._failed(call, _contained(error))
                 blind = True
         return replace(span, attributes={}) if blind else span
@@ -258,7 +257,7 @@ class Plugins:
         for call in self._calls[hook]:
             try:
                 call(argument)
-            except _LEAVES as error:
+            except BaseException as error:  # noqa: BLE001 - see _contained
                 self._failed(call, _contained(error))
 
     def _failed(self, call: _Call, error: BaseException) -> None:
@@ -333,9 +332,19 @@ def _log(event: str, **facts: object) -> None:
 
 
 def _contained(error: BaseException) -> BaseException:
-    """Return the error, unless it is the operator's who wants the main thread to end."""
-    wants_out = isinstance(error, SystemExit | KeyboardInterrupt)
-    if wants_out and threading.current_thread() is threading.main_thread():
+    """Return the error of a plugin, unless it is meant for whoever called: then raise it.
+
+    Nobody exits or is cancelled in a thread of ours but by us.
+    """
+    if isinstance(error, Exception):
+        return error
+    thread = threading.current_thread()
+    if isinstance(error, SystemExit | KeyboardInterrupt):
+        is_contained = thread is not threading.main_thread()
+    else:
+        theirs = not type(error).__module__.startswith("tau_live.")
+        is_contained = theirs and thread.name.startswith(_OUR_THREADS)
+    if not is_contained:
         raise error
     return error
 

@@ -31,7 +31,7 @@ def mode_of(path: Path) -> int | None:
         ``None`` where it is not there, or is neither a file nor a folder.
 
     Raises:
-        PermissionError: It is a symbolic link or belongs to another user.
+        PermissionError: It is a symbolic link, a pipe, or belongs to another user.
     """
     try:
         found = path.lstat()
@@ -39,6 +39,7 @@ def mode_of(path: Path) -> int | None:
         return None
     if stat.S_ISLNK(found.st_mode):
         raise PermissionError(f"'{path}' is a symbolic link: name the file itself")
+    refuse_pipe(path)
     if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
         return None
     if found.st_uid != os.geteuid():
@@ -48,6 +49,12 @@ def mode_of(path: Path) -> int | None:
     return stat.S_IMODE(found.st_mode)
 
 
+def refuse_pipe(path: Path) -> None:
+    """Raise a ``PermissionError`` for a pipe: to open it waits for whoever is at its other end."""
+    if path.is_fifo():
+        raise PermissionError(f"'{path}' is a pipe: name a file")
+
+
 def narrowed(path: Path) -> str | None:
     """Check a file or folder of ours, and take away what others may do with it.
 
@@ -55,7 +62,7 @@ def narrowed(path: Path) -> str | None:
         What was done, in words; ``None`` where it was private already, or has no mode of its own.
 
     Raises:
-        PermissionError: It is a symbolic link or belongs to another user.
+        PermissionError: It is a symbolic link, a pipe, or belongs to another user.
         OSError: It could not be narrowed.
     """
     mode = mode_of(path)

@@ -13,7 +13,7 @@ from tau_live.events import Content, ErrorInfo, Event, ToolCall
 from tau_live.hidden_secrets import Found, Seams, hidden_secrets
 from tau_live.plain import DEFAULT_LIMITS, Json, Limits, plain
 from tau_live.redaction_plans import Plan, plan_of
-from tau_live.secret_kinds import KEYWORDS, alternation, is_secret_key
+from tau_live.secret_kinds import KEYWORDS, TOKENS, alternation, is_secret_key
 
 __all__ = ["Json", "Limits", "Redactor", "clean", "clean_id", "plain", "scrubbed"]
 
@@ -99,14 +99,16 @@ class Redactor:
     def _are_same_ids(self, ids: tuple[str | None, ...]) -> bool:
         """Say whether ids, of which not all are known, are written as they are.
 
-        All that are new are searched at once: what ends a line also ends a secret, and what seems
-        to go on behind it only means that each has to be looked at.
+        All that are new are searched at once: what ends a line, or a word, also ends a secret, and
+        what seems to go on behind it only means that each has to be looked at.
         """
         new = [*filterfalse(self._same_ids.__contains__, ids)]
         joined = "\n".join(filter(None, new))
         if len(joined) > _ID_LIMIT or not joined.isascii() or "\0" in joined:
             return False
-        if _standard().finds(joined):
+        known = _standard()
+        words = joined.replace("\n", " ")  # or every id might go on in the next line
+        if known.finds(joined) or known.hides(words):
             return False
         _remember(self._same_ids, new)
         return True
@@ -147,15 +149,19 @@ class Redactor:
     def _once(self, text: str) -> str:
         kept: list[str] = []
         end = 0
-        for start, stop, kind in self._everything(text):
+        for start, stop, kind in self.everything(text):
             if start >= end:
                 kept += (text[end:start], f"[redacted:{kind}]")
             end = max(end, stop)
         return "".join([*kept, text[end:]]) if kept else text
 
-    def _everything(self, text: str) -> list[Found]:
-        found = self.written(text)
-        hidden = hidden_secrets(text, self.written, tokens=self._tokens)
+    def hides(self, text: str) -> list[Found]:
+        """Return the secrets that do not stand in a text as they are."""
+        return hidden_secrets(text, self.written, tokens=self._tokens)
+
+    def everything(self, text: str) -> list[Found]:
+        """Return the secrets of a text in their order, hidden ones too; they may overlap."""
+        found, hidden = self.written(text), self.hides(text)
         return sorted([*found, *hidden]) if hidden else found
 
     def _bounded(self, text: str, limit: int) -> str:
@@ -292,23 +298,29 @@ def clean_id(id_: str) -> str:
     """
     kept = id_
     for _ in range(_ROUNDS):
-        before, kept = kept, _bounded_id(_signed(kept))
+        before, kept = kept, _bounded_id(signed(kept))
         if kept == before:
             return kept
     return f"…{_sha256(id_) or len(id_)}"
 
 
-def _signed(id_: str) -> str:
+def signed(id_: str) -> str:
     """Return an id with kinds and hashes for secrets; no hash where it would help to guess one."""
     if len(id_) < _SHORTEST:
         return id_
-    for start, end, kind in reversed(_standard().written(id_[:_WINDOW])):
-        secret = id_[start:end]
-        if secret.startswith("[redacted:"):
+    known, text = _standard(), id_[:_WINDOW]
+    found = known.everything(text)
+    written = set(known.written(text)) if found else ()
+    kept, end = "", 0
+    for start, stop, kind in found:
+        secret = id_[start:stop]
+        if start < end or secret.startswith("[redacted:"):
             continue
-        sign = f":{(_sha256(secret) or '')[:12]}" if len(secret) >= _HARD_TO_GUESS else ""
-        id_ = f"{id_[:start]}[redacted:{kind}{sign}]{id_[end:]}"
-    return id_
+        is_drawn = kind in TOKENS or (start, stop, kind) in written  # not a word, encoded
+        hard = is_drawn and len(secret) >= _HARD_TO_GUESS
+        sign = f":{(_sha256(secret) or '')[:12]}" if hard else ""
+        kept, end = f"{kept}{id_[end:start]}[redacted:{kind}{sign}]", stop
+    return kept + id_[end:]
 
 
 def _bounded_id(id_: str) -> str:

@@ -34,7 +34,7 @@ from tau_live.number_rows import number_names
 from tau_live.offers import Offer, offer_of
 from tau_live.plain import Limits, plain
 from tau_live.quick import Making
-from tau_live.redaction import clean_id
+from tau_live.redaction import clean_id, signed
 from tau_live.rl.remembered import Kept, Remembered, kept
 from tau_live.rollouts import Reason, decision_id_of, rollout_id_of
 from tau_live.stamps import Stamp, stamped
@@ -107,6 +107,7 @@ class RunEvents:
         return handle
 
     def _run_id(self, name: str, key: str | None, parent: RunHandle | None) -> str:
+        name = clean_id(name)  # or a secret would run into what follows
         if key is not None:
             made = run_id_of(name, key)
         elif parent is not None and parent.home is self:
@@ -378,8 +379,8 @@ def _with(event: E, told: Mapping[str, object]) -> E:
 
 def run_id_of(name: object, key: object) -> str:
     """Return the host's key of a run that was given one, from which its rollout's id is made."""
-    kind = text_of(name).replace("%", "%25").replace("/", "%2F")  # or names could run into keys
-    return clean_id(f"{kind}/{text_of(key, limit=KEY_LIMIT)}")
+    kind = clean_id(text_of(name)).replace("%", "%25").replace("/", "%2F")  # or names ran into keys
+    return clean_id(f"{kind}/{signed(text_of(key, limit=KEY_LIMIT))}")
 
 
 def decision_id(handle: RunHandle, ordinal: int) -> str:

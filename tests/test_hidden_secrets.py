@@ -6,10 +6,15 @@ from urllib.parse import quote
 
 import pytest
 
+from tau_live.cleaning import MARKER_ROOM, cut
 from tau_live.guard import text_of
+from tau_live.handed import text_of as handed_text
+from tau_live.plain import Limits
 from tau_live.redaction import clean_id, scrubbed
+from tau_live.runs import RunEvents, run_id_of
 from tests.secret_examples import KEEPS, LETTERS, SECRETS, mapped
 
+WORD = "Zx9hunterQ7"
 GITHUB = SECRETS["github"][0]
 OPENAI = SECRETS["openai"][0]
 B64 = base64.b64encode(f"{GITHUB} ".encode()).decode()
@@ -88,3 +93,43 @@ def test_an_id_has_no_hash_of_what_could_be_guessed() -> None:
 def test_what_an_exception_says_has_no_secret_even_on_the_cut() -> None:
     for room in range(440, 500):
         assert LETTERS[:12] not in text_of(ValueError(f"{'x' * room} {GITHUB}"))
+
+
+@pytest.mark.parametrize("spelling", [quote(f"https://me:{WORD}@host", safe=":"), B64, WIDE])
+def test_an_id_has_no_secret_in_another_spelling(spelling: str) -> None:
+    found = clean_id(f"job {spelling}")
+
+    assert "[redacted:" in found
+    assert not any(spoken in found for spoken in (WORD, B64[:20], WIDE[:20]))
+    assert clean_id(found) == found
+
+
+@pytest.mark.parametrize(
+    "secret", [f"https://me:{WORD}@host", f"Authorization: Basic {WORD}", f"token={WORD}"]
+)
+def test_a_run_that_is_named_by_a_secret_does_not_hide_it_in_its_id(secret: str) -> None:
+    ids = [run_id_of(secret, secret), run_id_of(secret, "other"), run_id_of("other", secret)]
+
+    assert WORD not in "".join(ids)
+    assert len(set(ids)) == len(ids)
+
+
+def test_runs_whose_name_ends_in_a_secret_are_kept_apart() -> None:
+    events = RunEvents(stream="s", limits=Limits())
+
+    found = {
+        events.handle("pwd=abc", key=None, session=None, parent=None, epoch=0, recorded=True).run_id
+        for _ in range(3)
+    }
+
+    assert len(found) == 3
+
+
+@pytest.mark.parametrize("secret", [f"https://me:{WORD}@host/path", GITHUB, SECRETS["aws"][0]])
+def test_where_a_text_is_cut_no_part_of_a_secret_stays(secret: str) -> None:
+    for room in range(100, 200):
+        text = f"{'so ' * 99}"[:room] + f" {secret}{' and so on' * 50}"
+
+        for kept in (handed_text(text), cut(text, 200 + MARKER_ROOM)):
+            left = scrubbed(kept)
+            assert not any(part in left for part in (WORD[:3], LETTERS[:12], "AKIA"))

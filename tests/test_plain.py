@@ -242,13 +242,13 @@ def test_what_is_shared_is_no_cycle() -> None:
 
 
 def test_it_says_where_it_cut() -> None:
-    value = {"list": [*range(9)], "text": "x" * 100, "deep": [[[1, 2]]]}
+    value = {"list": [*range(9)], "text": "a word or two more " * 5, "deep": [[[1, 2]]]}
 
     found = plain(value, limits=SMALL)
 
     assert found == {
         "list": [0, 1, 2, "…[6 more]"],
-        "text": "x" * 20 + "…[80 more characters]",
+        "text": "a word or two more …[76 more characters]",
         "deep": [["…[list: 2]"]],
     }
 

@@ -1,5 +1,6 @@
 """Plugins are found, called one after the other, and cannot hurt the host or one another."""
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator, Mapping
 
@@ -345,20 +346,24 @@ def test_threads_disable_a_broken_plugin_once_and_lose_no_event() -> None:
 class Leaving:
     """Wants the process to end."""
 
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
     @hookimpl
     def observe(self, event: Event) -> None:
-        raise SystemExit(3)
+        raise self.error
 
 
-def test_a_plugin_that_exits_ends_no_thread_of_ours() -> None:
+@pytest.mark.parametrize("error", [SystemExit(3), asyncio.CancelledError(), BaseException()])
+def test_a_plugin_that_exits_ends_no_thread_of_ours(error: BaseException) -> None:
     seen = Seen()
-    plugins, after = registered(seen, Leaving()), list[str]()
+    plugins, after = registered(seen, Leaving(error)), list[str]()
 
     def work() -> None:
         plugins.observe(EVENT)
         after.append("still here")
 
-    thread = threading.Thread(target=work)
+    thread = threading.Thread(target=work, name="tau-live-writer")
     thread.start()
     thread.join()
 
@@ -367,7 +372,7 @@ def test_a_plugin_that_exits_ends_no_thread_of_ours() -> None:
 
 
 def test_an_operator_who_wants_the_main_thread_to_end_is_heard() -> None:
-    plugins = registered(Leaving())
+    plugins = registered(Leaving(SystemExit(3)))
 
     with pytest.raises(SystemExit):
         plugins.observe(EVENT)

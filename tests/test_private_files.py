@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from tau_live.checkpoints import Checkpoint, save
-from tau_live.errors import CheckpointError, StoreUnavailableError
+from tau_live.errors import CheckpointError, SettingsError, StoreUnavailableError
 from tau_live.private_files import make_folders, narrowed, opened_new
 from tau_live.recording import Recorder
+from tau_live.settings.sources import read_toml
+from tau_live.store.sealing import key_in
 from tau_live.store.sqlite import SqliteStore
 
 SOMEBODY = 12_345
@@ -78,6 +80,28 @@ def test_a_symbolic_link_is_refused(tmp_path: Path, write: Callable[[Path], None
         write(link)
 
     assert target.read_bytes() == b""
+
+
+def _looked_into(path: Path) -> None:
+    SqliteStore.open(path, read_only=True).close()
+
+
+def _key(path: Path) -> None:
+    key_in(path)
+
+
+def _settings(path: Path) -> None:
+    read_toml(path)
+
+
+@pytest.mark.parametrize("use", [_store, _looked_into, _record, _key, _settings])
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path, use: Callable[[Path], None]) -> None:
+    os.mkfifo(tmp_path / "pipe", mode=0o600)
+
+    with pytest.raises(
+        (PermissionError, StoreUnavailableError, SettingsError), match=r"a pipe|not"
+    ):
+        use(tmp_path / "pipe")
 
 
 @pytest.mark.parametrize("suffix", ["-wal", "-shm", "-journal"])

@@ -101,6 +101,8 @@ def read_toml(file: Path) -> dict[str, object]:
     import tomllib
 
     try:
+        if file.exists() and not (file.is_file() or file.is_dir()):  # to read it may never end
+            raise SettingsError(f"cannot read {file}: it is not a file")
         content = file.read_bytes()
         return tomllib.loads(content.decode())
     except OSError as error:

@@ -19,7 +19,7 @@ from tau_live.errors import (
     StoreUnavailableError,
 )
 from tau_live.guard import logger
-from tau_live.private_files import narrowed
+from tau_live.private_files import narrowed, refuse_pipe
 from tau_live.store.files import files_of, is_emptied, make_private, read_locked
 from tau_live.store.json_text import merged
 from tau_live.store.log_damage import keep_if_damaged, written
@@ -212,7 +212,8 @@ class Connection:
             raise
         except StoreUnavailableError:  # it may be full, say; what is done with it next will tell
             return
-        keep_if_damaged(self.path, before, read=int(read), page_size=page_size)
+        if read >= 0:  # else another process is at it, and has looked itself
+            keep_if_damaged(self.path, before, read=int(read), page_size=page_size)
 
     def damage(self, *, deadline: float) -> str | None:
         """Return the first thing that is wrong with the pages; ``None`` if time ran out."""
@@ -343,6 +344,7 @@ def connect(
             f"expected {'.'.join(map(str, OLDEST_SQLITE))} or newer"
         )
     try:
+        refuse_pipe(path)
         if not read_only:
             make_private(path, timeout_s=busy_timeout_s)
         if path.is_file() and 0 < path.stat().st_size < SMALLEST_BYTES:

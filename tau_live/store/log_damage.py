@@ -8,6 +8,7 @@ Source:
     sqlite.org/fileformat2.html, section 4: headers of the log and of its frames.
 """
 
+import os
 import shutil
 import struct
 from pathlib import Path
@@ -87,14 +88,16 @@ def _read(log: BinaryIO, page_size: int) -> Written | None:
         page_size, salts = fields[2], (fields[4], fields[5])
     if page_size not in _SIZES:
         return None
+    end = os.fstat(log.fileno()).st_size
     commits = number = 0
     while len(frame := log.read(_FRAME.size)) == _FRAME.size:
         number += 1
         _, size, *own, _, _ = _FRAME.unpack(frame)
         salts = salts or (own[0], own[1])
+        if log.seek(page_size, 1) > end:  # a full disk cut it off before anybody was told of it
+            break
         if size and (own[0], own[1]) == salts:
             commits = number
-        log.seek(page_size, 1)
     return Written(commits, salts or (0, 0)) if commits else None
 
 

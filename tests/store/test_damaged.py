@@ -1,6 +1,8 @@
 """Damage of a store's files: found, said, and nothing of it deleted."""
 
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -62,11 +64,13 @@ def test_a_damaged_log_is_said_and_kept(
     assert "log_damaged" in caplog.text
 
 
+@pytest.mark.parametrize("commits", [False, True])
 def test_a_whole_log_is_read_and_nothing_is_said(
-    killed: Path, caplog: pytest.LogCaptureFixture
+    killed: Path, caplog: pytest.LogCaptureFixture, *, commits: bool
 ) -> None:
-    with log_of(killed).open("ab") as file:  # what a killed process had not finished
-        file.write(bytes(FRAME // 2))
+    last = log_of(killed).read_bytes()[-FRAME:] if commits else bytes(FRAME)
+    with log_of(killed).open("ab") as file:  # what a kill or a full disk did not let finish
+        file.write(last[: FRAME // 2])
 
     store = SqliteStore.open(killed)
     found = [store.rollouts.find_rollout(f"live-{number}") for number in range(3)]
@@ -87,6 +91,32 @@ def test_a_log_that_another_process_goes_on_with_is_not_taken_for_damaged(
         SqliteStore.open(path).close()
 
     assert caplog.text == ""
+
+
+LOCKS = """
+import fcntl, sys
+with open(sys.argv[1], "r+b") as index:
+    fcntl.lockf(index, fcntl.LOCK_EX, 1, 121)
+    print(flush=True)
+    sys.stdin.read()
+"""
+"""Holds the lock of a log's index under which it is copied into the store."""
+
+
+def test_a_log_that_another_process_copies_is_not_taken_for_damaged(
+    path: Path, store: SqliteStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    begun(store)
+    command = [sys.executable, "-c", LOCKS, f"{path}-shm"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+
+        SqliteStore.open(path).close()
+
+        other.communicate()
+    assert caplog.text == ""
+    assert list(path.parent.glob("*.aside-*")) == []
 
 
 def test_an_emptied_file_with_a_log_is_damaged_and_the_log_is_left(killed: Path) -> None:
