@@ -1,8 +1,7 @@
 """Spans: open and closed, known twice, as signs of life."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from tau_live.errors import UnknownError
 from tau_live.rollouts import AttemptStatus, RolloutStatus, Span
