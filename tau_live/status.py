@@ -96,7 +96,7 @@ def silent_processes(store: Store, *, now: float) -> dict[str, float]:
 
     Each renews its lease every few seconds while the store works for it.
     """
-    lapsed = store.leases.lapsed(PROCESSES, since=now - LAPSED_S, now=now).values()
+    lapsed = store.leases.ending(PROCESSES, after=now - LAPSED_S, until=now).values()
     silent = {owner for owner in lapsed if is_alive(owner)}
     until = {owner: store.leases.until(PROCESSES + owner) for owner in sorted(silent)}
     return {owner: now - at for owner, at in until.items() if at is not None}

@@ -5,6 +5,7 @@ that makes the version known. A note that is found while nobody else may learn i
 died, and so is the file that it names.
 """
 
+import math
 from pathlib import Path
 
 from tau_live import fault
@@ -44,9 +45,14 @@ def settle(store: Store, path: Path, holder: str) -> None:
     store.leases.release(name, holder)
 
 
+def _noted(store: Store) -> dict[str, str]:
+    """Return every note with its holder, whether its time has run out or not."""
+    return store.leases.ending(NOTE, after=-math.inf, until=math.inf)
+
+
 def has_left(store: Store, folder: Path) -> bool:
     """Say whether an update was begun that is not done, by this process or another."""
-    return bool(store.leases.held(NOTE, now=0.0) or left_behind(folder))
+    return bool(_noted(store) or left_behind(folder))
 
 
 def swept(store: Store, folder: Path) -> list[str]:
@@ -55,7 +61,7 @@ def swept(store: Store, folder: Path) -> list[str]:
     Only for the holder of the lease: nobody else may be making a checkpoint.
     """
     found = sweep(folder)
-    for name, holder in store.leases.held(NOTE, now=0.0).items():
+    for name, holder in _noted(store).items():
         file = name.removeprefix(NOTE)
         with store.begin():  # or it might become known between the look and the deletion
             known = file in {row.file for row in store.policies.versions()}

@@ -234,13 +234,13 @@ class Leases(Protocol):
         """Return the leases in force whose name begins so, with their holders."""
         ...
 
-    def lapsed(self, prefix: str, *, since: float, now: float) -> dict[str, str]:
-        """Return the leases whose name begins so and that ran out unrenewed, with their holders.
+    def ending(self, prefix: str, *, after: float, until: float) -> dict[str, str]:
+        """Return the leases whose name begins so and that end in a time, with their holders.
 
         Args:
             prefix: How their names begin.
-            since: Epoch seconds, UTC: those that ran out before are passed over.
-            now: Epoch seconds, UTC.
+            after: Epoch seconds, UTC; those that ended then or before are passed over.
+            until: Epoch seconds, UTC; those that end later are passed over.
         """
         ...
 

@@ -120,13 +120,10 @@ class SqliteLeases:
 
     def held(self, prefix: str, *, now: float) -> dict[str, str]:
         """Return the leases in force whose name begins so, with their holders."""
-        return self._ending(prefix, after=now, until=now + STALE_S)
+        return self.ending(prefix, after=now, until=now + STALE_S)
 
-    def lapsed(self, prefix: str, *, since: float, now: float) -> dict[str, str]:
-        """Return the leases whose name begins so and that ran out unrenewed, with their holders."""
-        return self._ending(prefix, after=since, until=now)
-
-    def _ending(self, prefix: str, *, after: float, until: float) -> dict[str, str]:
+    def ending(self, prefix: str, *, after: float, until: float) -> dict[str, str]:
+        """Return the leases whose name begins so and that end in a time, with their holders."""
         rows = self._connection.rows(
             """
             select name, holder from leases

@@ -1,5 +1,6 @@
 """The gate, its history, and leases."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from threading import Barrier, Thread
@@ -130,14 +131,15 @@ def test_leases_in_force_are_found_by_the_beginning_of_their_names(store: Store)
     assert len(store.leases.held("", now=0.5)) == 4
 
 
-def test_leases_that_ran_out_are_told_for_a_while(store: Store) -> None:
+def test_leases_are_found_by_when_they_end(store: Store) -> None:
     for name, ttl_s in [("process:1", 10.0), ("process:2", 1.0), ("update", 1.0)]:
         store.leases.acquire(name, f"holder of {name}", ttl_s=ttl_s, now=0.0)
 
-    assert store.leases.lapsed("process:", since=-60.0, now=5.0) == {
+    assert store.leases.ending("process:", after=-60.0, until=5.0) == {
         "process:2": "holder of process:2"
     }
-    assert store.leases.lapsed("process:", since=1.0, now=5.0) == {}
+    assert store.leases.ending("process:", after=1.0, until=5.0) == {}
+    assert len(store.leases.ending("process:", after=-math.inf, until=math.inf)) == 2
 
 
 def test_a_lease_taken_before_a_clock_was_put_back_blocks_nobody(store: Store) -> None:

@@ -16,6 +16,7 @@ from tau_live.settings import SETTINGS
 from tests.docs.blocks import pages, prose
 from tests.docs.conftest import ROOT
 from tests.generated import commands_with_help, hook_functions
+from tests.proof.report import names
 
 REFERENCE = ROOT / "docs/reference"
 COUNTER = re.compile(r"[a-z]+(_[a-z]+)+")
@@ -109,6 +110,17 @@ def test_every_test_that_a_page_names_is_there() -> None:
     ]
 
 
+def test_every_promise_names_the_proofs_that_hold_it() -> None:
+    page = (ROOT / "docs/reliability.md").read_text()
+    lines = re.findall(r"^(\d)\. \*\*.*\*Held by\*(.*)$", page, re.MULTILINE)
+    named = {int(number): set(re.findall(r"`([^`]+)`", text)) for number, text in lines}
+    paths = {name for those in named.values() for name in those if "/" in name}
+
+    assert sorted(named) == list(range(1, 9))
+    assert {number: those - paths for number, those in named.items()} == promised()
+    assert all((ROOT / path).exists() for path in paths)
+
+
 @pytest.mark.parametrize("page", pages(ROOT), ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_a_page_uses_our_words(page: Path) -> None:
     text = prose(page.read_text())
@@ -122,6 +134,16 @@ def test_links_of_the_readme_lead_somewhere() -> None:
     for file in (ROOT / "README.md", ROOT / "hooks/README.md"):
         targets = re.findall(r"\]\(([^)#]+)[^)]*\)", file.read_text())
         assert not [target for target in targets if not (file.parent / target).exists()]
+
+
+def promised() -> dict[int, set[str]]:
+    """Return the proofs that have a figure for each promise."""
+    found: dict[int, set[str]] = {}
+    for proof in names():
+        source = (ROOT / f"tests/proof/{proof}_proof.py").read_text()
+        for number in re.findall(r"\bFigure\(\s*(\d)", source):
+            found.setdefault(int(number), set()).add(proof)
+    return found
 
 
 def counters() -> Iterator[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from tau_live.errors import TauLiveError
 from tau_live.policy_files import check_policy, checkpoint_folder
 from tau_live.settings import Settings
+from tau_live.store.sealing import SEALED, Sealer
 from tau_live.store.sqlite import SqliteStore
 
 PASSING = frozenset({"leases", "_sqlite_migrations", "sqlite_sequence", "sqlite_stat1"})
@@ -18,8 +19,8 @@ PASSING = frozenset({"leases", "_sqlite_migrations", "sqlite_sequence", "sqlite_
 TOLD_AGAIN = "duplicate_"
 """Begins the counters of what was told more than once."""
 
-UNSAID = frozenset({"owner", "revision", "who"})
-"""Columns that tell of the process, or how often something was written."""
+UNSAID = frozenset({"owner", "revision", "who", "seal"})
+"""Columns that tell of the process, how often something was written, or what is derived of such."""
 
 
 def state(folder: Path, store: str) -> str:
@@ -53,7 +54,12 @@ def problems(settings: Settings) -> list[str]:
     """Return everything that is wrong with a store that was opened again."""
     store = SqliteStore.open(settings.store)
     try:
-        return [*_of_sqlite(store), *_of_learning(store), *_of_policies(store, settings)]
+        return [
+            *_of_sqlite(store),
+            *_of_seals(store),
+            *_of_learning(store),
+            *_of_policies(store, settings),
+        ]
     finally:
         store.close()
 
@@ -70,6 +76,12 @@ def _of_sqlite(store: SqliteStore) -> Iterator[str]:
         yield f"the gate is on {gate.state} and its history ends with {log[0].state}"
     if not log and gate.state != "pass":
         yield "the gate holds without a line of history"
+
+
+def _of_seals(store: SqliteStore) -> Iterator[str]:
+    yield from (str(found) for found in store.seals.broken_links(Sealer()) if found)
+    for table in SEALED:
+        yield from (str(found) for found in store.seals.changed_rows(table))
 
 
 def _of_learning(store: SqliteStore) -> Iterator[str]:

@@ -57,7 +57,7 @@ LOOPS: dict[str, Callable[[SqliteStore], object]] = {
     "requeue_overdue": lambda s: s.queue.requeue_overdue(now=99.0),
     "acquire": lambda s: s.leases.acquire("update", "me", ttl_s=1.0, now=0.0),
     "held": lambda s: s.leases.held("process:", now=0.0),
-    "lapsed": lambda s: s.leases.lapsed("process:", since=0.0, now=9.0),
+    "ending": lambda s: s.leases.ending("process:", after=0.0, until=9.0),
     "count": lambda s: s.counters.add({"x": 1}),
     "trial": lambda s: s.trials.trial("model"),
     "save trial": lambda s: s.trials.save(Trial(point="model", revision=1)),
