@@ -143,9 +143,9 @@ RECORDING: Sequence[str] = (
         share real,
         latency_us real not null,
         at real not null,
+        encoded blob not null,
         context text not null,
         features text not null,
-        encoded blob not null,
         unique (rollout_seq, attempt, ordinal),
         foreign key (rollout_seq, attempt) references attempts on delete cascade
     ) strict
