@@ -168,6 +168,21 @@ def test_a_span_is_a_sign_of_life_and_begins_what_was_preparing(store: Store) ->
     assert store.rollouts.rollout(LIVE).status is RolloutStatus.RUNNING
 
 
+@pytest.mark.parametrize("at", [0.5, 1.0], ids=["before", "at the last sign of life"])
+@pytest.mark.parametrize("status", [AttemptStatus.PREPARING, AttemptStatus.RUNNING])
+def test_a_span_that_is_not_newer_begins_what_was_preparing(
+    store: Store, status: AttemptStatus, at: float
+) -> None:
+    store.rollouts.begin_rollout(rollout(status=RolloutStatus.PREPARING))
+    store.rollouts.begin_attempt(attempt(status=status))
+
+    store.rollouts.add_span(span(started_at=at))
+
+    [found] = store.rollouts.attempts(LIVE)
+    assert (found.status, found.last_heartbeat_at) == (AttemptStatus.RUNNING, 1.0)
+    assert store.rollouts.rollout(LIVE).status is RolloutStatus.RUNNING
+
+
 def test_an_older_span_does_not_turn_back_the_last_sign_of_life(store: Store) -> None:
     begun(store)
     store.rollouts.add_span(span("a", started_at=4.0, ended_at=8.0))
