@@ -39,11 +39,13 @@ class Listed(NamedTuple):
         originals: ``[L]``, the options as they were handed over.
         features: ``[L]``, what was said about each.
         readable: Whether all of them could be read.
+        beyond: How many more were offered, as far as that can be told, and not looked at.
     """
 
     originals: list[object]
     features: list[object]
     readable: bool = True
+    beyond: int = 0
 
 
 def key_text(key: object) -> str | None:
@@ -118,8 +120,11 @@ def finite(value: object) -> float | None:
     return number if isfinite(number) else None
 
 
-def listed(options: object) -> Listed:
-    """Return what is offered, read once, whatever reading it does."""
+def listed(options: object, default: object = None) -> Listed:
+    """Return what is offered, read once, whatever reading it does.
+
+    Of more than ``LISTED_LIMIT`` the first are looked at, and the host's own choice.
+    """
     kind = type(options)
     if kind is dict and isinstance(options, dict):  # the usual case first
         copied = options.copy() if len(options) <= LISTED_LIMIT else {}  # whoever writes to it
@@ -130,11 +135,25 @@ def listed(options: object) -> Listed:
             return Listed([options], [None]) if options is not None else Listed([], [], False)
         if issubclass(kind, Mapping) and isinstance(options, Mapping):
             pairs = list(itertools.islice(options.items(), LISTED_LIMIT))
-            return Listed([name for name, _ in pairs], [features for _, features in pairs])
-        names = list(itertools.islice(options, LISTED_LIMIT))  # type: ignore[call-overload]  # it is iterable
+            found = Listed([name for name, _ in pairs], [features for _, features in pairs])
+        else:
+            names = list(itertools.islice(options, LISTED_LIMIT))  # type: ignore[call-overload]  # it is iterable
+            found = Listed(names, [None] * len(names))
+        return _with_default(found, options, default)
     except Exception:  # noqa: BLE001  # a host's object may raise anything when it is read
         return Listed([], [], False)
-    return Listed(names, [None] * len(names))
+
+
+def _with_default(found: Listed, options: object, default: object) -> Listed:
+    """Return what was looked at of too many options, and the host's own choice with it."""
+    if not isinstance(options, (list, tuple, dict)) or len(options) <= LISTED_LIMIT:
+        return found
+    beyond = len(options) - LISTED_LIMIT
+    if default is not None and default not in found.originals and default in options:
+        found.originals.append(default)
+        found.features.append(options[default] if isinstance(options, dict) else None)
+        beyond -= 1
+    return found._replace(beyond=beyond)
 
 
 def seconds(value: object, *, default: float = 5.0) -> float:

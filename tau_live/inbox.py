@@ -7,11 +7,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
-from typing import TypeAlias
 
 from tau_live.breath import Breathe, at_once
 from tau_live.events import Event, Reward, RunEnd, RunStart
-from tau_live.leaving import Run, left
+from tau_live.leaving import Later, Run, left, run_of
 from tau_live.tally import Tally
 
 BATCH_LIMIT = 512
@@ -33,10 +32,6 @@ class _Cut:
 
     begun: bool
     dropped: int = 1
-
-
-_Later: TypeAlias = tuple[Callable[..., Event], tuple[object, ...], Run]
-"""What makes an event in the thread that writes, of what, and of which run it is."""
 
 
 class Inbox:
@@ -80,7 +75,7 @@ class Inbox:
         self._closing = threading.Event()
         self._limit = limit
         self._breathe = breathe
-        self._queue: SimpleQueue[Event | _Later | Callable[[], None] | None] = SimpleQueue()
+        self._queue: SimpleQueue[Event | Later | Callable[[], None] | None] = SimpleQueue()
         self._dropped = Tally()
         self._cut: OrderedDict[Run, _Cut] = OrderedDict()
         self._unmade: OrderedDict[Run, int] = OrderedDict()  # of the thread that writes alone
@@ -152,14 +147,14 @@ class Inbox:
             return True
 
     def _start(self, event: RunStart, waiting: int) -> Event | None:
-        self._cut.pop(_run_of(event), None)
+        self._cut.pop(run_of(event), None)
         if waiting < self._limit // 2:
             return event
         self._remember(event, _Cut(begun=False))
         return None
 
     def _step(self, event: Event, waiting: int) -> Event | None:
-        cut = self._cut.get(_run_of(event))
+        cut = self._cut.get(run_of(event))
         if cut is None and waiting < self._limit:
             return event
         if cut is None:
@@ -169,13 +164,13 @@ class Inbox:
         return None
 
     def _ended(self, event: RunEnd, waiting: int) -> Event | None:
-        cut = self._cut.pop(_run_of(event), None)
+        cut = self._cut.pop(run_of(event), None)
         if waiting >= 2 * self._limit or (cut is not None and not cut.begun):
             return None
         return event if cut is None else replace(event, dropped=event.dropped + cut.dropped)
 
     def _remember(self, event: Event, cut: _Cut) -> None:
-        self._cut[_run_of(event)] = cut
+        self._cut[run_of(event)] = cut
         if len(self._cut) > self._limit:
             self._cut.popitem(last=False)
 
@@ -247,21 +242,19 @@ class Inbox:
 
     def _leave(self) -> None:
         """Give up what waits, but for what keeps rollouts whole."""
-        waiting: list[tuple[Run, Event | None]] = []
+        waiting: list[Event | Later] = []
         with suppress(Empty):
             while True:
                 item = self._queue.get_nowait()
-                if isinstance(item, tuple):
-                    waiting.append((item[2], None))
-                elif isinstance(item, Event):
-                    waiting.append((_run_of(item), item))
+                if isinstance(item, (tuple, Event)):
+                    waiting.append(item)
         kept, dropped = left(waiting, at=time.time())
         self._dropped.add("unwritten", dropped)
         for at in range(0, len(kept), BATCH_LIMIT):
             if time.monotonic() > self._until + GRACE_S:
                 self._dropped.add("unwritten", len(kept) - at)
                 return
-            self._write(kept[at : at + BATCH_LIMIT])
+            self._write([one for item in kept[at : at + BATCH_LIMIT] for one in self._event(item)])
 
     def _next_batch(self) -> tuple[list[Event], list[Callable[[], None]], bool]:
         batch: list[Event] = []
@@ -270,12 +263,9 @@ class Inbox:
             while True:
                 if item is None:
                     return batch, [], False
-                if isinstance(item, tuple):
-                    batch += self._made(item)
-                elif isinstance(item, Event):
-                    batch.append(self._told(item))
-                else:
+                if not isinstance(item, (tuple, Event)):
                     return batch, [item], True
+                batch += self._event(item)
                 if len(batch) >= BATCH_LIMIT:
                     break
                 self._breathe()
@@ -284,7 +274,10 @@ class Inbox:
             pass
         return batch, [], True
 
-    def _made(self, later: _Later) -> list[Event]:
+    def _event(self, item: Event | Later) -> list[Event]:
+        return self._made(item) if isinstance(item, tuple) else [self._told(item)]
+
+    def _made(self, later: Later) -> list[Event]:
         make, parts, run = later
         try:
             return [make(*parts)]
@@ -300,8 +293,4 @@ class Inbox:
         """Return an event; the end of a run tells how many of its events could not be made."""
         if not isinstance(event, RunEnd) or not self._unmade:
             return event
-        return replace(event, dropped=event.dropped + self._unmade.pop(_run_of(event), 0))
-
-
-def _run_of(event: Event) -> Run:
-    return event.host, event.run_id, event.execution
+        return replace(event, dropped=event.dropped + self._unmade.pop(run_of(event), 0))

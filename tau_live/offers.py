@@ -85,7 +85,7 @@ def offer_of(listed: Listed, default: object, *, mask: Mask, read: Read) -> Offe
     names: dict[str, int] = {}
     kept: list[object] = []
     features: list[Kept | None] = []
-    cut = 0
+    cut = listed.beyond
     for original, own in zip(listed.originals, listed.features, strict=True):
         name = text_of(original)
         if name in names:

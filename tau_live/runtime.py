@@ -191,7 +191,7 @@ class Runtime:
                 ladder=ladder,
             )
         chosen: Choice | None = None
-        offered, mask = listed(options), mask_of(allowed, exploit_only)
+        offered, mask = listed(options, default), mask_of(allowed, exploit_only)
         if not offered.readable:
             self.count("options_refused")
         elif not mask.readable:

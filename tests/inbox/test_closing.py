@@ -8,6 +8,7 @@ import pytest
 
 from tau_live import events as ev
 from tau_live import inbox as boxes
+from tau_live import leaving
 from tau_live.inbox import Inbox
 from tau_live.rollouts import Reason
 from tests.inbox.conftest import LONG_S, Written, end, filled, finished, start, tool
@@ -154,24 +155,28 @@ def test_what_came_in_behind_the_close_is_written(stopped: Inbox, written: Writt
     assert stopped.dropped == {}
 
 
+@pytest.mark.parametrize("kept", [[], [1], [1, 2]])
 def test_what_there_is_no_time_for_is_counted_and_what_was_begun_is_ended(
-    stopped: Inbox, written: Written
+    stopped: Inbox, written: Written, monkeypatch: pytest.MonkeyPatch, kept: list[int]
 ) -> None:
+    monkeypatch.setattr(leaving, "ROOM", len(kept))
     late = event(ev.Reward, "first", value=1.0)
-    for one in (tool(1, "first"), start("new"), tool(1, "new"), end("new"), late):
+    for one in (tool(1, "first"), start("new"), tool(1, "new"), end("new")):
         stopped.put(one)
     stopped.put_later(lambda: tool(2, "first"), run=(tool(0).host, "first", tool(0).execution))
+    stopped.put(tool(3, "first"))
+    stopped.put(late)
     stopped.put(event(ev.Reward, "new", value=1.0))
 
     stopped.close(0.0)
     written.go_on.set()
     stopped._thread.join(LONG_S)
 
-    first, reward, ended = written.events
-    assert (first, reward) == (tool(0, "first"), late)
+    first, *more, reward, ended = written.events
+    assert (first, more, reward) == (tool(0, "first"), [tool(n, "first") for n in kept], late)
     assert isinstance(ended, ev.RunEnd)
-    assert (ended.run_id, ended.reason, ended.dropped) == ("first", Reason.ABANDONED, 2)
-    assert stopped.dropped == {"unwritten": 6}
+    assert (ended.run_id, ended.reason, ended.dropped) == ("first", Reason.ABANDONED, 3 - len(kept))
+    assert stopped.dropped == {"unwritten": 7 - len(kept)}
 
 
 def test_what_is_made_later_is_made_where_it_is_written_and_in_its_order(

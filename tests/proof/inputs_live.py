@@ -173,7 +173,7 @@ class Live:
             first = [self.run]
         elif owner == "Runtime":
             first = [tau_live.attach()]
-            given["inside"] = self.run.handle if self.run else None
+            given["inside"] = given["around"] = self.run.handle if self.run else None
         taken = self.tally.timed(called.function, *first, **given)
         self.tally.check(type(taken) is bool, "odd", "no truth")
         self.taken["rewards" if taken else "rewards refused"] += 1

@@ -100,10 +100,13 @@ GOOD: Mapping[str, tuple[object, ...]] = {
     "instead": (None, "replaced"),
     "handle": (None,),
     "inside": (None,),
+    "around": (None,),
 }
 """Good values of every argument by its name, whichever function has it."""
 
-MINE = frozenset({"handle", "inside", "parent", "unsettled", "kind", "traceback", "ladder"})
+MINE = frozenset(
+    {"around", "handle", "inside", "parent", "unsettled", "kind", "traceback", "ladder"}
+)
 """Arguments that are ours, an adapter's own, or the interpreter's: never a host's."""
 
 

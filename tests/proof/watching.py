@@ -100,7 +100,7 @@ class Kept:
         open: Rollouts that have not ended.
         strangers: Decisions and rewards that carry the key of another rollout.
         ids: Of all rollouts.
-        rows: Starts, decisions, rewards and ends.
+        rows: Starts, decisions, rewards and ends; rewards also of rollouts that were dropped.
         counts: The counters.
         integrity: What SQLite says.
     """
@@ -140,6 +140,10 @@ def kept(path: Path, *, name: str = "proof") -> Kept:
             ok = rollout.status is RolloutStatus.SUCCEEDED
             tally["whole"] += ok and len(decisions) == len(rewards) == 1
             tally["halves"] += ok and not len(decisions) == len(rewards) == 1
+        early = (
+            "select count(*) from rewards where rollout_id not in (select rollout_id from rollouts)"
+        )
+        tally["rows"] += int(next(iter(store._connection.rows(early)))[0])
         integrity = str(next(iter(store._connection.rows("pragma integrity_check")))[0])
         return Kept(
             tally["whole"],

@@ -225,7 +225,7 @@ def cancellation() -> str:
 def timeout() -> str:
     async def main() -> str:
         made, _ = waiting()
-        made.step_timeout = 0.05
+        made.step_timeout = 1.0  # long enough for the steps before it
         return await awaited(made.ainvoke(HELLO))
 
     return asyncio.run(main())

@@ -198,7 +198,7 @@ def cancellation() -> str:
 def timeout() -> str:
     async def main() -> str:
         made, _ = waiting()
-        return await awaited(made.run("hello", timeout=0.05))
+        return await awaited(made.run("hello", timeout=0.5))
 
     return asyncio.run(main())
 
