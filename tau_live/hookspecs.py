@@ -209,8 +209,9 @@ def infer_reward(summary: RolloutSummary) -> Iterable[RewardPart] | None:
 def redact(span: Span) -> Span | None:
     """Return the span without what must not be written, or ``None`` to leave it as it is.
 
-    Each plugin gets what the one before it returned. Where one raises or has been disabled, the
-    span is written without its attributes: what was not looked at is not kept.
+    ``msgspec.structs.replace(span, attributes=...)`` makes another one of it. Each plugin
+    gets what the one before it returned. Where one raises or has been disabled, the span is
+    written without its attributes: what was not looked at is not kept.
     """
 
 

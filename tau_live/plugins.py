@@ -4,11 +4,12 @@ import inspect
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
 import pluggy
+from msgspec.structs import replace
 
 from tau_live import hookspecs
 from tau_live.errors import SettingsError

@@ -152,6 +152,8 @@ def _lacks_mask(decision: Decision) -> bool:
         return True
     if decision.allowed is not None or len(decision.probabilities) != len(decision.options):
         return False
+    if 0.0 not in decision.probabilities:  # as usual, and sooner known
+        return False
     held = decision.exploit_only or ()  # without a floor theirs may have come to nothing
     named = zip(decision.options, decision.probabilities, strict=True)
     return any(probability == 0.0 and name not in held for name, probability in named)

@@ -8,6 +8,7 @@ import struct
 import zlib
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from math import nextafter, sqrt
 from numbers import Real
 from typing import NamedTuple
@@ -26,6 +27,7 @@ CATEGORY_CHARS = 40
 CATEGORY_WORDS = 3
 TEXT_CHARS = 4_096
 _LARGEST = nextafter((2.0 - 2.0**-24) * 2.0**127, 0.0)  # more would not be finite in float32
+_FRAMES = 16  # of unpacked decisions, at most half a megabyte each
 _FORMAT = 1
 _HEADER = struct.Struct("<BHHII")  # format, width, rows, entries, skipped
 
@@ -373,24 +375,26 @@ def unpack(packed: bytes) -> Encoded:
     format_, width, rows, entries, skipped = _HEADER.unpack_from(body)
     if format_ != _FORMAT:
         raise ValueError(f"packed features have format {format_!r}, expected {_FORMAT}")
-    slots = _HEADER.size + 2 * rows
-    values, bits, end = (
-        slots + at for at in (2 * entries, 6 * entries, 6 * entries + -(-entries // 8))
-    )
+    values = _HEADER.size + 2 * (rows + entries)
+    bits, end = values + 4 * entries, values + 4 * entries - (-entries // 8)
     if end != len(body):
         raise ValueError(f"packed features must have {end} bytes, got {len(body)}")
-    starts = np.zeros(rows + 1, dtype=np.int32)
-    np.frombuffer(body, "<u2", rows, _HEADER.size).cumsum(out=starts[1:])
-    encoded = Encoded(
-        np.frombuffer(body, "<u2", entries, slots).astype(np.int32),
-        np.frombuffer(body, "<f4", entries, values).astype(np.float32),
-        np.unpackbits(np.frombuffer(body, np.uint8, end - bits, bits), count=entries).view(
-            np.bool_
-        ),
-        starts,
-        width,
-        skipped,
-    )
-    if starts[-1] != entries or encoded.indices.max(initial=0) > width:
+    frame = Frame(width, rows, entries, body[_HEADER.size : values], body[bits:])
+    indices, numeric, starts = _laid_out(frame)
+    own = np.frombuffer(body, "<f4", entries, values).astype(np.float32)
+    return Encoded(indices, own, numeric, starts, width, skipped)
+
+
+@lru_cache(maxsize=_FRAMES)
+def _laid_out(frame: Frame) -> tuple[Int32Array, BoolArray, Int32Array]:
+    """Return the slots, what is a number, and where rows begin; nobody may write to them."""
+    starts = np.zeros(frame.rows + 1, dtype=np.int32)
+    np.frombuffer(frame.slots, "<u2", frame.rows).cumsum(out=starts[1:])
+    indices = np.frombuffer(frame.slots, "<u2", frame.entries, 2 * frame.rows).astype(np.int32)
+    if starts[-1] != frame.entries or indices.max(initial=0) > frame.width:
         raise ValueError("packed features are damaged: rows and slots do not fit")
-    return encoded
+    bits = np.unpackbits(np.frombuffer(frame.numeric, np.uint8), count=frame.entries)
+    numeric = bits.view(np.bool_)
+    for shared in (indices, numeric, starts):
+        shared.setflags(write=False)
+    return indices, numeric, starts

@@ -3,7 +3,7 @@
 import sqlite3
 import time
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from threading import Event, RLock
 from typing import Literal, TypeVar
@@ -64,8 +64,8 @@ KINDS: Mapping[str, type[StoreUnavailableError]] = {
 """Those that mean more than that it cannot be used."""
 
 
-class Connection:
-    """A connection to a store's file, used by one thread at a time.
+class Connection(AbstractContextManager[None]):
+    """A connection to a store's file, used by one thread at a time; entered, a transaction.
 
     Attributes:
         path: The file.
@@ -78,7 +78,10 @@ class Connection:
         self.breathe = breathe
         self.database = Database(raw, execute_plugins=False, recursive_triggers=False)
         self._raw = raw
-        self._depth = 0
+        self._writing = raw.cursor()  # one for all statements: making one takes 0.4 us
+        self._reading = raw.cursor()
+        self._reading.row_factory = sqlite3.Row
+        self._begun: list[str | None] = []  # savepoints; the outermost transaction is ``None``
         self._working = RLock()  # held while a statement or a transaction runs
 
     def rows(self, sql: str, parameters: Parameters = ()) -> list[sqlite3.Row]:
@@ -86,9 +89,7 @@ class Connection:
         self._check()
         try:
             with self._working:
-                cursor = self._raw.cursor()
-                cursor.row_factory = sqlite3.Row
-                found: list[sqlite3.Row] = cursor.execute(sql, parameters).fetchall()
+                found: list[sqlite3.Row] = self._reading.execute(sql, parameters).fetchall()
         except (sqlite3.Error, ValueError, OverflowError) as error:
             raise explained(error, self.path) from error
         self.breathe()
@@ -123,7 +124,7 @@ class Connection:
         self._check()
         try:
             with self._working:
-                return self._raw.execute(sql, parameters).rowcount
+                return self._writing.execute(sql, parameters).rowcount
         except (sqlite3.Error, ValueError, OverflowError) as error:
             raise explained(error, self.path) from error
 
@@ -132,38 +133,59 @@ class Connection:
         self._check()
         try:
             with self._working:
-                return self._raw.executemany(sql, rows).rowcount
+                return self._writing.executemany(sql, rows).rowcount
         except (sqlite3.Error, ValueError, OverflowError) as error:
             raise explained(error, self.path) from error
 
-    @contextmanager
-    def begin(self) -> Iterator[None]:
+    def begin(self) -> AbstractContextManager[None]:
         """Open a transaction that takes the write lock at once; inside another, a savepoint.
 
         A deferred transaction that reads and then writes fails with "database is locked" as soon
         as another process wrote in between; one that begins as ``immediate`` waits its turn.
         """
-        with self._working:
-            yield from self._transaction()
+        return self  # a generator would add a tenth to a small transaction
 
-    def _transaction(self) -> Iterator[None]:
-        outermost = self._depth == 0 and not self._raw.in_transaction
-        savepoint = f"tau_live_{self._depth}"
-        self.change("begin immediate" if outermost else f"savepoint {savepoint}")
-        self._depth += 1
+    def __enter__(self) -> None:
+        self._working.acquire()
+        try:
+            self._enter()
+        except BaseException:
+            self._working.release()
+            raise
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            self._leave(undo=kind is not None)
+        finally:
+            self._working.release()
+
+    def _enter(self) -> None:
+        outermost = not self._begun and not self._raw.in_transaction
+        savepoint = None if outermost else f"tau_live_{len(self._begun)}"
+        self.change("begin immediate" if savepoint is None else f"savepoint {savepoint}")
+        self._begun.append(savepoint)
         try:
             if outermost:
                 fault.point("store.begin")
-            yield
-            if outermost:
-                fault.point("store.commit")
-            self.change("commit" if outermost else f"release {savepoint}")
         except BaseException:
-            self._undo(None if outermost else savepoint)
+            self._undo(self._begun.pop())
+            raise
+
+    def _leave(self, *, undo: bool) -> None:
+        savepoint = self._begun[-1]
+        try:
+            if not undo:
+                if savepoint is None:
+                    fault.point("store.commit")
+                self.change("commit" if savepoint is None else f"release {savepoint}")
+        except BaseException:
+            undo = True
             raise
         finally:
-            self._depth -= 1
-        if outermost:
+            if undo:
+                self._undo(savepoint)
+            self._begun.pop()
+        if savepoint is None and not undo:
             fault.point("store.committed")
 
     @contextmanager
@@ -300,7 +322,7 @@ class Connection:
     def _check(self) -> None:
         # A full disk may make SQLite undo the whole transaction on its own. What follows in it
         # must then not be committed piece by piece.
-        if self._depth and not self._raw.in_transaction:
+        if self._begun and not self._raw.in_transaction:
             raise StoreUnavailableError(
                 f"store '{self.path}' cannot be written: its transaction was undone before its end"
             )

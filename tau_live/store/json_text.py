@@ -7,6 +7,8 @@ import msgspec
 
 from tau_live.errors import StoreError
 
+_MAPPINGS = msgspec.json.Decoder(dict[str, object])  # made once: that takes as long as using it
+
 
 def json_of(value: object) -> str:
     """Return open-ended data as JSON text.
@@ -35,7 +37,7 @@ def _plain(value: object) -> object:
 
 def mapping_of(text: str) -> dict[str, object]:
     """Return the object that JSON text holds."""
-    return msgspec.json.decode(text, type=dict[str, object])
+    return _MAPPINGS.decode(text)
 
 
 def merged(under: str, over: str) -> str:

@@ -40,8 +40,7 @@ RECORDING: Sequence[str] = (
         attempt_count integer not null,
         enqueued integer not null default 0,
         started_at real, ended_at real,
-        ready_seq integer unique,
-        total_reward real, run_reward real, left_out text
+        ready_seq integer, total_reward real, run_reward real, left_out text
     ) strict
     """,
     """
@@ -49,15 +48,16 @@ RECORDING: Sequence[str] = (
     where owner is not null and status in ('queuing', 'preparing', 'running', 'requeuing')
     """,
     """
-    create table status_counts (
-        status text primary key,
-        total integer not null
-    ) strict, without rowid
+    create table status_counts (status text primary key, total integer not null)
+    strict, without rowid
+    """,
+    """
+    insert into status_counts (status, total) values ('queuing', 0), ('preparing', 0),
+    ('running', 0), ('requeuing', 0), ('failed', 0), ('succeeded', 0), ('cancelled', 0)
     """,
     """
     create trigger rollouts_counted_in after insert on rollouts begin
-        insert into status_counts values (new.status, 1)
-        on conflict (status) do update set total = total + 1;
+        update status_counts set total = total + 1 where status = new.status;
     end
     """,
     """
@@ -68,11 +68,11 @@ RECORDING: Sequence[str] = (
     """
     create trigger rollouts_counted_on after update of status on rollouts
     when old.status <> new.status begin
-        update status_counts set total = total - 1 where status = old.status;
-        insert into status_counts values (new.status, 1)
-        on conflict (status) do update set total = total + 1;
+        update status_counts set total = total + iif(status = new.status, 1, -1)
+        where status in (old.status, new.status);
     end
     """,
+    "create unique index rollouts_by_ready on rollouts (ready_seq) where ready_seq is not null",
     "create index rollouts_by_session on rollouts (session_id) where session_id is not null",
     "create index rollouts_by_parent on rollouts (parent_id) where parent_id is not null",
     "create index rollouts_by_end on rollouts (ended_at) where ended_at is not null",
@@ -143,9 +143,9 @@ RECORDING: Sequence[str] = (
         share real,
         latency_us real not null,
         at real not null,
+        encoded blob not null,
         context text not null,
         features text not null,
-        encoded blob not null,
         unique (rollout_seq, attempt, ordinal),
         foreign key (rollout_seq, attempt) references attempts on delete cascade
     ) strict

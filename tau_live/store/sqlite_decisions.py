@@ -7,7 +7,13 @@ from tau_live.rollouts import Decision, attempt_id_of
 from tau_live.store.connection import Connection
 from tau_live.store.records import Shadowed
 from tau_live.store.sqlite_counters import count
-from tau_live.store.sqlite_rows import INSERT_DECISION, decision_of, shadowed_of, values_of_decision
+from tau_live.store.sqlite_rows import (
+    DECISION,
+    INSERT_DECISION,
+    decision_of,
+    shadowed_of,
+    values_of_decision,
+)
 from tau_live.store.sqlite_trials import assign
 
 DECISION_ID = re.compile(r"(?s)(.*):attempt-([0-9]{1,18}):decision-([0-9]{1,18})")
@@ -69,9 +75,10 @@ class SqliteDecisions:
         """Return one decision. Raises: UnknownError."""
         parts = DECISION_ID.fullmatch(decision_id)
         row = parts and self._connection.row(
-            """
-            select decisions.* from decisions join rollouts on rollouts.seq = rollout_seq
-            where rollout_id = ? and attempt = ? and ordinal = ?
+            f"""
+            select {DECISION} from decisions
+            where rollout_seq = (select seq from rollouts where rollout_id = ?)
+            and attempt = ? and ordinal = ?
             """,
             (parts[1], int(parts[2]), int(parts[3])),
         )
@@ -82,8 +89,8 @@ class SqliteDecisions:
     def decisions(self, rollout_id: str) -> list[Decision]:
         """Return the decisions of a rollout in the order of their places."""
         rows = self._connection.rows(
-            """
-            select * from decisions
+            f"""
+            select {DECISION} from decisions
             where rollout_seq = (select seq from rollouts where rollout_id = ?)
             order by attempt, ordinal
             """,

@@ -1,6 +1,7 @@
 """The moves of the two lifecycles, each checked and made in one statement.
 
-Every function here expects to run inside ``Connection.begin``: what follows a move belongs to it.
+Every function here but ``move_attempt`` expects to run inside ``Connection.begin``: what follows a
+move belongs to it.
 """
 
 from collections.abc import Iterable
@@ -22,7 +23,6 @@ from tau_live.rollouts import (
 from tau_live.store.connection import Connection
 
 WAITING = (RolloutStatus.QUEUING, RolloutStatus.REQUEUING)
-OPEN = (AttemptStatus.PREPARING, AttemptStatus.RUNNING)
 
 REASONS = {
     RolloutStatus.SUCCEEDED: Reason.COMPLETED,
@@ -30,6 +30,20 @@ REASONS = {
     RolloutStatus.CANCELLED: Reason.CANCELLED,
 }
 """Why a rollout ended when nobody says more."""
+
+_OPEN = "status in ('preparing', 'running')"
+
+END_ATTEMPTS = f"""
+update attempts set status = ?, ended_at = coalesce(ended_at, ?),
+    error_message = coalesce(error_message, ?)
+where rollout_seq = ? and {_OPEN}
+"""
+
+TOUCH_ATTEMPT = f"""
+update attempts set status = 'running', last_heartbeat_at = max(last_heartbeat_at, :at)
+where rollout_seq = :rollout_seq and number = :number and {_OPEN}
+and (:worker_id is null or worker_id = :worker_id)
+"""
 
 
 class Ending(NamedTuple):
@@ -127,17 +141,13 @@ def _end_attempts(
 ) -> None:
     succeeded = new is RolloutStatus.SUCCEEDED
     connection.change(
-        f"""
-        update attempts set status = :status, ended_at = coalesce(ended_at, :at),
-            error_message = coalesce(error_message, :error)
-        where rollout_seq = :rollout_seq and status in ({_listed(OPEN)})
-        """,
-        {
-            "status": AttemptStatus.SUCCEEDED if succeeded else AttemptStatus.FAILED,
-            "at": ending.at,
-            "error": None if succeeded else ending.error_type or ending.reason or new,
-            "rollout_seq": moved["seq"],
-        },
+        END_ATTEMPTS,
+        (
+            AttemptStatus.SUCCEEDED if succeeded else AttemptStatus.FAILED,
+            ending.at,
+            None if succeeded else ending.error_type or ending.reason or new,
+            moved["seq"],
+        ),
     )
     free_worker(connection, rollout_id)
 
@@ -207,11 +217,7 @@ def touch_attempt(
         ``False`` if it is over, or another worker's than ``worker_id``.
     """
     touched = connection.change(
-        f"""
-        update attempts set status = 'running', last_heartbeat_at = max(last_heartbeat_at, :at)
-        where rollout_seq = :rollout_seq and number = :number and status in ({_listed(OPEN)})
-        and (:worker_id is null or worker_id = :worker_id)
-        """,
+        TOUCH_ATTEMPT,
         {"rollout_seq": rollout_seq, "number": number, "at": at, "worker_id": worker_id},
     )
     if touched:

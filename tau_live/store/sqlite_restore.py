@@ -12,7 +12,14 @@ from tau_live.store.connection import Connection, Value
 from tau_live.store.json_text import json_of
 from tau_live.store.sqlite_retention import forget
 from tau_live.store.sqlite_rollouts import END, START
-from tau_live.store.sqlite_rows import attempt_of, decision_of, reward_of, rollout_of, span_of
+from tau_live.store.sqlite_rows import (
+    DECISION,
+    attempt_of,
+    decision_of,
+    reward_of,
+    rollout_of,
+    span_of,
+)
 
 Row = Mapping[str, object]
 
@@ -215,7 +222,7 @@ class _Restoring:
             attempt_of(row, rollout_id)
         for row in read("select * from spans where rollout_seq = ?", seq):
             span_of(row, rollout_id)
-        for row in read("select * from decisions where rollout_seq = ?", seq):
+        for row in read(f"select {DECISION} from decisions where rollout_seq = ?", seq):
             decision_of(row, rollout_id)
         for row in read("select * from rewards where rollout_id = ?", (rollout_id,)):
             reward_of(row)

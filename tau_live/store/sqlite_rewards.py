@@ -9,7 +9,7 @@ from tau_live.store.connection import Connection, Parameters
 from tau_live.store.json_text import json_of
 from tau_live.store.records import LearnableRollout
 from tau_live.store.sqlite_counters import count
-from tau_live.store.sqlite_rows import decision_of, reward_of, rollout_of
+from tau_live.store.sqlite_rows import DECISION, decision_of, reward_of, rollout_of
 
 INSERT_REWARD = """
 insert into rewards (
@@ -307,10 +307,8 @@ class SqliteRewards:
             raise UnknownError("rollout", rollout_id)
 
 
-DECISIONS_OF = """
-select seq, rollout_seq, attempt, ordinal, point, options, allowed, exploit_only, chosen, applied,
-    default_option, source, why_not, propensity, probabilities, value, policy_version, arm, share,
-    latency_us, at, '{}' as context, '{}' as features, encoded
+DECISIONS_OF = f"""
+select {DECISION.replace("context, features", "'{}', '{}'")}
 from decisions where rollout_seq in (select value from json_each(?))
 order by rollout_seq, attempt, ordinal
 """

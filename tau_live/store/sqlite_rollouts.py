@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from math import inf
 from threading import Event
 
 from tau_live.errors import UnknownError
@@ -153,10 +154,9 @@ class SqliteRollouts:
         error_message: str | None = None,
     ) -> bool:
         """Move an attempt on; ``False`` if it was there already."""
-        with self._connection.begin():
-            return move_attempt(
-                self._connection, rollout_id, number, new, at=at, error_message=error_message
-            )
+        return move_attempt(
+            self._connection, rollout_id, number, new, at=at, error_message=error_message
+        )
 
     def add_span(self, span: Span) -> bool:
         """Store a span, or the end of one that is open; ``False`` if it was there already."""
@@ -164,12 +164,15 @@ class SqliteRollouts:
 
     def add_spans(self, spans: Sequence[Span]) -> int:
         """Store spans as ``add_span`` does; return how many were new or closed an open one."""
-        lives: dict[tuple[str, int], float] = {}
+        signs: dict[tuple[str, int], float] = {}
         for span in spans:
-            attempt, at = (span.rollout_id, span.attempt), _last_sign(span)
-            lives[attempt] = max(at, lives.get(attempt, at))
+            attempt, at = (span.rollout_id, span.attempt), span.ended_at
+            if at is None or at < span.started_at:
+                at = span.started_at
+            if not at <= signs.get(attempt, -inf):  # a NaN is refused further on
+                signs[attempt] = at
         with self._connection.begin():
-            seqs = {attempt: self._seq_of_attempt(*attempt) for attempt in lives}
+            seqs = {attempt: self._seq_of_living(*attempt, at=at) for attempt, at in signs.items()}
             added = self._connection.change_many(
                 INSERT_SPAN,
                 [
@@ -189,8 +192,6 @@ class SqliteRollouts:
                     for span in spans
                 ],
             )
-            for attempt, at in lives.items():
-                touch_attempt(self._connection, seqs[attempt], attempt[1], at=at)
             if added < len(spans):
                 count(self._connection, "duplicate_spans", len(spans) - added)
         return added
@@ -285,18 +286,21 @@ class SqliteRollouts:
                     return found
                 pause.wait(min(POLL_S, left))
 
-    def _seq_of_attempt(self, rollout_id: str, number: int) -> int:
-        row = self._connection.row(
-            """
-            select rollout_seq from attempts
-            where rollout_seq = (select seq from rollouts where rollout_id = ?) and number = ?
-            """,
-            (rollout_id, number),
-        )
+    def _seq_of_living(self, rollout_id: str, number: int, *, at: float) -> int:
+        """Return the rollout's number of an attempt that gave a sign of life, and note that."""
+        row = self._connection.row(ATTEMPT, (rollout_id, number))
         if row is None:
             raise UnknownError("attempt", attempt_id_of(rollout_id, number))
-        return int(row["rollout_seq"])
+        seq, last, begun = row
+        if last < at or not begun:  # else there is nothing to note, as often in a batch
+            touch_attempt(self._connection, seq, number, at=at)
+        return int(seq)
 
+
+ATTEMPT = """
+select seq, last_heartbeat_at, 'preparing' not in (attempts.status, rollouts.status)
+from rollouts join attempts on rollout_seq = seq where rollout_id = ? and number = ?
+"""
 
 OPEN_STATUSES = "status in ('queuing', 'preparing', 'running', 'requeuing')"
 """As in the index ``rollouts_by_owner``, word for word, so that it is used."""
@@ -312,34 +316,32 @@ OWNERS = f"""
 select distinct owner from rollouts where owner is not null and {OPEN_STATUSES} order by owner
 """
 
+INSERT_ATTEMPT = """
+insert into attempts (
+    rollout_seq, number, status, execution, worker_id, started_at, last_heartbeat_at, ended_at,
+    error_message, timeout_at, unresponsive_s
+)
+select seq, ?, ?, ?, ?, ?, ?, ?, ?, ? + timeout_s, unresponsive_s
+from rollouts where rollout_id = ?
+on conflict (rollout_seq, number) do nothing
+"""
+
 
 def insert_attempt(connection: Connection, attempt: Attempt) -> bool:
     """Store an attempt with its rollout's limits; ``False`` if it, or no rollout, is there."""
     added = connection.change(
-        """
-        insert into attempts (
-            rollout_seq, number, status, execution, worker_id, started_at, last_heartbeat_at,
-            ended_at, error_message, timeout_at, unresponsive_s
-        )
-        select seq, :number, :status, :execution, :worker_id, :started_at, :last_heartbeat_at,
-            :ended_at, :error_message, :started_at + timeout_s, unresponsive_s
-        from rollouts where rollout_id = :rollout_id
-        on conflict (rollout_seq, number) do nothing
-        """,
-        {
-            "rollout_id": attempt.rollout_id,
-            "number": attempt.number,
-            "status": attempt.status,
-            "execution": attempt.execution,
-            "worker_id": attempt.worker_id,
-            "started_at": attempt.started_at,
-            "last_heartbeat_at": attempt.last_heartbeat_at,
-            "ended_at": attempt.ended_at,
-            "error_message": attempt.error_message,
-        },
+        INSERT_ATTEMPT,
+        (
+            attempt.number,
+            attempt.status,
+            attempt.execution,
+            attempt.worker_id,
+            attempt.started_at,
+            attempt.last_heartbeat_at,
+            attempt.ended_at,
+            attempt.error_message,
+            attempt.started_at,
+            attempt.rollout_id,
+        ),
     )
     return added > 0
-
-
-def _last_sign(span: Span) -> float:
-    return span.started_at if span.ended_at is None else max(span.started_at, span.ended_at)

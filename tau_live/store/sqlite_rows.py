@@ -40,6 +40,17 @@ insert into decisions (
 on conflict (rollout_seq, attempt, ordinal) do nothing
 """
 
+DECISION = """
+rollout_seq, attempt, ordinal, point, options, allowed, exploit_only, chosen, applied,
+default_option, source, why_not, propensity, probabilities, value, policy_version, arm, share,
+latency_us, at, encoded, context, features, seq
+"""
+"""The columns that ``decision_of`` takes, in its order."""
+
+_TEXTS = msgspec.json.Decoder(tuple[str, ...])
+_NUMBERS = msgspec.json.Decoder(tuple[float, ...])
+_STATUSES = msgspec.json.Decoder(tuple[AttemptStatus, ...])
+
 
 def values_of_rollout(rollout: Rollout, *, enqueued: bool) -> Sequence[Value]:
     """Return the parameters of ``INSERT_ROLLOUT``."""
@@ -91,7 +102,7 @@ def rollout_of(row: Row) -> Rollout:
             input=None if row["input"] is None else msgspec.json.decode(row["input"]),
             config=RolloutConfig(
                 max_attempts=row["max_attempts"],
-                retry_on=msgspec.json.decode(row["retry_on"], type=tuple[AttemptStatus, ...]),
+                retry_on=_STATUSES.decode(row["retry_on"]),
                 timeout_s=row["timeout_s"],
                 unresponsive_s=row["unresponsive_s"],
             ),
@@ -178,33 +189,59 @@ def values_of_decision(decision: Decision, rollout_seq: int) -> Sequence[Value]:
 
 
 def decision_of(row: Row, rollout_id: str) -> Decision:
-    """Return the decision that a row of ``decisions`` holds. Raises: StoreError."""
+    """Return the decision that ``DECISION`` has selected. Raises: StoreError."""
+    (
+        _,
+        attempt,
+        ordinal,
+        point,
+        options,
+        allowed,
+        exploit_only,
+        chosen,
+        applied,
+        default,
+        source,
+        why_not,
+        propensity,
+        probabilities,
+        value,
+        policy_version,
+        arm,
+        share,
+        latency_us,
+        at,
+        encoded,
+        context,
+        features,
+        seq,
+    ) = row  # by name it would take as long again as all the rest
     try:
         return Decision(
             rollout_id=rollout_id,
-            attempt=row["attempt"],
-            ordinal=row["ordinal"],
-            point=row["point"],
-            options=msgspec.json.decode(row["options"], type=tuple[str, ...]),
-            allowed=_names(row["allowed"]),
-            exploit_only=_names(row["exploit_only"]),
-            chosen=row["chosen"],
-            applied=row["applied"],
-            default=row["default_option"],
-            source=row["source"],
-            why_not=row["why_not"],
-            propensity=row["propensity"],
-            probabilities=msgspec.json.decode(row["probabilities"], type=tuple[float, ...]),
-            value=row["value"],
-            policy_version=row["policy_version"],
-            arm=row["arm"],
-            share=row["share"],
-            latency_us=row["latency_us"],
-            at=row["at"],
-            context=mapping_of(row["context"]),
-            features=mapping_of(row["features"]),
-            encoded=row["encoded"],
-            seq=row["seq"],
+            attempt=attempt,
+            ordinal=ordinal,
+            point=point,
+            options=_TEXTS.decode(options),
+            allowed=None if allowed is None else _TEXTS.decode(allowed),
+            exploit_only=None if exploit_only is None else _TEXTS.decode(exploit_only),
+            chosen=chosen,
+            applied=applied,
+            default=default,
+            source=source,
+            why_not=why_not,
+            propensity=propensity,
+            probabilities=_NUMBERS.decode(probabilities),
+            value=value,
+            policy_version=policy_version,
+            arm=arm,
+            share=share,
+            latency_us=latency_us,
+            at=at,
+            context=mapping_of(context),
+            features=mapping_of(features),
+            encoded=encoded,
+            seq=seq,
         )
     except ValueError as error:
         raise _invalid(f"a decision of rollout '{rollout_id}'", error) from error
@@ -214,16 +251,12 @@ def shadowed_of(row: Row) -> Shadowed:
     """Return what a row of ``decisions`` holds of a decision in shadow. Raises: StoreError."""
     try:
         return Shadowed(
-            msgspec.json.decode(row["options"], type=tuple[str, ...]),
+            _TEXTS.decode(row["options"]),
             row["applied"],
-            msgspec.json.decode(row["probabilities"], type=tuple[float, ...]),
+            _NUMBERS.decode(row["probabilities"]),
         )
     except ValueError as error:
         raise _invalid("a decision in shadow", error) from error
-
-
-def _names(text: str | None) -> tuple[str, ...] | None:
-    return None if text is None else msgspec.json.decode(text, type=tuple[str, ...])
 
 
 def reward_of(row: Row) -> Reward:

@@ -4,6 +4,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from msgspec.structs import replace as changed
+
 from tau_live import checkpoints
 from tau_live.gate import GateEntry, GateRow
 from tau_live.policy_files import checkpoint_folder, policy_config
@@ -66,9 +68,9 @@ def _add_solved(store: Store) -> None:
         replace(row, name="triage", session_id="anna", metadata={"ticket": 17})
     )
     store.rollouts.begin_attempt(attempt(SOLVED))
-    store.rollouts.add_span(replace(span("run", SOLVED, ended_at=3.5, status="ok"), kind="run"))
+    store.rollouts.add_span(changed(span("run", SOLVED, ended_at=3.5, status="ok"), kind="run"))
     inner = span("search", SOLVED, ended_at=2.4, status="ok", attributes={"chars": 7})
-    store.rollouts.add_span(replace(inner, parent_span_id="run"))
+    store.rollouts.add_span(changed(inner, parent_span_id="run"))
     store.decisions.add_decision(decision(1, SOLVED))
     store.decisions.add_decision(replace(decision(2, SOLVED, point="tools"), why_not="too late"))
     store.decisions.add_decision(replace(decision(3, SOLVED), propensity=None))

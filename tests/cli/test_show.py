@@ -3,6 +3,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace as changed
 
 from tau_live.store.roles import Store
 from tau_live.store.sqlite import SqliteStore
@@ -125,21 +126,21 @@ def _odd_spans(store: Store) -> None:
     chain = [(f"name-{n}", f"name-{n - 1}" if n else None) for n in range(40)]
     odd = [("orphan", "gone"), ("ring-a", "ring-b"), ("ring-b", "ring-a"), ("self", "self")]
     for name, parent in [*chain, *odd]:
-        store.rollouts.add_span(replace(span(name, "odd"), name=name, parent_span_id=parent))
+        store.rollouts.add_span(changed(span(name, "odd"), name=name, parent_span_id=parent))
 
 
 def _late_parent(store: Store) -> None:
     store.rollouts.begin_rollout(rollout("late"))
     store.rollouts.begin_attempt(attempt("late"))
     for name, parent in [("child", "parent"), ("parent", "grandparent"), ("grandparent", "gone")]:
-        store.rollouts.add_span(replace(span(name, "late"), name=name, parent_span_id=parent))
+        store.rollouts.add_span(changed(span(name, "late"), name=name, parent_span_id=parent))
 
 
 def _evil_names(store: Store) -> None:
     evil = "\x1b[2J"
     store.rollouts.begin_rollout(replace(rollout("evil"), name=evil))
     store.rollouts.begin_attempt(attempt("evil"))
-    store.rollouts.add_span(replace(span("one", "evil"), name=evil))
+    store.rollouts.add_span(changed(span("one", "evil"), name=evil))
     store.decisions.add_decision(
         replace(decision(1, "evil"), point=evil, options=(evil, "large"), chosen=None, applied=None)
     )

@@ -1,8 +1,7 @@
 """Spans: open and closed, known twice, as signs of life."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from tau_live.errors import UnknownError
 from tau_live.rollouts import AttemptStatus, RolloutStatus, Span
@@ -166,6 +165,21 @@ def test_a_span_is_a_sign_of_life_and_begins_what_was_preparing(store: Store) ->
 
     [found] = store.rollouts.attempts(LIVE)
     assert (found.status, found.last_heartbeat_at) == (AttemptStatus.RUNNING, 4.0)
+    assert store.rollouts.rollout(LIVE).status is RolloutStatus.RUNNING
+
+
+@pytest.mark.parametrize("at", [0.5, 1.0], ids=["before", "at the last sign of life"])
+@pytest.mark.parametrize("status", [AttemptStatus.PREPARING, AttemptStatus.RUNNING])
+def test_a_span_that_is_not_newer_begins_what_was_preparing(
+    store: Store, status: AttemptStatus, at: float
+) -> None:
+    store.rollouts.begin_rollout(rollout(status=RolloutStatus.PREPARING))
+    store.rollouts.begin_attempt(attempt(status=status))
+
+    store.rollouts.add_span(span(started_at=at))
+
+    [found] = store.rollouts.attempts(LIVE)
+    assert (found.status, found.last_heartbeat_at) == (AttemptStatus.RUNNING, 1.0)
     assert store.rollouts.rollout(LIVE).status is RolloutStatus.RUNNING
 
 

@@ -157,6 +157,19 @@ def test_slots_are_the_same_in_another_process() -> None:
     assert here == [4096, 579, 2503, 1854, 3841]  # as in format 1: stored features depend on it
 
 
+def test_decisions_that_look_alike_share_what_nobody_may_write_to() -> None:
+    first, second = (
+        unpack(pack(encode({"a": number, "b": "x"}, [("o", {"f": -number})])))
+        for number in (1.0, 2.0)
+    )
+
+    assert first.values.tolist() == [1.0, 1.0, first.values[2], 1.0, -1.0]
+    assert second.values.tolist() == [1.0, 2.0, first.values[2], 1.0, -2.0]
+    assert second.indices is first.indices
+    with pytest.raises(ValueError, match="read-only"):
+        first.indices[0] = 7
+
+
 @given(st.data())
 @settings(deadline=None)
 def test_damage_is_refused(data: st.DataObject) -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace as changed
 
 from tau_live.rollouts import RolloutStatus
 from tau_live.store.connection import connect
@@ -72,7 +73,7 @@ def fill(store: SqliteStore, rng: random.Random) -> None:
             store.rewards.add_reward(replace(reward(1.0, rollout_id, name=f"{step}"), comment=text))
         for n in numbers:
             ended = span(f"{step}-{marker(n)}", f"live-{marker(n)}", ended_at=9.0, status="ok")
-            store.rollouts.add_span(replace(ended, attributes={"more": marker(n) * 3}))
+            store.rollouts.add_span(changed(ended, attributes={"more": marker(n) * 3}))
     for n in numbers:
         store.rollouts.set_status(f"live-{marker(n)}", RolloutStatus.FAILED, at=float(n % 3))
 
