@@ -5,9 +5,9 @@ twin here has the same fields in the same places and allows them; each instance 
 dataclass before anybody sees it. An event took 2.6 us, and takes 1.0.
 """
 
+import sys
 from collections.abc import Callable
 from dataclasses import MISSING, Field, field, fields, make_dataclass
-from sysconfig import get_config_var
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -26,7 +26,8 @@ def quick(kind: type[T]) -> Callable[..., T]:
     own = fields(kind)
     if not all(one.init and one.kw_only for one in own) or hasattr(kind, "__post_init__"):
         return kind
-    if "__slots__" not in vars(kind) or get_config_var("Py_GIL_DISABLED"):
+    one_at_a_time: Callable[[], bool] = getattr(sys, "_is_gil_enabled", lambda: True)
+    if "__slots__" not in vars(kind) or not one_at_a_time():
         return kind
 
     def become(self: object) -> None:

@@ -58,6 +58,27 @@ def test_what_is_no_number_is_left_out_and_counted(name: str, bad: object) -> No
 
 
 @pytest.mark.parametrize(
+    ("name", "good", "bad"),
+    [
+        pytest.param("turns", 2, 10**400, id="a whole number"),
+        pytest.param("duration_ms", 2, 10**400, id="a whole number for another"),
+        pytest.param("output", ev.Content(text="a"), ev.Content(text=7), id="text of a content"),  # type: ignore[arg-type]  # which is the point
+        pytest.param("output", ev.Content(text="a"), ev.Content(chars=10**400), id="its length"),
+        pytest.param("aliases", ("a",), (Endless(),), id="an entry"),
+    ],
+)
+def test_values_of_the_same_classes_are_looked_at_again(
+    name: str, good: object, bad: object
+) -> None:
+    event = ev.RunStart(host="h", run_id="r", at=1.0) if name == "aliases" else END
+    assert sound(with_field(event, name, good)).left_out == 0
+
+    found = sound(with_field(event, name, bad))
+
+    assert found.left_out == 1
+
+
+@pytest.mark.parametrize(
     ("name", "bad", "kept"),
     [
         pytest.param("output", Endless(), None, id="content"),

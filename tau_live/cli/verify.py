@@ -104,10 +104,19 @@ def verified(
             told(n)
     for table in SEALED:
         findings += store.seals.changed_rows(table)
+    findings += _of_gate(store)
     findings += _against(store, anchor)
     files = list(_checkpoints(store, checkpoint_folder(settings)))
     findings += [finding for finding in files if finding is not None]
     return Verified(findings, store.seals.count(), store.seals.head(), len(files))
+
+
+def _of_gate(store: SqliteStore) -> Iterator[Finding]:
+    """Yield that the gate is not what its history, which is sealed, ends with."""
+    state = store.gate.load().state
+    last = next((entry.state for entry in store.gate.log(limit=1)), "pass")
+    if state != last:
+        yield Finding("gate", "the gate", f"it is on {state}, and its history ends with {last}")
 
 
 def _against(store: SqliteStore, anchor: tuple[int, str] | None) -> Iterator[Finding]:
