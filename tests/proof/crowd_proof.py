@@ -71,6 +71,11 @@ def _found(path: Path, keys: list[str]) -> tuple[Counter[str], dict[str, int]]:
             found["strangers"] += sum(reward.comment != key for reward in rewards)
             wanted = {"early": 2, "late": 1, "twice": 1}
             found["unrewarded"] += len(decisions) > 0 and names != wanted
+        known = {row.rollout_id for row in store.rollouts.query(RolloutQuery(limit=None)).rollouts}
+        for rollout_id_ in key_of.keys() - known:  # dropped whole; its rewards may find it yet
+            rewards = store.rewards.rewards(rollout_id_)
+            found["rows"] += len(rewards)
+            found["again"] += sum(reward.name == "twice" for reward in rewards)
         for rollout_id_ in _nobodies(keys):
             rewards = store.rewards.rewards(rollout_id_)
             found["rows"] += len(rewards)
