@@ -18,6 +18,7 @@ from tau_live.cli.retention_checks import retention_checks
 from tau_live.cli.store_checks import store_checks, unusable
 from tau_live.cli.text import ago, number
 from tau_live.errors import SettingsError, TauLiveError
+from tau_live.kill_switch import kill_file, now_killed
 from tau_live.leasing import LEASE
 from tau_live.policy_files import check_policy, checkpoint_folder
 from tau_live.rollouts import RewardSource
@@ -68,6 +69,7 @@ def checks(environ: Mapping[str, str], path: Path | None, *, now: float) -> Iter
         found = f"{file} is a relative path, and the folder that this process runs in is gone"
         yield Check("store", FAIL, found, f"set {SWITCH}_STORE to an absolute path")
     elif file is not None:
+        yield _kill_switch(file, settings, now=now)
         yield from _file(file)
         yield from _inside(file, now=now)
         yield from attached_checks(file)
@@ -155,6 +157,7 @@ def _inside(file: Path, *, now: float) -> Iterator[Check]:
     try:
         yield Check("schema", OK, f"{file}, {file.stat().st_size / 1e6:,.1f} MB")
         yield _gate(store, now=now)
+        yield from _pauses(store, now=now)
         yield _processes(store, now=now)
         yield _learner(store, now=now)
         yield _last_update(store, now=now)
@@ -176,6 +179,21 @@ def _gate(store: Store, *, now: float) -> Check:
         return Check("gate", OK, f"passes; failures in a row: {failures or 'none'}")
     found = f"holds since {ago(row.since, now=now)}: {row.reason}: {row.detail}"
     return Check("gate", FAIL, found, 'mend the cause, then `tau-live gate reset --reason "..."`')
+
+
+def _pauses(store: Store, *, now: float) -> Iterator[Check]:
+    for part, pause in store.pauses.pauses().items():
+        found = f"{part} is paused since {ago(pause.at, now=now)} by {pause.who}: {pause.reason}"
+        yield Check("pauses", WARN, found, f'`tau-live resume {part} --reason "..."`')
+
+
+def _kill_switch(file: Path, settings: Settings | None, *, now: float) -> Check:
+    switch = kill_file(file, settings.kill_file if settings else None)
+    killed = now_killed(switch)
+    if killed is None:
+        return Check("kill switch", OK, "off", f"`tau-live kill` makes {switch}")
+    found = f"on since {ago(killed.at, now=now)}: {killed}"
+    return Check("kill switch", FAIL, found, '`tau-live unkill --reason "..."`')
 
 
 def _versions(store: Store, folder: Path) -> Iterator[Check]:

@@ -49,4 +49,4 @@ def learn(path: Path | None, as_json: bool, once: bool) -> None:
         click.echo(f"update {report['update']} of {report['point']!r}: {made}{shown(why)} ({of})")
 
     with stopping(stop):
-        learn_until(stop, settings_of(path), once=once, report=told)
+        learn_until(stop, settings_of(path, changes=True), once=once, report=told)
