@@ -63,6 +63,8 @@ def killed(path: Path) -> Killed | None:
 def kill(path: Path, reason: str, *, who: str, at: float) -> Killed | None:
     """Switch everything off; return what the file said before, which then stays as it is.
 
+    Where the disk is full the file is empty: that it is there is enough.
+
     Raises:
         OSError: The file could not be made.
     """
@@ -70,7 +72,10 @@ def kill(path: Path, reason: str, *, who: str, at: float) -> Killed | None:
     if before is None:
         make_folders(path.parent)
         said = {"reason": reason, "who": who, "at": at}
-        write_whole(path, json.dumps(said).encode() + b"\n")
+        try:
+            write_whole(path, json.dumps(said).encode() + b"\n")
+        except OSError:
+            path.touch(mode=0o600)
     return before
 
 

@@ -11,13 +11,14 @@ from importlib import metadata
 from pathlib import Path
 
 import tau_live
+from tau_live.access import principal_of, read
 from tau_live.builtin import load_plugins
 from tau_live.cli.check import FAIL, OK, WARN, Check
 from tau_live.cli.host_checks import attached_checks, autostart_check, host_checks
 from tau_live.cli.retention_checks import retention_checks
 from tau_live.cli.store_checks import store_checks, unusable
 from tau_live.cli.text import ago, number
-from tau_live.errors import SettingsError, TauLiveError
+from tau_live.errors import AccessError, SettingsError, TauLiveError
 from tau_live.kill_switch import kill_file, now_killed
 from tau_live.leasing import LEASE
 from tau_live.policy_files import check_policy, checkpoint_folder
@@ -62,6 +63,7 @@ def checks(environ: Mapping[str, str], path: Path | None, *, now: float) -> Iter
         if not loaded.doubts():
             given = sum(source != "default" for source in loaded.sources.values())
             yield Check("settings", OK, f"{given} given, the others at their defaults")
+        yield _access(loaded.settings, environ)
         yield from _plugins(loaded.settings)
         yield from host_checks(loaded.settings)
     file = path or (settings.store if settings else None)
@@ -105,6 +107,19 @@ def _switch(environ: Mapping[str, str]) -> Iterator[Check]:
     elif not switch.warnings:
         advice = f"set {SWITCH}=1 where your agent runs; here it need not be"
         yield Check("switch", WARN, "off in this shell", advice)
+
+
+def _access(settings: Settings, environ: Mapping[str, str]) -> Check:
+    principal = principal_of(environ, settings.principal)
+    if settings.access is None:
+        advice = f"{SWITCH}_ACCESS names a file that says who may"
+        return Check("access", OK, "everybody who can write the store may change it", advice)
+    try:
+        team_mode = read(settings.access).team_mode
+    except AccessError as error:
+        return Check("access", FAIL, str(error), "mend the file; until then all may only look")
+    found = f"as '{settings.access}' says" if team_mode else f"'{settings.access}': no team mode"
+    return Check("access", OK, f"{found}; you are {principal}")
 
 
 def _plugins(settings: Settings) -> Iterator[Check]:

@@ -54,7 +54,7 @@ for line in sys.stdin:
     found = runtime.snapshot()
     print(json.dumps({
         "id": run.id, "source": choice.source, "option": choice.option,
-        "propensity": choice.propensity, "rewarded": rewarded,
+        "propensity": choice.probability, "rewarded": rewarded,
         "recorded": run.handle is not None and run.handle.recorded,
         "gate": found["gate"]["state"], "reason": found["gate"]["reason"],
         "paused": sorted(found["paused"]), "killed": found["kill_switch"],
