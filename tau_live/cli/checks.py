@@ -28,7 +28,7 @@ from tau_live.settings.places import here
 from tau_live.status import PROCESSES
 from tau_live.store.roles import Store
 from tau_live.store.sqlite import SqliteStore
-from tau_live.switch import SWITCH
+from tau_live.switch import KILL, SWITCH, killed_by
 
 NEEDS = ("click", "msgspec", "numpy", "pluggy", "rich", "sqlite-utils", "structlog", "wrapt")
 OLDEST_SQLITE = (3, 37, 0)
@@ -100,8 +100,10 @@ def _sqlite() -> Check:
 
 def _switch(environ: Mapping[str, str]) -> Iterator[Check]:
     switch = switched_on(environ)
+    killed = killed_by(environ)
     for warning in switch.warnings:
-        yield Check("switch", WARN, warning, f"set {SWITCH}=1 or unset it")
+        advice = f"unset {KILL}" if warning == killed else f"set {SWITCH}=1 or unset it"
+        yield Check("switch", WARN, warning, advice)
     if switch.on:
         yield Check("switch", OK, "on in this shell")
     elif not switch.warnings:
@@ -278,7 +280,8 @@ def _rewards(store: Store) -> Check:
 
 
 def _drops(store: Store) -> Iterator[Check]:
-    counts = {name: n for name, n in store.counters.counts().items() if n and "drop" in name}
+    found = store.counters.counts().items()
+    counts = {name: n for name, n in found if n and "drop" in name and name != "dropped_paused"}
     if not counts:
         yield Check("drops", OK, "none")
     for name, n in counts.items():
