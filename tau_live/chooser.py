@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from tau_live.arms import CONTROL, Arm
+from tau_live.arms import CONTROL, NEITHER, Arm
 from tau_live.decider import Decided, Decider, Served
 from tau_live.gate import Kind
 from tau_live.guard import Guard
@@ -33,7 +33,9 @@ class Chooser:
 
     def arm(self, handle: RunHandle, point: str, *, ladder: bool, has_control: bool) -> Arm:
         """Return the arm of a run at a point, which it keeps; one that may not decide is out."""
-        if self._decider.paused or self._decider.is_stopped(point):
+        if self._decider.paused:
+            return NEITHER
+        if self._decider.is_stopped(point):
             return Arm(CONTROL, 0.0)
         arm = handle.arms.get(point)
         if arm is None:

@@ -13,6 +13,8 @@ from click.testing import CliRunner
 import tau_live
 from tau_live.cli import main
 from tau_live.kill_switch import kill_file
+from tau_live.pauses import Part
+from tau_live.pausing import paused, resumed
 from tests.live.running import (
     counters,
     decisions,
@@ -245,12 +247,31 @@ def test_a_learner_of_its_own_heeds_pauses_and_the_kill_switch(live: Path) -> No
         assert result.exit_code == 0
         return len([json.loads(line) for line in result.stdout.splitlines()])
 
-    paused = learned()
+    resting = learned()
     cli(live, "resume")
     cli(live, "kill")
     killed = learned()
     cli(live, "unkill")
     free = learned()
 
-    assert (paused, killed) == (0, 0)
+    assert (resting, killed) == (0, 0)
     assert free >= 1
+
+
+def test_what_the_host_decided_while_deciding_was_paused_is_in_neither_arm(live: Path) -> None:
+    with opened(live) as store:
+        paused(store, [Part.DECIDING], reason="odd", who="me", at=1.0)
+        until(lambda: tau_live.snapshot()["paused"], deadline_s=1.0)
+        first = rounds(16)
+        assert tau_live.flush(30)
+        points = store.trials.points()
+        resumed(store, [Part.DECIDING], reason="mended", who="me", at=2.0)
+        until(lambda: not tau_live.snapshot()["paused"], deadline_s=1.0)
+        then = rounds(16, start=16)
+        assert tau_live.flush(30)
+        trial = store.trials.trial("model")
+
+    assert list(points) == []
+    assert (trial.exposure, trial.ladder) == (None, False)
+    assert {decisions(live, one)[0].source for one in first} == {"default"}
+    assert {decisions(live, one)[0].source for one in then} == {"policy"}
