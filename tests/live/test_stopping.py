@@ -6,11 +6,13 @@ import subprocess
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 import tau_live
+from tau_live import events as ev
 from tau_live.cli import main
 from tau_live.kill_switch import kill_file
 from tau_live.pauses import Part
@@ -275,3 +277,26 @@ def test_what_the_host_decided_while_deciding_was_paused_is_in_neither_arm(live:
     assert (trial.exposure, trial.ladder) == (None, False)
     assert {decisions(live, one)[0].source for one in first} == {"default"}
     assert {decisions(live, one)[0].source for one in then} == {"policy"}
+
+
+def test_a_run_that_an_adapter_tells_event_by_event_is_left_out_whole(live: Path) -> None:
+    runtime = tau_live.attach()
+    assert runtime is not None
+    known: dict[str, Any] = {"host": "bakery", "at": 1.0}
+    with opened(live) as store:
+        runtime.emit(ev.RunStart(**known, run_id="before"))
+        paused(store, [Part.COLLECTION], reason="odd", who="me", at=1.0)
+        until(lambda: tau_live.snapshot()["paused"], deadline_s=1.0)
+        runtime.emit(ev.RunStart(**known, run_id="during"))
+        resumed(store, [Part.COLLECTION], reason="mended", who="me", at=2.0)
+        until(lambda: not tau_live.snapshot()["paused"], deadline_s=1.0)
+
+    taken = {
+        run: runtime.emit(ev.RunEnd(**known, run_id=run, status=ev.Status.OK))
+        for run in ("before", "during")
+    }
+
+    assert taken == {"before": True, "during": False}
+    assert tau_live.flush(30)
+    assert [one.run_id for one in rollouts(live)] == ["before"]
+    assert tau_live.snapshot()["drops"] == {"paused": 2}
