@@ -126,7 +126,7 @@ def _mended(
     found.recovery_s = one.until("pass")
     found.by_itself = found.recovery_s < float("inf")
     ids = [*ids, *one.work()]
-    found.recovered = one.flush(10.0) and found.sources.get("policy", 0) > 0
+    found.recovered = one.flush(60.0) and found.sources.get("policy", 0) > 0
     found.sources = while_it_lasted
     found.acknowledged = len(ids)
     found.lost = len(ids) - stored(store, ids)
@@ -176,7 +176,7 @@ def _repaired(found: Found, one: Host, store: Path) -> None:
         reset(store)
     one.until("pass", patience_s=10.0)
     ids = one.work()
-    found.recovered = one.flush(10.0) and one.gate().get("state") == "pass"
+    found.recovered = one.flush(60.0) and one.gate().get("state") == "pass"
     found.recovered = found.recovered and stored(store, ids) == len(ids)
     found.recovery_s = time.monotonic() - began
     found.deleted += len(before - inodes(store.parent))
@@ -316,10 +316,10 @@ def killed_store(folder: Path) -> Path:
     store = folder / "store.sqlite"
     with host(store, found) as one:
         ids = one.work(60)
-        assert one.flush(10.0)
+        assert one.flush(60.0)
         with locked_out_of_checkpoints(store):
             ids += one.work(60)
-            assert one.flush(10.0)
+            assert one.flush(60.0)
             one.kill()
             (folder / "acknowledged").write_text(" ".join(ids))
             copy = folder.with_name("copy")
