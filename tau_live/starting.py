@@ -254,9 +254,10 @@ class _System:
         self._board.killed = found
         self._gate.killed(None if found is None else str(found), at=found.at if found else 0.0)
         try:
-            logger().warning(
-                "kill_switch_off" if found is None else "kill_switch_on", reason=str(found)
-            )
+            if found is None:
+                logger().warning("kill_switch_off")
+            else:
+                logger().warning("kill_switch_on", reason=found.reason, who=found.who or None)
         except Exception as error:  # noqa: BLE001  # a host's logging may be broken
             self._guard.noted("kill_switch", error)
 
