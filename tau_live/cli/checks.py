@@ -11,15 +11,14 @@ from importlib import metadata
 from pathlib import Path
 
 import tau_live
-from tau_live.access import principal_of, read
 from tau_live.builtin import load_plugins
 from tau_live.cli.check import FAIL, OK, WARN, Check
 from tau_live.cli.host_checks import attached_checks, autostart_check, host_checks
 from tau_live.cli.retention_checks import retention_checks
+from tau_live.cli.stop_checks import access_check, kill_check, pause_checks
 from tau_live.cli.store_checks import store_checks, unusable
 from tau_live.cli.text import ago, number
-from tau_live.errors import AccessError, SettingsError, TauLiveError
-from tau_live.kill_switch import kill_file, now_killed
+from tau_live.errors import SettingsError, TauLiveError
 from tau_live.leasing import LEASE
 from tau_live.policy_files import check_policy, checkpoint_folder
 from tau_live.rollouts import RewardSource
@@ -63,7 +62,7 @@ def checks(environ: Mapping[str, str], path: Path | None, *, now: float) -> Iter
         if not loaded.doubts():
             given = sum(source != "default" for source in loaded.sources.values())
             yield Check("settings", OK, f"{given} given, the others at their defaults")
-        yield _access(loaded.settings, environ)
+        yield access_check(loaded.settings, environ)
         yield from _plugins(loaded.settings)
         yield from host_checks(loaded.settings)
     file = path or (settings.store if settings else None)
@@ -71,7 +70,7 @@ def checks(environ: Mapping[str, str], path: Path | None, *, now: float) -> Iter
         found = f"{file} is a relative path, and the folder that this process runs in is gone"
         yield Check("store", FAIL, found, f"set {SWITCH}_STORE to an absolute path")
     elif file is not None:
-        yield _kill_switch(file, settings, now=now)
+        yield kill_check(file, settings, now=now)
         yield from _file(file)
         yield from _inside(file, now=now)
         yield from attached_checks(file)
@@ -109,19 +108,6 @@ def _switch(environ: Mapping[str, str]) -> Iterator[Check]:
     elif not switch.warnings:
         advice = f"set {SWITCH}=1 where your agent runs; here it need not be"
         yield Check("switch", WARN, "off in this shell", advice)
-
-
-def _access(settings: Settings, environ: Mapping[str, str]) -> Check:
-    principal = principal_of(environ, settings.principal)
-    if settings.access is None:
-        advice = f"{SWITCH}_ACCESS names a file that says who may"
-        return Check("access", OK, "everybody who can write the store may change it", advice)
-    try:
-        team_mode = read(settings.access).team_mode
-    except AccessError as error:
-        return Check("access", FAIL, str(error), "mend the file; until then all may only look")
-    found = f"as '{settings.access}' says" if team_mode else f"'{settings.access}': no team mode"
-    return Check("access", OK, f"{found}; you are {principal}")
 
 
 def _plugins(settings: Settings) -> Iterator[Check]:
@@ -174,7 +160,7 @@ def _inside(file: Path, *, now: float) -> Iterator[Check]:
     try:
         yield Check("schema", OK, f"{file}, {file.stat().st_size / 1e6:,.1f} MB")
         yield _gate(store, now=now)
-        yield from _pauses(store, now=now)
+        yield from pause_checks(store, now=now)
         yield _processes(store, now=now)
         yield _learner(store, now=now)
         yield _last_update(store, now=now)
@@ -196,21 +182,6 @@ def _gate(store: Store, *, now: float) -> Check:
         return Check("gate", OK, f"passes; failures in a row: {failures or 'none'}")
     found = f"holds since {ago(row.since, now=now)}: {row.reason}: {row.detail}"
     return Check("gate", FAIL, found, 'mend the cause, then `tau-live gate reset --reason "..."`')
-
-
-def _pauses(store: Store, *, now: float) -> Iterator[Check]:
-    for part, pause in store.pauses.pauses().items():
-        found = f"{part} is paused since {ago(pause.at, now=now)} by {pause.who}: {pause.reason}"
-        yield Check("pauses", WARN, found, f'`tau-live resume {part} --reason "..."`')
-
-
-def _kill_switch(file: Path, settings: Settings | None, *, now: float) -> Check:
-    switch = kill_file(file, settings.kill_file if settings else None)
-    killed = now_killed(switch)
-    if killed is None:
-        return Check("kill switch", OK, "off", f"`tau-live kill` makes {switch}")
-    found = f"on since {ago(killed.at, now=now)}: {killed}"
-    return Check("kill switch", FAIL, found, '`tau-live unkill --reason "..."`')
 
 
 def _versions(store: Store, folder: Path) -> Iterator[Check]:
