@@ -156,3 +156,16 @@ def test_json_says_what_it_was(filled: Path, read: Read) -> None:
     assert isinstance(off, dict)
     assert (on["changed"], off["changed"], on["audit"]) == (True, True, None)
     assert on["kill_switch"] == off["was"]
+
+
+def test_a_line_that_was_cut_off_keeps_no_other_from_the_audit(filled: Path, run: Run) -> None:
+    store = filled.rename(filled.parent / "whole")
+    run("kill", "--reason", "nonsense", "--store", filled)
+    log = Path(f"{switch_of(filled)}.log")
+    log.write_bytes(b'{"at": 1.0, "wh\n' + log.read_bytes())
+    store.rename(filled)
+
+    result = run("unkill", "--reason", "mended", "--store", filled)
+
+    assert result.exit_code == 0
+    assert audited(filled)[-2:] == [("kill", "nonsense"), ("unkill", "mended")]
