@@ -176,7 +176,7 @@ def rejected(store: Store, settings: Settings, order: Order) -> Changed:
                 return _nothing_to_reject(store, trial, serving)
         if version:
             check_policy(checkpoint_folder(settings), store.policies.version(version))
-        rung = None if after.exposure is None else min(after.exposure, RUNGS[0])
+        rung = RUNGS[0] if after.exposure is None else min(after.exposure, RUNGS[0])
         return _Wanted(replace(after, exposure=rung), Serving(version, pinned=False))
 
     return _ordered(store, settings, order, change)

@@ -146,12 +146,13 @@ def reset_of(store: Store, settings: Settings, *, reason: str, who: str, at: flo
     """
     keeper = GateKeeper(limit=settings.max_failure_streak, who=who)
     with store.begin():
-        was = store.gate.load().state
+        before = store.gate.load()
         keeper.reset(reason, who=who, at=at)
         keeper.refresh(store.gate, at=at)
         if keeper.unsaved or keeper.store_error:
             raise StoreUnavailableError(f"the gate was not reset: {keeper.store_error}")
-        details = {"was": was}
+        streaks = any(before.streaks.values())
+        details = {"was": before.state, "idempotent": before.state == "pass" and not streaks}
         store.audit.add(
             AuditEntry(at=at, who=who, action="gate_reset", reason=reason, details=details)
         )

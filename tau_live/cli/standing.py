@@ -1,14 +1,17 @@
 """What stops tau-live besides: said to whoever changes something that will not show therefore."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 import click
 
 from tau_live.cli.text import shown
+from tau_live.errors import TauLiveError
 from tau_live.kill_switch import kill_file, now_killed
 from tau_live.pauses import Part
 from tau_live.settings import Settings
 from tau_live.store.roles import Store
+from tau_live.store.sqlite import SqliteStore
 
 
 def stops(store: Store, settings: Settings) -> Iterator[str]:
@@ -29,3 +32,15 @@ def warn_of_stops(store: Store, settings: Settings, *, without: tuple[Part, ...]
     for stop in stops(store, settings):
         if not own or not stop.startswith(own):
             click.echo(f"note: {shown(stop)}", err=True)
+
+
+def warn_before(settings: Settings) -> None:
+    """Say the same before a command that opens the store itself, which will say what fails."""
+    if not settings.store.exists():
+        return
+    with suppress(TauLiveError):
+        store = SqliteStore.open(settings.store, read_only=True)
+        try:
+            warn_of_stops(store, settings)
+        finally:
+            store.close()

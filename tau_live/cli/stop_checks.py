@@ -10,15 +10,13 @@ from tau_live.errors import AccessError
 from tau_live.kill_switch import kill_file, now_killed
 from tau_live.settings import Settings
 from tau_live.store.roles import Store
-from tau_live.switch import SWITCH
 
 
 def access_check(settings: Settings, environ: Mapping[str, str]) -> Check:
     """Say who may change anything, and fail where nobody can tell."""
     principal = principal_of(environ, settings.principal)
     if settings.access is None:
-        advice = f"{SWITCH}_ACCESS names a file that says who may"
-        return Check("access", OK, "everybody who can write the store may change it", advice)
+        return Check("access", OK, "everybody who can write the store may change it")
     try:
         team_mode = read(settings.access).team_mode
     except AccessError as error:
@@ -39,6 +37,6 @@ def kill_check(file: Path, settings: Settings | None, *, now: float) -> Check:
     switch = kill_file(file, settings.kill_file if settings else None)
     killed = now_killed(switch)
     if killed is None:
-        return Check("kill switch", OK, "off", f"`tau-live kill` makes {switch}")
+        return Check("kill switch", OK, f"off: there is no {switch}")
     found = f"on since {ago(killed.at, now=now)}: {killed}"
     return Check("kill switch", FAIL, found, '`tau-live unkill --reason "..."`')

@@ -187,10 +187,11 @@ def test_promoting_lets_the_new_champion_decide_all_it_may(filled: Path, read: R
     assert trial_of(filled).exposure == 1.0
 
 
+@pytest.mark.parametrize("share", [None, 1.0, 0.5, 0.05])
 def test_rejecting_goes_back_to_the_champion_and_begins_the_test_anew_on_the_lowest_rung(
-    filled: Path, read: Read
+    filled: Path, read: Read, share: float | None
 ) -> None:
-    set_trial(filled, exposure=0.5)
+    set_trial(filled, exposure=share)
     before = trial_of(filled)
 
     found = read("policy", "reject", "model", "--reason", "why", "--store", filled)
@@ -199,6 +200,14 @@ def test_rejecting_goes_back_to_the_champion_and_begins_the_test_anew_on_the_low
     assert (found["version"], found["was"], found["champion"]) == (1, 2, 1)
     after = trial_of(filled)
     assert (after.exposure, after.test, after.tally) == (0.05, before.test + 1, {})
+
+
+def test_rejecting_in_shadow_stays_in_shadow(filled: Path, read: Read) -> None:
+    set_trial(filled, exposure=0.0)
+
+    read("policy", "reject", "model", "--reason", "why", "--store", filled)
+
+    assert trial_of(filled).exposure == 0.0
 
 
 def test_rejecting_a_champion_on_probation_brings_the_one_before_back(

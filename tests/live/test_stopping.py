@@ -14,6 +14,7 @@ from click.testing import CliRunner
 import tau_live
 from tau_live import events as ev
 from tau_live.cli import main
+from tau_live.cli.opening import operator
 from tau_live.kill_switch import kill_file
 from tau_live.pauses import Part
 from tau_live.pausing import paused, resumed
@@ -224,10 +225,13 @@ def test_a_learner_of_its_own_heeds_pauses_and_the_kill_switch(live: Path) -> No
     tau_live.detach()
     cli(live, "pause", "learning")
 
+    notes: list[str] = []
+
     def learned() -> int:
         arguments = ["learn", "--once", "--json", "--store", str(live)]
         result = CliRunner().invoke(main, arguments, env={"TAU_LIVE_RL": "1"})
         assert result.exit_code == 0
+        notes.append(result.stderr)
         return len([json.loads(line) for line in result.stdout.splitlines()])
 
     resting = learned()
@@ -239,6 +243,11 @@ def test_a_learner_of_its_own_heeds_pauses_and_the_kill_switch(live: Path) -> No
 
     assert (resting, killed) == (0, 0)
     assert free >= 1
+    assert notes == [
+        "note: learning is paused: why: `tau-live resume learning --reason ...`\n",
+        f"note: the kill switch is on: why ({operator()}): `tau-live unkill --reason ...`\n",
+        "",
+    ]
 
 
 def test_what_the_host_decided_while_deciding_was_paused_is_in_neither_arm(live: Path) -> None:
