@@ -376,7 +376,7 @@ KEYS: Mapping[str, Keys] = {
         "at": "epoch seconds",
         "sound": "whether nothing was found",
         "findings[].code": "edited, removed, added, broken_link, cut_off, no_beginning, "
-        "other_key, not_keyed, not_the_head, gate, checkpoint or unreadable",
+        "other_key, not_keyed, not_the_head, gate, pauses, checkpoint or unreadable",
         "findings[].what": "the row, seal or version concerned",
         "findings[].detail": "a sentence",
         "seals": "how many seals there are",
