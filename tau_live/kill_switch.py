@@ -9,6 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from math import isfinite
 from pathlib import Path
 from typing import NamedTuple
@@ -140,7 +141,8 @@ class KillWatch:
 
     def _run(self) -> None:
         while not self._stopping.wait(LOOK_S):
-            self.look()
+            with suppress(Exception):  # nothing may end this thread
+                self.look()
 
 
 def _read(path: Path, *, at: float) -> Killed:
@@ -156,7 +158,8 @@ def _read(path: Path, *, at: float) -> Killed:
     try:
         said = json.loads(text)
         since = float(said["at"])
-        return Killed(str(said["reason"]), str(said["who"]), since if isfinite(since) else at)
+        reason, who = (" ".join(str(said[name]).split()) for name in ("reason", "who"))
+        return Killed(reason, who, since if isfinite(since) else at)
     except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
         return plain._replace(reason=" ".join(text.split())[:200]) if text else plain
 
