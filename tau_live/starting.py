@@ -263,7 +263,10 @@ class _System:
 
     def _store_changed(self, store: Store) -> None:
         """Take over what serves, what rests and what is known; called by the writer's thread."""
-        self._board.pauses = store.pauses.pauses()
+        pauses = store.pauses.pauses()
+        if pauses != self._board.pauses:
+            logger().warning("pauses_changed", paused=sorted(pauses))
+        self._board.pauses = pauses
         self._decider.paused = self._board.rests(Part.DECIDING)
         self._service.take_over(store)
         if not self._board.started.is_set():

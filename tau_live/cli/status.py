@@ -72,12 +72,17 @@ def _stopped(found: Mapping[str, object], *, now: float) -> Iterator[tuple[str, 
     killed = _mapping(found["kill_switch"])
     if killed:
         since = ago(_float(killed["at"]), now=now)
-        yield "kill switch", f"on since {since}: {killed['reason']}"
+        yield "kill switch", f"on since {since}{_by(killed)}: {killed['reason']}"
         yield "  then", 'tau-live unkill --reason "..."'
     for part, pause in _mapping(found["paused"]).items():
         said = _mapping(pause)
-        yield part, f"paused since {ago(_float(said['at']), now=now)}: {said['reason']}"
+        since = ago(_float(said["at"]), now=now)
+        yield part, f"paused since {since}{_by(said)}: {said['reason']}"
         yield "  then", f'tau-live resume {part} --reason "..."'
+
+
+def _by(said: Mapping[str, object]) -> str:
+    return f" by {said['who']}" if said["who"] else ""
 
 
 def _running(found: Mapping[str, object]) -> Iterator[tuple[str, object]]:
