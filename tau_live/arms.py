@@ -15,11 +15,16 @@ class Arm(NamedTuple):
 
     Attributes:
         name: ``learner`` or ``control``.
-        share: The probability with which it would have been the learner.
+        share: The probability with which it would have been the learner; ``None`` where nobody
+            was assigned, so that the rollout is in neither arm.
     """
 
     name: str
-    share: float
+    share: float | None
+
+
+NEITHER = Arm(CONTROL, None)
+"""The host decides by itself, and nothing is concluded from that."""
 
 
 def arm_of(share: float, at: float) -> Arm:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 WAIT_S = 10.0
 """How long a thread waits at most for another that starts tau-live; that may wait for it."""
 
-OWN_THREADS = frozenset({"tau-live-writer", "tau-live-learner"})
+OWN_THREADS = frozenset({"tau-live-writer", "tau-live-learner", "tau-live-kill-switch"})
 
 Inside = Callable[[], "RunHandle | None"]
 """Returns the innermost ``tau_live.run`` of the calling thread or task."""

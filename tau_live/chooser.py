@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping
 
-from tau_live.arms import CONTROL, Arm
+from tau_live.arms import CONTROL, NEITHER, Arm
 from tau_live.decider import Decided, Decider, Served
 from tau_live.gate import Kind
 from tau_live.guard import Guard
 from tau_live.handles import RunHandle
 from tau_live.hookspecs import DecisionRequest
 from tau_live.offers import Offer
+from tau_live.pauses import PAUSED
 from tau_live.plugins import Plugins
 
 
@@ -31,7 +32,9 @@ class Chooser:
         self._control_share = control_share
 
     def arm(self, handle: RunHandle, point: str, *, ladder: bool, has_control: bool) -> Arm:
-        """Return the arm of a run at a point, which it keeps; one that was stopped is out."""
+        """Return the arm of a run at a point, which it keeps; one that may not decide is out."""
+        if self._decider.paused:
+            return NEITHER
         if self._decider.is_stopped(point):
             return Arm(CONTROL, 0.0)
         arm = handle.arms.get(point)
@@ -57,6 +60,8 @@ class Chooser:
         context: Mapping[str, object],
     ) -> tuple[Decided | None, str | None]:
         """Return what the arm chose, or the learner would have, and why that is not applied."""
+        if self._decider.paused:
+            return None, PAUSED
         champion = self._decider.champion(point) if arm.name == CONTROL else None
         if champion is None and self._decider.is_stopped(point):
             return None, "stopped"

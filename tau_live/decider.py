@@ -54,6 +54,9 @@ class Decider:
         untrained: What decides where nothing has been learned yet.
         seed: With the decision's own id it determines what is drawn, so that the order in which
             decisions arrive does not matter.
+
+    Attributes:
+        paused: Whether the host decides everywhere by itself.
     """
 
     def __init__(self, untrained: Policy, *, seed: int) -> None:
@@ -63,6 +66,7 @@ class Decider:
         self._champions: Mapping[str, Served] = {}
         self._trials: Mapping[str, Trial] = {}
         self._memories: dict[int, Memory] = {}
+        self.paused = False
         self._changing = threading.Lock()  # for those who change it; nobody waits to decide
 
     def serve(self, point: str, version: int, policy: Policy) -> None:

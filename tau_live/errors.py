@@ -15,6 +15,7 @@ TauLiveError
 │   └── InvalidTransitionError the lifecycle forbids the move
 ├── AmbiguousIdError           several runs or decisions are meant by an id
 ├── CheckpointError            a checkpoint is damaged, foreign or not to be trusted
+├── AccessError                a principal may not do it, or nobody can tell whether it may
 ├── ArchiveError               a file is no archive, or is damaged, or in use
 ├── AutostartError             the environment's site-packages cannot be changed
 └── LeaseLostError             another process holds the lease that this work needs
@@ -24,6 +25,10 @@ TauLiveError
 
 class TauLiveError(Exception):
     """Anything tau-live raises on purpose."""
+
+
+class AccessError(TauLiveError):
+    """A principal may not do what it wants, or the file that would say so cannot be understood."""
 
 
 class ArchiveError(TauLiveError):

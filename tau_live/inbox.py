@@ -28,10 +28,12 @@ class _Cut:
     Attributes:
         begun: Whether some of them were.
         dropped: How many were not.
+        why: What they are counted as.
     """
 
     begun: bool
     dropped: int = 1
+    why: str = "queue_full"
 
 
 class Inbox:
@@ -121,9 +123,16 @@ class Inbox:
         self._queue.put(later)
         return True
 
+    def leave_out(self, start: RunStart) -> bool:
+        """Take nothing of a run that begins now, up to its end; it is counted as ``paused``."""
+        with self._lock:
+            self._remember(start, _Cut(begun=False, why="paused"))
+            return self._drop("paused")
+
     def _put_if_it_may(self, event: Event) -> bool:
         with self._lock:
             waiting = self._queue.qsize()
+            cut = self._cut.get(run_of(event)) if self._cut else None
             taken: Event | None
             if self.closed:
                 return self._drop("closed")
@@ -136,7 +145,7 @@ class Inbox:
             else:
                 taken = self._step(event, waiting)
             if taken is None:
-                return self._drop("queue_full")
+                return self._drop("queue_full" if cut is None else cut.why)
             self._queue.put(taken)
             return True
 

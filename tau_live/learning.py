@@ -9,7 +9,9 @@ from tau_live.builtin import load_plugins
 from tau_live.errors import StoreError
 from tau_live.gate import GateKeeper, Kind
 from tau_live.guard import logger, text_of
+from tau_live.kill_switch import kill_file, now_killed
 from tau_live.learner import report_of
+from tau_live.pauses import Part
 from tau_live.processes import this_process
 from tau_live.promoting import Promoter
 from tau_live.settings import Settings
@@ -29,7 +31,7 @@ def learn_until(
 ) -> int:
     """Run updates as they become due, until told to stop; return how many were run.
 
-    Failures count in the gate; while it holds nothing is learned.
+    Failures count in the gate; while it holds nothing is learned, nor while learning is paused.
 
     Args:
         stop: Set to end after the update that is running.
@@ -43,6 +45,7 @@ def learn_until(
     owner = this_process()
     gate = GateKeeper(limit=settings.max_failure_streak, who=owner)
     plugins = load_plugins(settings)
+    switch = kill_file(settings.store, settings.kill_file)
     store = open_store(settings)
     done = 0
     try:
@@ -53,8 +56,10 @@ def learn_until(
             gate.refresh(store.gate, at=time.time())
             learned = None
             try:
-                learned = learner.run_next(now=time.time()) if gate.passes else None
-                if gate.passes:
+                may = gate.passes and now_killed(switch) is None
+                rests = Part.LEARNING in store.pauses.pauses()
+                learned = learner.run_next(now=time.time()) if may and not rests else None
+                if may:
                     promoter.advance(now=time.time())
             except Exception as error:  # noqa: BLE001  # counted by the gate, which then holds
                 gate.failed(Kind.UPDATE, text_of(error), at=time.time())

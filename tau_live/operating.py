@@ -1,6 +1,7 @@
-"""What operators do about who decides: exposure, freeze, rollback, pin, unpin, stop.
+"""What operators do about who decides: exposure, promote, freeze, reject, rollback, pin, stop.
 
-Each is one transaction with its audit row; running processes hear of it within a second.
+Each is one transaction with its audit row; what is so already stays as it is, and is written down
+as well. Running processes hear of it within a second.
 """
 
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from tau_live import fault
 from tau_live.errors import TauLiveError
 from tau_live.policy_files import check_policy, checkpoint_folder
 from tau_live.promoting import since
-from tau_live.promotion import Serving, frozen, restarted, returned, share_now
+from tau_live.promotion import RUNGS, Serving, frozen, restarted, returned, share_now, top_of
 from tau_live.settings import Settings
 from tau_live.store.records import AuditEntry, Trial
 from tau_live.store.roles import Store
@@ -54,6 +55,7 @@ class Changed:
         previous: The champion before.
         stopped: Why the learner decides nothing; ``None`` while it may.
         revision: Grows with every change of the point.
+        idempotent: Whether it was so already.
         reason: Why.
         who: Who did it.
         at: Epoch seconds, UTC.
@@ -69,6 +71,7 @@ class Changed:
     previous: int | None
     stopped: str | None
     revision: int
+    idempotent: bool
     reason: str
     who: str
     at: float
@@ -101,18 +104,15 @@ def exposed(store: Store, settings: Settings, order: Order, *, share: float) -> 
 
 
 def stopped(store: Store, settings: Settings, order: Order) -> Changed:
-    """Let the learner decide nothing, until it is exposed again.
+    """Let the learner decide nothing, until it is exposed again; one that was stopped stays so.
 
     Raises:
-        PolicyError: The point is unknown, or the learner is stopped already.
+        PolicyError: The point is unknown.
     """
 
     def change(trial: Trial, _serving: Serving) -> _Wanted:
         if trial.stopped is not None:
-            raise PolicyError(
-                f"the learner of {trial.point!r} is stopped already: {trial.stopped}; "
-                "`tau-live policy exposure` starts it again"
-            )
+            return _Wanted()
         return _Wanted(replace(trial, stopped=f"{order.reason} ({order.who})"))
 
     return _ordered(store, settings, order, change)
@@ -122,22 +122,97 @@ def champion_frozen(store: Store, settings: Settings, order: Order) -> Changed:
     """Let what the learner decides with be the champion; the one before keeps a share for a while.
 
     Raises:
-        PolicyError: The point is unknown, untrained, or that is the champion already.
+        PolicyError: The point is unknown or untrained.
         CheckpointError: The version's file is missing or damaged.
     """
 
     def change(trial: Trial, serving: Serving) -> _Wanted:
-        if not serving.version:
-            raise PolicyError(f"point {trial.point!r} runs the untrained policy: nothing to freeze")
-        if serving.version == trial.champion:
-            raise PolicyError(
-                f"version {serving.version} is the champion of {trial.point!r} already"
-            )
-        check_policy(checkpoint_folder(settings), store.policies.version(serving.version))
-        after = frozen(trial, serving.version, settings, order.reason).trial
+        after = _champion(trial, serving, order, store=store, settings=settings)
         return _Wanted(replace(after, exposure=trial.exposure))
 
     return _ordered(store, settings, order, change)
+
+
+def promoted(store: Store, settings: Settings, order: Order) -> Changed:
+    """Let what the learner decides with be the champion, and decide all that it may.
+
+    Raises:
+        PolicyError: The point is unknown or untrained, or its learner is stopped.
+        CheckpointError: The version's file is missing or damaged.
+    """
+
+    def change(trial: Trial, serving: Serving) -> _Wanted:
+        if trial.stopped is not None:
+            raise PolicyError(
+                f"the learner of {trial.point!r} is stopped: {trial.stopped}; `tau-live policy "
+                f"exposure {trial.point} 5%` starts it again, then it can be promoted"
+            )
+        after = _champion(trial, serving, order, store=store, settings=settings)
+        top = None if trial.exposure is None else top_of(settings)
+        return _Wanted(replace(after, exposure=top))
+
+    return _ordered(store, settings, order, change)
+
+
+def rejected(store: Store, settings: Settings, order: Order) -> Changed:
+    """Let the learner go on from the control, and begin its test anew on the lowest rung.
+
+    The control is the champion, the one before where a champion is on its probation, or the host's
+    own choice: then the learner is the untrained policy again.
+
+    Raises:
+        PolicyError: The point is unknown, or it runs nothing that could be rejected.
+        UnknownError: The champion has been forgotten.
+        CheckpointError: Its file is missing or damaged.
+    """
+
+    def change(trial: Trial, serving: Serving) -> _Wanted:
+        if trial.kept:
+            step = returned(trial, serving._replace(pinned=False), order.reason)
+            after, version = step.trial, trial.previous or 0
+        else:
+            after, version = restarted(trial), trial.champion or 0
+            if serving.version == version:
+                return _nothing_to_reject(store, trial, serving)
+        if version:
+            check_policy(checkpoint_folder(settings), store.policies.version(version))
+        rung = RUNGS[0] if after.exposure is None else min(after.exposure, RUNGS[0])
+        return _Wanted(replace(after, exposure=rung), Serving(version, pinned=False))
+
+    return _ordered(store, settings, order, change)
+
+
+def _champion(
+    trial: Trial, serving: Serving, order: Order, *, store: Store, settings: Settings
+) -> Trial:
+    """Return a trial of which the version that serves is the champion."""
+    if not serving.version:
+        raise PolicyError(
+            f"point {trial.point!r} runs the untrained policy: nothing to {_verb(order)}; "
+            f"`tau-live policy list --point {trial.point}` shows what there is"
+        )
+    if serving.version == trial.champion:
+        return trial
+    check_policy(checkpoint_folder(settings), store.policies.version(serving.version))
+    return frozen(trial, serving.version, settings, order.reason).trial
+
+
+def _nothing_to_reject(store: Store, trial: Trial, serving: Serving) -> _Wanted:
+    """Return that nothing is to be done where a later version is out of service already."""
+    newest = store.policies.versions(trial.point, limit=1)
+    if newest and newest[-1].version > serving.version:
+        return _Wanted()
+    if not serving.version:
+        raise PolicyError(f"point {trial.point!r} runs the untrained policy: nothing to reject")
+    raise PolicyError(
+        f"version {serving.version} is the champion of {trial.point!r}: `tau-live policy rollback "
+        f"{trial.point}` goes to the one before, `tau-live policy stop {trial.point}` lets the "
+        "host decide"
+    )
+
+
+def _verb(order: Order) -> str:
+    return order.action.removeprefix("policy_")
 
 
 def rolled_back(store: Store, settings: Settings, order: Order, *, pin: bool) -> Changed:
@@ -176,12 +251,10 @@ def pinned(store: Store, settings: Settings, order: Order) -> Changed:
     """Keep what the learner decides with; updates go on learning and leave it in service.
 
     Raises:
-        PolicyError: The point is unknown, or it is pinned already.
+        PolicyError: The point is unknown.
     """
 
-    def change(trial: Trial, serving: Serving) -> _Wanted:
-        if serving.pinned:
-            raise PolicyError(f"version {serving.version} of {trial.point!r} is pinned already")
+    def change(_trial: Trial, serving: Serving) -> _Wanted:
         return _Wanted(None, serving._replace(pinned=True))
 
     return _ordered(store, settings, order, change)
@@ -191,13 +264,13 @@ def unpinned(store: Store, settings: Settings, order: Order) -> Changed:
     """Let the newest version decide, which has learned on meanwhile, and every one after it.
 
     Raises:
-        PolicyError: The point is unknown, or nothing is pinned.
+        PolicyError: The point is unknown.
         CheckpointError: The newest version's file is missing or damaged.
     """
 
     def change(trial: Trial, serving: Serving) -> _Wanted:
         if not serving.pinned:
-            raise PolicyError(f"no version of {trial.point!r} is pinned")
+            return _Wanted()
         versions = store.policies.versions(trial.point, limit=1)
         if versions:
             check_policy(checkpoint_folder(settings), versions[-1])
@@ -216,23 +289,26 @@ def _ordered(store: Store, settings: Settings, order: Order, change: _Change) ->
         serving = Serving(found.version, found.pinned) if found else Serving(0, pinned=False)
         wanted = change(trial, serving)
         revision = found.revision if found else 0
-        if wanted.serve is not None and wanted.serve != serving:
+        serves = wanted.serve if wanted.serve is not None and wanted.serve != serving else None
+        tried = wanted.trial if wanted.trial is not None and wanted.trial != trial else None
+        if serves is not None:
             row = store.policies.put_in_service(
-                point, wanted.serve.version, pinned=wanted.serve.pinned, at=order.at
+                point, serves.version, pinned=serves.pinned, at=order.at
             )
             revision = row.revision
         fault.point("order.served")
-        if wanted.trial is not None:
+        if tried is not None:
             trial = replace(
-                wanted.trial,
-                since=since(store, trial, wanted.trial),
+                tried,
+                since=since(store, trial, tried),
                 changed_at=order.at,
                 revision=trial.revision + 1,
             )
             store.trials.save(trial)
         fault.point("order.saved")
-        now = wanted.serve or serving
-        store.audit.add(_entry(order, trial, now, was=serving))
+        now = serves or serving
+        idempotent = serves is None and tried is None
+        store.audit.add(_entry(order, trial, now, was=serving, idempotent=idempotent))
     return Changed(
         point=point,
         action=order.action,
@@ -244,13 +320,16 @@ def _ordered(store: Store, settings: Settings, order: Order, change: _Change) ->
         previous=trial.previous,
         stopped=trial.stopped,
         revision=revision + trial.revision,
+        idempotent=idempotent,
         reason=order.reason,
         who=order.who,
         at=order.at,
     )
 
 
-def _entry(order: Order, trial: Trial, now: Serving, *, was: Serving) -> AuditEntry:
+def _entry(
+    order: Order, trial: Trial, now: Serving, *, was: Serving, idempotent: bool
+) -> AuditEntry:
     details = {
         "point": order.point,
         "version": now.version,
@@ -258,6 +337,7 @@ def _entry(order: Order, trial: Trial, now: Serving, *, was: Serving) -> AuditEn
         "pinned": now.pinned,
         "exposure": trial.exposure,
         "champion": trial.champion,
+        "idempotent": idempotent,
     }
     return AuditEntry(
         at=order.at, who=order.who, action=order.action, reason=order.reason, details=details

@@ -17,7 +17,9 @@ from tau_live.errors import TauLiveError
 from tau_live.events import Event
 from tau_live.gate import State
 from tau_live.inbox import BATCH_LIMIT
+from tau_live.kill_switch import kill_file, now_killed
 from tau_live.learner import report_of
+from tau_live.pauses import Part
 from tau_live.processes import this_process
 from tau_live.recording import BadLine, read
 from tau_live.rollouts import Reason
@@ -65,7 +67,7 @@ class Offline:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._store = open_store(settings)
-        self._check_gate()
+        self._check_may()
         self._refused: Counter[str] = Counter()
         self._pipeline = pipeline_of(
             self._store,
@@ -131,16 +133,33 @@ class Offline:
             self._pipeline.collector.expire(self._now)
         self._learn()
 
-    def _check_gate(self) -> None:
+    def _check_may(self) -> None:
+        why = self._why_not()
+        if why is not None:
+            self._store.close()
+            raise TauLiveError(why)
+
+    def _why_not(self) -> str | None:
+        """Return why nothing may be collected, and what to do; ``None`` where it may."""
+        killed = now_killed(kill_file(self._settings.store, self._settings.kill_file))
+        if killed is not None:
+            return f"the kill switch is on: {killed}; `tau-live unkill --reason ...` ends that"
         gate = self._store.gate.load()
         if gate.state != State.PASS:
-            self._store.close()
-            raise TauLiveError(
+            return (
                 f"the gate holds ({gate.reason}), so nothing is collected: see `tau-live gate`, "
                 "then `tau-live gate reset --reason ...`"
             )
+        pause = self._store.pauses.pauses().get(Part.COLLECTION)
+        if pause is not None:
+            return (
+                f"collection is paused ({pause.reason}): `tau-live resume collection --reason ...`"
+            )
+        return None
 
     def _learn(self) -> None:
+        if Part.LEARNING in self._store.pauses.pauses():
+            return
         while self._settings.learner is not LearnerMode.OFF:
             learned = self._learner.run_next(now=None)
             if learned is None:

@@ -108,7 +108,7 @@ class Runtime:
         """
         handle = self._events.handle(
             name, key=key, session=session, parent=parent, host=host,
-            epoch=self._gate.epoch, recorded=self._gate.passes,
+            epoch=self._gate.epoch, recorded=self._board.may_begin(self._gate),
         )  # fmt: skip
         with self._guard.catching(Kind.COLLECTION):
             if handle.recorded:
@@ -117,7 +117,7 @@ class Runtime:
                     self._inbox.put(self._events.step(handle, RunResume, resumed, *stamp))
                 self._inbox.put(self._events.started(handle, metadata, told))
             else:
-                self.count("runs_not_recorded_while_held")
+                self.count(self._board.why_left_out(self._gate))
         return handle
 
     def end_run(
@@ -154,6 +154,8 @@ class Runtime:
             self.count("events_not_taken_while_held")
         elif not self._guard.call(Kind.COLLECTION, is_sound, event, fallback=False):
             self.count("events_malformed")
+        elif self._board.is_too_late(event):
+            self._inbox.leave_out(event)
         else:
             return self._inbox.put(self._events.linked(event))
         return False
@@ -340,11 +342,10 @@ class Runtime:
 
     def snapshot(self) -> dict[str, object]:
         """Return the gate and everything an operator asks first, from memory."""
-        settings = self.settings
         return {
-            **self._board.stored,
+            **self._board.told(),
             "enabled": True,
-            "store": str(settings.store),
+            "store": str(self.settings.store),
             "gate": self._gate.snapshot(),
             "last_report": self._board.last_report or self._board.stored.get("last_report"),
             "policies_in_service": self._decider.versions(),
@@ -353,9 +354,8 @@ class Runtime:
             "store_trouble": self._writer.trouble.told(),
             "drops": self._inbox.dropped,
             "refused": self._counts.counts(),
-            "hosts": dict(self._board.hosts),
             "plugins": [asdict(report) for report in self.plugins.report()],
-            "learner": settings.learner.value,
+            "learner": self.settings.learner.value,
         }
 
     def add_target(self, target: object) -> None:

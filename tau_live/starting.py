@@ -22,9 +22,11 @@ from tau_live.guard import Guard, logger, text_of
 from tau_live.handles import HOST, RunHandle
 from tau_live.hookspecs import Promotion
 from tau_live.inbox import Inbox
+from tau_live.kill_switch import Killed, KillWatch, kill_file
 from tau_live.learner import Learned, Learner, report_of
 from tau_live.lineage import ATTACHED, Link, is_unwanted_child, parent_of
 from tau_live.monitoring import MissingWatch
+from tau_live.pauses import Part
 from tau_live.pipeline import Pipeline
 from tau_live.plain import Limits
 from tau_live.policy_files import checkpoint_folder, policy_config
@@ -42,6 +44,7 @@ from tau_live.settings.places import here, placed
 from tau_live.status import publish, status_file, status_of
 from tau_live.store.records import RolloutQuery
 from tau_live.store.roles import Store
+from tau_live.switch import killed_by
 from tau_live.token_prices import Pricer
 from tau_live.trial_facts import trial_at
 from tau_live.updater import Updater
@@ -86,7 +89,12 @@ def start(
             return None
         if not settings.children:
             environ[ATTACHED] = this_process()
-        runtime = _System(settings, forks or Forks(), began_in=lambda: parent_of(environ)).started()
+        runtime = _System(
+            settings,
+            forks or Forks(),
+            began_in=lambda: parent_of(environ),
+            killed_by_word=lambda: killed_by(environ),
+        ).started()
     except SettingsError as error:
         logger().warning("settings_refused", error=str(error), effect="tau-live stays off")
         return None
@@ -107,7 +115,12 @@ class _System:
     """Everything that a runtime is made of, and what happens between its parts."""
 
     def __init__(
-        self, settings: Settings, forks: Forks, *, began_in: Callable[[], Link | None]
+        self,
+        settings: Settings,
+        forks: Forks,
+        *,
+        began_in: Callable[[], Link | None],
+        killed_by_word: Callable[[], str | None],
     ) -> None:
         given, settings = settings, placed(settings)
         self._settings = settings
@@ -122,6 +135,9 @@ class _System:
         self._decider = Decider(Policy.untrained(policy_config(settings)), seed=settings.seed)
         self._service = Service(self._decider, checkpoint_folder(settings), promoted=self._promoted)
         self._recorder: Recorder | None = None
+        self._kill = KillWatch(
+            kill_file(settings.store, settings.kill_file), said=killed_by_word, changed=self._killed
+        )
         self._breath = Breath(hurried=self._is_behind)  # of the thread that writes
         self._pricer = Pricer(settings.prices, known=settings.known_prices)
         self._writer = Writer(
@@ -143,7 +159,7 @@ class _System:
         self._inbox = Inbox(
             write=self._writer.write,
             tick=self._writer.tick,
-            end=self._writer.close,
+            end=self._ended,
             failed=self._collection_failed,
             takes=lambda: not self._writer.kept_back,
             limit=settings.queue_limit,
@@ -152,6 +168,7 @@ class _System:
         self._updater = Updater(
             make=self._learner,
             may=lambda: self._gate.passes,
+            rests=lambda: self._board.rests(Part.LEARNING),
             learned=self._learned,
             failed=self._update_failed,
             weigh=self._weigh,
@@ -178,10 +195,12 @@ class _System:
         )
 
     def started(self) -> Runtime:
-        """Start both threads; wait until what serves is loaded, or the store turned out bad."""
+        """Start the threads; wait until what serves is loaded, or the store turned out bad."""
+        self._kill.start()
         self._inbox.start()
         self._updater.start()
-        self._board.started.wait(START_S)
+        if self._board.killed is None:
+            self._board.started.wait(START_S)
         self._stop_at_exit()
         return self._runtime
 
@@ -226,8 +245,29 @@ class _System:
         store = self._forks.opened(partial(open_store, self._settings, breathe=breath))
         return store, learner_of(store, self._settings, owner=self._owner, breathe=breath)
 
+    def _ended(self) -> None:
+        self._kill.stop()
+        self._writer.close()
+
+    def _killed(self, found: Killed | None) -> None:
+        """Stop everything, or go on, whatever the store does; called by the switch's thread."""
+        self._board.killed = found
+        self._gate.killed(None if found is None else str(found), at=found.at if found else 0.0)
+        try:
+            if found is None:
+                logger().warning("kill_switch_off")
+            else:
+                logger().warning("kill_switch_on", reason=found.reason, who=found.who or None)
+        except Exception as error:  # noqa: BLE001  # a host's logging may be broken
+            self._guard.noted("kill_switch", error)
+
     def _store_changed(self, store: Store) -> None:
-        """Take over what serves and what is known; called by the writer's thread."""
+        """Take over what serves, what rests and what is known; called by the writer's thread."""
+        pauses = store.pauses.pauses()
+        if pauses != self._board.pauses:
+            logger().warning("pauses_changed", paused=sorted(pauses))
+        self._board.pauses = pauses
+        self._decider.paused = self._board.rests(Part.DECIDING)
         self._service.take_over(store)
         if not self._board.started.is_set():
             self._remember(store)

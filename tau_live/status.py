@@ -8,9 +8,11 @@ from tau_live.agreement import agreements
 from tau_live.checkpoints import write_whole
 from tau_live.errors import UnknownError
 from tau_live.forgetting import MB, excess, limits_of
+from tau_live.kill_switch import kill_file, now_killed
 from tau_live.learner import report_of
 from tau_live.leasing import LEASE
 from tau_live.monitoring import told
+from tau_live.pauses import told as paused
 from tau_live.processes import is_alive
 from tau_live.reasons import CRITIC_ONLY, LEFT_OUT, WhyNot
 from tau_live.rollouts import RolloutStatus
@@ -45,6 +47,7 @@ def status_of(
     gate = store.gate.load()
     latest = store.policies.updates(limit=1)
     points = store.rewards.ready_points()
+    killed = now_killed(kill_file(settings.store, settings.kill_file))
     counts, waiting = store.counters.counts(), store.rewards.waiting(limit=COUNTED)
     return {
         "enabled": enabled,
@@ -57,6 +60,8 @@ def status_of(
             "since": gate.since,
             "streaks": dict(gate.streaks),
         },
+        "paused": paused(store.pauses.pauses()),
+        "kill_switch": None if killed is None else killed._asdict(),
         "rollouts": rollouts_by_status(store),
         "waiting_for_reward": waiting,
         "not_learned_from": not_learned_from(counts, waiting),

@@ -7,6 +7,7 @@ if TYPE_CHECKING:
 
 SWITCH = "TAU_LIVE_RL"
 OLD_SWITCH = "TAU_LIVE_RL_ENABLED"
+KILL = "TAU_LIVE_RL_KILL"
 PREFIX = "TAU_LIVE_RL_"
 
 _ON = frozenset({"1", "true", "yes", "on"})
@@ -35,6 +36,24 @@ class Switch:
 
 
 def switched_on(environ: "Mapping[str, str]") -> Switch:
+    """Say whether the environment switches us on, and does not kill us."""
+    found = _wanted_on(environ)
+    why = killed_by(environ) if found.on else None
+    return found if why is None else Switch(on=False, warnings=(*found.warnings, why))
+
+
+def killed_by(environ: "Mapping[str, str]") -> "str | None":
+    """Return what ``TAU_LIVE_RL_KILL`` says; ``None`` where it is unset, blank or falsy.
+
+    Whatever else it holds is meant to stop us.
+    """
+    value = environ.get(KILL, "").strip()
+    if value.lower() in _OFF:
+        return None
+    return f"{KILL} is {value[:80]!r}: tau-live stays off until it is unset"
+
+
+def _wanted_on(environ: "Mapping[str, str]") -> Switch:
     """Say whether ``TAU_LIVE_RL`` (or the reference's ``TAU_LIVE_RL_ENABLED``) switches us on.
 
     ``1 true yes on`` do, in any case; ``0 false no off``, nothing and blanks do not; anything

@@ -28,7 +28,8 @@ class Updater:
 
     Args:
         make: Opens a store and a learner on it; called in the thread, again after a failure.
-        may: Whether updates may run now.
+        may: Whether anything may be done now.
+        rests: Whether no update is to be made for now; what serves is weighed all the same.
         learned: Told of each update, with the store; called in the thread.
         failed: Told of a failure; called in the thread.
         weigh: Brings the evidence up to date after the updates; called in the thread.
@@ -42,6 +43,7 @@ class Updater:
         *,
         make: Callable[[], tuple[Store, Learner]],
         may: Callable[[], bool],
+        rests: Callable[[], bool] = lambda: False,
         learned: Callable[[Store, Learned], None],
         failed: Callable[[Exception], None],
         weigh: Callable[[Store], None],
@@ -51,6 +53,7 @@ class Updater:
     ) -> None:
         self._make = make
         self._may = may
+        self._rests = rests
         self._learned = learned
         self._failed = failed
         self._weigh = weigh
@@ -181,7 +184,7 @@ class Updater:
         """Run updates, or wait for whoever is at it, until none is due; ``False`` if one stays."""
         while learner.due(upto=upto):
             late = not self._learns and time.monotonic() > self._until
-            if late or self._stopping or not self._may():
+            if late or self._stopping or self._rests() or not self._may():
                 return False
             learned = learner.run_next(now=time.time()) if self._learns else None
             if learned is not None:

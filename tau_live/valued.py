@@ -35,7 +35,8 @@ def target_of(
     """Return what a reward is for; a decision's id begins with its rollout's.
 
     Returns:
-        ``None`` where nothing is meant, or two things are: a run and a session.
+        ``None`` where nothing is meant, or two things are: a run and a session; or one that is
+        not recorded.
     """
     of_decision = "" if decision is None else text_of(decision, limit=ID_LIMIT)
     if ":attempt-" in of_decision:
@@ -47,10 +48,15 @@ def target_of(
         return Target(host=theirs, session_id=text_of(session)) if run is None else None
     if run is not None:
         own = text_of(run, limit=ID_LIMIT if not theirs else KEY_LIMIT)
-        if not own:  # of a run that is not recorded
+        if not own or (not theirs and _is_left_out(inside, own)):
             return None
         return Target(host=theirs, run_id=clean_id(own)) if theirs else Target(own)
-    return Target(inside.rollout_id) if inside is not None and not theirs else None
+    return Target(inside.rollout_id) if inside and inside.recorded and not theirs else None
+
+
+def _is_left_out(inside: RunHandle | None, rollout_id: str) -> bool:
+    """Say whether what is meant is the run around, and that is not recorded."""
+    return inside is not None and not inside.recorded and inside.rollout_id == rollout_id
 
 
 def decided_before(target: Target, inside: RunHandle | None, *, home: object) -> int | None:

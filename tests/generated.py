@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from tau_live import cli, envelope, events, hookspecs, rollouts
+from tau_live import cli, envelope, events, hookspecs, pauses, rollouts
 from tau_live.cli.commands import COMMANDS
 from tau_live.cli.keys import KEYS
 from tau_live.gate.state import GateEntry, GateRow
@@ -51,6 +51,7 @@ ROW_TYPES: Mapping[str, type] = {
     "monitors": records.Monitor,
     "gate": GateRow,
     "gate_log": GateEntry,
+    "pauses": pauses.Pause,
     "audit": records.AuditEntry,
 }
 """The dataclass whose attributes describe the columns of a table."""
@@ -76,6 +77,7 @@ TABLES: Mapping[str, str] = {
     "monitors": "What the monitors of each decision point remember from one update to the next.",
     "gate": "The pass/hold gate; one row.",
     "gate_log": "The history of the gate.",
+    "pauses": "What an operator lets rest; one row for each part that does.",
     "leases": "Who may do what alone: the updater, and one lease for each attached process.",
     "counters": "How often something was dropped, duplicate, conflicting or late.",
     "audit": "What operators did, and why.",

@@ -54,3 +54,22 @@ def test_the_new_name_wins_over_the_old_one() -> None:
     switch = switched_on({"TAU_LIVE_RL": "0", "TAU_LIVE_RL_ENABLED": "1"})
 
     assert not switch
+
+
+@pytest.mark.parametrize("word", ["1", "yes", "stop", "customers see nonsense"])
+def test_whatever_kills_keeps_it_off_and_says_so(word: str) -> None:
+    found = switched_on({"TAU_LIVE_RL": "1", "TAU_LIVE_RL_KILL": word})
+
+    assert not found
+    assert found.warnings == (
+        f"TAU_LIVE_RL_KILL is {word!r}: tau-live stays off until it is unset",
+    )
+
+
+@pytest.mark.parametrize("word", ["", " ", "0", "No", "false", "off"])
+def test_a_falsy_word_does_not_kill(word: str) -> None:
+    assert switched_on({"TAU_LIVE_RL": "1", "TAU_LIVE_RL_KILL": word})
+
+
+def test_what_is_off_needs_no_killing() -> None:
+    assert switched_on({"TAU_LIVE_RL_KILL": "1"}).warnings == ()

@@ -15,7 +15,7 @@ Exit codes:
   0    done
   1    failed; one line on standard error says why
   2    wrong usage
-  3    the gate holds (`gate`, `gate show`)
+  3    the gate holds, or the kill switch is on (`gate`, `gate show`)
   4    the log says too little for an estimate (`evaluate`)
   130  interrupted
   141  whoever read the output has gone

@@ -15,6 +15,7 @@ from tau_live.builtin import load_plugins
 from tau_live.cli.check import FAIL, OK, WARN, Check
 from tau_live.cli.host_checks import attached_checks, autostart_check, host_checks
 from tau_live.cli.retention_checks import retention_checks
+from tau_live.cli.stop_checks import access_check, kill_check, pause_checks
 from tau_live.cli.store_checks import store_checks, unusable
 from tau_live.cli.text import ago, number
 from tau_live.errors import SettingsError, TauLiveError
@@ -26,7 +27,7 @@ from tau_live.settings.places import here
 from tau_live.status import PROCESSES
 from tau_live.store.roles import Store
 from tau_live.store.sqlite import SqliteStore
-from tau_live.switch import SWITCH
+from tau_live.switch import KILL, SWITCH, killed_by
 
 NEEDS = ("click", "msgspec", "numpy", "pluggy", "rich", "sqlite-utils", "structlog", "wrapt")
 OLDEST_SQLITE = (3, 37, 0)
@@ -61,6 +62,7 @@ def checks(environ: Mapping[str, str], path: Path | None, *, now: float) -> Iter
         if not loaded.doubts():
             given = sum(source != "default" for source in loaded.sources.values())
             yield Check("settings", OK, f"{given} given, the others at their defaults")
+        yield access_check(loaded.settings, environ)
         yield from _plugins(loaded.settings)
         yield from host_checks(loaded.settings)
     file = path or (settings.store if settings else None)
@@ -68,6 +70,7 @@ def checks(environ: Mapping[str, str], path: Path | None, *, now: float) -> Iter
         found = f"{file} is a relative path, and the folder that this process runs in is gone"
         yield Check("store", FAIL, found, f"set {SWITCH}_STORE to an absolute path")
     elif file is not None:
+        yield kill_check(file, settings, now=now)
         yield from _file(file)
         yield from _inside(file, now=now)
         yield from attached_checks(file)
@@ -96,8 +99,10 @@ def _sqlite() -> Check:
 
 def _switch(environ: Mapping[str, str]) -> Iterator[Check]:
     switch = switched_on(environ)
+    killed = killed_by(environ)
     for warning in switch.warnings:
-        yield Check("switch", WARN, warning, f"set {SWITCH}=1 or unset it")
+        advice = f"unset {KILL}" if warning == killed else f"set {SWITCH}=1 or unset it"
+        yield Check("switch", WARN, warning, advice)
     if switch.on:
         yield Check("switch", OK, "on in this shell")
     elif not switch.warnings:
@@ -155,6 +160,7 @@ def _inside(file: Path, *, now: float) -> Iterator[Check]:
     try:
         yield Check("schema", OK, f"{file}, {file.stat().st_size / 1e6:,.1f} MB")
         yield _gate(store, now=now)
+        yield from pause_checks(store, now=now)
         yield _processes(store, now=now)
         yield _learner(store, now=now)
         yield _last_update(store, now=now)
@@ -245,7 +251,8 @@ def _rewards(store: Store) -> Check:
 
 
 def _drops(store: Store) -> Iterator[Check]:
-    counts = {name: n for name, n in store.counters.counts().items() if n and "drop" in name}
+    found = store.counters.counts().items()
+    counts = {name: n for name, n in found if n and "drop" in name and name != "dropped_paused"}
     if not counts:
         yield Check("drops", OK, "none")
     for name, n in counts.items():

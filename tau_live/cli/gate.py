@@ -1,6 +1,7 @@
-"""``tau-live gate``: show it, reset it, read its history."""
+"""``tau-live gate``: show it, hold it, reset it, read its history."""
 
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -15,9 +16,11 @@ from tau_live.cli.opening import (
     store_option,
 )
 from tau_live.cli.output import facts_of, print_all, print_json, styled, table_of
-from tau_live.cli.text import ago, moment
+from tau_live.cli.standing import warn_of_stops
+from tau_live.cli.text import ago, moment, shown
 from tau_live.errors import StoreUnavailableError
-from tau_live.gate import GateKeeper, GateRow
+from tau_live.gate import GateKeeper, GateRow, HoldReason
+from tau_live.kill_switch import Killed, kill_file, now_killed
 from tau_live.settings import Settings
 from tau_live.store.records import AuditEntry
 from tau_live.store.roles import Store
@@ -33,7 +36,7 @@ HELD = 3
 @json_option
 @click.pass_context
 def gate(ctx: click.Context, path: Path | None, as_json: bool) -> None:
-    """Show the gate (as `gate show`), reset it, or read its history.
+    """Show the gate (as `gate show`), hold it, reset it, or read its history.
 
     While it holds, tau-live records nothing, learns nothing and decides nothing: the host acts
     as if it were not there. Exit code 0 means pass, 3 means hold.
@@ -47,14 +50,16 @@ def gate(ctx: click.Context, path: Path | None, as_json: bool) -> None:
 @json_option
 @click.pass_context
 def show(ctx: click.Context, path: Path | None, as_json: bool) -> None:
-    """Show the gate. Exit code 0 means pass, 3 means hold."""
-    with opened(path) as (store, _):
+    """Show the gate. Exit code 0 means pass, 3 means hold, or that the kill switch is on."""
+    with opened(path) as (store, settings):
         row = store.gate.load()
+    killed = now_killed(kill_file(settings.store, settings.kill_file))
     if as_json:
-        print_json(row)
+        switch = None if killed is None else killed._asdict()
+        print_json({**asdict(row), "kill_switch": switch})
     else:
-        print_all(facts_of(_facts(row, now=time.time())))
-    ctx.exit(0 if row.state == "pass" else HELD)
+        print_all(facts_of(_facts(row, killed, now=time.time())))
+    ctx.exit(0 if row.state == "pass" and killed is None else HELD)
 
 
 @gate.command("reset", epilog=epilog("gate reset", 'tau-live gate reset --reason "disk replaced"'))
@@ -67,6 +72,7 @@ def reset(path: Path | None, as_json: bool, reason: str) -> None:
     with opened(path, write=True) as (store, settings):
         was = store.gate.load()
         row = reset_of(store, settings, reason=reason, who=who, at=at)
+        warn_of_stops(store, settings)
     if as_json:
         print_json(
             {
@@ -80,6 +86,35 @@ def reset(path: Path | None, as_json: bool, reason: str) -> None:
         )
     else:
         click.echo(f"the gate passes (it was on {was.state}); written down for {who}")
+
+
+@gate.command("hold", epilog=epilog("gate hold", 'tau-live gate hold --reason "audit today"'))
+@reason_option
+@store_option
+@json_option
+def hold(path: Path | None, as_json: bool, reason: str) -> None:
+    """Let the gate hold, in every running process within a second, until `gate reset`."""
+    who, at = operator(), time.time()
+    with opened(path, write=True) as (store, settings):
+        was = store.gate.load()
+        row = held_of(store, settings, reason=reason, who=who, at=at)
+    if as_json:
+        print_json(
+            {
+                "state": row.state,
+                "was": was.state,
+                "reason": row.reason,
+                "detail": row.detail,
+                "who": who,
+                "at": at,
+                "revision": row.revision,
+            }
+        )
+    elif was.state == "pass":
+        click.echo(f"the gate holds until `tau-live gate reset`; written down for {shown(who)}")
+    else:
+        since = f"since {moment(was.since)}: {was.reason}: {was.detail}"
+        click.echo(f"the gate held already, {shown(since)}")
 
 
 @gate.command("log", epilog=epilog("gate log", "tau-live gate log --limit 5"))
@@ -111,19 +146,43 @@ def reset_of(store: Store, settings: Settings, *, reason: str, who: str, at: flo
     """
     keeper = GateKeeper(limit=settings.max_failure_streak, who=who)
     with store.begin():
-        was = store.gate.load().state
+        before = store.gate.load()
         keeper.reset(reason, who=who, at=at)
         keeper.refresh(store.gate, at=at)
         if keeper.unsaved or keeper.store_error:
             raise StoreUnavailableError(f"the gate was not reset: {keeper.store_error}")
-        details = {"was": was}
+        streaks = any(before.streaks.values())
+        details = {"was": before.state, "idempotent": before.state == "pass" and not streaks}
         store.audit.add(
             AuditEntry(at=at, who=who, action="gate_reset", reason=reason, details=details)
         )
         return store.gate.load()
 
 
-def _facts(row: GateRow, *, now: float) -> list[tuple[str, object]]:
+def held_of(store: Store, settings: Settings, *, reason: str, who: str, at: float) -> GateRow:
+    """Let the gate hold, write down who and why, and return it as it is stored now.
+
+    A gate that holds already keeps its own reason.
+
+    Raises:
+        StoreUnavailableError: It could not be written; the gate is as it was.
+    """
+    keeper = GateKeeper(limit=settings.max_failure_streak, who=who)
+    with store.begin():
+        was = store.gate.load().state
+        keeper.refresh(store.gate, at=at)
+        keeper.hold(HoldReason.OPERATOR, at=at, detail=reason, who=who)
+        keeper.refresh(store.gate, at=at)
+        if keeper.unsaved or keeper.store_error:
+            raise StoreUnavailableError(f"the gate was not held: {keeper.store_error}")
+        details = {"was": was, "idempotent": was != "pass"}
+        store.audit.add(
+            AuditEntry(at=at, who=who, action="gate_hold", reason=reason, details=details)
+        )
+        return store.gate.load()
+
+
+def _facts(row: GateRow, killed: Killed | None, *, now: float) -> list[tuple[str, object]]:
     streaks = ", ".join(f"{kind} {count}" for kind, count in row.streaks.items() if count)
     facts: list[tuple[str, object]] = [("gate", styled(row.state))]
     if row.revision:
@@ -134,4 +193,7 @@ def _facts(row: GateRow, *, now: float) -> list[tuple[str, object]]:
     if row.state != "pass":
         facts.append(("because", row.reason or "nobody said why"))
         facts.append(("then", 'tau-live gate reset --reason "..."'))
+    if killed is not None:
+        facts.append(("kill switch", f"on since {ago(killed.at, now=now)}: {killed}"))
+        facts.append(("then", 'tau-live unkill --reason "..."'))
     return facts

@@ -126,7 +126,7 @@ def import_log(  # noqa: PLR0913  # one for each option
         task = bar.add_task("bytes", total=None)
         report = imported(
             log,
-            settings_of(path),
+            settings_of(path, changes=True),
             progress=lambda done, total: bar.update(task, completed=done, total=total or None),
         )
     print_json(report) if as_json else _print(report)

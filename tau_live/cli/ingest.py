@@ -46,7 +46,7 @@ def ingest(source: str, *, host: str, stream: str | None, path: Path | None, as_
         task = bar.add_task("events", total=None)
         report = ingest_source(
             source,
-            settings_of(path),
+            settings_of(path, changes=True),
             translate=hosts[host],
             stream=stream,
             stop=stop,

@@ -6,6 +6,7 @@ value of an object whose keys are data. What is under a path that ends in ``**``
 
 from collections.abc import Mapping
 
+from tau_live.cli.doing_keys import DOING, KILLED, PAUSED
 from tau_live.cli.row_keys import ATTEMPT, DECISION, REWARD, ROLLOUT, SPAN, Keys
 
 UPDATE: Keys = {
@@ -93,6 +94,7 @@ CHANGED: Keys = {
     "previous": "the champion before",
     "stopped": "why the learner decides nothing; null while it may",
     "revision": "grows with every change",
+    "idempotent": "whether it was so already",
     "reason": "why",
     "who": "who did it",
     "at": "epoch seconds",
@@ -161,6 +163,8 @@ KEYS: Mapping[str, Keys] = {
         "store": "the store's file",
         "at": "epoch seconds of this answer",
         **_under("gate.", GATE),
+        "paused**": PAUSED,
+        "kill_switch**": KILLED,
         "rollouts.completed": "rollouts at any end",
         "rollouts.succeeded": "of these, succeeded",
         "rollouts.failed": "failed",
@@ -191,7 +195,12 @@ KEYS: Mapping[str, Keys] = {
         "silent**": "processes that live but cannot write, with since how many seconds about",
         "learner": "the process that is running an update",
     },
-    "gate show": {**GATE, "revision": "grows with every change"},
+    "gate show": {
+        **GATE,
+        "revision": "grows with every change",
+        "kill_switch**": KILLED,
+    },
+    **DOING,
     "gate reset": {
         "state": "pass",
         "was": "the state before",
@@ -261,7 +270,7 @@ KEYS: Mapping[str, Keys] = {
     "policy use": CHANGE,
     **{
         f"policy {verb}": CHANGED
-        for verb in ("exposure", "freeze", "rollback", "pin", "unpin", "stop")
+        for verb in ["exposure", "promote", "reject", "freeze", "rollback", "pin", "unpin", "stop"]
     },
     "evaluate": {
         "policy": "what was evaluated",
@@ -367,7 +376,7 @@ KEYS: Mapping[str, Keys] = {
         "at": "epoch seconds",
         "sound": "whether nothing was found",
         "findings[].code": "edited, removed, added, broken_link, cut_off, no_beginning, "
-        "other_key, not_keyed, not_the_head, gate, checkpoint or unreadable",
+        "other_key, not_keyed, not_the_head, gate, pauses, checkpoint or unreadable",
         "findings[].what": "the row, seal or version concerned",
         "findings[].detail": "a sentence",
         "seals": "how many seals there are",

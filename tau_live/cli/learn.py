@@ -15,6 +15,7 @@ from tau_live.cli.opening import (
 )
 from tau_live.cli.output import print_json
 from tau_live.cli.signals import stopping
+from tau_live.cli.standing import warn_before
 from tau_live.cli.text import shown
 
 
@@ -48,5 +49,7 @@ def learn(path: Path | None, as_json: bool, once: bool) -> None:
         of = f"{report['trajectories']} rollouts, {report['samples']} decisions"
         click.echo(f"update {report['update']} of {report['point']!r}: {made}{shown(why)} ({of})")
 
+    settings = settings_of(path, changes=True)
+    warn_before(settings)
     with stopping(stop):
-        learn_until(stop, settings_of(path), once=once, report=told)
+        learn_until(stop, settings, once=once, report=told)

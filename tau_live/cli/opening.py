@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeVar
 
 import click
 
+from tau_live.access import ACTION, check, principal_of
 from tau_live.cli.keys import KEYS
 from tau_live.cli.text import shown
 from tau_live.errors import SettingsError, StoreUnavailableError, TauLiveError
@@ -100,11 +101,23 @@ def loaded(path: Path | None) -> Loaded:
     )
 
 
-def settings_of(path: Path | None) -> Settings:
-    """Return the settings in force, after warning about them on standard error."""
+def settings_of(path: Path | None, *, changes: bool = False) -> Settings:
+    """Return the settings in force, after warning about them on standard error.
+
+    Args:
+        path: What ``--store`` says.
+        changes: Whether the command is going to change anything, which not everybody may.
+
+    Raises:
+        SettingsError: A setting is wrong.
+        AccessError: Whoever calls may not.
+    """
     found = loaded(path)
     for warning in found.doubts():
         click.echo(f"warning: {shown(warning)}", err=True)
+    if changes:
+        action = f"{ACTION}{click.get_current_context().info_name}"
+        check(found.settings.access, principal_of(os.environ, found.settings.principal), action)
     return found.settings
 
 
@@ -120,8 +133,9 @@ def opened(path: Path | None, *, write: bool = False) -> Iterator[Opened]:
         SettingsError: A setting is wrong.
         StoreUnavailableError: There is no store, or it cannot be used.
         StoreVersionError: It was written by a newer tau-live.
+        AccessError: Whoever calls may not change anything.
     """
-    settings = settings_of(path)
+    settings = settings_of(path, changes=write)
     placed(settings)  # or it would be said that there is none yet
     if not settings.store.exists():
         raise StoreUnavailableError(
@@ -155,7 +169,11 @@ def operator() -> str:
         user = getpass.getuser()
     except (KeyError, OSError):  # a container's user without a name
         user = f"uid {os.getuid()}"
-    return f"{user}@{socket.gethostname()}"
+    try:
+        named = loaded(None).settings.principal
+    except SettingsError:  # the command itself will say so
+        named = None
+    return f"{user}@{socket.gethostname()}{f' as {named}' if named else ''}"
 
 
 def reason_option(callback: Callback) -> Callback:

@@ -19,6 +19,7 @@ from tau_live.cli.opening import (
 )
 from tau_live.cli.output import as_json as json_of
 from tau_live.cli.output import facts_of, print_all, print_json, safe, table_of
+from tau_live.cli.standing import warn_of_stops
 from tau_live.cli.text import moment, shown
 from tau_live.cli.trials import COMMANDS
 from tau_live.errors import CheckpointError, UnknownError
@@ -140,6 +141,7 @@ def use(
     with opened(path, write=True) as (store, settings):
         asked = Asked("policy_use", point, version, pin, reason)
         change = put_in_service(store, settings, asked, at=time.time())
+        warn_of_stops(store, settings)
     _print_change(change, as_json=as_json)
 
 

@@ -24,7 +24,7 @@ def replay(file: Path, path: Path | None, as_json: bool) -> None:
         task = bar.add_task("events", total=None)
         report = replay_file(
             file,
-            settings_of(path),
+            settings_of(path, changes=True),
             progress=lambda done, total: bar.update(task, completed=done, total=total),
         )
     print_json(report) if as_json else print_report(report)

@@ -30,7 +30,7 @@ def restore(file: Path, path: Path | None, as_json: bool) -> None:
     free. What the store has already is left alone. Best into a store of its own: what was learned
     from there is forgotten again as soon as retention looks.
     """
-    store = SqliteStore.open(settings_of(path).store)
+    store = SqliteStore.open(settings_of(path, changes=True).store)
     try:
         with progress_bar(quiet=as_json) as bar:
             task = bar.add_task("rows", total=None)

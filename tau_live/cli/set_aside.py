@@ -40,7 +40,7 @@ def set_aside(path: Path | None, as_json: bool, reason: str) -> None:
     read. Running processes go over to the new store within seconds; nothing is recorded, learned
     or decided there until `tau-live gate reset`.
     """
-    settings = settings_of(path)
+    settings = settings_of(path, changes=True)
     kept = begun_anew(settings, who=operator(), reason=reason, at=time.time())
     if as_json:
         print_json({"store": str(settings.store), "kept": [str(file) for file in kept]})

@@ -43,6 +43,7 @@ def _facts(found: Mapping[str, object], *, now: float) -> Iterator[tuple[str, ob
         yield "  because", gate["reason"]
         yield "  last error", gate["detail"]
         yield "  then", 'tau-live gate reset --reason "..."'
+    yield from _stopped(found, now=now)
     rollouts = _mapping(found["rollouts"])
     yield "rollouts", _counted(rollouts)
     yield "wait for a reward", number(_float(found["waiting_for_reward"]))
@@ -65,6 +66,23 @@ def _facts(found: Mapping[str, object], *, now: float) -> Iterator[tuple[str, ob
     yield "retention", _kept(_mapping(found["retention"]))
     yield "counters", _counted(_mapping(found["counters"])) or "none"
     yield from _running(found)
+
+
+def _stopped(found: Mapping[str, object], *, now: float) -> Iterator[tuple[str, object]]:
+    killed = _mapping(found["kill_switch"])
+    if killed:
+        since = ago(_float(killed["at"]), now=now)
+        yield "kill switch", f"on since {since}{_by(killed)}: {killed['reason']}"
+        yield "  then", 'tau-live unkill --reason "..."'
+    for part, pause in _mapping(found["paused"]).items():
+        said = _mapping(pause)
+        since = ago(_float(said["at"]), now=now)
+        yield part, f"paused since {since}{_by(said)}: {said['reason']}"
+        yield "  then", f'tau-live resume {part} --reason "..."'
+
+
+def _by(said: Mapping[str, object]) -> str:
+    return f" by {said['who']}" if said["who"] else ""
 
 
 def _running(found: Mapping[str, object]) -> Iterator[tuple[str, object]]:

@@ -1,4 +1,4 @@
-"""``tau-live policy exposure|freeze|rollback|pin|unpin|stop``: who decides, and how much."""
+"""``tau-live policy exposure|promote|reject|...``: who decides, and how much."""
 
 import time
 from collections.abc import Callable
@@ -19,6 +19,7 @@ from tau_live.cli.opening import (
     store_option,
 )
 from tau_live.cli.output import print_json
+from tau_live.cli.standing import warn_of_stops
 from tau_live.cli.text import shown
 from tau_live.operating import Changed, Order
 from tau_live.settings import Settings
@@ -88,6 +89,26 @@ def exposure(*, point: str, share: float, reason: str, path: Path | None, as_jso
     )
 
 
+@command("promote", 'tau-live policy promote model --reason "better in the review"')
+def promote(*, point: str, reason: str, path: Path | None, as_json: bool) -> None:
+    """Make what the learner decides with at POINT the champion, and let it decide all it may.
+
+    As evidence would do it at the top of the ladder. The champion before keeps 5 percent for
+    TAU_LIVE_RL_PROBATION rollouts, and comes back by itself when it turns out to be better.
+    """
+    _act(operating.promoted, "policy_promote", point, reason=reason, path=path, as_json=as_json)
+
+
+@command("reject", 'tau-live policy reject model --reason "answers got too short"')
+def reject(*, point: str, reason: str, path: Path | None, as_json: bool) -> None:
+    """Take what the learner decides with at POINT out of service.
+
+    It goes on from the champion, or untrained where there is none, and begins its test anew on
+    the lowest rung. A champion on probation gives way to the one before.
+    """
+    _act(operating.rejected, "policy_reject", point, reason=reason, path=path, as_json=as_json)
+
+
 @command("freeze", 'tau-live policy freeze model --reason "passed the review"')
 def freeze(*, point: str, reason: str, path: Path | None, as_json: bool) -> None:
     """Make what the learner decides with at POINT the champion.
@@ -136,7 +157,7 @@ def stop(*, point: str, reason: str, path: Path | None, as_json: bool) -> None:
     _act(operating.stopped, "policy_stop", point, reason=reason, path=path, as_json=as_json)
 
 
-COMMANDS = (exposure, freeze, rollback, pin, unpin, stop)
+COMMANDS = (exposure, promote, reject, freeze, rollback, pin, unpin, stop)
 
 
 def _act(
@@ -145,6 +166,7 @@ def _act(
     order = Order(action, point, reason, operator(), time.time())
     with opened(path, write=True) as (store, settings):
         changed = act(store, settings, order)
+        warn_of_stops(store, settings)
     if as_json:
         print_json(asdict(changed))
     else:
@@ -159,7 +181,8 @@ def said(changed: Changed) -> str:
         learner += f" (before: {changed.was})"
     control = "the host's own choice" if changed.champion is None else f"version {changed.champion}"
     share = "is stopped" if changed.stopped is not None else f"decides {changed.exposure:.0%}"
+    already = "it was so already: " if changed.idempotent else ""
     return (
-        f"{shown(changed.point)}: the learner is {learner}, and {share}; "
+        f"{shown(changed.point)}: {already}the learner is {learner}, and {share}; "
         f"the champion is {control}; written down for {shown(changed.who)}"
     )

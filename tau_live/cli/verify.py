@@ -14,6 +14,7 @@ from tau_live.cli.output import print_json, progress_bar
 from tau_live.cli.text import number, shown
 from tau_live.errors import CheckpointError, TauLiveError
 from tau_live.guard import text_of
+from tau_live.pauses import Part
 from tau_live.policy_files import check_policy, checkpoint_folder, needed_versions
 from tau_live.settings import Settings
 from tau_live.store.sealing import SEALED, Sealer, key_in
@@ -105,6 +106,7 @@ def verified(
     for table in SEALED:
         findings += store.seals.changed_rows(table)
     findings += _of_gate(store)
+    findings += _of_pauses(store)
     findings += _against(store, anchor)
     files = list(_checkpoints(store, checkpoint_folder(settings)))
     findings += [finding for finding in files if finding is not None]
@@ -117,6 +119,20 @@ def _of_gate(store: SqliteStore) -> Iterator[Finding]:
     last = next((entry.state for entry in store.gate.log(limit=1)), "pass")
     if state != last:
         yield Finding("gate", "the gate", f"it is on {state}, and its history ends with {last}")
+
+
+def _of_pauses(store: SqliteStore) -> Iterator[Finding]:
+    """Yield what rests, or does not, although the audit, which is sealed, says otherwise."""
+    said: dict[object, str] = {}
+    for entry in store.audit.entries():
+        parts = entry.details.get("parts") if entry.action in {"pause", "resume"} else None
+        for part in parts if isinstance(parts, list) else []:
+            said.setdefault(part, entry.action)  # the newest comes first
+    rests = store.pauses.pauses()
+    for part in Part:
+        if (part in rests) != (said.get(part.value) == "pause"):
+            is_now = "is paused" if part in rests else "is not paused"
+            yield Finding("pauses", part.value, f"it {is_now}, and the audit says otherwise")
 
 
 def _against(store: SqliteStore, anchor: tuple[int, str] | None) -> Iterator[Finding]:

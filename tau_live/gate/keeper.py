@@ -48,6 +48,7 @@ class GateKeeper:
     back. A hold that only memory knew then ends, without having held anybody else, if the store's
     history has a reset that is later than the hold. A hold because of the store itself could not
     be written, and no restart would know it: ``suspend`` has it in memory alone, until ``resume``.
+    The kill switch (``killed``) is in a file of its own, and neither a reset nor a store ends it.
 
     Attributes:
         passes: Whether this process may act.
@@ -74,6 +75,7 @@ class GateKeeper:
         self._reset_seq = 0
         self._store_error: str | None = None
         self._suspended: Step | None = None
+        self._killed: tuple[str, float] | None = None
         self.passes = True
         self.epoch = 0
 
@@ -101,11 +103,12 @@ class GateKeeper:
         """Return what an operator asks first, as plain values."""
         with self._lock:
             gate, unsaved, error = self._gate, self.unsaved, self._store_error
-            held = self._suspended
-        if held is not None and gate.passes:
-            gate = replace(
-                gate.hold(held.reason or "", held.at, detail=held.detail), revision=gate.revision
-            )
+            held, killed = self._suspended, self._killed
+        revision = gate.revision
+        if killed is not None and gate.passes:
+            gate = gate.hold(HoldReason.KILLED.value, killed[1], detail=killed[0])
+        elif held is not None and gate.passes:
+            gate = gate.hold(held.reason or "", held.at, detail=held.detail)
         return {
             "state": gate.state.value,
             "reason": gate.reason,
@@ -113,7 +116,7 @@ class GateKeeper:
             "since": gate.since or None,
             "streaks": {kind.value: gate.streak(kind) for kind in Kind},
             "limit": gate.limit,
-            "revision": gate.revision,
+            "revision": revision,
             "stored": not unsaved and error is None and held is None,
             "store_error": error,
         }
@@ -195,6 +198,12 @@ class GateKeeper:
                 self._steps.append(self._suspended)
                 self._suspended = None
                 self._show(self._gate)
+
+    def killed(self, detail: str | None, *, at: float) -> None:
+        """Hold in memory because of the kill switch, or no longer, where there is no ``detail``."""
+        with self._lock:
+            self._killed = None if detail is None else (plain(detail), at)
+            self._show(self._gate)
 
     def reset(self, reason: str, *, who: str, at: float) -> None:
         """Let the gate pass again, with every streak over.
@@ -309,7 +318,7 @@ class GateKeeper:
 
     def _show(self, gate: Gate) -> None:
         self._gate = gate
-        passes = gate.passes and self._suspended is None
+        passes = gate.passes and self._suspended is None and self._killed is None
         if self.passes and not passes:
             self.epoch += 1
         self.passes = passes

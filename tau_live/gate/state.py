@@ -37,6 +37,7 @@ class HoldReason(StrEnum):
     STORE_UNAVAILABLE = "store_unavailable"
     STORE_REPLACED = "store_replaced"
     OPERATOR = "operator"
+    KILLED = "killed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -221,6 +221,17 @@ class Settings:
     audit_key_file: Path | None = setting(
         None, optional(path()), "A file with the key that rows are sealed with; made if missing."
     )
+    kill_file: Path | None = setting(
+        None,
+        optional(path()),
+        "While this file is there, everything stops; by default `.off` behind the store's name.",
+    )
+    access: Path | None = setting(
+        None, optional(path()), "A JSON file that says who may do what; none allows everybody."
+    )
+    principal: str | None = setting(
+        None, optional(text()), "Who calls, as the file of TAU_LIVE_RL_ACCESS names people."
+    )
     plugins_off: tuple[str, ...] = setting((), names(), "Plugins that are not loaded.")
     safety: SafetySettings = field(default_factory=SafetySettings)
 

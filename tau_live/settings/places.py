@@ -30,4 +30,5 @@ def placed(settings: Settings) -> Settings:
     if folder is None:
         return settings
     record = None if settings.record is None else folder / settings.record
-    return replace(settings, store=folder / settings.store, record=record)
+    kill_file = None if settings.kill_file is None else folder / settings.kill_file
+    return replace(settings, store=folder / settings.store, record=record, kill_file=kill_file)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from tau_live.errors import SettingsError
 from tau_live.settings.kinds import nearest, shown
 from tau_live.settings.rows import Setting
-from tau_live.switch import OLD_SWITCH, PREFIX, SWITCH
+from tau_live.switch import KILL, OLD_SWITCH, PREFIX, SWITCH
 
 PYPROJECT = "pyproject.toml"
 
@@ -57,7 +57,8 @@ def from_environment(
         if value.strip():
             given[row.name] = Given(value, "environment", variable, Path())
 
-    known = {SWITCH, OLD_SWITCH, *(row.variable for row in rows), *(row.alias for row in rows)}
+    known = {SWITCH, OLD_SWITCH, KILL}
+    known |= {name for row in rows for name in (row.variable, row.alias) if name is not None}
     unknown = sorted(name for name in environ if name.startswith(PREFIX) and name not in known)
     names = [row.name.upper() for row in rows]
     warnings.extend(_unknown(name.removeprefix(PREFIX), names, PREFIX) for name in unknown)

@@ -8,6 +8,7 @@ from tau_live.errors import StoreUnavailableError, StoreVersionError
 from tau_live.store.connection import Connection
 from tau_live.store.sealing import SEALING
 from tau_live.store.sqlite_names import NAMING
+from tau_live.store.sqlite_pauses import PAUSING
 
 APPLICATION_ID = 0x7461754C
 """``tauL``, by which SQLite files of ours are known."""
@@ -324,10 +325,8 @@ WORKING: Sequence[str] = (
         who text not null
     ) strict
     """,
-    """
-    create table leases (name text primary key, holder text not null, expires_at real not null)
-    strict, without rowid
-    """,
+    """create table leases (name text primary key, holder text not null, expires_at real not null)
+    strict, without rowid""",
     "create table counters (name text primary key, value integer not null) strict, without rowid",
     """
     create table audit (
@@ -348,7 +347,7 @@ def migrations() -> Migrations:
 
     @known()
     def m001_first_schema(db: Database) -> None:
-        for statement in (*RECORDING, *NAMING, *WORKING, *SEALING):
+        for statement in (*RECORDING, *NAMING, *WORKING, *PAUSING, *SEALING):
             db.execute(statement)
 
     return known

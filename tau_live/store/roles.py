@@ -17,6 +17,7 @@ from tau_live.store.serving import (
     GateState,
     Leases,
     Monitors,
+    Pauses,
     Policies,
     Resources,
     Retention,
@@ -33,6 +34,7 @@ __all__ = [
     "Leases",
     "Monitors",
     "Names",
+    "Pauses",
     "Policies",
     "Resources",
     "Retention",
@@ -101,6 +103,11 @@ class Store(Protocol):
     @property
     def gate(self) -> GateState:
         """The gate."""
+        ...
+
+    @property
+    def pauses(self) -> Pauses:
+        """What rests."""
         ...
 
     @property

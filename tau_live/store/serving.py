@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from tau_live.gate import GateEntry, GateRow
+from tau_live.pauses import Part, Pause
 from tau_live.rollouts import AttemptStatus, Rollout, RolloutStatus
 from tau_live.store.keeping import OLDEST, Archive, Kept, Place, Size, Swept
 from tau_live.store.records import (
@@ -254,6 +255,22 @@ class Counters(Protocol):
 
     def counts(self) -> dict[str, int]:
         """Return every counter."""
+        ...
+
+
+class Pauses(Protocol):
+    """What an operator lets rest."""
+
+    def pauses(self) -> Mapping[Part, Pause]:
+        """Return what rests, by part."""
+        ...
+
+    def begin(self, pause: Pause) -> bool:
+        """Let a part rest; ``False`` if it rests already, for the reason that it has."""
+        ...
+
+    def end(self, part: Part) -> bool:
+        """Let a part go on; ``False`` if it does already."""
         ...
 
 

@@ -17,6 +17,7 @@ from tau_live.store.sqlite_export import exported
 from tau_live.store.sqlite_gate import SqliteGate, SqliteLeases
 from tau_live.store.sqlite_monitors import SqliteMonitors
 from tau_live.store.sqlite_names import SqliteNames
+from tau_live.store.sqlite_pauses import SqlitePauses
 from tau_live.store.sqlite_policies import SqlitePolicies
 from tau_live.store.sqlite_queue import SqliteQueue, SqliteResources, SqliteWorkers
 from tau_live.store.sqlite_restore import restored
@@ -43,6 +44,7 @@ class SqliteStore:
         monitors: What monitors remember.
         trials: The learner of each point against its control.
         gate: The gate.
+        pauses: What rests.
         leases: Leases.
         counters: Counters.
         audit: The audit.
@@ -63,6 +65,7 @@ class SqliteStore:
         self.monitors = SqliteMonitors(connection)
         self.trials = SqliteTrials(connection)
         self.gate = SqliteGate(connection)
+        self.pauses = SqlitePauses(connection)
         self.leases = SqliteLeases(connection)
         self.counters = SqliteCounters(connection)
         self.audit = SqliteAudit(connection)

@@ -17,6 +17,9 @@ READING = [
 ]  # fmt: skip
 WRITING = [
     ["gate", "reset", "--reason", "why"],
+    ["gate", "hold", "--reason", "why"],
+    ["pause", "learning", "--reason", "why"],
+    ["resume", "learning", "--reason", "why"],
     ["reward", "1", "--run", "live-1"],
     ["policy", "use", "0", "--point", "model", "--reason", "why"],
     ["policy", "rollback", "--point", "model", "--reason", "why"],

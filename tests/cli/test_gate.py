@@ -59,7 +59,7 @@ def test_a_reset_writes_down_who_and_why_twice(filled: Path, read: Read) -> None
     store.close()
     assert (line.event, line.reason, line.who) == ("reset", "new disk", done["who"])
     assert (entry.action, entry.reason, entry.who) == ("gate_reset", "new disk", done["who"])
-    assert dict(entry.details) == {"was": "hold"}
+    assert dict(entry.details) == {"was": "hold", "idempotent": False}
 
 
 def test_a_gate_that_passes_may_be_reset_too(filled: Path, read: Read) -> None:

@@ -12,7 +12,7 @@ from tests.cli.conftest import Read, Run
 from tests.cli.filled import version_in_service
 from tests.trialled import serve
 
-VERBS = ["freeze", "rollback", "pin", "stop"]
+VERBS = ["promote", "reject", "freeze", "rollback", "pin", "stop"]
 
 
 def trial_of(path: Path, point: str = "model") -> Trial:
@@ -128,14 +128,13 @@ def test_a_pinned_version_stays_until_it_is_unpinned_and_then_the_newest_decides
 @pytest.mark.parametrize(
     ("before", "command", "said"),
     [
-        ([], ["unpin", "model"], "no version of 'model' is pinned"),
-        ([["pin", "model"]], ["pin", "model"], "version 2 of 'model' is pinned already"),
+        ([], ["promote", "tools"], "point 'tools' runs the untrained policy: nothing to promote"),
         (
-            [["freeze", "model"]],
-            ["freeze", "model"],
-            "version 2 is the champion of 'model' already",
+            [["stop", "model"]],
+            ["promote", "model"],
+            "the learner of 'model' is stopped: why (",
         ),
-        ([["stop", "model"]], ["stop", "model"], "the learner of 'model' is stopped already"),
+        ([], ["reject", "tools"], "point 'tools' runs the untrained policy: nothing to reject"),
         ([], ["freeze", "tools"], "point 'tools' runs the untrained policy: nothing to freeze"),
         ([], ["rollback", "tools"], "point 'tools' runs the untrained policy: nothing to go back"),
         ([], ["stop", "tols"], "no policy decides at point 'tols'; known points: 'model', "),
@@ -154,6 +153,84 @@ def test_what_makes_no_sense_is_refused_and_changes_nothing(
     assert result.exit_code == 1
     assert said in result.stderr
     assert (trial_of(filled), version_in_service(filled)) == known
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["promote", "model"], ["reject", "model"], ["freeze", "model"], ["pin", "model"],
+     ["unpin", "model"], ["stop", "model"], ["exposure", "model", "25%"]],
+)  # fmt: skip
+def test_what_is_so_already_stays_so_and_is_written_down_all_the_same(
+    filled: Path, read: Read, command: list[str]
+) -> None:
+    read("policy", *command, "--reason", "first", "--store", filled)
+    known = trial_of(filled), version_in_service(filled)
+
+    again = read("policy", *command, "--reason", "second", "--store", filled)
+
+    assert isinstance(again, dict)
+    assert again["idempotent"]
+    assert (trial_of(filled), version_in_service(filled)) == known
+    store = SqliteStore.open(filled, read_only=True)
+    entry = store.audit.entries(limit=1)[0]
+    store.close()
+    assert (entry.reason, entry.details["idempotent"]) == ("second", True)
+
+
+def test_promoting_lets_the_new_champion_decide_all_it_may(filled: Path, read: Read) -> None:
+    set_trial(filled, exposure=0.25)
+
+    found = read("policy", "promote", "model", "--reason", "why", "--store", filled)
+
+    assert isinstance(found, dict)
+    assert (found["champion"], found["previous"]) == (2, 1)
+    assert trial_of(filled).exposure == 1.0
+
+
+@pytest.mark.parametrize("share", [None, 1.0, 0.5, 0.05])
+def test_rejecting_goes_back_to_the_champion_and_begins_the_test_anew_on_the_lowest_rung(
+    filled: Path, read: Read, share: float | None
+) -> None:
+    set_trial(filled, exposure=share)
+    before = trial_of(filled)
+
+    found = read("policy", "reject", "model", "--reason", "why", "--store", filled)
+
+    assert isinstance(found, dict)
+    assert (found["version"], found["was"], found["champion"]) == (1, 2, 1)
+    after = trial_of(filled)
+    assert (after.exposure, after.test, after.tally) == (0.05, before.test + 1, {})
+
+
+def test_rejecting_in_shadow_stays_in_shadow(filled: Path, read: Read) -> None:
+    set_trial(filled, exposure=0.0)
+
+    read("policy", "reject", "model", "--reason", "why", "--store", filled)
+
+    assert trial_of(filled).exposure == 0.0
+
+
+def test_rejecting_a_champion_on_probation_brings_the_one_before_back(
+    filled: Path, read: Read
+) -> None:
+    read("policy", "promote", "model", "--reason", "why", "--store", filled)
+
+    found = read("policy", "reject", "model", "--reason", "why", "--store", filled)
+
+    assert isinstance(found, dict)
+    assert (found["version"], found["champion"], found["previous"]) == (1, 1, None)
+
+
+def test_a_champion_that_is_settled_is_not_rejected_and_it_is_said_what_to_do(
+    filled: Path, run: Run
+) -> None:
+    set_trial(filled, champion=2, previous=1, kept=0)
+
+    result = run("policy", "reject", "model", "--reason", "why", "--store", filled)
+
+    assert result.exit_code == 1
+    assert "version 2 is the champion of 'model': `tau-live policy rollback model`" in result.stderr
+    assert version_in_service(filled) == 2
 
 
 def test_a_version_whose_file_is_damaged_is_not_frozen(filled: Path, run: Run) -> None:

@@ -50,6 +50,7 @@ def test_a_store_that_nobody_touched_is_sound(filled: Path, read: Callable[..., 
         ("delete from gate_log", "removed", "line of the gate's history"),
         ("insert into audit values (99, 1.0, 'x', 'y', 'z', '{}')", "added", "line of the audit"),
         ("update gate set state = 'hold'", "gate", "its history ends with pass"),
+        ("insert into pauses values ('deciding', 'x', 'y', 1.0)", "pauses", "it is paused, and"),
         ("delete from seals where place = 2", "broken_link", "seal 3"),
         ("update seals set seal = zeroblob(32) where place = 2", "broken_link", "seal 2"),
         ("update seals set place = -place where place in (2, 3)", "broken_link", "seal"),
@@ -68,6 +69,23 @@ def test_what_was_done_behind_its_back_is_found(
     assert (found.exit_code, told.exit_code) == (1, 1)
     assert f'"code": "{code}"' in found.stdout
     assert what in told.stdout
+
+
+def test_a_pause_that_was_taken_away_is_found_and_one_that_was_ended_is_sound(
+    filled: Path, run: Run
+) -> None:
+    run("pause", "learning", "deciding", "--reason", "odd", "--store", filled)
+    run("resume", "deciding", "--reason", "mended", "--store", filled)
+    before = run("verify", "--store", filled)
+    _do(filled, "delete from pauses")
+
+    found = run("verify", "--store", filled)
+
+    assert (before.exit_code, found.exit_code) == (0, 1)
+    assert "learning: it is not paused, and the audit says otherwise" in " ".join(
+        found.stdout.split()
+    )
+    assert "deciding" not in found.stdout
 
 
 def test_a_checkpoint_that_was_touched_is_found(filled: Path, run: Run) -> None:

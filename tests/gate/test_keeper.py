@@ -323,3 +323,45 @@ def test_a_clock_that_was_set_back_does_not_undo_a_reset(connect: Connect) -> No
     keeper.refresh(store, at=3.0)
 
     assert keeper.passes
+
+
+# The kill switch
+
+
+def test_while_it_is_killed_it_holds_and_no_reset_ends_that(connect: Connect) -> None:
+    store = connect()
+    keeper = keeper_on(store)
+    epoch = keeper.epoch
+
+    keeper.killed("nonsense", at=5.0)
+    keeper.reset("looked at", who="me", at=6.0)
+    keeper.refresh(store, at=6.0)
+
+    assert not keeper.passes
+    assert keeper.epoch == epoch + 1
+    told = keeper.snapshot()
+    assert (told["state"], told["reason"], told["detail"], told["since"]) == (
+        "hold", "killed", "nonsense", 5.0,
+    )  # fmt: skip
+    assert store.load().state == "pass"
+
+
+def test_after_it_the_gate_is_what_it_was(connect: Connect) -> None:
+    passing, held = keeper_on(connect()), keeper_on(connect())
+    held.hold("operator", at=1.0, detail="audit")
+
+    for keeper in (passing, held):
+        keeper.killed("nonsense", at=5.0)
+        keeper.killed(None, at=0.0)
+
+    assert passing.snapshot()["state"] == "pass"
+    assert (held.snapshot()["state"], held.snapshot()["reason"]) == ("hold", "operator")
+
+
+def test_a_gate_that_holds_keeps_its_own_reason_while_it_is_killed(connect: Connect) -> None:
+    keeper = keeper_on(connect())
+    keeper.hold("operator", at=1.0, detail="audit")
+
+    keeper.killed("nonsense", at=5.0)
+
+    assert keeper.snapshot()["reason"] == "operator"

@@ -30,6 +30,20 @@ def test_a_run_that_was_refused_stays_so_when_there_is_room_again(
     assert taken == [False, False, True]
 
 
+def test_a_run_that_is_left_out_because_of_a_pause_is_left_out_whole_and_counted_as_that(
+    stopped: Inbox, written: Written
+) -> None:
+    left_out = stopped.leave_out(start("late"))
+
+    taken = [stopped.put(one) for one in (tool(2, "late"), end("late"), start("late"))]
+
+    assert (left_out, taken) == (False, [False, False, True])
+    assert stopped.dropped == {"paused": 3}
+    assert [one.event for one in finished(stopped, written) if one.run_id == "late"] == [
+        "run.start"
+    ]
+
+
 def test_the_next_execution_of_a_refused_run_is_taken(stopped: Inbox, written: Written) -> None:
     filled(stopped, 10)
     stopped.put(start("late"))

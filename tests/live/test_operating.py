@@ -76,6 +76,9 @@ def test_each_verb_reaches_a_running_process_within_a_second(path: Path) -> None
         stopped = [asked(agent)["source"] for _ in range(8)]
         heard("exposure", "model", "1", then=lambda seen: seen["share"] == 1.0)
         started = [asked(agent)["source"] for _ in range(8)]
+        latest = asked(agent)["version"]
+        heard("promote", "model", then=lambda seen: seen["champion"] == latest)
+        heard("reject", "model", then=lambda seen: (seen["version"], seen["champion"]) == (0, None))
 
     assert learned == parent
     assert set(stopped) == {"default"}

@@ -1,0 +1,52 @@
+"""``tau-live kill``: stop everything at once, whatever state the store is in."""
+
+import time
+from pathlib import Path
+
+import click
+
+from tau_live.cli.opening import (
+    epilog,
+    json_option,
+    operator,
+    reason_option,
+    settings_of,
+    store_option,
+)
+from tau_live.cli.output import print_json
+from tau_live.cli.text import moment, shown
+from tau_live.cli.unaudited import write_down
+from tau_live.kill_switch import kill as switch_off
+from tau_live.kill_switch import kill_file
+from tau_live.store.records import AuditEntry
+
+
+@click.command(epilog=epilog("kill", 'tau-live kill --reason "customers see nonsense"'))
+@reason_option
+@store_option
+@json_option
+def kill(path: Path | None, as_json: bool, reason: str) -> None:
+    """Stop everything within a second: nothing is recorded, learned or decided until `unkill`.
+
+    Works by a file beside the store, so also while that is locked, full, damaged or gone; `touch`
+    does the same. What was open is ended as interrupted. It outlasts restarts.
+    """
+    settings, who, at = settings_of(path, changes=True), operator(), time.time()
+    file = kill_file(settings.store, settings.kill_file)
+    before = switch_off(file, reason, who=who, at=at)
+    details = {"file": str(file), "idempotent": before is not None}
+    problem = write_down(
+        settings, AuditEntry(at=at, who=who, action="kill", reason=reason, details=details)
+    )
+    if as_json:
+        now = {"reason": reason, "who": who, "at": at} if before is None else before._asdict()
+        changed = before is None
+        print_json({"changed": changed, "file": str(file), "kill_switch": now, "audit": problem})
+        return
+    if before is None:
+        click.echo(f"everything stops within a second: {shown(file)} is there")
+    else:
+        since = f"since {moment(before.at)}: {shown(before)}"
+        click.echo(f"the kill switch was on already, {since}")
+    if problem is not None:
+        click.echo(f"note: {shown(problem)}", err=True)

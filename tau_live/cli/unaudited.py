@@ -1,0 +1,75 @@
+"""The audit of what is done while the store may not work: in the store, else in a file beside it.
+
+What is in the file comes into the store with the next thing that is written down so.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import msgspec
+
+from tau_live.errors import TauLiveError
+from tau_live.kill_switch import kill_file
+from tau_live.private_files import make_folders
+from tau_live.settings import Settings
+from tau_live.store.records import AuditEntry
+from tau_live.store.sqlite import SqliteStore
+
+PATIENCE_S = 0.5
+"""How long a locked store is waited for."""
+
+
+def write_down(settings: Settings, entry: AuditEntry) -> str | None:
+    """Write down what an operator did; return what is to be known where the store cannot take it.
+
+    Never fails: what was done is done.
+    """
+    switch = kill_file(settings.store, settings.kill_file)
+    log = switch.with_name(f"{switch.name}.log")
+    try:
+        if not settings.store.exists():
+            raise TauLiveError("there is no store yet")  # noqa: TRY301  # as any other failure
+        _store(settings, log, entry)
+    except (TauLiveError, OSError) as error:
+        return _append(log, entry, why=str(error))
+    return None
+
+
+def _store(settings: Settings, log: Path, entry: AuditEntry) -> None:
+    store = SqliteStore.open(
+        settings.store, busy_timeout_s=PATIENCE_S, key_file=settings.audit_key_file
+    )
+    try:
+        with store.begin():
+            for earlier in _waiting(log):
+                store.audit.add(earlier)
+            store.audit.add(entry)
+        log.unlink(missing_ok=True)
+    finally:
+        store.close()
+
+
+def _waiting(log: Path) -> Iterator[AuditEntry]:
+    if not log.is_file():
+        return
+    for line in log.read_bytes().splitlines():
+        try:
+            yield msgspec.json.decode(line, type=AuditEntry)
+        except msgspec.DecodeError:  # cut off, by a disk that was full
+            continue
+
+
+def _append(log: Path, entry: AuditEntry, *, why: str) -> str:
+    try:
+        make_folders(log.parent)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        file = os.open(log, flags, 0o600)
+        try:
+            os.write(file, msgspec.json.encode(asdict(entry)) + b"\n")
+        finally:
+            os.close(file)
+    except OSError as error:
+        return f"the audit has no line of this: {why}; {error.strerror or error}"
+    return f"the store cannot take its audit line yet ({why}); it waits in {log}"

@@ -1,0 +1,48 @@
+"""``tau-live unkill``: take the kill switch away."""
+
+import os
+import time
+from pathlib import Path
+
+import click
+
+from tau_live.cli.opening import (
+    epilog,
+    json_option,
+    operator,
+    reason_option,
+    settings_of,
+    store_option,
+)
+from tau_live.cli.output import print_json
+from tau_live.cli.text import shown
+from tau_live.cli.unaudited import write_down
+from tau_live.kill_switch import kill_file
+from tau_live.kill_switch import unkill as switch_on
+from tau_live.store.records import AuditEntry
+from tau_live.switch import killed_by
+
+
+@click.command(epilog=epilog("unkill", 'tau-live unkill --reason "prompt is mended"'))
+@reason_option
+@store_option
+@json_option
+def unkill(path: Path | None, as_json: bool, reason: str) -> None:
+    """Let everything go on, in every running process within a second."""
+    settings, who, at = settings_of(path, changes=True), operator(), time.time()
+    file = kill_file(settings.store, settings.kill_file)
+    before = switch_on(file)
+    details = {"file": str(file), "idempotent": before is None}
+    problem = write_down(
+        settings, AuditEntry(at=at, who=who, action="unkill", reason=reason, details=details)
+    )
+    if as_json:
+        was = None if before is None else before._asdict()
+        print_json({"changed": was is not None, "file": str(file), "was": was, "audit": problem})
+        return
+    if before is None:
+        click.echo(f"the kill switch was off: {shown(file)} is not there")
+    else:
+        click.echo(f"everything goes on within a second (it was off: {shown(before)})")
+    for note in filter(None, (problem, killed_by(os.environ))):
+        click.echo(f"note: {shown(note)}", err=True)

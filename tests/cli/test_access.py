@@ -1,0 +1,133 @@
+"""Every command that changes something asks first who may do it."""
+
+import json
+from pathlib import Path
+
+import click
+import pytest
+
+from tau_live.cli.commands import COMMANDS
+from tau_live.store.sqlite import SqliteStore
+from tests.cli.conftest import Run
+from tests.cli.filled import CHILD
+from tests.cli.test_commands import EVERY
+
+CHANGING = {
+    "gate hold": ["gate", "hold", "--reason", "why"],
+    "gate reset": ["gate", "reset", "--reason", "why"],
+    "pause": ["pause", "learning", "--reason", "why"],
+    "resume": ["resume", "learning", "--reason", "why"],
+    "kill": ["kill", "--reason", "why"],
+    "unkill": ["unkill", "--reason", "why"],
+    "reward": ["reward", "1", "--run", CHILD],
+    "policy use": ["policy", "use", "1", "--point", "model", "--reason", "why"],
+    "policy exposure": ["policy", "exposure", "model", "25%", "--reason", "why"],
+    **{
+        f"policy {verb}": ["policy", verb, "model", "--reason", "why"]
+        for verb in ("promote", "reject", "freeze", "rollback", "pin", "unpin", "stop")
+    },
+    "replay": ["replay", __file__],
+    "ingest": ["ingest", __file__],
+    "import-log": ["import-log", __file__],
+    "learn": ["learn", "--once"],
+    "restore": ["restore", __file__],
+    "gc": ["gc", "--older-than", "30d"],
+    "set-aside": ["set-aside", "--reason", "why"],
+}
+ONLY_READING = {
+    "demo", "run", "autostart enable", "autostart disable", "autostart status", "status",
+    "gate show", "gate log", "rollouts", "show", "why", "updates", "policy list", "policy show",
+    "evaluate", "export", "config", "verify", "doctor",
+}  # fmt: skip
+"""What changes nothing that is there, or (`autostart`, `run`, `demo`) nothing of a store."""
+
+
+@pytest.fixture
+def denying(tmp_path: Path) -> Path:
+    """Return a file that lets nobody do anything."""
+    path = tmp_path / "access.json"
+    path.write_text('{"schema_version": 1, "team_mode": true}')
+    return path
+
+
+@pytest.mark.parametrize("command", CHANGING)
+def test_what_nobody_may_do_is_refused_and_changes_nothing(
+    command: str, filled: Path, run: Run, denying: Path
+) -> None:
+    before = filled.read_bytes(), sorted(path.name for path in filled.parent.iterdir())
+
+    result = run(
+        *CHANGING[command],
+        *("--store", filled),
+        TAU_LIVE_RL="1", TAU_LIVE_RL_ACCESS=str(denying), TAU_LIVE_RL_PRINCIPAL="team:night",
+    )  # fmt: skip
+
+    assert result.exit_code == 1
+    assert result.stderr.startswith(
+        "tau-live: unauthorized rl lifecycle action: principal=team:night "
+        f"action=control:rl:{command.rsplit(maxsplit=1)[-1]} reason_code=deny_unbound_principal"
+    )
+    assert (filled.read_bytes(), sorted(path.name for path in filled.parent.iterdir())) == before
+
+
+def test_every_command_is_known_to_change_something_or_not() -> None:
+    commands = {
+        path.removeprefix("tau-live ")
+        for path, command in EVERY.items()
+        if not isinstance(command, click.Group)
+    }
+
+    assert commands == CHANGING.keys() | ONLY_READING
+    assert set(COMMANDS) == {name.split()[0] for name in commands}
+
+
+def test_what_a_role_allows_is_done_and_written_down_with_who(
+    filled: Path, run: Run, tmp_path: Path
+) -> None:
+    path = tmp_path / "access.json"
+    path.write_text(
+        json.dumps(
+            {
+                "schema_version": 1,
+                "team_mode": True,
+                "bindings": [{"principal": "team:night", "roles": ["night"]}],
+                "roles": {"night": {"allow": ["control:rl:pause"]}},
+            }
+        )
+    )
+    environ = {"TAU_LIVE_RL_ACCESS": str(path), "TAU_LIVE_RL_PRINCIPAL": "team:night"}
+
+    allowed = run("pause", "learning", "--reason", "why", "--store", filled, **environ)
+    denied = run("resume", "learning", "--reason", "why", "--store", filled, **environ)
+
+    assert (allowed.exit_code, denied.exit_code) == (0, 1)
+    assert "reason_code=deny_no_matching_allow" in denied.stderr
+    store = SqliteStore.open(filled, read_only=True)
+    entry = store.audit.entries(limit=1)[0]
+    store.close()
+    assert entry.action == "pause"
+    assert entry.who.endswith(" as team:night")
+
+
+def test_a_broken_file_refuses_what_changes_and_lets_everybody_look(
+    filled: Path, run: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "access.json").write_text("{")
+    environ = {"TAU_LIVE_RL_ACCESS": str(tmp_path / "access.json")}
+
+    changes = run("pause", "learning", "--reason", "why", "--store", filled, **environ)
+    looks = run("status", "--store", filled, **environ)
+
+    assert (changes.exit_code, looks.exit_code) == (1, 0)
+    assert "cannot say who may do what, so nothing may be changed: " in changes.stderr
+
+
+def test_doctor_says_that_nobody_can_change_anything(
+    filled: Path, run: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "access.json").write_text("{")
+
+    result = run("doctor", "--store", filled, TAU_LIVE_RL_ACCESS=str(tmp_path / "access.json"))
+
+    assert result.exit_code == 1
+    assert "so nothing may be changed" in " ".join(result.stdout.split())

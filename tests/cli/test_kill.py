@@ -1,0 +1,171 @@
+"""The kill switch at the command line, also where the store does not work."""
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tau_live.kill_switch import kill_file, now_killed
+from tau_live.store.sqlite import SqliteStore
+from tests.cli.conftest import Read, Run
+
+
+def audited(path: Path) -> list[tuple[str, str]]:
+    store = SqliteStore.open(path, read_only=True)
+    found = [(entry.action, entry.reason) for entry in store.audit.entries()]
+    store.close()
+    return found[::-1]
+
+
+def switch_of(path: Path) -> Path:
+    return kill_file(path, None)
+
+
+def test_it_is_switched_on_and_off_and_written_down(filled: Path, run: Run) -> None:
+    before = len(audited(filled))
+
+    on = run("kill", "--reason", "nonsense", "--store", filled)
+    between = now_killed(switch_of(filled))
+    off = run("unkill", "--reason", "mended", "--store", filled)
+
+    assert (on.exit_code, off.exit_code) == (0, 0)
+    assert (on.stderr, off.stderr) == ("", "")
+    assert between is not None
+    assert between.reason == "nonsense"
+    assert between.who
+    assert now_killed(switch_of(filled)) is None
+    assert audited(filled)[before:] == [("kill", "nonsense"), ("unkill", "mended")]
+
+
+def test_again_it_keeps_its_first_reason(filled: Path, run: Run) -> None:
+    run("kill", "--reason", "first", "--store", filled)
+
+    again = run("kill", "--reason", "second", "--store", filled)
+
+    assert again.exit_code == 0
+    assert again.stdout.startswith("the kill switch was on already, since ")
+    assert json.loads(switch_of(filled).read_bytes())["reason"] == "first"
+    assert audited(filled)[-1] == ("kill", "second")
+
+
+def test_what_is_off_is_switched_off_without_a_failure(filled: Path, run: Run) -> None:
+    result = run("unkill", "--reason", "to be sure", "--store", filled)
+
+    assert result.exit_code == 0
+    assert result.stdout.startswith("the kill switch was off: ")
+
+
+def test_status_doctor_and_gate_say_so(filled: Path, run: Run) -> None:
+    run("kill", "--reason", "nonsense", "--store", filled)
+
+    told = [run(name, "--store", filled, COLUMNS="200") for name in ("status", "doctor", "gate")]
+
+    assert all("nonsense" in one.stdout for one in told)
+    assert all('tau-live unkill --reason "..."' in one.stdout for one in told)
+    assert [one.exit_code for one in told] == [0, 1, 3]
+
+
+def test_a_file_that_anybody_has_touched_is_as_good(filled: Path, run: Run) -> None:
+    switch_of(filled).touch()
+
+    result = run("gate", "--store", filled)
+
+    assert result.exit_code == 3
+    assert "store.sqlite.off is there" in result.stdout
+
+
+@pytest.mark.parametrize("state", ["gone", "damaged", "a folder", "nowhere"])
+def test_it_works_where_the_store_does_not_and_the_audit_waits_beside_it(
+    filled: Path, run: Run, state: str
+) -> None:
+    whole = filled.rename(filled.parent / "whole")
+    store = filled
+    if state == "damaged":
+        filled.write_bytes(b"nonsense" * 1000)
+    elif state == "a folder":
+        filled.mkdir()
+    elif state == "nowhere":
+        store = filled.parent / "not" / "yet" / "store.sqlite"
+
+    on = run("kill", "--reason", "nonsense", TAU_LIVE_RL_STORE=str(store))
+
+    assert on.exit_code == 0
+    assert now_killed(switch_of(store)) is not None
+    assert "it waits in " in on.stderr
+    waiting = [
+        json.loads(line) for line in Path(f"{switch_of(store)}.log").read_text().splitlines()
+    ]
+    assert [(one["action"], one["reason"]) for one in waiting] == [("kill", "nonsense")]
+    if state == "gone":
+        whole.rename(filled)
+        off = run("unkill", "--reason", "mended", "--store", filled)
+        assert off.stderr == ""
+        assert audited(filled)[-2:] == [("kill", "nonsense"), ("unkill", "mended")]
+        assert not Path(f"{switch_of(filled)}.log").exists()
+
+
+def test_a_store_that_is_locked_is_not_waited_for(filled: Path, run: Run) -> None:
+    with closing(sqlite3.connect(filled)) as other:
+        other.execute("begin immediate")
+
+        result = run("kill", "--reason", "nonsense", "--store", filled)
+
+    assert result.exit_code == 0
+    assert now_killed(switch_of(filled)) is not None
+    assert "the store cannot take its audit line yet" in result.stderr
+
+
+def test_it_may_be_somewhere_else_by_a_setting(filled: Path, run: Run, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "run" / "off"
+
+    result = run("kill", "--reason", "why", "--store", filled, TAU_LIVE_RL_KILL_FILE=str(elsewhere))
+
+    assert result.exit_code == 0
+    assert elsewhere.is_file()
+    assert not switch_of(filled).exists()
+
+
+def test_where_the_file_cannot_be_made_it_is_said_in_one_line(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    result = run("kill", "--reason", "why", "--store", tmp_path / "file" / "store.sqlite")
+
+    assert result.exit_code == 1
+    assert result.stderr.count("\n") == 1
+
+
+def test_while_it_is_on_nothing_is_ingested(filled: Path, run: Run, tmp_path: Path) -> None:
+    run("kill", "--reason", "nonsense", "--store", filled)
+    events = tmp_path / "events.jsonl"
+    events.touch()
+
+    result = run("ingest", events, "--store", filled)
+
+    assert result.exit_code == 1
+    assert "the kill switch is on: nonsense (" in result.stderr
+    assert "`tau-live unkill --reason ...`" in result.stderr
+
+
+def test_json_says_what_it_was(filled: Path, read: Read) -> None:
+    on = read("kill", "--reason", "nonsense", "--store", filled)
+    off = read("unkill", "--reason", "mended", "--store", filled)
+
+    assert isinstance(on, dict)
+    assert isinstance(off, dict)
+    assert (on["changed"], off["changed"], on["audit"]) == (True, True, None)
+    assert on["kill_switch"] == off["was"]
+
+
+def test_a_line_that_was_cut_off_keeps_no_other_from_the_audit(filled: Path, run: Run) -> None:
+    store = filled.rename(filled.parent / "whole")
+    run("kill", "--reason", "nonsense", "--store", filled)
+    log = Path(f"{switch_of(filled)}.log")
+    log.write_bytes(b'{"at": 1.0, "wh\n' + log.read_bytes())
+    store.rename(filled)
+
+    result = run("unkill", "--reason", "mended", "--store", filled)
+
+    assert result.exit_code == 0
+    assert audited(filled)[-2:] == [("kill", "nonsense"), ("unkill", "mended")]
