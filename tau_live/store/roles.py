@@ -23,6 +23,7 @@ from tau_live.store.serving import (
     RolloutQueue,
     Workers,
 )
+from tau_live.store.surveys import Surveys
 from tau_live.store.trials import Trials
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "RolloutLog",
     "RolloutQueue",
     "Store",
+    "Surveys",
     "Trials",
     "Workers",
 ]
@@ -121,6 +123,11 @@ class Store(Protocol):
     @property
     def retention(self) -> Retention:
         """Retention."""
+        ...
+
+    @property
+    def surveys(self) -> Surveys:
+        """What a report asks."""
         ...
 
     def begin(self) -> AbstractContextManager[None]:
