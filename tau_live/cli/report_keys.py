@@ -7,7 +7,7 @@ def _mean(prefix: str, of: str) -> dict[str, str]:
     return {
         f"{prefix}.count": f"of how many the following is: {of}",
         f"{prefix}.mean": "their mean; null of none",
-        f"{prefix}.lower": "of its 95 percent interval; null of fewer than 5",
+        f"{prefix}.lower": "of its 95 percent interval; null of fewer than 5, or of the same",
         f"{prefix}.upper": "likewise",
     }
 

@@ -7,6 +7,7 @@ newest of each decision point.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from tau_live.outcomes import reward_range
 from tau_live.reporting.choices import grouped
 from tau_live.reporting.compared import PARTS
 from tau_live.reporting.facts import Facts, Point
@@ -50,7 +51,7 @@ def report_facts(
     total = sum(store.rollouts.counts_by_status().values())
     cuts, ready = cuts_of(store, total), set(store.rewards.ready_points())
     expect(len(cuts) + PARTS * min(POINTS, len(ready)))
-    seen = surveyed(store, cuts, tell=tell)
+    seen = surveyed(store, cuts, within=reward_range(settings), tell=tell)
     ranked = sorted(seen.tallies, key=lambda point: (-seen.tallies[point].decisions, point))
     points = []
     for point in ranked[:POINTS]:

@@ -17,18 +17,34 @@ FEWEST = 5
 HIGH = 0.95
 
 
-def mean_of(values: Sequence[float] | FloatArray) -> Mean:
-    """Return the mean of finite numbers with Student's interval; others are left out."""
+def mean_of(
+    values: Sequence[float] | FloatArray, *, within: tuple[float, float] | None = None
+) -> Mean:
+    """Return the mean of finite numbers with Student's interval; others are left out.
+
+    Numbers that are all the same have no interval: how far others would be is not known.
+
+    Args:
+        values: ``[N]``.
+        within: The least and the largest that a number can be, which bound the interval too.
+    """
     known = np.asarray(values, dtype=np.float64)
     known = known[np.isfinite(known)]
     count = len(known)
     if not count:
         return Mean()
     mean = float(known.mean())
-    if count < FEWEST:
+    deviation = float(known.std(ddof=1)) if count >= FEWEST else 0.0
+    if deviation == 0.0:
         return Mean(count=count, mean=mean)
-    reach = _t(count - 1) * float(known.std(ddof=1)) / math.sqrt(count)
-    return Mean(count=count, mean=mean, lower=mean - reach, upper=mean + reach)
+    reach = _t(count - 1) * deviation / math.sqrt(count)
+    low, high = within or (-math.inf, math.inf)
+    return Mean(
+        count=count,
+        mean=mean,
+        lower=max(mean - reach, min(low, mean)),
+        upper=min(mean + reach, max(high, mean)),
+    )
 
 
 def share_of(count: int, total: int) -> Mean:

@@ -92,12 +92,15 @@ def picked(first: int, last: int, *, most: int = EACH) -> list[int]:
     return found
 
 
-def surveyed(store: Store, cuts: Sequence[Cut], *, tell: Tell) -> Surveyor:
+def surveyed(
+    store: Store, cuts: Sequence[Cut], *, within: tuple[float, float] | None, tell: Tell
+) -> Surveyor:
     """Return what is seen of some rollouts of each stretch, and of their decisions.
 
     Args:
         store: The store.
         cuts: The stretches.
+        within: The least and the largest reward; ``None`` if nobody said.
         tell: Told that one more is done.
     """
     found = Surveyor([], [], {})
@@ -105,8 +108,8 @@ def surveyed(store: Store, cuts: Sequence[Cut], *, tell: Tell) -> Surveyor:
         rollouts = store.surveys.rollouts(cut.seqs)
         choices = store.surveys.choices(cut.seqs, limit=CHOICES)
         assignments = store.surveys.assignments(cut.seqs)
-        found.stretches.append(_stretch(cut, rollouts, choices))
-        found.decided.append(_decided(cut, rollouts, choices, assignments))
+        found.stretches.append(_stretch(cut, rollouts, choices, within=within))
+        found.decided.append(_decided(cut, rollouts, choices, assignments, within=within))
         for choice in choices:
             found.tallies.setdefault(choice.point, Tally()).add(choice)
         tell(1)
@@ -127,7 +130,13 @@ def nothing_decided(cut: Stretch) -> Decided:
     )
 
 
-def _stretch(cut: Cut, rollouts: Sequence[Surveyed], choices: Sequence[Choice]) -> Stretch:
+def _stretch(
+    cut: Cut,
+    rollouts: Sequence[Surveyed],
+    choices: Sequence[Choice],
+    *,
+    within: tuple[float, float] | None,
+) -> Stretch:
     ended = [one for one in rollouts if one.status in ENDS]
     counts = Counter(one.status for one in rollouts)
     began = [one.started_at for one in rollouts if one.started_at is not None]
@@ -142,7 +151,7 @@ def _stretch(cut: Cut, rollouts: Sequence[Surveyed], choices: Sequence[Choice]) 
         open=len(rollouts) - len(ended),
         waiting=sum(one.reward is None and one.left_out is None for one in ended),
         left_out=sum(one.left_out is not None for one in ended),
-        reward=mean_of([one.reward for one in rollouts if one.reward is not None]),
+        reward=mean_of([one.reward for one in rollouts if one.reward is not None], within=within),
         duration_s=_durations(ended),
         cost_usd=spread_of([one.cost_usd for one in rollouts if one.cost_usd is not None]),
         latency_us=spread_of([one.latency_us for one in choices if one.latency_us > 0.0]),
@@ -164,6 +173,8 @@ def _decided(
     rollouts: Sequence[Surveyed],
     choices: Sequence[Choice],
     assignments: Sequence[Assignment],
+    *,
+    within: tuple[float, float] | None,
 ) -> dict[str, Decided]:
     rewards = {one.seq: one.reward for one in rollouts if one.reward is not None}
     options: dict[str, Counter[str]] = {}
@@ -181,10 +192,12 @@ def _decided(
             exposure=share_of(sum(one.learner for one in assigned), len(assigned)),
             share=mean_of([one.share for one in assigned]).mean,
             learner=mean_of(
-                [rewards[a.rollout] for a in assigned if a.learner and a.rollout in rewards]
+                [rewards[a.rollout] for a in assigned if a.learner and a.rollout in rewards],
+                within=within,
             ),
             control=mean_of(
-                [rewards[a.rollout] for a in assigned if not a.learner and a.rollout in rewards]
+                [rewards[a.rollout] for a in assigned if not a.learner and a.rollout in rewards],
+                within=within,
             ),
             options=dict(options.get(point, {})),
         )

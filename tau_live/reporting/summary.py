@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from tau_live.reporting.facts import Answer, Mean, Point, Stretch, Summary
+from tau_live.reporting.facts import Answer, Point, Stretch, Summary
 
 GOOD, DOUBTFUL, BAD = "good", "doubtful", "bad"
 DROPPED = ("dropped_", "events_refused_", "events_malformed", "decisions_not_recorded")
@@ -88,7 +88,19 @@ def _learning(status: Mapping[str, object], points: Sequence[Point]) -> Answer:
     if first is not None and last is not None:
         means = f"{first:.3g}, of the last {last:.3g}"
         newest += f" Mean reward of the first {reward['of']} rollouts {means}."
-    return Answer(state=GOOD, answer="yes", said=" ".join([newest, *lifts[:3]]))
+    state, answer = _verdict(points, status)
+    return Answer(state=state, answer=answer, said=" ".join([newest, *lifts[:3]]))
+
+
+def _verdict(points: Sequence[Point], status: Mapping[str, object]) -> tuple[str, str]:
+    trials = [_mapping(_mapping(status["trials"]).get(one.point)) for one in points]
+    lifts = [_mapping(one.get("lift")) for one in trials]
+    uppers, lowers = ([_float(one.get(end)) for one in lifts] for end in ("upper", "lower"))
+    if any(upper is not None and upper < 0.0 for upper in uppers):
+        return BAD, "yes, but worse"
+    if any(lower is not None and lower > 0.0 for lower in lowers):
+        return GOOD, "yes, and better"
+    return GOOD, "yes"
 
 
 def _lift(point: str, status: Mapping[str, object]) -> Iterator[str]:
@@ -117,13 +129,13 @@ def _next(status: Mapping[str, object], stretches: Sequence[Stretch]) -> Iterato
     if status["silent"]:
         yield "Read the log of the processes that cannot write; `tau-live doctor` may know why."
     if not any(rollouts.values()):
-        yield "Run your agent with TAU_LIVE_RL=1, or try `tau-live demo`."
+        yield "Run your agent with `TAU_LIVE_RL=1`, or try `tau-live demo`."
         return
     if not status["enabled"] and not _sequence(status["processes"]):
-        yield "Set TAU_LIVE_RL=1 where your agent runs."
+        yield "Set `TAU_LIVE_RL=1` where your agent runs."
     yield from _about_rewards(stretches)
     if any(name.startswith("dropped_") for name in counters):
-        yield "Events were dropped: the page of counters says why; see TAU_LIVE_RL_QUEUE_LIMIT."
+        yield "Events were dropped: see `TAU_LIVE_RL_QUEUE_LIMIT`, and the counters below."
     yield from _about_trials(status)
     if _over(status):
         yield "`tau-live gc` forgets what is beyond the limits; it says what keeps the rest."
@@ -136,9 +148,6 @@ def _about_rewards(stretches: Sequence[Stretch]) -> Iterator[str]:
         yield "No rollout has a reward: give one with `run.reward(...)` or `tau-live reward`."
     elif ended >= 64 and rewarded < 0.5 * ended:
         yield "Fewer than half of the rollouts have a reward: look at whoever gives them."
-    spread = Mean() if not stretches else stretches[-1].reward
-    if spread.count >= 8 and spread.lower == spread.upper:
-        yield "The newest rewards are all the same, so nothing can be learned from them."
 
 
 def _about_trials(status: Mapping[str, object]) -> Iterator[str]:
@@ -154,6 +163,8 @@ def _about_trials(status: Mapping[str, object]) -> Iterator[str]:
             for alarm in map(_mapping, _sequence(_mapping(one)["drift"]))
             if alarm.get("direction") == "worse"
         ]
+        if _mapping(one)["reward_spread"] == 0.0:
+            yield f"The newest rewards at {point} are all the same, which teaches nothing."
         if worse:
             yield f"Look at what became worse at {point}: {_listed(sorted(set(worse)))}."
 

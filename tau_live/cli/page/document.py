@@ -164,10 +164,14 @@ def _card(question: str, answer: Answer) -> ET.Element:
 
 
 def coded(text: str) -> list[Child]:
-    """Return a text in which what stands in backticks is code."""
-    return [
-        element("code", part) if place % 2 else part for place, part in enumerate(text.split("`"))
-    ]
+    """Return a text in which what stands in backticks is code, which may break behind ``_``."""
+    return [_code(part) if place % 2 else part for place, part in enumerate(text.split("`"))]
+
+
+def _code(text: str) -> ET.Element:
+    first, *others = text.split("_")
+    rest = [child for part in others for child in ("_", element("wbr"), part)]
+    return element("code", first, *rest)
 
 
 def _section(section: Section, draw: Draw, *, tell: Callable[[int], None]) -> ET.Element:

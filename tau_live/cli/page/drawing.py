@@ -124,6 +124,8 @@ def _curves(chart: Curves, canvas: Canvas) -> None:
             _percent(axes)
         else:
             axes.margins(y=0.12)
+        if panel.from_zero:
+            axes.set_ylim(bottom=0.0)
         if panel.zero:
             axes.axhline(0.0, color=MUTED, linewidth=1.0, dashes=(4, 3))
         _flagged(axes, chart.flags)
@@ -146,6 +148,7 @@ def _areas(chart: Areas, canvas: Canvas) -> None:
             axes.fill_between(chart.x, below, below + values, color=colour, linewidth=0.0)
         below = below + values
     _percent(axes)
+    axes.set_axisbelow(True)
     axes.margins(x=0.0 if len(chart.x) > 1 else 0.5)
     axes.set_ylabel("share of decisions")
     _labelled(axes, chart.x_label, chart.ticks)

@@ -190,7 +190,7 @@ def _spreads(  # what it is called, all keyword-only but the first two
     x = places(facts.stretches)
     is_known = any(one.count for one in spreads)
     chart = Curves(
-        panels=[Panel(label=label, series=_lines(x, spreads))],
+        panels=[Panel(label=label, series=_lines(x, spreads), from_zero=True)],
         x_label=ORDER,
         ticks=ticks_of(facts.stretches),
     )

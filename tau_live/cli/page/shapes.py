@@ -62,6 +62,7 @@ class Panel:
         series: The lines.
         percent: Whether the axis goes from 0 to 100 %.
         zero: Whether there is a line at 0.
+        from_zero: Whether the axis begins there.
         log: Whether the axis is logarithmic.
     """
 
@@ -69,6 +70,7 @@ class Panel:
     series: Sequence[Series]
     percent: bool = False
     zero: bool = False
+    from_zero: bool = False
     log: bool = False
 
 
