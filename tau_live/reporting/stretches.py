@@ -88,7 +88,7 @@ def picked(first: int, last: int, *, most: int = EACH) -> list[int]:
         return list(range(first, last + 1))
     part = np.arange(most)
     within = part * GOLDEN % 1.0
-    found: list[int] = (first + ((part + within) * width / most).astype(np.int64)).tolist()
+    found: list[int] = np.unique(first + ((part + within) * width / most).astype(int)).tolist()
     return found
 
 

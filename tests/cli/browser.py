@@ -76,7 +76,7 @@ class Browser:
         self.ask("Input.dispatchKeyEvent", type="keyUp", **common)
 
     def screenshot(self) -> bytes:
-        answer = self.ask("Page.captureScreenshot", format="png", captureBeyondViewport=True)
+        answer = self.ask("Page.captureScreenshot", format="png")
         return base64.b64decode(answer["data"])
 
     def spoken(self) -> list[tuple[str, str]]:

@@ -12,7 +12,7 @@ from tau_live.settings import Learner, Settings
 from tau_live.store.records import AuditEntry, RolloutQuery
 from tau_live.store.sqlite import SqliteStore
 
-ROLLOUTS = 240
+ROLLOUTS = 192
 ATTACK = "<script>alert(1)</script>$x^2$"
 """An option, a context's value and a reason that must be shown as they are."""
 
@@ -65,7 +65,7 @@ def live(path: Path, *, rollouts: int = ROLLOUTS) -> None:
 def _add_marks(store: SqliteStore) -> None:
     monitor = store.monitors.monitor("model")
     store.monitors.save(replace(monitor, watermark=monitor.watermark + 1, alarms=[ALARM]))
-    times = [row.started_at or 0.0 for row in store.surveys.rollouts(range(60, 240, 30))]
+    times = [row.started_at or 0.0 for row in store.surveys.rollouts(range(48, 192, 24))]
     for event, state, at in (("hold", "hold", times[0]), ("reset", "pass", times[1])):
         row = replace(
             store.gate.load(), state=state, since=at, revision=store.gate.load().revision + 1

@@ -93,7 +93,7 @@ def test_marks_stand_where_they_happened(facts: Mapping[str, Any]) -> None:
     assert kinds == ["hold", "reset", "promotion", "rollback", "exposure", "stop"]
     places = [mark["place"] for mark in marks if mark["who"] == "anna"]
     assert places == sorted(places)
-    assert all(abs(at - near) < 30 for at, near in zip(places, range(60, 240, 30), strict=True))
+    assert all(abs(at - near) < 30 for at, near in zip(places, range(48, 192, 24), strict=True))
     assert facts["drops"] == {"dropped_queue_full": 3}
 
 
