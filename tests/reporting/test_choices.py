@@ -21,7 +21,8 @@ def test_what_decides_alone_tells_everything_and_what_does_not_nothing() -> None
 
     decides, idle = found.habits()
 
-    assert (decides.key, decides.information) == ("decides", pytest.approx(1.0, abs=0.01))
+    assert decides.key == "decides"
+    assert decides.information == pytest.approx(1.0, abs=0.01)
     assert (idle.key, idle.information) == ("idle", 0.0)
     assert [(one.value, one.options) for one in decides.values] == [
         ("x", {"a": 200, "b": 0}),

@@ -41,7 +41,7 @@ def at_point(facts: Facts, point: Point, *, place: int) -> Section:
     name = f"point-{place}"
     return Section(
         name=name,
-        title=f"Decision point {point.point}",
+        title=f"Decision point: {point.point}",
         said=f"{point.decisions:,} of its decisions were looked at, and what "
         f"{point.lived:,} of its newest rewarded rollouts earned.",
         figures=[
@@ -125,7 +125,7 @@ def _choices(facts: Facts, point: Point, name: str) -> Figure:
     totals = {o: sum(s.options.get(o, 0) for s in point.stretches) for o in point.options}
     seen = sum(totals.values())
     chart = Areas(
-        x=places(facts.stretches),
+        spans=[(one.first, one.last) for one in facts.stretches],
         parts=[
             Part(
                 label=option,

@@ -16,7 +16,13 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure as Canvas
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import (
+    FuncFormatter,
+    LogLocator,
+    MaxNLocator,
+    NullFormatter,
+    PercentFormatter,
+)
 
 from tau_live.cli.page.shapes import (
     FLAGS,
@@ -119,7 +125,7 @@ def _curves(chart: Curves, canvas: Canvas) -> None:
             _line(axes, series)
         axes.set_ylabel(panel.label)
         if panel.log:
-            axes.set_yscale("log")
+            _powers(axes)
         if panel.percent:
             _percent(axes)
         else:
@@ -139,17 +145,18 @@ def _curves(chart: Curves, canvas: Canvas) -> None:
 def _areas(chart: Areas, canvas: Canvas) -> None:
     canvas.set_size_inches(WIDTH_IN, 3.0)
     axes = canvas.subplots()
-    below = np.zeros(len(chart.x))
-    for part, values in zip(chart.parts, _shares(chart.parts), strict=True):
-        colour = COLOURS[part.role]
-        if len(chart.x) == 1:
-            axes.bar(chart.x, values, bottom=below, color=colour, width=0.5)
-        else:
-            axes.fill_between(chart.x, below, below + values, color=colour, linewidth=0.0)
+    edges = np.ravel([(first - 0.5, last + 0.5) for first, last in chart.spans])
+    shares = [np.repeat(values, 2) for values in _shares(chart.parts)]
+    seen = np.sum(shares, axis=0) > 0.0
+    below = np.zeros(len(edges))
+    for part, values in zip(chart.parts, shares, strict=True):
+        axes.fill_between(
+            edges, below, below + values, where=seen, color=COLOURS[part.role], linewidth=0.0
+        )
         below = below + values
     _percent(axes)
     axes.set_axisbelow(True)
-    axes.margins(x=0.0 if len(chart.x) > 1 else 0.5)
+    axes.margins(x=0.0)
     axes.set_ylabel("share of decisions")
     _labelled(axes, chart.x_label, chart.ticks)
 
@@ -230,6 +237,14 @@ def _glyphs(axes: Axes, flags: Sequence[Flag]) -> None:
             flag.x, 1.04, marker=marker, markersize=7, color=COLOURS[role],
             transform=across, clip_on=False, linestyle="none",
         )  # fmt: skip
+
+
+def _powers(axes: Axes) -> None:
+    """Make the axis logarithmic, with labels that are plain text."""
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=6))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.12g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
 
 
 def _labelled(axes: Axes, label: str, ticks: Sequence[Tick]) -> None:

@@ -262,7 +262,7 @@ def _drops(facts: Facts) -> Figure:
             for title, counts, _ in parts
             if counts
         )
-        or "Nothing was dropped, and everything taught something.",
+        or "Nothing was dropped or left out.",
         chart=chart if names else None,
         keys=(
             Key(label="dropped or refused", role=Role.BAD, form="box"),

@@ -8,6 +8,8 @@ from tau_live.reporting.facts import Mark, Mean, Spread, Stretch
 
 ORDER = "rollouts in the order in which they began, with the time (UTC)"
 TICKS = 6
+DAYS_S = 20 * 86_400.0
+"""In less the hour is told beside the day."""
 
 WORDS = {
     "promotion": "a champion was made",
@@ -33,21 +35,22 @@ def ticks_of(stretches: Sequence[Stretch]) -> list[Tick]:
         return []
     some = min(TICKS, len(stretches))
     picked = sorted({round(n * (len(stretches) - 1) / max(1, some - 1)) for n in range(some)})
-    days = {moment(one.began_at)[:10] for one in stretches if one.began_at is not None}
+    began = [one.began_at for one in stretches if one.began_at is not None]
+    part = _part(began)
     return [
         Tick(
             x=places(stretches)[n],
-            label=f"{places(stretches)[n]:,.0f}\n{_when(stretches[n], days)}",
+            label=f"{places(stretches)[n]:,.0f}\n{moment(stretches[n].began_at)[part]}",
         )
         for n in picked
     ]
 
 
-def _when(one: Stretch, days: set[str]) -> str:
-    if one.began_at is None:
-        return ""
-    said = moment(one.began_at)
-    return said[11:] if len(days) == 1 else said[:16]
+def _part(began: Sequence[float]) -> slice:
+    """Return which part of a time tells those of an axis apart."""
+    if len({moment(at)[:10] for at in began}) <= 1:
+        return slice(11, None)
+    return slice(5, 16) if max(began) - min(began) < DAYS_S else slice(0, 10)
 
 
 def shown_marks(marks: Sequence[Mark]) -> tuple[list[Flag], list[Key]]:

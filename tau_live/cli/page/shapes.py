@@ -125,13 +125,13 @@ class Areas:
     """Shares over time, stacked.
 
     Attributes:
-        x: ``[N]``.
-        parts: Scaled to a sum of 1 where that is above 0.
+        spans: ``[N]``, from where to where each stretch goes.
+        parts: Scaled to a sum of 1; a gap where there is nothing.
         x_label: What the horizontal axis shows.
         ticks: Of the horizontal axis.
     """
 
-    x: Sequence[float]
+    spans: Sequence[tuple[float, float]]
     parts: Sequence[Part]
     x_label: str
     ticks: Sequence[Tick] = ()
