@@ -84,6 +84,7 @@ def test_what_came_is_compared_with_what_was_expected(facts: Mapping[str, Any]) 
     for one in point["compared"]:
         assert (one["refused"] is None) == (one["estimate"]["mean"] is not None)
         assert one["live"]["count"] >= 16
+        assert one["estimate"]["count"] <= one["log"]  # nothing of what it is compared with
 
 
 def test_marks_stand_where_they_happened(facts: Mapping[str, Any]) -> None:

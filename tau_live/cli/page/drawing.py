@@ -91,8 +91,10 @@ def svg_of(chart: Chart, name: str) -> ET.Element:
         chart: What to draw.
         name: Begins every id in it, so that none is twice on a page.
     """
-    with mpl.rc_context({**SETTINGS, "svg.hashsalt": name}), warnings.catch_warnings():
+    with mpl.rc_context(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a glyph that matplotlib's font lacks the browser's has
+        mpl.rcdefaults()  # whatever the user's own matplotlibrc says
+        mpl.rcParams.update({**SETTINGS, "svg.hashsalt": name})
         canvas = Canvas(figsize=(WIDTH_IN, 3.0))
         draw(chart, canvas)
         written = io.BytesIO()
@@ -288,13 +290,11 @@ def _floats(values: Sequence[float | None]) -> np.ndarray:
 
 def _cut(text: str) -> str:
     """Return a label that has room beside a bar; wide characters count for two."""
-    found, room = "", LONGEST
-    for character in shown(text):
-        room -= 2 if east_asian_width(character) in "WF" else 1
-        if room < 1:
-            return f"{found}…"
-        found += character
-    return found
+    safe = shown(text)
+    widths = np.cumsum([2 if east_asian_width(character) in "WF" else 1 for character in safe])
+    if not safe or widths[-1] <= LONGEST:
+        return safe
+    return safe[: int(np.searchsorted(widths, LONGEST))] + "…"
 
 
 def _cleaned(root: ET.Element, name: str) -> ET.Element:
