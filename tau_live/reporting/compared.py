@@ -21,10 +21,10 @@ from tau_live.store.records import PolicyVersion
 from tau_live.store.roles import Store
 
 PARTS = 5
-"""Into so many parts the newest decisions are cut, at most; each is estimated from those before."""
+"""Into so many parts the newest rollouts are cut, at most; each is estimated from those before."""
 
 FEWEST = 16
-"""In fewer decisions there is nothing to compare."""
+"""In fewer rollouts there is nothing to compare."""
 
 VERSIONS = 256
 """So many of the newest versions are looked for."""
@@ -35,7 +35,7 @@ REPLICATES = 200
 def compared(
     store: Store,
     settings: Settings,
-    records: Sequence[Record],
+    found: Records,
     returns: FloatArray,
     *,
     point: str,
@@ -44,28 +44,31 @@ def compared(
     """Return for each part what the log before it says of its policy, and what then came.
 
     Only versions whose checkpoint is still there can be asked, so it begins with the first of
-    them, but with no less than a part of the log before it.
+    them, but with no less than a part of the log before it. Whole rollouts are compared: what one
+    decision by the policy would change says nothing of what all of its decisions come to.
 
     Args:
         store: The store.
         settings: Where checkpoints are, and what rewards are worth.
-        records: ``[N]`` the newest decisions of a point, in their order.
+        found: ``[N]`` the newest decisions of a point, in their order.
         returns: ``[N]`` what came after each.
         point: The decision point.
         tell: Told that one more part is done.
     """
-    kept = _kept(store, settings, point)
-    begin = _first(records, kept)
-    parts = min(PARTS, (len(records) - begin) // FEWEST)
-    edges = np.linspace(begin, len(records), parts + 1).astype(np.int64).tolist() if parts else []
+    kept, asked = _kept(store, settings, point), _asked(settings, returns)
+    starts = _starts(found.records)
+    begin = _first(found.records, starts, kept)
+    parts = min(PARTS, (len(starts) - begin) // FEWEST)
+    edges = np.linspace(begin, len(starts), parts + 1).astype(np.int64).tolist() if parts else []
     rows = []
     for start, end in pairwise(edges):
-        here = records[start:end]
+        first, last = starts[start], starts[end] if end < len(starts) else len(returns)
+        here = found.records[first:last]
         versions = Counter(one.version for one in here if not one.version or one.version in kept)
         if versions:
             version = versions.most_common(1)[0][0]
-            before = Records(records=list(records[:start]))
-            estimate, refused = _estimated(settings, before, kept.get(version))
+            before = Records(records=found.records[:first], spoilt=found.spoilt)
+            estimate, refused = _estimated(settings, before, kept.get(version), asked=asked)
             rows.append(
                 Compared(
                     version=version,
@@ -73,7 +76,7 @@ def compared(
                     last=here[-1].place,
                     log=start,
                     estimate=estimate,
-                    live=mean_of(returns[start:end]),
+                    live=mean_of(returns[starts[start:end]]),
                     refused=refused,
                 )
             )
@@ -82,22 +85,42 @@ def compared(
     return rows
 
 
+def _starts(records: Sequence[Record]) -> list[int]:
+    """Return where each rollout begins."""
+    return [n for n, one in enumerate(records) if not n or one.rollout != records[n - 1].rollout]
+
+
 def _kept(store: Store, settings: Settings, point: str) -> dict[int, PolicyVersion]:
     folder = checkpoint_folder(settings)
     newest = store.policies.versions(point, limit=VERSIONS)
     return {row.version: row for row in newest if (folder / row.file).exists()}
 
 
-def _first(records: Sequence[Record], kept: Mapping[int, PolicyVersion]) -> int:
-    """Return where comparing can begin: with a trained version, if one is there to be asked."""
-    least = len(records) // PARTS
-    return next((n for n in range(least, len(records)) if records[n].version in kept), least)
+def _first(
+    records: Sequence[Record], starts: Sequence[int], kept: Mapping[int, PolicyVersion]
+) -> int:
+    """Return with which rollout comparing can begin: a trained version's, if one can be asked."""
+    least = len(starts) // PARTS
+    trained = (n for n in range(least, len(starts)) if records[starts[n]].version in kept)
+    return next(trained, least)
+
+
+def _asked(settings: Settings, returns: FloatArray) -> Asked:
+    """Return how to evaluate, with the declared range only where nothing is beyond it.
+
+    What is beyond it would be left out, and what is left would be a better world than that was.
+    """
+    declared = reward_range(settings)
+    known = returns[np.isfinite(returns)]
+    if declared is not None and len(known):
+        low, high = declared
+        declared = declared if low <= known.min() and known.max() <= high else None
+    return Asked(reward_range=declared, replicates=REPLICATES, seed=settings.seed)
 
 
 def _estimated(
-    settings: Settings, before: Records, row: PolicyVersion | None
+    settings: Settings, before: Records, row: PolicyVersion | None, *, asked: Asked
 ) -> tuple[Mean, str | None]:
-    asked = Asked(reward_range=reward_range(settings), replicates=REPLICATES, seed=settings.seed)
     try:
         policy = (
             Policy.untrained(policy_config(settings))
@@ -107,10 +130,12 @@ def _estimated(
         report = report_of(before, of_policy(policy), asked, tell=lambda _: None)
     except (TauLiveError, ValueError) as error:  # a damaged checkpoint, or one of another width
         return Mean(), " ".join(str(error).split())
-    estimate = report.decisions.estimates[Estimator.DR]
+    section, formula = report.decisions, Estimator.DR
+    if report.rollouts is not None:
+        section, formula = report.rollouts, Estimator.WPDIS
+    estimate, used = section.estimates[formula], section.weights.decisions
     if estimate.refused:
         return Mean(), "; ".join(estimate.refused)
-    used = report.decisions.weights.decisions
     value = None if estimate.value is None else float(estimate.value)
     if estimate.bootstrap is None:
         return Mean(count=used, mean=value), None

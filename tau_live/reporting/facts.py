@@ -169,9 +169,10 @@ class Compared:
         version: The version that decided most of the stretch.
         first: The first rollout of the stretch, by ``ready_seq``.
         last: The last.
-        log: How many decisions were there before, to estimate from.
-        estimate: Doubly robust, with the bootstrap's interval; ``None`` where it was refused.
-        live: What came after the decisions of the stretch.
+        log: How many rollouts were there before, to estimate from.
+        estimate: Doubly robust, or of runs of several steps weighted per decision, with the
+            bootstrap's interval; its mean is ``None`` where it was refused.
+        live: What the rollouts of the stretch earned at the point.
         refused: Why there is no estimate; ``None`` where there is one.
     """
 

@@ -59,7 +59,7 @@ def lived(store: Store, settings: Settings, point: str, *, tell: Callable[[int],
         calibration(expected, returns),
         mean_of(errors),
         errors_over_time(found.records, errors),
-        compared(store, settings, found.records, returns, point=point, tell=tell),
+        compared(store, settings, found, returns, point=point, tell=tell),
     )
 
 

@@ -26,7 +26,8 @@ def mean_of(
 
     Args:
         values: ``[N]``.
-        within: The least and the largest that a number can be, which bound the interval too.
+        within: The least and the largest that a number should be, which bound the interval too,
+            unless one is beyond them: whoever declared them meant another store.
     """
     known = np.asarray(values, dtype=np.float64)
     known = known[np.isfinite(known)]
@@ -39,12 +40,9 @@ def mean_of(
         return Mean(count=count, mean=mean)
     reach = _t(count - 1) * deviation / math.sqrt(count)
     low, high = within or (-math.inf, math.inf)
-    return Mean(
-        count=count,
-        mean=mean,
-        lower=max(mean - reach, min(low, mean)),
-        upper=min(mean + reach, max(high, mean)),
-    )
+    if known.min() < low or known.max() > high:
+        low, high = -math.inf, math.inf
+    return Mean(count=count, mean=mean, lower=max(mean - reach, low), upper=min(mean + reach, high))
 
 
 def share_of(count: int, total: int) -> Mean:

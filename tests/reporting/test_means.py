@@ -64,6 +64,12 @@ def test_an_interval_does_not_leave_the_range() -> None:
     assert 0.0 < found.lower < 0.8
 
 
+def test_a_range_that_does_not_fit_is_not_believed() -> None:
+    values = [-5.0, 0.0, 1.0, 1.0, 1.0]
+
+    assert mean_of(values, within=(0.0, 1.0)) == mean_of(values)
+
+
 @given(st.integers(0, 50), st.integers(0, 50))
 def test_a_share_and_its_interval_are_shares(some: int, others: int) -> None:
     found = share_of(some, some + others)

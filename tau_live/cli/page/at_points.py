@@ -270,9 +270,9 @@ def _compared(point: Point, name: str) -> Figure:
     return Figure(
         name=f"{name}-compared",
         title="Off-policy against live",
-        said="What the log before a stretch said that its policy would earn (doubly robust), and "
-        "what then came. Where the log says too little there is no estimate. The policy goes on "
-        "learning within a stretch, so live may be a little above.",
+        said="What the log before some rollouts said that their policy would earn, and what they "
+        "then earned. Where the log says too little there is no estimate, which is usual for runs "
+        "of many steps. The policy goes on learning, so live may be a little above.",
         described=" ".join(_outcome(row) for row in rows) or "There is nothing to compare yet.",
         chart=chart if rows else None,
         keys=(
