@@ -112,6 +112,9 @@ def test_everything_has_a_name_that_is_read_aloud(page: Path, browser: Browser) 
     assert set(figures) == set(images) == TITLES
     assert not [one for one in spoken if one[0] in {"link", "region", "table"} and not one[1]]
     assert ("main", "") in spoken
+    heads = "[...table.querySelectorAll('th')].map(head => head.textContent)"
+    columns = browser.evaluate(f"[...document.querySelectorAll('table')].map(table => {heads})")
+    assert all(len(names) == len(set(names)) for names in columns)
     described = "document.getElementById(svg.getAttribute('aria-describedby')).textContent.length"
     lengths = f"[...document.querySelectorAll('figure svg[role=img]')].map(svg => {described})"
     assert min(browser.evaluate(lengths)) > 20

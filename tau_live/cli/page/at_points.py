@@ -98,9 +98,9 @@ def _exposure(facts: Facts, point: Point, name: str) -> Figure:
         tables=[
             Table(
                 caption="Reward and exposure by stretch",
-                columns=("rollouts", "by the learner#", "mean#", "lower#", "upper#",
-                         "by the control#", "mean#", "lower#", "upper#", "exposure#",
-                         "assigned with#"),
+                columns=("rollouts", "by the learner#", "learner's mean#", "learner's lower#",
+                         "learner's upper#", "by the control#", "control's mean#",
+                         "control's lower#", "control's upper#", "exposure#", "assigned with#"),
                 rows=[
                     (
                         f"{one.first} to {one.last}", *mean_cells(one.learner),
@@ -282,8 +282,8 @@ def _compared(point: Point, name: str) -> Figure:
         tables=[
             Table(
                 caption="Estimated and live",
-                columns=("version#", "rollouts", "log#", "estimate#", "lower#", "upper#", "live#",
-                         "lower#", "upper#", "why not"),
+                columns=("version#", "rollouts", "log#", "estimate#", "its lower#", "its upper#",
+                         "live#", "live lower#", "live upper#", "why not"),
                 rows=[
                     (
                         number(row.version), f"{row.first} to {row.last}", number(row.log),
