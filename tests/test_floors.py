@@ -14,6 +14,7 @@ ALLOWED = {
     "pluggy": {"plugins", "hookspecs"},
     "click": {"cli"},
     "rich": {"cli", "demo"},
+    "matplotlib": {"cli"},
     "wrapt": {"hosts", "children"},
     "pickle": set[str](),
     "marshal": set[str](),

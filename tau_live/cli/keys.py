@@ -7,6 +7,7 @@ value of an object whose keys are data. What is under a path that ends in ``**``
 from collections.abc import Mapping
 
 from tau_live.cli.doing_keys import DOING, KILLED, PAUSED
+from tau_live.cli.report_keys import REPORT
 from tau_live.cli.row_keys import ATTEMPT, DECISION, REWARD, ROLLOUT, SPAN, Keys
 
 UPDATE: Keys = {
@@ -287,6 +288,7 @@ KEYS: Mapping[str, Keys] = {
         **_under("decisions.", SECTION),
         **_under("rollouts.", SECTION),
     },
+    "report": REPORT,
     "replay": {
         "events": "events read",
         "rollouts": "rollouts that came to their end",

@@ -1,5 +1,6 @@
 """Decisions that somebody made, as an evaluation needs them, wherever they come from."""
 
+import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -27,6 +28,9 @@ class Record(NamedTuple):
         packed: Its features.
         explored: ``[A]``, false where an option was unsafe to explore; ``None`` if none was.
         logged: ``[A]``, with which probability each would have been chosen; empty if unknown.
+        value: What had been expected to come after it; NaN if nothing had.
+        version: The version that decided; 0 is the untrained policy.
+        place: The ``ready_seq`` of its rollout; 0 in a log from elsewhere.
     """
 
     rollout: str
@@ -39,6 +43,9 @@ class Record(NamedTuple):
     packed: bytes
     explored: tuple[bool, ...] | None = None
     logged: tuple[float, ...] = ()
+    value: float = math.nan
+    version: int = 0
+    place: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,10 +97,10 @@ def _add(
     if collected.trajectories is None:
         return
     for decision, reward in zip(steps, collected.trajectories.reward.tolist(), strict=True):
-        found.records.append(_record(decision, reward))
+        found.records.append(_record(decision, reward, place=one.rollout.ready_seq or 0))
 
 
-def _record(decision: Decision, reward: float) -> Record:
+def _record(decision: Decision, reward: float, *, place: int) -> Record:
     mask, explored = mask_of(decision), explored_of(decision)
     options = decision.options
     return Record(
@@ -114,4 +114,7 @@ def _record(decision: Decision, reward: float) -> Record:
         packed=decision.encoded,
         explored=None if explored is None else tuple(explored.tolist()),
         logged=decision.probabilities,
+        value=nan if decision.value is None else decision.value,
+        version=decision.policy_version,
+        place=place,
     )

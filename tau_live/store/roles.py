@@ -24,6 +24,7 @@ from tau_live.store.serving import (
     RolloutQueue,
     Workers,
 )
+from tau_live.store.surveys import Surveys
 from tau_live.store.trials import Trials
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "RolloutLog",
     "RolloutQueue",
     "Store",
+    "Surveys",
     "Trials",
     "Workers",
 ]
@@ -128,6 +130,11 @@ class Store(Protocol):
     @property
     def retention(self) -> Retention:
         """Retention."""
+        ...
+
+    @property
+    def surveys(self) -> Surveys:
+        """What a report asks."""
         ...
 
     def begin(self) -> AbstractContextManager[None]:

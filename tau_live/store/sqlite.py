@@ -25,6 +25,7 @@ from tau_live.store.sqlite_retention import SqliteRetention
 from tau_live.store.sqlite_rewards import SqliteRewards
 from tau_live.store.sqlite_rollouts import SqliteRollouts
 from tau_live.store.sqlite_seals import SqliteSeals
+from tau_live.store.sqlite_surveys import SqliteSurveys
 from tau_live.store.sqlite_trials import SqliteTrials
 
 
@@ -50,6 +51,7 @@ class SqliteStore:
         audit: The audit.
         retention: Retention.
         seals: The chain of seals.
+        surveys: What a report asks.
     """
 
     def __init__(self, connection: Connection, *, busy_timeout_s: float) -> None:
@@ -71,6 +73,7 @@ class SqliteStore:
         self.audit = SqliteAudit(connection)
         self.seals = SqliteSeals(connection)
         self.retention = SqliteRetention(connection)
+        self.surveys = SqliteSurveys(connection)
         self._connection = connection
         self._busy_timeout_s = busy_timeout_s
         self._version = connection.data_version()

@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 
 from tau_live.cli import main
 from tests.cli.filled import fill
+from tests.cli.lived import live
 
 Run = Callable[..., Result]
 Read = Callable[..., object]
@@ -64,3 +65,11 @@ def read(run: Run) -> Read:
         return json.loads(result.stdout)
 
     return parsed
+
+
+@pytest.fixture(scope="session")
+def lived(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The path of a store that has learned; nobody writes to it."""
+    path = tmp_path_factory.mktemp("lived") / "store.sqlite"
+    live(path)
+    return path

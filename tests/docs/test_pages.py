@@ -11,6 +11,9 @@ from tau_live_hooks import HOSTS
 from tests.docs.blocks import Block, blocks, commands, pages
 from tests.docs.conftest import ROOT
 
+NEEDS = {"report": "matplotlib"}
+"""What pages need besides what is always there."""
+
 WALKED = [page for page in pages(ROOT) if any(b.runs for b in blocks(page.read_text()))]
 
 
@@ -20,6 +23,8 @@ def test_a_page_does_what_it_says(page: Path, reader: dict[str, str], tmp_path: 
     host = page.stem.replace("-", "_")
     if host in HOSTS and not _is_installed(HOSTS[host][1]):
         pytest.skip(f"{page.stem} is not installed")
+    if page.stem in NEEDS and not _is_installed(NEEDS[page.stem]):
+        pytest.skip(f"{NEEDS[page.stem]} is not installed")
     folder, beside = tmp_path / "folder", tmp_path / "beside"
     folder.mkdir()
     beside.mkdir()

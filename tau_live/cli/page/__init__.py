@@ -1,0 +1,1 @@
+"""The page of ``tau-live report``: facts become figures and tables, and these one HTML file."""

@@ -1,0 +1,364 @@
+"""The figures of one decision point: exposure, choices, calibration, off-policy, drift."""
+
+from tau_live.cli.page.figures import band
+from tau_live.cli.page.saying import (
+    ORDER,
+    WORDS,
+    ends_of,
+    keys_of,
+    marks_table,
+    mean_cells,
+    percent,
+    places,
+    role_of,
+    said,
+    shown_marks,
+    ticks_of,
+)
+from tau_live.cli.page.shapes import (
+    Areas,
+    Bars,
+    Curves,
+    Dots,
+    Figure,
+    Flag,
+    Key,
+    Panel,
+    Part,
+    Role,
+    Section,
+    Table,
+    Tick,
+)
+from tau_live.cli.text import number
+from tau_live.reporting.facts import Compared, Facts, Point
+
+READY = "rollouts in the order in which their reward was known"
+
+
+def at_point(facts: Facts, point: Point, *, place: int) -> Section:
+    """Return what is shown of a decision point; its place among them makes names unique."""
+    name = f"point-{place}"
+    return Section(
+        name=name,
+        title=f"Decision point: {point.point}",
+        said=f"{point.decisions:,} of its decisions were looked at, and what "
+        f"{point.lived:,} of its newest rewarded rollouts earned.",
+        figures=[
+            _exposure(facts, point, name),
+            _choices(facts, point, name),
+            _contexts(point, name),
+            _calibration(point, name),
+            _compared(point, name),
+            _drift(point, name),
+        ],
+    )
+
+
+def _exposure(facts: Facts, point: Point, name: str) -> Figure:
+    x = places(facts.stretches)
+    marks = [mark for mark in facts.marks if mark.point in (None, point.point)]
+    flags, keys = shown_marks(marks)
+    learner = [one.learner for one in point.stretches]
+    control = [one.control for one in point.stretches]
+    exposure = [one.exposure for one in point.stretches]
+    chart = Curves(
+        panels=[
+            Panel(
+                label="mean reward",
+                series=[
+                    band("learner", Role.LEARNER, x, learner),
+                    band("control", Role.CONTROL, x, control),
+                ],
+            ),
+            Panel(
+                label="exposure",
+                percent=True,
+                series=[band("exposure", Role.LEARNER, x, exposure)],
+            ),
+        ],
+        x_label=ORDER,
+        ticks=ticks_of(facts.stretches),
+        flags=flags,
+    )
+    return Figure(
+        name=f"{name}-exposure",
+        title="Reward and exposure",
+        said="Above, what rollouts earned that the learner decided, against those of the control "
+        "(the champion, or the host's own choice). Below, the share that the learner decided. "
+        "Bands are 95 % intervals of each stretch on its own.",
+        described=f"{ends_of('Reward of the learner', learner)} "
+        f"{ends_of('Of the control', control)} {ends_of('Exposure', exposure, spell=percent)}",
+        chart=chart if any(one.count for one in exposure) else None,
+        keys=[
+            Key(label="learner", role=Role.LEARNER, form="line"),
+            Key(label="control", role=Role.CONTROL, form="dash"),
+            *keys,
+        ],
+        tables=[
+            Table(
+                caption="Reward and exposure by stretch",
+                columns=("rollouts", "by the learner#", "learner's mean#", "learner's lower#",
+                         "learner's upper#", "by the control#", "control's mean#",
+                         "control's lower#", "control's upper#", "exposure#", "assigned with#"),
+                rows=[
+                    (
+                        f"{one.first} to {one.last}", *mean_cells(one.learner),
+                        *mean_cells(one.control), percent(one.exposure.mean), percent(one.share),
+                    )
+                    for one in point.stretches
+                ],
+            ),
+            *marks_table(marks),
+        ],
+    )  # fmt: skip
+
+
+def _option_keys(point: Point) -> list[Key]:
+    return [
+        Key(label=option, role=role_of(place), form="box")
+        for place, option in enumerate(point.options)
+    ]
+
+
+def _choices(facts: Facts, point: Point, name: str) -> Figure:
+    totals = {o: sum(s.options.get(o, 0) for s in point.stretches) for o in point.options}
+    seen = sum(totals.values())
+    chart = Areas(
+        spans=[(one.first, one.last) for one in facts.stretches],
+        parts=[
+            Part(
+                label=option,
+                role=role_of(place),
+                values=[float(one.options.get(option, 0)) for one in point.stretches],
+            )
+            for place, option in enumerate(point.options)
+        ],
+        x_label=ORDER,
+        ticks=ticks_of(facts.stretches),
+    )
+    return Figure(
+        name=f"{name}-choices",
+        title="Choices over time",
+        said="The share of decisions in which each option was applied.",
+        described="Over all: "
+        + ", ".join(f"{option} {count / seen:.0%}" for option, count in totals.items())
+        + "."
+        if seen
+        else "Nothing was applied yet.",
+        chart=chart if seen else None,
+        keys=_option_keys(point),
+        tables=[
+            Table(
+                caption="How often each option was applied, by stretch",
+                columns=("rollouts", *(f"{option}#" for option in point.options)),
+                rows=[
+                    (
+                        f"{one.first} to {one.last}",
+                        *(number(one.options.get(option, 0)) for option in point.options),
+                    )
+                    for one in point.stretches
+                ],
+            )
+        ],
+    )
+
+
+def _contexts(point: Point, name: str) -> Figure:
+    rows: list[str] = []
+    heads: list[bool] = []
+    counts: list[dict[str, int]] = []
+    for habits in point.contexts:
+        rows += [habits.key, *(habit.value for habit in habits.values)]
+        heads += [True, *(False for _ in habits.values)]
+        counts += [{}, *(dict(habit.options) for habit in habits.values)]
+    chart = Bars(
+        rows=rows,
+        heads=heads,
+        share=True,
+        x_label="share of decisions",
+        parts=[
+            Part(
+                label=option,
+                role=role_of(place),
+                values=[float(one.get(option, 0)) for one in counts],
+            )
+            for place, option in enumerate(point.options)
+        ],
+    )
+    told = ", ".join(f"{one.key} ({one.information:.0%})" for one in point.contexts)
+    return Figure(
+        name=f"{name}-contexts",
+        title="Choices by context",
+        said="What was applied, by what the policy was told. What tells most about the choice "
+        "stands first; 0 % tells nothing, 100 % everything.",
+        described=f"How much of the choice each tells: {told}."
+        if told
+        else "Nothing that the policy was told has a few values that could be compared.",
+        chart=chart if rows else None,
+        keys=_option_keys(point),
+        tables=[
+            Table(
+                caption=f"By {habits.key}, which tells {habits.information:.0%} of the choice",
+                columns=(habits.key, "decisions#", *(f"{option}#" for option in point.options)),
+                rows=[
+                    (
+                        habit.value,
+                        number(habit.decisions),
+                        *(number(habit.options.get(option, 0)) for option in point.options),
+                    )
+                    for habit in habits.values
+                ],
+            )
+            for habits in point.contexts
+        ],
+    )
+
+
+def _calibration(point: Point, name: str) -> Figure:
+    bins = point.calibration
+    chart = Dots(
+        series=[
+            band("what came", Role.LEARNER, [one.expected for one in bins], [b.came for b in bins])
+        ],
+        x_label="what the policy expected (reward from there on)",
+        y_label="what came",
+        diagonal=True,
+    )
+    inside = sum(
+        one.came.lower is not None
+        and one.came.upper is not None
+        and one.came.lower <= one.expected <= one.came.upper
+        for one in bins
+    )
+    return Figure(
+        name=f"{name}-calibration",
+        title="Calibration of the value estimate",
+        said="Decisions with about the same estimate together. On the dashed line what came is "
+        "what had been expected; above it, more came.",
+        described=f"In {inside} of {len(bins)} groups what had been expected is within the 95 % "
+        f"interval of what came. What came less what was expected: {said(point.error)}."
+        if bins
+        else "No decision with a value estimate has a reward yet.",
+        chart=chart if bins else None,
+        keys=(Key(label="mean, with its 95 % interval", role=Role.LEARNER, form="dot"),),
+        tables=[
+            Table(
+                caption="Expected and came",
+                columns=("expected#", "decisions#", "came#", "lower#", "upper#"),
+                rows=[(number(one.expected), *mean_cells(one.came)) for one in bins],
+            )
+        ],
+    )
+
+
+def _compared(point: Point, name: str) -> Figure:
+    rows = point.compared
+    at = [float(n) for n in range(len(rows))]
+    chart = Dots(
+        series=[
+            band("estimated", Role.CONTROL, [x - 0.08 for x in at], [one.estimate for one in rows]),
+            band("live", Role.LEARNER, [x + 0.08 for x in at], [one.live for one in rows]),
+        ],
+        x_label="version, and the rollouts that were compared",
+        y_label="mean reward",
+        ticks=[
+            Tick(x=x, label=f"version {row.version}\n{row.first:,} to {row.last:,}")
+            for x, row in zip(at, rows, strict=True)
+        ],
+    )
+    return Figure(
+        name=f"{name}-compared",
+        title="Off-policy against live",
+        said="What the log before some rollouts said that their policy would earn, and what they "
+        "then earned. Where the log says too little there is no estimate, which is usual for runs "
+        "of many steps. The policy goes on learning, so live may be a little above.",
+        described=" ".join(_outcome(row) for row in rows) or "There is nothing to compare yet.",
+        chart=chart if rows else None,
+        keys=(
+            Key(label="estimated from the log before", role=Role.CONTROL, form="diamond"),
+            Key(label="live", role=Role.LEARNER, form="dot"),
+        ),
+        tables=[
+            Table(
+                caption="Estimated and live",
+                columns=("version#", "rollouts", "log#", "estimate#", "its lower#", "its upper#",
+                         "live#", "live lower#", "live upper#", "why not"),
+                rows=[
+                    (
+                        number(row.version), f"{row.first} to {row.last}", number(row.log),
+                        *mean_cells(row.estimate)[1:], *mean_cells(row.live)[1:],
+                        row.refused or "-",
+                    )
+                    for row in rows
+                ],
+            )
+        ],
+    )  # fmt: skip
+
+
+def _outcome(row: Compared) -> str:
+    if row.refused is not None:
+        return f"Version {row.version}: no estimate ({row.refused}); live {said(row.live)}."
+    return f"Version {row.version}: estimated {said(row.estimate)}, live {said(row.live)}."
+
+
+def _drift(point: Point, name: str) -> Figure:
+    x = [(one.first + one.last) / 2.0 for one in point.errors]
+    flags = [
+        Flag(x=float(at), kind=str(alarm.get("direction")))
+        for alarm in point.alarms
+        if isinstance(at := alarm.get("ready_seq"), int | float)
+        and alarm.get("direction") in WORDS
+        and point.errors
+        and point.errors[0].first <= at <= point.errors[-1].last
+    ]
+    chart = Curves(
+        panels=[
+            Panel(
+                label="came - expected",
+                zero=True,
+                series=[band("error", Role.ALL, x, [one.error for one in point.errors])],
+            )
+        ],
+        x_label=READY,
+        flags=flags,
+    )
+    alarms = [f"{one.get('option')} became {one.get('direction')}" for one in point.alarms]
+    return Figure(
+        name=f"{name}-drift",
+        title="Drift",
+        said="What came less what had been expected. A world that stays as it is stays around 0; "
+        "an alarm says that an option is no longer what it was.",
+        described=f"{ends_of('What came less what was expected', [e.error for e in point.errors])} "
+        + (f"Alarms: {'; '.join(alarms)}." if alarms else "No alarm."),
+        chart=chart if point.errors else None,
+        keys=[
+            Key(label="mean, with its 95 % interval", role=Role.ALL, form="line"),
+            *keys_of(flags),
+        ],
+        tables=[
+            Table(
+                caption="What came less what was expected, by stretch",
+                columns=("rollouts", "decisions#", "mean#", "lower#", "upper#"),
+                rows=[
+                    (f"{one.first} to {one.last}", *mean_cells(one.error)) for one in point.errors
+                ],
+            ),
+            Table(
+                caption="Alarms",
+                columns=("option", "became", "seen by rollout#", "decisions seen#", "shift#"),
+                rows=[
+                    tuple(
+                        _cell(alarm.get(name))
+                        for name in ("option", "direction", "ready_seq", "seen", "shift")
+                    )
+                    for alarm in point.alarms
+                ],
+            ),
+        ],
+    )
+
+
+def _cell(value: object) -> str:
+    return number(value) if isinstance(value, int | float) else str(value)

@@ -1,0 +1,277 @@
+"""Figures and tables as one HTML file that loads nothing, runs nothing and can be read aloud.
+
+It is built as a tree and written by the standard library, so that no text of a store can become
+anything but text.
+"""
+
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Sequence
+from hashlib import sha256
+from importlib.resources import files
+from xml.etree import ElementTree as ET
+
+from tau_live.cli.page.at_points import at_point
+from tau_live.cli.page.figures import whole
+from tau_live.cli.page.shapes import FLAGS, Chart, Figure, Key, Section, Table
+from tau_live.cli.text import moment, number, shown
+from tau_live.reporting.facts import Answer, Facts, Summary
+
+Draw = Callable[[Chart, str], ET.Element]
+Child = ET.Element | str | None
+
+SYMBOLS = {"good": "✓", "doubtful": "!", "bad": "✕"}
+FORMS = {"^": "M6 1 11 10H1Z", "v": "M1 1H11L6 10Z", "D": "M6 0 11 5.5 6 11 1 5.5Z",
+         "X": "M2 0 6 4 10 0 12 2 8 5.5 12 9 10 11 6 7 2 11 0 9 4 5.5 0 2Z",
+         "s": "M1 1H11V11H1Z", "o": "M6 0A5.5 5.5 0 1 0 6 11 5.5 5.5 0 1 0 6 0Z"}  # fmt: skip
+"""What the flags of a legend look like, in a box of 12 by 11."""
+
+
+def sections_of(facts: Facts) -> list[Section]:
+    """Return everything that the page shows below its summary."""
+    first, *others = whole(facts)
+    points = [at_point(facts, point, place=n) for n, point in enumerate(facts.points, start=1)]
+    return [first, *points, *others]
+
+
+def page_of(
+    facts: Facts, sections: Sequence[Section], draw: Draw, *, tell: Callable[[int], None]
+) -> bytes:
+    """Return the page.
+
+    Args:
+        facts: What it says.
+        sections: What it shows.
+        draw: Turns a chart into an ``svg`` element, whose ids begin with the name it is given.
+        tell: Told that one more figure is drawn.
+    """
+    style = files("tau_live.cli.page").joinpath("style.css").read_text(encoding="utf-8")
+    root = element(
+        "html",
+        _head(facts, style),
+        element("body", *_body(facts, sections, draw, tell=tell)),
+        lang="en",
+    )
+    written = ET.tostring(root, encoding="unicode", method="html")
+    return f"<!DOCTYPE html>\n{written}\n".encode()
+
+
+def element(tag: str, *children: Child, **attributes: str) -> ET.Element:
+    """Return an element; an underscore in the name of an attribute stands for a hyphen."""
+    found = ET.Element(tag, {key.strip("_").replace("_", "-"): v for key, v in attributes.items()})
+    for child in children:
+        if isinstance(child, ET.Element):
+            found.append(child)
+        elif child is not None and len(found):
+            found[-1].tail = (found[-1].tail or "") + shown(child)
+        elif child is not None:
+            found.text = (found.text or "") + shown(child)
+    return found
+
+
+def _head(facts: Facts, style: str) -> ET.Element:
+    digest = b64encode(sha256(style.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    styled = ET.Element("style")
+    styled.text = style
+    return element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", http_equiv="Content-Security-Policy", content=policy),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name="color-scheme", content="light dark"),
+        element("meta", name="referrer", content="no-referrer"),
+        element("title", f"tau-live report, {moment(facts.at)} UTC"),
+        styled,
+    )
+
+
+def _body(
+    facts: Facts, sections: Sequence[Section], draw: Draw, *, tell: Callable[[int], None]
+) -> Iterator[ET.Element]:
+    yield element("a", "Skip to the figures", href="#reward", class_="skip")
+    yield element(
+        "header",
+        element("h1", "tau-live report"),
+        element("p", f"{facts.store} · {moment(facts.at)} UTC · {_looked_at(facts)}"),
+    )
+    contents = [element("li", element("a", one.title, href=f"#{one.name}")) for one in sections]
+    yield element(
+        "main",
+        _summary(facts.summary),
+        element("nav", element("ul", *contents), aria_label="Contents"),
+        *(_section(one, draw, tell=tell) for one in sections),
+        _left_out(facts),
+    )
+    yield element(
+        "footer",
+        element(
+            "p",
+            "Made by ",
+            element("code", "tau-live report"),
+            ". Everything is in this file; it loads nothing and runs nothing. It may show what "
+            "your agent was told: it is as private as the store.",
+        ),
+    )
+
+
+def _looked_at(facts: Facts) -> str:
+    if facts.looked_at >= facts.rollouts:
+        return f"{facts.rollouts:,} rollouts"
+    return f"{facts.rollouts:,} rollouts, of which {facts.looked_at:,} were looked at"
+
+
+def _left_out(facts: Facts) -> ET.Element | None:
+    if not facts.points_left_out:
+        return None
+    return element("p", f"{facts.points_left_out} less busy decision points are not shown.")
+
+
+def _summary(summary: Summary) -> ET.Element:
+    asked = (
+        ("Is it on?", summary.on),
+        ("Is it healthy?", summary.healthy),
+        ("Is it learning?", summary.learning),
+    )
+    advice = [element("li", *coded(one)) for one in summary.next]
+    return element(
+        "section",
+        element("h2", "Summary", id="summary"),
+        element(
+            "div",
+            *(_card(question, answer) for question, answer in asked),
+            element(
+                "div", element("h3", "What to do next?"), element("ol", *advice), class_="card next"
+            ),
+            class_="cards",
+        ),
+        aria_labelledby="summary",
+    )
+
+
+def _card(question: str, answer: Answer) -> ET.Element:
+    return element(
+        "div",
+        element("h3", question),
+        element(
+            "p",
+            element("span", SYMBOLS[answer.state], class_="symbol", aria_hidden="true"),
+            answer.answer,
+            class_="answer",
+        ),
+        element("p", *coded(answer.said)),
+        class_=f"card {answer.state}",
+    )
+
+
+def coded(text: str) -> list[Child]:
+    """Return a text in which what stands in backticks is code, which may break behind ``_``."""
+    return [_code(part) if place % 2 else part for place, part in enumerate(text.split("`"))]
+
+
+def _code(text: str) -> ET.Element:
+    first, *others = text.split("_")
+    rest = [child for part in others for child in ("_", element("wbr"), part)]
+    return element("code", first, *rest)
+
+
+def _section(section: Section, draw: Draw, *, tell: Callable[[int], None]) -> ET.Element:
+    figures = []
+    for figure in section.figures:
+        figures.append(_figure(figure, draw))
+        tell(1)
+    return element(
+        "section",
+        element("h2", section.title, id=section.name),
+        element("p", section.said),
+        *figures,
+        aria_labelledby=section.name,
+    )
+
+
+def _figure(figure: Figure, draw: Draw) -> ET.Element:
+    name = figure.name
+    caption = element(
+        "figcaption",
+        element("h3", figure.title, id=f"{name}-title"),
+        element("p", figure.said, class_="said"),
+    )
+    tables = [table for table in figure.tables if table.rows]
+    return element(
+        "figure",
+        caption,
+        *([_legend(figure.keys), _drawn(figure, figure.chart, draw)] if figure.chart else []),
+        element("p", figure.described, id=f"{name}-described", class_="described"),
+        _data(figure, tables) if tables else None,
+        aria_labelledby=f"{name}-title",
+        id=f"{name}-figure",
+    )
+
+
+def _drawn(figure: Figure, chart: Chart, draw: Draw) -> ET.Element:
+    svg = draw(chart, figure.name)
+    title = element("title", figure.title, id=f"{figure.name}-svg-title")
+    described = element("desc", figure.described, id=f"{figure.name}-svg-desc")
+    svg.insert(0, title)
+    svg.insert(1, described)
+    svg.set("role", "img")
+    svg.set("aria-labelledby", f"{figure.name}-svg-title")
+    svg.set("aria-describedby", f"{figure.name}-svg-desc")
+    return element("div", svg, class_="drawn")
+
+
+def _legend(keys: Sequence[Key]) -> ET.Element:
+    return element("ul", *(element("li", _swatch(key), key.label) for key in keys), class_="legend")
+
+
+def _swatch(key: Key) -> ET.Element:
+    if key.form in {"line", "dash"}:
+        dash = {"stroke_dasharray": "6 3"} if key.form == "dash" else {}
+        mark = element(
+            "path", d="M0 6H24", class_=f"s-{key.role}", stroke_width="3", fill="none", **dash
+        )
+        return element("svg", mark, viewBox="0 0 24 11", class_="swatch wide", aria_hidden="true")
+    forms = {"box": "s", "dot": "o", "diamond": "D"}
+    form = FORMS[forms[key.form] if key.form in forms else FLAGS[key.form][1]]
+    mark = element("path", d=form, class_=f"f-{key.role}")
+    return element("svg", mark, viewBox="0 0 12 11", class_="swatch", aria_hidden="true")
+
+
+def _data(figure: Figure, tables: Sequence[Table]) -> ET.Element:
+    rows = sum(len(table.rows) for table in tables)
+    return element(
+        "details",
+        element("summary", f"Data: {figure.title} ({number(rows)} rows)"),
+        *(_table(table) for table in tables),
+    )
+
+
+def _table(table: Table) -> ET.Element:
+    right = [column.endswith("#") for column in table.columns]
+    heads = [
+        element("th", column.removesuffix("#"), scope="col", **_side(side))
+        for column, side in zip(table.columns, right, strict=True)
+    ]
+    rows = [
+        element(
+            "tr",
+            *(element("td", cell, **_side(side)) for cell, side in zip(row, right, strict=True)),
+        )
+        for row in table.rows
+    ]
+    return element(
+        "div",
+        element(
+            "table",
+            element("caption", table.caption),
+            element("thead", element("tr", *heads)),
+            element("tbody", *rows),
+        ),
+        class_="scrolled",
+        tabindex="0",
+        role="region",
+        aria_label=table.caption,
+    )
+
+
+def _side(right: bool) -> dict[str, str]:
+    return {"class_": "number"} if right else {}

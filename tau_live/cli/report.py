@@ -1,0 +1,86 @@
+"""``tau-live report``: everything that can be seen of a store, as one HTML file or as JSON."""
+
+import time
+from pathlib import Path
+
+import click
+
+from tau_live.cli.opening import epilog, is_enabled, json_option, opened, store_option
+from tau_live.cli.output import print_json, progress_bar
+from tau_live.cli.page.document import Draw, page_of, sections_of
+from tau_live.errors import TauLiveError
+from tau_live.reporting import report_facts
+from tau_live.settings import Settings
+from tau_live.store.files import files_of
+from tau_live.whole_files import write_whole
+
+
+@click.command(
+    epilog=epilog(
+        "report",
+        "tau-live report --html report.html",
+        "tau-live report --json | jq .summary.next",
+    )
+)
+@click.option(
+    "--html", "page", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
+    help="Write one HTML file that needs no network (needs matplotlib).",
+)  # fmt: skip
+@store_option
+@json_option
+def report(path: Path | None, as_json: bool, page: Path | None) -> None:
+    """Draw what the store holds: reward, exposure, choices, calibration, cost, drift, drops.
+
+    The page opens from disk, loads nothing and runs nothing. With --json the same facts are
+    printed; say --html, --json or both.
+    """
+    if page is None and not as_json:
+        raise click.UsageError("say --html FILE, --json, or both")
+    draw = None if page is None else drawing()
+    with progress_bar(quiet=page is None) as bar:
+        task = bar.add_task("reading", total=None)
+
+        def tell(more: int) -> None:
+            bar.update(task, advance=more)
+
+        def expect(steps: int) -> None:
+            bar.reset(task, total=steps)
+
+        with opened(path) as (store, settings):
+            facts = report_facts(
+                store, settings, now=time.time(), enabled=is_enabled(), tell=tell, expect=expect
+            )
+        if page is not None and draw is not None:
+            _refuse_store(page, settings)
+            sections = sections_of(facts)
+            bar.reset(task, description="drawing", total=sum(len(s.figures) for s in sections))
+            write_whole(page, page_of(facts, sections, draw, tell=tell))
+    if as_json:
+        print_json(facts)
+    if page is not None:
+        click.echo(f"written to {page}", err=True)
+
+
+def drawing() -> Draw:
+    """Return what turns a chart into an ``svg`` element.
+
+    Raises:
+        TauLiveError: matplotlib is not installed.
+    """
+    try:
+        from tau_live.cli.page.drawing import svg_of  # the one module that needs it
+    except ImportError as error:
+        raise TauLiveError(
+            f"--html needs matplotlib ({error}): pip install 'tau-live[report]'"
+        ) from error
+    return svg_of
+
+
+def _refuse_store(page: Path, settings: Settings) -> None:
+    """Refuse to write over the very store.
+
+    Raises:
+        click.UsageError: The page would be one of its files.
+    """
+    if page.resolve() in {file.resolve() for file in files_of(settings.store)}:
+        raise click.UsageError(f"{page} is the store itself")

@@ -1,0 +1,93 @@
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tau_live.reporting import report_facts
+from tau_live.reporting.facts import Facts
+from tau_live.reporting.summary import drops_of
+from tau_live.rollouts import RolloutStatus
+from tau_live.settings import Settings
+from tau_live.store.records import Trial
+from tau_live.store.sqlite import SqliteStore
+from tests.contracts.making import begun, policy, ready, update
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqliteStore]:
+    opened = SqliteStore.open(tmp_path / "store.sqlite")
+    yield opened
+    opened.close()
+
+
+def facts(store: SqliteStore, *, enabled: bool = True) -> Facts:
+    return report_facts(store, Settings(store=store.path), now=1e9, enabled=enabled)
+
+
+def tried(store: SqliteStore, lower: float, upper: float) -> None:
+    """Let a trial at ``model`` have found a lift, and a version serve."""
+    lift = {"estimate": (lower + upper) / 2.0, "lower": lower, "upper": upper}
+    finding: Mapping[str, Any] = {"verdict": "wait", "lift": lift, "cost": lift}
+    store.trials.save(Trial(point="model", exposure=0.5, finding=finding, revision=1))
+    store.policies.add_update(replace(update(1), version=3), policy(3))
+
+
+def test_where_nothing_is_on_it_says_how_to_switch_it_on(store: SqliteStore) -> None:
+    ready(store, "live-1", "model")
+
+    summary = facts(store, enabled=False).summary
+
+    assert (summary.on.state, summary.on.answer) == ("doubtful", "off here")
+    assert summary.next[0] == "Set `TAU_LIVE_RL=1` where your agent runs."
+
+
+def test_rollouts_without_any_reward_are_the_first_thing_to_mend(store: SqliteStore) -> None:
+    begun(store, "live-1")
+    store.rollouts.set_status("live-1", RolloutStatus.SUCCEEDED, at=2.0)
+
+    assert "No rollout has a reward" in facts(store).summary.next[0]
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper", "expected"),
+    [
+        pytest.param(0.1, 0.3, ("good", "yes, and better"), id="proven better"),
+        pytest.param(-0.1, 0.3, ("good", "yes"), id="not known"),
+        pytest.param(-0.3, -0.1, ("bad", "yes, but worse"), id="proven worse"),
+    ],
+)
+def test_the_answer_follows_the_proof_and_not_the_estimate(
+    store: SqliteStore, lower: float, upper: float, expected: tuple[str, str]
+) -> None:
+    ready(store, "live-1", "model")
+    tried(store, lower, upper)
+
+    learning = facts(store).summary.learning
+
+    assert (learning.state, learning.answer) == expected
+    assert f"between {lower:+.3g} and {upper:+.3g} at all times" in learning.said
+
+
+def test_where_nothing_is_to_be_done_it_says_so(store: SqliteStore) -> None:
+    ready(store, "live-1", "model")
+
+    assert facts(store).summary.next == ["Nothing: it goes on by itself."]
+
+
+def test_only_what_was_lost_counts_as_lost() -> None:
+    counters = {
+        "dropped_queue_full": 2,
+        "rewards_refused_source": 5,
+        "events_not_taken_while_held": 1,
+        "duplicate_spans": 9,
+        "left_out_no_reward": 9,
+        "dropped_closed": 0,
+    }
+
+    assert list(drops_of(counters).items()) == [
+        ("rewards_refused_source", 5),
+        ("dropped_queue_full", 2),
+        ("events_not_taken_while_held", 1),
+    ]
