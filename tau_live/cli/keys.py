@@ -6,6 +6,7 @@ value of an object whose keys are data. What is under a path that ends in ``**``
 
 from collections.abc import Mapping
 
+from tau_live.cli.project_keys import INIT
 from tau_live.cli.row_keys import ATTEMPT, DECISION, REWARD, ROLLOUT, SPAN, Keys
 
 UPDATE: Keys = {
@@ -332,6 +333,7 @@ KEYS: Mapping[str, Keys] = {
         "files[].sha256": "the checksum of what it holds; null where there is none",
         "files[].expected": "the checksum of what this version writes",
     },
+    "init": INIT,
     "doctor": {
         "worst": "ok, warn or fail: the worst of all",
         "checks[].check": "what was looked at",
