@@ -340,6 +340,7 @@ KEYS: Mapping[str, Keys] = {
         "checks[].state": "ok, warn or fail",
         "checks[].found": "what was found",
         "checks[].advice": "what to do; null where nothing is to be done",
+        "checks[].mistake": "the code of the mistake; null where all is well",
     },
     "set-aside": {
         "store": "the store's file, an empty one now",
