@@ -1,4 +1,4 @@
-"""Frozen dataclasses made in half the time: the thread that writes makes two for each event.
+"""Frozen dataclasses made in half the time: the thread that writes makes one for each event.
 
 What a frozen dataclass is made by sets each field by a call, because assignments are forbidden. Its
 twin here has the same fields in the same places and allows them; each instance becomes one of the

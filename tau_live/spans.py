@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields
-from functools import cache
 from hashlib import blake2b
 from math import isfinite
 from operator import attrgetter
@@ -11,7 +10,6 @@ from typing import NamedTuple
 import msgspec
 
 from tau_live import events as ev
-from tau_live.quick import quick
 from tau_live.rollouts import Span
 
 _ENVELOPE = frozenset(f.name for f in fields(ev.Event)) - {"raw"}
@@ -69,7 +67,7 @@ def span_of(event: ev.Event, *, rollout_id: str, attempt: int) -> Span | None:
         return None
     form, at = _form(type(event)), event.at
     open_ = event.event in _STARTS
-    return _making()(
+    return Span(
         rollout_id=rollout_id,
         attempt=attempt,
         span_id=event.span_id or _made_id(event),
@@ -81,11 +79,6 @@ def span_of(event: ev.Event, *, rollout_id: str, attempt: int) -> Span | None:
         started_at=at - _took_s(event) if form.lasts and not open_ else at,
         ended_at=None if open_ else at,
     )
-
-
-@cache
-def _making() -> Callable[..., Span]:
-    return quick(Span)
 
 
 def attributes_of(event: ev.Event) -> dict[str, object]:

@@ -1,6 +1,7 @@
 """Secrets and unwanted content never get past the redactor."""
 
 import hashlib
+from base64 import b64encode
 from collections import OrderedDict
 from dataclasses import replace
 
@@ -298,3 +299,22 @@ def test_numbers_at_once_are_kept_and_hidden_as_one_by_one(features: dict[str, o
     assert isinstance(expected, dict)
     expected["a"].pop("\x7fnot a number")
     assert repr(found) == repr(expected)
+
+
+@pytest.mark.parametrize(
+    "id_",
+    [
+        pytest.param("postgres:%2F%2Fanna:S3cr3tPassw0rd%40db", id="percent"),
+        pytest.param(b64encode(b"password=S3cr3tPassw0rd of anna").decode(), id="base64"),
+        pytest.param(b"password=S3cr3tPassw0rd of anna".hex(), id="hexadecimal"),
+    ],
+)
+def test_a_secret_that_is_encoded_in_an_id_is_found_among_others(id_: str) -> None:
+    told = ToolEnd(host="h", run_id="r", at=1.0, span_id="step 1", call_id=id_, tool="search")
+
+    found = NONE.redact(told)
+
+    assert isinstance(found, ToolEnd)
+    assert (found.span_id, found.tool) == ("step 1", "search")
+    assert id_ not in str(found.call_id)
+    assert "[redacted:" in str(found.call_id)

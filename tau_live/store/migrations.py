@@ -393,8 +393,8 @@ def check(connection: Connection, *, oldest: int = 0) -> int:
             " install the newer tau-live again, or set TAU_LIVE_RL_STORE to another file"
         )
     if version < oldest:
+        known = "is empty" if blank else f"has schema {version}, this tau-live needs {oldest}"
         raise StoreVersionError(
-            f"store '{connection.path}' has schema {version}, expected {oldest}: "
-            "open it for writing once to migrate it"
+            f"store '{connection.path}' {known}: run your agent with TAU_LIVE_RL=1 once"
         )
     return version

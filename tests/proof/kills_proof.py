@@ -2,6 +2,7 @@
 
 import random
 import signal
+import sys
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -126,7 +127,7 @@ def prove(tier: Tier, told: Told) -> Iterator[Figure]:
     finally:
         killer.stop()
     if sums.examples:
-        print("\n".join(sums.examples[:20]))
+        print("\n".join(sums.examples[:20]), file=sys.stderr)
     yield Figure(3, "rounds of kill -9 under full load", rounds, at_least=rounds)
     yield Figure(3, "processes killed", sums.kills, at_least=rounds)
     yield Figure(3, "runs and rewards acknowledged before a kill", sums.acknowledged, at_least=1)

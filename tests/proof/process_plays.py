@@ -277,6 +277,7 @@ def main() -> None:
     plays: dict[str, Callable[..., None]] = {
         play.__name__: play for play in (forks, ways, server, leave, updates)
     }
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores it
     with suppress(BrokenPipeError):
         plays[name](*arguments)
 

@@ -115,7 +115,7 @@ def test_a_read_only_store_must_be_there_and_is_not_made(path: Path) -> None:
 def test_an_empty_file_is_not_a_store_for_reading(path: Path) -> None:
     path.touch()
 
-    with pytest.raises(StoreVersionError, match="open it for writing once"):
+    with pytest.raises(StoreVersionError, match="is empty: run your agent with TAU_LIVE_RL=1 once"):
         SqliteStore.open(path, read_only=True)
 
     assert path.read_bytes() == b""
