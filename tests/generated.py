@@ -31,9 +31,11 @@ __all__ = [
     "figures_reference",
     "hooks_reference", "json_reference", "mistakes_reference", "prices_reference",
     "reasons_reference", "rewards_reference", "schema_reference", "settings_reference",
+    "template",
 ]  # fmt: skip
 
 WIDTH = 88
+TEMPLATES = Path(__file__).parents[1] / "docs/templates"
 NO_FIELDS = "It has no fields of its own.\n"
 MODULE = re.compile(r"\b(?:[a-z_]+\.)+(?=[A-Za-z])")
 
@@ -238,6 +240,16 @@ def mistakes_reference() -> str:
     """Return every mistake that the doctor finds, with how it is mended."""
     rows = [(f"`{code}`", one.sign, one.cure) for code, one in MISTAKES.items()]
     return _table(("code", "what is wrong", "what to do"), rows)
+
+
+def template(kind: str) -> str:
+    """Return the files of a template for a plugin, each as a block that writes it."""
+    languages = {".py": "python", ".toml": "toml"}
+    files = sorted((TEMPLATES / kind).glob("*.*"), key=lambda path: (path.suffix != ".toml", path))
+    return "\n".join(
+        f"```{languages[path.suffix]} file=acme-{kind}/{path.name}\n{path.read_text()}```\n"
+        for path in files
+    )
 
 
 def json_reference() -> str:

@@ -277,9 +277,10 @@ def _(file: Path, patch: pytest.MonkeyPatch) -> None:
 
 
 @makes("update-skipped")
-def _(file: Path, patch: pytest.MonkeyPatch) -> None:
-    with writing(file) as store:
+def _(file: Path, patch: pytest.MonkeyPatch) -> Environ:
+    with writing(file.with_name("new.sqlite")) as store:
         store.policies.add_update(update(10, executed=False), None)
+    return {"store": str(file.with_name("new.sqlite"))}
 
 
 @makes("nobody-learns")
@@ -365,9 +366,10 @@ def _(file: Path, patch: pytest.MonkeyPatch) -> None:
 
 
 @makes("events-dropped")
-def _(file: Path, patch: pytest.MonkeyPatch) -> None:
-    with writing(file) as store:
+def _(file: Path, patch: pytest.MonkeyPatch) -> Environ:
+    with writing(file.with_name("new.sqlite")) as store:
         store.counters.add({"dropped_queue_full": 3})
+    return {"store": str(file.with_name("new.sqlite"))}
 
 
 @pytest.fixture(autouse=True)
@@ -382,19 +384,26 @@ def _closed(tmp_path: Path) -> Iterator[None]:
 
 @pytest.mark.parametrize("code", MISTAKES)
 def test_a_mistake_that_is_made_is_found_with_what_to_do(
-    code: str, filled: Path, read: Read, run: Run, monkeypatch: pytest.MonkeyPatch
+    code: str, filled: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = found(read("doctor", "--store", filled, TAU_LIVE_RL="1"))
-
     environ = {"TAU_LIVE_RL": "1", **(MAKE[code](filled, monkeypatch) or {})}
     store = environ.pop("store", filled)
     result = run("doctor", "--store", store, "--json", **environ)
     after = found(json.loads(result.stdout))
 
-    expected = {"events-dropped", "update-skipped"}  # which the filled store has
-    assert set(before) == expected
     assert code in after
     assert all(check["advice"] for check in after.values())
+
+
+def test_where_nothing_was_mistaken_nothing_is_found(filled: Path, read: Read) -> None:
+    left = found(read("doctor", "--store", filled, TAU_LIVE_RL="1"))
+    SqliteStore.open(filled.with_name("new.sqlite")).close()
+    filled.unlink()
+
+    new = found(read("doctor", "--store", filled.with_name("new.sqlite"), TAU_LIVE_RL="1"))
+
+    assert left.keys() == {"events-dropped", "update-skipped"}  # as the filled store has them
+    assert new.keys() == set()
 
 
 def found(told: object) -> dict[str, Mapping[str, str]]:
