@@ -42,7 +42,8 @@ class Finding:
 
     Attributes:
         kind: What it is.
-        text: Its name, or for a prompt its text; empty where the source does not say.
+        text: Its name, or for a prompt its text; empty where the source does not say, as for a
+            model that is an object.
         host: Whose; empty for what is the project's own.
         path: The file.
         line: Where in it.
@@ -149,8 +150,17 @@ class _Finder:
         given = _keywords(call)
         named = [given[key] for key in _MODEL_KEYS if key in given]
         for value in named or (call.args[:1] if first else []):
-            for _, text in self._texts(value):
+            texts = [text for _, text in self._texts(value)]
+            if not texts and not self._is_named_elsewhere(value, host):
+                texts = [""]
+            for text in texts:
                 yield Finding(Kind.MODEL, text, host.host, self._path, value.lineno, within)
+
+    def _is_named_elsewhere(self, value: ast.expr, host: Framework) -> bool:
+        """Say whether a model is made by a call that names it, here or where its name is given."""
+        if isinstance(value, ast.Name):
+            value = self._constants.get(value.id, value)
+        return isinstance(value, ast.Call) and _last(value) in host.models
 
     def _of_ours(self, call: ast.Call, last: str) -> Iterator[Finding]:
         if last == "reward":

@@ -77,6 +77,8 @@ def next_command(project: Project) -> str:
         path = next(iter(begun or sorted(files)), None)
         if path is not None:
             return f"TAU_LIVE_RL=1 tau-live run -- python {path}"
+    if [host.host for host in project.hosts] == ["llm"]:
+        return 'TAU_LIVE_RL=1 llm -m tau "..."'
     if project.hosts:
         return "TAU_LIVE_RL=1 tau-live run -- python your_agent.py"
     return "TAU_LIVE_RL=1 tau-live demo"
@@ -85,7 +87,13 @@ def next_command(project: Project) -> str:
 def _models(project: Project, said: list[str]) -> dict[Point, object]:
     by_host: dict[str, list[Finding]] = {}
     for one in project.of(Kind.MODEL):
-        by_host.setdefault(one.host, []).append(one)
+        if one.text:
+            by_host.setdefault(one.host, []).append(one)
+        else:
+            said.append(
+                f"model: {one.path}:{one.line} is given an object; options that are objects are "
+                f"declared in Python, as docs/howto/{one.host}.md shows"
+            )
     names = {host: _names(host, found) for host, found in by_host.items()}
     if len(names) > 1:
         told = "; ".join(f"{host}: {', '.join(of)}" for host, of in names.items())

@@ -61,8 +61,10 @@ select point, options, allowed, exploit_only, applied, why_not, propensity, at
 from decisions order by seq desc limit ?
 """
 REWARDS = """
-select source, at from rewards where value is not null order by seq desc limit ?
+select source, at from (select source, at, value from rewards order by seq desc limit ?)
+where value is not null
 """
+"""Of the newest: where nearly all rewards are texts, looking for numbers would have no bound."""
 
 
 def lately(file: Path, *, limit: int) -> Lately:

@@ -146,6 +146,11 @@ def test_decisions_that_are_declared_already_are_left_alone(project: Path, run: 
         ({"a.py": AGENT, "b.py": "import llm\nllm.get_model('x')\n"}, "several hosts"),
         ({"a.py": "def a(:\n"}, "1 syntax error (a.py)"),
         ({"a.py": "import pydantic_ai\n", ".git/HEAD": ""}, "add .tau/ to .gitignore"),
+        (
+            {"a.py": "from pydantic_ai import Agent\nMODEL = make()\nAgent(MODEL)\n"},
+            "a.py:3 is given an object; options that are objects are declared in Python",
+        ),
+        ({"requirements.txt": "llm>=0.36"}, 'next: TAU_LIVE_RL=1 llm -m tau "..."'),
         ({".venv/pyvenv.cfg": ""}, "has an environment of its own"),
         ({"x.ipynb": ""}, "notebooks are not read (1 found)"),
     ],
