@@ -20,11 +20,14 @@ from tau_live.store.lately import Lately, Offered, lately
 from tau_live.store.roles import Store
 from tau_live.store.sqlite import SqliteStore
 
-ROWS = 1_000
+ROWS = 2_000
 FEW = 30
 """Of fewer rows nothing is said."""
 
 UNTRIED = 300
+TRIES = 5.0
+ERROR = "error: "
+REFUSED_SHARE = 0.1
 LATE_SHARE = 0.1
 ONE_SHARE = 0.9
 OPEN = 10
@@ -96,7 +99,8 @@ def _of_points(decisions: Sequence[Offered], settings: Settings) -> Iterator[Che
             found = f"'{point}': the last {number(len(rows))} decisions offered one option"
             advice = "offer two at least; see what `never`, `allowed` and the adapter leave out"
             yield Check("options", WARN, found, advice, "one-option")
-        yield from _untried(point, rows)
+        yield from _untried(point, rows, settings.exploration)
+        yield from _refused(point, rows)
         late = sum(one.why_not == "deadline" for one in rows)
         if late >= LATE_SHARE * len(rows):
             found = f"'{point}': {number(late)} of the last {number(len(rows))} were too late"
@@ -105,18 +109,33 @@ def _of_points(decisions: Sequence[Offered], settings: Settings) -> Iterator[Che
             yield Check("decisions", WARN, found, advice, "decisions-late")
 
 
-def _untried(point: str, rows: Sequence[Offered]) -> Iterator[Check]:
-    """Yield the options that were there to be tried out and were not."""
-    ours = [one for one in rows if one.propensity is not None]
-    offered = Counter(
-        option
-        for one in ours
-        if len(one.options) > 1
-        for option in {*one.options} - {*one.unexplored}
-    )
+def _refused(point: str, rows: Sequence[Offered]) -> Iterator[Check]:
+    """Yield why the host often did not take what was chosen."""
+    errors = Counter(one.why_not for one in rows if (one.why_not or "").startswith(ERROR))
+    if errors.total() >= REFUSED_SHARE * len(rows):
+        for error, times in errors.most_common(1):
+            found = f"'{point}': {number(times)} of the last {number(len(rows))}: {error}"
+            advice = "declare what the host can take: see which option it is with `tau-live show`"
+            yield Check("options", WARN, found, advice, "choices-refused")
+
+
+def _untried(point: str, rows: Sequence[Offered], exploration: float) -> Iterator[Check]:
+    """Yield the options that were there to be tried out and were not.
+
+    With ``exploration`` each is tried at random in its share of it; where that comes to five, none
+    at all is no chance (0.7 percent).
+    """
+    offered: Counter[str] = Counter()
+    expected: dict[str, float] = {}
+    ours = [one for one in rows if one.propensity is not None and len(one.options) > 1]
+    for one in ours:
+        for option in {*one.options} - {*one.unexplored}:
+            offered[option] += 1
+            expected[option] = expected.get(option, 0.0) + exploration / len(one.options)
     applied = {one.applied for one in ours}
     for option, times in sorted(offered.items()):
-        if times >= UNTRIED and option not in applied:
+        enough = expected[option] >= TRIES if exploration else times >= UNTRIED
+        if enough and option not in applied:
             found = f"'{point}': {option} was offered {number(times)} times and never chosen"
             advice = "raise TAU_LIVE_RL_EXPLORATION, or take it out"
             yield Check("options", WARN, found, advice, "option-untried")

@@ -167,6 +167,10 @@ MISTAKES: Mapping[str, Mistake] = MappingProxyType(
             "An option was offered hundreds of times and never chosen.",
             "Raise `TAU_LIVE_RL_EXPLORATION`, or take it out.",
         ),
+        "choices-refused": Mistake(
+            "The host does not take what is chosen, for example a model that it does not know.",
+            "Declare what it can take; `tau-live show` says which option it was.",
+        ),
         "decisions-late": Mistake(
             "Many decisions take longer than their deadline, so that the default is served.",
             "Raise `TAU_LIVE_RL_DECIDE_DEADLINE_MS`, offer fewer options, or free the machine.",

@@ -343,7 +343,12 @@ def remove_others(file: Path) -> None:
 
 @makes("option-untried")
 def _(file: Path, patch: pytest.MonkeyPatch) -> None:
-    decide(file, 300, replace(decision(), options=("small", "never")))
+    decide(file, 600, replace(decision(), options=("small", "never")))
+
+
+@makes("choices-refused")
+def _(file: Path, patch: pytest.MonkeyPatch) -> None:
+    decide(file, 40, replace(decision(), why_not="error: UserError", propensity=None))
 
 
 @makes("decisions-late")
@@ -453,6 +458,13 @@ def test_a_source_that_infers_or_a_lone_program_is_nobody_in_particular(
             store.rewards.add_reward(reward(rollout_id=f"live-{number}", source=source.value))
 
     assert "rewards-of-one" not in found(read("doctor", "--store", filled))
+
+
+def test_options_that_are_rarely_tried_are_not_said_to_be_untried(filled: Path, read: Read) -> None:
+    decide(filled, 300, replace(decision(), options=("small", "rarely", "seldom")))
+
+    assert "option-untried" not in found(read("doctor", "--store", filled))
+    assert "option-untried" in found(read("doctor", "--store", filled, TAU_LIVE_RL_EXPLORATION="0"))
 
 
 def test_a_large_folder_does_not_keep_the_doctor_waiting(
