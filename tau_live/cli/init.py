@@ -12,6 +12,7 @@ from tau_live.cli.output import facts_of, print_all, print_json, safe
 from tau_live.cli.text import shown
 from tau_live.errors import TauLiveError
 from tau_live.projects.findings import Finding, Kind
+from tau_live.projects.frameworks import FRAMEWORKS
 from tau_live.projects.project import Project, looked_at
 from tau_live.projects.proposal import Proposal, next_command, proposed
 from tau_live.projects.toml_text import fragment
@@ -131,6 +132,7 @@ def _facts(plan: Plan, *, written: bool) -> dict[str, object]:
                 "version": one.version,
                 "declared": one.declared,
                 "imported": one.imported,
+                "points": FRAMEWORKS[one.host].points,
             }
             for one in project.hosts
         ],

@@ -14,6 +14,7 @@ INIT: Keys = {
     "hosts[].version": "what is installed here; null for nothing",
     "hosts[].declared": "whether the project says that it needs it",
     "hosts[].imported[]": "the files that import it",
+    "hosts[].points[]": "where its adapter may decide",
     "found[].kind": "agent, model, prompt, tool, reward or point",
     "found[].text": "its name; of instructions the beginning",
     "found[].host": "whose it is; empty for the project's own",

@@ -16,7 +16,7 @@ from tau_live.settings.tables import DeclaredReward
 
 LONGEST_PROMPT = 2_000
 MOST_OPTIONS = 12
-STORE_REMARK = "Where everything is kept; relative to this file, from wherever an agent is started."
+STORE_REMARK = "Where everything is kept, relative to this file."
 ACT_REMARK = "true lets adapters choose at the points below; until then they only look."
 REWARD_REMARK = "A run waits for it; range = [lowest, highest] keeps slips in units out."
 

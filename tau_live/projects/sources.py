@@ -69,7 +69,7 @@ class Reading:
     def sources(self) -> Iterator[Source]:
         """Yield every file that can be parsed, folder by folder, each in the order of its name."""
         until = self.clock() + self.bounds.seconds
-        for path in self._files():
+        for path in self._files(until):
             if self.clock() > until:
                 self.cut = f"it took longer than {self.bounds.seconds:g} s"
             elif self.read + sum(map(len, self.unread.values())) >= self.bounds.files:
@@ -85,7 +85,7 @@ class Reading:
                 self.read += 1
                 yield Source(name, tree)
 
-    def _files(self) -> Iterator[Path]:
+    def _files(self, until: float) -> Iterator[Path]:
         passed = 0
         for folder, folders, files in os.walk(self.folder, onerror=self._closed):
             at = Path(folder)
@@ -97,6 +97,9 @@ class Reading:
             passed += len(files) + len(folders)
             if passed > self.bounds.entries:
                 self.cut = f"there are more than {self.bounds.entries:,} files"
+            elif self.clock() > until:  # also where there is no Python file at all
+                self.cut = f"it took longer than {self.bounds.seconds:g} s"
+            if self.cut:
                 return
 
     def _closed(self, error: OSError) -> None:

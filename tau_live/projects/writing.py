@@ -93,12 +93,19 @@ def settings_file(folder: Path, environ: Mapping[str, str]) -> SettingsFile:
     for place in (folder, *folder.parents):
         path = place / PYPROJECT
         if path.is_file():
-            own = _own(read_toml(path)) if inside or b"tau-live" in path.read_bytes() else None
+            own = _own(read_toml(path)) if inside or _mentions_us(path) else None
             if own is not None:
                 return _file(path, own, at=OURS)
             nearest = nearest or (path if inside else None)
         inside = inside and not (place / ".git").exists()  # what is above is another project
     return _file(nearest or folder / PYPROJECT, {}, at=OURS)
+
+
+def _mentions_us(path: Path) -> bool:
+    try:
+        return b"tau-live" in path.read_bytes()
+    except OSError:  # somebody else's, above the project
+        return False
 
 
 def _file(path: Path, own: Mapping[str, object], *, at: tuple[str, ...]) -> SettingsFile:

@@ -187,6 +187,34 @@ def test_a_settings_file_that_cannot_be_added_to_is_one_line(
     assert (tmp_path / "pyproject.toml").read_text() == text
 
 
+def test_settings_above_the_project_that_are_in_force_are_the_ones_that_grow(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_project(tmp_path)
+    inner = tmp_path / "agents" / "one"
+    (inner / ".git").mkdir(parents=True)
+    (inner / "pyproject.toml").write_text("[project]\nname = 'one'\n")
+    (inner / "a.py").write_text(AGENT)
+    monkeypatch.chdir(inner)
+
+    result = run("init", "--yes")
+
+    assert f"written: {tmp_path / 'pyproject.toml'}" in result.stdout
+    assert (inner / "pyproject.toml").read_text() == "[project]\nname = 'one'\n"
+    found = Settings.from_env({}, directory=inner)
+    assert [one.point for one in found.settings.decisions] == ["model"]
+
+
+def test_a_link_to_the_settings_stays_a_link(tmp_path: Path, run: Run) -> None:
+    (tmp_path / "shared.toml").write_text("[project]\nname = 'one'\n")
+    (tmp_path / "pyproject.toml").symlink_to("shared.toml")
+
+    run("init", "--yes")
+
+    assert (tmp_path / "pyproject.toml").is_symlink()
+    assert "[tool.tau-live]" in (tmp_path / "shared.toml").read_text()
+
+
 def test_yes_and_dry_run_contradict_each_other(run: Run) -> None:
     assert run("init", "--yes", "--dry-run").exit_code == 2
 

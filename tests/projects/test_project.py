@@ -146,6 +146,13 @@ def test_a_large_tree_is_not_read_to_its_end(bounds: Bounds, said: str, tmp_path
     assert said in " ".join(project.doubts)
 
 
+def test_a_tree_without_a_python_file_is_not_walked_for_longer_either(tmp_path: Path) -> None:
+    for place in range(4):
+        (tmp_path / f"part{place}").mkdir()
+
+    assert "longer than 0 s" in " ".join(looked_at(tmp_path, Bounds(seconds=0.0)).doubts)
+
+
 def test_environments_and_hidden_folders_are_left_out(tmp_path: Path) -> None:
     for name in (".venv", "theirs", "node_modules", ".git", "__pycache__"):
         (tmp_path / name / "lib").mkdir(parents=True)

@@ -68,6 +68,11 @@ def without_empty(table: Mapping[str, object]) -> dict[str, object]:
             "[tool.tau-live] # us\n# why\nact = false\nseed = 1\n\n[b]\n",
             id="a table that is there",
         ),
+        pytest.param(
+            "[tool.tau-live]",
+            "[tool.tau-live]\n# why\nact = false\n",
+            id="a header that ends the file",
+        ),
     ],
 )
 def test_it_stands_where_one_would_have_put_it(text: str, expected: str) -> None:
