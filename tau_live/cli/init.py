@@ -17,6 +17,7 @@ from tau_live.projects.project import Project, looked_at
 from tau_live.projects.proposal import Proposal, next_command, proposed
 from tau_live.projects.toml_text import fragment
 from tau_live.projects.writing import SettingsFile, settings_file
+from tau_live.redaction import scrubbed
 
 SHOWN, LISTED = 60, 8
 NAMED = (Kind.AGENT, Kind.MODEL, Kind.PROMPT, Kind.TOOL, Kind.REWARD, Kind.POINT)
@@ -111,7 +112,7 @@ def _rows(project: Project) -> Iterator[tuple[str, object]]:
 
 
 def _told(one: Finding) -> str:
-    text = one.text if one.text.isprintable() else " ".join(one.text.split())
+    text = " ".join(scrubbed(one.text).split())
     named = text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
     return f"{named} ({one.path}:{one.line})".strip()
 
@@ -139,7 +140,7 @@ def _facts(plan: Plan, *, written: bool) -> dict[str, object]:
         "found": [
             {
                 "kind": one.kind,
-                "text": one.text[:SHOWN],
+                "text": scrubbed(one.text)[:SHOWN],
                 "host": one.host,
                 "path": one.path,
                 "line": one.line,

@@ -9,6 +9,7 @@ from tau_live.projects.frameworks import FRAMEWORKS
 from tau_live.projects.project import Project
 from tau_live.projects.surroundings import is_committed
 from tau_live.projects.toml_text import Addition
+from tau_live.redaction import scrubbed
 from tau_live.settings import Settings
 from tau_live.settings.decisions import DeclaredDecision, Point
 from tau_live.settings.kinds import shown
@@ -137,6 +138,9 @@ def _prompts(project: Project, said: list[str]) -> dict[Point, object]:
             f"prompt: the code has {len(texts)} instructions for {agents} agents, "
             "which are not there to be exchanged"
         )
+        return {}
+    if any(scrubbed(text) != text for text in texts):
+        said.append("prompt: instructions hold what looks like a secret, so they are not copied")
         return {}
     if max(map(len, texts)) > LONGEST_PROMPT:
         said.append("prompt: instructions are longer than belongs into settings; declare them")

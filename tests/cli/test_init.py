@@ -232,6 +232,18 @@ def test_instructions_that_a_lone_agent_chooses_between_become_options(
     assert own["decisions"]["prompt"]["options"] == {"a": "Be brief.", "prompt-2": "Hi."}
 
 
+def test_a_secret_in_a_source_is_neither_shown_nor_copied(tmp_path: Path, run: Run) -> None:
+    key = "sk-" + "a1B2c3D4" * 6
+    text = f"from agents import Agent\nAgent(instructions='Use {key}.' if 1 else 'Hi.')\n"
+    (tmp_path / "a.py").write_text(text)
+
+    result = run("init", "--yes")
+
+    assert key not in result.output + run("init", "--json").output
+    assert key not in (tmp_path / "pyproject.toml").read_text()
+    assert "looks like a secret" in result.output
+
+
 def test_the_file_is_not_written_when_somebody_was_quicker(project: Path) -> None:
     from tau_live.errors import SettingsError
     from tau_live.projects.writing import settings_file
