@@ -14,6 +14,7 @@ import click
 from tau_live import cli, envelope, events, hookspecs, pauses, rollouts
 from tau_live.cli.commands import COMMANDS
 from tau_live.cli.keys import KEYS
+from tau_live.cli.mistakes import MISTAKES
 from tau_live.gate.state import GateEntry, GateRow
 from tau_live.reasons import SENTENCES
 from tau_live.settings import SETTINGS, Settings, value_text
@@ -28,11 +29,13 @@ from tests.proof.report import figures_reference
 __all__ = [
     "commands_reference", "decisions_reference", "events_reference", "exit_codes_reference",
     "figures_reference",
-    "hooks_reference", "json_reference", "prices_reference", "reasons_reference",
-    "rewards_reference", "schema_reference", "settings_reference",
+    "hooks_reference", "json_reference", "mistakes_reference", "prices_reference",
+    "reasons_reference", "rewards_reference", "schema_reference", "settings_reference",
+    "template",
 ]  # fmt: skip
 
 WIDTH = 88
+TEMPLATES = Path(__file__).parents[1] / "docs/templates"
 NO_FIELDS = "It has no fields of its own.\n"
 MODULE = re.compile(r"\b(?:[a-z_]+\.)+(?=[A-Za-z])")
 
@@ -232,6 +235,22 @@ def reasons_reference() -> str:
     """Return every reason why something is not learned from."""
     return _table(
         ("reason", "what it means"), [(f"`{reason}`", said) for reason, said in SENTENCES.items()]
+    )
+
+
+def mistakes_reference() -> str:
+    """Return every mistake that the doctor finds, with how it is mended."""
+    rows = [(f"`{code}`", one.sign, one.cure) for code, one in MISTAKES.items()]
+    return _table(("code", "what is wrong", "what to do"), rows)
+
+
+def template(kind: str) -> str:
+    """Return the files of a template for a plugin, each as a block that writes it."""
+    languages = {".py": "python", ".toml": "toml"}
+    files = sorted((TEMPLATES / kind).glob("*.*"), key=lambda path: (path.suffix != ".toml", path))
+    return "\n".join(
+        f"```{languages[path.suffix]} file=acme-{kind}/{path.name}\n{path.read_text()}```\n"
+        for path in files
     )
 
 

@@ -13,7 +13,10 @@ from pathlib import Path
 import tau_live
 from tau_live.builtin import load_plugins
 from tau_live.cli.check import FAIL, OK, WARN, Check
+from tau_live.cli.environment_checks import environment_checks, late_switch_checks
 from tau_live.cli.host_checks import attached_checks, autostart_check, host_checks
+from tau_live.cli.learning_checks import acting_checks, learning_checks
+from tau_live.cli.place_checks import place_checks
 from tau_live.cli.retention_checks import retention_checks
 from tau_live.cli.stop_checks import access_check, kill_check, pause_checks
 from tau_live.cli.store_checks import store_checks, unusable
@@ -48,34 +51,47 @@ def checks(environ: Mapping[str, str], path: Path | None, *, now: float) -> Iter
     yield Check("python", OK, f"{platform.python_version()} on {platform.system()}")
     yield _packages()
     yield _sqlite()
+    yield from environment_checks(environ)
     yield from _switch(environ)
+    yield from late_switch_checks()
     yield autostart_check()
     try:
         loaded = Settings.from_env(environ, directory=here())
     except SettingsError as error:
-        yield Check("settings", FAIL, str(error), "correct it; `tau-live config` lists them all")
+        advice = "correct it; `tau-live config` lists them all"
+        yield Check("settings", FAIL, str(error), advice, "setting-wrong")
         settings = None
     else:
         settings = loaded.settings
         for warning in loaded.doubts():
-            yield Check("settings", WARN, warning, "correct it; it has no effect or soon will not")
+            advice = "correct it; it has no effect or soon will not"
+            yield Check("settings", WARN, warning, advice, "setting-doubtful")
         if not loaded.doubts():
             given = sum(source != "default" for source in loaded.sources.values())
             yield Check("settings", OK, f"{given} given, the others at their defaults")
         yield access_check(loaded.settings, environ)
+        yield from acting_checks(loaded.settings)
         yield from _plugins(loaded.settings)
         yield from host_checks(loaded.settings)
     file = path or (settings.store if settings else None)
-    if file is not None and here() is None and not file.is_absolute():
+    if file is not None:
+        yield from _of_store(file, settings, now=now)
+
+
+def _of_store(file: Path, settings: Settings | None, *, now: float) -> Iterator[Check]:
+    if here() is None and not file.is_absolute():
         found = f"{file} is a relative path, and the folder that this process runs in is gone"
-        yield Check("store", FAIL, found, f"set {SWITCH}_STORE to an absolute path")
-    elif file is not None:
-        yield kill_check(file, settings, now=now)
-        yield from _file(file)
-        yield from _inside(file, now=now)
-        yield from attached_checks(file)
-        if settings is not None:
-            yield from retention_checks(file, settings, now=now)
+        advice = f"set {SWITCH}_STORE to an absolute path"
+        yield Check("store", FAIL, found, advice, "store-unplaced")
+        return
+    yield kill_check(file, settings, now=now)
+    yield from _file(file)
+    yield from place_checks(file)
+    yield from _inside(file, now=now)
+    yield from attached_checks(file)
+    if settings is not None:
+        yield from learning_checks(file, settings, now=now)
+        yield from retention_checks(file, settings, now=now)
 
 
 def _packages() -> Check:
@@ -86,14 +102,16 @@ def _packages() -> Check:
         except metadata.PackageNotFoundError:
             missing.append(name)
     if missing:
-        return Check("packages", FAIL, f"missing: {', '.join(missing)}", "pip install tau-live")
+        said = f"missing: {', '.join(missing)}"
+        return Check("packages", FAIL, said, "pip install tau-live", "packages-missing")
     return Check("packages", OK, ", ".join(found))
 
 
 def _sqlite() -> Check:
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
         wanted = ".".join(map(str, OLDEST_SQLITE))
-        return Check("sqlite", FAIL, sqlite3.sqlite_version, f"use a Python with at least {wanted}")
+        advice = f"use a Python with at least {wanted}"
+        return Check("sqlite", FAIL, sqlite3.sqlite_version, advice, "sqlite-old")
     return Check("sqlite", OK, sqlite3.sqlite_version)
 
 
@@ -101,13 +119,15 @@ def _switch(environ: Mapping[str, str]) -> Iterator[Check]:
     switch = switched_on(environ)
     killed = killed_by(environ)
     for warning in switch.warnings:
-        advice = f"unset {KILL}" if warning == killed else f"set {SWITCH}=1 or unset it"
-        yield Check("switch", WARN, warning, advice)
+        if warning == killed:
+            yield Check("switch", WARN, warning, f"unset {KILL}", "killed")
+        else:
+            yield Check("switch", WARN, warning, f"set {SWITCH}=1 or unset it", "switch-misspelt")
     if switch.on:
         yield Check("switch", OK, "on in this shell")
     elif not switch.warnings:
         advice = f"set {SWITCH}=1 where your agent runs; here it need not be"
-        yield Check("switch", WARN, "off in this shell", advice)
+        yield Check("switch", WARN, "off in this shell", advice, "switch-off")
 
 
 def _plugins(settings: Settings) -> Iterator[Check]:
@@ -116,7 +136,7 @@ def _plugins(settings: Settings) -> Iterator[Check]:
         if report.problem or report.disabled:
             found = f"{report.name}: {report.problem or 'disabled after failing'}"
             advice = f"mend it, or name it in {SWITCH}_PLUGINS_OFF"
-            yield Check("plugins", WARN, found, advice)
+            yield Check("plugins", WARN, found, advice, "plugin-broken")
     well = [f"{one.name} ({', '.join(one.hooks)})" for one in reports if not one.problem]
     yield Check("plugins", OK, ", ".join(well) or "none")
 
@@ -129,24 +149,27 @@ def _file(file: Path) -> Iterator[Check]:
                 pass
         except OSError as error:
             found = f"{file} cannot be made: {error.strerror or error}"
-            yield Check("store", FAIL, found, f"set {SWITCH}_STORE to a file that can be")
+            advice = f"set {SWITCH}_STORE to a file that can be"
+            yield Check("store", FAIL, found, advice, "store-unwritable")
             return
         advice = f"run your agent with {SWITCH}=1, or `tau-live demo`"
-        yield Check("store", WARN, f"{file} is not there yet", advice)
+        yield Check("store", WARN, f"{file} is not there yet", advice, "store-missing")
         return
     writable = os.access(file, os.R_OK | os.W_OK) and os.access(file.absolute().parent, os.W_OK)
     if not writable:
-        yield Check("store", FAIL, f"{file} cannot be written", "let this user own it")
+        found = f"{file} cannot be written"
+        yield Check("store", FAIL, found, "let this user own it", "store-unwritable")
     for what in (file, file.absolute().parent):
         mode = stat.S_IMODE(what.stat().st_mode)
         if mode & 0o077 and (what == file or mode & 0o022):
             wanted = "600" if what == file else "700"
             found = f"others can use {what} (mode {mode:o})"
-            yield Check("permissions", WARN, found, f"chmod {wanted} {what}")
+            yield Check("permissions", WARN, found, f"chmod {wanted} {what}", "store-open")
     free = shutil.disk_usage(file.absolute().parent).free
     if free < LEAST_DISK_BYTES:
         found = f"{free / 1e6:.0f} MB are free on its disk"
-        yield Check("disk", WARN, found, "make room, or `tau-live gc --older-than 30d`")
+        advice = "make room, or `tau-live gc --older-than 30d`"
+        yield Check("disk", WARN, found, advice, "disk-full")
 
 
 def _inside(file: Path, *, now: float) -> Iterator[Check]:
@@ -181,7 +204,8 @@ def _gate(store: Store, *, now: float) -> Check:
         failures = ", ".join(f"{n} {kind}" for kind, n in row.streaks.items() if n)
         return Check("gate", OK, f"passes; failures in a row: {failures or 'none'}")
     found = f"holds since {ago(row.since, now=now)}: {row.reason}: {row.detail}"
-    return Check("gate", FAIL, found, 'mend the cause, then `tau-live gate reset --reason "..."`')
+    advice = 'mend the cause, then `tau-live gate reset --reason "..."`'
+    return Check("gate", FAIL, found, advice, "gate-held")
 
 
 def _versions(store: Store, folder: Path) -> Iterator[Check]:
@@ -193,7 +217,8 @@ def _versions(store: Store, folder: Path) -> Iterator[Check]:
             check_policy(folder, store.policies.version(served.version))
         except TauLiveError as error:
             advice = "an older version decides instead; put the file back, or `tau-live policy use`"
-            yield Check("version", WARN, f"{served.version} of '{point}': {error}", advice)
+            found = f"{served.version} of '{point}': {error}"
+            yield Check("version", WARN, found, advice, "policy-missing")
 
 
 def _seals(store: SqliteStore) -> Check:
@@ -225,7 +250,8 @@ def _last_update(store: Store, *, now: float) -> Check:
     found = f"#{row.update} {ago(row.at, now=now)}: {what}"
     if row.executed:
         return Check("last update", OK, found)
-    return Check("last update", WARN, found, f"`tau-live updates {row.update}` says more")
+    advice = f"`tau-live updates {row.update}` says more"
+    return Check("last update", WARN, found, advice, "update-skipped")
 
 
 def _rewards(store: Store) -> Check:
@@ -247,7 +273,7 @@ def _rewards(store: Store) -> Check:
     inferred = any(reward.source == RewardSource.INFERRED for reward in given)
     without = "only inferred ones are learned from" if inferred else "nothing is learned without"
     advice = f"call tau_live.reward(...) or `tau-live reward`: {without}"
-    return Check("rewards", WARN, found, advice)
+    return Check("rewards", WARN, found, advice, "rewards-never-sent")
 
 
 def _drops(store: Store) -> Iterator[Check]:
@@ -257,4 +283,4 @@ def _drops(store: Store) -> Iterator[Check]:
         yield Check("drops", OK, "none")
     for name, n in counts.items():
         advice = "raise TAU_LIVE_RL_QUEUE_LIMIT, or look at what keeps the store from writing"
-        yield Check("drops", WARN, f"{name}: {number(n)}", advice)
+        yield Check("drops", WARN, f"{name}: {number(n)}", advice, "events-dropped")

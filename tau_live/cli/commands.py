@@ -17,6 +17,7 @@ PIPE_CLOSED = 141
 
 COMMANDS: Mapping[str, str] = {
     "demo": "Watch a real agent learn a real task, in about a minute.",
+    "init": "Propose settings for the project in this folder.",
     "run": "Run a command with tau-live attached.",
     "autostart": "Attach in every Python of this environment, or not.",
     "status": "Show everything that one asks first.",

@@ -19,7 +19,8 @@ from tau_live.cli.output import print_all, print_json, safe, styled, table_of
 def doctor(ctx: click.Context, path: Path | None, as_json: bool) -> None:
     """Check this installation, its settings and its store, and say what to do.
 
-    Exit code 1 means that something does not work; a warning is no failure.
+    Exit code 1 means that something does not work; a warning is no failure. The word in
+    parentheses names the mistake, as the documentation lists it.
     """
     found = list(checks(os.environ, path, now=time.time()))
     states = {check.state for check in found}
@@ -31,6 +32,7 @@ def doctor(ctx: click.Context, path: Path | None, as_json: bool) -> None:
         for check in found:
             rows.append((styled(check.state), check.check, safe(check.found)))
             if check.advice:
-                rows.append(("", "", safe(f"-> {check.advice}", "dim")))
+                code = f" ({check.mistake})" if check.mistake else ""
+                rows.append(("", "", safe(f"-> {check.advice}{code}", "dim")))
         print_all(table_of(("", "", ""), rows))
     ctx.exit(1 if worst == FAIL else 0)

@@ -20,6 +20,7 @@ from tau_live.hosts import (
     entered,
     version_of,
 )
+from tau_live.projects.frameworks import FRAMEWORKS, older
 from tau_live.settings import Settings
 from tau_live.switch import SWITCH
 
@@ -42,7 +43,7 @@ def autostart_check() -> Check:
     said = "; ".join([state.value, *there])
     if state is AutostartState.CHANGED:
         advice = "`tau-live autostart enable` writes what this version does, `disable` removes it"
-        return Check("autostart", WARN, said, advice)
+        return Check("autostart", WARN, said, advice, "autostart-changed")
     return Check("autostart", OK, said)
 
 
@@ -73,7 +74,8 @@ def _of_process(one: Attachment) -> Iterator[Check]:
     for host in one.hosts:
         if host.state is HostState.DISABLED:
             found = f"{process}: {_named(host)} disabled: {host.problem}"
-            yield Check("attached", WARN, found, "its runs are not seen; the host itself is well")
+            advice = "its runs are not seen; the host itself is well"
+            yield Check("attached", WARN, found, advice, "adapter-disabled")
 
 
 def _known(settings: Settings) -> Mapping[str, tuple[str, object]]:
@@ -131,10 +133,17 @@ def _check_of(standing: Standing) -> Check:
         case HostState.WAITING:
             return Check("hosts", OK, f"{name} is not installed here")
         case HostState.ATTACHED:
+            known = FRAMEWORKS.get(standing.host)
+            oldest = known.oldest if known else None
+            if older(standing.version, oldest):
+                found = f"{name} is older than {oldest}, the oldest that its adapter is tested with"
+                advice = f"pip install --upgrade 'tau-live[{standing.host}]'"
+                return Check("hosts", WARN, found, advice, "host-old")
             return Check("hosts", OK, f"{name} can be attached to")
         case HostState.DISABLED:
             advice = f"its runs are not seen; name what is missing in a report, with {SWITCH}=1"
-            return Check("hosts", WARN, f"{name} is disabled: {standing.problem}", advice)
+            found = f"{name} is disabled: {standing.problem}"
+            return Check("hosts", WARN, found, advice, "adapter-disabled")
 
 
 def _named(standing: Standing) -> str:

@@ -7,6 +7,7 @@ value of an object whose keys are data. What is under a path that ends in ``**``
 from collections.abc import Mapping
 
 from tau_live.cli.doing_keys import DOING, KILLED, PAUSED
+from tau_live.cli.project_keys import INIT
 from tau_live.cli.report_keys import REPORT
 from tau_live.cli.row_keys import ATTEMPT, DECISION, REWARD, ROLLOUT, SPAN, Keys
 
@@ -343,12 +344,14 @@ KEYS: Mapping[str, Keys] = {
         "files[].sha256": "the checksum of what it holds; null where there is none",
         "files[].expected": "the checksum of what this version writes",
     },
+    "init": INIT,
     "doctor": {
         "worst": "ok, warn or fail: the worst of all",
         "checks[].check": "what was looked at",
         "checks[].state": "ok, warn or fail",
         "checks[].found": "what was found",
         "checks[].advice": "what to do; null where nothing is to be done",
+        "checks[].mistake": "the code of the mistake; null where all is well",
     },
     "set-aside": {
         "store": "the store's file, an empty one now",

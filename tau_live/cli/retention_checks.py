@@ -10,11 +10,16 @@ from tau_live.forgetting import MB, excess, limits_of
 from tau_live.settings import Settings
 from tau_live.store.sqlite import SqliteStore
 
+LARGE_BYTES = 1_000_000_000
+
 
 def retention_checks(file: Path, settings: Settings, *, now: float) -> Iterator[Check]:
-    """Yield what keeps a store from shrinking to its limits; nothing where it has none."""
+    """Yield what keeps a store from shrinking to its limits; without any, whether it should."""
     limits = limits_of(settings)
-    if not limits or not file.exists():
+    if not limits:
+        yield from _unlimited(file)
+        return
+    if not file.exists():
         return
     try:
         store = SqliteStore.open(file, read_only=True)
@@ -34,4 +39,15 @@ def retention_checks(file: Path, settings: Settings, *, now: float) -> Iterator[
         yield Check("retention", OK, f"{held}: {found}", advice)
     else:
         advice = "let it be learned from (`tau-live learn --once`), or allow more"
-        yield Check("retention", WARN, f"{held}: {found}", advice)
+        yield Check("retention", WARN, f"{held}: {found}", advice, "retention-kept")
+
+
+def _unlimited(file: Path) -> Iterator[Check]:
+    try:
+        held = file.stat().st_size
+    except OSError:
+        return
+    if held > LARGE_BYTES:
+        advice = "set TAU_LIVE_RL_RETENTION_DAYS, or forget by hand: `tau-live gc --older-than 90d`"
+        found = f"{number(held / MB)} MB, and nothing is ever forgotten"
+        yield Check("retention", WARN, found, advice, "store-grows")

@@ -20,7 +20,8 @@ def access_check(settings: Settings, environ: Mapping[str, str]) -> Check:
     try:
         team_mode = read(settings.access).team_mode
     except AccessError as error:
-        return Check("access", FAIL, str(error), "mend the file; until then all may only look")
+        advice = "mend the file; until then all may only look"
+        return Check("access", FAIL, str(error), advice, "access-broken")
     found = f"as '{settings.access}' says" if team_mode else f"'{settings.access}': no team mode"
     return Check("access", OK, f"{found}; you are {principal}")
 
@@ -29,7 +30,7 @@ def pause_checks(store: Store, *, now: float) -> Iterator[Check]:
     """Yield a warning for each part that rests."""
     for part, pause in store.pauses.pauses().items():
         found = f"{part} is paused since {ago(pause.at, now=now)} by {pause.who}: {pause.reason}"
-        yield Check("pauses", WARN, found, f'`tau-live resume {part} --reason "..."`')
+        yield Check("pauses", WARN, found, f'`tau-live resume {part} --reason "..."`', "paused")
 
 
 def kill_check(file: Path, settings: Settings | None, *, now: float) -> Check:
@@ -39,4 +40,4 @@ def kill_check(file: Path, settings: Settings | None, *, now: float) -> Check:
     if killed is None:
         return Check("kill switch", OK, f"off: there is no {switch}")
     found = f"on since {ago(killed.at, now=now)}: {killed}"
-    return Check("kill switch", FAIL, found, '`tau-live unkill --reason "..."`')
+    return Check("kill switch", FAIL, found, '`tau-live unkill --reason "..."`', "killed")

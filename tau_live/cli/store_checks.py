@@ -26,7 +26,8 @@ def store_checks(file: Path, *, now: float) -> Iterator[Check]:
 
 def unusable(error: TauLiveError) -> Check:
     """Return what is wrong with a store that cannot be used, and what to do."""
-    return Check("schema", FAIL, str(error), advice(error))
+    mistake = "store-locked" if isinstance(error, StoreBusyError) else "store-unusable"
+    return Check("schema", FAIL, str(error), advice(error), mistake)
 
 
 def _whole(file: Path) -> Check:
@@ -37,7 +38,7 @@ def _whole(file: Path) -> Check:
         store.close()
     if found:
         doing = "`tau-live set-aside` keeps its files and begins another"
-        return Check("integrity", FAIL, f"it is damaged: {found}", doing)
+        return Check("integrity", FAIL, f"it is damaged: {found}", doing, "store-damaged")
     if found is None:
         return Check("integrity", OK, f"no damage found within {LOOK_S:g} s")
     return Check("integrity", OK, "every page is whole")
@@ -51,9 +52,9 @@ def _writable(file: Path) -> Check:
         ):
             pass  # opened as a store it would be migrated and narrowed, which nobody asked for
     except StoreBusyError as error:
-        return Check("writing", WARN, str(error), advice(error))
+        return Check("writing", WARN, str(error), advice(error), "store-locked")
     except TauLiveError as error:
-        return Check("writing", FAIL, str(error), advice(error))
+        return Check("writing", FAIL, str(error), advice(error), "store-unwritable")
     return Check("writing", OK, "it can be written")
 
 
@@ -66,4 +67,4 @@ def _silent(file: Path, *, now: float) -> Iterator[Check]:
     for process, seconds in silent.items():
         found = f"{process} lives, but has written nothing for {number(round(seconds))} s"
         todo = "its log says why (store_fails, store_busy); it goes on by itself when that is over"
-        yield Check("processes", FAIL, found, todo)
+        yield Check("processes", FAIL, found, todo, "process-silent")

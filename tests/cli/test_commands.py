@@ -39,7 +39,7 @@ def walked(command: click.Command, path: str) -> Iterator[tuple[str, click.Comma
 
 EVERY = dict(walked(main, "tau-live"))
 
-WITHOUT_STORE = ("tau-live run", "tau-live autostart")
+WITHOUT_STORE = ("tau-live run", "tau-live autostart", "tau-live init")
 """What one looks after no store with."""
 
 

@@ -11,6 +11,7 @@ from tau_live.rollouts import Rollout
 from tau_live.store.sqlite import SqliteStore
 from tests.cli.conftest import Read, Run
 from tests.cli.filled import CHILD, SOLVED
+from tests.projects.making import make_project
 
 STEPS = str(Path(__file__).with_name("steps.csv"))
 """Decisions of runs of two steps each."""
@@ -51,12 +52,13 @@ CALLS: Mapping[str, Sequence[str]] = {
     "config": ["config"],
     "autostart status": ["autostart", "status"],
     "doctor": ["doctor"],
+    "init": ["init"],
     "set-aside": ["set-aside", "--reason", "damaged"],
     "verify": ["verify", "--head", f"999:{'0' * 32}"],
     "restore": ["restore", os.devnull],
     "gc": ["gc", "--older-than", "30d"],
 }
-WITHOUT_STORE = {"autostart status"}
+WITHOUT_STORE = {"autostart status", "init"}
 ELSEWHERE = {"report"}
 """Needs a store that has learned: ``test_report`` looks at its keys."""
 
@@ -65,6 +67,7 @@ ELSEWHERE = {"report"}
 def test_json_has_the_documented_keys_and_no_others(command: str, filled: Path, read: Read) -> None:
     learning = {"TAU_LIVE_RL": "1", "TAU_LIVE_RL_UPDATE_INTERVAL": "1"}
 
+    make_project(Path.cwd())
     store = () if command in WITHOUT_STORE else ("--store", filled)
     found = read(*CALLS[command], *store, **learning)
 

@@ -1,0 +1,154 @@
+"""``tau-live init``: propose settings for the project in this folder, and write them."""
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+from tau_live.cli.opening import epilog, json_option
+from tau_live.cli.output import facts_of, print_all, print_json, safe
+from tau_live.cli.text import shown
+from tau_live.errors import TauLiveError
+from tau_live.projects.findings import Finding, Kind
+from tau_live.projects.frameworks import FRAMEWORKS
+from tau_live.projects.project import Project, looked_at
+from tau_live.projects.proposal import Proposal, next_command, proposed
+from tau_live.projects.toml_text import fragment
+from tau_live.projects.writing import SettingsFile, settings_file
+from tau_live.redaction import scrubbed
+
+SHOWN, LISTED = 60, 8
+NAMED = (Kind.AGENT, Kind.MODEL, Kind.PROMPT, Kind.TOOL, Kind.REWARD, Kind.POINT)
+
+
+class Plan(NamedTuple):
+    """What was found, what is proposed, and what the file would hold."""
+
+    project: Project
+    proposal: Proposal
+    file: SettingsFile
+    after: str
+
+    @property
+    def lacks(self) -> bool:
+        """Whether anything is proposed."""
+        return bool(self.proposal.additions)
+
+
+@click.command(epilog=epilog("init", "tau-live init --dry-run", "tau-live init --yes"))
+@click.option("--yes", is_flag=True, help="Write it without asking.")
+@click.option("--dry-run", is_flag=True, help="Write nothing, and do not ask.")
+@json_option
+def init(yes: bool, dry_run: bool, as_json: bool) -> None:
+    """Look at the project in this folder and propose its settings.
+
+    Sources are parsed and never run. What the settings say already stays as it is, comments and
+    layout too. With --json nothing is asked, and nothing is written without --yes.
+    """
+    if yes and dry_run:
+        raise click.UsageError("--yes writes and --dry-run does not: give one of them")
+    plan = _planned(Path.cwd(), os.environ)
+    if not as_json:
+        _show(plan)
+    writes = plan.lacks and not dry_run and (yes or (not as_json and _confirmed(plan)))
+    if writes:
+        plan.file.write(plan.after)
+    if as_json:
+        print_json(_facts(plan, written=writes))
+        return
+    if writes:
+        click.echo(f"written: {shown(plan.file.path)}")
+    elif not plan.lacks:
+        click.echo("nothing is lacking: the settings stay as they are")
+    else:
+        click.echo("nothing was written")
+    click.echo(f"next: {shown(next_command(plan.project))}")
+
+
+def _planned(folder: Path, environ: Mapping[str, str]) -> Plan:
+    """Return what would be done.
+
+    Raises:
+        SettingsError: The settings file cannot be read, or cannot be added to.
+    """
+    file = settings_file(folder, environ)
+    project = looked_at(folder)
+    proposal = proposed(project, file.own, environ)
+    return Plan(project, proposal, file, file.after(proposal.additions))
+
+
+def _confirmed(plan: Plan) -> bool:
+    try:
+        return click.confirm(f"Write this to {shown(plan.file.path)}?")
+    except click.Abort:
+        raise TauLiveError("nothing was written: `tau-live init --yes` writes it unasked") from None
+
+
+def _show(plan: Plan) -> None:
+    print_all(facts_of(_rows(plan.project)))
+    for line in plan.file.diff(plan.after):
+        print_all(safe(line, {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")))
+    for text in plan.proposal.left_alone:
+        click.echo(f"left alone: {shown(text)}")
+    for text in plan.proposal.said:
+        click.echo(f"note: {shown(text)}")
+    for text in plan.project.doubts:
+        click.echo(f"warning: {shown(text)}", err=True)
+
+
+def _rows(project: Project) -> Iterator[tuple[str, object]]:
+    hosts = [f"{one.host} {one.version or 'not installed here'}" for one in project.hosts]
+    yield "hosts", ", ".join(hosts) or "none"
+    for kind in NAMED:
+        found = project.of(kind)
+        if found:
+            told = [_told(one) for one in found[:LISTED]]
+            more = f", and {len(found) - LISTED} more" if len(found) > LISTED else ""
+            yield f"{kind}s", ", ".join(told) + more
+    unread = [f"{len(of)} {why} ({of[0]})" for why, of in project.unread.items()]
+    yield "files", ", ".join([f"{project.read:,} read", *unread])
+
+
+def _told(one: Finding) -> str:
+    text = " ".join(scrubbed(one.text).split())
+    named = text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+    return f"{named} ({one.path}:{one.line})".strip()
+
+
+def _facts(plan: Plan, *, written: bool) -> dict[str, object]:
+    project, proposal = plan.project, plan.proposal
+    return {
+        "file": str(plan.file.path),
+        "state": "written" if written else "proposed" if plan.lacks else "complete",
+        "diff": plan.file.diff(plan.after),
+        "fragment": fragment(proposal.additions, plan.file.at),
+        "left_alone": proposal.left_alone,
+        "said": proposal.said,
+        "doubts": project.doubts,
+        "hosts": [
+            {
+                "host": one.host,
+                "version": one.version,
+                "declared": one.declared,
+                "imported": one.imported,
+                "points": FRAMEWORKS[one.host].points,
+            }
+            for one in project.hosts
+        ],
+        "found": [
+            {
+                "kind": one.kind,
+                "text": scrubbed(one.text)[:SHOWN],
+                "host": one.host,
+                "path": one.path,
+                "line": one.line,
+            }
+            for one in project.found
+            if one.kind in NAMED
+        ],
+        "read": project.read,
+        "unread": [{"why": why, "files": files} for why, files in project.unread.items()],
+        "next": next_command(project),
+    }
