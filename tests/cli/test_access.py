@@ -37,9 +37,9 @@ CHANGING = {
 ONLY_READING = {
     "demo", "run", "autostart enable", "autostart disable", "autostart status", "status",
     "gate show", "gate log", "rollouts", "show", "why", "updates", "policy list", "policy show",
-    "evaluate", "export", "config", "verify", "doctor",
+    "evaluate", "export", "config", "verify", "doctor", "report", "init",
 }  # fmt: skip
-"""What changes nothing that is there, or (`autostart`, `run`, `demo`) nothing of a store."""
+"""What changes nothing that is there, or (`autostart`, `init`, `run`, `demo`) nothing of a store."""
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ import pytest
 from tau_live.cli import checks, environment_checks, place_checks, retention_checks, store_checks
 from tau_live.cli.check import OK
 from tau_live.cli.mistakes import MISTAKES
+from tau_live.pauses import Part, Pause
 from tau_live.policy_files import checkpoint_folder
 from tau_live.processes import this_process
 from tau_live.projects.frameworks import FRAMEWORKS, Framework, older
@@ -104,6 +105,23 @@ def _(file: Path, patch: pytest.MonkeyPatch) -> None:
     Path("agent.py").write_text(
         "import os\nimport tau_live.auto\n\nos.environ['TAU_LIVE_RL'] = '1'\n"
     )
+
+
+@makes("killed")
+def _(file: Path, patch: pytest.MonkeyPatch) -> Environ:
+    return {"TAU_LIVE_RL_KILL": "1"}
+
+
+@makes("paused")
+def _(file: Path, patch: pytest.MonkeyPatch) -> None:
+    with writing(file) as store:
+        store.pauses.begin(Pause(Part.LEARNING, reason="a release", who="anna", at=time.time()))
+
+
+@makes("access-broken")
+def _(file: Path, patch: pytest.MonkeyPatch) -> Environ:
+    Path("access.json").write_text("{")
+    return {"TAU_LIVE_RL_ACCESS": "access.json"}
 
 
 @makes("setting-wrong")
