@@ -115,7 +115,9 @@ def _(file: Path, patch: pytest.MonkeyPatch) -> Environ:
 @makes("paused")
 def _(file: Path, patch: pytest.MonkeyPatch) -> None:
     with writing(file) as store:
-        store.pauses.begin(Pause(Part.LEARNING, reason="a release", who="anna", at=time.time()))
+        store.pauses.begin(
+            Pause(part=Part.LEARNING, reason="a release", who="anna", at=time.time())
+        )
 
 
 @makes("access-broken")
