@@ -39,7 +39,7 @@ ONLY_READING = {
     "gate show", "gate log", "rollouts", "show", "why", "updates", "policy list", "policy show",
     "evaluate", "export", "config", "verify", "doctor", "report", "init",
 }  # fmt: skip
-"""What changes nothing that is there, or nothing of a store (`autostart`, `init`, `run`, `demo`)."""
+"""What changes nothing, or nothing of a store (`autostart`, `init`, `run`, `demo`)."""
 
 
 @pytest.fixture
