@@ -20,11 +20,10 @@ DAY_S = 86_400.0
 MB = 1e6
 
 PACE_S, SHARE = 0.01, 9.0
-"""Between two steps while there is something to forget: at least, and so often as long as one took.
+"""Between two steps while there is something to forget: at least, and as a multiple of one."""
 
-What is written meanwhile takes ten times as long to write as to forget, so that a host which never
-rests does not outrun it.
-"""
+AS_LONG = 2.0
+"""So many times as long as writing took may be taken to forget, where there is that much."""
 
 REST_S = 0.5
 """Between two steps while there is nothing."""
@@ -40,6 +39,9 @@ Of the processor: how long a busy machine lets it wait says nothing of how large
 
 LEAST, MOST = 4, 256
 """Rollouts that one step may forget."""
+
+LOOKING = 16
+"""So many where nothing was forgotten."""
 
 LOOKED_AT_FOR_EACH = 8
 """A look costs so much less than forgetting."""
@@ -133,6 +135,24 @@ class Forgetting:
         self.forgotten = 0
         self.longest_s = 0.0
 
+    def steps(self, retention: Retention, *, now: float, written_s: float) -> None:
+        """Do a little if it is time to, and more while much is written.
+
+        A rollout is forgotten in about the time in which it was written: who never rests would
+        outrun single steps.
+
+        Args:
+            retention: Of the store, in the thread that it belongs to.
+            now: Epoch seconds, UTC.
+            written_s: What was written since the last call took of the processor.
+
+        Raises:
+            StoreError: The store failed; the next step tries again.
+        """
+        until = self._processor() + AS_LONG * written_s
+        while self.step(retention, now=now) and self._processor() < until:
+            self._next = self._monotonic()
+
     def step(self, retention: Retention, *, now: float) -> bool:
         """Do a little, if it is time to; return whether something was forgotten or given back.
 
@@ -168,7 +188,10 @@ class Forgetting:
             self._rewards = swept.place
         else:
             swept = self._forget_rollouts(retention, size, at_once, now=now)
-        self._at_once = _next(at_once, self._processor() - began)
+        if swept.gone in (0, at_once) or self._processor() - began > LONG_S:
+            self._at_once = _next(at_once, self._processor() - began)
+        if not swept.gone:  # it only looked, which says little of how long forgetting takes
+            self._at_once = min(self._at_once, LOOKING)
         self._uncut = self._uncut or swept.gone > 0
         return swept.gone > 0
 

@@ -231,6 +231,7 @@ class Writer:
         store, pipeline = self._store, self._pipeline
         if store is None or pipeline is None:
             return
+        began = time.thread_time()
         if self._raw:
             self._prepared.extend(pipeline.prepared(list(self._raw)))
             self._raw.clear()
@@ -241,7 +242,8 @@ class Writer:
             with store.begin():
                 pipeline.collector.end_open(reason=Reason.INTERRUPTED, at=self._clock())
             self._ending = False
-        self._forgetting.step(store.retention, now=self._clock() - self._forward_s)
+        now, took_s = self._clock() - self._forward_s, time.thread_time() - began
+        self._forgetting.steps(store.retention, now=now, written_s=took_s)
 
     def _store_batch(self, pipeline: Pipeline) -> None:
         batch = [self._prepared[n] for n in range(min(BATCH_LIMIT, len(self._prepared)))]

@@ -2,10 +2,12 @@
 
 import gzip
 import os
+import resource
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -185,26 +187,26 @@ def test_two_do_not_append_at_once(tmp_path: Path) -> None:
         Archive(tmp_path / "a.jsonl")
 
 
-@pytest.fixture
-def _full() -> Iterator[None]:
-    import resource
-
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """Let no file of this process grow, its log neither: so this is over before a test ends."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    signal.signal(signal.SIGXFSZ, ignored)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
 
 
-@pytest.mark.usefixtures("_full")
 def test_what_a_full_disk_cuts_off_is_taken_back(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     with Archive(path) as archive:
         archive.append(BLOCKS[0])
         whole = path.read_bytes()
 
-        with pytest.raises(OSError, match="File too large"):
+        with full_disk(), pytest.raises(OSError, match="File too large"):
             archive.append([{"table": "spans", "text": "x" * 9000}])
         after = path.read_bytes()
         archive.append(BLOCKS[1])

@@ -8,6 +8,7 @@ import pytest
 from tau_live.forgetting import (
     LEAST,
     LOOKED_AT_FOR_EACH,
+    LOOKING,
     MOST,
     PACE_S,
     REST_S,
@@ -103,6 +104,35 @@ def test_what_nobody_learned_from_is_passed_over_and_kept(store: SqliteStore) ->
     assert store.retention.size().rollouts == LEAST * LOOKED_AT_FOR_EACH + 9
     assert found.over == ["rollouts"]
     assert str(found) == "beyond rollouts: of the 41 oldest 41 not learned from yet"
+
+
+def test_who_writes_much_forgets_as_much_at_once(store: SqliteStore) -> None:
+    fill(store, 100)
+    watch = Watch()
+    each = iter(n * 0.001 for n in range(100_000))  # of the processor, each time it is looked at
+    forgetting = Forgetting(Limits(rollouts=0), monotonic=watch, processor=lambda: next(each))
+
+    forgetting.steps(store.retention, now=NOW, written_s=0.0)
+    once = forgetting.forgotten
+    watch.now += 1.0
+    forgetting.steps(store.retention, now=NOW, written_s=10.0)
+
+    assert (once, forgetting.forgotten) == (LEAST, 100)
+
+
+def test_looking_at_much_and_forgetting_nothing_makes_no_step_long(store: SqliteStore) -> None:
+    fill(store, 20, at=10.0, unlearned=LOOKING * LOOKED_AT_FOR_EACH * 9)
+    watch = Watch()
+    forgetting = Forgetting(Limits(rollouts=5), monotonic=watch, processor=watch)
+    most = 0
+
+    for _ in range(60):
+        before = forgetting.forgotten
+        forgetting.step(store.retention, now=NOW)
+        most = max(most, forgetting.forgotten - before)
+        watch.now += REST_S
+
+    assert 0 < most <= LOOKING
 
 
 def test_a_step_that_takes_long_is_followed_by_a_smaller_one(store: SqliteStore) -> None:

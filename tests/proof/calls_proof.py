@@ -40,6 +40,8 @@ def prove(tier: Tier, told: Told) -> Iterator[Figure]:
     yield Figure(1, "any call, p99, ms by the clock", _percentile(clock, 99),
                  at_most=P99_MS if long else None)  # fmt: skip
     yield Figure(1, "any call, longest, ms by the clock", max(clock))
+    yield Figure(1, "the longest that Python's garbage collector took in one, which is apart, ms",
+                 found["collected"])  # fmt: skip
     yield Figure(1, "calls", len(clock), at_least=1_000)
     yield Figure(2, "decisions that are none of the options", found["strange"], at_most=0)
     yield Figure(1, "versions made meanwhile", max(found["versions"].values(), default=0),

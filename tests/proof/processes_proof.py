@@ -184,6 +184,8 @@ def _tangled(tier: Tier) -> Iterator[Figure]:
     yield Figure(1, "deadlocks and crashes among them", ended, at_most=0)
     yield Figure(1, "exceptions that came out of them", len(seen.names("raised")), at_most=0)
     yield Figure(1, "children forked in between that failed", seen.failures(), at_most=0)
+    yield Figure(1, "of these left alone by a busy store, which said so", seen.number("alone"),
+                 at_most=max(1.0, len(seen.names("codes")) / 2))  # fmt: skip
 
 
 def _updaters(tier: Tier) -> Iterator[Figure]:

@@ -88,7 +88,7 @@ def figures_reference() -> str:
     text = ""
     for promise in sorted({row.figure.promise for row in rows}):
         told = [
-            (f"`{row.proof}`", row.figure.what, f"{row.figure.found:,.6g}", row.figure.bound)
+            (f"`{row.proof}`", row.figure.what, _shown(row.figure.found), row.figure.bound)
             for row in rows
             if row.figure.promise == promise
         ]
@@ -97,6 +97,10 @@ def figures_reference() -> str:
         (f"`{row.proof}`", row.tier, row.date, f"`{row.commit}`", row.machine) for row in rows
     }
     return text + "\n" + _table(("proof", "tier", *_STAMP), sorted(stamps))
+
+
+def _shown(found: float) -> str:
+    return f"{found:,.0f}" if float(found).is_integer() else f"{found:,.3g}"
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

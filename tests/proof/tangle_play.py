@@ -21,6 +21,7 @@ from tau_live.events import Event
 from tau_live.hookspecs import Answer, DecisionRequest, hookimpl
 
 PATIENCE_S = 30
+UNSTORED = 3
 
 
 class Host:
@@ -33,6 +34,7 @@ class Host:
         self.by: dict[str, int] = {}
         self.nested = threading.local()
         self.codes: list[int] = []
+        self.alone = 0
 
     def call(self, by: str) -> None:
         """Use all of the door, and let nothing out but what belongs to a signal."""
@@ -86,8 +88,11 @@ class Host:
                 signal.signal(signal.SIGALRM, signal.SIG_DFL)
                 signal.alarm(PATIENCE_S)
                 self.call("child")
-                os._exit(1 if self.raised or not tau_live.flush(PATIENCE_S) else 0)
-            self.codes.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+                stored = tau_live.flush(PATIENCE_S)
+                os._exit(1 if self.raised else 0 if stored else UNSTORED)
+            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            self.codes += [code] if code != UNSTORED else []
+            self.alone += code == UNSTORED
 
 
 class Cycle:
@@ -180,6 +185,7 @@ def main() -> None:
         "raised": host.raised,
         "by": host.by,
         "codes": host.codes,
+        "alone": host.alone,
         "gate": gate["state"] if isinstance(gate, dict) else "",
         "drops": found["drops"],
     }
