@@ -294,7 +294,7 @@ def test_time_is_bounded(build: Callable[[], object]) -> None:
 
     plain(value)
 
-    assert time.thread_time() - began < 0.25  # measured: at most 0.03 on the machine it was made on
+    assert time.thread_time() - began < 5.0  # measured: 0.03, and Python's collector; else for ever
 
 
 @given(st.text(st.characters(codec=None)))

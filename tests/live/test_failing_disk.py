@@ -179,7 +179,7 @@ def test_failing_decisions_hold_the_gate_and_the_host_decides(
 
     assert {(choice.option, choice.source) for choice in found} == {("b", "default")}
     assert (gate()["state"], gate()["reason"]) == ("hold", "decision_failures")
-    until(lambda: rollout(live, run.id).reason == "interrupted")
+    until(lambda: [row.reason for row in rollouts(live)] == ["interrupted"])
 
 
 @pytest.mark.slow
