@@ -1,9 +1,11 @@
 """The regression of each option as arrays: the same bits, and refused where they are damaged."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
-from tau_live.rl.arrays import digest
+from tau_live.rl.arrays import FloatArray, digest
 from tau_live.rl.kernel import MOST, Kernel, Kernels, Sums
 from tests.rl.kernels import WAVES, kernel_of, learned, slots
 
@@ -25,30 +27,29 @@ def test_kernels_are_saved_and_loaded_to_the_last_bit() -> None:
     assert gone_on[0] == gone_on[1]
 
 
-@pytest.mark.parametrize("name", sorted(learned([1]).arrays()))
-def test_damaged_arrays_of_a_learner_are_refused_by_name(name: str) -> None:
-    arrays = learned([700, 3]).arrays()
+LEARNER = learned([700, 3]).arrays()
+VERSION = kernel_of([3, 8], np.ones((2, WAVES)), 0.5).arrays()
+
+
+@pytest.mark.parametrize(
+    ("read", "arrays", "name"),
+    [
+        *(pytest.param(Kernels.from_arrays, LEARNER, name, id=name) for name in sorted(LEARNER)),
+        *(pytest.param(Kernel.from_arrays, VERSION, name, id=name) for name in sorted(VERSION)),
+    ],
+)
+def test_damaged_arrays_are_refused_by_name(
+    read: Callable[..., object], arrays: dict[str, FloatArray], name: str
+) -> None:
     damaged = np.array(arrays[name], dtype=np.float64)
     damaged.flat[0] = np.nan
+    missing = {key: of for key, of in arrays.items() if key != name}
 
     for hurt in (damaged, np.zeros(5), np.full(damaged.shape, 1e9)[1:]):
         with pytest.raises(ValueError, match=name):
-            Kernels.from_arrays(arrays | {name: hurt}, width=WAVES)
+            read(arrays | {name: hurt}, width=WAVES)
     with pytest.raises(ValueError, match=name):
-        Kernels.from_arrays({key: of for key, of in arrays.items() if key != name}, width=WAVES)
-
-
-@pytest.mark.parametrize("name", sorted(Kernel.none(WAVES).arrays()))
-def test_damaged_arrays_of_a_version_are_refused_by_name(name: str) -> None:
-    arrays = kernel_of([3, 8], np.ones((2, WAVES)), 0.5).arrays()
-    damaged = np.array(arrays[name], dtype=np.float64)
-    damaged.flat[0] = np.nan
-
-    for hurt in (damaged, np.zeros(5), np.full(damaged.shape, 0.5)[1:]):
-        with pytest.raises(ValueError, match=name):
-            Kernel.from_arrays(arrays | {name: hurt}, width=WAVES)
-    with pytest.raises(ValueError, match=name):
-        Kernel.from_arrays({key: of for key, of in arrays.items() if key != name}, width=WAVES)
+        read(missing, width=WAVES)
 
 
 @pytest.mark.parametrize(
@@ -63,10 +64,8 @@ def test_damaged_arrays_of_a_version_are_refused_by_name(name: str) -> None:
     ],
 )
 def test_a_learners_numbers_out_of_range_are_refused(name: str, value: list[float]) -> None:
-    arrays = learned([700, 3]).arrays()
-
     with pytest.raises(ValueError, match=name):
-        Kernels.from_arrays(arrays | {name: np.array(value)}, width=WAVES)
+        Kernels.from_arrays(LEARNER | {name: np.array(value)}, width=WAVES)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +78,5 @@ def test_a_learners_numbers_out_of_range_are_refused(name: str, value: list[floa
     ],
 )
 def test_a_versions_numbers_out_of_range_are_refused(name: str, value: list[float]) -> None:
-    arrays = kernel_of([3, 8], np.ones((2, WAVES)), 0.5).arrays()
-
     with pytest.raises(ValueError, match=name):
-        Kernel.from_arrays(arrays | {name: np.array(value)}, width=WAVES)
+        Kernel.from_arrays(VERSION | {name: np.array(value)}, width=WAVES)
