@@ -254,7 +254,7 @@ class Inbox:
         kept, dropped = left(waiting, at=time.time())
         self._dropped.add("unwritten", dropped)
         for at in range(0, len(kept), BATCH_LIMIT):
-            if time.monotonic() > self._until + GRACE_S:
+            if at and time.monotonic() > self._until + GRACE_S:  # one batch is always tried
                 self._dropped.add("unwritten", len(kept) - at)
                 return
             self._write([one for item in kept[at : at + BATCH_LIMIT] for one in self._event(item)])

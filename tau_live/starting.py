@@ -354,8 +354,11 @@ class _System:
         self._inbox.mark(reached)
 
     def _is_behind(self) -> bool:
-        """Say whether so much waits that the writer must not pause, or events would be dropped."""
-        return self._inbox.depth > self._settings.queue_limit // 4
+        """Say whether the writer must not pause, or events would be dropped.
+
+        So much waits, or the process ends and waits for nothing else.
+        """
+        return self._inbox.closed or self._inbox.depth > self._settings.queue_limit // 4
 
     def _wake(self) -> None:
         self._updater.wake()

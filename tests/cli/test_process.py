@@ -125,3 +125,25 @@ def test_long_work_stops_when_it_is_asked_to(asked: signal.Signals) -> None:
 
     assert said == "ended\n"
     assert process.returncode == 0
+
+
+def test_a_signal_in_the_middle_of_waiting_for_it_stops_the_work() -> None:
+    code = (
+        "import signal, threading\n"
+        "from tau_live.cli.signals import stopping\n"
+        "stop = threading.Event()\n"
+        "with stopping(stop):\n"
+        "    with stop._cond: signal.raise_signal(signal.SIGTERM)  # as inside wait()\n"
+        "    print(stop.wait(30))\n"
+    )
+
+    ended = subprocess.run(
+        [sys.executable, "-c", code],
+        check=False,
+        capture_output=True,
+        text=True,
+        env=_environ(),
+        timeout=60,
+    )
+
+    assert (ended.stdout, ended.stderr) == ("True\n", "")

@@ -155,11 +155,17 @@ def test_what_came_in_behind_the_close_is_written(stopped: Inbox, written: Writt
     assert stopped.dropped == {}
 
 
+@pytest.mark.parametrize("grace_s", [0.5, -LONG_S])  # the first batch is tried however late it is
 @pytest.mark.parametrize("kept", [[], [1], [1, 2]])
 def test_what_there_is_no_time_for_is_counted_and_what_was_begun_is_ended(
-    stopped: Inbox, written: Written, monkeypatch: pytest.MonkeyPatch, kept: list[int]
+    stopped: Inbox,
+    written: Written,
+    monkeypatch: pytest.MonkeyPatch,
+    kept: list[int],
+    grace_s: float,
 ) -> None:
     monkeypatch.setattr(leaving, "ROOM", len(kept))
+    monkeypatch.setattr(boxes, "GRACE_S", grace_s)
     late = event(ev.Reward, "first", value=1.0)
     for one in (tool(1, "first"), start("new"), tool(1, "new"), end("new")):
         stopped.put(one)

@@ -154,6 +154,19 @@ class Plugin:
         self.host.call("gate")
 
 
+def settled() -> bool:
+    """Wait until all is stored; ``False`` if for so long nothing more of it was."""
+    least, until = float("inf"), time.monotonic() + PATIENCE_S
+    while not tau_live.flush(1.0):
+        found = tau_live.snapshot()
+        waiting = float(str(found["queue_depth"])) + float(str(found["backlog"]))
+        if waiting < least:
+            least, until = waiting, time.monotonic() + PATIENCE_S
+        if time.monotonic() > until:
+            return False
+    return True
+
+
 def main() -> None:
     """Let everything happen at once for so many seconds."""
     host = Host(float(sys.argv[1]))
@@ -177,7 +190,7 @@ def main() -> None:
     for thread in threads:
         thread.join()
     signal.setitimer(signal.ITIMER_REAL, 0.0)
-    flushed = tau_live.flush(PATIENCE_S)
+    flushed = settled()
     found = tau_live.snapshot()
     gate = found["gate"]
     facts = {
