@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from typing import Literal
 
 import click
 import msgspec
@@ -22,6 +23,9 @@ STYLES = {
     "running": "cyan", "preparing": "cyan", "queuing": "blue", "requeuing": "blue",
 }  # fmt: skip
 
+NEAREST = str.maketrans("█░·│├└─…", "#:.||+-~")
+"""What is drawn where the output knows no signs beyond ASCII."""
+
 
 def as_json(value: object) -> str:
     """Return a value as one line of JSON in ASCII; numbers that are not finite become null."""
@@ -38,19 +42,37 @@ def print_json(value: object) -> None:
 
 def print_all(*parts: RenderableType) -> None:
     """Print for people: with colours on a terminal, and whole where the output is piped."""
-    console = console_of(sys.stdout.isatty())
+    print_on(console_of(sys.stdout.isatty()), *parts)
+
+
+def print_on(console: Console, *parts: RenderableType) -> None:
+    """Print for people, in the signs that the output knows."""
     with console.capture() as capture:
         for part in parts:
             console.print(part)
     lines = (line.rstrip() for line in capture.get().splitlines())
-    click.echo("".join(f"{line}\n" for line in lines), nl=False, color=console.is_terminal)
+    told = _known("".join(f"{line}\n" for line in lines), sys.stdout.encoding)
+    click.echo(told, nl=False, color=console.is_terminal)
 
 
 def console_of(terminal: bool) -> Console:
-    """Return the console of this call; a pipe is wide, so that nothing is cut."""
+    """Return the console of this call; a pipe is wide, so that nothing is cut.
+
+    Where ``NO_COLOR`` is set nothing is bold either: no control characters at all.
+    """
     fixed = os.environ.get("COLUMNS", "").isdigit()
     width = None if terminal or fixed else PIPED_WIDTH
-    return Console(highlight=False, markup=False, emoji=False, width=width)
+    colors: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
+    return Console(highlight=False, markup=False, emoji=False, width=width, color_system=colors)
+
+
+def _known(text: str, encoding: str | None) -> str:
+    """Return a text in the signs that an encoding has, the nearest for what it lacks."""
+    try:
+        text.encode(encoding or "utf-8")
+    except UnicodeEncodeError:
+        return text.translate(NEAREST).encode("ascii", "backslashreplace").decode()
+    return text
 
 
 def stdout_width() -> int:
@@ -67,6 +89,11 @@ def styled(word: object) -> Text:
 def safe(text: object, style: str = "") -> Text:
     """Return a text that cannot steer the terminal."""
     return Text(shown(text), style=style)
+
+
+def joined(*parts: Text) -> Text:
+    """Return texts one behind the other, each in its own style alone."""
+    return Text().join(parts)
 
 
 def table_of(columns: Sequence[str], rows: Sequence[Sequence[object]], *, first: int = 13) -> Table:
