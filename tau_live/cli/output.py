@@ -80,6 +80,14 @@ def stdout_width() -> int:
     return console_of(sys.stdout.isatty()).width
 
 
+def fitting(wide: RenderableType, narrow: RenderableType) -> RenderableType:
+    """Return what is wide if it has room without breaking anything, else what is narrow."""
+    console = console_of(sys.stdout.isatty())
+    unbounded = console.options.update(width=10 * PIPED_WIDTH)
+    needed = console.measure(wide, options=unbounded).maximum
+    return wide if needed <= console.width else narrow
+
+
 def styled(word: object) -> Text:
     """Return a status as a word in its colour."""
     text = shown(word)

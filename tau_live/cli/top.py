@@ -3,7 +3,8 @@
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from itertools import count
 from pathlib import Path
 
 import click
@@ -12,8 +13,14 @@ from rich.live import Live
 from rich.text import Text
 
 from tau_live.cli.keyboard import Keyboard
-from tau_live.cli.opening import epilog, is_enabled, settings_of, store_option
-from tau_live.cli.output import console_of, print_on, safe
+from tau_live.cli.opening import (
+    epilog,
+    is_enabled,
+    json_option,
+    settings_of,
+    store_option,
+)
+from tau_live.cli.output import console_of, print_json, print_on, safe
 from tau_live.cli.screen import heading, lines_of, screen_of
 from tau_live.cli.signals import stopping
 from tau_live.errors import TauLiveError
@@ -49,11 +56,12 @@ LOOK_S = 0.1
 )
 @click.option("--frames", type=click.IntRange(1), help="End after so many looks.")
 @store_option
-def top(path: Path | None, every_s: float, frames: int | None) -> None:
+@json_option
+def top(*, path: Path | None, as_json: bool, every_s: float, frames: int | None) -> None:
     """Show the screen of `status` again and again; q or Ctrl-C ends it.
 
     The store is only read, and it may come, go, be locked or be replaced meanwhile. Where the
-    output is no terminal, each look is printed as plain text.
+    output is no terminal, each look is printed as plain text; with --json, as a line of its own.
     """
     settings = settings_of(path)
     placed(settings)
@@ -61,10 +69,12 @@ def top(path: Path | None, every_s: float, frames: int | None) -> None:
     watch = Watch(settings, console)
     stop = threading.Event()
     with stopping(stop):
-        if sys.stdout.isatty() and not console.is_dumb_terminal:
+        if as_json:
+            _printed(watch, stop, _print_line, every_s=every_s, frames=frames)
+        elif sys.stdout.isatty() and not console.is_dumb_terminal:
             _live(watch, stop, every_s=every_s, frames=frames)
         else:
-            _plain(watch, stop, every_s=every_s, frames=frames)
+            _printed(watch, stop, _print_screen, every_s=every_s, frames=frames)
 
 
 class Watch:
@@ -103,6 +113,12 @@ class Watch:
         finally:
             store.close()
 
+    def plain(self) -> Mapping[str, object]:
+        """Return what `status --json` says, or what keeps it from being known."""
+        if self._problem is None and self._last is not None:
+            return {**self._last.status, "problem": None}
+        return {"at": self._at, "store": str(self._settings.store), "problem": self._problem}
+
     def drawn(self, *, height: int | None) -> RenderableType:
         """Return the screen, or what keeps it from being seen and what was seen last."""
         if self._problem is None and self._last is not None:
@@ -129,31 +145,41 @@ class Watch:
             yield safe("This is what was seen before:", "dim")
 
 
-def _plain(watch: Watch, stop: threading.Event, *, every_s: float, frames: int | None) -> None:
-    seen = 0
-    while not stop.is_set():
+def _printed(
+    watch: Watch,
+    stop: threading.Event,
+    show: Callable[[Watch], None],
+    *,
+    every_s: float,
+    frames: int | None,
+) -> None:
+    for seen in count(1):
         watch.look()
-        print_on(watch.console, *([""] if seen else []), watch.drawn(height=None))
+        show(watch)
         sys.stdout.flush()
-        seen += 1
-        if seen == frames:
+        if seen == frames or stop.wait(_pause(watch, every_s)):
             return
-        stop.wait(_pause(watch, every_s))
+
+
+def _print_line(watch: Watch) -> None:
+    print_json(watch.plain())
+
+
+def _print_screen(watch: Watch) -> None:
+    print_on(watch.console, watch.drawn(height=None), "")
 
 
 def _live(watch: Watch, stop: threading.Event, *, every_s: float, frames: int | None) -> None:
-    seen, console = 0, watch.console
+    console = watch.console
     with (
         Keyboard() as keyboard,
         Live(console=console, screen=True, auto_refresh=False, redirect_stderr=False) as live,
     ):
-        while not stop.is_set():
+        for seen in count(1):
             watch.look()
             live.update(watch.drawn(height=console.height), refresh=True)
-            seen += 1
-            if seen == frames:
-                return
-            if not _waited(watch, live, keyboard, stop, for_s=_pause(watch, every_s)):
+            for_s = _pause(watch, every_s)
+            if seen == frames or not _waited(watch, live, keyboard, stop, for_s=for_s):
                 return
 
 
