@@ -1,6 +1,7 @@
 """Single keys, as they are pressed; the terminal is as it was afterwards."""
 
 import os
+import re
 import select
 import sys
 import time
@@ -9,6 +10,9 @@ from types import TracebackType
 
 QUIT = frozenset("qQ\x03\x04")
 """The keys that end it: q, Ctrl-C and Ctrl-D."""
+
+NAMED_KEY = re.compile(r"\x1b[\[O][0-9;]*.")
+"""What a terminal sends for arrows and the like."""
 
 
 class Keyboard:
@@ -56,4 +60,4 @@ class Keyboard:
             pressed = os.read(self._file, 64).decode("utf-8", "replace")
         except OSError:
             return True
-        return not pressed or pressed[0] in QUIT
+        return not pressed or not QUIT.isdisjoint(NAMED_KEY.sub("", pressed))
