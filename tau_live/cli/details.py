@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from tau_live.cli.output import styled
 from tau_live.cli.text import ago, number, shown
 from tau_live.forgetting import Excess
-from tau_live.reporting.reading import mapping, real, sequence
+from tau_live.reporting.reading import counts, mapping, real, sequence
 from tau_live.store.keeping import Kept
 
 
@@ -87,11 +87,14 @@ def _kept(retention: Mapping[str, object]) -> str:
     }
     said = [f"at most {number(real(limit))} {name}" for name, limit in limits.items()]
     used = f"{number(real(retention['used_mb']))} MB, {', '.join(said) or 'no limit'}"
-    over = sequence(retention["over"])
-    if not over:
-        return used
-    kept = {name: int(real(count) or 0) for name, count in mapping(retention["kept"]).items()}
-    return f"{used}; {Excess([str(name) for name in over], Kept(**kept))}"
+    beyond = str(excess_of(retention))
+    return f"{used}; {beyond}" if beyond else used
+
+
+def excess_of(retention: Mapping[str, object]) -> Excess:
+    """Return what is beyond its limit and what keeps it, which is nothing in most stores."""
+    over = [str(name) for name in sequence(retention["over"])]
+    return Excess(over, Kept(**counts(retention["kept"])))
 
 
 def _monitored(point: str, found: Mapping[str, object]) -> Iterator[tuple[str, object]]:

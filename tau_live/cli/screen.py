@@ -9,12 +9,12 @@ from rich.table import Table
 from rich.text import Text
 
 from tau_live.cli.curve import curve
-from tau_live.cli.details import last_update
+from tau_live.cli.details import excess_of, last_update
 from tau_live.cli.output import joined, safe, styled
 from tau_live.cli.text import clipped, moment, number, seconds, shown
 from tau_live.reporting.facts import Answer, Mean, Stretch
 from tau_live.reporting.glance import Glance
-from tau_live.reporting.reading import counts, integer, mapping, real, sequence
+from tau_live.reporting.reading import counts, integer, mapping, real
 from tau_live.reporting.summary import BAD, DOUBTFUL, GOOD
 
 STYLES: Mapping[str, str] = {GOOD: "bold green", DOUBTFUL: "bold yellow", BAD: "bold red"}
@@ -139,6 +139,7 @@ def _rows(glance: Glance, *, width: int) -> Iterator[Row]:
     room = max(20, width - (LABEL if width >= NARROW else 4))
     summary = glance.summary
     yield Row("Is it on?", [safe(_cut(summary.on.said, room))], 0, _word(summary.on))
+    yield from _stops(glance, room)
     is_well = summary.healthy.state == GOOD
     well = [safe(_cut(summary.healthy.said, room))] if is_well else []
     yield Row("Is it healthy?", well, 0, _word(summary.healthy))
@@ -146,6 +147,19 @@ def _rows(glance: Glance, *, width: int) -> Iterator[Row]:
     yield Row("Is it learning?", [], 0, _word(summary.learning))
     yield from _learning(glance, room)
     yield Row("What next?", list(_next(summary.next, room)), 0)
+
+
+def _stops(glance: Glance, room: int) -> Iterator[Row]:
+    """Yield since when what an operator stopped has been so."""
+    killed = mapping(glance.status["kill_switch"])
+    if killed:
+        yield Row("killed", [safe(_ago(real(killed["at"]), glance.at))])
+    since = [
+        f"{part} {_ago(real(mapping(pause)['at']), glance.at)}"
+        for part, pause in mapping(glance.status["paused"]).items()
+    ]
+    if since:
+        yield Row("paused", [safe(_cut(", ".join(since), room))])
 
 
 def _word(answer: Answer) -> Text:
@@ -175,10 +189,9 @@ def _health(glance: Glance, room: int) -> Iterator[Row]:
     if silent:
         named = ", ".join(f"{who} for {seconds(real(s))}" for who, s in silent.items())
         yield Row("cannot write", [safe(_cut(named, room), "red")])
-    over = sequence(mapping(glance.status["retention"])["over"])
-    if over:
-        beyond = f"more than its limit of {', '.join(map(str, over))} allows"
-        yield Row("keeps", [safe(beyond, "yellow")])
+    beyond = str(excess_of(mapping(glance.status["retention"])))
+    if beyond:
+        yield Row("keeps too much", [safe(_cut(beyond, room), "yellow")])
 
 
 def _drops(drops: Mapping[str, int]) -> str:
@@ -206,7 +219,8 @@ def _learning(glance: Glance, room: int) -> Iterator[Row]:
     latest = glance.latest
     if latest is not None:
         where = f" at {latest.point}" if latest.point else ""
-        told = f"{_ago(latest.at, glance.at)}{where}: {latest.said} ({latest.who})"
+        by = "" if latest.who.count(":") > 1 else f" ({latest.who})"  # by itself, in a process
+        told = f"{_ago(latest.at, glance.at)}{where}: {latest.said}{by}"
         yield Row("last change", [safe(_cut(told, room, lines=2))])
 
 

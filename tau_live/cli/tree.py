@@ -6,9 +6,9 @@ from typing import NamedTuple
 from rich.text import Text
 from rich.tree import Tree
 
-from tau_live.cli.output import safe, styled
+from tau_live.cli.output import joined, safe, styled
 from tau_live.cli.rollouts import took
-from tau_live.cli.text import moment, number, seconds, shown
+from tau_live.cli.text import moment, number, seconds
 from tau_live.reporting.reading import mapping, real
 from tau_live.rollouts import Attempt, Decision, Reward, Rollout, Span
 from tau_live.why import Credit
@@ -69,7 +69,7 @@ def _rollout_line(rollout: Rollout) -> Text:
         safe(rollout.rollout_id, "bold"),
         safe(rollout.name),
         safe(rollout.host),
-        styled(rollout.status).append(f" ({shown(why)})" if why else "", "dim"),
+        joined(styled(rollout.status), safe(f" ({why})" if why else "", "dim")),
         safe(f"reward {reward}" if rollout.total_reward is not None else reward),
         safe(moment(rollout.started_at)),
         safe(seconds(took(rollout.started_at, rollout.ended_at))),
@@ -244,7 +244,8 @@ def _reward_line(reward: Reward) -> Text:
 
 
 def _joined(*parts: Text) -> Text:
-    return Text(" · ", style="dim").join(part for part in parts if part.plain.strip())
+    told = [part for part in parts if part.plain.strip()]
+    return joined(*(text for part in told for text in (safe(" · ", "dim"), part)))[3:]
 
 
 def plain_decision(decision: Decision) -> Mapping[str, object]:
