@@ -201,6 +201,17 @@ def test_where_all_is_well_one_line_says_so(learning: Path) -> None:
     assert lines[-1] == "What next?       Nothing: it goes on by itself."
 
 
+def test_what_looks_like_markup_or_turns_text_around_is_shown_as_it_is(learning: Path) -> None:
+    name = "[bold red]x[/] \x1b[2J\u202e\n"
+    with closing(SqliteStore.open(learning)) as store:
+        store.trials.save(Trial(point=name, tally={"learner": 1e6}, revision=1))
+
+    told = "\n".join(drawn(seen(learning), width=200))
+
+    assert "[bold red]x[/] \\x1b[2J\\u202e\\n: untrained" in told
+    assert all(character.isprintable() or character == "\n" for character in told)
+
+
 def test_it_says_what_the_report_says(lived: Path) -> None:
     with closing(SqliteStore.open(lived, read_only=True)) as store:
         facts = report_facts(store, Settings(store=lived), now=1e9, enabled=True)

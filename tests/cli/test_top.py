@@ -1,24 +1,25 @@
 """``tau-live top``: the screen of ``status`` again and again, whatever happens to the store."""
 
 import json
+import os
+import signal
 import sqlite3
 import time
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from tau_live.cli.output import console_of
-from tau_live.cli.top import REST, WAIT_S, Watch, _pause
+from tau_live.cli.watch import REST, WAIT_S, Watch
 from tau_live.settings import Settings
 from tau_live.store.sqlite import SqliteStore
 from tests.cli.conftest import Run
-from tests.cli.filled import hold
-from tests.cli.terminal import in_terminal
+from tests.cli.filled import SOLVED, hold
+from tests.cli.terminal import Step, Terminal, in_terminal
 
 QUESTIONS = ("Is it on?", "Is it healthy?", "Is it learning?", "What next?")
-OFF_SCREEN, SHOWN_CURSOR = "\x1b[?1049l", "\x1b[?25h"
+ON_SCREEN, OFF_SCREEN, SHOWN_CURSOR = "\x1b[?1049h", "\x1b[?1049l", "\x1b[?25h"
 
 
 def watching(path: Path) -> Watch:
@@ -126,9 +127,12 @@ def test_however_long_a_look_takes_most_of_the_time_is_rest(filled: Path) -> Non
     watch = watching(filled)
     watch.took_s = 3.0
 
-    assert _pause(watch, 1.0) == REST * 3.0
+    long = watch.pause_s(1.0)
     watch.took_s = 0.1
-    assert _pause(watch, 1.0) == pytest.approx(0.9)
+    short = watch.pause_s(1.0)
+
+    assert long == REST * 3.0
+    assert short == pytest.approx(0.9)
 
 
 @pytest.mark.parametrize("rows", [24, 16, 9])
@@ -143,29 +147,61 @@ def test_the_four_answers_have_room_in_a_low_terminal(rows: int, filled: Path) -
     assert len(told.splitlines()) <= rows
 
 
-def pressing(keys: bytes) -> Callable[[str, Callable[[bytes], None]], bool]:
+def pressing(keys: bytes) -> Step:
     """Press keys as soon as the screen is there."""
 
-    def act(said: str, press: Callable[[bytes], None]) -> bool:
+    def step(said: str, terminal: Terminal) -> bool:
         if QUESTIONS[-1] not in said:
             return False
-        press(keys)
+        terminal.press(keys)
         return True
 
-    return act
+    return step
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("keys", [b"q", b"\x03", b"\x1b[Axq"], ids=["q", "^C", "up x q"])
+@pytest.mark.parametrize("keys", [b"\x03", b"\x1b[Axq"], ids=["^C", "up x q"])
 def test_it_ends_when_it_is_asked_to_and_leaves_the_terminal_as_it_was(
     keys: bytes, filled: Path
 ) -> None:
-    ended = in_terminal("top", "--store", filled, act=pressing(keys))
+    ended = in_terminal("top", "--store", filled, steps=[pressing(keys)])
 
     assert (ended.code, ended.restored) == (0, True)
-    assert ended.output.rstrip().endswith((OFF_SCREEN, SHOWN_CURSOR))
     assert OFF_SCREEN in ended.output
+    assert SHOWN_CURSOR in ended.output
     assert "Traceback" not in ended.output
+
+
+@pytest.mark.slow
+def test_ctrl_z_gives_the_terminal_back_until_it_goes_on(filled: Path) -> None:
+    def stopped(said: str, terminal: Terminal) -> bool:
+        if not terminal.is_stopped():
+            return False
+        os.kill(terminal.child, signal.SIGCONT)
+        return True
+
+    ended = in_terminal(
+        "top", "--store", filled, steps=[pressing(b"\x1a"), stopped, pressing(b"q")]
+    )
+
+    assert (ended.code, ended.restored) == (0, True)
+    assert ended.output.count(ON_SCREEN) == ended.output.count(OFF_SCREEN) == 2
+
+
+@pytest.mark.slow
+def test_a_terminal_of_another_size_is_drawn_at_once(filled: Path) -> None:
+    def resized(said: str, terminal: Terminal) -> bool:
+        if QUESTIONS[-1] not in said:
+            return False
+        terminal.resize(40, 60)
+        return True
+
+    ended = in_terminal(
+        *("top", "--every", "600", "--store", filled), steps=[resized, pressing(b"q")]
+    )
+
+    assert ended.code == 0
+    assert f"{QUESTIONS[0]}\x1b[0m  \x1b[" in ended.output  # what a narrow screen looks like
 
 
 @pytest.mark.slow
@@ -178,11 +214,9 @@ def test_a_terminal_without_powers_gets_plain_text(filled: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", ["status", "show", "why"])
+@pytest.mark.parametrize("command", ["status", "why"])
 def test_no_color_means_no_control_characters_at_all(command: str, filled: Path) -> None:
-    from tests.cli.filled import SOLVED
-
-    which = {"status": [], "show": [SOLVED], "why": [f"{SOLVED}:1"]}[command]
+    which = [f"{SOLVED}:1"] if command == "why" else []
 
     ended = in_terminal(command, *which, "--store", filled, NO_COLOR="1")
 
@@ -197,3 +231,11 @@ def test_status_has_room_in_the_terminal_that_it_is_in(filled: Path) -> None:
     lines = ended.output.split("\r\n")
     assert len(lines) <= 24
     assert [any(asked in line for line in lines) for asked in QUESTIONS] == [True] * 4
+
+
+@pytest.mark.slow
+def test_an_output_that_knows_no_signs_beyond_ascii_gets_the_nearest(filled: Path) -> None:
+    ended = in_terminal("top", "--frames", "1", "--store", filled, PYTHONIOENCODING="ascii")
+
+    assert ended.code == 0
+    assert ended.output.isascii()
