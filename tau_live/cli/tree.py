@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from rich.cells import cell_len
 from rich.text import Text
 from rich.tree import Tree
 
@@ -145,7 +146,7 @@ def _add_decision(root: Tree, decision: Decision, *, began: float | None, room: 
     )
     if decision.why_not:
         node.add(safe(f"not the policy's: {decision.why_not}", "yellow"))
-    longest = min(LONGEST, max((len(option) for option in decision.options), default=0))
+    longest = min(LONGEST, max((cell_len(option) for option in decision.options), default=0))
     bar = min(BAR, max(4, room - longest - len(" 100.0%  chosen, applied") - 1))
     for option, share in zip(decision.options, _shares(decision), strict=True):
         node.add(_option_line(decision, option, share, longest=longest, bar=bar))
@@ -167,12 +168,17 @@ def _option_line(
     decision: Decision, option: str, share: float | None, *, longest: int, bar: int
 ) -> Text:
     is_applied = option == decision.applied
-    parts: list[str | Text] = [safe(option.ljust(longest), "bold" if is_applied else "")]
+    parts: list[str | Text] = [safe(_padded(option, longest), "bold" if is_applied else "")]
     if share is not None:
         parts.append(safe(f" {_bar(share, bar)}", "green" if is_applied else "dim"))
         parts.append(f" {share:6.1%}")
     marked = ", ".join(marks(decision, option))
     return Text.assemble(*parts, safe(f"  {marked}" if marked else "", "dim"))
+
+
+def _padded(name: str, width: int) -> str:
+    """Return a name with spaces behind it; some signs are two columns wide."""
+    return name + " " * max(0, width - cell_len(name))
 
 
 def marks(decision: Decision, option: str) -> Iterator[str]:

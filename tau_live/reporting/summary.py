@@ -65,9 +65,9 @@ def _on(status: Mapping[str, object]) -> Answer:
     if processes:
         return Answer(state=GOOD, answer="on", said=f"{attached}.")
     if status["enabled"]:
-        said = "TAU_LIVE_RL is on in this shell, but no process is attached now."
+        said = "TAU_LIVE_RL is on in the shell that asks, but no process is attached now."
         return Answer(state=GOOD, answer="on, idle", said=said)
-    said = "No process is attached, and TAU_LIVE_RL is off in this shell."
+    said = "No process is attached, and TAU_LIVE_RL is off in the shell that asks."
     return Answer(state=DOUBTFUL, answer="off here", said=said)
 
 
