@@ -8,7 +8,8 @@ from typing import Literal
 
 import click
 import msgspec
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
@@ -16,6 +17,9 @@ from rich.text import Text
 from tau_live.cli.text import shown
 
 PIPED_WIDTH = 1000
+NARROW = 64
+"""In fewer columns what is said stands below its name."""
+
 STYLES = {
     "pass": "green", "ok": "green", "succeeded": "green", "new": "green", "executed": "green",
     "hold": "bold red", "fail": "bold red", "failed": "red", "error": "red",
@@ -128,14 +132,25 @@ def _cell(value: object) -> Text:
     return value if isinstance(value, Text) else safe(value)
 
 
-def facts_of(rows: Iterable[tuple[str, object]]) -> Table:
-    """Return names and what is to be said of each."""
+def facts_of(rows: Iterable[tuple[str, object]]) -> RenderableType:
+    """Return names and what is to be said of each: beside it, or below where that has no room."""
+    width = stdout_width()
+    if width < NARROW:
+        return Group(*(_below(name, _cell(value), width) for name, value in rows))
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in rows:
         table.add_row(safe(name), _cell(value))
     return table
+
+
+def _below(name: str, value: Text, width: int) -> RenderableType:
+    label, indent = safe(name, "bold"), 2 + len(name) - len(name.lstrip())
+    if label.cell_len + 2 + value.cell_len <= width:
+        return joined(label, safe("  "), value)
+    value.overflow = "fold"
+    return Group(label, Padding(value, (0, 0, 0, indent)))
 
 
 def print_report(report: object) -> None:

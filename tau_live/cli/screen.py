@@ -10,7 +10,7 @@ from rich.text import Text
 
 from tau_live.cli.curve import curve
 from tau_live.cli.details import excess_of, last_update
-from tau_live.cli.output import joined, safe, styled
+from tau_live.cli.output import NARROW, joined, safe, styled
 from tau_live.cli.text import clipped, moment, number, seconds, shown
 from tau_live.reporting.facts import Answer, Mean, Stretch
 from tau_live.reporting.glance import Glance
@@ -26,9 +26,6 @@ VERDICTS: Mapping[str, str] = {
     "unequal_missing": "rewards are missing unequally",
 }
 """What an evidence comes to, in words."""
-
-NARROW = 64
-"""In fewer columns what is said stands below its name."""
 
 WIDEST = 64
 """So wide the reward curve is at most."""
