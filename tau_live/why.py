@@ -19,7 +19,7 @@ from tau_live.rollouts import Decision, Reward, Rollout
 from tau_live.settings import Settings
 from tau_live.store.records import LearnableRollout
 from tau_live.store.roles import Store
-from tau_live.trajectories import trajectories_of
+from tau_live.trajectories import Collected, trajectories_of
 from tau_live.usable import explored_of, mask_of
 
 CLOSE = 1e-9
@@ -189,40 +189,60 @@ def _policy(store: Store, settings: Settings, version: int) -> Policy | str:
 
 def credit_of(store: Store, settings: Settings, rollout: Rollout, decision: Decision) -> Credit:
     """Return what a decision got afterwards, as an update learns from it."""
+    return credits_of(store, settings, rollout, point=decision.point)[decision.decision_id]
+
+
+def credits_of(
+    store: Store, settings: Settings, rollout: Rollout, *, point: str
+) -> dict[str, Credit]:
+    """Return what each decision of a rollout at one point got afterwards, by its id."""
     decisions = store.decisions.decisions(rollout.rollout_id)
     whole = LearnableRollout(rollout, decisions, store.rewards.rewards(rollout.rollout_id))
-    config = PPOConfig()
     found = trajectories_of(
         [whole],
-        decision.point,
+        point,
         versions=[],
-        discount=config.gamma,
+        discount=PPOConfig().gamma,
         earned=lambda one: earned_by_decisions(one, settings),
         early=lambda one: earned_early(one, settings),
         learn_from_host=settings.learn_from_host,
     )
     reasons = {one.decision_id: one.reason for one in found.left_out}
-    reason = reasons.get(decision.decision_id) or reasons.get(None)
-    if found.trajectories is None or reason is not None:
-        waits = rollout.ready_seq is None
-        why_not = SENTENCES[WhyNot.REWARD_NOT_DUE if waits else WhyNot(reason or WhyNot.NO_REWARD)]
-        return Credit("waiting" if waits else "left out", why_not, None, None, None, None)
-    steps = [d for d in decisions if d.point == decision.point and d.decision_id not in reasons]
-    at = [d.decision_id for d in steps].index(decision.decision_id)
+    learned = _learned(store, point, rollout, found)
+    return {
+        one.decision_id: learned.get(one.decision_id)
+        or _left_out(rollout, reasons.get(one.decision_id) or reasons.get(None))
+        for one in decisions
+        if one.point == point
+    }
+
+
+def _left_out(rollout: Rollout, reason: str | None) -> Credit:
+    waits = rollout.ready_seq is None
+    why_not = SENTENCES[WhyNot.REWARD_NOT_DUE if waits else WhyNot(reason or WhyNot.NO_REWARD)]
+    return Credit("waiting" if waits else "left out", why_not, None, None, None, None)
+
+
+def _learned(store: Store, point: str, rollout: Rollout, found: Collected) -> dict[str, Credit]:
+    """Return the credit of each decision that can be learned from, by its id."""
     one = found.trajectories
+    if one is None:
+        return {}
     whole_return = gae(one.reward, one.discount, 0.0 * one.value, 0.0, lambda_=1.0)
-    estimated = gae(
-        one.reward, one.discount, one.value, float(one.bootstrap[0]), lambda_=config.lambda_
-    )
-    update = _update_of(store, decision.point, rollout.ready_seq)
-    return Credit(
-        state="ready" if update is None else "learned",
-        why=None,
-        reward=float(one.reward[at]),
-        return_=float(whole_return.returns[at]),
-        advantage=float(estimated.advantages[at]),
-        update=update,
-    )
+    bootstrap, lambda_ = float(one.bootstrap[0]), PPOConfig().lambda_
+    estimated = gae(one.reward, one.discount, one.value, bootstrap, lambda_=lambda_)
+    update = _update_of(store, point, rollout.ready_seq)
+    return {
+        decision.decision_id: Credit(
+            state="ready" if update is None else "learned",
+            why=None,
+            reward=float(one.reward[at]),
+            return_=float(whole_return.returns[at]),
+            advantage=float(estimated.advantages[at]),
+            update=update,
+        )
+        for at, decision in enumerate(found.decisions)
+    }
 
 
 def _update_of(store: Store, point: str, ready_seq: int | None) -> int | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import click
-from rich.table import Table
+from rich.console import RenderableType
 
 from tau_live.cli.opening import epilog, json_option, opened, settings_of, store_option
 from tau_live.cli.output import facts_of, print_all, print_json, progress_bar, table_of
@@ -334,7 +334,7 @@ def _facts(answer: Answer) -> Iterator[tuple[str, object]]:
     yield "reward range", f"{number(low)} to {number(high)}{seen}"
 
 
-def _tables(answer: Answer) -> Iterator[str | Table]:
+def _tables(answer: Answer) -> Iterator[RenderableType]:
     level = f"{answer.request.confidence:.0%}"
     report = answer.report
     sections = [("one decision by the policy, the rest as logged", report.decisions)]

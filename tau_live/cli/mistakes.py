@@ -161,7 +161,7 @@ MISTAKES: Mapping[str, Mistake] = MappingProxyType(
         ),
         "rewards-refused": Mistake(
             "Rewards were refused: no number, no known run, or a source that may not give them.",
-            "Look at `tau-live status`; the counter says which.",
+            "Look at `tau-live status --all`; the counter says which.",
         ),
         "rewards-out-of-range": Mistake(
             "Rewards are outside the range that is declared for them.",

@@ -4,10 +4,12 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from typing import Literal
 
 import click
 import msgspec
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
@@ -15,12 +17,18 @@ from rich.text import Text
 from tau_live.cli.text import shown
 
 PIPED_WIDTH = 1000
+NARROW = 64
+"""In fewer columns what is said stands below its name."""
+
 STYLES = {
     "pass": "green", "ok": "green", "succeeded": "green", "new": "green", "executed": "green",
     "hold": "bold red", "fail": "bold red", "failed": "red", "error": "red",
     "warn": "yellow", "cancelled": "yellow", "timeout": "red", "unresponsive": "red",
     "running": "cyan", "preparing": "cyan", "queuing": "blue", "requeuing": "blue",
 }  # fmt: skip
+
+NEAREST = str.maketrans("█░·│├└─…", "#:.||+-~")
+"""What is drawn where the output knows no signs beyond ASCII."""
 
 
 def as_json(value: object) -> str:
@@ -38,24 +46,50 @@ def print_json(value: object) -> None:
 
 def print_all(*parts: RenderableType) -> None:
     """Print for people: with colours on a terminal, and whole where the output is piped."""
-    console = console_of(sys.stdout.isatty())
+    print_on(console_of(sys.stdout.isatty()), *parts)
+
+
+def print_on(console: Console, *parts: RenderableType) -> None:
+    """Print for people, in the signs that the output knows."""
     with console.capture() as capture:
         for part in parts:
             console.print(part)
     lines = (line.rstrip() for line in capture.get().splitlines())
-    click.echo("".join(f"{line}\n" for line in lines), nl=False, color=console.is_terminal)
+    told = _known("".join(f"{line}\n" for line in lines), sys.stdout.encoding)
+    click.echo(told, nl=False, color=console.is_terminal)
 
 
 def console_of(terminal: bool) -> Console:
-    """Return the console of this call; a pipe is wide, so that nothing is cut."""
+    """Return the console of this call; a pipe is wide, so that nothing is cut.
+
+    Where ``NO_COLOR`` is set nothing is bold either: no control characters at all.
+    """
     fixed = os.environ.get("COLUMNS", "").isdigit()
     width = None if terminal or fixed else PIPED_WIDTH
-    return Console(highlight=False, markup=False, emoji=False, width=width)
+    colors: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
+    return Console(highlight=False, markup=False, emoji=False, width=width, color_system=colors)
+
+
+def _known(text: str, encoding: str | None) -> str:
+    """Return a text in the signs that an encoding has, the nearest for what it lacks."""
+    try:
+        text.encode(encoding or "utf-8")
+    except UnicodeEncodeError:
+        return text.translate(NEAREST).encode("ascii", "backslashreplace").decode()
+    return text
 
 
 def stdout_width() -> int:
     """Return how many characters a line of the output may have."""
     return console_of(sys.stdout.isatty()).width
+
+
+def fitting(wide: RenderableType, narrow: RenderableType) -> RenderableType:
+    """Return what is wide if it has room without breaking anything, else what is narrow."""
+    console = console_of(sys.stdout.isatty())
+    unbounded = console.options.update(width=10 * PIPED_WIDTH)
+    needed = console.measure(wide, options=unbounded).maximum
+    return wide if needed <= console.width else narrow
 
 
 def styled(word: object) -> Text:
@@ -67,6 +101,11 @@ def styled(word: object) -> Text:
 def safe(text: object, style: str = "") -> Text:
     """Return a text that cannot steer the terminal."""
     return Text(shown(text), style=style)
+
+
+def joined(*parts: Text) -> Text:
+    """Return texts one behind the other, each in its own style alone."""
+    return Text().join(parts)
 
 
 def table_of(columns: Sequence[str], rows: Sequence[Sequence[object]], *, first: int = 13) -> Table:
@@ -93,14 +132,25 @@ def _cell(value: object) -> Text:
     return value if isinstance(value, Text) else safe(value)
 
 
-def facts_of(rows: Iterable[tuple[str, object]]) -> Table:
-    """Return names and what is to be said of each."""
+def facts_of(rows: Iterable[tuple[str, object]]) -> RenderableType:
+    """Return names and what is to be said of each: beside it, or below where that has no room."""
+    width = stdout_width()
+    if width < NARROW:
+        return Group(*(_below(name, _cell(value), width) for name, value in rows))
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in rows:
         table.add_row(safe(name), _cell(value))
     return table
+
+
+def _below(name: str, value: Text, width: int) -> RenderableType:
+    label, indent = safe(name, "bold"), 2 + len(name) - len(name.lstrip())
+    if label.cell_len + 2 + value.cell_len <= width:
+        return joined(label, safe("  "), value)
+    value.overflow = "fold"
+    return Group(label, Padding(value, (0, 0, 0, indent)))
 
 
 def print_report(report: object) -> None:

@@ -90,3 +90,11 @@ REWARD: Keys = {
     "at": "epoch seconds",
     "decisions_before": "decisions that its run had made by then; null where that is not known",
 }
+CREDIT: Keys = {
+    "state": "learned, ready, waiting or left out",
+    "why": "why nothing is learned from it",
+    "reward": "what followed it before the next step at its point",
+    "return": "what followed it until the end",
+    "advantage": "how much better that was than its version had expected",
+    "update": "the update that learned from it",
+}

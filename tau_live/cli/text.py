@@ -22,6 +22,11 @@ def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode()
 
 
+def clipped(text: str, most: int) -> str:
+    """Return a text of so many characters at most; an ellipsis tells that it was longer."""
+    return text if len(text) <= most else f"{text[: max(0, most - 1)].rstrip()}…"
+
+
 def seconds(duration: float | None) -> str:
     """Return a duration, in the unit that suits it."""
     if duration is None or not math.isfinite(duration):

@@ -1,20 +1,31 @@
-"""One rollout as a tree: attempts, spans inside each other, decisions, rewards."""
+"""One rollout as a tree: attempts, spans inside each other, decisions, rewards, credit."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from rich.cells import cell_len
 from rich.text import Text
 from rich.tree import Tree
 
-from tau_live.cli.output import safe, styled
+from tau_live.cli.output import joined, safe, styled
 from tau_live.cli.rollouts import took
-from tau_live.cli.text import moment, number, seconds, shown
+from tau_live.cli.text import moment, number, seconds
+from tau_live.reporting.reading import mapping, real
 from tau_live.rollouts import Attempt, Decision, Reward, Rollout, Span
+from tau_live.why import Credit
 
 DEEPEST = 12
 """Spans that are nested deeper stand here, or a narrow terminal would show nothing of them."""
 
+GUIDE = 4
+"""So many columns each level of a tree takes."""
+
+LEAST = 24
+"""So many columns are kept for what is said, however deep it stands."""
+
 BAR = 20
+LONGEST = 24
+"""So many characters of an option's name are lined up."""
 
 
 class Story(NamedTuple):
@@ -26,21 +37,25 @@ class Story(NamedTuple):
     decisions: Sequence[Decision]
     rewards: Sequence[Reward]
     children: Sequence[Rollout]
+    credits: Mapping[str, Credit]
 
 
-def tree_of(story: Story) -> Tree:
-    """Return a rollout as a tree."""
+def tree_of(story: Story, *, width: int) -> Tree:
+    """Return a rollout as a tree that has room in so many columns."""
     tree = Tree(_rollout_line(story.rollout), guide_style="dim")
+    began = story.rollout.started_at
+    deepest = max(1, min(DEEPEST, (width - LEAST) // GUIDE - 1))
     for attempt in story.attempts:
         node = tree.add(_attempt_line(attempt))
-        _add_spans(node, [span for span in story.spans if span.attempt == attempt.number])
+        spans = [span for span in story.spans if span.attempt == attempt.number]
+        _add_spans(node, spans, began=began, deepest=deepest)
         for decision in story.decisions:
             if decision.attempt == attempt.number:
-                _add_decision(node, decision)
-    if story.rewards:
-        node = tree.add(safe("rewards", "bold"))
-        for reward in story.rewards:
-            node.add(_reward_line(reward))
+                _add_decision(node, decision, began=began, room=width - 3 * GUIDE)
+    node = tree.add(safe("rewards" if story.rewards else "no rewards yet", "bold"))
+    for reward in story.rewards:
+        node.add(_reward_line(reward))
+    _add_credit(tree, story)
     if story.children:
         node = tree.add(safe("ran inside it", "bold"))
         for child in story.children:
@@ -55,11 +70,29 @@ def _rollout_line(rollout: Rollout) -> Text:
         safe(rollout.rollout_id, "bold"),
         safe(rollout.name),
         safe(rollout.host),
-        styled(rollout.status).append(f" ({shown(why)})" if why else "", "dim"),
+        joined(styled(rollout.status), safe(f" ({why})" if why else "", "dim")),
         safe(f"reward {reward}" if rollout.total_reward is not None else reward),
         safe(moment(rollout.started_at)),
         safe(seconds(took(rollout.started_at, rollout.ended_at))),
+        *_spent(rollout.metadata),
     )
+
+
+def _spent(said: Mapping[str, object]) -> Iterator[Text]:
+    """Yield what something took in tokens and money, as far as that is known."""
+    usage = mapping(said.get("usage"))
+    tokens = [real(usage.get(f"{kind}_tokens")) for kind in ("input", "output")]
+    if any(tokens):
+        went_in, came_out = (number(int(one or 0)) for one in tokens)
+        yield safe(f"{went_in} + {came_out} tokens")
+    cost = real(said.get("cost_usd"))
+    if cost is not None:
+        yield safe(f"${cost:.4g}")
+
+
+def _since(at: float, began: float | None) -> Text:
+    """Return how long after the beginning of the rollout something was."""
+    return safe("" if began is None else f"+{seconds(max(0.0, at - began))}", "dim")
 
 
 def _attempt_line(attempt: Attempt) -> Text:
@@ -71,7 +104,7 @@ def _attempt_line(attempt: Attempt) -> Text:
     )
 
 
-def _add_spans(root: Tree, spans: Sequence[Span]) -> None:
+def _add_spans(root: Tree, spans: Sequence[Span], *, began: float | None, deepest: int) -> None:
     """Hang every span under its parent; one without a known parent, or in a ring, on the root."""
     by_parent: dict[str | None, list[Span]] = {}
     known = {span.span_id for span in spans}
@@ -86,33 +119,37 @@ def _add_spans(root: Tree, spans: Sequence[Span]) -> None:
             if span.span_id in seen:
                 continue
             seen.add(span.span_id)
-            added = node.add(_span_line(span))
-            below = (added, depth + 1) if depth + 1 < DEEPEST else (node, depth)
+            added = node.add(_span_line(span, began))
+            below = (added, depth + 1) if depth + 1 < deepest else (node, depth)
             waiting.extend((*below, child) for child in reversed(by_parent.get(span.span_id, ())))
 
 
-def _span_line(span: Span) -> Text:
+def _span_line(span: Span, began: float | None) -> Text:
     return _joined(
-        safe(span.kind, "dim").append_text(Text(" ")).append_text(safe(span.name)),
+        Text.assemble(safe(span.kind, "dim"), " ", safe(span.name)),
         styled(span.status) if span.ended_at is not None else safe("open", "cyan"),
+        _since(span.started_at, began),
         safe(seconds(took(span.started_at, span.ended_at))),
+        *_spent(span.attributes),
     )
 
 
-def _add_decision(root: Tree, decision: Decision) -> None:
+def _add_decision(root: Tree, decision: Decision, *, began: float | None, room: int) -> None:
     node = root.add(
         _joined(
             safe(f"decision {decision.ordinal}", "bold"),
             safe(decision.point),
             safe(_decider(decision)),
             safe(f"{decision.latency_us:.0f} us"),
+            _since(decision.at, began),
         )
     )
     if decision.why_not:
-        node.add(safe(decision.why_not, "yellow"))
-    longest = min(24, max((len(option) for option in decision.options), default=0))
+        node.add(safe(f"not the policy's: {decision.why_not}", "yellow"))
+    longest = min(LONGEST, max((cell_len(option) for option in decision.options), default=0))
+    bar = min(BAR, max(4, room - longest - len(" 100.0%  chosen, applied") - 1))
     for option, share in zip(decision.options, _shares(decision), strict=True):
-        node.add(_option_line(decision, option, share, longest))
+        node.add(_option_line(decision, option, share, longest=longest, bar=bar))
 
 
 def _decider(decision: Decision) -> str:
@@ -127,20 +164,76 @@ def _shares(decision: Decision) -> Sequence[float | None]:
     return decision.probabilities if known else [None] * len(decision.options)
 
 
-def _option_line(decision: Decision, option: str, share: float | None, longest: int) -> Text:
-    marks = {
-        "chosen": decision.chosen, "applied": decision.applied, "default": decision.default
-    }  # fmt: skip
+def _option_line(
+    decision: Decision, option: str, share: float | None, *, longest: int, bar: int
+) -> Text:
     is_applied = option == decision.applied
-    line = safe(option.ljust(longest), "bold" if is_applied else "")
+    parts: list[str | Text] = [safe(_padded(option, longest), "bold" if is_applied else "")]
     if share is not None:
-        line.append(f" {_bar(share)}", "green" if is_applied else "dim").append(f" {share:6.1%}")
-    marked = ", ".join(mark for mark, named in marks.items() if named == option)
-    return line.append(f"  {marked}", "dim") if marked else line
+        parts.append(safe(f" {_bar(share, bar)}", "green" if is_applied else "dim"))
+        parts.append(f" {share:6.1%}")
+    marked = ", ".join(marks(decision, option))
+    return Text.assemble(*parts, safe(f"  {marked}" if marked else "", "dim"))
 
 
-def _bar(share: float) -> str:
-    return ("█" * round(BAR * min(1.0, max(0.0, share)))).ljust(BAR, "·")
+def _padded(name: str, width: int) -> str:
+    """Return a name with spaces behind it; some signs are two columns wide."""
+    return name + " " * max(0, width - cell_len(name))
+
+
+def marks(decision: Decision, option: str) -> Iterator[str]:
+    """Yield what is to be said of an option: whether it was chosen, applied, the host's own."""
+    named = {
+        "chosen": decision.chosen, "applied": decision.applied, "host's own": decision.default
+    }  # fmt: skip
+    yield from (mark for mark, name in named.items() if name == option)
+    if decision.allowed is not None and option not in decision.allowed:
+        yield "not allowed"
+    if decision.exploit_only is not None and option in decision.exploit_only:
+        yield "not explored"
+
+
+def _bar(share: float, width: int) -> str:
+    return ("█" * round(width * min(1.0, max(0.0, share)))).ljust(width, "·")
+
+
+def _add_credit(tree: Tree, story: Story) -> None:
+    """Add what each decision got; those that taught nothing are told together, by reason."""
+    if not story.credits:
+        return
+    node = tree.add(safe("credit", "bold"))
+    without: dict[str, list[str]] = {}
+    for decision in story.decisions:
+        credit, name = story.credits[decision.decision_id], _named(decision, story.attempts)
+        if credit.why is not None:
+            without.setdefault(f"{credit.state}: {credit.why}", []).append(name)
+            continue
+        learned = "not learned from yet" if credit.update is None else f"update {credit.update}"
+        node.add(
+            _joined(
+                safe(f"decision {name}", "bold"),
+                safe(f"{decision.point}: {decision.applied or '-'}"),
+                safe(f"return {number(credit.return_)}"),
+                _advantage(credit.advantage),
+                safe(learned),
+            )
+        )
+    for why, names in without.items():
+        node.add(_joined(safe(f"decision {', '.join(names)}", "bold"), safe(why)))
+
+
+def _named(decision: Decision, attempts: Sequence[Attempt]) -> str:
+    """Return the number of a decision, with its attempt where there were several."""
+    return f"{decision.attempt}:{decision.ordinal}" if len(attempts) > 1 else f"{decision.ordinal}"
+
+
+def _advantage(advantage: float | None) -> Text:
+    if advantage is None:
+        return safe("")
+    better = "better" if advantage > 0.0 else "worse" if advantage < 0.0 else "as"
+    style = "green" if advantage > 0.0 else "red" if advantage < 0.0 else ""
+    than = "expected" if better == "as" else "than expected"
+    return safe(f"advantage {advantage:+.3g} ({better} {than})", style)
 
 
 def _reward_line(reward: Reward) -> Text:
@@ -157,7 +250,8 @@ def _reward_line(reward: Reward) -> Text:
 
 
 def _joined(*parts: Text) -> Text:
-    return Text(" · ", style="dim").join(part for part in parts if part.plain.strip())
+    told = [part for part in parts if part.plain.strip()]
+    return joined(*(text for part in told for text in (safe(" · ", "dim"), part)))[3:]
 
 
 def plain_decision(decision: Decision) -> Mapping[str, object]:
@@ -170,3 +264,8 @@ def plain_decision(decision: Decision) -> Mapping[str, object]:
             if name != "encoded"
         },
     }
+
+
+def plain_credit(credit: Credit) -> dict[str, object]:
+    """Return for JSON what a decision got afterwards."""
+    return {name.rstrip("_"): value for name, value in credit._asdict().items()}

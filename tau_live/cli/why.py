@@ -1,6 +1,6 @@
 """``tau-live why``: one decision, how it came about and what came of it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -9,9 +9,18 @@ from rich.table import Table
 from tau_live.cli.finding import decision_of
 from tau_live.cli.opening import epilog, json_option, opened, store_option
 from tau_live.cli.output import as_json as json_of
-from tau_live.cli.output import facts_of, print_all, print_json, safe, styled, table_of
+from tau_live.cli.output import (
+    facts_of,
+    fitting,
+    print_all,
+    print_json,
+    safe,
+    styled,
+    table_of,
+)
 from tau_live.cli.text import moment, number
-from tau_live.cli.tree import plain_decision
+from tau_live.cli.tree import marks, plain_credit, plain_decision
+from tau_live.cli.words import told
 from tau_live.rollouts import Decision, Reward
 from tau_live.why import Why, checked
 from tau_live.why import why as why_of
@@ -27,7 +36,7 @@ from tau_live.why import why as why_of
 @store_option
 @json_option
 def why(decision: str, *, path: Path | None, as_json: bool, recompute: bool) -> None:
-    """Show why DECISION was made as it was, and what came of it.
+    """Explain in words why DECISION was made as it was and what came of it, then in numbers.
 
     DECISION is an id, or the beginning of a rollout's id with the decision's number behind a
     colon; the number may be left out where the rollout has one decision.
@@ -37,7 +46,15 @@ def why(decision: str, *, path: Path | None, as_json: bool, recompute: bool) -> 
     if as_json:
         print_json(plain_of(found))
     else:
-        print_all(facts_of(_facts(found)), "", _options(found), "", facts_of(_after(found)))
+        print_all(
+            *(safe(sentence) for sentence in told(found)),
+            "",
+            facts_of(_facts(found)),
+            "",
+            fitting(_options(found), facts_of(_by_option(found))),
+            "",
+            facts_of(_after(found)),
+        )
     if recompute:
         checked(found)
         if not as_json:
@@ -46,14 +63,13 @@ def why(decision: str, *, path: Path | None, as_json: bool, recompute: bool) -> 
 
 def plain_of(found: Why) -> dict[str, object]:
     """Return it for JSON."""
-    credit = found.credit._asdict()
     return {
         "decision": plain_decision(found.decision),
         "gate": found.gate,
         "share": found.share,
         "recomputed": found.recomputed._asdict(),
         "rewards": list(found.rewards),
-        "credit": {name.rstrip("_"): value for name, value in credit.items()},
+        "credit": plain_credit(found.credit),
     }
 
 
@@ -79,26 +95,45 @@ def _facts(found: Why) -> Iterator[tuple[str, object]]:
         yield "not recomputed", safe(found.recomputed.problem, "yellow")
 
 
+def _columns(found: Why) -> Mapping[str, Sequence[str]]:
+    """Return by name what there is to be said of each option."""
+    one, told_ = found.decision, found.recomputed
+    unknown = ["-"] * len(one.options)
+    known = len(one.probabilities) == len(one.options)
+    rows = list(zip(*told_.terms.values(), strict=True)) or [()] * len(one.options)
+    return {
+        **{name: [number(value) for value in values] for name, values in told_.terms.items()},
+        "logit": [number(sum(added)) if added else "-" for added in rows],
+        "probability": [f"{share:.4f}" for share in one.probabilities] if known else unknown,
+        "recomputed": unknown
+        if told_.probabilities is None
+        else [f"{share:.4f}" for share in told_.probabilities],
+    }
+
+
 def _options(found: Why) -> Table:
-    one, told = found.decision, found.recomputed
-    shares = one.probabilities if len(one.probabilities) == len(one.options) else None
-    now = told.probabilities
-    rows = []
-    for index, option in enumerate(one.options):
-        added = [values[index] for values in told.terms.values()]
-        rows.append(
-            (
-                safe(option, "bold" if option == one.applied else ""),
-                _features(one, option),
-                *(number(value) for value in added),
-                number(sum(added)) if added else "-",
-                "-" if shares is None else f"{shares[index]:.4f}",
-                "-" if now is None else f"{now[index]:.4f}",
-                _marks(one, option),
-            )
+    one, columns = found.decision, _columns(found)
+    rows = [
+        (
+            safe(option, "bold" if option == one.applied else ""),
+            _features(one, option),
+            *(values[place] for values in columns.values()),
+            ", ".join(marks(one, option)),
         )
-    columns = [*(f"{name}#" for name in told.terms), "logit#", "probability#", "recomputed#", ""]
-    return table_of(["option", "features", *columns], rows)
+        for place, option in enumerate(one.options)
+    ]
+    return table_of(["option", "features", *(f"{name}#" for name in columns), ""], rows)
+
+
+def _by_option(found: Why) -> Iterator[tuple[str, object]]:
+    """Yield the same line by line, for a terminal that has no room for so many columns."""
+    one, columns = found.decision, _columns(found)
+    for place, option in enumerate(one.options):
+        marked = ", ".join(marks(one, option))
+        yield "option", safe(f"{option} ({marked})" if marked else option, "bold")
+        yield "  features", _features(one, option)
+        for name, values in columns.items():
+            yield f"  {name}", values[place]
 
 
 def _features(one: Decision, option: str) -> str:
@@ -106,16 +141,6 @@ def _features(one: Decision, option: str) -> str:
     if not isinstance(found, dict):
         return "-"
     return ", ".join(f"{name}={_said(value)}" for name, value in found.items())
-
-
-def _marks(one: Decision, option: str) -> str:
-    marks = {"chosen": one.chosen, "applied": one.applied, "default": one.default}
-    found = [mark for mark, named in marks.items() if named == option]
-    if one.allowed is not None and option not in one.allowed:
-        found.append("not allowed")
-    if one.exploit_only is not None and option in one.exploit_only:
-        found.append("not explored")
-    return ", ".join(found)
 
 
 def _after(found: Why) -> Iterator[tuple[str, object]]:

@@ -63,7 +63,7 @@ def report_facts(
         store=str(settings.store),
         rollouts=total,
         looked_at=sum(one.looked_at for one in seen.stretches),
-        summary=summary_of(status, seen.stretches, points),
+        summary=summary_of(status, seen.stretches, [one.point for one in points]),
         status=status,
         stretches=seen.stretches,
         marks=marks_of(store, seen.stretches),

@@ -16,8 +16,10 @@ LOOKED_AT = 2_000
 KINDS: Mapping[str, str] = {
     "champion_frozen": "promotion",
     "policy_freeze": "promotion",
+    "policy_promote": "promotion",
     "champion_returned": "rollback",
     "policy_rollback": "rollback",
+    "policy_reject": "rollback",
     "policy_use": "rollback",
     "exposure_climbed": "exposure",
     "exposure_lowered": "exposure",
@@ -30,8 +32,14 @@ KINDS: Mapping[str, str] = {
 GATE: Mapping[str, str] = {"hold": "hold", "held_in_memory": "hold", "reset": "reset"}
 
 
-def marks_of(store: Store, stretches: Sequence[Stretch]) -> list[Mark]:
-    """Return what happened, oldest first."""
+def marks_of(store: Store, stretches: Sequence[Stretch], *, look: int = LOOKED_AT) -> list[Mark]:
+    """Return what happened, oldest first.
+
+    Args:
+        store: The store.
+        stretches: All rollouts, which tell where in their order something happened.
+        look: So many of the newest lines of the audit are looked at, and of the gate's history.
+    """
     found = [
         Mark(
             at=entry.at,
@@ -41,7 +49,7 @@ def marks_of(store: Store, stretches: Sequence[Stretch]) -> list[Mark]:
             who=entry.who,
             said=f"{entry.action.replace('_', ' ')}: {entry.reason}",
         )
-        for entry in store.audit.entries(limit=LOOKED_AT)
+        for entry in store.audit.entries(limit=look)
         if entry.action in KINDS
     ]
     found += [
@@ -53,7 +61,7 @@ def marks_of(store: Store, stretches: Sequence[Stretch]) -> list[Mark]:
             who=entry.who,
             said=f"gate {entry.event.replace('_', ' ')}: {entry.reason or 'no reason given'}",
         )
-        for entry in store.gate.log(limit=MOST)
+        for entry in store.gate.log(limit=min(look, MOST))
         if entry.event in GATE
     ]
     newest = sorted(found, key=lambda mark: mark.at)[-MOST:]

@@ -59,23 +59,29 @@ class Surveyor(NamedTuple):
     tallies: dict[str, Tally]
 
 
-def cuts_of(store: Store, total: int) -> list[Cut]:
+def cuts_of(store: Store, total: int, *, most: int = STRETCHES, each: int = EACH) -> list[Cut]:
     """Return the stretches of a store with about so many rollouts.
 
     About as many as the root of their number, so that each can have an interval. What is too much
     to be looked at in whole is looked at in evenly spread places.
+
+    Args:
+        store: The store.
+        total: How many rollouts it has.
+        most: So many stretches at most.
+        each: So many rollouts of one are looked at, at most.
     """
     span = store.surveys.span()
     if span is None or not total:
         return []
-    parts = max(1, min(STRETCHES, round(0.8 * math.sqrt(total))))
-    if total <= parts * EACH:
-        seqs = store.surveys.places(limit=parts * EACH)
+    parts = max(1, min(most, round(0.8 * math.sqrt(total))))
+    if total <= parts * each:
+        seqs = store.surveys.places(limit=parts * each)
         split = [part.tolist() for part in np.array_split(seqs, parts) if len(part)]
         return [Cut(part[0], part[-1], part) for part in split]
     first, last = span
     ends = np.linspace(first, last + 1, parts + 1).astype(np.int64).tolist()
-    return [Cut(begin, end - 1, picked(begin, end - 1)) for begin, end in pairwise(ends)]
+    return [Cut(begin, end - 1, picked(begin, end - 1, most=each)) for begin, end in pairwise(ends)]
 
 
 def picked(first: int, last: int, *, most: int = EACH) -> list[int]:
@@ -114,6 +120,19 @@ def surveyed(
             found.tallies.setdefault(choice.point, Tally()).add(choice)
         tell(1)
     return found
+
+
+def glanced(
+    store: Store, cuts: Sequence[Cut], *, within: tuple[float, float] | None
+) -> list[Stretch]:
+    """Return what is seen of some rollouts of each stretch, without their decisions.
+
+    Args:
+        store: The store.
+        cuts: The stretches.
+        within: The least and the largest reward; ``None`` if nobody said.
+    """
+    return [_stretch(cut, store.surveys.rollouts(cut.seqs), (), within=within) for cut in cuts]
 
 
 def nothing_decided(cut: Stretch) -> Decided:

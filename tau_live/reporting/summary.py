@@ -1,8 +1,10 @@
 """The four answers on one screen: is it on, is it healthy, is it learning, what to do next."""
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
-from tau_live.reporting.facts import Answer, Point, Stretch, Summary
+from tau_live.reporting.facts import Answer, Stretch, Summary
+from tau_live.reporting.reading import counts, integer, mapping, real, sequence
 
 GOOD, DOUBTFUL, BAD = "good", "doubtful", "bad"
 DROPPED = ("dropped_", "events_refused_", "events_malformed", "decisions_not_recorded")
@@ -11,14 +13,14 @@ HELD = ("_while_held",)
 
 
 def summary_of(
-    status: Mapping[str, object], stretches: Sequence[Stretch], points: Sequence[Point]
+    status: Mapping[str, object], stretches: Sequence[Stretch], points: Sequence[str]
 ) -> Summary:
     """Return what an operator asks first.
 
     Args:
         status: What ``status_of`` says.
         stretches: All rollouts, in the order in which they began.
-        points: The decision points.
+        points: The decision points, the busiest first.
     """
     return Summary(
         on=_on(status),
@@ -26,6 +28,16 @@ def summary_of(
         learning=_learning(status, points),
         next=list(_next(status, stretches)) or ["Nothing: it goes on by itself."],
     )
+
+
+def points_of(status: Mapping[str, object]) -> list[str]:
+    """Return the decision points that status knows, the one with most rollouts first."""
+    trials = mapping(status["trials"])
+    seen = {
+        point: sum(counts(mapping(trials.get(point)).get("rollouts")).values())
+        for point in {*trials, *mapping(status["in_service"]), *mapping(status["monitors"])}
+    }
+    return sorted(seen, key=lambda point: (-seen[point], point))
 
 
 def drops_of(counters: Mapping[str, int]) -> dict[str, int]:
@@ -39,27 +51,39 @@ def drops_of(counters: Mapping[str, int]) -> dict[str, int]:
 
 
 def _on(status: Mapping[str, object]) -> Answer:
-    processes = _sequence(status["processes"])
+    processes, killed = sequence(status["processes"]), mapping(status["kill_switch"])
     attached = f"{len(processes)} attached process{'' if len(processes) == 1 else 'es'}"
-    if _mapping(status["gate"])["state"] != "pass":
+    if killed:
+        said = f"The kill switch is on: {killed['reason']}{_by(killed)}."
+        return Answer(state=BAD, answer="killed", said=said)
+    if mapping(status["gate"])["state"] != "pass":
         return Answer(state=BAD, answer="held", said="The gate holds: the host does all by itself.")
+    paused = mapping(status["paused"])
+    if paused:
+        each = (f"{part}: {mapping(one)['reason']}{_by(one)}" for part, one in paused.items())
+        return Answer(state=DOUBTFUL, answer="paused", said=f"Paused: {'; '.join(each)}.")
     if processes:
         return Answer(state=GOOD, answer="on", said=f"{attached}.")
     if status["enabled"]:
-        said = "TAU_LIVE_RL is on in this shell, but no process is attached now."
+        said = "TAU_LIVE_RL is on in the shell that asks, but no process is attached now."
         return Answer(state=GOOD, answer="on, idle", said=said)
-    said = "No process is attached, and TAU_LIVE_RL is off in the shell that made this report."
+    said = "No process is attached, and TAU_LIVE_RL is off in the shell that asks."
     return Answer(state=DOUBTFUL, answer="off here", said=said)
 
 
+def _by(said: object) -> str:
+    who = mapping(said).get("who")
+    return f" ({who})" if who else ""
+
+
 def _healthy(status: Mapping[str, object]) -> Answer:
-    gate = _mapping(status["gate"])
+    gate = mapping(status["gate"])
     if gate["state"] != "pass":
         said = f"The gate holds because of {gate['reason']}: {gate['detail'] or 'no detail'}."
         return Answer(state=BAD, answer="no", said=said)
-    streaks = {name: count for name, count in _counts(gate["streaks"]).items() if count}
-    drops = sum(drops_of(_counts(status["counters"])).values())
-    silent = _mapping(status["silent"])
+    streaks = {name: count for name, count in counts(gate["streaks"]).items() if count}
+    drops = sum(drops_of(counts(status["counters"])).values())
+    silent = mapping(status["silent"])
     doubts = [f"{count} {name} failures in a row." for name, count in streaks.items()]
     if silent:
         doubts.append(f"Cannot write: {_listed(sorted(silent))}.")
@@ -72,41 +96,60 @@ def _healthy(status: Mapping[str, object]) -> Answer:
     return Answer(state=GOOD, answer="yes", said="The gate passes, and nothing was dropped.")
 
 
-def _learning(status: Mapping[str, object], points: Sequence[Point]) -> Answer:
+def _learning(status: Mapping[str, object], points: Sequence[str]) -> Answer:
     versions = [
-        _int(_mapping(one).get("version")) for one in _mapping(status["in_service"]).values()
+        integer(mapping(one).get("version")) for one in mapping(status["in_service"]).values()
     ]
-    if not any(versions):
-        report = _mapping(status["last_report"])
+    if versions and not any(versions):
+        said = "Every decision point was set back to the untrained policy."
+        return Answer(state=DOUBTFUL, answer="taken back", said=said)
+    if not versions:
+        report = mapping(status["last_report"])
         skipped = f" The last update was skipped: {report['skipped_reason']}." if report else ""
         said = f"No version has been made yet.{skipped}"
         return Answer(state=DOUBTFUL, answer="not yet", said=said)
-    lifts = [said for point in points for said in _lift(point.point, status)]
+    lifts = [said for point in points for said in _lift(point, status)]
     newest = f"Newest version in service: {max(versions)}."
-    reward = _mapping(status["mean_reward"])
-    first, last = _float(reward["first"]), _float(reward["last"])
+    reward = mapping(status["mean_reward"])
+    first, last = real(reward["first"]), real(reward["last"])
     if first is not None and last is not None:
         means = f"{first:.3g}, of the last {last:.3g}"
         newest += f" Mean reward of the first {reward['of']} rollouts {means}."
     state, answer = _verdict(points, status)
+    rests = _rests(status)
+    if rests:
+        state, answer = DOUBTFUL, f"{answer}, but {rests}"
     return Answer(state=state, answer=answer, said=" ".join([newest, *lifts[:3]]))
 
 
-def _verdict(points: Sequence[Point], status: Mapping[str, object]) -> tuple[str, str]:
-    trials = [_mapping(_mapping(status["trials"]).get(one.point)) for one in points]
-    lifts = [_mapping(one.get("lift")) for one in trials]
-    uppers, lowers = ([_float(one.get(end)) for one in lifts] for end in ("upper", "lower"))
-    if any(upper is not None and upper < 0.0 for upper in uppers):
+def _rests(status: Mapping[str, object]) -> str:
+    """Return what keeps it from learning now; empty if nothing does."""
+    if status["kill_switch"]:
+        return "not while it is killed"
+    if mapping(status["gate"])["state"] != "pass":
+        return "not while it is held"
+    return "not while it is paused" if "learning" in mapping(status["paused"]) else ""
+
+
+def _verdict(points: Sequence[str], status: Mapping[str, object]) -> tuple[str, str]:
+    bounds = [_bounds(mapping(mapping(status["trials"]).get(point))) for point in points]
+    if any(upper is not None and upper < 0.0 for _, upper in bounds):
         return BAD, "yes, but worse"
-    if any(lower is not None and lower > 0.0 for lower in lowers):
+    if any(lower is not None and lower > 0.0 for lower, _ in bounds):
         return GOOD, "yes, and better"
     return GOOD, "yes"
 
 
+def _bounds(trial: Mapping[str, object]) -> tuple[float | None, float | None]:
+    """Return between what the lift of a trial is."""
+    lift = mapping(trial.get("lift"))
+    return real(lift.get("lower")), real(lift.get("upper"))
+
+
 def _lift(point: str, status: Mapping[str, object]) -> Iterator[str]:
-    trial = _mapping(_mapping(status["trials"]).get(point))
-    lift = _mapping(trial.get("lift"))
-    estimate, lower, upper = (_float(lift.get(name)) for name in ("estimate", "lower", "upper"))
+    trial = mapping(mapping(status["trials"]).get(point))
+    lift = mapping(trial.get("lift"))
+    estimate, lower, upper = (real(lift.get(name)) for name in ("estimate", "lower", "upper"))
     if estimate is None:
         return
     over = "the host's own choice" if trial["control"] is None else f"version {trial['control']}"
@@ -119,79 +162,103 @@ def _lift(point: str, status: Mapping[str, object]) -> Iterator[str]:
 
 
 def _next(status: Mapping[str, object], stretches: Sequence[Stretch]) -> Iterator[str]:
-    gate, rollouts = _mapping(status["gate"]), _counts(status["rollouts"])
-    counters = _counts(status["counters"])
-    if gate["state"] != "pass":
+    rollouts, counters = counts(status["rollouts"]), counts(status["counters"])
+    yield from _about_stops(status)
+    if status["silent"]:
+        yield "Find what keeps processes from writing: `tau-live doctor`."
+    if not any(rollouts.values()):
+        yield "Run your agent with `TAU_LIVE_RL=1`, or try `TAU_LIVE_RL=1 tau-live demo`."
+        return
+    if not status["enabled"] and not sequence(status["processes"]):
+        yield (
+            "Set `TAU_LIVE_RL=1` where your agent runs: "
+            "`TAU_LIVE_RL=1 tau-live run -- python my_agent.py`."
+        )
+    yield from _about_rewards(stretches)
+    if any(name.startswith("dropped_") for name in counters):
+        yield (
+            "Events were dropped: `tau-live status --all` counts them by cause, and a larger "
+            "`TAU_LIVE_RL_QUEUE_LIMIT` keeps more."
+        )
+    yield from _about_trials(status)
+    if _over(status):
+        yield "`tau-live gc` forgets what is beyond the limits; it says what keeps the rest."
+
+
+def _about_stops(status: Mapping[str, object]) -> Iterator[str]:
+    if status["kill_switch"]:
+        yield 'Mend what it was for, then end the kill switch: `tau-live unkill --reason "..."`.'
+    if mapping(status["gate"])["state"] != "pass":
         yield (
             "Read why it holds (`tau-live gate log`), mend that, then "
             '`tau-live gate reset --reason "..."`.'
         )
-    if status["silent"]:
-        yield "Read the log of the processes that cannot write; `tau-live doctor` may know why."
-    if not any(rollouts.values()):
-        yield "Run your agent with `TAU_LIVE_RL=1`, or try `tau-live demo`."
-        return
-    if not status["enabled"] and not _sequence(status["processes"]):
-        yield "Set `TAU_LIVE_RL=1` where your agent runs."
-    yield from _about_rewards(stretches)
-    if any(name.startswith("dropped_") for name in counters):
-        yield "Events were dropped: see `TAU_LIVE_RL_QUEUE_LIMIT`, and the counters below."
-    yield from _about_trials(status)
-    if _over(status):
-        yield "`tau-live gc` forgets what is beyond the limits; it says what keeps the rest."
+    parts = " ".join(mapping(status["paused"]))
+    if parts:
+        yield f'Let it go on when its reason is gone: `tau-live resume {parts} --reason "..."`.'
 
 
 def _about_rewards(stretches: Sequence[Stretch]) -> Iterator[str]:
     rewarded = sum(one.reward.count for one in stretches)
     ended = sum(one.succeeded + one.failed + one.cancelled for one in stretches)
     if ended and not rewarded:
-        yield "No rollout has a reward: give one with `run.reward(...)` or `tau-live reward`."
+        yield (
+            "No rollout has a reward: give one with `run.reward(...)`, or "
+            "`tau-live reward 1 --run ID`."
+        )
     elif ended >= 64 and rewarded < 0.5 * ended:
-        yield "Fewer than half of the rollouts have a reward: look at whoever gives them."
+        yield (
+            "Fewer than half of the rollouts have a reward: look at whoever gives them; "
+            "`tau-live doctor` says who did."
+        )
 
 
 def _about_trials(status: Mapping[str, object]) -> Iterator[str]:
-    for point, one in _mapping(status["trials"]).items():
-        trial = _mapping(one)
+    for point, one in mapping(status["trials"]).items():
+        trial = mapping(one)
+        _, upper = _bounds(trial)
+        change = f'{shlex.quote(point)} --reason "..."'
         if trial["stopped"] is not None:
-            yield f"The learner of {point} is stopped: `tau-live policy exposure` starts it again."
+            again = change.replace(" --reason", " 5% --reason")
+            yield (
+                f"The learner of {point} is stopped; to let it decide again: "
+                f"`tau-live policy exposure {again}`."
+            )
+        elif upper is not None and upper < 0.0:
+            yield (
+                f"The learner of {point} is worse than what it is compared with: "
+                f"`tau-live policy rollback {change}`."
+            )
         elif isinstance(trial["why"], str) and "range" in trial["why"]:
-            yield f"Declare the range of the reward, so that the lift at {point} can be proven."
-    for point, one in _mapping(status["monitors"]).items():
+            yield (
+                "Declare the least and the largest reward, so that the lift can be proven: "
+                "`export TAU_LIVE_RL_REWARD_RANGE=0,1`."
+            )
+    yield from _about_monitors(status)
+
+
+def _about_monitors(status: Mapping[str, object]) -> Iterator[str]:
+    for point, one in mapping(status["monitors"]).items():
         worse = [
             str(alarm["option"])
-            for alarm in map(_mapping, _sequence(_mapping(one)["drift"]))
+            for alarm in map(mapping, sequence(mapping(one)["drift"]))
             if alarm.get("direction") == "worse"
         ]
-        if _mapping(one)["reward_spread"] == 0.0:
-            yield f"The newest rewards at {point} are all the same, which teaches nothing."
+        if mapping(one)["reward_spread"] == 0.0:
+            yield (
+                f"The newest rewards at {point} are all the same, which teaches nothing: "
+                "look at one, `tau-live rollouts --limit 1`."
+            )
         if worse:
-            yield f"Look at what became worse at {point}: {_listed(sorted(set(worse)))}."
+            yield (
+                f"Look at what became worse at {point}, {_listed(sorted(set(worse)))}: "
+                "`tau-live report --html report.html`."
+            )
 
 
 def _over(status: Mapping[str, object]) -> list[str]:
-    return [str(one) for one in _sequence(_mapping(status["retention"])["over"])]
+    return [str(one) for one in sequence(mapping(status["retention"])["over"])]
 
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(names)
-
-
-def _mapping(value: object) -> Mapping[str, object]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _sequence(value: object) -> Sequence[object]:
-    return value if isinstance(value, list | tuple) else ()
-
-
-def _counts(value: object) -> dict[str, int]:
-    return {name: _int(count) for name, count in _mapping(value).items()}
-
-
-def _int(value: object) -> int:
-    return int(value) if isinstance(value, int | float) else 0
-
-
-def _float(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) else None

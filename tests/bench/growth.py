@@ -15,6 +15,7 @@ from typing import TypeAlias
 import click
 
 from tau_live.forgetting import Forgetting
+from tau_live.reporting.glance import glance_of
 from tau_live.settings import Settings
 from tau_live.status import status_of
 from tau_live.store.keeping import Limits
@@ -109,6 +110,9 @@ WORK: dict[str, Act] = {
     "newest 100 versions": lambda g: g.store.policies.versions(POINT, limit=100),
     "show a rollout": _show,
     "status": lambda g: status_of(g.store, Settings(store=g.store.path), now=NOW),
+    "a look of top": lambda g: glance_of(
+        g.store, Settings(store=g.store.path), now=NOW, enabled=True
+    ),
     "the newest 20 rollouts": lambda g: g.store.rollouts.query(
         RolloutQuery(descending=True, limit=20)
     ),

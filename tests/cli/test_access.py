@@ -36,6 +36,7 @@ CHANGING = {
 }
 ONLY_READING = {
     "demo", "run", "autostart enable", "autostart disable", "autostart status", "status",
+    "top",
     "gate show", "gate log", "rollouts", "show", "why", "updates", "policy list", "policy show",
     "evaluate", "export", "config", "verify", "doctor", "report", "init",
 }  # fmt: skip

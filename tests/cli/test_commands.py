@@ -202,7 +202,7 @@ def test_what_acts_says_how_to_switch_it_on(command: str, run: Run, tmp_path: Pa
 def test_an_error_of_ours_is_one_line_and_no_traceback(
     run: Run, filled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tau_live.cli.status.status_of", _broken)
+    monkeypatch.setattr("tau_live.cli.status.glance_of", _broken)
 
     result = run("status", "--store", filled)
 
@@ -214,7 +214,7 @@ def test_an_error_of_ours_is_one_line_and_no_traceback(
 def test_verbose_says_where_an_error_of_ours_is(
     run: Run, filled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tau_live.cli.status.status_of", _broken)
+    monkeypatch.setattr("tau_live.cli.status.glance_of", _broken)
 
     result = run("--verbose", "status", "--store", filled)
 
@@ -222,7 +222,7 @@ def test_verbose_says_where_an_error_of_ours_is(
 
 
 def test_ctrl_c_is_exit_code_130(run: Run, filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tau_live.cli.status.status_of", _interrupted)
+    monkeypatch.setattr("tau_live.cli.status.glance_of", _interrupted)
 
     result = run("status", "--store", filled)
 

@@ -18,6 +18,7 @@ STEPS = str(Path(__file__).with_name("steps.csv"))
 
 CALLS: Mapping[str, Sequence[str]] = {
     "status": ["status"],
+    "top": ["top", "--frames", "1"],
     "gate show": ["gate", "show"],
     "gate reset": ["gate", "reset", "--reason", "new disk"],
     "gate hold": ["gate", "hold", "--reason", "audit"],

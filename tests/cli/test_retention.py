@@ -28,9 +28,9 @@ def test_status_says_what_is_beyond_its_limit_and_what_keeps_it(filled: Path, re
 
 
 def test_status_says_so_in_words(filled: Path, run: Run) -> None:
-    read = run("status", "--store", filled, **ROLLOUTS).stdout
-    enough = run("status", "--store", filled, **ENOUGH).stdout
-    without = run("status", "--store", filled).stdout
+    read = run("status", "--all", "--store", filled, **ROLLOUTS).stdout
+    enough = run("status", "--all", "--store", filled, **ENOUGH).stdout
+    without = run("status", "--all", "--store", filled).stdout
 
     assert "at most 2 rollouts" in read
     assert "beyond rollouts: of the 3 oldest 1 not learned from yet" in " ".join(read.split())

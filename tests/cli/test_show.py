@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace as changed
 
+from tau_live.store.records import RolloutQuery
 from tau_live.store.roles import Store
 from tau_live.store.sqlite import SqliteStore
 from tests.cli.conftest import Read, Run
@@ -31,7 +32,7 @@ def test_a_decision_shows_its_probabilities_as_bars(filled: Path, run: Run) -> N
     assert "decision 1 · model · by policy version 3, control · 12 us" in told
     small, large = [line for line in told.splitlines() if "%" in line][:2]
     assert "25.0%  chosen, applied" in small
-    assert "75.0%  default" in large
+    assert "75.0%  host's own" in large
     assert (small.count("█"), large.count("█")) == (5, 15)
 
 
@@ -114,6 +115,75 @@ def test_a_narrow_terminal_is_not_overrun(filled: Path, run: Run) -> None:
     assert max(map(len, told.splitlines())) <= 50
 
 
+def test_the_narrowest_terminal_shows_the_deepest_span_whole(filled: Path, run: Run) -> None:
+    with_store(filled, _odd_spans)
+
+    told = run("show", "odd", "--store", filled, COLUMNS="40").stdout
+
+    assert max(map(len, told.splitlines())) <= 40
+    assert all(told.count(f"tool name-{n} ") == 1 for n in range(40))
+
+
+def test_a_span_tells_when_it_began_its_tokens_and_its_cost(filled: Path, run: Run) -> None:
+    with_store(filled, _paid)
+
+    told = run("show", "paid", "--store", filled).stdout
+
+    first, _, spent = told.splitlines()[:3]
+    assert first.endswith("1,200 + 30 tokens · $0.004")
+    assert "model large · ok · +500 ms · 1.5 s · 1,200 + 30 tokens · $0.0021" in spent
+
+
+def test_tokens_that_are_no_numbers_are_left_out(filled: Path, run: Run) -> None:
+    with_store(filled, lambda store: _paid(store, usage={"input_tokens": "[red]many"}, cost="?"))
+
+    told = run("show", "paid", "--store", filled).stdout
+
+    assert "tokens" not in told
+    assert "$" not in told
+
+
+def test_each_decision_is_told_with_the_credit_that_an_update_gave_it(
+    lived: Path, run: Run, read: Read
+) -> None:
+    known = learned_ids(lived)
+
+    told = run("show", known[0], "--store", lived).stdout
+    found = read("show", known[0], "--store", lived)
+
+    assert isinstance(found, dict)
+    (credit,) = found["credits"]
+    assert credit["decision_id"] == f"{known[0]}:attempt-1:decision-1"
+    assert credit["return"] == found["rollout"]["total_reward"]
+    line = next(line for line in told.splitlines() if "advantage" in line)
+    assert f"return {credit['return']:.4g}" in line
+    assert f"advantage {credit['advantage']:+.3g}" in line
+    assert f"update {credit['update']}" in line
+
+
+def test_decisions_that_taught_nothing_are_told_together_with_the_reason(
+    filled: Path, run: Run
+) -> None:
+    told = run("show", SOLVED, "--store", filled).stdout
+
+    assert "decision 1, 2 · left out: What is stored of the features cannot be read." in told
+    assert "decision 3 · left out: Nobody knows" in told
+
+
+def learned_ids(path: Path) -> list[str]:
+    """Return the rollouts whose decision an update learned from, oldest first."""
+    store = SqliteStore.open(path, read_only=True)
+    rows = store.rollouts.query(RolloutQuery(limit=40)).rollouts
+    found = [
+        row.rollout_id
+        for row in rows
+        for one in store.decisions.decisions(row.rollout_id)
+        if one.source == "policy"
+    ]
+    store.close()
+    return found
+
+
 def with_store(path: Path, write: Callable[[Store], object]) -> None:
     store = SqliteStore.open(path)
     write(store)
@@ -127,6 +197,19 @@ def _odd_spans(store: Store) -> None:
     odd = [("orphan", "gone"), ("ring-a", "ring-b"), ("ring-b", "ring-a"), ("self", "self")]
     for name, parent in [*chain, *odd]:
         store.rollouts.add_span(changed(span(name, "odd"), name=name, parent_span_id=parent))
+
+
+def _paid(store: Store, *, usage: object = None, cost: object = 0.0021) -> None:
+    usage = {"input_tokens": 1200.0, "output_tokens": 30.0} if usage is None else usage
+    row = rollout("paid", started_at=0.5)
+    whole = {"usage": usage, "cost_usd": 0.004 if cost == 0.0021 else cost}
+    store.rollouts.begin_rollout(replace(row, metadata=whole))
+    store.rollouts.begin_attempt(attempt("paid"))
+    one = span("asked", "paid", ended_at=2.5, status="ok")
+    said = {"usage": usage, "cost_usd": cost}
+    store.rollouts.add_span(
+        changed(one, kind="model", name="large", started_at=1.0, attributes=said)
+    )
 
 
 def _late_parent(store: Store) -> None:

@@ -8,8 +8,8 @@ from tests.cli.conftest import Read, Run
 from tests.cli.filled import HOST_PROCESS, hold
 
 
-def test_people_see_what_they_ask_first(filled: Path, run: Run) -> None:
-    told = run("status", "--store", filled).stdout
+def test_every_figure_is_one_flag_away(filled: Path, run: Run) -> None:
+    told = run("status", "--all", "--store", filled).stdout
 
     for line in (
         "gate               pass",
@@ -40,7 +40,7 @@ def test_a_point_without_a_choice_is_named_above_its_rewards(
     assert tau_live.flush(30)
     tau_live.detach()
 
-    told = run("status", "--store", store).stdout
+    told = run("status", "--all", "--store", store).stdout
 
     assert "choices only" in told.split("  rewards ", maxsplit=1)[0]
 
@@ -65,10 +65,13 @@ def test_the_exposure_is_that_of_the_process_that_decides_and_not_of_this_shell(
     assert found["trials"]["model"]["exposure"] == 0.5
 
 
-def test_a_gate_that_holds_is_told_with_the_way_out(filled: Path, run: Run) -> None:
+@pytest.mark.parametrize("flags", [[], ["--all"]], ids=" ".join)
+def test_a_gate_that_holds_is_told_with_the_way_out(
+    flags: list[str], filled: Path, run: Run
+) -> None:
     hold(filled)
 
-    told = run("status", "--store", filled).stdout
+    told = run("status", *flags, "--store", filled).stdout
 
     assert "collection_failures" in told
     assert "disk full" in told
@@ -85,7 +88,8 @@ def test_it_says_whether_the_variable_is_on_here(
     assert found["enabled"] is enabled
 
 
-def test_a_narrow_terminal_is_not_overrun(filled: Path, run: Run) -> None:
-    told = run("status", "--store", filled, COLUMNS="40").stdout
+@pytest.mark.parametrize("flags", [[], ["--all"]], ids=" ".join)
+def test_a_narrow_terminal_is_not_overrun(flags: list[str], filled: Path, run: Run) -> None:
+    told = run("status", *flags, "--store", filled, COLUMNS="40").stdout
 
     assert max(map(len, told.splitlines())) <= 40

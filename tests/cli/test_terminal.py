@@ -46,6 +46,9 @@ def evil(filled: Path) -> Path:
     "call",
     [
         ["status"],
+        ["status", "--all"],
+        ["top", "--frames", "1"],
+        ["top", "--frames", "1", "--json"],
         ["gate", "show"],
         ["gate", "log"],
         ["rollouts"],

@@ -271,7 +271,7 @@ def test_a_change_is_told_on_one_line(filled: Path, run: Run) -> None:
 
 
 def test_the_status_tells_the_lift_with_its_interval(filled: Path, run: Run) -> None:
-    result = run("status", "--store", filled, COLUMNS="200")
+    result = run("status", "--all", "--store", filled, COLUMNS="200")
 
     assert "lift model" in result.stdout
     assert "+0.1 (at least +0.02, at most +0.2), promote" in result.stdout

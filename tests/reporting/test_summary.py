@@ -40,7 +40,7 @@ def test_where_nothing_is_on_it_says_how_to_switch_it_on(store: SqliteStore) -> 
     summary = facts(store, enabled=False).summary
 
     assert (summary.on.state, summary.on.answer) == ("doubtful", "off here")
-    assert summary.next[0] == "Set `TAU_LIVE_RL=1` where your agent runs."
+    assert summary.next[0].startswith("Set `TAU_LIVE_RL=1` where your agent runs: `TAU_LIVE_RL=1 ")
 
 
 def test_rollouts_without_any_reward_are_the_first_thing_to_mend(store: SqliteStore) -> None:

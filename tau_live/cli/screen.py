@@ -1,0 +1,294 @@
+"""One screen: is it on, is it healthy, is it learning, what to do next."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from tau_live.cli.curve import curve
+from tau_live.cli.details import excess_of, last_update
+from tau_live.cli.output import NARROW, joined, safe, styled
+from tau_live.cli.text import clipped, moment, number, seconds, shown
+from tau_live.reporting.facts import Answer, Mean, Stretch
+from tau_live.reporting.glance import Glance
+from tau_live.reporting.reading import counts, integer, mapping, real
+from tau_live.reporting.summary import BAD, DOUBTFUL, GOOD
+
+STYLES: Mapping[str, str] = {GOOD: "bold green", DOUBTFUL: "bold yellow", BAD: "bold red"}
+VERDICTS: Mapping[str, str] = {
+    "promote": "proven better",
+    "wait": "not proven yet",
+    "futile": "as good as proven no better",
+    "unsafe": "too dear in safety",
+    "unequal_missing": "rewards are missing unequally",
+}
+"""What an evidence comes to, in words."""
+
+WIDEST = 64
+"""So wide the reward curve is at most."""
+
+LABEL = 17
+POINTS = 3
+"""So many decision points are shown, the busiest."""
+
+DROPS = 3
+LINES = 3
+"""So many lines one thing may take; what is longer is cut, and whole in ``status --all``."""
+
+SPACED = 3
+"""On this level there is an empty line above each answer."""
+
+
+class Row(NamedTuple):
+    """One thing that is said.
+
+    Attributes:
+        name: What it is about.
+        said: Line by line.
+        level: 0 is one of the four answers, 1 belongs to one, 2 is left out first.
+        word: The answer.
+    """
+
+    name: str
+    said: Sequence[Text]
+    level: int = 1
+    word: Text | None = None
+
+
+def screen_of(glance: Glance, console: Console, *, height: int | None = None) -> RenderableType:
+    """Return the screen, with as much on it as there is room for.
+
+    Args:
+        glance: What there is to see.
+        console: How wide it is.
+        height: So many lines at most, as far as the four answers find room; ``None`` is no limit.
+    """
+    for level in (SPACED, 2, 1):
+        found = _drawn(glance, console, level=level)
+        if height is None or lines_of(found, console) <= height:
+            return found
+    return _drawn(glance, console, level=0)
+
+
+def lines_of(found: RenderableType, console: Console) -> int:
+    """Return how many lines something takes."""
+    return len(console.render_lines(found, pad=False))
+
+
+def heading(what: str, *, at: float, width: int) -> Text:
+    """Return the first line: what is looked at, and when."""
+    when = f"{moment(at)} UTC"
+    left = f"tau-live · {shown(what)}"
+    room = width - len(when) - 2
+    if room < len("tau-live") + len(when):
+        return safe(clipped(left, width), "bold")
+    return joined(safe(clipped(left, room), "bold"), safe(f"  {when}", "dim"))
+
+
+def _drawn(glance: Glance, console: Console, *, level: int) -> Group:
+    width = console.width
+    rows = [row for row in _rows(glance, width=width) if row.level <= level]
+    first = heading(str(glance.status["store"]), at=glance.at, width=width)
+    spaced = level == SPACED
+    told = _narrow(rows, spaced=spaced) if width < NARROW else [_wide(rows, spaced=spaced)]
+    return Group(first, *told)
+
+
+def _wide(rows: Sequence[Row], *, spaced: bool) -> Table:
+    table = Table.grid(padding=(0, 1))
+    table.add_column(no_wrap=True, min_width=LABEL - 1)
+    table.add_column(overflow="fold")
+    for row in rows:
+        if spaced and not row.level:
+            table.add_row("", "")
+        said = list(row.said)
+        if row.word is not None:
+            said = [joined(row.word, safe("  "), said[0])] if said else [row.word]
+        table.add_row(_label(row), Group(*said))
+    return table
+
+
+def _narrow(rows: Sequence[Row], *, spaced: bool) -> Iterator[RenderableType]:
+    for row in rows:
+        if spaced and not row.level:
+            yield ""
+        label, said = _label(row), list(row.said)
+        if row.word is not None:
+            yield joined(label, safe("  "), row.word)
+        elif row.level and len(said) == 1 and len(label) + len(said[0]) < NARROW // 2:
+            yield joined(label, safe(": "), said[0])
+            continue
+        else:
+            yield label
+        for part in said:
+            part.overflow = "fold"
+            yield Padding(part, (0, 0, 0, 4 if row.level else 2))
+
+
+def _label(row: Row) -> Text:
+    return safe(f"  {row.name}", "dim") if row.level else safe(row.name, "bold")
+
+
+def _rows(glance: Glance, *, width: int) -> Iterator[Row]:
+    room = max(20, width - (LABEL if width >= NARROW else 4))
+    summary = glance.summary
+    yield Row("Is it on?", [safe(_cut(summary.on.said, room))], 0, _word(summary.on))
+    yield from _stops(glance, room)
+    is_well = summary.healthy.state == GOOD
+    well = [safe(_cut(summary.healthy.said, room))] if is_well else []
+    yield Row("Is it healthy?", well, 0, _word(summary.healthy))
+    yield from () if is_well else _health(glance, room)
+    yield Row("Is it learning?", [], 0, _word(summary.learning))
+    yield from _learning(glance, room)
+    yield Row("What next?", list(_next(summary.next, room)), 0)
+
+
+def _stops(glance: Glance, room: int) -> Iterator[Row]:
+    """Yield since when what an operator stopped has been so."""
+    killed = mapping(glance.status["kill_switch"])
+    if killed:
+        yield Row("killed", [safe(_ago(real(killed["at"]), glance.at))])
+    since = [
+        f"{part} {_ago(real(mapping(pause)['at']), glance.at)}"
+        for part, pause in mapping(glance.status["paused"]).items()
+    ]
+    if since:
+        yield Row("paused", [safe(_cut(", ".join(since), room))])
+
+
+def _word(answer: Answer) -> Text:
+    return safe(answer.answer, STYLES[answer.state])
+
+
+def _next(advice: Sequence[str], room: int) -> Iterator[Text]:
+    yield safe(_cut(advice[0].replace("`", ""), room, lines=4), "bold")
+    if len(advice) > 1:
+        yield safe(f"(then {len(advice) - 1} more: tau-live status --all)", "dim")
+
+
+def _health(glance: Glance, room: int) -> Iterator[Row]:
+    gate = mapping(glance.status["gate"])
+    held = ""
+    if gate["state"] != "pass":
+        why = ": ".join(str(gate[name]) for name in ("reason", "detail") if gate[name])
+        held = f" since {_ago(real(gate['since']), glance.at)}; {_cut(why, room)}"
+    yield Row("gate", [joined(styled(gate["state"]), safe(held))])
+    streaks = {kind: count for kind, count in counts(gate["streaks"]).items() if count}
+    said = ", ".join(f"{kind} {count}" for kind, count in streaks.items())
+    told = f"{said} in a row" if said else "none in a row"
+    yield Row("failures", [safe(told, "yellow" if said else "")])
+    dropped = safe(_cut(_drops(glance.drops), room), "yellow" if glance.drops else "")
+    yield Row("dropped", [dropped])
+    silent = mapping(glance.status["silent"])
+    if silent:
+        named = ", ".join(f"{who} for {seconds(real(s))}" for who, s in silent.items())
+        yield Row("cannot write", [safe(_cut(named, room), "red")])
+    beyond = str(excess_of(mapping(glance.status["retention"])))
+    if beyond:
+        yield Row("keeps too much", [safe(_cut(beyond, room), "yellow")])
+
+
+def _drops(drops: Mapping[str, int]) -> str:
+    if not drops:
+        return "nothing"
+    most = [f"{number(count)} {name}" for name, count in list(drops.items())[:DROPS]]
+    rest = sum(list(drops.values())[DROPS:])
+    return ", ".join(most) + (f", {number(rest)} others" if rest else "")
+
+
+def _learning(glance: Glance, room: int) -> Iterator[Row]:
+    status, points = glance.status, list(glance.points)
+    versions = [f"{one}: {_version(status, one)}" for one in points[:POINTS]]
+    yield Row("versions", [safe(_cut(_listed(versions, points), room))])
+    report = mapping(status["last_report"])
+    when = f", {_ago(real(report['at']), glance.at)}" if report else ""
+    yield Row("last update", [safe(_cut(last_update(report) + when, room))])
+    yield Row("rollouts", [safe(_cut(_rollouts(glance), room))], 2)
+    yield from _reward(glance.stretches, room)
+    for point in points[:POINTS]:
+        trial = mapping(mapping(status["trials"]).get(point))
+        if trial:
+            level = 1 if point == points[0] else 2
+            yield Row("lift", [safe(_cut(f"{point}: {_lift(trial)}", room))], level)
+    latest = glance.latest
+    if latest is not None:
+        where = f" at {latest.point}" if latest.point else ""
+        by = "" if latest.who.count(":") > 1 else f" ({latest.who})"  # by itself, in a process
+        told = f"{_ago(latest.at, glance.at)}{where}: {latest.said}{by}"
+        yield Row("last change", [safe(_cut(told, room, lines=2))])
+
+
+def _listed(said: Sequence[str], points: Sequence[str]) -> str:
+    more = len(points) - len(said)
+    return "; ".join(said) + (f"; {more} more" if more else "") if said else "none yet"
+
+
+def _version(status: Mapping[str, object], point: str) -> str:
+    """Return in words what serves a point, and how much that decides."""
+    one = mapping(mapping(status["in_service"]).get(point))
+    told = f"{one['version']} of {one['rollouts']} rollouts" if one.get("version") else "untrained"
+    pinned = ", pinned" if one.get("pinned") else ""
+    trial = mapping(mapping(status["trials"]).get(point))
+    decides = f", decides {real(trial['exposure']) or 0.0:.0%}" if trial else ""
+    return f"{told}{pinned}{decides}"
+
+
+def _lift(trial: Mapping[str, object]) -> str:
+    """Return the lift with its interval in words, or what keeps it unknown."""
+    found = mapping(trial["lift"])
+    estimate, lower, upper = (real(found[name]) for name in ("estimate", "lower", "upper"))
+    over = "over the host" if trial["control"] is None else f"over version {trial['control']}"
+    if estimate is None:
+        told = "not known yet"
+    elif lower is None or upper is None:
+        told = f"{estimate:+.3g} {over}, a mere difference of means"
+    else:
+        verdict = str(trial["verdict"])
+        told = f"{estimate:+.3g} ({lower:+.3g} to {upper:+.3g}) {over}"
+        told += f", {VERDICTS.get(verdict, verdict)}"
+    return f"{told}; {trial['why']}" if trial["why"] else told
+
+
+def _rollouts(glance: Glance) -> str:
+    status = glance.status
+    ends, waiting = counts(status["rollouts"]), integer(status["waiting_for_reward"])
+    lost = (f"{number(ends[end])} {end}" for end in ("failed", "cancelled") if ends[end])
+    told = ", ".join(lost)
+    ready = max(counts(status["ready_to_learn"]).values(), default=0)
+    parts = (
+        f"{number(ends['completed'])} ended" + (f" ({told})" if told else ""),
+        f"{number(ends['open'])} open" if ends["open"] else "",
+        f"{number(waiting)} without a reward yet" if waiting else "",
+        f"{number(ready)} ready to learn" if ready else "",
+    )
+    return ", ".join(part for part in parts if part)
+
+
+def _reward(stretches: Sequence[Stretch], room: int) -> Iterator[Row]:
+    means = [one.reward for one in stretches]
+    known = [one for one in means if one.mean is not None]
+    if len(known) > 1:
+        yield Row("reward", curve(means, width=min(room, WIDEST)), 2)
+        ends = f"at first {_mean(known[0])}, at last {_mean(known[-1])}"
+        yield Row("█ mean ░ 95 %", [safe(ends)])
+    elif known:
+        yield Row("reward", [safe(f"{_mean(known[0])} in the mean of {number(known[0].count)}")])
+    else:
+        yield Row("reward", [safe("none has come yet")])
+
+
+def _mean(one: Mean) -> str:
+    if one.lower is None or one.upper is None:
+        return number(one.mean)
+    return f"{one.mean:.3g} ({one.lower:.3g} to {one.upper:.3g})"
+
+
+def _ago(at: float | None, now: float) -> str:
+    return "-" if at is None else f"{seconds(max(0.0, now - at))} ago"
+
+
+def _cut(text: str, room: int, *, lines: int = LINES) -> str:
+    return clipped(shown(text), lines * room - room // 4)
