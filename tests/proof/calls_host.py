@@ -1,13 +1,12 @@
 """A host under load that times every call: ``python -m tests.proof.calls_host STORE SECONDS``."""
 
-import gc
 import json
 import os
 import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,6 +16,7 @@ from tau_live import starting
 from tau_live.breath import Breath
 from tau_live.runtime import Runtime
 from tau_live.settings import Learner, Settings
+from tests.proof.collected import collected_s, watch
 
 THREADS = 3
 PAUSE_S = 0.004
@@ -31,7 +31,6 @@ class Timed(Breath):
 
     __slots__ = ("_collected", "_since", "found")
     every: list["Timed"] = []  # noqa: RUF012  # of the process
-    collected: dict[int, float] = {}  # noqa: RUF012  # s of processor time, by thread
 
     def __init__(self, *, hurried: Callable[[], bool] = lambda: False) -> None:
         super().__init__(hurried=hurried)
@@ -40,36 +39,18 @@ class Timed(Breath):
         self.every.append(self)
 
     def __call__(self) -> None:
-        me, before = threading.get_ident(), self._until
-        worked = time.thread_time() - self._since - self._gone(me) + self._collected
+        before = self._until
+        worked = time.thread_time() - self._since - collected_s() + self._collected
         super().__call__()
         if self._until != before:
             self.found.append(worked)
-            self._since, self._collected = time.thread_time(), self._gone(me)
-
-    def _gone(self, thread: int) -> float:
-        return self.collected.get(thread, 0.0)
-
-
-def _collecting() -> None:
-    began: dict[int, float] = {}
-
-    def told(phase: str, _info: Mapping[str, int]) -> None:
-        me = threading.get_ident()
-        if phase == "start":
-            began[me] = time.thread_time()
-        else:
-            took = time.thread_time() - began.get(me, time.thread_time())
-            Timed.collected[me] = Timed.collected.get(me, 0.0) + took
-
-    gc.callbacks.append(told)
+            self._since, self._collected = time.thread_time(), collected_s()
 
 
 class Calls:
     """What each call took, in ms: of the thread's processor time, and by the clock.
 
-    What Python's garbage collector took in it stands apart: it looks at all that the process holds,
-    in whichever thread makes the next object.
+    What Python's garbage collector took in it stands apart (see ``collected``).
     """
 
     def __init__(self) -> None:
@@ -80,12 +61,11 @@ class Calls:
 
     def timed(self, name: str, call: Callable[[], R]) -> R:
         """Make a call."""
-        me = threading.get_ident()
-        before = Timed.collected.get(me, 0.0)
+        before = collected_s()
         began, worked = time.perf_counter(), time.thread_time()
         found = call()
         took = time.thread_time() - worked
-        collected = Timed.collected.get(me, 0.0) - before
+        collected = collected_s() - before
         self.processor[name].append((took - collected) * 1e3)
         self.collected.append(collected * 1e3)
         self.clock[name].append((time.perf_counter() - began) * 1e3)
@@ -95,7 +75,7 @@ class Calls:
 def main() -> None:
     """Print what the calls took, and how long threads of ours worked in one go."""
     os.environ["TAU_LIVE_RL"] = "1"
-    _collecting()
+    watch()
     vars(starting)["Breath"] = Timed  # which counts besides
     runtime = tau_live.attach(Settings(store=Path(sys.argv[1]), learner=Learner.THREAD))
     if runtime is None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import click
 
+from tests.proof.collected import watch
 from tests.proof.inputs_told import Tally
 
 SEED = 5
@@ -74,6 +75,7 @@ def main(part: str, seed: int, cases: int, only: int | None) -> None:
     os.environ["TAU_LIVE_RL"] = "1"
     numbers = range(cases) if only is None else range(only, only + 1)
     tally = Tally()
+    watch()
     with tempfile.TemporaryDirectory() as folder:
         more = PARTS[part](tally, seed, numbers, Path(folder))
     gc.enable()

@@ -71,6 +71,8 @@ def prove(tier: Tier, told: Told) -> Iterator[Figure]:
                  max(one["longest_ms"] for one in live), at_most=50)  # fmt: skip
     yield Figure(1, "99th percentile of calls with bad input, ms of CPU in the host's thread",
                  max(one["p99_ms"] for one in live), at_most=5)  # fmt: skip
+    yield Figure(1, "the longest that Python's garbage collector took in one, which is apart, ms",
+                 max(one.get("collected_ms", 0.0) for one in live))  # fmt: skip
     yield Figure(3, "decisions compared with a twin's that got no poison",
                  _sum(everything, "compared"), at_least=1)  # fmt: skip
     yield Figure(
