@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from tau_live.alert_plugins import LOG, AlertLog
 from tau_live.hookspecs import RewardPart, RolloutSummary, hookimpl
 from tau_live.plugins import Plugins
 from tau_live.rewarding import REFERENCE
@@ -42,5 +43,6 @@ def load_plugins(settings: Settings, *, strict: bool = False) -> Plugins:
     """
     plugins = Plugins(off=settings.plugins_off, strict=strict)
     plugins.register(ReferenceRewarder(), name=REFERENCE_REWARDER)
+    plugins.register(AlertLog(), name=LOG)
     plugins.load()
     return plugins

@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from tau_live import cli, envelope, events, hookspecs, pauses, rollouts
+from tau_live.alert_kinds import ALERTS
 from tau_live.cli.commands import COMMANDS
 from tau_live.cli.keys import KEYS
 from tau_live.cli.mistakes import MISTAKES
@@ -22,12 +23,12 @@ from tau_live.settings.decisions import DeclaredDecision
 from tau_live.settings.prices import DeclaredPrice
 from tau_live.settings.rows import rows_of
 from tau_live.settings.tables import DeclaredReward
-from tau_live.store import records
+from tau_live.store import alert_log, records
 from tau_live.store.sqlite import SqliteStore
 from tests.proof.report import figures_reference
 
 __all__ = [
-    "commands_reference", "decisions_reference", "events_reference", "exit_codes_reference",
+    "alerts_reference", "commands_reference", "decisions_reference", "events_reference", "exit_codes_reference",
     "figures_reference",
     "hooks_reference", "json_reference", "mistakes_reference", "prices_reference",
     "reasons_reference", "rewards_reference", "schema_reference", "settings_reference",
@@ -56,6 +57,8 @@ ROW_TYPES: Mapping[str, type] = {
     "gate_log": GateEntry,
     "pauses": pauses.Pause,
     "audit": records.AuditEntry,
+    "alerts": alert_log.AlertRow,
+    "alert_marks": alert_log.Noted,
 }
 """The dataclass whose attributes describe the columns of a table."""
 
@@ -84,6 +87,9 @@ TABLES: Mapping[str, str] = {
     "leases": "Who may do what alone: the updater, and one lease for each attached process.",
     "counters": "How often something was dropped, duplicate, conflicting or late.",
     "audit": "What operators did, and why.",
+    "alerts": "What somebody was told; the newest thousand.",
+    "alert_marks": "What was last noted of each condition, so that it is told once.",
+    "alert_limits": "When an alert of each kind was last told, and how many came too soon since.",
     "seals": "The chain that binds rows to what they were when stored; see `tau-live verify`.",
     "status_counts": "How many rollouts stand where; kept by the table of rollouts itself.",
     "_sqlite_migrations": "Which migrations were applied; kept by sqlite-utils.",
@@ -102,6 +108,11 @@ COLUMNS: Mapping[str, str] = {
     "attempts.due_at": "When it is to be looked at next; computed.",
     "names.name_id": "What `rollout_id` would be if this were the host's id of the run.",
     "names.rollout_seq": "The rollout.",
+    "alert_marks.kind": "The kind of alert; `audit` notes up to which line that was read.",
+    "alert_marks.subject": "What it concerns; empty for all of it.",
+    "alert_limits.kind": "The kind of alert.",
+    "alert_limits.told_at": "When one was last told; epoch seconds, null if the next may come now.",
+    "alert_limits.suppressed": "Alerts of the kind that were not told since.",
     "seals.place": "The order of the chain.",
     "seals.kind": "The table of the row; `pruned` where retention forgot the beginning.",
     "seals.row": "The number of the row; for `pruned` the place at which the chain begins.",
@@ -238,6 +249,14 @@ def reasons_reference() -> str:
     )
 
 
+def alerts_reference() -> str:
+    """Return every kind of alert, each under a heading of its own."""
+    return "\n".join(
+        f"## {kind}\n\n{about.means}\nSeverity: {about.severity}. Look next: `{about.todo}`.\n"
+        for kind, about in ALERTS.items()
+    )
+
+
 def mistakes_reference() -> str:
     """Return every mistake that the doctor finds, with how it is mended."""
     rows = [(f"`{code}`", one.sign, one.cure) for code, one in MISTAKES.items()]
@@ -271,7 +290,7 @@ def hooks_reference() -> str:
         parts.append(f"## {name}\n\n```text\n{name}{signature}\n```\n\n{inspect.getdoc(hook)}\n")
     parts.append("## What hooks are given and return\n")
     owned = (hookspecs.DecisionRequest, hookspecs.Answer, hookspecs.RolloutSummary,
-             hookspecs.RewardPart)  # fmt: skip
+             hookspecs.RewardPart, hookspecs.Alert)  # fmt: skip
     parts += [_described(of, level="###") for of in owned]
     return "\n".join(parts)
 

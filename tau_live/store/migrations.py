@@ -7,6 +7,7 @@ from sqlite_utils import Database, Migrations
 from tau_live.errors import StoreUnavailableError, StoreVersionError
 from tau_live.store.connection import Connection
 from tau_live.store.sealing import SEALING
+from tau_live.store.sqlite_alerts import ALERTING
 from tau_live.store.sqlite_names import NAMING
 from tau_live.store.sqlite_pauses import PAUSING
 
@@ -347,7 +348,7 @@ def migrations() -> Migrations:
 
     @known()
     def m001_first_schema(db: Database) -> None:
-        for statement in (*RECORDING, *NAMING, *WORKING, *PAUSING, *SEALING):
+        for statement in (*RECORDING, *NAMING, *WORKING, *PAUSING, *SEALING, *ALERTING):
             db.execute(statement)
 
     return known

@@ -12,7 +12,7 @@ from tests.cli.filled import SOLVED
 
 READING = [
     ["why", "live-1"],
-    ["status"], ["gate"], ["gate", "show"], ["gate", "log"], ["rollouts"], ["show", "live-1"],
+    ["status"], ["gate"], ["gate", "show"], ["gate", "log"], ["rollouts"], ["show", "live-1"], ["alerts"],
     ["updates"], ["policy", "list"], ["policy", "show", "1"], ["export"],
 ]  # fmt: skip
 WRITING = [

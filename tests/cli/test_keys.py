@@ -22,6 +22,8 @@ CALLS: Mapping[str, Sequence[str]] = {
     "gate reset": ["gate", "reset", "--reason", "new disk"],
     "gate hold": ["gate", "hold", "--reason", "audit"],
     "gate log": ["gate", "log"],
+    "alerts list": ["alerts", "list"],
+    "alerts test": ["alerts", "test"],
     "pause": ["pause", "learning", "--reason", "odd rewards"],
     "resume": ["resume", "learning", "--reason", "mended"],
     "kill": ["kill", "--reason", "nonsense"],
