@@ -140,9 +140,7 @@ def _drops(counters: Mapping[str, object], noted: NotedAll) -> Iterator[Found]:
         )
 
 
-def _missing(
-    status: Mapping[str, object], noted: NotedAll, settings: Settings
-) -> Iterator[Found]:
+def _missing(status: Mapping[str, object], noted: NotedAll, settings: Settings) -> Iterator[Found]:
     missing = _whole(_table(status.get("counters")).get("left_out_reward_missing"))
     ended = _whole(_table(status.get("rollouts")).get("completed"))
     settled = ended - _whole(status.get("waiting_for_reward"))

@@ -54,7 +54,9 @@ class Teller:
                 return
             self._waiting.append(alert)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="tau-live-alerts", daemon=True)
+                self._thread = threading.Thread(
+                    target=self._run, name="tau-live-alerts", daemon=True
+                )
                 self._thread.start()
             self._condition.notify_all()
 
@@ -288,14 +290,10 @@ def alert_of(row: AlertRow, *, store: str, suppressed: int = 0) -> Alert:
     )
 
 
-def _over(
-    found: Iterable[Found], noted: Mapping[tuple[str, str], Noted]
-) -> list[tuple[str, str]]:
+def _over(found: Iterable[Found], noted: Mapping[tuple[str, str], Noted]) -> list[tuple[str, str]]:
     """Return what lasted and is not found any more."""
     here = {(one.kind.value, one.subject) for one in found}
-    return [
-        key for key, was in noted.items() if was.mark and key[0] in LASTING and key not in here
-    ]
+    return [key for key, was in noted.items() if was.mark and key[0] in LASTING and key not in here]
 
 
 def _log(event: str, **facts: object) -> None:

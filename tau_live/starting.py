@@ -137,7 +137,7 @@ class _System:
         self._plugins = load_plugins(settings)
         self._alarm = Alarm(
             settings, self._plugins, environ=environ, owner=self._owner,
-            count=lambda name: self._runtime.count(name),
+            count=lambda name: self._runtime.count(name),  # noqa: PLW0108  # which is made later
         )  # fmt: skip
         self._decider = Decider(Policy.untrained(policy_config(settings)), seed=settings.seed)
         self._service = Service(self._decider, checkpoint_folder(settings), promoted=self._promoted)

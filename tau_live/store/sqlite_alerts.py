@@ -1,4 +1,4 @@
-"""Alerts in SQLite: those that were told, what was noted of conditions, and the limit of each kind."""
+"""Alerts in SQLite: those that were told, what was noted of conditions, how often each may come."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -23,6 +23,7 @@ CALLS: Mapping[str, Sequence[str]] = {
     "gate hold": ["gate", "hold", "--reason", "audit"],
     "gate log": ["gate", "log"],
     "alerts list": ["alerts", "list"],
+    "metrics": ["metrics", "--out", "tau_live.prom"],
     "alerts test": ["alerts", "test"],
     "pause": ["pause", "learning", "--reason", "odd rewards"],
     "resume": ["resume", "learning", "--reason", "mended"],

@@ -38,7 +38,12 @@ def test_a_hold_is_written_down_with_what_to_do(
 
 @pytest.mark.parametrize(
     ("severity", "trial", "heard"),
-    [("critical", False, True), ("warning", False, True), ("info", False, False), ("info", True, True)],
+    [
+        ("critical", False, True),
+        ("warning", False, True),
+        ("info", False, False),
+        ("info", True, True),
+    ],
 )
 def test_what_is_good_to_know_wakes_nobody_unless_it_is_tried_out(
     severity: str, trial: bool, heard: bool
