@@ -71,7 +71,7 @@ class AlertCommand:
         self._timeout_s = timeout_s
         self._count = count
         self._lock = threading.Lock()
-        self._running: "subprocess.Popen[bytes] | None" = None
+        self._running: subprocess.Popen[bytes] | None = None
 
     @hookimpl
     def alert_raised(self, alert: Alert) -> None:

@@ -27,14 +27,27 @@ from tau_live.store import alert_log, records
 from tau_live.store.sqlite import SqliteStore
 from tests.described import COLUMNS, EVERYWHERE, TABLES
 from tests.proof.report import figures_reference
+from tests.schemas import file_of
 from tests.viewed import VIEWED
 
 __all__ = [
-    "alerts_reference", "commands_reference", "decisions_reference", "events_reference",
-    "exit_codes_reference", "figures_reference",
-    "hooks_reference", "json_reference", "mistakes_reference", "prices_reference",
-    "metrics_reference", "reasons_reference", "rewards_reference", "schema_reference", "settings_reference",
-    "template", "views_reference",
+    "alerts_reference",
+    "commands_reference",
+    "decisions_reference",
+    "events_reference",
+    "exit_codes_reference",
+    "figures_reference",
+    "hooks_reference",
+    "json_reference",
+    "metrics_reference",
+    "mistakes_reference",
+    "prices_reference",
+    "reasons_reference",
+    "rewards_reference",
+    "schema_reference",
+    "settings_reference",
+    "template",
+    "views_reference",
 ]  # fmt: skip
 
 WIDTH = 88
@@ -170,7 +183,7 @@ def template(kind: str) -> str:
 def json_reference() -> str:
     """Return the keys of every command's JSON."""
     return "\n".join(
-        f"## tau-live {command}\n\n"
+        f"## tau-live {command}\n\n[Its schema](../schemas/{file_of(command)}).\n\n"
         + _table(("key", "meaning"), [(f"`{key}`", meaning) for key, meaning in keys.items()])
         for command, keys in KEYS.items()
     )

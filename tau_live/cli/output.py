@@ -47,9 +47,14 @@ def print_all(*parts: RenderableType) -> None:
 
 
 def console_of(terminal: bool) -> Console:
-    """Return the console of this call; a pipe is wide, so that nothing is cut."""
+    """Return the console of this call; a pipe is wide, so that nothing is cut.
+
+    With ``NO_COLOR`` nothing but text is printed: neither colours nor bold.
+    """
     fixed = os.environ.get("COLUMNS", "").isdigit()
     width = None if terminal or fixed else PIPED_WIDTH
+    if os.environ.get("NO_COLOR"):
+        return Console(highlight=False, markup=False, emoji=False, width=width, color_system=None)
     return Console(highlight=False, markup=False, emoji=False, width=width)
 
 
@@ -119,8 +124,9 @@ def print_report(report: object) -> None:
 
 
 def progress_bar(*, quiet: bool = False) -> Progress:
-    """Return a progress bar on standard error, which only a terminal shows."""
+    """Return a progress bar on standard error, which only a terminal shows that may be steered."""
     console = Console(stderr=True, highlight=False)
+    quiet = quiet or not sys.stderr.isatty() or bool(os.environ.get("NO_COLOR"))
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -128,5 +134,5 @@ def progress_bar(*, quiet: bool = False) -> Progress:
         TimeElapsedColumn(),
         console=console,
         transient=True,
-        disable=quiet or not console.is_terminal,
+        disable=quiet,
     )

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import click
 
-from tau_live.cli import completing
 from tau_live import checkpoints
+from tau_live.cli import completing
 from tau_live.cli.opening import (
     default_command,
     epilog,

@@ -11,8 +11,8 @@ from typing import TypedDict, Unpack
 
 import click
 
-from tau_live.cli import completing
 from tau_live.builtin import load_plugins
+from tau_live.cli import completing
 from tau_live.cli.finding import rollout_of
 from tau_live.cli.opening import epilog, json_option, opened, store_option
 from tau_live.cli.output import print_json

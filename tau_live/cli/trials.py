@@ -9,8 +9,8 @@ from typing import TypeVar
 
 import click
 
-from tau_live.cli import completing
 from tau_live import operating
+from tau_live.cli import completing
 from tau_live.cli.opening import (
     epilog,
     json_option,

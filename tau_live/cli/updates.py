@@ -17,9 +17,7 @@ from tau_live.store.roles import Store
 
 
 @click.command(epilog=epilog("updates", "tau-live updates --point model", "tau-live updates 12"))
-@click.argument(
-    "update", type=click.IntRange(1), required=False, shell_complete=completing.updates
-)
+@click.argument("update", type=click.IntRange(1), required=False, shell_complete=completing.updates)
 @click.option("--point", help="Only of this decision point.", shell_complete=completing.points)
 @click.option(
     "--limit", type=click.IntRange(1), default=20, show_default=True, help="At most so many."
