@@ -105,7 +105,7 @@ ALERTS: Mapping[Kind, About] = MappingProxyType(
             "tau-live status",
         ),
         Kind.TRIAL: About(
-            Severity.INFO, "Somebody tries out how alerts arrive; nothing happened.", "tau-live alerts"
+            Severity.INFO, "A trial: somebody tries out how alerts arrive.", "tau-live alerts"
         ),
     }
 )  # fmt: skip

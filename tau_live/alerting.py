@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
-from tau_live import __version__
 from tau_live.alert_kinds import ALERTS, Kind
 from tau_live.alert_rules import AUDIT, Found, found_in, moves
 from tau_live.guard import logger, text_of
@@ -20,6 +19,7 @@ from tau_live.redaction import scrubbed
 from tau_live.settings import Settings
 from tau_live.store.alert_log import AlertRow, Noted
 from tau_live.store.roles import Store
+from tau_live.version import this_version
 
 WAITING = 64
 """So many alerts wait at most to be told."""
@@ -249,7 +249,10 @@ class Alerting:
             subject=found.subject,
             sentence=scrubbed(" ".join(found.sentence.split()))[:_SENTENCE],
             todo=about.todo,
-            facts=found.facts,
+            facts={
+                name: scrubbed(value) if isinstance(value, str) else value
+                for name, value in found.facts.items()
+            },
             at=found.at or now,
             owner=self._owner,
         )
@@ -269,7 +272,7 @@ def trial_alert(settings: Settings, *, at: float) -> Alert:
         todo=about.todo,
         at=at,
         store=str(settings.store),
-        version=__version__,
+        version=this_version(),
         trial=True,
     )
 
@@ -285,7 +288,7 @@ def alert_of(row: AlertRow, *, store: str, suppressed: int = 0) -> Alert:
         facts=row.facts,
         at=row.at,
         store=store,
-        version=__version__,
+        version=this_version(),
         suppressed=row.suppressed or suppressed,
     )
 

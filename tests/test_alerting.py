@@ -9,8 +9,10 @@ import pytest
 from tau_live.alerting import WAITING, Alerting, Teller, trial_alert
 from tau_live.hookspecs import Alert
 from tau_live.settings import Settings
+from tau_live.status import status_of
 from tau_live.store.records import AuditEntry
 from tau_live.store.sqlite import SqliteStore
+from tests.cli.filled import fill
 from tests.test_alert_rules import status
 
 FLOOD = 10**6
@@ -160,7 +162,18 @@ def test_secrets_in_what_went_wrong_are_not_told(path: Path) -> None:
 
     one.alerting.store_fails(f"key {secret} was refused")
 
-    assert secret not in one.told[0].sentence
+    assert secret not in str(one.told[0])
+
+
+def test_what_status_really_says_of_a_store_is_told(path: Path) -> None:
+    fill(path)  # which looks, too
+    one = Process(path)
+
+    told = [row.kind for row in one.store.alerts.latest(limit=9)]
+    one.alerting.look(one.store, status_of(one.store, Settings(store=path), now=one.now))
+
+    assert sorted(told) == ["events-dropped", "gate-reset", "option-worse"]
+    assert one.told == []
 
 
 def test_telling_waits_for_nobody_and_what_is_too_much_is_counted() -> None:

@@ -3,6 +3,7 @@
 import os
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,6 +17,9 @@ from tau_live.cli.opening import (
 )
 from tau_live.cli.output import print_all, print_json, safe, table_of
 from tau_live.cli.text import moment, number, shown
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 STDERR = 2
 
@@ -60,7 +64,7 @@ def list_(path: Path | None, as_json: bool, limit: int = 20) -> None:
         for row in told
     ]  # fmt: skip
     columns = ("when (UTC)", "severity", "alert", "what happened", "look at", "suppressed before#")
-    parts = [table_of(columns, rows)] if rows else [safe("no alert yet")]
+    parts: list[RenderableType] = [table_of(columns, rows) if rows else safe("no alert yet")]
     parts += [
         safe(f"{count} more of {kind} came too soon after the last one", "dim")
         for kind, count in sorted(suppressed.items())
@@ -79,7 +83,7 @@ def list_(path: Path | None, as_json: bool, limit: int = 20) -> None:
 @store_option
 @json_option
 def test(path: Path | None, as_json: bool) -> None:
-    """Send a trial alert to every plugin and to the command that settings name; say what came of it.
+    """Send a trial alert to every plugin and to the configured command; say what came of it.
 
     What the command prints is shown on standard error. Exit code 1 if anything failed.
     """

@@ -7,10 +7,9 @@ from sqlite_utils import Database, Migrations
 from tau_live.errors import StoreUnavailableError, StoreVersionError
 from tau_live.store.connection import Connection
 from tau_live.store.sealing import SEALING
-from tau_live.store.sqlite_alerts import ALERTING
 from tau_live.store.sqlite_names import NAMING
 from tau_live.store.sqlite_pauses import PAUSING
-from tau_live.store.views import VIEWS
+from tau_live.store.views import SHOWING
 
 APPLICATION_ID = 0x7461754C
 """``tauL``, by which SQLite files of ours are known."""
@@ -50,8 +49,10 @@ RECORDING: Sequence[str] = (
     create index rollouts_by_owner on rollouts (owner)
     where owner is not null and status in ('queuing', 'preparing', 'running', 'requeuing')
     """,
-    "create table status_counts (status text primary key, total integer not null)"
-    " strict, without rowid",
+    """
+    create table status_counts (status text primary key, total integer not null)
+    strict, without rowid
+    """,
     """
     insert into status_counts (status, total) values ('queuing', 0), ('preparing', 0),
     ('running', 0), ('requeuing', 0), ('failed', 0), ('succeeded', 0), ('cancelled', 0)
@@ -325,8 +326,8 @@ WORKING: Sequence[str] = (
         who text not null
     ) strict
     """,
-    "create table leases (name text primary key, holder text not null, expires_at real not null)"
-    " strict, without rowid",
+    """create table leases (name text primary key, holder text not null, expires_at real not null)
+    strict, without rowid""",
     "create table counters (name text primary key, value integer not null) strict, without rowid",
     """
     create table audit (
@@ -347,7 +348,7 @@ def migrations() -> Migrations:
 
     @known()
     def m001_first_schema(db: Database) -> None:
-        for statement in (*RECORDING, *NAMING, *WORKING, *PAUSING, *SEALING, *ALERTING, *VIEWS):
+        for statement in (*RECORDING, *NAMING, *WORKING, *PAUSING, *SEALING, *SHOWING):
             db.execute(statement)
 
     return known

@@ -6,6 +6,8 @@ attributes, contexts and features, nor comments and metadata.
 
 from collections.abc import Sequence
 
+from tau_live.store.sqlite_alerts import ALERTING
+
 _DECISION_ID = (
     "rollouts.rollout_id || ':attempt-' || decisions.attempt || ':decision-' || decisions.ordinal"
 )
@@ -155,4 +157,6 @@ VIEWS: Sequence[str] = (
     from alerts order by seq desc
     """,
 )
-"""Its part of the schema."""
+
+SHOWING: Sequence[str] = (*ALERTING, *VIEWS)
+"""Alerts and views: the part of the schema that is for people."""

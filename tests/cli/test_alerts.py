@@ -21,10 +21,10 @@ def fill(path: Path) -> None:
     store.close()
 
 
-def test_the_last_alerts_are_listed_with_how_many_were_suppressed(filled: Path, run: Run) -> None:
-    fill(filled)
+def test_the_last_alerts_are_listed_with_how_many_were_suppressed(tmp_path: Path, run: Run) -> None:
+    fill(tmp_path / "store.sqlite")
 
-    result = run("alerts", "--store", filled)
+    result = run("alerts", "--store", tmp_path / "store.sqlite")
 
     head, newest, _, more = result.stdout.splitlines()
     assert head.split()[:3] == ["when", "(UTC)", "severity"]
@@ -33,8 +33,10 @@ def test_the_last_alerts_are_listed_with_how_many_were_suppressed(filled: Path, 
     assert more == "1 more of events-dropped came too soon after the last one"
 
 
-def test_without_alerts_it_says_so(filled: Path, run: Run) -> None:
-    assert run("alerts", "--store", filled).stdout == "no alert yet\n"
+def test_without_alerts_it_says_so(tmp_path: Path, run: Run) -> None:
+    SqliteStore.open(tmp_path / "store.sqlite").close()
+
+    assert run("alerts", "--store", tmp_path / "store.sqlite").stdout == "no alert yet\n"
 
 
 def test_a_trial_alert_goes_the_configured_way(tmp_path: Path, run: Run) -> None:

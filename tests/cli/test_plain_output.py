@@ -1,4 +1,4 @@
-"""No command prints anything but text where it is piped or NO_COLOR is set, or breaks in 40 columns."""
+"""Where it is piped or NO_COLOR is set a command prints text alone; 40 columns break nothing."""
 
 import os
 import re
@@ -40,7 +40,9 @@ def called(command: str, filled: Path) -> list[str]:
 def test_a_command_prints_nothing_but_text(
     command: str, environ: dict[str, str], filled: Path, run: Run
 ) -> None:
-    result = run(*called(command, filled), TAU_LIVE_RL="1", **environ)
+    result = run(
+        *called(command, filled), TAU_LIVE_RL="1", TAU_LIVE_RL_UPDATE_INTERVAL="1", **environ
+    )
 
     assert set(STEERING.findall(result.output)) == set()
     assert "internal error" not in result.stderr
@@ -72,7 +74,7 @@ def test_in_40_columns_tables_are_folded_and_nothing_is_cut(
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a terminal of Unix")
 @pytest.mark.parametrize(("environ", "steers"), [({}, True), ({"NO_COLOR": "1"}, False)])
-def test_on_a_real_terminal_NO_COLOR_leaves_nothing_but_text(
+def test_on_a_real_terminal_no_color_leaves_nothing_but_text(
     environ: dict[str, str], steers: bool, filled: Path
 ) -> None:
     master, slave = os.openpty()

@@ -1,4 +1,4 @@
-"""The page about Datasette: its facets and queries fit the views, and Datasette itself reads them."""
+"""The page about Datasette: its facets and queries fit the views, which it really reads."""
 
 import importlib.util
 import json

@@ -1,9 +1,10 @@
 """Views read like sentences, are all described, and show no text that redaction might concern."""
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,6 @@ from tests.contracts.making import attempt, decision, policy, reward, rollout, s
 from tests.viewed import VIEWED
 
 SECRET = "what a user said"
-Rows = Sequence[sqlite3.Row]
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_every_view_and_column_is_described_and_no_other(store: SqliteStore) -> 
     ],
 )  # fmt: skip
 def test_a_decision_is_told_in_words(
-    store: SqliteStore, changes: dict[str, object], words: str
+    store: SqliteStore, changes: dict[str, Any], words: str
 ) -> None:
     store.rollouts.begin_rollout(rollout("live-1"))
     store.rollouts.begin_attempt(attempt("live-1"))
