@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from tau_live.alert_plugins import LOG, AlertLog
+from tau_live.alert_plugins import COMMAND, LOG, AlertLog
 from tau_live.hookspecs import RewardPart, RolloutSummary, hookimpl
 from tau_live.plugins import Plugins
 from tau_live.rewarding import REFERENCE
@@ -10,6 +10,8 @@ from tau_live.rewards.inference import Summary, infer
 from tau_live.settings import Settings
 
 REFERENCE_REWARDER = "reference-rewarder"
+BUILT_IN = frozenset({REFERENCE_REWARDER, LOG, COMMAND})
+"""The names of our own plugins."""
 
 
 class ReferenceRewarder:
