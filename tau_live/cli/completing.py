@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
+from tau_live.cli.text import shown
 from tau_live.store.sqlite import SqliteStore
 
 MOST = 50
@@ -31,7 +32,9 @@ def from_store(items: Callable[[SqliteStore, str], Iterable[_Item]]) -> Complete
                 store.close()
         except Exception:  # noqa: BLE001  # a shell that waits for words wants no error
             return []
-        return [CompletionItem(name, help=said) for name, said in found[:MOST] if _is_plain(name)]
+        return [
+            CompletionItem(name, help=shown(said)) for name, said in found[:MOST] if _is_plain(name)
+        ]
 
     return complete
 

@@ -9,6 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from tau_live.cli import main
+from tau_live.store.records import Trial
+from tau_live.store.sqlite import SqliteStore
 from tests.cli.conftest import Run
 from tests.cli.filled import FAILED, SOLVED
 
@@ -59,6 +61,17 @@ def test_the_store_that_the_line_names_is_asked(filled: Path) -> None:
     found = offered("bash", "updates", "--store", str(filled), "")
 
     assert found == ["3", "2", "1"]
+
+
+def test_what_a_shell_would_take_for_its_own_is_not_offered(filled: Path) -> None:
+    store = SqliteStore.open(filled)
+    for point in ("mo$(touch evil)", "mo;x", "mo del", "mo\x1b[2J", "mo`x`", "moon"):
+        store.trials.save(Trial(point=point, revision=1))
+    store.close()
+
+    found = {shell: offered(shell, "policy", "pin", "mo", store=filled) for shell in PROTOCOL}
+
+    assert found == {shell: ["model", "moon"] for shell in PROTOCOL}
 
 
 @pytest.mark.parametrize("content", [None, b"no store at all" * 99])
