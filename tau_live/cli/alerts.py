@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from rich.padding import Padding
+from rich.text import Text
 
 from tau_live.cli.opening import (
     default_command,
@@ -15,13 +17,16 @@ from tau_live.cli.opening import (
     settings_of,
     store_option,
 )
-from tau_live.cli.output import print_all, print_json, safe, table_of
-from tau_live.cli.text import moment, number, shown
+from tau_live.cli.output import print_all, print_json, safe, styled, table_of
+from tau_live.cli.text import moment, shown
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from tau_live.store.alert_log import AlertRow
+
 STDERR = 2
+INDENT = (0, 0, 0, 2)
 
 
 @click.group(
@@ -58,18 +63,21 @@ def list_(path: Path | None, as_json: bool, limit: int = 20) -> None:
             }
         )
         return
-    rows = [
-        (moment(row.at), row.severity, row.kind, row.sentence, row.todo,
-         number(row.suppressed) if row.suppressed else "")
-        for row in told
-    ]  # fmt: skip
-    columns = ("when (UTC)", "severity", "alert", "what happened", "look at", "suppressed before#")
-    parts: list[RenderableType] = [table_of(columns, rows) if rows else safe("no alert yet")]
+    parts = [part for row in told for part in _told(row)] or [safe("no alert yet")]
     parts += [
         safe(f"{count} more of {kind} came too soon after the last one", "dim")
         for kind, count in sorted(suppressed.items())
     ]
     print_all(*parts)
+
+
+def _told(row: "AlertRow") -> "list[RenderableType]":
+    """Return an alert for people: what it is, what happened, and where to look next."""
+    before = f"  (after {row.suppressed} that came too soon)" if row.suppressed else ""
+    head = Text.assemble(
+        safe(moment(row.at)), "  ", styled(row.severity), "  ", safe(row.kind, "bold"), safe(before)
+    )
+    return [head, Padding(safe(row.sentence), INDENT), Padding(safe(f"-> {row.todo}"), INDENT)]
 
 
 @alerts.command(

@@ -18,6 +18,7 @@ PIPED_WIDTH = 1000
 STYLES = {
     "pass": "green", "ok": "green", "succeeded": "green", "new": "green", "executed": "green",
     "hold": "bold red", "fail": "bold red", "failed": "red", "error": "red",
+    "critical": "bold red", "warning": "yellow", "info": "green",
     "warn": "yellow", "cancelled": "yellow", "timeout": "red", "unresponsive": "red",
     "running": "cyan", "preparing": "cyan", "queuing": "blue", "requeuing": "blue",
 }  # fmt: skip

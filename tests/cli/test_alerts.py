@@ -26,10 +26,10 @@ def test_the_last_alerts_are_listed_with_how_many_were_suppressed(tmp_path: Path
 
     result = run("alerts", "--store", tmp_path / "store.sqlite")
 
-    head, newest, _, more = result.stdout.splitlines()
-    assert head.split()[:3] == ["when", "(UTC)", "severity"]
+    newest, what, todo, *_, more = result.stdout.splitlines()
     assert newest.split()[1:4] == ["00:00:06", "critical", "gate-hold"]
-    assert newest.endswith("2")
+    assert newest.endswith("(after 2 that came too soon)")
+    assert (what, todo) == ("  It holds.", "  -> tau-live gate")
     assert more == "1 more of events-dropped came too soon after the last one"
 
 
