@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from tau_live.alert_plugins import COMMAND, LOG, AlertLog
 from tau_live.hookspecs import RewardPart, RolloutSummary, hookimpl
 from tau_live.plugins import Plugins
 from tau_live.rewarding import REFERENCE
@@ -9,6 +10,8 @@ from tau_live.rewards.inference import Summary, infer
 from tau_live.settings import Settings
 
 REFERENCE_REWARDER = "reference-rewarder"
+BUILT_IN = frozenset({REFERENCE_REWARDER, LOG, COMMAND})
+"""The names of our own plugins."""
 
 
 class ReferenceRewarder:
@@ -42,5 +45,6 @@ def load_plugins(settings: Settings, *, strict: bool = False) -> Plugins:
     """
     plugins = Plugins(off=settings.plugins_off, strict=strict)
     plugins.register(ReferenceRewarder(), name=REFERENCE_REWARDER)
+    plugins.register(AlertLog(), name=LOG)
     plugins.load()
     return plugins

@@ -40,6 +40,10 @@ class OnFailure(Protocol):
 class Plain:
     """Gives lines to the standard logger ``tau_live``, as structlog would write them."""
 
+    def info(self, event: str, **facts: object) -> None:
+        """Log what is good to know."""
+        _logging().info(_line(event, facts), stacklevel=2)
+
     def warning(self, event: str, **facts: object) -> None:
         """Log what an operator should know."""
         _logging().warning(_line(event, facts), stacklevel=2)

@@ -147,6 +147,37 @@ class Promotion:
     stopped: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alert:
+    """Something that somebody should hear of.
+
+    Attributes:
+        kind: Its name, such as ``gate-hold``; each has a heading in the runbook.
+        severity: ``critical``, ``warning`` or ``info``.
+        subject: What it concerns, such as a decision point; empty for all of it.
+        sentence: What happened, in words.
+        todo: The command to look next.
+        facts: The numbers behind it, as plain data.
+        at: Epoch seconds, UTC.
+        store: The store's file.
+        version: The tau-live that raised it.
+        suppressed: Alerts of its kind that were not told since the last one that was.
+        trial: Whether somebody only tries out how alerts arrive.
+    """
+
+    kind: str
+    severity: str
+    subject: str = ""
+    sentence: str
+    todo: str
+    facts: Mapping[str, object] = field(default_factory=dict)
+    at: float
+    store: str
+    version: str
+    suppressed: int = 0
+    trial: bool = False
+
+
 class Translator(Protocol):
     """Turns the lines of one stream of a host into events."""
 
@@ -231,6 +262,16 @@ def policy_promoted(promotion: Promotion) -> None:
 
     Also called when a champion is frozen or comes back, a rung is climbed, or the learner is taken
     out: ``promotion.change`` says which.
+    """
+
+
+@hookspec
+def alert_raised(alert: Alert) -> None:
+    """Hear of something that somebody should hear of: a hold, drops, drift, a promotion.
+
+    Called in a thread of its own, in one of the processes that share a store, and of one kind at
+    most once in ``TAU_LIVE_RL_ALERT_INTERVAL_S`` seconds. While an alert is told the next ones
+    wait.
     """
 
 

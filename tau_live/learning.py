@@ -2,8 +2,11 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from types import MappingProxyType
 
+from tau_live.alarm import Alarm
 from tau_live.assembling import learner_of, open_store
 from tau_live.builtin import load_plugins
 from tau_live.errors import StoreError
@@ -17,6 +20,7 @@ from tau_live.promoting import Promoter
 from tau_live.settings import Settings
 from tau_live.status import publish, status_file, status_of
 from tau_live.store.roles import Store
+from tau_live.tally import Tally
 from tau_live.trial_facts import trial_at
 
 POLL_S = 0.5
@@ -28,6 +32,7 @@ def learn_until(
     *,
     once: bool,
     report: Callable[[dict[str, object]], None],
+    environ: Mapping[str, str] = MappingProxyType({}),
 ) -> int:
     """Run updates as they become due, until told to stop; return how many were run.
 
@@ -38,6 +43,7 @@ def learn_until(
         settings: Where the store is, and how to learn.
         once: Whether to end when nothing is due any more.
         report: Told of each update.
+        environ: What the command that alerts are given to inherits.
 
     Raises:
         StoreError: The store cannot be opened.
@@ -45,6 +51,8 @@ def learn_until(
     owner = this_process()
     gate = GateKeeper(limit=settings.max_failure_streak, who=owner)
     plugins = load_plugins(settings)
+    counts = Tally()
+    alarm = Alarm(settings, plugins, environ=environ, owner=owner, count=counts.add)
     switch = kill_file(settings.store, settings.kill_file)
     store = open_store(settings)
     done = 0
@@ -75,20 +83,25 @@ def learn_until(
                 gate.hold(learned.hold.reason, at=learned.update.at, detail=learned.hold.detail)
             update = learned.update
             found = {**report_of(update), "trial": trial_at(store, update.point, settings)}
-            _publish(store, settings, found)
+            _publish(store, settings, found, alarm)
             if plugins.listens("update_finished"):
                 plugins.update_finished(found)
             report(found)
         gate.refresh(store.gate, at=time.time())
+        alarm.look(store, status_of(store, settings, now=time.time()))
         return done
     finally:
+        alarm.close()
+        with suppress(StoreError):
+            store.counters.add(counts.counts())
         store.close()
 
 
-def _publish(store: Store, settings: Settings, found: dict[str, object]) -> None:
+def _publish(store: Store, settings: Settings, found: dict[str, object], alarm: Alarm) -> None:
     """Publish the report; the update is kept already, so a failure is only told."""
     try:
         status = status_of(store, settings, now=time.time())
+        alarm.look(store, status)
         publish(status_file(settings), {**found, **status})
     except (OSError, StoreError) as error:
         logger().warning("status_not_published", error=text_of(error))

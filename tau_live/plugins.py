@@ -16,6 +16,7 @@ from tau_live.errors import SettingsError
 from tau_live.events import Event
 from tau_live.guard import logger, text_of
 from tau_live.hookspecs import (
+    Alert,
     Answer,
     DecisionRequest,
     Promotion,
@@ -184,6 +185,10 @@ class Plugins:
     def policy_promoted(self, promotion: Promotion) -> None:
         """Tell every plugin that another version decides."""
         self._tell("policy_promoted", promotion)
+
+    def alert_raised(self, alert: Alert) -> None:
+        """Tell every plugin what somebody should hear of."""
+        self._tell("alert_raised", alert)
 
     def hosts(self) -> dict[str, Translate]:
         """Return the hosts whose lines plugins can read, by name; the first to name one has it."""

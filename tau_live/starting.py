@@ -4,10 +4,11 @@ import atexit
 import os
 import sys
 import time
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from functools import partial
 
 from tau_live import fault
+from tau_live.alarm import Alarm
 from tau_live.assembling import learner_of, open_store, pipeline_of
 from tau_live.board import Board
 from tau_live.breath import Breath
@@ -92,6 +93,7 @@ def start(
         runtime = _System(
             settings,
             forks or Forks(),
+            environ=environ,
             began_in=lambda: parent_of(environ),
             killed_by_word=lambda: killed_by(environ),
         ).started()
@@ -119,6 +121,7 @@ class _System:
         settings: Settings,
         forks: Forks,
         *,
+        environ: Mapping[str, str],
         began_in: Callable[[], Link | None],
         killed_by_word: Callable[[], str | None],
     ) -> None:
@@ -132,6 +135,10 @@ class _System:
         self._gate = GateKeeper(limit=settings.max_failure_streak, who=self._owner)
         self._guard = Guard(self._host_failed)
         self._plugins = load_plugins(settings)
+        self._alarm = Alarm(
+            settings, self._plugins, environ=environ, owner=self._owner,
+            count=lambda name: self._runtime.count(name),  # noqa: PLW0108  # which is made later
+        )  # fmt: skip
         self._decider = Decider(Policy.untrained(policy_config(settings)), seed=settings.seed)
         self._service = Service(self._decider, checkpoint_folder(settings), promoted=self._promoted)
         self._recorder: Recorder | None = None
@@ -248,6 +255,7 @@ class _System:
     def _ended(self) -> None:
         self._kill.stop()
         self._writer.close()
+        self._alarm.close()
 
     def _killed(self, found: Killed | None) -> None:
         """Stop everything, or go on, whatever the store does; called by the switch's thread."""
@@ -287,6 +295,7 @@ class _System:
         """Refresh what is known of the store in memory."""
         self._board.stored = status_of(store, self._settings, now=time.time())
         self._hold(self._missing.looked(self._board.stored), at=time.time())
+        self._alarm.look(store, self._board.stored)
 
     def _hold(self, hold: Hold | None, *, at: float) -> None:
         if hold is not None:
@@ -375,3 +384,4 @@ class _System:
         logger().warning("gate_changed", **snapshot)
         if self._plugins.listens("gate_changed"):
             self._plugins.gate_changed(snapshot)
+        self._alarm.gate_changed(snapshot)

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import click
 
-from tau_live import cli, envelope, events, hookspecs, pauses, rollouts
+from tau_live import cli, envelope, events, hookspecs, metrics, pauses, rollouts
+from tau_live.alert_kinds import ALERTS
 from tau_live.cli.commands import COMMANDS
 from tau_live.cli.keys import KEYS
 from tau_live.cli.mistakes import MISTAKES
@@ -22,16 +23,31 @@ from tau_live.settings.decisions import DeclaredDecision
 from tau_live.settings.prices import DeclaredPrice
 from tau_live.settings.rows import rows_of
 from tau_live.settings.tables import DeclaredReward
-from tau_live.store import records
+from tau_live.store import alert_log, records
 from tau_live.store.sqlite import SqliteStore
+from tests.described import COLUMNS, EVERYWHERE, TABLES
 from tests.proof.report import figures_reference
+from tests.schemas import file_of
+from tests.viewed import VIEWED
 
 __all__ = [
-    "commands_reference", "decisions_reference", "events_reference", "exit_codes_reference",
+    "alerts_reference",
+    "commands_reference",
+    "decisions_reference",
+    "events_reference",
+    "exit_codes_reference",
     "figures_reference",
-    "hooks_reference", "json_reference", "mistakes_reference", "prices_reference",
-    "reasons_reference", "rewards_reference", "schema_reference", "settings_reference",
+    "hooks_reference",
+    "json_reference",
+    "metrics_reference",
+    "mistakes_reference",
+    "prices_reference",
+    "reasons_reference",
+    "rewards_reference",
+    "schema_reference",
+    "settings_reference",
     "template",
+    "views_reference",
 ]  # fmt: skip
 
 WIDTH = 88
@@ -56,108 +72,10 @@ ROW_TYPES: Mapping[str, type] = {
     "gate_log": GateEntry,
     "pauses": pauses.Pause,
     "audit": records.AuditEntry,
+    "alerts": alert_log.AlertRow,
+    "alert_marks": alert_log.Noted,
 }
 """The dataclass whose attributes describe the columns of a table."""
-
-TABLES: Mapping[str, str] = {
-    "rollouts": "One row for each run.",
-    "attempts": "Each try at a rollout.",
-    "spans": "Each recorded step of an attempt.",
-    "decisions": "Each choice, with everything that learning from it needs.",
-    "arms": "Who decides a rollout at a point, as its first decision there says.",
-    "rewards": "Every reward, also those that wait for a rollout that is not stored yet.",
-    "names": "Other ids that hosts gave to their runs, and the ids of models' responses.",
-    "sequences": "The next numbers that the store hands out.",
-    "ready_points": "Which rollouts may be learned from, in the order in which they became ready.",
-    "awaiting": "Rollouts that have ended and wait for a reward.",
-    "queue": "Rollouts that wait for a worker, first in, first out.",
-    "workers": "Processes that take rollouts from the queue.",
-    "resources": "Versions of prompts or settings that runs are made with; never changed.",
-    "policies": "Every version of every policy; the weights are in the checkpoint folder.",
-    "in_service": "Which version decides at each decision point.",
-    "trials": "The learner of each decision point against its control.",
-    "updates": "Every update, skipped ones included.",
-    "monitors": "What the monitors of each decision point remember from one update to the next.",
-    "gate": "The pass/hold gate; one row.",
-    "gate_log": "The history of the gate.",
-    "pauses": "What an operator lets rest; one row for each part that does.",
-    "leases": "Who may do what alone: the updater, and one lease for each attached process.",
-    "counters": "How often something was dropped, duplicate, conflicting or late.",
-    "audit": "What operators did, and why.",
-    "seals": "The chain that binds rows to what they were when stored; see `tau-live verify`.",
-    "status_counts": "How many rollouts stand where; kept by the table of rollouts itself.",
-    "_sqlite_migrations": "Which migrations were applied; kept by sqlite-utils.",
-}
-"""What each table holds."""
-
-COLUMNS: Mapping[str, str] = {
-    "rollouts.max_attempts": "How often it may be tried.",
-    "rollouts.retry_on": "The ends of an attempt after which it is tried again, as JSON.",
-    "rollouts.timeout_s": "After how many seconds an attempt is ended; null for never.",
-    "rollouts.unresponsive_s": "After how many silent seconds it is ended; null for never.",
-    "rollouts.enqueued": "Whether it was given to the queue.",
-    "rollouts.left_out": "Why its rewards teach nothing; ``NULL`` where nothing is against them.",
-    "attempts.timeout_at": "When it is ended as timed out; epoch seconds.",
-    "attempts.unresponsive_s": "After how many silent seconds it is ended.",
-    "attempts.due_at": "When it is to be looked at next; computed.",
-    "names.name_id": "What `rollout_id` would be if this were the host's id of the run.",
-    "names.rollout_seq": "The rollout.",
-    "seals.place": "The order of the chain.",
-    "seals.kind": "The table of the row; `pruned` where retention forgot the beginning.",
-    "seals.row": "The number of the row; for `pruned` the place at which the chain begins.",
-    "seals.seal": "The digest of the row (zeros: it was deleted) and the link: 16 bytes each.",
-    "seals.key_id": "Names the key that it was made with; empty for none.",
-    "sequences.name": "What is counted.",
-    "sequences.value": "The last number handed out.",
-    "ready_points.point": "The decision point; empty for rollouts without a decision.",
-    "ready_points.ready_seq": "Its place in the order; the watermark of an update is one of these.",
-    "ready_points.cost": "The safety cost that the price has counted of it; null while unknown.",
-    "arms.place": "Its place among all assignments; the watermark of a trial is one of these.",
-    "arms.point": "The decision point.",
-    "arms.arm": "`learner` or `control`.",
-    "arms.share": "The probability with which it would have been the learner.",
-    "arms.agreed": "Whether the learner would have chosen what the host did; null if unknown.",
-    "awaiting.until": "When to look again; epoch seconds.",
-    "queue.position": "Its place in the queue.",
-    "queue.at": "Since when it waits; epoch seconds.",
-    "leases.name": "What is leased.",
-    "leases.holder": "The process that holds it.",
-    "leases.expires_at": "When it ends by itself; epoch seconds.",
-    "counters.name": "What is counted.",
-    "counters.value": "How often it happened.",
-    "status_counts.status": "Where they stand.",
-    "status_counts.total": "How many.",
-    "spans.told": "What was told of it: 1 its start, 2 its end, 3 both; 0 neither.",
-    "gate.id": "Always 1.",
-    "workers.worker_id": "Its own name for itself.",
-    "workers.registered_at": "Since when it is known; epoch seconds.",
-    "workers.last_heartbeat_at": "When it was last heard of; epoch seconds.",
-    "workers.active_rollout_id": "The rollout that it runs now.",
-    "workers.active_attempt": "Which attempt at it.",
-    "resources.version": "Counted from 1; the newest is in force.",
-    "resources.resources": "Names and contents, as JSON.",
-    "resources.created_at": "Epoch seconds.",
-    "updates.number": "Counted from 1.",
-    "audit.at": "Epoch seconds.",
-    "audit.who": "The operator.",
-    "audit.action": "What was done.",
-    "audit.reason": "Why, in the operator's words.",
-    "audit.details": "What it concerned, as JSON.",
-    "_sqlite_migrations.id": "Its number.",
-    "_sqlite_migrations.migration_set": "Always `tau_live`.",
-    "_sqlite_migrations.name": "The migration.",
-    "_sqlite_migrations.applied_at": "When it was applied.",
-}
-"""What the columns hold that no dataclass describes."""
-
-EVERYWHERE: Mapping[str, str] = {
-    "rollout_seq": "The `seq` of its rollout.",
-    "seq": "Its place in the order of arrival.",
-    "default_option": "The host's own choice.",
-    "input": "What the run works on, as JSON.",
-    "attempt": "The number of its attempt.",
-}
-"""What columns of these names hold in every table."""
 
 
 def settings_reference() -> str:
@@ -238,6 +156,14 @@ def reasons_reference() -> str:
     )
 
 
+def alerts_reference() -> str:
+    """Return every kind of alert, each under a heading of its own."""
+    return "\n".join(
+        f"## {kind}\n\n{about.means}\nSeverity: {about.severity}. Look next: `{about.todo}`.\n"
+        for kind, about in ALERTS.items()
+    )
+
+
 def mistakes_reference() -> str:
     """Return every mistake that the doctor finds, with how it is mended."""
     rows = [(f"`{code}`", one.sign, one.cure) for code, one in MISTAKES.items()]
@@ -257,7 +183,7 @@ def template(kind: str) -> str:
 def json_reference() -> str:
     """Return the keys of every command's JSON."""
     return "\n".join(
-        f"## tau-live {command}\n\n"
+        f"## tau-live {command}\n\n[Its schema](../schemas/{file_of(command)}).\n\n"
         + _table(("key", "meaning"), [(f"`{key}`", meaning) for key, meaning in keys.items()])
         for command, keys in KEYS.items()
     )
@@ -271,7 +197,7 @@ def hooks_reference() -> str:
         parts.append(f"## {name}\n\n```text\n{name}{signature}\n```\n\n{inspect.getdoc(hook)}\n")
     parts.append("## What hooks are given and return\n")
     owned = (hookspecs.DecisionRequest, hookspecs.Answer, hookspecs.RolloutSummary,
-             hookspecs.RewardPart)  # fmt: skip
+             hookspecs.RewardPart, hookspecs.Alert)  # fmt: skip
     parts += [_described(of, level="###") for of in owned]
     return "\n".join(parts)
 
@@ -318,6 +244,21 @@ def schema_reference() -> str:
                     f"## {table}\n\n{TABLES[table]}\n\n{_table(('column', 'type', 'holds'), rows)}"
                 )
     return "\n".join(parts)
+
+
+def views_reference() -> str:
+    """Return every view of a new store, with its columns."""
+    return "\n".join(
+        f"## {view}\n\n{said}\n\n"
+        + _table(("column", "holds"), [(f"`{name}`", of) for name, of in columns.items()])
+        for view, (said, columns) in VIEWED.items()
+    )
+
+
+def metrics_reference() -> str:
+    """Return every metric."""
+    rows = [(f"`{one.name}`", one.type, one.help) for one in metrics.known()]
+    return _table(("metric", "type", "meaning"), rows)
 
 
 def _column(table: str, name: str) -> str:

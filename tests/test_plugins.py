@@ -316,7 +316,7 @@ def test_plugins_hear_which_version_decides() -> None:
 def test_every_hook_says_what_it_is_for() -> None:
     hooks = [found for found in vars(hookspecs).values() if hasattr(found, "tau_live_spec")]
 
-    assert len(hooks) == 9
+    assert len(hooks) == 10
     assert all((hook.__doc__ or "").endswith((".", ".\n    ")) for hook in hooks)
 
 

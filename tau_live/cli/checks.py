@@ -131,6 +131,11 @@ def _switch(environ: Mapping[str, str]) -> Iterator[Check]:
 
 
 def _plugins(settings: Settings) -> Iterator[Check]:
+    command = settings.alert_command
+    if command and shutil.which(command[0]) is None:
+        found = f"alerts go to {command[0]!r}, which is not there or may not be run"
+        advice = "correct TAU_LIVE_RL_ALERT_COMMAND; `tau-live alerts test` tries it out"
+        yield Check("alerts", WARN, found, advice, "alert-command-missing")
     reports = load_plugins(settings).report()
     for report in reports:
         if report.problem or report.disabled:

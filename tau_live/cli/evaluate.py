@@ -8,6 +8,7 @@ from typing import NamedTuple
 import click
 from rich.console import RenderableType
 
+from tau_live.cli import completing
 from tau_live.cli.opening import epilog, json_option, opened, settings_of, store_option
 from tau_live.cli.output import facts_of, print_all, print_json, progress_bar, table_of
 from tau_live.cli.text import number, when
@@ -69,13 +70,17 @@ class Named(NamedTuple):
 @click.option(
     "--policy", "asked_for", required=True, metavar="POLICY",
     help="A version, 0 for the untrained one, `uniform`, `best-fixed`, or `constant:OPTION`.",
+    shell_complete=completing.versions,
 )  # fmt: skip
 @click.option(
     "--log", type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="A log from elsewhere (.jsonl or .csv) instead of the store's decisions.",
 )  # fmt: skip
 @click.option("--context", multiple=True, help="With --log: a column to take as context; repeat.")
-@click.option("--point", help="The decision point.  [default: that of the version]")
+@click.option(
+    "--point", help="The decision point.  [default: that of the version]",
+    shell_complete=completing.points,
+)  # fmt: skip
 @click.option("--since", type=when, metavar="TIME", help="Only rollouts that ended since then.")
 @click.option("--limit", type=click.IntRange(1), help="Only so many rollouts, the newest.")
 @click.option(

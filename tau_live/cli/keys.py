@@ -10,6 +10,7 @@ from tau_live.cli.doing_keys import DOING, KILLED, PAUSED
 from tau_live.cli.project_keys import INIT
 from tau_live.cli.report_keys import REPORT
 from tau_live.cli.row_keys import ATTEMPT, CREDIT, DECISION, REWARD, ROLLOUT, SPAN, Keys
+from tau_live.cli.watching_keys import WATCHING
 
 UPDATE: Keys = {
     "executed": "whether weights changed",
@@ -206,6 +207,7 @@ KEYS: Mapping[str, Keys] = {
         "kill_switch**": KILLED,
     },
     **DOING,
+    **WATCHING,
     "gate reset": {
         "state": "pass",
         "was": "the state before",

@@ -1,5 +1,6 @@
 """``tau-live learn``: the learner in a process of its own."""
 
+import os
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -52,4 +53,4 @@ def learn(path: Path | None, as_json: bool, once: bool) -> None:
     settings = settings_of(path, changes=True)
     warn_before(settings)
     with stopping(stop):
-        learn_until(stop, settings, once=once, report=told)
+        learn_until(stop, settings, once=once, report=told, environ=os.environ)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 
-from tau_live.builtin import REFERENCE_REWARDER
+from tau_live.builtin import BUILT_IN
 from tau_live.cli.check import OK, WARN, Check
 from tau_live.cli.text import number, seconds
 from tau_live.errors import TauLiveError
@@ -60,8 +60,8 @@ def acting_checks(settings: Settings) -> Iterator[Check]:
         if name in installed:
             advice = "take it out of TAU_LIVE_RL_PLUGINS_OFF if it is meant to work"
             yield Check("plugins", WARN, f"{name} is switched off", advice, "plugin-off")
-        elif name != REFERENCE_REWARDER:
-            near = nearest(name, installed | {REFERENCE_REWARDER})
+        elif name not in BUILT_IN:
+            near = nearest(name, installed | BUILT_IN)
             advice = f"did you mean {near}?" if near else "take it out of TAU_LIVE_RL_PLUGINS_OFF"
             found = f"{name} is switched off, and is not installed"
             yield Check("plugins", WARN, found, advice, "plugin-unknown")

@@ -75,6 +75,10 @@ MISTAKES: Mapping[str, Mistake] = MappingProxyType(
             "The line in site-packages is not what this version writes.",
             "`tau-live autostart enable`, or `disable`.",
         ),
+        "alert-command-missing": Mistake(
+            "The command that alerts are given to is not there, or may not be run.",
+            "Correct `TAU_LIVE_RL_ALERT_COMMAND`, and see it work with `tau-live alerts test`.",
+        ),
         "plugin-broken": Mistake(
             "A plugin cannot be imported, is wrong, or was disabled after failing.",
             "Mend it, or name it in `TAU_LIVE_RL_PLUGINS_OFF`.",

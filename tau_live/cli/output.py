@@ -23,6 +23,7 @@ NARROW = 64
 STYLES = {
     "pass": "green", "ok": "green", "succeeded": "green", "new": "green", "executed": "green",
     "hold": "bold red", "fail": "bold red", "failed": "red", "error": "red",
+    "critical": "bold red", "warning": "yellow", "info": "green",
     "warn": "yellow", "cancelled": "yellow", "timeout": "red", "unresponsive": "red",
     "running": "cyan", "preparing": "cyan", "queuing": "blue", "requeuing": "blue",
 }  # fmt: skip
@@ -169,8 +170,9 @@ def print_report(report: object) -> None:
 
 
 def progress_bar(*, quiet: bool = False) -> Progress:
-    """Return a progress bar on standard error, which only a terminal shows."""
+    """Return a progress bar on standard error, which only a terminal shows that may be steered."""
     console = Console(stderr=True, highlight=False)
+    quiet = quiet or not sys.stderr.isatty() or bool(os.environ.get("NO_COLOR"))
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -178,5 +180,5 @@ def progress_bar(*, quiet: bool = False) -> Progress:
         TimeElapsedColumn(),
         console=console,
         transient=True,
-        disable=quiet or not console.is_terminal,
+        disable=quiet,
     )

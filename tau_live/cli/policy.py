@@ -8,6 +8,7 @@ from typing import NamedTuple
 import click
 
 from tau_live import checkpoints
+from tau_live.cli import completing
 from tau_live.cli.opening import (
     default_command,
     epilog,
@@ -66,7 +67,7 @@ for made in COMMANDS:
 
 
 @policy.command("list", epilog=epilog("policy list", "tau-live policy list --point model"))
-@click.option("--point", help="Only of this decision point.")
+@click.option("--point", help="Only of this decision point.", shell_complete=completing.points)
 @store_option
 @json_option
 def list_(path: Path | None, as_json: bool, point: str | None) -> None:
@@ -104,7 +105,7 @@ def list_(path: Path | None, as_json: bool, point: str | None) -> None:
 
 
 @policy.command("show", epilog=epilog("policy show", "tau-live policy show 3"))
-@click.argument("version", type=click.IntRange(1))
+@click.argument("version", type=click.IntRange(1), shell_complete=completing.versions)
 @store_option
 @json_option
 def show(version: int, path: Path | None, as_json: bool) -> None:
@@ -128,8 +129,10 @@ def show(version: int, path: Path | None, as_json: bool) -> None:
     "use",
     epilog=epilog("policy use", 'tau-live policy use 3 --point model --reason "best so far" --pin'),
 )
-@click.argument("version", type=click.IntRange(0))
-@click.option("--point", required=True, help="The decision point.")
+@click.argument("version", type=click.IntRange(0), shell_complete=completing.versions)
+@click.option(
+    "--point", required=True, help="The decision point.", shell_complete=completing.points
+)
 @reason_option
 @click.option("--pin", is_flag=True, help="Keep it until `unpin`: updates leave it alone.")
 @store_option

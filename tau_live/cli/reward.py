@@ -12,6 +12,7 @@ from typing import TypedDict, Unpack
 import click
 
 from tau_live.builtin import load_plugins
+from tau_live.cli import completing
 from tau_live.cli.finding import rollout_of
 from tau_live.cli.opening import epilog, json_option, opened, store_option
 from tau_live.cli.output import print_json
@@ -54,7 +55,10 @@ class Asked(TypedDict):
     ),
 )
 @click.argument("value", required=False)
-@click.option("--run", metavar="ID", help="The rollout, or with --host that host's id of the run.")
+@click.option(
+    "--run", metavar="ID", help="The rollout, or with --host that host's id of the run.",
+    shell_complete=completing.rollouts,
+)  # fmt: skip
 @click.option("--host", help="Whose run or session it is: pydantic-ai.")
 @click.option("--session", metavar="ID", help="The session whose last run is meant.")
 @click.option("--decision", metavar="ID", help="The decision, instead of a whole rollout.")

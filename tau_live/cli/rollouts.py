@@ -7,6 +7,7 @@ from typing import TypedDict, Unpack
 import click
 from rich.table import Table
 
+from tau_live.cli import completing
 from tau_live.cli.opening import epilog, json_option, opened, store_option
 from tau_live.cli.output import print_all, print_json, safe, stdout_width, styled, table_of
 from tau_live.cli.text import moment, number, seconds, when
@@ -68,7 +69,10 @@ class Asked(TypedDict):
 @click.option("--host", help="Only of this host.")
 @click.option("--name", help="Only of this name.")
 @click.option("--session", help="Only of this session.")
-@click.option("--parent", metavar="ROLLOUT", help="Only those that ran inside this one.")
+@click.option(
+    "--parent", metavar="ROLLOUT", help="Only those that ran inside this one.",
+    shell_complete=completing.rollouts,
+)  # fmt: skip
 @click.option("--since", metavar="WHEN", type=when, help="Only those that started at or after it.")
 @click.option("--until", metavar="WHEN", type=when, help="Only those that started before it.")
 @click.option(

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from tau_live.cli import completing
 from tau_live.cli.finding import rollout_of
 from tau_live.cli.opening import epilog, json_option, opened, store_option
 from tau_live.cli.output import print_all, print_json, stdout_width
@@ -17,7 +18,7 @@ CHILDREN = 1000
 
 
 @click.command(epilog=epilog("show", "tau-live show live-5f0d7f0e", "tau-live show 5f0d --json"))
-@click.argument("rollout")
+@click.argument("rollout", shell_complete=completing.rollouts)
 @store_option
 @json_option
 def show(rollout: str, path: Path | None, as_json: bool) -> None:

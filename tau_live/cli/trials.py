@@ -10,6 +10,7 @@ from typing import TypeVar
 import click
 
 from tau_live import operating
+from tau_live.cli import completing
 from tau_live.cli.opening import (
     epilog,
     json_option,
@@ -52,7 +53,7 @@ def point_argument(callback: Callback) -> Callback:
             raise click.UsageError("say the decision point, once")
         callback(point=point or point_option, **others)
 
-    argued = click.argument("point", required=False)(named)
+    argued = click.argument("point", required=False, shell_complete=completing.points)(named)
     return click.option("--point", "point_option", help="The same as POINT.")(argued)  # type: ignore[return-value]  # click's commands take keywords alone
 
 

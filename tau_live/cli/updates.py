@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from tau_live.cli import completing
 from tau_live.cli.opening import epilog, json_option, opened, store_option
 from tau_live.cli.output import as_json as json_of
 from tau_live.cli.output import facts_of, print_all, print_json, safe, styled, table_of
@@ -16,8 +17,8 @@ from tau_live.store.roles import Store
 
 
 @click.command(epilog=epilog("updates", "tau-live updates --point model", "tau-live updates 12"))
-@click.argument("update", type=click.IntRange(1), required=False)
-@click.option("--point", help="Only of this decision point.")
+@click.argument("update", type=click.IntRange(1), required=False, shell_complete=completing.updates)
+@click.option("--point", help="Only of this decision point.", shell_complete=completing.points)
 @click.option(
     "--limit", type=click.IntRange(1), default=20, show_default=True, help="At most so many."
 )

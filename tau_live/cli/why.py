@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 from rich.table import Table
 
+from tau_live.cli import completing
 from tau_live.cli.finding import decision_of
 from tau_live.cli.opening import epilog, json_option, opened, store_option
 from tau_live.cli.output import as_json as json_of
@@ -27,7 +28,7 @@ from tau_live.why import why as why_of
 
 
 @click.command(epilog=epilog("why", "tau-live why 5f0d:2", "tau-live why 5f0d:2 --recompute"))
-@click.argument("decision")
+@click.argument("decision", shell_complete=completing.rollouts)
 @click.option(
     "--recompute",
     is_flag=True,

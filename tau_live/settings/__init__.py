@@ -31,6 +31,7 @@ from tau_live.settings.kinds import (
     span,
     text,
     whole,
+    words,
 )
 from tau_live.settings.prices import PRICES, DeclaredPrice, price_tables
 from tau_live.settings.rows import Setting, made, rows_of, setting, settle
@@ -232,6 +233,15 @@ class Settings:
     principal: str | None = setting(
         None, optional(text()), "Who calls, as the file of TAU_LIVE_RL_ACCESS names people."
     )
+    alert_command: tuple[str, ...] = setting(
+        (), words(), "The command that each alert is given to, without a shell."
+    )
+    alert_interval_s: float = setting(
+        900.0, SECONDS, "Of one kind no alert is told sooner after the last one."
+    )
+    alert_timeout_s: float = setting(
+        30.0, SECONDS, "How long TAU_LIVE_RL_ALERT_COMMAND may take before it is killed."
+    )
     plugins_off: tuple[str, ...] = setting((), names(), "Plugins that are not loaded.")
     safety: SafetySettings = field(default_factory=SafetySettings)
 
@@ -293,6 +303,8 @@ def value_text(row: Setting, settings: Settings) -> str:
         return json.dumps(decision_tables(settings.decisions), ensure_ascii=False, default=str)
     if row.field == "prices":
         return json.dumps(price_tables(settings.prices), ensure_ascii=False)
+    if row.field == "alert_command" and value:
+        return json.dumps(value, ensure_ascii=False)
     return as_text(value)
 
 

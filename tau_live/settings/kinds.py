@@ -123,6 +123,31 @@ def choice(of: type[E]) -> Kind[E]:
     return checked(f"one of {', '.join(of)}", convert)
 
 
+def words() -> Kind[tuple[str, ...]]:
+    """A command and its arguments: a list, or text that is taken apart as a shell would."""
+
+    def convert(raw: object) -> tuple[str, ...] | None:
+        if isinstance(raw, str):
+            try:
+                raw = [] if raw.strip().lower() == "none" else _listed(raw)
+            except ValueError:
+                return None
+        if not isinstance(raw, list | tuple):
+            return None
+        given = tuple(one for one in raw if isinstance(one, str) and "\0" not in one)
+        return given if len(given) == len(raw) and all(given[:1]) else None
+
+    return checked("a command with its arguments, or none", convert)
+
+
+def _listed(raw: str) -> object:
+    if raw.lstrip().startswith("["):
+        return json.loads(raw)
+    import shlex
+
+    return shlex.split(raw)
+
+
 def text() -> Kind[str]:
     """Printable text that UTF-8 can say (ids are made from it)."""
 

@@ -9,6 +9,7 @@ from tau_live.store.connection import Connection
 from tau_live.store.sealing import SEALING
 from tau_live.store.sqlite_names import NAMING
 from tau_live.store.sqlite_pauses import PAUSING
+from tau_live.store.views import SHOWING
 
 APPLICATION_ID = 0x7461754C
 """``tauL``, by which SQLite files of ours are known."""
@@ -347,7 +348,7 @@ def migrations() -> Migrations:
 
     @known()
     def m001_first_schema(db: Database) -> None:
-        for statement in (*RECORDING, *NAMING, *WORKING, *PAUSING, *SEALING):
+        for statement in (*RECORDING, *NAMING, *WORKING, *PAUSING, *SEALING, *SHOWING):
             db.execute(statement)
 
     return known

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+from tau_live.store.alert_log import Alerts
 from tau_live.store.names import Names
 from tau_live.store.recording import DecisionLog, RewardLog, RolloutLog
 from tau_live.store.serving import (
@@ -28,6 +29,7 @@ from tau_live.store.surveys import Surveys
 from tau_live.store.trials import Trials
 
 __all__ = [
+    "Alerts",
     "Audit",
     "Counters",
     "DecisionLog",
@@ -125,6 +127,11 @@ class Store(Protocol):
     @property
     def audit(self) -> Audit:
         """The audit."""
+        ...
+
+    @property
+    def alerts(self) -> Alerts:
+        """Alerts."""
         ...
 
     @property

@@ -285,6 +285,10 @@ class Audit(Protocol):
         """Return the lines, newest first."""
         ...
 
+    def since(self, seq: int, *, limit: int) -> list[AuditEntry]:
+        """Return the lines behind one, oldest first."""
+        ...
+
 
 class Retention(Protocol):
     """What may be forgotten.

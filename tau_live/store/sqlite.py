@@ -11,6 +11,7 @@ from tau_live.store.aside import BESIDE, beside, set_aside
 from tau_live.store.connection import Connection, Synchronous, connect
 from tau_live.store.migrations import SCHEMA_VERSION, check, migrate
 from tau_live.store.sealing import Sealer, key_in
+from tau_live.store.sqlite_alerts import SqliteAlerts
 from tau_live.store.sqlite_counters import SqliteAudit, SqliteCounters
 from tau_live.store.sqlite_decisions import SqliteDecisions
 from tau_live.store.sqlite_export import exported
@@ -49,6 +50,7 @@ class SqliteStore:
         leases: Leases.
         counters: Counters.
         audit: The audit.
+        alerts: Alerts.
         retention: Retention.
         seals: The chain of seals.
         surveys: What a report asks.
@@ -71,6 +73,7 @@ class SqliteStore:
         self.leases = SqliteLeases(connection)
         self.counters = SqliteCounters(connection)
         self.audit = SqliteAudit(connection)
+        self.alerts = SqliteAlerts(connection)
         self.seals = SqliteSeals(connection)
         self.retention = SqliteRetention(connection)
         self.surveys = SqliteSurveys(connection)

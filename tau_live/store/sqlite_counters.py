@@ -1,5 +1,6 @@
 """Counters and the audit in SQLite."""
 
+import sqlite3
 from collections.abc import Mapping
 
 from tau_live.store.connection import Connection
@@ -43,17 +44,25 @@ class SqliteAudit:
         rows = self._connection.rows(
             "select * from audit order by seq desc limit ?", (-1 if limit is None else limit,)
         )
-        return [
-            AuditEntry(
-                at=row["at"],
-                who=row["who"],
-                action=row["action"],
-                reason=row["reason"],
-                details=mapping_of(row["details"]),
-                seq=row["seq"],
-            )
-            for row in rows
-        ]
+        return [_entry_of(row) for row in rows]
+
+    def since(self, seq: int, *, limit: int) -> list[AuditEntry]:
+        """Return the lines behind one, oldest first."""
+        rows = self._connection.rows(
+            "select * from audit where seq > ? order by seq limit ?", (seq, limit)
+        )
+        return [_entry_of(row) for row in rows]
+
+
+def _entry_of(row: sqlite3.Row) -> AuditEntry:
+    return AuditEntry(
+        at=row["at"],
+        who=row["who"],
+        action=row["action"],
+        reason=row["reason"],
+        details=mapping_of(row["details"]),
+        seq=row["seq"],
+    )
 
 
 def count(connection: Connection, name: str, by: int = 1) -> None:

@@ -7,12 +7,14 @@ from pathlib import Path
 from msgspec.structs import replace as changed
 
 from tau_live import checkpoints
+from tau_live.alerting import Alerting
 from tau_live.gate import GateEntry, GateRow
 from tau_live.policy_files import checkpoint_folder, policy_config
 from tau_live.quality import Figures
 from tau_live.rl.ppo import LearnerState
 from tau_live.rollouts import Reason, RolloutMode, RolloutStatus
 from tau_live.settings import Settings
+from tau_live.status import status_of
 from tau_live.store.records import AuditEntry, Monitor, Trial, Update
 from tau_live.store.roles import Store
 from tau_live.store.sqlite import SqliteStore
@@ -59,6 +61,7 @@ def fill(path: Path) -> None:
         _add_gate(store)
         store.leases.acquire(f"process:{HOST_PROCESS}", HOST_PROCESS, ttl_s=600.0, now=time.time())
         store.counters.add({"dropped_queue": 2, "duplicate_spans": 1})
+    _add_alerts(store, Settings(store=path))
     store.close()
 
 
@@ -145,6 +148,14 @@ def _add_trials(store: Store) -> None:
         )
     )  # fmt: skip
     store.trials.save(Trial(point="tools", watermark=9, revision=1))
+
+
+def _add_alerts(store: Store, settings: Settings) -> None:
+    """What somebody would have been told of all that by now."""
+    alerting = Alerting(
+        settings, owner=HOST_PROCESS, tell=lambda _alert: None, count=lambda _name: None
+    )
+    alerting.look(store, status_of(store, settings, now=time.time()))
 
 
 def _learned(version: int) -> Update:

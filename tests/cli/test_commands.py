@@ -13,6 +13,7 @@ from tests.cli.filled import SOLVED
 READING = [
     ["why", "live-1"],
     ["status"], ["gate"], ["gate", "show"], ["gate", "log"], ["rollouts"], ["show", "live-1"],
+    ["alerts"], ["metrics"],
     ["updates"], ["policy", "list"], ["policy", "show", "1"], ["export"],
 ]  # fmt: skip
 WRITING = [
@@ -39,7 +40,7 @@ def walked(command: click.Command, path: str) -> Iterator[tuple[str, click.Comma
 
 EVERY = dict(walked(main, "tau-live"))
 
-WITHOUT_STORE = ("tau-live run", "tau-live autostart", "tau-live init")
+WITHOUT_STORE = ("tau-live run", "tau-live autostart", "tau-live init", "tau-live completion")
 """What one looks after no store with."""
 
 

@@ -152,6 +152,11 @@ def _(file: Path, patch: pytest.MonkeyPatch) -> None:
     patch.setattr("tau_live.cli.host_checks.site_packages", Path.cwd)
 
 
+@makes("alert-command-missing")
+def _(file: Path, patch: pytest.MonkeyPatch) -> Environ:
+    return {"TAU_LIVE_RL_ALERT_COMMAND": "/nowhere/page-somebody --loud"}
+
+
 @makes("plugin-broken")
 def _(file: Path, patch: pytest.MonkeyPatch) -> None:
     points = "[tau_live]\nbroken = nothing_of_that_name\n"

@@ -25,6 +25,8 @@ TEXTS = {
     "audit": ["who", "action", "reason"],
     "leases": ["holder"],
     "counters": ["name"],
+    "alerts": ["kind", "severity", "sentence", "todo"],
+    "alert_limits": ["kind"],
 }
 
 
@@ -59,6 +61,8 @@ def evil(filled: Path) -> Path:
         ["updates", "1"],
         ["policy"],
         ["doctor"],
+        ["alerts"],
+        ["metrics"],
         ["export"],
         ["status", "--json"],
         ["show", SOLVED, "--json"],

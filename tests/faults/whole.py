@@ -13,8 +13,9 @@ from tau_live.settings import Settings
 from tau_live.store.sealing import SEALED, Sealer
 from tau_live.store.sqlite import SqliteStore
 
-PASSING = frozenset({"leases", "_sqlite_migrations", "sqlite_sequence", "sqlite_stat1"})
-"""Tables whose rows tell of processes, or of the moment."""
+ALERTS = frozenset({"alerts", "alert_marks", "alert_limits"})
+PASSING = ALERTS | {"leases", "_sqlite_migrations", "sqlite_sequence", "sqlite_stat1"}
+"""Tables whose rows tell of processes, or of the moment: alerts of when somebody looked."""
 
 TOLD_AGAIN = "duplicate_"
 """Begins the counters of what was told more than once."""

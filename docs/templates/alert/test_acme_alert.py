@@ -1,31 +1,51 @@
-"""Somebody hears of a hold, once."""
+"""Somebody hears of what is bad enough."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import acme_alert
 import pytest
 
+from tau_live.hookspecs import Alert
 
-@pytest.fixture
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+
+def alert(severity: str, *, trial: bool = False) -> Alert:
+    return Alert(
+        kind="gate-hold",
+        severity=severity,
+        sentence="The gate holds.",
+        todo="tau-live gate",
+        facts={"reason": "update_failures"},
+        at=1.0,
+        store="store.sqlite",
+        version="1.0",
+        trial=trial,
+    )
+
+
+def test_a_hold_is_written_down_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(acme_alert.FILE, str(tmp_path / "alerts.jsonl"))
-    yield tmp_path / "alerts.jsonl"
-    acme_alert._told.clear()
 
+    acme_alert.alert_raised(alert("critical"))
 
-def test_a_hold_is_told_once_a_minute(file: Path) -> None:
-    for _ in range(3):
-        acme_alert.gate_changed({"state": "hold", "reason": "update_failures"})
-
-    [line] = file.read_text().splitlines()
+    [line] = (tmp_path / "alerts.jsonl").read_text().splitlines()
     told = json.loads(line)
-    assert (told["alert"], told["reason"]) == ("gate-hold", "update_failures")
+    assert (told["kind"], told["todo"]) == ("gate-hold", "tau-live gate")
+    assert told["facts"] == {"reason": "update_failures"}
 
 
-def test_a_hold_and_its_end_are_two_things(file: Path) -> None:
-    acme_alert.gate_changed({"state": "hold", "reason": "update_failures"})
-    acme_alert.gate_changed({"state": "pass", "reason": None})
-
-    assert len(file.read_text().splitlines()) == 2
+@pytest.mark.parametrize(
+    ("severity", "trial", "heard"),
+    [
+        ("critical", False, True),
+        ("warning", False, True),
+        ("info", False, False),
+        ("info", True, True),
+    ],
+)
+def test_what_is_good_to_know_wakes_nobody_unless_it_is_tried_out(
+    severity: str, trial: bool, heard: bool
+) -> None:
+    assert acme_alert.is_worth_it(alert(severity, trial=trial), "warning") is heard

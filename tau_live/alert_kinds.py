@@ -1,0 +1,129 @@
+"""Every kind of alert, named once: what it means, how bad it is, and the command to look next."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from types import MappingProxyType
+from typing import NamedTuple
+
+
+class Severity(StrEnum):
+    """How bad it is: wake somebody, look at it today, or good to know."""
+
+    CRITICAL = "critical"
+    WARNING = "warning"
+    INFO = "info"
+
+
+class Kind(StrEnum):
+    """What somebody should hear of; its name is the heading in a runbook."""
+
+    GATE_HOLD = "gate-hold"
+    GATE_RESET = "gate-reset"
+    STORE_FAILS = "store-fails"
+    KILL_SWITCH_ON = "kill-switch-on"
+    EVENTS_DROPPED = "events-dropped"
+    REWARDS_MISSING = "rewards-missing"
+    OPTION_WORSE = "option-worse"
+    CHOICES_COLLAPSED = "choices-collapsed"
+    POLICY_PROMOTED = "policy-promoted"
+    POLICY_DEMOTED = "policy-demoted"
+    EXPOSURE_RAISED = "exposure-raised"
+    LEARNER_STOPPED = "learner-stopped"
+    TRIAL = "trial"
+
+
+class About(NamedTuple):
+    """What is known of a kind.
+
+    Attributes:
+        severity: How bad it is.
+        means: One sentence.
+        todo: The command to look next.
+    """
+
+    severity: Severity
+    means: str
+    todo: str
+
+
+ALERTS: Mapping[Kind, About] = MappingProxyType(
+    {
+        Kind.GATE_HOLD: About(
+            Severity.CRITICAL,
+            "The gate went to hold: nothing is recorded, learned or decided until it is reset.",
+            "tau-live gate",
+        ),
+        Kind.GATE_RESET: About(
+            Severity.INFO, "An operator let the gate pass again.", "tau-live gate log"
+        ),
+        Kind.STORE_FAILS: About(
+            Severity.CRITICAL,
+            "A process cannot use its store: its host decides by itself until that works again.",
+            "tau-live doctor",
+        ),
+        Kind.KILL_SWITCH_ON: About(
+            Severity.WARNING,
+            "The kill switch is on: everything stopped until it is taken off.",
+            "tau-live status",
+        ),
+        Kind.EVENTS_DROPPED: About(
+            Severity.WARNING,
+            "Events were dropped before they were stored, so what they told is lost.",
+            "tau-live status",
+        ),
+        Kind.REWARDS_MISSING: About(
+            Severity.WARNING,
+            "Too many rollouts get no reward in time, and nothing is learned from those.",
+            "tau-live doctor",
+        ),
+        Kind.OPTION_WORSE: About(
+            Severity.WARNING,
+            "Drift: an option earns less than it used to, so what was learned of it is doubted.",
+            "tau-live status",
+        ),
+        Kind.CHOICES_COLLAPSED: About(
+            Severity.WARNING,
+            "One option is taken nearly always, so nothing is learned of the others any more.",
+            "tau-live status",
+        ),
+        Kind.POLICY_PROMOTED: About(
+            Severity.INFO,
+            "A version was proven better and is the champion now.",
+            "tau-live policy list",
+        ),
+        Kind.POLICY_DEMOTED: About(
+            Severity.WARNING,
+            "The learner went back: to the champion before, or to a smaller share of rollouts.",
+            "tau-live policy list",
+        ),
+        Kind.EXPOSURE_RAISED: About(
+            Severity.INFO, "The learner decides a larger share of rollouts.", "tau-live status"
+        ),
+        Kind.LEARNER_STOPPED: About(
+            Severity.CRITICAL,
+            "The learner of a decision point was taken out and decides nothing there.",
+            "tau-live status",
+        ),
+        Kind.TRIAL: About(
+            Severity.INFO, "A trial: somebody tries out how alerts arrive.", "tau-live alerts"
+        ),
+    }
+)  # fmt: skip
+"""Every kind, in the order in which one should read them."""
+
+MOVES: Mapping[str, Kind] = MappingProxyType(
+    {
+        "gate_reset": Kind.GATE_RESET,
+        "champion_frozen": Kind.POLICY_PROMOTED,
+        "policy_promote": Kind.POLICY_PROMOTED,
+        "policy_freeze": Kind.POLICY_PROMOTED,
+        "champion_returned": Kind.POLICY_DEMOTED,
+        "policy_reject": Kind.POLICY_DEMOTED,
+        "policy_rollback": Kind.POLICY_DEMOTED,
+        "exposure_lowered": Kind.POLICY_DEMOTED,
+        "exposure_climbed": Kind.EXPOSURE_RAISED,
+        "learner_stopped": Kind.LEARNER_STOPPED,
+        "policy_stop": Kind.LEARNER_STOPPED,
+    }
+)
+"""What actions in the audit are alerts of."""

@@ -1,0 +1,56 @@
+"""``tau-live metrics``: figures for Prometheus."""
+
+import time
+from pathlib import Path
+
+import click
+
+from tau_live import __version__
+from tau_live.cli.opening import epilog, is_enabled, json_option, opened, store_option
+from tau_live.cli.output import print_json
+from tau_live.metrics import families, text_of
+from tau_live.status import status_of
+from tau_live.whole_files import write_whole
+
+READABLE = 0o644
+"""Node exporter is somebody else; it has to read the file."""
+
+
+@click.command(
+    epilog=epilog(
+        "metrics",
+        "tau-live metrics",
+        "tau-live metrics --out /var/lib/node_exporter/textfile/tau_live.prom",
+    )
+)
+@click.option(
+    "--out", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
+    help="Replace this file as a whole, instead of printing; everybody may read it.",
+)  # fmt: skip
+@store_option
+@json_option
+def metrics(path: Path | None, as_json: bool, out: Path | None) -> None:
+    """Print the figures of a store in Prometheus' text format.
+
+    With --out they are written for the textfile collector of node exporter, which reads files that
+    end in .prom; call it once a minute, by cron or a timer.
+    """
+    with opened(path) as (store, settings):
+        status = status_of(store, settings, now=time.time(), enabled=is_enabled())
+        last_told = store.alerts.last_told()
+    found = families(status, version=__version__, last_told=last_told)
+    if out is not None:
+        write_whole(out, text_of(found).encode(), mode=READABLE)
+    if as_json:
+        told = [
+            {
+                "name": one.name,
+                "type": one.type,
+                "help": one.help,
+                "values": [{"labels": labels, "value": value} for labels, value in one.values],
+            }
+            for one in found
+        ]
+        print_json({"metrics": told, "output": None if out is None else str(out)})
+    elif out is None:
+        click.echo(text_of(found), nl=False)

@@ -1,0 +1,61 @@
+import json
+import shlex
+from pathlib import Path
+
+from tau_live.store.alert_log import AlertRow
+from tau_live.store.sqlite import SqliteStore
+from tests.cli.conftest import Run
+
+
+def fill(path: Path) -> None:
+    store = SqliteStore.open(path)
+    for at, suppressed in ((5.0, 0), (6.0, 2)):
+        for _ in range(suppressed):
+            store.alerts.suppress("gate-hold")
+        row = AlertRow(
+            kind="gate-hold", severity="critical", sentence="It holds.", todo="tau-live gate",
+            at=at, owner="me",
+        )  # fmt: skip
+        store.alerts.tell(row, at=at)
+    store.alerts.suppress("events-dropped")
+    store.close()
+
+
+def test_the_last_alerts_are_listed_with_how_many_were_suppressed(tmp_path: Path, run: Run) -> None:
+    fill(tmp_path / "store.sqlite")
+
+    result = run("alerts", "--store", tmp_path / "store.sqlite")
+
+    newest, what, todo, *_, more = result.stdout.splitlines()
+    assert newest.split()[1:4] == ["00:00:06", "critical", "gate-hold"]
+    assert newest.endswith("(after 2 that came too soon)")
+    assert (what, todo) == ("  It holds.", "  -> tau-live gate")
+    assert more == "1 more of events-dropped came too soon after the last one"
+
+
+def test_without_alerts_it_says_so(tmp_path: Path, run: Run) -> None:
+    SqliteStore.open(tmp_path / "store.sqlite").close()
+
+    assert run("alerts", "--store", tmp_path / "store.sqlite").stdout == "no alert yet\n"
+
+
+def test_a_trial_alert_goes_the_configured_way(tmp_path: Path, run: Run) -> None:
+    got = tmp_path / "got"
+    command = f"sh -c {shlex.quote(f'cat > {shlex.quote(str(got))}')}"
+
+    result = run("alerts", "test", TAU_LIVE_RL_ALERT_COMMAND=command)
+
+    assert result.exit_code == 0
+    assert [line.split() for line in result.stdout.splitlines()[1:]] == [
+        ["alert-log", "told"], ["alert-command", "told"],
+    ]  # fmt: skip
+    told = json.loads(got.read_text())
+    assert (told["kind"], told["trial"]) == ("trial", True)
+    assert list(tmp_path.iterdir()) == [got]  # no store was made for it
+
+
+def test_a_trial_alert_that_does_not_arrive_is_said_and_fails(run: Run) -> None:
+    result = run("alerts", "test", TAU_LIVE_RL_ALERT_COMMAND="sh -c 'exit 7'")
+
+    assert result.exit_code == 1
+    assert "ended with exit code 7" in result.stdout

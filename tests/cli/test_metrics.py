@@ -1,0 +1,27 @@
+from pathlib import Path
+
+from tests.cli.conftest import Run
+
+
+def test_figures_are_printed_or_written_for_everybody_to_read(
+    filled: Path, run: Run, tmp_path: Path
+) -> None:
+    out = tmp_path / "tau_live.prom"
+
+    printed = run("metrics", "--store", filled)
+    written = run("metrics", "--store", filled, "--out", out)
+
+    assert (written.exit_code, written.output) == (0, "")
+    assert out.read_text().splitlines()[0] == printed.stdout.splitlines()[0]
+    assert 'tau_live_policy_version{point="model"} 2\n' in out.read_text()
+    assert out.stat().st_mode & 0o777 == 0o644
+    assert [path.name for path in tmp_path.iterdir() if path.suffix == ".part"] == []
+
+
+def test_a_file_that_cannot_be_written_stays_what_it_was(
+    filled: Path, run: Run, tmp_path: Path
+) -> None:
+    result = run("metrics", "--store", filled, "--out", tmp_path / "nowhere/tau_live.prom")
+
+    assert result.exit_code == 1
+    assert "No such file" in result.stderr

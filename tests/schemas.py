@@ -1,0 +1,208 @@
+"""JSON schemas of what commands print, made from the documented keys and a table of types.
+
+``python -m tests.schemas`` writes them into ``docs/schemas``; a test says when that is due.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from tau_live.cli.keys import KEYS
+
+FOLDER = Path(__file__).parents[1] / "docs/schemas"
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+
+Schema = dict[str, object]
+
+WHOLE = """
+    archived attempt attempts attempt_count bad bad_lines bytes_after bytes_before cancelled
+    checkpoints completed control costs count counters days decisions decisions_before drops events
+    failed first first_ready forgettable kept known last last_ready learner left_out limit line
+    lineage lines lived log looked_at not_learned_from number of open options ordinal page parent
+    points_left_out policy_version previous read ready_seq ready_to_learn revision rewards rollouts
+    rows samples seals seen seq spans streaks succeeded suppressed test total trajectories
+    uncounted unexplored unlearned untaught update updates used version waiting waiting_for_reward
+    was with_propensity without_choice champion refused
+"""
+NUMBER = """
+    advantage agreement at before began_at confidence cost cost_multiplier created_at difference
+    effective_sample_size ended_at entropy estimate expected exposure high information
+    interval_s largest_weight last_heartbeat_at latency_us lines_per_s logged lower low mb mean
+    mean_total_loss mean_weight median observed_approx_kl option_share place probability propensity
+    return reward reward_mean reward_spread run_reward share shift since sources standard_error
+    started_at total_reward upper used_mb value happened seconds lift silent
+"""
+WORDS = """
+    action advice algorithm answer applied arm audit changed check children chosen code column
+    comment decision_id default detail diff direction doubts error_message error_type event
+    execution file files format found fragment gate head help host imported key key_id kind label
+    left_alone mistake mode name next option outcome output over owner parent_id parent_span_id
+    path plugin point points policy problem processes reason rollout_id run_id said sentence
+    session_id severity sha256 skipped_reason source span_id state status stopped store subject
+    text todo type unseen unused variable verdict warnings what who why why_not worker_id worst
+"""
+TRUTH = """
+    command declared dry_run early_stop_triggered enabled executed idempotent in_service ladder
+    more ok pinned plain range_observed ready sound stored trial
+"""
+NULL = """
+    advantage advice agreement audit before began_at bernstein bootstrap champion column comment
+    control cost created_at days decision_id decisions_before default_ detail difference ended_at
+    entropy error_message error_type estimate exposure expected first host key_id kind label
+    last last_heartbeat_at learner log lower mb mean mean_total_loss median mistake mode
+    observed_approx_kl option option_share output owner parent parent_id parent_span_id place point
+    previous problem propensity ready_seq reason refused return reward reward_mean reward_spread
+    rollouts run_reward session_id sha256 share since skipped_reason standard_error started_at
+    stopped total_reward update upper value verdict version why why_not worker_id chosen applied
+    default allowed exploit_only probabilities information low high used_mb shift
+"""
+"""Keys whose value may be null."""
+
+LISTS: Mapping[str, str] = {
+    "options": "string", "allowed": "string", "exploit_only": "string", "probabilities": "number",
+    "bernstein": "number", "bootstrap": "number", "reward_range": "number",
+}  # fmt: skip
+"""Keys whose value is a list although their path does not say so."""
+
+EXACT: Mapping[str, object] = {
+    "agreement.*.host.*": "number",
+    "alert.version": "string",
+    "trials.*.missing.learner": ["number", "null"],
+    "trials.*.missing.control": ["number", "null"],
+    "gate reset:was": "string",
+    "gate hold:was": "string",
+    "files[].expected": ["string", "null"],
+    "set-aside:kept[]": "string",
+    "points[].options[]": "string",
+    "points[].contexts[].values[].value": "string",
+    "points[].compared[].refused": ["string", "null"],
+    "decisions.refused[]": "string",
+    "rollouts.refused[]": "string",
+    "changed": "boolean",
+    "control": ["integer", "null"],
+    "evaluate:log": ["string", "null"],
+    "import-log:bad[].column": ["string", "integer", "null"],
+    "init:hosts[].version": ["string", "null"],
+    "mean_reward.first": ["number", "null"],
+    "mean_reward.last": ["number", "null"],
+    "replay:bad[]": "array",
+    "status:learner": ["string", "null"],
+    "config:settings[].value": "string",
+    "why:recomputed.terms.*": "array",
+}
+"""What the name of a key alone does not tell; by its path, or the command and its path."""
+
+NO_OBJECT = {
+    "last_report",
+    "cost",
+    "summary",
+    "lift",
+    "mean_reward",
+    "missing",
+    "alarm",
+    "compared",
+}
+"""Objects that may be null."""
+
+
+def schemas() -> dict[str, Schema]:
+    """Return the schema of every command that prints data, by the name of its file."""
+    return {file_of(command): schema_of(command) for command in KEYS}
+
+
+def file_of(command: str) -> str:
+    """Return the name of the file with the schema of a command."""
+    return f"{command.lower().replace(' ', '-')}.json"
+
+
+def schema_of(command: str) -> Schema:
+    """Return the schema of what a command prints."""
+    root: Schema = {"type": "object"}
+    for path, meaning in KEYS[command].items():
+        _add(root, path.split("."), path, command=command, meaning=meaning)
+    return {
+        "$schema": DRAFT,
+        "$id": f"tau-live/{file_of(command)}",
+        "title": f"tau-live {command} --json",
+        **root,
+    }
+
+
+def untyped() -> list[str]:
+    """Return the keys that the table of types does not know."""
+    return [
+        f"{command}:{path}"
+        for command, keys in KEYS.items()
+        for path in keys
+        if not path.endswith("**") and not _leaf(command, path)
+    ]
+
+
+def _add(at: Schema, parts: list[str], path: str, *, command: str, meaning: str) -> None:
+    part, rest = parts[0], parts[1:]
+    if part == "**":
+        return  # more keys may follow, as everywhere
+    is_open, name = part.endswith("**"), part.removesuffix("**")
+    depth = (len(name) - len(name.removesuffix("[]"))) // 2
+    name = name.removesuffix("[]")
+    if name == "*":
+        inner = at.setdefault("additionalProperties", {})
+    else:
+        inner = _table(at, "properties").setdefault(name, {})
+        required = at.setdefault("required", [])
+        if isinstance(required, list) and name not in required and not is_open:
+            required.append(name)
+    assert isinstance(inner, dict)
+    for _ in range(depth):
+        inner["type"] = "array"
+        inner = inner.setdefault("items", {})
+    if rest:
+        inner["type"] = ["object", "null"] if name in NO_OBJECT else "object"
+        _add(inner, rest, path, command=command, meaning=meaning)
+        return
+    inner["description"] = meaning
+    if not is_open and "type" not in inner:
+        inner |= _leaf(command, path)
+
+
+def _leaf(command: str, path: str) -> Schema:
+    """Return the type of what stands at the end of a path; nothing if it is not known."""
+    exact = EXACT.get(f"{command}:{path}", EXACT.get(path))
+    if exact is not None:
+        return {"type": exact}
+    name = path.removesuffix(".*").removesuffix("[]").rpartition(".")[2].removesuffix("[]")
+    if name in LISTS and not path.endswith(("[]", ".*")):
+        kind: object = ["array", "null"] if name in NULL.split() else "array"
+        return {"type": kind, "items": {"type": LISTS[name]}}
+    for words, type_ in (
+        (TRUTH, "boolean"), (WORDS, "string"), (NUMBER, "number"), (WHOLE, "integer"),
+    ):  # fmt: skip
+        if name in words.split():
+            return {"type": [type_, "null"] if name in NULL.split() else type_}
+    return {}
+
+
+def _table(of: Schema, key: str) -> Schema:
+    found = of.setdefault(key, {})
+    assert isinstance(found, dict)
+    return found
+
+
+def text_of(schema: Schema) -> str:
+    """Return a schema as its file holds it."""
+    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+
+
+def write() -> None:
+    """Write every schema, and remove those of commands that are gone."""
+    FOLDER.mkdir(exist_ok=True)
+    made = schemas()
+    for file in FOLDER.glob("*.json"):
+        if file.name not in made:
+            file.unlink()
+    for name, schema in made.items():
+        (FOLDER / name).write_text(text_of(schema))
+
+
+if __name__ == "__main__":
+    write()
