@@ -98,7 +98,9 @@ def test_every_warning_of_the_log_has_a_row_and_every_row_a_warning() -> None:
 
 def test_what_skips_an_update_is_what_the_code_says() -> None:
     source = "".join(path.read_text() for path in (ROOT / "tau_live").rglob("*.py"))
-    skips = re.findall(r"^\| `([a-z ,]+)` \|", text_of("Why something is not learned from"), re.MULTILINE)
+    skips = re.findall(
+        r"^\| `([a-z ,]+)` \|", text_of("Why something is not learned from"), re.MULTILINE
+    )
 
     assert len(skips) > 5
     assert [why for why in skips if f'"{why}"' not in source] == []
