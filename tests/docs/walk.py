@@ -1,8 +1,10 @@
 """Does what a page says, in order, in this interpreter and in the folder it is started in.
 
 ``python walk.py page.md``. Python blocks share one namespace; console blocks run in bash, and what
-they export, and the folder they change to, stays for the blocks after them. A block with
-``file=name`` is written into the folder instead. The first block that fails ends it all.
+they export, and the folder they change to, stays for the blocks after them. What a block shows has
+to be printed; where its fence says ``output``, nothing else may be; ``...`` is anything.
+A block with ``file=name`` is written into the folder instead. The first block that fails ends it
+all.
 """
 
 import io
@@ -76,6 +78,8 @@ def run_console(block: Block, where: str, beside: Path) -> str:
         raise SystemExit(f"{where}: expected exit code {expected}, got {code}")
     if "output" in block.words:
         agree(where, printed(block.text), text)
+    else:
+        holds(where, printed(block.text), text)
     take_over(beside)
     return text
 
@@ -88,6 +92,16 @@ def take_over(beside: Path) -> None:
         del os.environ[name]
     os.environ.update(left)
     os.chdir((beside / "pwd").read_text().rstrip("\n"))
+
+
+def holds(where: str, expected: str, found: str) -> None:
+    """See that each line that a page shows was printed, in order, whatever stands between them."""
+    after = 0
+    for line in expected.splitlines():
+        place = found.find(line, after)
+        if place < 0:
+            raise SystemExit(f"{where}: expected\n{line}\nin\n{found}")
+        after = place + len(line)
 
 
 def agree(where: str, expected: str, found: str) -> None:
