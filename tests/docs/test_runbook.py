@@ -120,6 +120,18 @@ def test_every_command_of_the_runbook_works(
     assert {command: why for command, why in said.items() if why} == {}
 
 
+def test_counters_are_where_the_runbook_says(tmp_path: Path) -> None:
+    store = tmp_path / "store.sqlite"
+    fill(store)
+    command = re.findall(r"`(tau-live [^`]+)` shows", text_of("Counters"))[0]
+
+    done = CliRunner().invoke(
+        cli.main, shlex.split(command)[1:], env={"TAU_LIVE_RL_STORE": str(store)}
+    )
+
+    assert "duplicate_spans" in done.output
+
+
 def tried(command: str, folder: Path) -> str:
     """Return what is wrong with a command on a store with one of everything; empty if nothing."""
     shutil.rmtree(folder / "live", ignore_errors=True)
