@@ -84,7 +84,7 @@ def test_every_counter_has_a_row_and_every_row_a_counter() -> None:
 
     named = rows("Counters")
 
-    assert found - named == set()
+    assert found - named - rows("Alerts that were not told") == set()
     documented = (ROOT / "docs/reference/counters.md").read_text()
     assert {name for name in named - FAMILIES if f"`{name}`" not in documented} == set()
 
@@ -93,7 +93,7 @@ def test_every_warning_of_the_log_has_a_row_and_every_row_a_warning() -> None:
     said = set(warnings())
 
     assert len(said) > 30
-    assert rows("Lines of the log") == said
+    assert rows("Lines of the log") == said - rows("Alerts that were not told")
 
 
 def test_what_skips_an_update_is_what_the_code_says() -> None:
