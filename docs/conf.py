@@ -10,6 +10,7 @@ from tau_live import __version__  # noqa: E402  # found by the line above
 
 project = "tau-live"
 author = "the tau-live authors"
+project_copyright = author
 version = release = __version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]

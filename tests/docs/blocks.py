@@ -75,6 +75,12 @@ def prose(page: str) -> str:
     return re.sub(r"\]\([^)]*\)", "]", without)
 
 
+def prose_code(page: str) -> list[str]:
+    """Return what stands in backticks in a page's text, blocks left out."""
+    without = re.sub(r"^(`{3,})[^\n]*\n.*?^\1$", "", page, flags=re.MULTILINE | re.DOTALL)
+    return [found[1].strip() for found in re.findall(r"(`+)(.+?)\1", without)]
+
+
 def pages(root: Path) -> list[Path]:
     """Return every page of the documentation, README first."""
     return [

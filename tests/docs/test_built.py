@@ -9,6 +9,9 @@ import pytest
 
 from tests.docs.conftest import ROOT
 
+SEARCHED = ["gate-hold", "propens", "store_busi", "tau_live_rl_explor", "update_failur"]
+"""What somebody looks for, as the search's stemmer writes it."""
+
 
 @pytest.mark.slow
 def test_what_is_generated_is_up_to_date(reader: dict[str, str]) -> None:
@@ -39,6 +42,9 @@ def test_it_is_built_without_a_warning(reader: dict[str, str], tmp_path: Path) -
 
     assert done.returncode == 0, done.stderr
     assert not done.stderr
+    assert (tmp_path / "html/search.html").exists()
+    index = (tmp_path / "html/searchindex.js").read_text()
+    assert [word for word in SEARCHED if word not in index] == []
     for page in (tmp_path / "html").rglob("*.html"):
         loaded = re.findall(r"<(?:script|img|link rel=\"stylesheet\")[^>]*", page.read_text())
         assert not [tag for tag in loaded if "http" in tag], page

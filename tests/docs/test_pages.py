@@ -10,6 +10,7 @@ import pytest
 from tau_live_hooks import HOSTS
 from tests.docs.blocks import Block, blocks, commands, pages
 from tests.docs.conftest import ROOT
+from tests.docs.walk import agree, holds
 
 NEEDS = {"report": "matplotlib"}
 """What pages need besides what is always there."""
@@ -86,3 +87,21 @@ def test_a_block_is_found_with_what_its_fence_says(page: str, expected: Block) -
 
 def test_a_command_goes_on_behind_a_backslash() -> None:
     assert commands("$ one \\\n  two\nsaid\n$ three\n") == ["one \\\n  two", "three"]
+
+
+@pytest.mark.parametrize("shown", ["one\ntwo\n", "one...\n", "...two\n", "o...o\n"])
+def test_what_a_page_shows_may_leave_something_out(shown: str) -> None:
+    agree("here", shown, "one\ntwo\n")
+
+
+@pytest.mark.parametrize("shown", ["one\n", "one...three\n", "two\n...", ".ne\ntwo\n"])
+def test_what_a_page_shows_and_was_not_printed_is_found(shown: str) -> None:
+    with pytest.raises(SystemExit, match="expected"):
+        agree("here", shown, "one\ntwo\n")
+
+
+def test_lines_that_a_page_shows_among_others_have_their_order() -> None:
+    holds("here", "one\nthree\n", "one\ntwo\nthree\n")
+
+    with pytest.raises(SystemExit, match="one"):
+        holds("here", "three\none\n", "one\ntwo\nthree\n")

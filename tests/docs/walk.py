@@ -1,12 +1,15 @@
 """Does what a page says, in order, in this interpreter and in the folder it is started in.
 
 ``python walk.py page.md``. Python blocks share one namespace; console blocks run in bash, and what
-they export, and the folder they change to, stays for the blocks after them. A block with
-``file=name`` is written into the folder instead. The first block that fails ends it all.
+they export, and the folder they change to, stays for the blocks after them. What a block shows has
+to be printed; where its fence says ``output``, nothing else may be; ``...`` is anything.
+A block with ``file=name`` is written into the folder instead. The first block that fails ends it
+all.
 """
 
 import io
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -75,6 +78,8 @@ def run_console(block: Block, where: str, beside: Path) -> str:
         raise SystemExit(f"{where}: expected exit code {expected}, got {code}")
     if "output" in block.words:
         agree(where, printed(block.text), text)
+    else:
+        holds(where, printed(block.text), text)
     take_over(beside)
     return text
 
@@ -89,9 +94,20 @@ def take_over(beside: Path) -> None:
     os.chdir((beside / "pwd").read_text().rstrip("\n"))
 
 
+def holds(where: str, expected: str, found: str) -> None:
+    """See that each line that a page shows was printed, in order, whatever stands between them."""
+    after = 0
+    for line in expected.splitlines():
+        place = found.find(line, after)
+        if place < 0:
+            raise SystemExit(f"{where}: expected\n{line}\nin\n{found}")
+        after = place + len(line)
+
+
 def agree(where: str, expected: str, found: str) -> None:
-    """Compare what a page shows with what was printed."""
-    if expected.strip() != found.strip():
+    """Compare what a page shows with what was printed; ``...`` stands for anything."""
+    pattern = re.escape(expected.strip()).replace(re.escape("..."), ".*?")
+    if not re.fullmatch(pattern, found.strip(), re.DOTALL):
         raise SystemExit(f"{where}: expected\n{expected}\nfound\n{found}")
 
 
