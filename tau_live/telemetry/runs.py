@@ -75,7 +75,6 @@ class Runs:
         self._rest: OrderedDict[str, Trace] = OrderedDict()
         self._kept = 0
         self.given_up = 0
-        self.told_elsewhere = 0
 
     def sizes(self) -> tuple[int, int]:
         """Return how many traces and spans are remembered."""
@@ -206,9 +205,7 @@ class Runs:
             for one, its in waiting:
                 yield from self._step(trace, one, its)
         kind = node.known()
-        if node.native:
-            self.told_elsewhere += kind not in {None, Kind.NOTHING, Kind.CHAIN}
-        elif kind in STEPS:
+        if not node.native and kind in STEPS:
             yield from self._step(trace, node, ended)
         if kind is not Kind.NOTHING or ended.happened or REWARD in ended.begun.attributes:
             yield from self._valued_by(node, ended)
@@ -242,8 +239,7 @@ class Runs:
             if not run.told:
                 yield from self._started(run)
         elif home.around is None or not (home.in_tool or home.around.host == DOOR):
-            self.told_elsewhere += 1  # its own adapter tells what it asked its models
-            return
+            return  # its own adapter tells what it asked its models
         of = run or (ids_around(home.around) if home.around is not None else None)
         if of is not None:
             tally = None if run is None else run.tally
