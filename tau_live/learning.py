@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from tau_live.assembling import learner_of, open_store
 from tau_live.builtin import load_plugins
@@ -10,7 +11,7 @@ from tau_live.errors import StoreError
 from tau_live.gate import GateKeeper, Kind
 from tau_live.guard import logger, text_of
 from tau_live.kill_switch import kill_file, now_killed
-from tau_live.learner import report_of
+from tau_live.learner import Learned, Learner, report_of
 from tau_live.pauses import Part
 from tau_live.processes import this_process
 from tau_live.promoting import Promoter
@@ -54,16 +55,7 @@ def learn_until(
         promoter = Promoter(store, settings, holder=owner)
         while not stop.is_set():
             gate.refresh(store.gate, at=time.time())
-            learned = None
-            try:
-                may = gate.passes and now_killed(switch) is None
-                rests = Part.LEARNING in store.pauses.pauses()
-                learned = learner.run_next(now=time.time()) if may and not rests else None
-                if may:
-                    promoter.advance(now=time.time())
-            except Exception as error:  # noqa: BLE001  # counted by the gate, which then holds
-                gate.failed(Kind.UPDATE, text_of(error), at=time.time())
-                logger().warning("update_failed", error=text_of(error))
+            learned = _next(store, learner, promoter, gate=gate, switch=switch)
             if learned is None:
                 if once:
                     break
@@ -83,6 +75,23 @@ def learn_until(
         return done
     finally:
         store.close()
+
+
+def _next(
+    store: Store, learner: Learner, promoter: Promoter, *, gate: GateKeeper, switch: Path
+) -> Learned | None:
+    """Run one update that is due and allowed, and weigh trials; what fails is counted."""
+    learned = None
+    try:
+        may = gate.passes and now_killed(switch) is None
+        rests = Part.LEARNING in store.pauses.pauses()
+        learned = learner.run_next(now=time.time()) if may and not rests else None
+        if may:
+            promoter.advance(now=time.time())
+    except Exception as error:  # noqa: BLE001  # counted by the gate, which then holds
+        gate.failed(Kind.UPDATE, text_of(error), at=time.time())
+        logger().warning("update_failed", error=text_of(error))
+    return learned
 
 
 def _publish(store: Store, settings: Settings, found: dict[str, object]) -> None:

@@ -140,42 +140,9 @@ class _System:
         )
         self._breath = Breath(hurried=self._is_behind)  # of the thread that writes
         self._pricer = Pricer(settings.prices, known=settings.known_prices)
-        self._writer = Writer(
-            self._opened,
-            gate=self._gate,
-            owner=self._owner,
-            settings=settings,
-            listeners=Listeners(
-                ready=self._wake,
-                changed=self._store_changed,
-                look=self._look,
-                failed=self._collection_failed,
-                failing=self._board.started.set,
-                gate_changed=self._gate_changed,
-                counts=self._count_drops,
-                mark=self._mark,
-            ),
-        )
-        self._inbox = Inbox(
-            write=self._writer.write,
-            tick=self._writer.tick,
-            end=self._ended,
-            failed=self._collection_failed,
-            takes=lambda: not self._writer.kept_back,
-            limit=settings.queue_limit,
-            breathe=self._breath,
-        )
-        self._updater = Updater(
-            make=self._learner,
-            may=lambda: self._gate.passes,
-            rests=lambda: self._board.rests(Part.LEARNING),
-            learned=self._learned,
-            failed=self._update_failed,
-            weigh=self._weigh,
-            idle=self._caught_up,
-            by_itself=settings.learner is LearnerMode.THREAD,
-            learns=settings.learner is not LearnerMode.OFF,
-        )
+        self._writer = self._made_writer()
+        self._inbox = self._made_inbox()
+        self._updater = self._made_updater()
         self._events = RunEvents(
             stream=settings.stream,
             limits=Limits(chars=settings.payload_limit),
@@ -192,6 +159,51 @@ class _System:
             updater=self._updater,
             board=self._board,
             events=self._events,
+        )
+
+    def _made_writer(self) -> Writer:
+        """Return what stores events, and whom it tells."""
+        return Writer(
+            self._opened,
+            gate=self._gate,
+            owner=self._owner,
+            settings=self._settings,
+            listeners=Listeners(
+                ready=self._wake,
+                changed=self._store_changed,
+                look=self._look,
+                failed=self._collection_failed,
+                failing=self._board.started.set,
+                gate_changed=self._gate_changed,
+                counts=self._count_drops,
+                mark=self._mark,
+            ),
+        )
+
+    def _made_inbox(self) -> Inbox:
+        """Return the queue between the host's threads and the one that writes."""
+        return Inbox(
+            write=self._writer.write,
+            tick=self._writer.tick,
+            end=self._ended,
+            failed=self._collection_failed,
+            takes=lambda: not self._writer.kept_back,
+            limit=self._settings.queue_limit,
+            breathe=self._breath,
+        )
+
+    def _made_updater(self) -> Updater:
+        """Return what learns, and whom it tells."""
+        return Updater(
+            make=self._learner,
+            may=lambda: self._gate.passes,
+            rests=lambda: self._board.rests(Part.LEARNING),
+            learned=self._learned,
+            failed=self._update_failed,
+            weigh=self._weigh,
+            idle=self._caught_up,
+            by_itself=self._settings.learner is LearnerMode.THREAD,
+            learns=self._settings.learner is not LearnerMode.OFF,
         )
 
     def started(self) -> Runtime:
