@@ -14,6 +14,7 @@ from tests.docs.conftest import ROOT
 def test_what_is_generated_is_up_to_date(reader: dict[str, str]) -> None:
     pages = [
         *sorted((ROOT / "docs/reference").glob("*.md")),
+        ROOT / "docs/architecture.md",
         ROOT / "docs/howto/cookbook.md",
         ROOT / "docs/reliability.md",
     ]
