@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from tau_live import events as ev
 from tau_live.arms import Arm
 from tau_live.decider import Decided
-from tau_live.envelope import is_sound
+from tau_live.envelope import OWN_HOST, is_sound
 from tau_live.errors import EventError
 from tau_live.handed import (
     COMMENT_LIMIT,
@@ -26,7 +26,7 @@ from tau_live.handed import (
     kind_of,
     text_of,
 )
-from tau_live.handles import HOST, RunHandle
+from tau_live.handles import RunHandle
 from tau_live.leaving import Later
 from tau_live.lineage import Link, linked
 from tau_live.masks import Mask
@@ -85,12 +85,12 @@ class RunEvents:
         parent: RunHandle | None,
         epoch: int,
         recorded: bool,
-        host: str = HOST,
+        host: str = OWN_HOST,
     ) -> RunHandle:
         """Return a new run with its ids; another host's key of it is kept as it is."""
         known = text_of(name)
         key = None if key is None else key_text(key)
-        theirs = key is not None and host != HOST
+        theirs = key is not None and host != OWN_HOST
         handle = RunHandle(
             known,
             clean_id(key) if key is not None and theirs else self._run_id(known, key, parent),
@@ -298,7 +298,7 @@ class RunEvents:
                 return None
         return ev.Reward(
             **stamped(self.stamp()),
-            host=target.host or ("" if target.session_id else HOST),
+            host=target.host or ("" if target.session_id else OWN_HOST),
             run_id=target.run_id,
             session_id=target.session_id,
             execution=self.execution_of(decision_id) if decision_id else "",

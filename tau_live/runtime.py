@@ -15,13 +15,13 @@ from tau_live.choices import Choice
 from tau_live.chooser import Chooser
 from tau_live.decider import Decider
 from tau_live.decisions import Asked, Decisions
-from tau_live.envelope import is_sound
+from tau_live.envelope import OWN_HOST, is_sound
 from tau_live.events import Event, RunResume
 from tau_live.gate import GateKeeper, Kind
 from tau_live.guard import Guard, logger
 from tau_live.guard import text_of as error_text
 from tau_live.handed import ID_LIMIT, seconds, text_of
-from tau_live.handles import HOST, RunHandle, Unsettled
+from tau_live.handles import RunHandle, Unsettled
 from tau_live.inbox import Inbox
 from tau_live.plugins import Plugins
 from tau_live.runs import RunEvents
@@ -94,7 +94,7 @@ class Runtime:
         session: object,
         metadata: object,
         parent: RunHandle | None,
-        host: str = HOST,
+        host: str = OWN_HOST,
         told: Mapping[str, object] = _NOTHING,
         resumed: Mapping[str, object] | None = None,
     ) -> RunHandle:

@@ -14,12 +14,13 @@ from tau_live.breath import Breath
 from tau_live.builtin import load_plugins
 from tau_live.children import link_children
 from tau_live.decider import Decider
+from tau_live.envelope import OWN_HOST
 from tau_live.errors import SettingsError, StoreUnavailableError
 from tau_live.events import Event
 from tau_live.forking import Forks
 from tau_live.gate import GateKeeper, Kind
 from tau_live.guard import Guard, logger, text_of
-from tau_live.handles import HOST, RunHandle
+from tau_live.handles import RunHandle
 from tau_live.hookspecs import Promotion
 from tau_live.inbox import Inbox
 from tau_live.kill_switch import Killed, KillWatch, kill_file
@@ -288,11 +289,9 @@ class _System:
 
     def _remember(self, store: Store) -> None:
         """Learn how often the newest runs were tried, so that a retry's decisions are its own."""
-        newest = RolloutQuery(
-            descending=True, limit=REMEMBERED
-        )  # of all hosts: an index leads there
+        newest = RolloutQuery(descending=True, limit=REMEMBERED)  # an index leads there
         for rollout in store.rollouts.query(newest).rollouts:
-            if rollout.host == HOST:
+            if rollout.host == OWN_HOST:
                 self._events.tried(rollout.run_id, rollout.attempt_count)
 
     def _look(self, store: Store) -> None:

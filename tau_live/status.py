@@ -13,7 +13,7 @@ from tau_live.learner import report_of
 from tau_live.leasing import LEASE
 from tau_live.monitoring import told
 from tau_live.pauses import told as paused
-from tau_live.processes import is_alive
+from tau_live.processes import PROCESSES, is_alive
 from tau_live.reasons import CRITIC_ONLY, LEFT_OUT, WhyNot
 from tau_live.rollouts import RolloutStatus
 from tau_live.settings import Settings
@@ -23,7 +23,6 @@ from tau_live.trial_facts import trial_facts
 from tau_live.whole_files import write_whole
 
 FILE = "status.json"
-PROCESSES = "process:"
 REWARDS = 100
 LAPSED_S = 7 * 86_400.0
 COUNTED = 10_000

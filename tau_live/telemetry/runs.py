@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 
 from tau_live import events as ev
+from tau_live.envelope import OWN_HOST
 from tau_live.telemetry import said as says
 from tau_live.telemetry.announced import (
     HOST,
@@ -29,8 +30,6 @@ from tau_live.telemetry.spans import Around, Begun, Ended
 from tau_live.telemetry.steps import Tally, left_open, steps_of
 from tau_live.telemetry.tree import WAITING_LIMIT, Home, Node, Run, Trace, home_of
 from tau_live.telemetry.values import REWARD, Value, reward_of, values_of
-
-DOOR = "tau_live"
 
 OPEN_TRACES = 10_000
 """So many traces are remembered of which spans go on; of more, the one heard of longest ago is not:
@@ -238,7 +237,7 @@ class Runs:
             run.session = run.session or says.session_of(ended.begun.attributes)
             if not run.told:
                 yield from self._started(run)
-        elif home.around is None or not (home.in_tool or home.around.host == DOOR):
+        elif home.around is None or not (home.in_tool or home.around.host == OWN_HOST):
             return  # its own adapter tells what it asked its models
         of = run or (ids_around(home.around) if home.around is not None else None)
         if of is not None:

@@ -18,11 +18,10 @@ from tau_live.cli.check import OK
 from tau_live.cli.mistakes import MISTAKES
 from tau_live.pauses import Part, Pause
 from tau_live.policy_files import checkpoint_folder
-from tau_live.processes import this_process
+from tau_live.processes import PROCESSES, this_process
 from tau_live.projects.frameworks import FRAMEWORKS, Framework, older
 from tau_live.rollouts import Decision, RewardSource
 from tau_live.settings import Settings
-from tau_live.status import PROCESSES
 from tau_live.store.connection import connect
 from tau_live.store.sqlite import SqliteStore
 from tests.cli.conftest import Read, Run
