@@ -440,7 +440,7 @@ def test_every_mistake_is_made_here_and_every_check_that_fails_names_one() -> No
     assert MAKE.keys() == MISTAKES.keys()
     assert len(MISTAKES) >= 20
     named = set[str]()
-    for module in (ROOT / "tau_live/cli").glob("*check*.py"):
+    for module in (ROOT / "tau_live/cli").rglob("*.py"):
         for call in ast.walk(ast.parse(module.read_text())):
             if not (isinstance(call, ast.Call) and getattr(call.func, "id", "") == "Check"):
                 continue
