@@ -3,7 +3,6 @@
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 from tau_live.assembling import learner_of, open_store
 from tau_live.builtin import load_plugins
@@ -49,13 +48,17 @@ def learn_until(
     switch = kill_file(settings.store, settings.kill_file)
     store = open_store(settings)
     done = 0
+
+    def killed() -> bool:
+        return now_killed(switch) is not None
+
     try:
         learner = learner_of(store, settings, owner=owner)
         learner.sweep()
         promoter = Promoter(store, settings, holder=owner)
         while not stop.is_set():
             gate.refresh(store.gate, at=time.time())
-            learned = _next(store, learner, promoter, gate=gate, switch=switch)
+            learned = _next(store, learner, promoter, gate=gate, killed=killed)
             if learned is None:
                 if once:
                     break
@@ -77,13 +80,27 @@ def learn_until(
         store.close()
 
 
+def _publish(store: Store, settings: Settings, found: dict[str, object]) -> None:
+    """Publish the report; the update is kept already, so a failure is only told."""
+    try:
+        status = status_of(store, settings, now=time.time())
+        publish(status_file(settings), {**found, **status})
+    except (OSError, StoreError) as error:
+        logger().warning("status_not_published", error=text_of(error))
+
+
 def _next(
-    store: Store, learner: Learner, promoter: Promoter, *, gate: GateKeeper, switch: Path
+    store: Store,
+    learner: Learner,
+    promoter: Promoter,
+    *,
+    gate: GateKeeper,
+    killed: Callable[[], bool],
 ) -> Learned | None:
     """Run one update that is due and allowed, and weigh trials; what fails is counted."""
     learned = None
     try:
-        may = gate.passes and now_killed(switch) is None
+        may = gate.passes and not killed()
         rests = Part.LEARNING in store.pauses.pauses()
         learned = learner.run_next(now=time.time()) if may and not rests else None
         if may:
@@ -92,12 +109,3 @@ def _next(
         gate.failed(Kind.UPDATE, text_of(error), at=time.time())
         logger().warning("update_failed", error=text_of(error))
     return learned
-
-
-def _publish(store: Store, settings: Settings, found: dict[str, object]) -> None:
-    """Publish the report; the update is kept already, so a failure is only told."""
-    try:
-        status = status_of(store, settings, now=time.time())
-        publish(status_file(settings), {**found, **status})
-    except (OSError, StoreError) as error:
-        logger().warning("status_not_published", error=text_of(error))

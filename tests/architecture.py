@@ -153,3 +153,20 @@ def thread_names() -> set[str]:
         if "threading.Thread(" in text:
             found |= set(re.findall(r"[\"'](tau-live-[a-z-]+)[\"']", text))
     return found
+
+
+def listed() -> str:
+    """Return every module of every floor, with what its docstring begins with, as tables."""
+    known = modules()
+    parts = []
+    for floor in floors():
+        said = f"{floor.says[:1].upper()}{floor.says[1:]}."
+        lines = [f"### {floor.number}. {floor.name}", "", said, "", "| module | what it is |"]
+        lines.append("| --- | --- |")
+        for member in floor.members:
+            for name, path in known.items():
+                if f"{name}.".startswith(f"{member}."):
+                    first = first_sentence(path).replace("|", "\\|")
+                    lines.append(f"| `{name}` | {first} |")
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts) + "\n"

@@ -24,14 +24,14 @@ from tau_live.settings.rows import rows_of
 from tau_live.settings.tables import DeclaredReward
 from tau_live.store import records
 from tau_live.store.sqlite import SqliteStore
-from tests import architecture
 from tests.proof.report import figures_reference
 
 __all__ = [
     "commands_reference", "decisions_reference", "events_reference", "exit_codes_reference",
-    "figures_reference", "hooks_reference", "house_drawn", "json_reference", "mistakes_reference",
-    "modules_reference", "prices_reference", "reasons_reference", "rewards_reference",
-    "schema_reference", "settings_reference", "template",
+    "figures_reference",
+    "hooks_reference", "json_reference", "mistakes_reference", "prices_reference",
+    "reasons_reference", "rewards_reference", "schema_reference", "settings_reference",
+    "template",
 ]  # fmt: skip
 
 WIDTH = 88
@@ -242,28 +242,6 @@ def mistakes_reference() -> str:
     """Return every mistake that the doctor finds, with how it is mended."""
     rows = [(f"`{code}`", one.sign, one.cure) for code, one in MISTAKES.items()]
     return _table(("code", "what is wrong", "what to do"), rows)
-
-
-def house_drawn() -> str:
-    """Return the floors of the house, as the contract of import-linter and the imports have it."""
-    return architecture.drawn()
-
-
-def modules_reference() -> str:
-    """Return every module of every floor, with what its docstring begins with."""
-    known = architecture.modules()
-    parts = []
-    for floor in architecture.floors():
-        rows = [
-            (f"`{name}`", architecture.first_sentence(path))
-            for member in floor.members
-            for name, path in known.items()
-            if f"{name}.".startswith(f"{member}.")
-        ]
-        said = f"{floor.says[:1].upper()}{floor.says[1:]}."
-        head = f"### {floor.number}. {floor.name}\n\n{said}\n\n"
-        parts.append(head + _table(("module", "what it is"), rows))
-    return "\n".join(parts)
 
 
 def template(kind: str) -> str:
