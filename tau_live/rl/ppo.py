@@ -6,11 +6,11 @@ from typing import NamedTuple
 import numpy as np
 
 from tau_live.rl.arrays import FloatArray, frozen
+from tau_live.rl.base_step import AS_EVER, Circumstances, base_step
 from tau_live.rl.batch import Trajectories, joined, newest
 from tau_live.rl.breathing import Breathe, at_once
 from tau_live.rl.config import PPOConfig
 from tau_live.rl.diagnostics import Diagnostics
-from tau_live.rl.evidence import AS_EVER, Circumstances, evidence
 from tau_live.rl.lesson import Lesson, charged, lesson
 from tau_live.rl.state import LearnerState
 from tau_live.rl.surrogate import Coefficients, choices, objective
@@ -80,7 +80,7 @@ def update(  # noqa: PLR0913  # its data, and who may interrupt, all keyword-onl
         return _skipped(state, Diagnostics(rollouts=0, samples=0), "no new rollouts")
     new = len(fresh.length)
     everything = joined(fresh, newest(window, decisions=config.window_decisions))
-    counted, started, batch, base_kl = evidence(
+    counted, started, batch, base_kl = base_step(
         state, fresh, everything, config=config, now=now, rng=rng, breathe=breathe
     )
     diagnostics = _begun(fresh, everything, base_kl=base_kl)

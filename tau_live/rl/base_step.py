@@ -1,4 +1,4 @@
-"""What new rollouts say, before PPO takes a step: the sums, and the base that follows from them."""
+"""The first step of an update: new rollouts into the sums, the base a bounded way after them."""
 
 from dataclasses import replace
 from math import inf
@@ -37,7 +37,7 @@ class Circumstances(NamedTuple):
 AS_EVER = Circumstances()
 
 
-class Evidence(NamedTuple):
+class BaseStep(NamedTuple):
     """Where an update starts.
 
     Attributes:
@@ -53,7 +53,7 @@ class Evidence(NamedTuple):
     base_kl: float
 
 
-def evidence(  # noqa: PLR0913  # its data, and who may interrupt, all keyword-only
+def base_step(  # noqa: PLR0913  # its data, and who may interrupt, all keyword-only
     state: LearnerState,
     fresh: Trajectories,
     everything: Trajectories,
@@ -62,7 +62,7 @@ def evidence(  # noqa: PLR0913  # its data, and who may interrupt, all keyword-o
     now: Circumstances,
     rng: np.random.Generator,
     breathe: Breathe = at_once,
-) -> Evidence:
+) -> BaseStep:
     """Return the state that has learned from the returns of new rollouts, but not by PPO yet.
 
     Args:
@@ -112,7 +112,7 @@ def evidence(  # noqa: PLR0913  # its data, and who may interrupt, all keyword-o
     policy = replace(policy, critic=frozen(policy.critic - state.value_base + value_base))
     started = replace(counted, policy=policy, value_base=frozen(value_base))
     started = started.knowing(data.contexts.slots, data.rows.slots)
-    return Evidence(counted, started, moved, base_kl)
+    return BaseStep(counted, started, moved, base_kl)
 
 
 def _returns(rollouts: Trajectories, config: PPOConfig, *, first: int) -> Returns:
