@@ -3,8 +3,8 @@
 import threading
 from typing import TYPE_CHECKING, TypeGuard
 
+from tau_live.envelope import OWN_HOST
 from tau_live.events import RunStart
-from tau_live.handles import HOST
 from tau_live.pauses import Part, told
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Board:
     def __init__(self) -> None:
         self.stored: Mapping[str, object] = {}
         self.last_report: Mapping[str, object] | None = None
-        self.hosts: dict[str, str] = {HOST: "attached"}
+        self.hosts: dict[str, str] = {OWN_HOST: "attached"}
         self.started = threading.Event()
         self.pauses: Mapping[Part, Pause] = {}
         self.killed: Killed | None = None

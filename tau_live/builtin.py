@@ -48,3 +48,15 @@ def load_plugins(settings: Settings, *, strict: bool = False) -> Plugins:
     plugins.register(AlertLog(), name=LOG)
     plugins.load()
     return plugins
+
+
+def adopt(plugins: Plugins, manager: object) -> int:
+    """Let the plugins of a host's pluggy manager take part in our hooks; return how many do."""
+    listed = getattr(manager, "list_name_plugin", None)
+    if listed is None:
+        raise TypeError(f"expected a pluggy manager or Settings, got {type(manager).__name__}")
+    return sum(
+        plugins.register(plugin, name=f"host:{name}")
+        for name, plugin in listed()
+        if plugin is not None and plugins.implements(plugin)
+    )

@@ -39,7 +39,6 @@ __all__ = [
     "prune",
     "read_reference",
     "save",
-    "write_whole",
 ]
 
 FORMAT = 1

@@ -1,12 +1,17 @@
 """The envelope of every event, and what stands in more than one kind of them."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import isfinite
+from typing import TypeVar
 
+E = TypeVar("E", bound="Event")
 VERSION = 1
 _LATEST = 2**53
+
+OWN_HOST = "tau_live"
+"""The host of runs of the public door; whoever runs them rewards them, maybe much later."""
 
 
 class Status(StrEnum):
@@ -141,3 +146,9 @@ def is_sound(event: object) -> bool:
     if type(event.execution) is not str:
         return False
     return (type(at) is float and isfinite(at)) or (type(at) is int and abs(at) < _LATEST)
+
+
+def replaced(event: E, changes: Mapping[str, object]) -> E:
+    """Return an event with other values in some of its fields."""
+    copied: Callable[..., E] = replace
+    return copied(event, **changes)

@@ -15,6 +15,9 @@ TauLiveError
 │   └── InvalidTransitionError the lifecycle forbids the move
 ├── AmbiguousIdError           several runs or decisions are meant by an id
 ├── CheckpointError            a checkpoint is damaged, foreign or not to be trusted
+├── PolicyError                no such policy, or it cannot serve where it was asked for
+├── DiffersError               a decision is not what its version makes of it
+├── LogError                   a log cannot be evaluated (names line and column)
 ├── AccessError                a principal may not do it, or nobody can tell whether it may
 ├── ArchiveError               a file is no archive, or is damaged, or in use
 ├── AutostartError             the environment's site-packages cannot be changed
@@ -131,6 +134,18 @@ class InvalidTransitionError(StoreError):
 
 class AmbiguousIdError(TauLiveError):
     """Several rollouts or decisions are meant by an id; the message lists them."""
+
+
+class PolicyError(TauLiveError):
+    """There is no such policy, or it cannot be put into service where it was asked for."""
+
+
+class DiffersError(TauLiveError):
+    """The probabilities of a decision are not those that its version gives."""
+
+
+class LogError(TauLiveError):
+    """A log cannot be read; the message names the line and the column."""
 
 
 class CheckpointError(TauLiveError):

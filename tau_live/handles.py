@@ -5,21 +5,18 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tau_live.envelope import Event
+from tau_live.envelope import OWN_HOST, Event
 from tau_live.rollouts import rollout_id_of
 
 if TYPE_CHECKING:
     from tau_live.arms import Arm
-
-HOST = "tau_live"
-"""The host of runs of the public door."""
 
 
 class RunHandle:
     """What the runtime knows of one run that is going on.
 
     Attributes:
-        host: The framework that runs it; ``tau_live`` for runs of the door.
+        host: The framework that runs it; ``OWN_HOST`` for runs of the door.
         name: What kind of run it is.
         run_id: The host's key of it.
         rollout_id: The rollout's id.
@@ -66,7 +63,7 @@ class RunHandle:
         epoch: int,
         recorded: bool,
         home: object,
-        host: str = HOST,
+        host: str = OWN_HOST,
         execution: str = "",
     ) -> None:
         self.home = home

@@ -151,7 +151,7 @@ class Inbox:
 
     def _start(self, event: RunStart, waiting: int) -> Event | None:
         self._cut.pop(run_of(event), None)
-        if waiting < self._limit // 2:
+        if waiting < self._half:
             return event
         self._remember(event, _Cut(begun=False))
         return None

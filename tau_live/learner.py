@@ -24,6 +24,7 @@ from tau_live.pricing import late_of
 from tau_live.quality import Hold
 from tau_live.rl.policy import Policy
 from tau_live.rl.ppo import LearnerState, PPOConfig
+from tau_live.rl.ppo import Update as Lesson
 from tau_live.settings import Settings
 from tau_live.store.records import LearnableRollout, PolicyVersion, Update
 from tau_live.store.roles import Store
@@ -292,12 +293,16 @@ class Learner:
             report = {"left_out": by_reason(new.left_out), **watch.report}
             why = "no usable decisions"
             return _Outcome(skipped_reason=why, report=report, watched=watch, new=new)
+        return self._told(result, new, watch, samples=len(new.trajectories.encoded))
+
+    def _told(self, result: Lesson, new: Collected, watch: Watched, *, samples: int) -> _Outcome:
+        """Return what an update came to that had something to learn from."""
         reason = result.skipped_reason or ("diverged, undone" if result.undone else None)
         return _Outcome(
             state=None if reason else result.state,
             skipped_reason=reason,
             trajectories=len(new.rollout_ids),
-            samples=len(new.trajectories.encoded),
+            samples=samples,
             report={
                 **asdict(result.diagnostics),
                 "samples_with_window": result.diagnostics.samples,

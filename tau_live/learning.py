@@ -13,7 +13,7 @@ from tau_live.errors import StoreError
 from tau_live.gate import GateKeeper, Kind
 from tau_live.guard import logger, text_of
 from tau_live.kill_switch import kill_file, now_killed
-from tau_live.learner import report_of
+from tau_live.learner import Learned, Learner, report_of
 from tau_live.pauses import Part
 from tau_live.processes import this_process
 from tau_live.promoting import Promoter
@@ -56,22 +56,17 @@ def learn_until(
     switch = kill_file(settings.store, settings.kill_file)
     store = open_store(settings)
     done = 0
+
+    def killed() -> bool:
+        return now_killed(switch) is not None
+
     try:
         learner = learner_of(store, settings, owner=owner)
         learner.sweep()
         promoter = Promoter(store, settings, holder=owner)
         while not stop.is_set():
             gate.refresh(store.gate, at=time.time())
-            learned = None
-            try:
-                may = gate.passes and now_killed(switch) is None
-                rests = Part.LEARNING in store.pauses.pauses()
-                learned = learner.run_next(now=time.time()) if may and not rests else None
-                if may:
-                    promoter.advance(now=time.time())
-            except Exception as error:  # noqa: BLE001  # counted by the gate, which then holds
-                gate.failed(Kind.UPDATE, text_of(error), at=time.time())
-                logger().warning("update_failed", error=text_of(error))
+            learned = _next(store, learner, promoter, gate=gate, killed=killed)
             if learned is None:
                 if once:
                     break
@@ -105,3 +100,25 @@ def _publish(store: Store, settings: Settings, found: dict[str, object], alarm: 
         publish(status_file(settings), {**found, **status})
     except (OSError, StoreError) as error:
         logger().warning("status_not_published", error=text_of(error))
+
+
+def _next(
+    store: Store,
+    learner: Learner,
+    promoter: Promoter,
+    *,
+    gate: GateKeeper,
+    killed: Callable[[], bool],
+) -> Learned | None:
+    """Run one update that is due and allowed, and weigh trials; what fails is counted."""
+    learned = None
+    try:
+        may = gate.passes and not killed()
+        rests = Part.LEARNING in store.pauses.pauses()
+        learned = learner.run_next(now=time.time()) if may and not rests else None
+        if may:
+            promoter.advance(now=time.time())
+    except Exception as error:  # noqa: BLE001  # counted by the gate, which then holds
+        gate.failed(Kind.UPDATE, text_of(error), at=time.time())
+        logger().warning("update_failed", error=text_of(error))
+    return learned

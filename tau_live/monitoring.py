@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tau_live.guard import logger
-from tau_live.pricing import Late, multiplier_of, priced
+from tau_live.pricing import Late, multiplier_of, numbers_in, priced
 from tau_live.quality import (
     FEWEST,
     LOOKS,
@@ -285,9 +285,4 @@ def _whole(value: object) -> int:
 
 def _tables(value: object) -> dict[str, dict[str, float]]:
     found = value if isinstance(value, Mapping) else {}
-    return {str(name): _numbers(table) for name, table in found.items()}
-
-
-def _numbers(value: object) -> dict[str, float]:
-    found = value if isinstance(value, Mapping) else {}
-    return {str(name): part for name, part in found.items() if isinstance(part, int | float)}
+    return {str(name): numbers_in(table) for name, table in found.items()}

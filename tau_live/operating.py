@@ -9,17 +9,13 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from tau_live import fault
-from tau_live.errors import TauLiveError
+from tau_live.errors import PolicyError
 from tau_live.policy_files import check_policy, checkpoint_folder
 from tau_live.promoting import since
 from tau_live.promotion import RUNGS, Serving, frozen, restarted, returned, share_now, top_of
 from tau_live.settings import Settings
 from tau_live.store.records import AuditEntry, Trial
 from tau_live.store.roles import Store
-
-
-class PolicyError(TauLiveError):
-    """A policy cannot be put into service where it was asked for."""
 
 
 class Order(NamedTuple):

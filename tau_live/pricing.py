@@ -113,19 +113,20 @@ def priced(
 def multiplier_of(before: Monitor) -> Multiplier:
     """Return the price that a monitor remembers; none where it remembers nonsense."""
     try:
-        return Multiplier.from_numbers(_numbers(before.numbers.get("multiplier")))
+        return Multiplier.from_numbers(numbers_in(before.numbers.get("multiplier")))
     except ValueError:
         return Multiplier()
 
 
 def _seen(before: Monitor) -> CostsSeen | None:
     """Return up to where costs were counted; ``None`` where there was no limit until now."""
-    numbers = _numbers(before.numbers.get("costs"))
+    numbers = numbers_in(before.numbers.get("costs"))
     if not {"rewarded", "at"} <= {*numbers}:
         return None
     return CostsSeen(before.watermark, int(numbers["rewarded"]), numbers["at"])
 
 
-def _numbers(value: object) -> dict[str, float]:
+def numbers_in(value: object) -> dict[str, float]:
+    """Return the numbers of a stored table by name; none where it is no table."""
     found = value if isinstance(value, Mapping) else {}
     return {str(name): part for name, part in found.items() if isinstance(part, int | float)}

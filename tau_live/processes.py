@@ -4,6 +4,9 @@ import os
 import socket
 from pathlib import Path
 
+PROCESSES = "process:"
+"""Begins the name of the lease that every attached process holds."""
+
 _DEAD = frozenset({b"Z", b"X", b"x"})  # a zombie runs no more, it only was not reaped yet
 
 

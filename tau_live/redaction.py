@@ -3,19 +3,16 @@
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from functools import cache, lru_cache
 from itertools import filterfalse
 from typing import Literal
 
 from tau_live.cleaning import clean, cut
-from tau_live.events import Content, ErrorInfo, Event, ToolCall
+from tau_live.envelope import Content, ErrorInfo, Event, ToolCall, replaced
 from tau_live.hidden_secrets import Found, Seams, hidden_secrets
 from tau_live.plain import DEFAULT_LIMITS, Json, Limits, plain
 from tau_live.redaction_plans import Plan, plan_of
 from tau_live.secret_kinds import KEYWORDS, TOKENS, alternation, is_secret_key
-
-__all__ = ["Json", "Limits", "Redactor", "clean", "clean_id", "plain", "scrubbed"]
 
 PAYLOAD_LIMIT = 65_536
 FREE_TEXT = 64
@@ -94,7 +91,7 @@ class Redactor:
                     changes[name] = kept
         if not same_ids:
             changes |= _changed_ids(plan.ids, ids)
-        return _replaced(event, changes) if changes else event
+        return replaced(event, changes) if changes else event
 
     def _are_same_ids(self, ids: tuple[str | None, ...]) -> bool:
         """Say whether ids, of which not all are known, are written as they are.
@@ -369,8 +366,3 @@ def _finite(usage: Mapping[str, float]) -> dict[str, float]:
         for key, value in kept.items()
         if isinstance(value, (int, float)) and math.isfinite(value)
     }
-
-
-def _replaced(event: Event, changes: Mapping[str, object]) -> Event:
-    copied: Callable[..., Event] = replace
-    return copied(event, **changes)

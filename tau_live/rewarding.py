@@ -7,6 +7,7 @@ plugins infer where nothing better is there.
 import math
 from collections.abc import Iterable, Mapping
 
+from tau_live.envelope import OWN_HOST
 from tau_live.guard import logger
 from tau_live.hookspecs import RolloutSummary
 from tau_live.plugins import Plugins
@@ -19,9 +20,6 @@ from tau_live.rollouts import Reason, Reward, RewardSource, Rollout, RolloutStat
 from tau_live.settings import InferReward, Settings
 from tau_live.store.records import LearnableRollout
 from tau_live.store.roles import Store
-
-OWN_HOST = "tau_live"
-"""Runs of the public door: their rewards come from whoever runs them, maybe much later."""
 
 REFERENCE = "reference."
 """Begins the parts of the reference's inference, which count only where no other plugin has any."""

@@ -6,7 +6,6 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from operator import is_
 from threading import RLock
 from types import MappingProxyType
@@ -15,7 +14,7 @@ from typing import Any, TypeVar
 from tau_live import events as ev
 from tau_live.arms import Arm
 from tau_live.decider import Decided
-from tau_live.envelope import is_sound
+from tau_live.envelope import OWN_HOST, is_sound, replaced
 from tau_live.errors import EventError
 from tau_live.handed import (
     COMMENT_LIMIT,
@@ -23,10 +22,9 @@ from tau_live.handed import (
     Listed,
     finite,
     key_text,
-    kind_of,
     text_of,
 )
-from tau_live.handles import HOST, RunHandle
+from tau_live.handles import RunHandle
 from tau_live.leaving import Later
 from tau_live.lineage import Link, linked
 from tau_live.masks import Mask
@@ -34,9 +32,10 @@ from tau_live.number_rows import number_names
 from tau_live.offers import Offer, offer_of
 from tau_live.plain import Limits, plain
 from tau_live.quick import Making
+from tau_live.raised import ending_of, error_of
 from tau_live.redaction import clean_id, signed
 from tau_live.rl.remembered import Kept, Remembered, kept
-from tau_live.rollouts import Reason, decision_id_of, rollout_id_of
+from tau_live.rollouts import decision_id_of, rollout_id_of
 from tau_live.stamps import Stamp, stamped
 from tau_live.valued import Target
 
@@ -85,12 +84,12 @@ class RunEvents:
         parent: RunHandle | None,
         epoch: int,
         recorded: bool,
-        host: str = HOST,
+        host: str = OWN_HOST,
     ) -> RunHandle:
         """Return a new run with its ids; another host's key of it is kept as it is."""
         known = text_of(name)
         key = None if key is None else key_text(key)
-        theirs = key is not None and host != HOST
+        theirs = key is not None and host != OWN_HOST
         handle = RunHandle(
             known,
             clean_id(key) if key is not None and theirs else self._run_id(known, key, parent),
@@ -164,7 +163,8 @@ class RunEvents:
             name=handle.name,
             metadata=found if isinstance(found, dict) else {"value": found},
         )
-        return _with(start if parent else self.linked(start), told)
+        start = start if parent else self.linked(start)
+        return replaced(start, told) if told else start
 
     def linked(self, event: E) -> E:
         """Return an event; the start of a run without a parent as inside the run we began in."""
@@ -188,7 +188,7 @@ class RunEvents:
             reason=reason,
             error=None if error is None else error_of(error, fatal=True),
         )
-        return _with(end, told)
+        return replaced(end, told) if told else end
 
     def later(self, handle: RunHandle, kind: type[ev.Event], told: Mapping[str, object]) -> Later:
         """Return a ``step`` that is to be made by the thread that writes."""
@@ -298,7 +298,7 @@ class RunEvents:
                 return None
         return ev.Reward(
             **stamped(self.stamp()),
-            host=target.host or ("" if target.session_id else HOST),
+            host=target.host or ("" if target.session_id else OWN_HOST),
             run_id=target.run_id,
             session_id=target.session_id,
             execution=self.execution_of(decision_id) if decision_id else "",
@@ -367,16 +367,6 @@ class RunEvents:
         return kept(read if isinstance(read, dict) else {"value": read})
 
 
-def error_of(error: BaseException, *, fatal: bool = False) -> ev.ErrorInfo:
-    """Return what went wrong, whatever the exception does when it is printed."""
-    return ev.ErrorInfo(type=kind_of(error), message=text_of(error), fatal=fatal)
-
-
-def _with(event: E, told: Mapping[str, object]) -> E:
-    parts: Mapping[str, Any] = told
-    return replace(event, **parts) if parts else event
-
-
 def run_id_of(name: object, key: object) -> str:
     """Return the host's key of a run that was given one, from which its rollout's id is made."""
     kind = clean_id(text_of(name)).replace("%", "%25").replace("/", "%2F")  # or names ran into keys
@@ -386,15 +376,3 @@ def run_id_of(name: object, key: object) -> str:
 def decision_id(handle: RunHandle, ordinal: int) -> str:
     """Return the id of a run's decision."""
     return decision_id_of(handle.rollout_id, handle.attempt, ordinal)
-
-
-def ending_of(error: BaseException | None) -> tuple[ev.Status, Reason]:
-    """Return how a run ended that raised ``error``, or nothing."""
-    if error is None:
-        return ev.Status.OK, Reason.COMPLETED
-    names = {kind.__name__ for kind in type.mro(type(error))}
-    if names & {"CancelledError", "GeneratorExit", "KeyboardInterrupt", "SystemExit"}:
-        return ev.Status.CANCELLED, Reason.CANCELLED
-    if "TimeoutError" in names:
-        return ev.Status.ERROR, Reason.TIMEOUT
-    return ev.Status.ERROR, Reason.ERROR

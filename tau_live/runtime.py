@@ -5,31 +5,28 @@ in it. Everything that takes time happens in the writer's thread and in the lear
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
-from functools import partial
 from types import MappingProxyType
 
-from tau_live.arms import Arm
 from tau_live.board import Board
+from tau_live.builtin import adopt
 from tau_live.choices import Choice
 from tau_live.chooser import Chooser
 from tau_live.decider import Decider
-from tau_live.envelope import is_sound
+from tau_live.decisions import Asked, Decisions
+from tau_live.envelope import OWN_HOST, is_sound
 from tau_live.events import Event, RunResume
 from tau_live.gate import GateKeeper, Kind
 from tau_live.guard import Guard, logger
 from tau_live.guard import text_of as error_text
-from tau_live.handed import ID_LIMIT, Listed, listed, seconds, text_of
-from tau_live.handles import HOST, RunHandle, Unsettled
+from tau_live.handed import ID_LIMIT, seconds, text_of
+from tau_live.handles import RunHandle, Unsettled
 from tau_live.inbox import Inbox
-from tau_live.leaving import Run
-from tau_live.masks import Mask, mask_of, own_choice
 from tau_live.plugins import Plugins
-from tau_live.runs import RunEvents, decision_id
+from tau_live.runs import RunEvents
 from tau_live.settings import Settings
 from tau_live.tally import Tally
-from tau_live.targets import adopt
 from tau_live.updater import Updater
 from tau_live.valued import decided_before, target_of
 from tau_live.writer import Writer
@@ -72,7 +69,6 @@ class Runtime:
         self._gate = gate
         self.plugins = plugins
         self._decider = decider
-        self._chooser = Chooser(decider, plugins, guard, control_share=settings.control_share)
         self._inbox = inbox
         self._writer = writer
         self._updater = updater
@@ -80,6 +76,15 @@ class Runtime:
         self.hosts = board.hosts  # what the adapter of each is doing
         self._events = events
         self._counts = Tally()
+        self._decisions = Decisions(
+            settings.decide_deadline_ms,
+            gate=gate,
+            guard=guard,
+            chooser=Chooser(decider, plugins, guard, control_share=settings.control_share),
+            inbox=inbox,
+            events=events,
+            count=self._counts.add,
+        )
 
     def begin_run(  # noqa: PLR0913  # everything that is known at its start
         self,
@@ -89,7 +94,7 @@ class Runtime:
         session: object,
         metadata: object,
         parent: RunHandle | None,
-        host: str = HOST,
+        host: str = OWN_HOST,
         told: Mapping[str, object] = _NOTHING,
         resumed: Mapping[str, object] | None = None,
     ) -> RunHandle:
@@ -179,118 +184,21 @@ class Runtime:
         begins in shadow, and decides as many rollouts as its evidence allows. Given ``unsettled``,
         a decision is appended to it, to be told when it is known what was applied.
         """
+        asked = Asked(point, options, context, default, allowed, exploit_only, ladder)
         if handle.home is not self._events:
-            return self._decide_apart(
-                handle,
-                point,
-                options=options,
-                context=context,
-                default=default,
-                allowed=allowed,
-                exploit_only=exploit_only,
-                ladder=ladder,
-            )
-        chosen: Choice | None = None
-        offered, mask = listed(options, default), mask_of(allowed, exploit_only)
-        if not offered.readable:
-            self.count("options_refused")
-        elif not mask.readable:
-            self.count("masks_refused")
-        elif not self._inbox.closed and self._is_recorded(handle) and not handle.ended:
-            with self._guard.catching(Kind.DECISION):
-                at = text_of(point)
-                arm = self._chooser.arm(handle, at, ladder=ladder, has_control=default is not None)
-                chosen = self._decide(
-                    handle, at, offered=offered, mask=mask, context=context, default=default,
-                    arm=arm, unsettled=unsettled,
-                )  # fmt: skip
-        else:
-            self.count("decisions_not_recorded")
-        return chosen or own_choice(offered.originals, default, mask)
+            return self._decide_apart(handle, asked)
+        recorded = self._is_recorded(handle)
+        return self._decisions.choice(handle, asked, recorded=recorded, unsettled=unsettled)
 
-    def _decide_apart(  # noqa: PLR0913  # passed on from there
-        self,
-        inside: RunHandle,
-        point: object,
-        *,
-        options: object,
-        context: object,
-        default: object,
-        allowed: object,
-        exploit_only: object,
-        ladder: bool,
-    ) -> Choice:
+    def _decide_apart(self, inside: RunHandle, asked: Asked) -> Choice:
         """Decide in a run of its own, inside one that another process (or runtime) began."""
-        own = self.begin_run(point, key=None, session=inside.session_id, metadata=None,
-                             parent=inside)  # fmt: skip
+        own = self.begin_run(
+            asked.point, key=None, session=inside.session_id, metadata=None, parent=inside
+        )
         try:
-            return self.decide(own, point, options=options, context=context, default=default,
-                               allowed=allowed, exploit_only=exploit_only,
-                               ladder=ladder)  # fmt: skip
+            return self._decisions.choice(own, asked, recorded=self._is_recorded(own))
         finally:
             self.end_run(own, None)
-
-    def _decide(  # noqa: PLR0913  # passed on from there
-        self,
-        handle: RunHandle,
-        point: str,
-        *,
-        offered: Listed,
-        mask: Mask,
-        context: object,
-        default: object,
-        arm: Arm,
-        unsettled: list[Unsettled] | None,
-    ) -> Choice | None:
-        began = time.perf_counter()
-        offer = self._events.offer(offered, default, mask=mask)
-        if offer is None:
-            masked = bool(offered.originals)
-            self.count("decisions_without_an_allowed_option" if masked else "decisions_of_nothing")
-            return None
-        if offer.cut:
-            self.count("options_cut", offer.cut)
-        if offer.unread:
-            self.count("features_cut", offer.unread)
-        known = self._events.context(context)
-        ordinal = handle.decided = next(handle.ordinals)
-        id_ = decision_id(handle, ordinal)
-        self._events.give(handle, id_)
-        decided, why_not = self._chooser.chosen(
-            arm, handle, id_, point=point, offer=offer, context=known
-        )
-        elapsed_ms = (time.perf_counter() - began) * 1e3
-        if why_not is None and elapsed_ms > self.settings.decide_deadline_ms:
-            why_not = "deadline"
-            self.count("decisions_past_deadline")
-        served = decided is not None and why_not is None
-        made = partial(
-            self._events.decided, handle, ordinal, stamp=self._events.stamp(), point=point,
-            offer=offer._replace(originals=()),  # the host's own objects stay in its thread
-            context=known, decided=decided, latency_us=elapsed_ms * 1e3, arm=arm,
-        )  # fmt: skip
-        tell = partial(self._put_made_by, handle.run)
-        applied = decided.place if decided and served else offer.own
-        if unsettled is None:
-            tell(partial(made, applied=applied, why_not=why_not))
-        else:
-            unsettled.append(Unsettled(tell, made, applied=applied, why_not=why_not))
-        if decided is None or not served:
-            own = own_choice(offer.originals, default, mask).option
-            version = decided.version if decided else 0
-            return Choice(own, None, "default", id_, version, handle.rollout_id)
-        self._gate.succeeded(Kind.DECISION, at=time.time())
-        return Choice(
-            offer.originals[decided.place],
-            decided.propensity,
-            "policy",
-            id_,
-            decided.version,
-            handle.rollout_id,
-        )
-
-    def _put_made_by(self, run: Run, made: Callable[[], Event]) -> bool:
-        return self._inbox.put_later((made, run))
 
     def reward(  # noqa: PLR0913  # as the door's, all keyword-only
         self,

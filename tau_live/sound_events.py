@@ -13,7 +13,7 @@ from operator import attrgetter, itemgetter
 from types import MappingProxyType
 from typing import Literal, NamedTuple, get_args, get_origin, get_type_hints
 
-from tau_live.envelope import Content, ErrorInfo, Event, ToolCall
+from tau_live.envelope import Content, ErrorInfo, Event, ToolCall, replaced
 from tau_live.errors import EventError
 from tau_live.events import KINDS
 from tau_live.plain import plain
@@ -82,7 +82,7 @@ def sound(event: Event) -> Sound:
             changes[field.name] = made
     if not changes and not left_out:
         form.remember(values)
-    return Sound(_replaced(event, changes) if changes else event, left_out)
+    return Sound(replaced(event, changes) if changes else event, left_out)
 
 
 def _instead(event: Event, field: _Field, error: Exception) -> object:
@@ -94,11 +94,6 @@ def _instead(event: Event, field: _Field, error: Exception) -> object:
         text = f"the {field.name} of a {event.event} event is not of its kind"
         raise EventError(text) from error
     return own.default
-
-
-def _replaced(event: Event, changes: Mapping[str, object]) -> Event:
-    copied: Callable[..., Event] = replace
-    return copied(event, **changes)
 
 
 class _Doubtful(NamedTuple):

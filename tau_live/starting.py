@@ -15,12 +15,13 @@ from tau_live.breath import Breath
 from tau_live.builtin import load_plugins
 from tau_live.children import link_children
 from tau_live.decider import Decider
+from tau_live.envelope import OWN_HOST
 from tau_live.errors import SettingsError, StoreUnavailableError
 from tau_live.events import Event
 from tau_live.forking import Forks
 from tau_live.gate import GateKeeper, Kind
 from tau_live.guard import Guard, logger, text_of
-from tau_live.handles import HOST, RunHandle
+from tau_live.handles import RunHandle
 from tau_live.hookspecs import Promotion
 from tau_live.inbox import Inbox
 from tau_live.kill_switch import Killed, KillWatch, kill_file
@@ -147,42 +148,9 @@ class _System:
         )
         self._breath = Breath(hurried=self._is_behind)  # of the thread that writes
         self._pricer = Pricer(settings.prices, known=settings.known_prices)
-        self._writer = Writer(
-            self._opened,
-            gate=self._gate,
-            owner=self._owner,
-            settings=settings,
-            listeners=Listeners(
-                ready=self._wake,
-                changed=self._store_changed,
-                look=self._look,
-                failed=self._collection_failed,
-                failing=self._board.started.set,
-                gate_changed=self._gate_changed,
-                counts=self._count_drops,
-                mark=self._mark,
-            ),
-        )
-        self._inbox = Inbox(
-            write=self._writer.write,
-            tick=self._writer.tick,
-            end=self._ended,
-            failed=self._collection_failed,
-            takes=lambda: not self._writer.kept_back,
-            limit=settings.queue_limit,
-            breathe=self._breath,
-        )
-        self._updater = Updater(
-            make=self._learner,
-            may=lambda: self._gate.passes,
-            rests=lambda: self._board.rests(Part.LEARNING),
-            learned=self._learned,
-            failed=self._update_failed,
-            weigh=self._weigh,
-            idle=self._caught_up,
-            by_itself=settings.learner is LearnerMode.THREAD,
-            learns=settings.learner is not LearnerMode.OFF,
-        )
+        self._writer = self._made_writer()
+        self._inbox = self._made_inbox()
+        self._updater = self._made_updater()
         self._events = RunEvents(
             stream=settings.stream,
             limits=Limits(chars=settings.payload_limit),
@@ -199,6 +167,51 @@ class _System:
             updater=self._updater,
             board=self._board,
             events=self._events,
+        )
+
+    def _made_writer(self) -> Writer:
+        """Return what stores events, and whom it tells."""
+        return Writer(
+            self._opened,
+            gate=self._gate,
+            owner=self._owner,
+            settings=self._settings,
+            listeners=Listeners(
+                ready=self._wake,
+                changed=self._store_changed,
+                look=self._look,
+                failed=self._collection_failed,
+                failing=self._board.started.set,
+                gate_changed=self._gate_changed,
+                counts=self._count_drops,
+                mark=self._mark,
+            ),
+        )
+
+    def _made_inbox(self) -> Inbox:
+        """Return the queue between the host's threads and the one that writes."""
+        return Inbox(
+            write=self._writer.write,
+            tick=self._writer.tick,
+            end=self._ended,
+            failed=self._collection_failed,
+            takes=lambda: not self._writer.kept_back,
+            limit=self._settings.queue_limit,
+            breathe=self._breath,
+        )
+
+    def _made_updater(self) -> Updater:
+        """Return what learns, and whom it tells."""
+        return Updater(
+            make=self._learner,
+            may=lambda: self._gate.passes,
+            rests=lambda: self._board.rests(Part.LEARNING),
+            learned=self._learned,
+            failed=self._update_failed,
+            weigh=self._weigh,
+            idle=self._caught_up,
+            by_itself=self._settings.learner is LearnerMode.THREAD,
+            learns=self._settings.learner is not LearnerMode.OFF,
         )
 
     def started(self) -> Runtime:
@@ -284,11 +297,9 @@ class _System:
 
     def _remember(self, store: Store) -> None:
         """Learn how often the newest runs were tried, so that a retry's decisions are its own."""
-        newest = RolloutQuery(
-            descending=True, limit=REMEMBERED
-        )  # of all hosts: an index leads there
+        newest = RolloutQuery(descending=True, limit=REMEMBERED)  # an index leads there
         for rollout in store.rollouts.query(newest).rollouts:
-            if rollout.host == HOST:
+            if rollout.host == OWN_HOST:
                 self._events.tried(rollout.run_id, rollout.attempt_count)
 
     def _look(self, store: Store) -> None:

@@ -5,24 +5,24 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tau_live.agreement import agreements
-from tau_live.checkpoints import write_whole
 from tau_live.errors import UnknownError
 from tau_live.forgetting import MB, excess, limits_of
+from tau_live.gate import GateRow
 from tau_live.kill_switch import kill_file, now_killed
 from tau_live.learner import report_of
 from tau_live.leasing import LEASE
 from tau_live.monitoring import told
 from tau_live.pauses import told as paused
-from tau_live.processes import is_alive
+from tau_live.processes import PROCESSES, is_alive
 from tau_live.reasons import CRITIC_ONLY, LEFT_OUT, WhyNot
 from tau_live.rollouts import RolloutStatus
 from tau_live.settings import Settings
 from tau_live.store.records import InService
 from tau_live.store.roles import Store
 from tau_live.trial_facts import trial_facts
+from tau_live.whole_files import write_whole
 
 FILE = "status.json"
-PROCESSES = "process:"
 REWARDS = 100
 LAPSED_S = 7 * 86_400.0
 COUNTED = 10_000
@@ -44,7 +44,6 @@ def status_of(
     Raises:
         StoreUnavailableError: The store cannot be read.
     """
-    gate = store.gate.load()
     latest = store.policies.updates(limit=1)
     points = store.rewards.ready_points()
     killed = now_killed(kill_file(settings.store, settings.kill_file))
@@ -53,13 +52,7 @@ def status_of(
         "enabled": enabled,
         "store": str(settings.store),
         "at": now,
-        "gate": {
-            "state": gate.state,
-            "reason": gate.reason,
-            "detail": gate.detail,
-            "since": gate.since,
-            "streaks": dict(gate.streaks),
-        },
+        "gate": _gate(store.gate.load()),
         "paused": paused(store.pauses.pauses()),
         "kill_switch": None if killed is None else killed._asdict(),
         "rollouts": rollouts_by_status(store),
@@ -86,14 +79,26 @@ def status_of(
         },
         "retention": _retention(store, settings, now=now),
         "counters": counts,
-        "processes": sorted(
-            owner
-            for owner in store.leases.held(PROCESSES, now=now).values()
-            if is_alive(owner) is not False
-        ),
+        "processes": _attached(store, now=now),
         "silent": silent_processes(store, now=now),
         "learner": _alive(store.leases.holder(LEASE, now=now)),
     }
+
+
+def _gate(row: GateRow) -> dict[str, object]:
+    return {
+        "state": row.state,
+        "reason": row.reason,
+        "detail": row.detail,
+        "since": row.since,
+        "streaks": dict(row.streaks),
+    }
+
+
+def _attached(store: Store, *, now: float) -> list[str]:
+    """Return the processes that write to a store, but for those known to be dead."""
+    holders = store.leases.held(PROCESSES, now=now).values()
+    return sorted(owner for owner in holders if is_alive(owner) is not False)
 
 
 def silent_processes(store: Store, *, now: float) -> dict[str, float]:

@@ -108,12 +108,10 @@ def trajectories_of(  # noqa: PLR0913  # what it depends on, all keyword-only bu
         breathe()
         rollout_id = learnable.rollout.rollout_id
         reason = why_not_all(learnable.rollout)
-        steps = (
-            []
-            if reason
-            else _steps_of(learnable, point, left_out, width=width, learn_from_host=learn_from_host)
-        )
         if reason is None:
+            steps = _steps_of(
+                learnable, point, left_out, width=width, learn_from_host=learn_from_host
+            )
             reason = rows.add(steps, learnable, versions=versions, discount=discount)
         if reason is None:
             used.append(rollout_id)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tau_live.errors import CheckpointError, TauLiveError, UnknownError
+from tau_live.errors import CheckpointError, DiffersError, UnknownError
 from tau_live.policy_files import checkpoint_folder, load_policy, policy_config
 from tau_live.reasons import SENTENCES, WhyNot
 from tau_live.rewarding import earned_by_decisions, earned_early
@@ -24,10 +24,6 @@ from tau_live.usable import explored_of, mask_of
 
 CLOSE = 1e-9
 """Probabilities that are no further apart are the same."""
-
-
-class DiffersError(TauLiveError):
-    """The probabilities of a decision are not those that its version gives."""
 
 
 class Recomputed(NamedTuple):

@@ -21,7 +21,7 @@ from tau_live.guard import logger
 from tau_live.inbox import BATCH_LIMIT
 from tau_live.jumps import Jump, Jumps
 from tau_live.pipeline import Pipeline
-from tau_live.processes import is_alive
+from tau_live.processes import PROCESSES, is_alive
 from tau_live.rollouts import Reason
 from tau_live.settings import Settings
 from tau_live.store.roles import Store
@@ -35,8 +35,6 @@ BREATH_S = 0.004
 HOUSEKEEPING_S = 1.0
 DAY_S = 86_400.0
 """What ended so much later than now was dated by a clock that was wrong."""
-PROCESS = "process:"
-"""Begins the name of the lease that every attached process holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,9 +132,7 @@ class Writer:
                 self._drain()
         except Exception as error:  # noqa: BLE001  # nothing may end this thread
             self._failed(error)
-        if (
-            len(events) >= BATCH_LIMIT
-        ):  # or other processes would find the store locked all the time
+        if len(events) >= BATCH_LIMIT:  # or others would find the store locked all the time
             self._pause.wait(BREATH_S)
         self.kept_back = self.backlog > 0
 
@@ -172,7 +168,7 @@ class Writer:
                 if not self.backlog:
                     reason = Reason.ABANDONED if self._gate.passes else Reason.INTERRUPTED
                     self._pipeline.collector.end_open(reason=reason, at=self._clock())
-                self._store.leases.release(PROCESS + self._owner, self._owner)
+                self._store.leases.release(PROCESSES + self._owner, self._owner)
         except Exception as error:  # noqa: BLE001  # nothing may keep the process from ending
             self._failed(error)
         self._give_up()
@@ -334,7 +330,7 @@ class Writer:
         store.set_leftovers_aside()
 
     def _beat(self, store: Store, now: float) -> None:
-        store.leases.acquire(PROCESS + self._owner, self._owner, ttl_s=HEARTBEAT_TTL_S, now=now)
+        store.leases.acquire(PROCESSES + self._owner, self._owner, ttl_s=HEARTBEAT_TTL_S, now=now)
         self._beaten = now
         self.trouble.wrote()
 
@@ -349,11 +345,11 @@ class Writer:
     def _end_orphans(self, store: Store, pipeline: Pipeline) -> None:
         """End what processes left open that do not live any more."""
         now = self._clock()
-        held = store.leases.held(PROCESS, now=now)
+        held = store.leases.held(PROCESSES, now=now)
         for owner in store.rollouts.owners():
             alive = is_alive(owner)
             if alive is None:
-                alive = PROCESS + owner in held
+                alive = PROCESSES + owner in held
             if not alive and owner != self._owner:
                 with store.begin():
                     pipeline.collector.end_owned(owner, reason=Reason.ABANDONED, at=now)

@@ -20,11 +20,11 @@ from tau_live.checkpoints import (
     load_some,
     prune,
     save,
-    write_whole,
 )
 from tau_live.errors import CheckpointError
 from tau_live.rl.policy import PolicyConfig
 from tau_live.rl.ppo import LearnerState
+from tau_live.whole_files import write_whole
 
 Arrays = dict[str, npt.NDArray[np.generic]]
 

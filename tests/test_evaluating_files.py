@@ -6,7 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tau_live.evaluating.files import LogError, lines_of, records_of
+from tau_live.errors import LogError
+from tau_live.evaluating.files import lines_of, records_of
 from tau_live.rl.features import encode, pack
 from tests.test_evaluating import as_csv, made, quiet
 

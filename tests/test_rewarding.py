@@ -4,9 +4,10 @@ import pytest
 
 from tau_live.builtin import load_plugins
 from tau_live.collector import Collector
+from tau_live.envelope import OWN_HOST
 from tau_live.events import Event, Policy, RunEnd, RunStart, Status
 from tau_live.events import Reward as RewardEvent
-from tau_live.rewarding import OWN_HOST, Rewarding, earned_by_decisions
+from tau_live.rewarding import Rewarding, earned_by_decisions
 from tau_live.rewards.safety import HARD_GATE_TRIGGERED, SOURCE
 from tau_live.rollouts import Reason, Reward, Rollout, RolloutStatus, rollout_id_of
 from tau_live.settings import DeclaredReward, InferReward, SafetySettings, Settings

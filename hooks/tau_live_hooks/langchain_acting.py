@@ -9,6 +9,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import wrapt
+
 from tau_live.adapters import Detach, InForce
 from tau_live.gate import Kind
 from tau_live_hooks.common_border import Border
@@ -40,8 +42,6 @@ class Acting:
 
     def of_requests(self, factory: Any) -> Detach | None:
         """Decide the requests of the agents that ``create_agent`` made, and will make."""
-        import wrapt
-
         if not hasattr(getattr(factory, "ModelRequest", None), "override"):
             return None
         ours = {"ModelRequest": wrapt.FunctionWrapper(factory.ModelRequest, self._requested)}
@@ -52,8 +52,6 @@ class Acting:
 
     def of_tools(self, module: Any) -> Detach | None:
         """Decide whether tools run."""
-        import wrapt
-
         node = getattr(module, "ToolNode", None)
         if not all(hasattr(node, name) for name in EXECUTES):
             return None
@@ -68,8 +66,6 @@ class Acting:
 
     def of_models(self, module: Any) -> Detach | None:
         """Decide what the nodes of graphs ask of models by themselves."""
-        import wrapt
-
         model = getattr(module, "BaseChatModel", None)
         if not all(hasattr(model, name) for name in WAYS):
             return None

@@ -6,6 +6,8 @@ it.
 
 from typing import Any
 
+import wrapt
+
 from tau_live import door
 from tau_live.adapters import Detach, InForce
 from tau_live.rollouts import rollout_id_of
@@ -32,8 +34,6 @@ class Feedback:
 
     def of_schemas(self, module: Any) -> Detach | None:
         """Take what any client of LangSmith is told, where it writes that down to be sent."""
-        import wrapt
-
         written = getattr(module, "FeedbackCreate", None)
         if written is None:
             return None

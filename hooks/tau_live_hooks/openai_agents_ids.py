@@ -1,4 +1,4 @@
-"""Which run of openai-agents is which: by its trace, by its task, and by what it waited for."""
+"""Which run of openai-agents is which: by its id, by its task, and by what it waited for."""
 
 import threading
 from collections import OrderedDict

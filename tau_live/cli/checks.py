@@ -24,10 +24,10 @@ from tau_live.cli.text import ago, number
 from tau_live.errors import SettingsError, TauLiveError
 from tau_live.leasing import LEASE
 from tau_live.policy_files import check_policy, checkpoint_folder
+from tau_live.processes import PROCESSES
 from tau_live.rollouts import RewardSource
 from tau_live.settings import Settings, switched_on
 from tau_live.settings.places import here
-from tau_live.status import PROCESSES
 from tau_live.store.roles import Store
 from tau_live.store.sqlite import SqliteStore
 from tau_live.switch import KILL, SWITCH, killed_by

@@ -12,7 +12,7 @@ from tau_live.cli import completing
 from tau_live.cli.opening import epilog, json_option, opened, settings_of, store_option
 from tau_live.cli.output import facts_of, print_all, print_json, progress_bar, table_of
 from tau_live.cli.text import number, when
-from tau_live.errors import TauLiveError
+from tau_live.errors import PolicyError
 from tau_live.evaluating.files import records_of
 from tau_live.evaluating.records import (
     Records,
@@ -35,10 +35,6 @@ INSUFFICIENT_CODE = 4
 """How the command ends when the log says too little."""
 
 UNIFORM, BEST_FIXED, CONSTANT = "uniform", "best-fixed", "constant:"
-
-
-class PolicyError(TauLiveError):
-    """There is no such policy to evaluate."""
 
 
 class Named(NamedTuple):

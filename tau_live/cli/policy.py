@@ -23,8 +23,7 @@ from tau_live.cli.output import facts_of, print_all, print_json, safe, table_of
 from tau_live.cli.standing import warn_of_stops
 from tau_live.cli.text import moment, shown
 from tau_live.cli.trials import COMMANDS
-from tau_live.errors import CheckpointError, UnknownError
-from tau_live.operating import PolicyError
+from tau_live.errors import CheckpointError, PolicyError, UnknownError
 from tau_live.policy_files import check_policy, checkpoint_folder
 from tau_live.settings import Settings
 from tau_live.status import in_service

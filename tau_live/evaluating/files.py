@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from tau_live.errors import TauLiveError
+from tau_live.errors import LogError
 from tau_live.evaluating.records import Record, Records
 from tau_live.rl.features import WIDTH, encode, pack
 
@@ -28,10 +28,6 @@ LONGEST = 10_000_000
 
 Tell = Callable[[int], None]
 Row = Mapping[str, object]
-
-
-class LogError(TauLiveError):
-    """A log cannot be read; the message names the line and the column."""
 
 
 class Line(NamedTuple):

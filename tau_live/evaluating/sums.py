@@ -1,4 +1,4 @@
-"""Ridge regression from sums: of any number of samples in the memory of its features alone."""
+"""Ridge regression from sums: of any number of decisions in the memory of its features alone."""
 
 from typing import NamedTuple
 

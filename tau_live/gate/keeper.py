@@ -90,11 +90,6 @@ class GateKeeper:
         return bool(self._steps)
 
     @property
-    def suspended(self) -> bool:
-        """Whether it holds because of the store itself, in memory alone."""
-        return self._suspended is not None
-
-    @property
     def store_error(self) -> str | None:
         """Why the last refresh failed; ``None`` if it did not."""
         return self._store_error

@@ -1,4 +1,4 @@
-"""OpenTelemetry's traces, as its collector's file exporter writes them, as the events of runs.
+"""OpenTelemetry's spans, as its collector's file exporter writes them, as the events of runs.
 
 A trace becomes what the same spans become when they are seen live (``tau_live.telemetry``), but
 that its root is a run whatever it says. Spans with ``tau.decision.*`` are decisions; the model that

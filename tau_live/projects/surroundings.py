@@ -8,7 +8,6 @@ from importlib import metadata
 from pathlib import Path
 
 from tau_live.errors import SettingsError
-from tau_live.hosts import ADAPTERS
 from tau_live.projects.frameworks import FRAMEWORKS, Framework
 from tau_live.settings.sources import PYPROJECT, read_toml
 
@@ -24,11 +23,6 @@ def installed(host: Framework) -> str | None:
         with suppress(Exception):  # metadata may be missing or broken
             return metadata.version(package)
     return None
-
-
-def third_parties() -> list[str]:
-    """Return the imports for which other packages bring an adapter."""
-    return sorted({point.name for point in metadata.entry_points(group=ADAPTERS)})
 
 
 def declared(folder: Path) -> tuple[set[str], list[str]]:

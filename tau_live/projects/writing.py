@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tau_live.errors import SettingsError
 from tau_live.projects.toml_text import Addition, with_additions
-from tau_live.settings.sources import PYPROJECT, read_toml
+from tau_live.settings.sources import PYPROJECT, own_table, read_toml
 from tau_live.switch import PREFIX
 from tau_live.whole_files import write_whole
 
@@ -87,13 +87,13 @@ def settings_file(folder: Path, environ: Mapping[str, str]) -> SettingsFile:
     if named:
         path = folder / named
         document = read_toml(path) if path.exists() else {}
-        own = _own(document)
+        own = own_table(document)
         return _file(path, document if own is None else own, at=() if own is None else OURS)
     nearest, inside = None, True
     for place in (folder, *folder.parents):
         path = place / PYPROJECT
         if path.is_file():
-            own = _own(read_toml(path)) if inside or _mentions_us(path) else None
+            own = own_table(read_toml(path)) if inside or _mentions_us(path) else None
             if own is not None:
                 return _file(path, own, at=OURS)
             nearest = nearest or (path if inside else None)
@@ -110,9 +110,3 @@ def _mentions_us(path: Path) -> bool:
 
 def _file(path: Path, own: Mapping[str, object], *, at: tuple[str, ...]) -> SettingsFile:
     return SettingsFile(path, path.read_bytes() if path.exists() else None, own, at)
-
-
-def _own(document: Mapping[str, object]) -> Mapping[str, object] | None:
-    tool = document.get("tool")
-    own = tool.get("tau-live") if isinstance(tool, Mapping) else None
-    return own if isinstance(own, Mapping) else None

@@ -13,7 +13,6 @@ __all__ = [
     "batched_gae",
     "batched_vtrace",
     "gae",
-    "reverse_scan",
 ]
 
 

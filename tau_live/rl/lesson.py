@@ -8,8 +8,9 @@ import numpy as np
 from tau_live.rl.arrays import BoolArray, FloatArray, offsets
 from tau_live.rl.batch import Batch, Trajectories
 from tau_live.rl.config import PPOConfig
-from tau_live.rl.gae import Steps, batched_vtrace, reverse_scan
+from tau_live.rl.gae import Steps, batched_vtrace
 from tau_live.rl.scaling import AdvantageScale
+from tau_live.rl.scan import reverse_scan
 from tau_live.rl.state import LearnerState
 from tau_live.rl.surrogate import Targets, choices, said
 

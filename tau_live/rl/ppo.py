@@ -6,11 +6,11 @@ from typing import NamedTuple
 import numpy as np
 
 from tau_live.rl.arrays import FloatArray, frozen
+from tau_live.rl.base_step import AS_EVER, Circumstances, base_step
 from tau_live.rl.batch import Trajectories, joined, newest
 from tau_live.rl.breathing import Breathe, at_once
 from tau_live.rl.config import PPOConfig
 from tau_live.rl.diagnostics import Diagnostics
-from tau_live.rl.evidence import AS_EVER, Circumstances, evidence
 from tau_live.rl.lesson import Lesson, charged, lesson
 from tau_live.rl.state import LearnerState
 from tau_live.rl.surrogate import Coefficients, choices, objective
@@ -80,17 +80,10 @@ def update(  # noqa: PLR0913  # its data, and who may interrupt, all keyword-onl
         return _skipped(state, Diagnostics(rollouts=0, samples=0), "no new rollouts")
     new = len(fresh.length)
     everything = joined(fresh, newest(window, decisions=config.window_decisions))
-    counted, started, batch, base_kl = evidence(
+    counted, started, batch, base_kl = base_step(
         state, fresh, everything, config=config, now=now, rng=rng, breathe=breathe
     )
-    diagnostics = Diagnostics(
-        rollouts=new,
-        samples=len(everything.encoded),
-        mean_reward=float(fresh.rollout_rewards.mean()),
-        lag_mean=float(everything.version_lag.mean()),
-        lag_max=int(everything.version_lag.max()),
-        base_kl=base_kl,
-    )
+    diagnostics = _begun(fresh, everything, base_kl=base_kl)
     paid = charged(everything, now.price)
     if len(np.unique(paid.rollout_rewards)) < 2:
         if counted.action_fit.deviation > 0.0:  # what they all earned is news to the regression
@@ -109,10 +102,34 @@ def update(  # noqa: PLR0913  # its data, and who may interrupt, all keyword-onl
     if reason is not None:
         waits = learned.acting.any()
         return _waiting(started, diagnostics) if waits else _skipped(counted, diagnostics, reason)
-    breathe()
-    moved = trained(
-        started, learned, config, epochs=config.epochs_for(new), rng=rng, breathe=breathe
+    return _stepped(counted, started, learned, diagnostics, config=config, rng=rng, breathe=breathe)
+
+
+def _begun(fresh: Trajectories, everything: Trajectories, *, base_kl: float) -> Diagnostics:
+    return Diagnostics(
+        rollouts=len(fresh.length),
+        samples=len(everything.encoded),
+        mean_reward=float(fresh.rollout_rewards.mean()),
+        lag_mean=float(everything.version_lag.mean()),
+        lag_max=int(everything.version_lag.max()),
+        base_kl=base_kl,
     )
+
+
+def _stepped(  # noqa: PLR0913  # what it goes on from, and who may interrupt
+    counted: LearnerState,
+    started: LearnerState,
+    learned: Lesson,
+    diagnostics: Diagnostics,
+    *,
+    config: PPOConfig,
+    rng: np.random.Generator,
+    breathe: Breathe,
+) -> Update:
+    """Return the state after PPO's steps, or as it was before them where they led too far."""
+    breathe()
+    epochs = config.epochs_for(diagnostics.rollouts)
+    moved = trained(started, learned, config, epochs=epochs, rng=rng, breathe=breathe)
     breathe()
     diagnostics = _measured(diagnostics, learned, moved, coefficients(started, config))
     breathe()

@@ -1,4 +1,4 @@
-"""Ridge regression kept up to date sample by sample, with its full uncertainty.
+"""Ridge regression kept up to date decision by decision, with its full uncertainty.
 
 The base of a policy. Every sample costs the square of the features seen, no system is ever solved,
 and nothing goes through a linear algebra library, so the bits depend on no number of threads.

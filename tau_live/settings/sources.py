@@ -74,7 +74,7 @@ def from_pyproject(
         SettingsError: A file that mentions us is not TOML, or says what cannot be said there.
     """
     for file in _pyprojects(directory, warnings):
-        own = _own_table(read_toml(file))
+        own = own_table(read_toml(file))
         if own is not None:
             return _from_table(rows, own, file=file, at="tool.tau-live.", warnings=warnings)
     return {}
@@ -87,7 +87,7 @@ def from_file(rows: Sequence[Setting], file: Path, warnings: list[str]) -> dict[
         SettingsError: It cannot be read, is not TOML, or says what cannot be said there.
     """
     document = read_toml(file)
-    own = _own_table(document)
+    own = own_table(document)
     if own is None:
         return _from_table(rows, document, file=file, at="", warnings=warnings)
     return _from_table(rows, own, file=file, at="tool.tau-live.", warnings=warnings)
@@ -136,7 +136,8 @@ def _pyprojects(directory: Path, warnings: list[str]) -> Iterator[Path]:
             warnings.append(f"cannot read {file}: {error.strerror or error}")
 
 
-def _own_table(document: Mapping[str, object]) -> Mapping[str, object] | None:
+def own_table(document: Mapping[str, object]) -> Mapping[str, object] | None:
+    """Return what a document says under ``[tool.tau-live]``; ``None`` where it does not."""
     tool = document.get("tool")
     own = tool.get("tau-live") if isinstance(tool, Mapping) else None
     return own if isinstance(own, Mapping) else None

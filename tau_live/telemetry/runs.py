@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 
 from tau_live import events as ev
+from tau_live.envelope import OWN_HOST
 from tau_live.telemetry import said as says
 from tau_live.telemetry.announced import (
     HOST,
@@ -29,8 +30,6 @@ from tau_live.telemetry.spans import Around, Begun, Ended
 from tau_live.telemetry.steps import Tally, left_open, steps_of
 from tau_live.telemetry.tree import WAITING_LIMIT, Home, Node, Run, Trace, home_of
 from tau_live.telemetry.values import REWARD, Value, reward_of, values_of
-
-DOOR = "tau_live"
 
 OPEN_TRACES = 10_000
 """So many traces are remembered of which spans go on; of more, the one heard of longest ago is not:
@@ -75,7 +74,6 @@ class Runs:
         self._rest: OrderedDict[str, Trace] = OrderedDict()
         self._kept = 0
         self.given_up = 0
-        self.told_elsewhere = 0
 
     def sizes(self) -> tuple[int, int]:
         """Return how many traces and spans are remembered."""
@@ -206,9 +204,7 @@ class Runs:
             for one, its in waiting:
                 yield from self._step(trace, one, its)
         kind = node.known()
-        if node.native:
-            self.told_elsewhere += kind not in {None, Kind.NOTHING, Kind.CHAIN}
-        elif kind in STEPS:
+        if not node.native and kind in STEPS:
             yield from self._step(trace, node, ended)
         if kind is not Kind.NOTHING or ended.happened or REWARD in ended.begun.attributes:
             yield from self._valued_by(node, ended)
@@ -241,9 +237,8 @@ class Runs:
             run.session = run.session or says.session_of(ended.begun.attributes)
             if not run.told:
                 yield from self._started(run)
-        elif home.around is None or not (home.in_tool or home.around.host == DOOR):
-            self.told_elsewhere += 1  # its own adapter tells what it asked its models
-            return
+        elif home.around is None or not (home.in_tool or home.around.host == OWN_HOST):
+            return  # its own adapter tells what it asked its models
         of = run or (ids_around(home.around) if home.around is not None else None)
         if of is not None:
             tally = None if run is None else run.tally

@@ -1,4 +1,4 @@
-"""The spans of a trace that are of interest still, and of which run each of them is."""
+"""The spans that belong together, while they are of interest, and the run that each is of."""
 
 from collections import OrderedDict
 from dataclasses import dataclass, field

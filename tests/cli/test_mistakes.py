@@ -18,11 +18,10 @@ from tau_live.cli.check import OK
 from tau_live.cli.mistakes import MISTAKES
 from tau_live.pauses import Part, Pause
 from tau_live.policy_files import checkpoint_folder
-from tau_live.processes import this_process
+from tau_live.processes import PROCESSES, this_process
 from tau_live.projects.frameworks import FRAMEWORKS, Framework, older
 from tau_live.rollouts import Decision, RewardSource
 from tau_live.settings import Settings
-from tau_live.status import PROCESSES
 from tau_live.store.connection import connect
 from tau_live.store.sqlite import SqliteStore
 from tests.cli.conftest import Read, Run
@@ -446,7 +445,7 @@ def test_every_mistake_is_made_here_and_every_check_that_fails_names_one() -> No
     assert MAKE.keys() == MISTAKES.keys()
     assert len(MISTAKES) >= 20
     named = set[str]()
-    for module in (ROOT / "tau_live/cli").glob("*check*.py"):
+    for module in (ROOT / "tau_live/cli").rglob("*.py"):
         for call in ast.walk(ast.parse(module.read_text())):
             if not (isinstance(call, ast.Call) and getattr(call.func, "id", "") == "Check"):
                 continue

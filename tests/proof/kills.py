@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypedDict
 
 import tau_live
-from tau_live.handles import HOST
+from tau_live.envelope import OWN_HOST
 from tau_live.rollouts import rollout_id_of
 from tau_live.runs import run_id_of
 from tau_live.settings import Settings
@@ -65,7 +65,7 @@ def key_of(run: str, thread: int, number: int) -> str:
 
 def id_of(key: str) -> str:
     """Return the id of the rollout of a run."""
-    return rollout_id_of(HOST, run_id_of("agent", key))
+    return rollout_id_of(OWN_HOST, run_id_of("agent", key))
 
 
 def load(folder: str, run: str, early: bool) -> None:

@@ -1,4 +1,4 @@
-"""What new rollouts say, before PPO takes a step: the sums, and the base that follows from them."""
+"""The first step of an update: new rollouts into the sums, the base a bounded way after them."""
 
 from dataclasses import replace
 from math import inf
@@ -37,7 +37,7 @@ class Circumstances(NamedTuple):
 AS_EVER = Circumstances()
 
 
-class Evidence(NamedTuple):
+class BaseStep(NamedTuple):
     """Where an update starts.
 
     Attributes:
@@ -53,7 +53,7 @@ class Evidence(NamedTuple):
     base_kl: float
 
 
-def evidence(  # noqa: PLR0913  # its data, and who may interrupt, all keyword-only
+def base_step(  # noqa: PLR0913  # its data, and who may interrupt, all keyword-only
     state: LearnerState,
     fresh: Trajectories,
     everything: Trajectories,
@@ -62,7 +62,7 @@ def evidence(  # noqa: PLR0913  # its data, and who may interrupt, all keyword-o
     now: Circumstances,
     rng: np.random.Generator,
     breathe: Breathe = at_once,
-) -> Evidence:
+) -> BaseStep:
     """Return the state that has learned from the returns of new rollouts, but not by PPO yet.
 
     Args:
@@ -86,31 +86,16 @@ def evidence(  # noqa: PLR0913  # its data, and who may interrupt, all keyword-o
     breathe()
     data = unbased(policy, everything)
     breathe()
-    decisions = len((fresh if counted.action_fit.samples else everything).encoded)
+    new = len((fresh if counted.action_fit.samples else everything).encoded)
     counted = counted.learning(
-        data.select(np.arange(decisions)),
-        Returns(
-            rewards_to_go(everything, gamma=config.gamma)[:decisions],
-            costs_to_go(everything)[:decisions],
-        ),
-        chosen=np.isfinite(everything.propensity[:decisions]),
+        data.select(np.arange(new)),
+        _returns(everything, config, first=new),
+        chosen=np.isfinite(everything.propensity[:new]),
         penalty=config.penalty,
         rng=rng,
         breathe=breathe,
     )
-    goal = base_of(
-        counted.action_fit,
-        sharpness=config.sharpness,
-        exploration=config.exploration,
-        penalty=config.penalty,
-        multiplier=now.price,
-        together=counted.counts.decisions / max(counted.counts.rollouts, 1),
-        kernels=counted.kernels,
-    )
-    breathe()
-    goal = goal._replace(
-        exploration=goal.exploration / _variety(goal, data, new=len(fresh.encoded))
-    )
+    goal = _goal(counted, data, config, price=now.price, new=len(fresh.encoded), breathe=breathe)
     breathe()
     policy, base_kl = _moved(
         policy,
@@ -127,7 +112,45 @@ def evidence(  # noqa: PLR0913  # its data, and who may interrupt, all keyword-o
     policy = replace(policy, critic=frozen(policy.critic - state.value_base + value_base))
     started = replace(counted, policy=policy, value_base=frozen(value_base))
     started = started.knowing(data.contexts.slots, data.rows.slots)
-    return Evidence(counted, started, moved, base_kl)
+    return BaseStep(counted, started, moved, base_kl)
+
+
+def _returns(rollouts: Trajectories, config: PPOConfig, *, first: int) -> Returns:
+    """Return what followed the first of these decisions, in reward and in safety cost."""
+    rewards = rewards_to_go(rollouts, gamma=config.gamma)
+    return Returns(rewards[:first], costs_to_go(rollouts)[:first])
+
+
+def _goal(
+    counted: LearnerState,
+    data: Batch,
+    config: PPOConfig,
+    *,
+    price: float,
+    new: int,
+    breathe: Breathe,
+) -> Base:
+    """Return the base that the sums ask for, which tries what is in doubt in these contexts.
+
+    Args:
+        counted: Has learned from the new rollouts.
+        data: All decisions, the new ones first.
+        config: How to learn.
+        price: What one unit of safety cost weighs.
+        new: How many decisions are new.
+        breathe: Called between the parts.
+    """
+    goal = base_of(
+        counted.action_fit,
+        sharpness=config.sharpness,
+        exploration=config.exploration,
+        penalty=config.penalty,
+        multiplier=price,
+        together=counted.counts.decisions / max(counted.counts.rollouts, 1),
+        kernels=counted.kernels,
+    )
+    breathe()
+    return goal._replace(exploration=goal.exploration / _variety(goal, data, new=new))
 
 
 def _judged(state: LearnerState, fresh: Trajectories, config: PPOConfig) -> LearnerState:
