@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from tau_live.events import Event
     from tau_live.gate import GateKeeper
-    from tau_live.kill_switch import Killed
+    from tau_live.operators.kill_switch import Killed
     from tau_live.pauses import Pause
 
 

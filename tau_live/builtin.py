@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 
-from tau_live.alert_plugins import COMMAND, LOG, AlertLog
+from tau_live.alerts.plugins import COMMAND, LOG, AlertLog
 from tau_live.hookspecs import RewardPart, RolloutSummary, hookimpl
 from tau_live.plugins import Plugins
-from tau_live.rewarding import REFERENCE
 from tau_live.rewards.inference import Summary, infer
+from tau_live.rewards.settling import REFERENCE
 from tau_live.settings import Settings
 
 REFERENCE_REWARDER = "reference-rewarder"

@@ -11,13 +11,13 @@ from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from tau_live.attached import State, started, taken
 from tau_live.choices import Choice, fallback
-from tau_live.contexts import put, put_back
-from tau_live.switching import is_on, log_failure
+from tau_live.machine.context_variables import put, put_back
+from tau_live.process_runtime import State, started, taken
+from tau_live.process_switch import is_on, log_failure
 
 if TYPE_CHECKING:
-    from tau_live.handles import RunHandle
+    from tau_live.runs.handles import RunHandle
     from tau_live.runtime import Runtime
     from tau_live.settings import Settings
 
@@ -226,7 +226,7 @@ class Run:
         if self._handle is None or (runtime := attach()) is None:
             if allowed is None:
                 return fallback(options, default)
-            from tau_live.masks import mask_of, own_choice
+            from tau_live.handed.masks import mask_of, own_choice
 
             return own_choice(options, default, mask_of(allowed))
         return runtime.decide(self._handle, point, options=options, context=context,

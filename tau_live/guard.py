@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from tau_live.handed import is_soon_printed
-from tau_live.redaction import scrubbed
+from tau_live.handed.values import is_soon_printed
+from tau_live.privacy.redaction import scrubbed
 
 if TYPE_CHECKING:
     import logging

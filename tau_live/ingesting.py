@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, Queue
 
+from tau_live.collection.recording import Line
 from tau_live.errors import EventError, TauLiveError
 from tau_live.events import Event, decode
 from tau_live.hookspecs import Translate, Translator
-from tau_live.intake import file_lines, serve_unix, stdin_lines
-from tau_live.processes import this_process
-from tau_live.recording import Line
+from tau_live.line_sources import file_lines, serve_unix, stdin_lines
+from tau_live.machine.processes import this_process
 from tau_live.replay import Offline, Replayed
 from tau_live.settings import Settings
 

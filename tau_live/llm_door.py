@@ -5,7 +5,7 @@ An exception here would end every ``llm`` command, so that there is none.
 
 from contextlib import suppress
 
-from tau_live.booting import boot
+from tau_live.attaching.booting import boot
 
 with suppress(Exception):  # also without llm itself, or with one that has other hooks
     from tau_live_hooks.llm_plugin import register_commands, register_models

@@ -11,21 +11,21 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tau_live.assembling import learner_of, open_store, pipeline_of
 from tau_live.builtin import load_plugins
+from tau_live.collection.inbox import BATCH_LIMIT
+from tau_live.collection.recording import BadLine, read
 from tau_live.errors import TauLiveError
 from tau_live.events import Event
 from tau_live.gate import State
-from tau_live.inbox import BATCH_LIMIT
-from tau_live.kill_switch import kill_file, now_killed
-from tau_live.learner import report_of
+from tau_live.learning.learner import report_of
+from tau_live.machine.processes import this_process
+from tau_live.operators.kill_switch import kill_file, now_killed
 from tau_live.pauses import Part
-from tau_live.processes import this_process
-from tau_live.recording import BadLine, read
 from tau_live.rollouts import Reason
 from tau_live.settings import Learner as LearnerMode
 from tau_live.settings import Settings
 from tau_live.status import publish, status_file, status_of
+from tau_live.system_parts import learner_of, open_store, pipeline_of
 
 MILESTONES = frozenset({"run.end", "reward"})
 """After these a rollout may have become fit to be learned from."""

@@ -12,30 +12,30 @@ from types import MappingProxyType
 from tau_live.board import Board
 from tau_live.builtin import adopt
 from tau_live.choices import Choice
-from tau_live.chooser import Chooser
-from tau_live.decider import Decider
-from tau_live.decisions import Asked, Decisions
+from tau_live.collection.inbox import Inbox
+from tau_live.collection.writer import Writer
+from tau_live.deciding.decider import Decider
 from tau_live.envelope import OWN_HOST, is_sound
 from tau_live.events import Event, RunResume
 from tau_live.gate import GateKeeper, Kind
 from tau_live.guard import Guard, logger
 from tau_live.guard import text_of as error_text
-from tau_live.handed import ID_LIMIT, seconds, text_of
-from tau_live.handles import RunHandle, Unsettled
-from tau_live.inbox import Inbox
+from tau_live.handed.values import ID_LIMIT, seconds, text_of
+from tau_live.learning.updater import Updater
+from tau_live.machine.tally import Tally
 from tau_live.plugins import Plugins
-from tau_live.runs import RunEvents
+from tau_live.runs.chooser import Chooser
+from tau_live.runs.decisions import Asked, Decisions
+from tau_live.runs.handles import RunHandle, Unsettled
+from tau_live.runs.reward_targets import decided_before, target_of
+from tau_live.runs.run_events import RunEvents
 from tau_live.settings import Settings
-from tau_live.tally import Tally
-from tau_live.updater import Updater
-from tau_live.valued import decided_before, target_of
-from tau_live.writer import Writer
 
 _NOTHING: Mapping[str, object] = MappingProxyType({})
 
 
 class Runtime:
-    """What runs while tau-live is attached; made by ``starting.start``, reached by the door.
+    """What runs while tau-live is attached; made by ``system.start``, reached by the door.
 
     Args:
         settings: How it behaves.

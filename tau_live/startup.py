@@ -3,9 +3,9 @@
 
 def start() -> None:
     """Attach to every known host as it is imported; does nothing while tau-live is off."""
-    from tau_live.switching import is_on
+    from tau_live.process_switch import is_on
 
     if is_on():  # a .start file calls this whatever the environment says
-        from tau_live.booting import boot
+        from tau_live.attaching.booting import boot
 
         boot("autostart")

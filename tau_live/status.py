@@ -4,23 +4,23 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from tau_live.agreement import agreements
+from tau_live.collection.forgetting import MB, excess, limits_of
 from tau_live.errors import UnknownError
-from tau_live.forgetting import MB, excess, limits_of
 from tau_live.gate import GateRow
-from tau_live.kill_switch import kill_file, now_killed
-from tau_live.learner import report_of
-from tau_live.leasing import LEASE
-from tau_live.monitoring import told
+from tau_live.learning.learner import report_of
+from tau_live.learning.lease import LEASE
+from tau_live.learning.monitoring import told
+from tau_live.machine.processes import PROCESSES, is_alive
+from tau_live.machine.whole_files import write_whole
+from tau_live.operators.kill_switch import kill_file, now_killed
 from tau_live.pauses import told as paused
-from tau_live.processes import PROCESSES, is_alive
 from tau_live.reasons import CRITIC_ONLY, LEFT_OUT, WhyNot
 from tau_live.rollouts import RolloutStatus
 from tau_live.settings import Settings
 from tau_live.store.records import InService
 from tau_live.store.roles import Store
-from tau_live.trial_facts import trial_facts
-from tau_live.whole_files import write_whole
+from tau_live.trials.agreement import agreements
+from tau_live.trials.facts import trial_facts
 
 FILE = "status.json"
 REWARDS = 100

@@ -3,7 +3,7 @@
 from collections.abc import MutableMapping
 
 from tau_live import door
-from tau_live.lineage import PARENT
+from tau_live.machine.lineage import PARENT
 
 
 def begin(link: str, environ: MutableMapping[str, str]) -> None:

@@ -7,9 +7,11 @@ from typing import NamedTuple
 import numpy as np
 
 from tau_live.errors import CheckpointError, DiffersError, UnknownError
-from tau_live.policy_files import checkpoint_folder, load_policy, policy_config
+from tau_live.learning.trajectories import Collected, trajectories_of
+from tau_live.learning.usable import explored_of, mask_of
+from tau_live.policies.files import checkpoint_folder, load_policy, policy_config
 from tau_live.reasons import SENTENCES, WhyNot
-from tau_live.rewarding import earned_by_decisions, earned_early
+from tau_live.rewards.settling import earned_by_decisions, earned_early
 from tau_live.rl.config import PPOConfig
 from tau_live.rl.explaining import terms
 from tau_live.rl.features import Encoded, unpack
@@ -19,8 +21,6 @@ from tau_live.rollouts import Decision, Reward, Rollout
 from tau_live.settings import Settings
 from tau_live.store.records import LearnableRollout
 from tau_live.store.roles import Store
-from tau_live.trajectories import Collected, trajectories_of
-from tau_live.usable import explored_of, mask_of
 
 CLOSE = 1e-9
 """Probabilities that are no further apart are the same."""

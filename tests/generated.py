@@ -12,10 +12,10 @@ from pathlib import Path
 import click
 
 from tau_live import cli, envelope, events, hookspecs, metrics, pauses, rollouts
-from tau_live.alert_kinds import ALERTS
+from tau_live.alerts.kinds import ALERTS
 from tau_live.cli.commands import COMMANDS
-from tau_live.cli.keys import KEYS
-from tau_live.cli.mistakes import MISTAKES
+from tau_live.cli.doctor_checks.mistakes import MISTAKES
+from tau_live.cli.json_keys.commands import KEYS
 from tau_live.gate.state import GateEntry, GateRow
 from tau_live.reasons import SENTENCES
 from tau_live.settings import SETTINGS, Settings, value_text

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from tau_live.cli.keys import KEYS
+from tau_live.cli.json_keys.commands import KEYS
 
 FOLDER = Path(__file__).parents[1] / "docs/schemas"
 DRAFT = "https://json-schema.org/draft/2020-12/schema"

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from hypothesis import strategies as st
 
 from tau_live import events as ev
-from tau_live.collector import Collector
+from tau_live.collection.collector import Collector
 from tau_live.rollouts import Reward, Rollout
 from tau_live.store.roles import Store
 from tau_live.store.sqlite import SqliteStore

@@ -15,12 +15,12 @@ ALLOWED = {
     "click": ("tau_live.cli",),
     "rich": ("tau_live.cli", "tau_live.demo"),
     "matplotlib": ("tau_live.cli",),
-    "wrapt": ("tau_live.hosts", "tau_live.children"),
+    "wrapt": ("tau_live.attaching.hosts", "tau_live.machine.children"),
     "pickle": (),
     "marshal": (),
     "shelve": (),
 }
-READS_THE_ENVIRONMENT = {"tau_live.booting", "tau_live.door", "tau_live.switching"}
+READS_THE_ENVIRONMENT = {"tau_live.attaching.booting", "tau_live.door", "tau_live.process_switch"}
 
 
 def modules() -> dict[str, ast.Module]:

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tau_live.decider import Decider
-from tau_live.lessons import Lessons
+from tau_live.deciding.decider import Decider
+from tau_live.learning.lessons import Lessons
 from tau_live.rl.features import encode
 from tau_live.rl.policy import Policy, PolicyConfig
 from tau_live.rl.ppo import LearnerState, PPOConfig

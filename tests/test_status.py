@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tau_live.processes import this_process
+from tau_live.machine.processes import this_process
 from tau_live.settings import Settings
 from tau_live.status import publish, status_file, status_of
 from tau_live.store.sqlite import SqliteStore

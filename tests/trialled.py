@@ -5,14 +5,14 @@ from pathlib import Path
 
 import numpy as np
 
-from tau_live import checkpoints
-from tau_live.policy_files import checkpoint_folder, policy_config
-from tau_live.promoting import Promoter
-from tau_live.promotion import Move, Step
+from tau_live.policies import checkpoints
+from tau_live.policies.files import checkpoint_folder, policy_config
 from tau_live.rl.ppo import LearnerState
 from tau_live.rollouts import RolloutStatus
 from tau_live.settings import DeclaredReward, HardGateCost, SafetySettings, Settings
 from tau_live.store.roles import Store
+from tau_live.trials.promoter import Promoter
+from tau_live.trials.rules import Move, Step
 from tests.contracts.making import begun, decision, policy, reward, update
 
 NOW = 1_000.0

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from tau_live.gate import Kind
-from tau_live.handles import RunHandle, Unsettled
 from tau_live.offered import declared
+from tau_live.runs.handles import RunHandle, Unsettled
 from tau_live.runtime import Runtime
 from tau_live.settings.decisions import OWN, DeclaredDecision, Every, Point
 from tau_live_hooks.common_border import tell

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from tau_live import events as ev
-from tau_live.handles import RunHandle
-from tau_live.raised import ending_of, error_of
+from tau_live.runs.handles import RunHandle
+from tau_live.runs.raised import ending_of, error_of
 from tau_live.runtime import Runtime
 from tau_live_hooks.common_text import is_a, printed
 

@@ -9,8 +9,8 @@ from typing import Any, TypeGuard, TypeVar
 from uuid import UUID
 
 from tau_live.envelope import Content
-from tau_live.handed import finite, text_of
-from tau_live.plain import Limits, plain
+from tau_live.handed.plain import Limits, plain
+from tau_live.handed.values import finite, text_of
 
 TEXT_LIMIT = 64
 """A text of more characters says too much to be known of a situation."""

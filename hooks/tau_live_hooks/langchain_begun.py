@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from tau_live import door
 from tau_live import events as ev
-from tau_live.handles import RunHandle
+from tau_live.runs.handles import RunHandle
 from tau_live_hooks import langchain_events as said
 from tau_live_hooks.common_text import content_of, few, printed
 from tau_live_hooks.langchain_run import HostRun, Step, Waiting

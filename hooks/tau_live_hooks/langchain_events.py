@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tau_live.envelope import Content, ToolCall
-from tau_live.plain import plain
+from tau_live.handed.plain import plain
 from tau_live_hooks.common_text import content_of, counted, few, printed
 
 ROLES: Mapping[str, str] = {

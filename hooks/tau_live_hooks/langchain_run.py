@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tau_live import events as ev
-from tau_live.raised import ending_of, error_of
+from tau_live.runs.raised import ending_of, error_of
 from tau_live_hooks import langchain_events as said
 from tau_live_hooks.common_run import RunBook, since
 from tau_live_hooks.common_text import content_of, few, printed

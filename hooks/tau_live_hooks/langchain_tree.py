@@ -12,8 +12,8 @@ from typing import Any
 
 from tau_live import events as ev
 from tau_live.adapters import InForce
-from tau_live.handles import RunHandle
-from tau_live.raised import ending_of
+from tau_live.runs.handles import RunHandle
+from tau_live.runs.raised import ending_of
 from tau_live_hooks import langchain_events as said
 from tau_live_hooks.common_choices import Choices
 from tau_live_hooks.common_run import RunBook, since

@@ -34,6 +34,6 @@ def register_commands(cli: Any) -> None:
 
 
 def _failed(event: str, error: Exception) -> None:
-    from tau_live.switching import log_failure
+    from tau_live.process_switch import log_failure
 
     log_failure(event, error)

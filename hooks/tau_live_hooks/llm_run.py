@@ -14,7 +14,7 @@ from tau_live import door
 from tau_live import events as ev
 from tau_live.adapters import InForce
 from tau_live.gate import Kind
-from tau_live.handles import RunHandle
+from tau_live.runs.handles import RunHandle
 from tau_live.runtime import Runtime
 from tau_live_hooks import llm_events as said
 from tau_live_hooks.common_border import tell

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from tau_live import door
-from tau_live.switching import is_on
+from tau_live.process_switch import is_on
 
 
 @click.command("tau-status")

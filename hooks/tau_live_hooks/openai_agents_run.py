@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tau_live import door
 from tau_live import events as ev
-from tau_live.handles import RunHandle
+from tau_live.runs.handles import RunHandle
 from tau_live.runtime import Runtime
 from tau_live_hooks import openai_agents_events as said
 from tau_live_hooks.common_choices import Choices

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tau_live import events as ev
 from tau_live.envelope import Content, ErrorInfo
-from tau_live.raised import error_of
+from tau_live.runs.raised import error_of
 from tau_live_hooks import openai_agents_events as said
 from tau_live_hooks.common_run import RunBook
 from tau_live_hooks.common_text import content_of, counted, few, printed

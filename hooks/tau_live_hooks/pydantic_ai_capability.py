@@ -16,7 +16,7 @@ from tau_live import door
 from tau_live import events as ev
 from tau_live.adapters import InForce
 from tau_live.gate import Kind
-from tau_live.handles import RunHandle
+from tau_live.runs.handles import RunHandle
 from tau_live_hooks import pydantic_ai_events as said
 from tau_live_hooks.common_border import Border
 from tau_live_hooks.common_choices import Choices, Pending

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tau_live import events as ev
-from tau_live.raised import ending_of
+from tau_live.runs.raised import ending_of
 from tau_live_hooks import pydantic_ai_events as said
 from tau_live_hooks.common_run import RunBook
 from tau_live_hooks.common_text import content_of, printed

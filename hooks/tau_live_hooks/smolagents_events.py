@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from tau_live.envelope import ToolCall
-from tau_live.plain import plain
+from tau_live.handed.plain import plain
 from tau_live_hooks.common_text import content_of, counted, few, printed
 
 ANSWER = "final_answer"

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 from tau_live import events as ev
-from tau_live.raised import error_of
+from tau_live.runs.raised import error_of
 from tau_live.settings import Content
 from tau_live_hooks import smolagents_events as said
 from tau_live_hooks.common_choices import Choices

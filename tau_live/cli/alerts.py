@@ -95,8 +95,8 @@ def test(path: Path | None, as_json: bool) -> None:
 
     What the command prints is shown on standard error. Exit code 1 if anything failed.
     """
-    from tau_live.alert_plugins import COMMAND, run
-    from tau_live.alerting import trial_alert
+    from tau_live.alerts.alerting import trial_alert
+    from tau_live.alerts.plugins import COMMAND, run
     from tau_live.builtin import load_plugins
 
     settings = settings_of(path)

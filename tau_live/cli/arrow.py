@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tau_live.cli.output import as_json
-from tau_live.private_files import make_folders, opened_new
+from tau_live.machine.private_files import make_folders, opened_new
 
 ROWS_AT_ONCE = 10_000
 

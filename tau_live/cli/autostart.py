@@ -2,8 +2,8 @@
 
 import click
 
-from tau_live import autostart as autostarting
-from tau_live.autostart import contents, files, site_packages, state_of
+from tau_live.attaching import autostart as autostarting
+from tau_live.attaching.autostart import contents, files, site_packages, state_of
 from tau_live.cli.opening import epilog, json_option
 from tau_live.cli.output import facts_of, print_all, print_json
 

@@ -57,7 +57,7 @@ class OneLineError(click.ClickException):
     """A failure as it is printed: one line on standard error."""
 
     def __init__(self, message: str) -> None:
-        from tau_live.redaction import scrubbed
+        from tau_live.privacy.redaction import scrubbed
 
         super().__init__(scrubbed(" ".join(message.split())))
 

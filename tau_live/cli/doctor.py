@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from tau_live.cli.check import FAIL, OK, WARN
-from tau_live.cli.checks import checks
+from tau_live.cli.doctor_checks.check import FAIL, OK, WARN
+from tau_live.cli.doctor_checks.checks import checks
 from tau_live.cli.opening import epilog, json_option, store_option
 from tau_live.cli.output import print_all, print_json, safe, styled, table_of
 

@@ -24,7 +24,7 @@ from tau_live.evaluating.records import (
 )
 from tau_live.evaluating.report import PASSES, Asked, Report, report_of
 from tau_live.evaluating.stored import stored_records
-from tau_live.policy_files import checkpoint_folder, load_policy, policy_config
+from tau_live.policies.files import checkpoint_folder, load_policy, policy_config
 from tau_live.rl.evaluation import INSUFFICIENT, Evaluation
 from tau_live.rl.features import WIDTH
 from tau_live.rl.policy import Policy

@@ -16,7 +16,7 @@ from tau_live.cli.opening import epilog, json_option, opened, store_option
 from tau_live.cli.output import as_json as json_of
 from tau_live.cli.output import print_json, progress_bar
 from tau_live.errors import TauLiveError
-from tau_live.private_files import opened_new
+from tau_live.machine.private_files import opened_new
 
 Row = Mapping[str, object]
 Rows = Iterable[Row]

@@ -20,7 +20,7 @@ from tau_live.cli.standing import warn_of_stops
 from tau_live.cli.text import ago, moment, shown
 from tau_live.errors import StoreUnavailableError
 from tau_live.gate import GateKeeper, GateRow, HoldReason
-from tau_live.kill_switch import Killed, kill_file, now_killed
+from tau_live.operators.kill_switch import Killed, kill_file, now_killed
 from tau_live.settings import Settings
 from tau_live.store.records import AuditEntry
 from tau_live.store.roles import Store

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import click
 
-from tau_live.archive import Archive
 from tau_live.cli.opening import epilog, json_option, opened, operator, store_option
 from tau_live.cli.output import print_json, progress_bar
 from tau_live.cli.text import duration, size
-from tau_live.forgetting import DAY_S, MB, excess, limits_of
+from tau_live.collection.archive import Archive
+from tau_live.collection.forgetting import DAY_S, MB, excess, limits_of
 from tau_live.settings import Settings
 from tau_live.store import keeping
 from tau_live.store.keeping import OLDEST, Limits, Place

@@ -11,13 +11,13 @@ from tau_live.cli.opening import epilog, json_option
 from tau_live.cli.output import facts_of, print_all, print_json, safe
 from tau_live.cli.text import shown
 from tau_live.errors import TauLiveError
+from tau_live.privacy.redaction import scrubbed
 from tau_live.projects.findings import Finding, Kind
 from tau_live.projects.frameworks import FRAMEWORKS
 from tau_live.projects.project import Project, looked_at
 from tau_live.projects.proposal import Proposal, next_command, proposed
 from tau_live.projects.toml_text import fragment
 from tau_live.projects.writing import SettingsFile, settings_file
-from tau_live.redaction import scrubbed
 
 SHOWN, LISTED = 60, 8
 NAMED = (Kind.AGENT, Kind.MODEL, Kind.PROMPT, Kind.TOOL, Kind.REWARD, Kind.POINT)

@@ -36,7 +36,7 @@ def learn(path: Path | None, as_json: bool, once: bool) -> None:
     The agent's own processes then need TAU_LIVE_RL_LEARNER=off; a lease keeps two learners
     apart in any case.
     """
-    from tau_live.learning import learn_until
+    from tau_live.learner_process import learn_until
 
     enabled_or_refuse("learn")
     stop = threading.Event()

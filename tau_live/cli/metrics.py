@@ -8,9 +8,9 @@ import click
 from tau_live import __version__
 from tau_live.cli.opening import epilog, is_enabled, json_option, opened, store_option
 from tau_live.cli.output import print_json
+from tau_live.machine.whole_files import write_whole
 from tau_live.metrics import families, text_of
 from tau_live.status import status_of
-from tau_live.whole_files import write_whole
 
 READABLE = 0o644
 """Node exporter is somebody else; it has to read the file."""

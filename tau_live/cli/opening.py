@@ -11,12 +11,12 @@ from typing import NamedTuple, TypeVar
 
 import click
 
-from tau_live.access import ACTION, check, principal_of
-from tau_live.cli.keys import KEYS
+from tau_live.cli.json_keys.commands import KEYS
 from tau_live.cli.text import shown
 from tau_live.errors import SettingsError, StoreUnavailableError, TauLiveError
+from tau_live.operators.access import ACTION, check, principal_of
 from tau_live.plugins import Plugins
-from tau_live.redaction import scrubbed
+from tau_live.privacy.redaction import scrubbed
 from tau_live.settings import Loaded, Settings, switched_on
 from tau_live.settings.places import here, placed
 from tau_live.store.sqlite import SqliteStore

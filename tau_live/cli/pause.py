@@ -16,8 +16,8 @@ from tau_live.cli.opening import (
 from tau_live.cli.output import print_json
 from tau_live.cli.standing import warn_of_stops
 from tau_live.cli.text import moment, shown
+from tau_live.operators.parts import paused
 from tau_live.pauses import MEANS, Part, told
-from tau_live.pausing import paused
 
 PARTS = click.Choice([part.value for part in Part])
 

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import click
 
-from tau_live import checkpoints
 from tau_live.cli import completing
 from tau_live.cli.opening import (
     default_command,
@@ -24,7 +23,8 @@ from tau_live.cli.standing import warn_of_stops
 from tau_live.cli.text import moment, shown
 from tau_live.cli.trials import COMMANDS
 from tau_live.errors import CheckpointError, PolicyError, UnknownError
-from tau_live.policy_files import check_policy, checkpoint_folder
+from tau_live.policies import checkpoints
+from tau_live.policies.files import check_policy, checkpoint_folder
 from tau_live.settings import Settings
 from tau_live.status import in_service
 from tau_live.store.records import AuditEntry, InService, PolicyVersion

@@ -9,10 +9,10 @@ from tau_live.cli.opening import epilog, is_enabled, json_option, opened, store_
 from tau_live.cli.output import print_json, progress_bar
 from tau_live.cli.page.document import Draw, page_of, sections_of
 from tau_live.errors import TauLiveError
+from tau_live.machine.whole_files import write_whole
 from tau_live.reporting import report_facts
 from tau_live.settings import Settings
 from tau_live.store.files import files_of
-from tau_live.whole_files import write_whole
 
 
 @click.command(

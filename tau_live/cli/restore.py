@@ -5,9 +5,9 @@ from pathlib import Path
 
 import click
 
-from tau_live.archive import read_archive
 from tau_live.cli.opening import epilog, json_option, settings_of, store_option
 from tau_live.cli.output import print_json, progress_bar
+from tau_live.collection.archive import read_archive
 from tau_live.store.sqlite import SqliteStore
 
 COUNTED = ("rollouts", "attempts", "spans", "decisions", "rewards", "known", "open")

@@ -18,8 +18,8 @@ from tau_live.cli.output import print_json
 from tau_live.cli.pause import PARTS
 from tau_live.cli.standing import stops, warn_of_stops
 from tau_live.errors import TauLiveError
+from tau_live.operators.parts import resumed
 from tau_live.pauses import Part, told
-from tau_live.pausing import resumed
 from tau_live.settings import Settings
 from tau_live.store.roles import Store
 

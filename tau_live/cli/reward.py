@@ -17,11 +17,11 @@ from tau_live.cli.finding import rollout_of
 from tau_live.cli.opening import epilog, json_option, opened, store_option
 from tau_live.cli.output import print_json
 from tau_live.cli.text import number, shown
+from tau_live.collection.naming import last_run, rollout_named
 from tau_live.errors import TauLiveError
-from tau_live.lineage import parent_of
-from tau_live.naming import last_run, rollout_named
-from tau_live.redaction import clean_id, scrubbed
-from tau_live.rewarding import Rewarding
+from tau_live.machine.lineage import parent_of
+from tau_live.privacy.redaction import clean_id, scrubbed
+from tau_live.rewards.settling import Rewarding
 from tau_live.rewards.sources import allowed, refuses
 from tau_live.rollouts import Reward, RewardSource, rollout_id_of
 from tau_live.settings import Settings

@@ -17,7 +17,7 @@ from tau_live.cli.output import print_json
 from tau_live.cli.text import shown
 from tau_live.errors import StoreUnavailableError
 from tau_live.gate import GateKeeper, HoldReason
-from tau_live.policy_files import checkpoint_folder
+from tau_live.policies.files import checkpoint_folder
 from tau_live.settings import Settings
 from tau_live.store import aside
 from tau_live.store.records import AuditEntry

@@ -7,7 +7,7 @@ import click
 
 from tau_live.cli.text import shown
 from tau_live.errors import TauLiveError
-from tau_live.kill_switch import kill_file, now_killed
+from tau_live.operators.kill_switch import kill_file, now_killed
 from tau_live.pauses import Part
 from tau_live.settings import Settings
 from tau_live.store.roles import Store

@@ -9,7 +9,6 @@ from typing import TypeVar
 
 import click
 
-from tau_live import operating
 from tau_live.cli import completing
 from tau_live.cli.opening import (
     epilog,
@@ -22,7 +21,8 @@ from tau_live.cli.opening import (
 from tau_live.cli.output import print_json
 from tau_live.cli.standing import warn_of_stops
 from tau_live.cli.text import shown
-from tau_live.operating import Changed, Order
+from tau_live.operators import trials
+from tau_live.operators.trials import Changed, Order
 from tau_live.settings import Settings
 from tau_live.store.roles import Store
 
@@ -81,7 +81,7 @@ def exposure(*, point: str, share: float, reason: str, path: Path | None, as_jso
     From there on it climbs, as evidence allows.
     """
     _act(
-        partial(operating.exposed, share=share),
+        partial(trials.exposed, share=share),
         "policy_exposure",
         point,
         reason=reason,
@@ -97,7 +97,7 @@ def promote(*, point: str, reason: str, path: Path | None, as_json: bool) -> Non
     As evidence would do it at the top of the ladder. The champion before keeps 5 percent for
     TAU_LIVE_RL_PROBATION rollouts, and comes back by itself when it turns out to be better.
     """
-    _act(operating.promoted, "policy_promote", point, reason=reason, path=path, as_json=as_json)
+    _act(trials.promoted, "policy_promote", point, reason=reason, path=path, as_json=as_json)
 
 
 @command("reject", 'tau-live policy reject model --reason "answers got too short"')
@@ -107,7 +107,7 @@ def reject(*, point: str, reason: str, path: Path | None, as_json: bool) -> None
     It goes on from the champion, or untrained where there is none, and begins its test anew on
     the lowest rung. A champion on probation gives way to the one before.
     """
-    _act(operating.rejected, "policy_reject", point, reason=reason, path=path, as_json=as_json)
+    _act(trials.rejected, "policy_reject", point, reason=reason, path=path, as_json=as_json)
 
 
 @command("freeze", 'tau-live policy freeze model --reason "passed the review"')
@@ -117,9 +117,7 @@ def freeze(*, point: str, reason: str, path: Path | None, as_json: bool) -> None
     The champion before keeps 5 percent for TAU_LIVE_RL_PROBATION rollouts, and comes back by
     itself when it turns out to be better.
     """
-    _act(
-        operating.champion_frozen, "policy_freeze", point, reason=reason, path=path, as_json=as_json
-    )
+    _act(trials.champion_frozen, "policy_freeze", point, reason=reason, path=path, as_json=as_json)
 
 
 @command("rollback", 'tau-live policy rollback model --reason "too dear"')
@@ -131,7 +129,7 @@ def rollback(*, point: str, reason: str, path: Path | None, as_json: bool, pin: 
     or there is none, to the version before. Without --pin the next update goes on from there.
     """
     _act(
-        partial(operating.rolled_back, pin=pin),
+        partial(trials.rolled_back, pin=pin),
         "policy_rollback",
         point,
         reason=reason,
@@ -143,19 +141,19 @@ def rollback(*, point: str, reason: str, path: Path | None, as_json: bool, pin: 
 @command("pin", 'tau-live policy pin model --reason "wait for the review"')
 def pin(*, point: str, reason: str, path: Path | None, as_json: bool) -> None:
     """Keep what the learner decides with at POINT: updates go on learning, and leave it alone."""
-    _act(operating.pinned, "policy_pin", point, reason=reason, path=path, as_json=as_json)
+    _act(trials.pinned, "policy_pin", point, reason=reason, path=path, as_json=as_json)
 
 
 @command("unpin", 'tau-live policy unpin model --reason "reviewed"')
 def unpin(*, point: str, reason: str, path: Path | None, as_json: bool) -> None:
     """Let the newest version decide at POINT, and each one that updates make after it."""
-    _act(operating.unpinned, "policy_unpin", point, reason=reason, path=path, as_json=as_json)
+    _act(trials.unpinned, "policy_unpin", point, reason=reason, path=path, as_json=as_json)
 
 
 @command("stop", 'tau-live policy stop model --reason "complaints"')
 def stop(*, point: str, reason: str, path: Path | None, as_json: bool) -> None:
     """Let the learner decide nothing at POINT: the control does, until `exposure`."""
-    _act(operating.stopped, "policy_stop", point, reason=reason, path=path, as_json=as_json)
+    _act(trials.stopped, "policy_stop", point, reason=reason, path=path, as_json=as_json)
 
 
 COMMANDS = (exposure, promote, reject, freeze, rollback, pin, unpin, stop)

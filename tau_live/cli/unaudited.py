@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 
 from tau_live.errors import TauLiveError
-from tau_live.kill_switch import kill_file
-from tau_live.private_files import make_folders
+from tau_live.machine.private_files import make_folders
+from tau_live.operators.kill_switch import kill_file
 from tau_live.settings import Settings
 from tau_live.store.records import AuditEntry
 from tau_live.store.sqlite import SqliteStore

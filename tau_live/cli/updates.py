@@ -11,7 +11,7 @@ from tau_live.cli.output import as_json as json_of
 from tau_live.cli.output import facts_of, print_all, print_json, safe, styled, table_of
 from tau_live.cli.text import moment, number
 from tau_live.errors import UnknownError
-from tau_live.learner import report_of
+from tau_live.learning.learner import report_of
 from tau_live.store.records import Update
 from tau_live.store.roles import Store
 

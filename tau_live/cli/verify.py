@@ -15,7 +15,7 @@ from tau_live.cli.text import number, shown
 from tau_live.errors import CheckpointError, TauLiveError
 from tau_live.guard import text_of
 from tau_live.pauses import Part
-from tau_live.policy_files import check_policy, checkpoint_folder, needed_versions
+from tau_live.policies.files import check_policy, checkpoint_folder, needed_versions
 from tau_live.settings import Settings
 from tau_live.store.sealing import SEALED, Sealer, key_in
 from tau_live.store.sqlite import SqliteStore

@@ -10,7 +10,7 @@ from tau_live.cli.opening import is_enabled
 from tau_live.cli.output import safe
 from tau_live.cli.screen import heading, lines_of, screen_of
 from tau_live.errors import StoreUnavailableError, TauLiveError
-from tau_live.kill_switch import kill_file, now_killed
+from tau_live.operators.kill_switch import kill_file, now_killed
 from tau_live.reporting.glance import Glance, glance_of
 from tau_live.settings import Settings
 from tau_live.store.sqlite import SqliteStore

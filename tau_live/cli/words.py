@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from tau_live.arms import CONTROL
 from tau_live.cli.text import clipped, number
+from tau_live.deciding.arms import CONTROL
 from tau_live.pauses import PAUSED
 from tau_live.rollouts import Decision, Reward
 from tau_live.why import Why

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import tau_live
-from tau_live.decider import Decider
+from tau_live.deciding.decider import Decider
 from tau_live.demo.agent import Episode, default_choice
 from tau_live.demo.baselines import Comparison, Result, ResultCache, compared
 from tau_live.demo.corpus import standard_library
@@ -15,7 +15,7 @@ from tau_live.demo.outcomes import Outcome, Outcomes, due_after
 from tau_live.demo.questions import Kind, Question, Split, questions, split
 from tau_live.demo.strategies import Library, Strategy
 from tau_live.errors import TauLiveError
-from tau_live.policy_files import checkpoint_folder, load_policy, policy_config
+from tau_live.policies.files import checkpoint_folder, load_policy, policy_config
 from tau_live.rl.policy import Policy
 from tau_live.settings import Learner, Settings
 from tau_live.store.sqlite import SqliteStore

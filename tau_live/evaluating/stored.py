@@ -4,15 +4,15 @@ from collections.abc import Callable, Iterator
 from math import nan
 
 from tau_live.evaluating.records import Record, Records
+from tau_live.learning.trajectories import trajectories_of
+from tau_live.learning.usable import explored_of, mask_of
 from tau_live.reasons import WhyNot
-from tau_live.rewarding import earned_by_decisions, earned_early
+from tau_live.rewards.settling import earned_by_decisions, earned_early
 from tau_live.rl.features import WIDTH
 from tau_live.rollouts import Decision
 from tau_live.settings import Settings
 from tau_live.store.records import LearnableRollout
 from tau_live.store.roles import Store
-from tau_live.trajectories import trajectories_of
-from tau_live.usable import explored_of, mask_of
 
 PAGE = 256
 

@@ -12,18 +12,18 @@ from hashlib import sha256
 from itertools import chain, islice
 from pathlib import Path
 
+from tau_live.collection.recording import Line
 from tau_live.errors import LogLineError, TauLiveError
 from tau_live.events import Decision, Event, Reward
-from tau_live.handed import OPTIONS_LIMIT
+from tau_live.handed.plain import Limits
+from tau_live.handed.values import OPTIONS_LIMIT
 from tau_live.importing.fields import FieldError, Places
 from tau_live.importing.logged import Reader
 from tau_live.importing.otel import Traces
 from tau_live.importing.rows import BadRow, NumberedRow, json_rows, table_rows
 from tau_live.importing.runs import Runs
-from tau_live.intake import file_lines, stdin_lines
-from tau_live.plain import Limits
-from tau_live.policy_files import policy_config
-from tau_live.recording import Line
+from tau_live.line_sources import file_lines, stdin_lines
+from tau_live.policies.files import policy_config
 from tau_live.replay import Offline
 from tau_live.settings import InferReward, Settings
 from tau_live.settings import Learner as LearnerMode

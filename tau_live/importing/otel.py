@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tau_live import events as ev
-from tau_live.handed import text_of
+from tau_live.handed.plain import Limits
+from tau_live.handed.values import text_of
 from tau_live.importing.fields import FieldError
 from tau_live.importing.logged import Logged, Reader
 from tau_live.importing.runs import SOURCE, decision_of
 from tau_live.importing.values import Options, name_of, number_of
-from tau_live.plain import Limits
-from tau_live.redaction import clean_id
+from tau_live.privacy.redaction import clean_id
 from tau_live.telemetry.announced import HOST, Ids
 from tau_live.telemetry.runs import Runs
 from tau_live.telemetry.spans import Begun, Ended, Happened

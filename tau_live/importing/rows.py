@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from tau_live.collection.recording import Line
 from tau_live.importing.fields import Row
-from tau_live.recording import Line
 
 DELIMITERS = ",;\t|"
 JOINED = 100

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tau_live import events as ev
-from tau_live.handed import text_of
+from tau_live.handed.plain import Limits, plain
+from tau_live.handed.values import text_of
 from tau_live.importing.logged import Logged
-from tau_live.plain import Limits, plain
-from tau_live.redaction import clean_id
+from tau_live.privacy.redaction import clean_id
 from tau_live.rl.features import encode, pack
 from tau_live.rollouts import decision_id_of, rollout_id_of
 

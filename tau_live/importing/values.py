@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from tau_live.handed import OPTIONS_LIMIT, text_of
+from tau_live.handed.values import OPTIONS_LIMIT, text_of
 from tau_live.importing.fields import ABSENT
 
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")

@@ -21,7 +21,7 @@ def _run_hidden() -> None:
 
 def _boot() -> None:
     try:
-        from tau_live.booting import boot
+        from tau_live.attaching.booting import boot
     except ImportError as error:
         sys.stderr.write(f"tau-live: not in {sys.executable}, which runs without it ({error})\n")
     else:

@@ -4,12 +4,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tau_live.errors import SettingsError
+from tau_live.privacy.redaction import scrubbed
 from tau_live.projects.findings import Finding, Kind
 from tau_live.projects.frameworks import FRAMEWORKS
 from tau_live.projects.project import Project
 from tau_live.projects.surroundings import is_committed
 from tau_live.projects.toml_text import Addition
-from tau_live.redaction import scrubbed
 from tau_live.settings import Settings
 from tau_live.settings.decisions import DeclaredDecision, Point
 from tau_live.settings.kinds import shown

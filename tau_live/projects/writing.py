@@ -7,10 +7,10 @@ from difflib import unified_diff
 from pathlib import Path
 
 from tau_live.errors import SettingsError
+from tau_live.machine.whole_files import write_whole
 from tau_live.projects.toml_text import Addition, with_additions
 from tau_live.settings.sources import PYPROJECT, own_table, read_toml
 from tau_live.switch import PREFIX
-from tau_live.whole_files import write_whole
 
 OURS = ("tool", "tau-live")
 NEW_MODE = 0o644

@@ -7,7 +7,6 @@ newest of each decision point.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from tau_live.outcomes import reward_range
 from tau_live.reporting.choices import grouped
 from tau_live.reporting.compared import PARTS
 from tau_live.reporting.facts import Facts, Point
@@ -18,6 +17,7 @@ from tau_live.reporting.summary import drops_of, summary_of
 from tau_live.settings import Settings
 from tau_live.status import COUNTED, not_learned_from, status_of
 from tau_live.store.roles import Store
+from tau_live.trials.outcomes import reward_range
 
 __all__ = ["POINTS", "report_facts"]
 

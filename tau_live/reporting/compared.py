@@ -9,8 +9,7 @@ import numpy as np
 from tau_live.errors import TauLiveError
 from tau_live.evaluating.records import Record, Records, of_policy
 from tau_live.evaluating.report import Asked, report_of
-from tau_live.outcomes import reward_range
-from tau_live.policy_files import checkpoint_folder, load_policy, policy_config
+from tau_live.policies.files import checkpoint_folder, load_policy, policy_config
 from tau_live.reporting.facts import Compared, Mean
 from tau_live.reporting.means import mean_of
 from tau_live.rl.arrays import FloatArray
@@ -19,6 +18,7 @@ from tau_live.rl.policy import Policy
 from tau_live.settings import Settings
 from tau_live.store.records import PolicyVersion
 from tau_live.store.roles import Store
+from tau_live.trials.outcomes import reward_range
 
 PARTS = 5
 """Into so many parts the newest rollouts are cut, at most; each is estimated from those before."""

@@ -6,7 +6,6 @@ The same figures as in a report, of fewer rollouts: whoever looks once a second 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tau_live.outcomes import reward_range
 from tau_live.reporting.facts import Mark, Stretch, Summary
 from tau_live.reporting.marks import marks_of
 from tau_live.reporting.stretches import cuts_of, glanced
@@ -14,6 +13,7 @@ from tau_live.reporting.summary import drops_of, points_of, summary_of
 from tau_live.settings import Settings
 from tau_live.status import status_of
 from tau_live.store.roles import Store
+from tau_live.trials.outcomes import reward_range
 
 STRETCHES = 24
 """So many points of the reward curve find room beside each other on a narrow screen."""

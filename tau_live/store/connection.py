@@ -19,7 +19,7 @@ from tau_live.errors import (
     StoreUnavailableError,
 )
 from tau_live.guard import logger
-from tau_live.private_files import narrowed, refuse_pipe
+from tau_live.machine.private_files import narrowed, refuse_pipe
 from tau_live.store.files import files_of, is_emptied, make_private, read_locked
 from tau_live.store.json_text import merged
 from tau_live.store.log_damage import keep_if_damaged, written

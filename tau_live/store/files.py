@@ -8,9 +8,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tau_live import fault
-from tau_live.private_files import make_folders, mode_of
+from tau_live.machine.private_files import make_folders, mode_of
+from tau_live.machine.whole_files import unfinished_name
 from tau_live.store.aside import alone_in, beside, set_leftovers_aside
-from tau_live.whole_files import unfinished_name
 
 
 def files_of(path: Path) -> list[Path]:

@@ -10,8 +10,8 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from tau_live.store.alert_log import Alerts
+from tau_live.store.history import DecisionLog, RewardLog, RolloutLog
 from tau_live.store.names import Names
-from tau_live.store.recording import DecisionLog, RewardLog, RolloutLog
 from tau_live.store.serving import (
     Audit,
     Counters,

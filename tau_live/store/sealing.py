@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from tau_live.errors import StoreUnavailableError
-from tau_live.private_files import make_folders, narrowed, opened_new
+from tau_live.machine.private_files import make_folders, narrowed, opened_new
 
 SEALED: Mapping[str, str] = {
     "decisions": "seq",

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from tau_live import events as ev
-from tau_live.handed import COMMENT_LIMIT, text_of
+from tau_live.handed.values import COMMENT_LIMIT, text_of
 from tau_live.telemetry.spans import TEXT_LIMIT, Attributes, Ended, number, text, texts
 
 _MODELS_USED = ("gen_ai.response.model", "llm.response.model_name", "llm.model_name",

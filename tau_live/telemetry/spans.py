@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
 from typing import NamedTuple, Protocol
 
-from tau_live.handed import text_of
+from tau_live.handed.values import text_of
 
 Attributes = Mapping[str, object]
 """What a span says of itself: texts, numbers, truths, and sequences of them, by name."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from tau_live import events as ev
-from tau_live.handed import COMMENT_LIMIT
+from tau_live.handed.values import COMMENT_LIMIT
 from tau_live.telemetry.spans import Attributes, Ended, number, text
 
 RESULT = "gen_ai.evaluation.result"

@@ -6,13 +6,13 @@ from enum import StrEnum
 from pathlib import Path
 
 from tau_live.adapters import Adapter, InForce
-from tau_live.assembling import open_store
 from tau_live.hookspecs import Answer, DecisionRequest, hookimpl
 from tau_live.runtime import Runtime
 from tau_live.settings import DeclaredDecision, Learner, Settings
 from tau_live.settings.decisions import Every
-from tau_live.starting import start
 from tau_live.store.records import Trial
+from tau_live.system import start
+from tau_live.system_parts import open_store
 from tau_live.testing.expected import missing_in
 from tau_live.testing.scenarios import Play, Recorded, Scenario, recorded_in
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tau_live.adapters import Adapter
 from tau_live.settings import Learner, Settings
-from tau_live.starting import start
+from tau_live.system import start
 from tau_live.testing.named import named
 from tau_live.testing.scenarios import Play, Scenario
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from tau_live.adapters import Adapter
 from tau_live.replay import replay_file
 from tau_live.settings import Content, Learner, Settings
-from tau_live.starting import start
+from tau_live.system import start
 from tau_live.testing.named import named
 from tau_live.testing.normalised import RANDOM, normalised
 from tau_live.testing.scenarios import Play, Recorded, Scenario, recorded_in

@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from tau_live.assembling import open_store
 from tau_live.rollouts import Attempt, Decision, Rollout, Span
 from tau_live.settings import Settings
 from tau_live.store.records import RolloutQuery
+from tau_live.system_parts import open_store
 
 
 class Scenario(StrEnum):

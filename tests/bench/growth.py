@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import click
 
-from tau_live.forgetting import Forgetting
+from tau_live.collection.forgetting import Forgetting
 from tau_live.reporting.glance import glance_of
 from tau_live.settings import Settings
 from tau_live.status import status_of

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import tau_live
 from tau_live import events as ev
-from tau_live.handles import RunHandle
+from tau_live.runs.handles import RunHandle
 from tau_live.runtime import Runtime
 from tau_live.settings import Settings
 from tau_live.store.keeping import EVER

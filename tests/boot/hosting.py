@@ -17,7 +17,7 @@ from tau_live.adapters import Adapter
 from tau_live.events import RunEnd, RunStart, Status
 from tau_live.hookspecs import hookimpl
 
-assert "bakery" not in sys.modules or "tau_live.hosts" in sys.modules
+assert "bakery" not in sys.modules or "tau_live.attaching.hosts" in sys.modules
 
 
 def missing():

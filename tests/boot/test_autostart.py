@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tau_live.autostart import (
+from tau_live.attaching.autostart import (
     PTH,
     START,
     AutostartState,
@@ -168,7 +168,7 @@ def test_the_twin_does_nothing_while_we_are_off(newer: Scratch, switch: str | No
 
     said = newer.said("look.py", environ=newer.environ(switch))
 
-    light = {"tau_live", "tau_live.startup", "tau_live.switch", "tau_live.switching"}
+    light = {"tau_live", "tau_live.startup", "tau_live.switch", "tau_live.process_switch"}
     assert said == f"ran rye {sorted(light)}\n"
     assert not (newer.folder / ".tau").exists()
 

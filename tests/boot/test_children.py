@@ -7,8 +7,16 @@ import subprocess
 import pytest
 
 from tau_live.events import RunEnd, RunStart
-from tau_live.lineage import ATTACHED, PARENT, Link, carried, is_unwanted_child, linked, parent_of
-from tau_live.processes import this_process
+from tau_live.machine.lineage import (
+    ATTACHED,
+    PARENT,
+    Link,
+    carried,
+    is_unwanted_child,
+    linked,
+    parent_of,
+)
+from tau_live.machine.processes import this_process
 from tests.scratch import Scratch
 
 PARENTS = """

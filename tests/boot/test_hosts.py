@@ -12,11 +12,11 @@ import pytest
 
 import tau_live_hooks
 from tau_live.adapters import Adapter, Detach, InForce
-from tau_live.hosts import Hosts, HostState, Standing, built_in
-from tau_live.reloading import Reloads
+from tau_live.attaching.hosts import Hosts, HostState, Standing, built_in
+from tau_live.attaching.reloading import Reloads
 from tau_live.runtime import Runtime
 from tau_live.settings import Settings
-from tau_live.starting import start
+from tau_live.system import start
 from tests.boot.hosting import AGENT, NAMED, PLUGIN
 from tests.boot.hosting import HOST as HOSTS_CODE
 from tests.scratch import Scratch
@@ -370,7 +370,7 @@ def test_what_is_detached_by_hand_is_left_alone_until_it_is_attached_again(
         "import tau_live, tau_live.auto, bakery\n"
         "bakery.call('a'); tau_live.detach(); bakery.call('b')\n"
         "tau_live.attach(); bakery.call('c')\n"
-        "from tau_live.booting import detach_hosts; detach_hosts(); bakery.call('d')\n"
+        "from tau_live.attaching.booting import detach_hosts; detach_hosts(); bakery.call('d')\n"
     )
 
     scratch.said("-c", code)

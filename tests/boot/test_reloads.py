@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tau_live.adapters import Adapter, Detach, InForce
-from tau_live.hosts import Hosts, HostState
-from tau_live.reloading import Reloads
+from tau_live.attaching.hosts import Hosts, HostState
+from tau_live.attaching.reloading import Reloads
 from tests.scratch import Scratch
 
 BAKERY = """
@@ -239,7 +239,7 @@ def test_a_real_process_sees_its_host_again_after_a_reload(scratch: Scratch) -> 
 def test_what_is_detached_is_attached_again_by_another_boot(scratch: Scratch) -> None:
     code = (
         "import tau_live.auto, bakery\n"
-        "from tau_live.booting import boot, booted, detach_hosts\n"
+        "from tau_live.attaching.booting import boot, booted, detach_hosts\n"
         "bakery.call('a'); detach_hosts(); bakery.call('b')\n"
         "boot('mine'); boot('mine'); bakery.call('c')\n"
         "print(booted()[0], [one.state.value for one in booted()[1] if one.host == 'bakery'])\n"
@@ -269,7 +269,7 @@ def test_a_host_that_is_imported_while_detached_is_seen_once_attached(scratch: S
 def test_threads_that_boot_at_once_attach_once(scratch: Scratch) -> None:
     code = (
         "import threading\n"
-        "from tau_live.booting import boot, booted\n"
+        "from tau_live.attaching.booting import boot, booted\n"
         "together = threading.Barrier(8)\n"
         "def work(number):\n"
         "    together.wait(); print(boot(f'door-{number}'))\n"

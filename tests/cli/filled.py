@@ -6,11 +6,11 @@ from pathlib import Path
 
 from msgspec.structs import replace as changed
 
-from tau_live import checkpoints
-from tau_live.alerting import Alerting
+from tau_live.alerts.alerting import Alerting
 from tau_live.gate import GateEntry, GateRow
-from tau_live.policy_files import checkpoint_folder, policy_config
-from tau_live.quality import Figures
+from tau_live.learning.quality import Figures
+from tau_live.policies import checkpoints
+from tau_live.policies.files import checkpoint_folder, policy_config
 from tau_live.rl.ppo import LearnerState
 from tau_live.rollouts import Reason, RolloutMode, RolloutStatus
 from tau_live.settings import Settings

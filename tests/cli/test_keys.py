@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tau_live.cli.keys import KEYS
+from tau_live.cli.json_keys.commands import KEYS
 from tau_live.rollouts import Rollout
 from tau_live.store.sqlite import SqliteStore
 from tests.cli.conftest import Read, Run

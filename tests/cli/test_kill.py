@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tau_live.kill_switch import kill_file, now_killed
+from tau_live.operators.kill_switch import kill_file, now_killed
 from tau_live.store.sqlite import SqliteStore
 from tests.cli.conftest import Read, Run
 

@@ -13,12 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from tau_live.cli import checks, environment_checks, place_checks, retention_checks, store_checks
-from tau_live.cli.check import OK
-from tau_live.cli.mistakes import MISTAKES
+from tau_live.cli.doctor_checks import checks, places
+from tau_live.cli.doctor_checks import environment as environment_checks
+from tau_live.cli.doctor_checks import retention as retention_checks
+from tau_live.cli.doctor_checks import stores as store_checks
+from tau_live.cli.doctor_checks.check import OK
+from tau_live.cli.doctor_checks.mistakes import MISTAKES
+from tau_live.machine.processes import PROCESSES, this_process
 from tau_live.pauses import Part, Pause
-from tau_live.policy_files import checkpoint_folder
-from tau_live.processes import PROCESSES, this_process
+from tau_live.policies.files import checkpoint_folder
 from tau_live.projects.frameworks import FRAMEWORKS, Framework, older
 from tau_live.rollouts import Decision, RewardSource
 from tau_live.settings import Settings
@@ -148,7 +151,7 @@ def _(file: Path, patch: pytest.MonkeyPatch) -> Environ:
 @makes("autostart-changed")
 def _(file: Path, patch: pytest.MonkeyPatch) -> None:
     (Path.cwd() / "tau_live_autostart.pth").write_text("# somebody's own\n")
-    patch.setattr("tau_live.cli.host_checks.site_packages", Path.cwd)
+    patch.setattr("tau_live.cli.doctor_checks.hosts.site_packages", Path.cwd)
 
 
 @makes("alert-command-missing")
@@ -251,7 +254,7 @@ def _(file: Path, patch: pytest.MonkeyPatch) -> None:
     mounts.write_text(
         f"29 1 0:26 / / rw - ext4 /dev/a rw\n30 29 0:27 / {file.parent} rw - nfs4 b rw\n"
     )
-    patch.setattr(place_checks, "MOUNTS", mounts)
+    patch.setattr(places, "MOUNTS", mounts)
 
 
 @makes("stores-several")
@@ -511,15 +514,15 @@ def test_the_file_system_is_that_of_the_deepest_mount(tmp_path: Path) -> None:
     )
 
     found = {
-        path: place_checks.file_system_of(Path(path), mounts)
+        path: places.file_system_of(Path(path), mounts)
         for path in ("/data/x.db", "/database/x.db", "/data/my disk/x/y.db")
     }
 
     assert list(found.values()) == ["nfs", "ext4", "xfs"]
-    assert place_checks.file_system_of(Path("/x"), tmp_path / "missing") is None
+    assert places.file_system_of(Path("/x"), tmp_path / "missing") is None
 
 
 def test_this_machine_tells_its_file_systems() -> None:
-    known = place_checks.file_system_of(Path(os.devnull), place_checks.MOUNTS)
+    known = places.file_system_of(Path(os.devnull), places.MOUNTS)
 
-    assert known or not place_checks.MOUNTS.exists()
+    assert known or not places.MOUNTS.exists()

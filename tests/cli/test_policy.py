@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from tau_live.policy_files import checkpoint_folder
+from tau_live.policies.files import checkpoint_folder
 from tau_live.settings import Settings
 from tau_live.store.sqlite import SqliteStore
 from tests.cli.conftest import Read, Run

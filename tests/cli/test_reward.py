@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from tau_live.lineage import PARENT, Link, carried
+from tau_live.machine.lineage import PARENT, Link, carried
 from tau_live.rollouts import Reward, rollout_id_of
 from tau_live.store.sqlite import SqliteStore
 from tests.cli.conftest import Read, Run

@@ -11,7 +11,7 @@ import pytest
 
 import tau_live
 from tau_live.gate import GateEntry
-from tau_live.policy_files import checkpoint_folder
+from tau_live.policies.files import checkpoint_folder
 from tau_live.rollouts import Decision, Rollout
 from tau_live.settings import Settings
 from tau_live.store.records import RolloutQuery

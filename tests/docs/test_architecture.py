@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import tau_live
-from tau_live.attached import OWN_THREADS
+from tau_live.process_runtime import OWN_THREADS
 from tau_live.settings import Settings
 from tests import architecture
 from tests.docs.conftest import ROOT

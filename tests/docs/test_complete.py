@@ -10,7 +10,7 @@ import pytest
 import tau_live
 from tau_live import cli, events
 from tau_live.cli.commands import COMMANDS
-from tau_live.cli.keys import KEYS
+from tau_live.cli.json_keys.commands import KEYS
 from tau_live.reasons import SENTENCES, WhyNot
 from tau_live.settings import SETTINGS
 from tests.docs.blocks import pages, prose

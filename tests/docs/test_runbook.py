@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tau_live import cli, errors, quality
-from tau_live.access import Ruling
+from tau_live import cli, errors
 from tau_live.gate import HoldReason
+from tau_live.learning import quality
+from tau_live.operators.access import Ruling
 from tau_live.reasons import CRITIC_ONLY, LEFT_OUT, WhyNot
 from tau_live.rl.verdict import Verdict
 from tau_live.rollouts import Reason
@@ -45,9 +46,9 @@ def test_every_entry_has_one_shape() -> None:
 
 
 def test_every_alert_has_an_entry() -> None:
-    if importlib.util.find_spec("tau_live.alert_kinds") is None:
+    if importlib.util.find_spec("tau_live.alerts.kinds") is None:
         pytest.skip("there are no alerts yet")
-    kinds = importlib.import_module("tau_live.alert_kinds").Kind
+    kinds = importlib.import_module("tau_live.alerts.kinds").Kind
 
     assert section("Alerts").keys() == {kind.value for kind in kinds}
 

@@ -17,7 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple, TypedDict
 
-PRELOADED = ("tau_live.door", "tau_live.starting")
+PRELOADED = ("tau_live.door", "tau_live.system")
 
 START = "from tests.faults.server import main; main()"
 

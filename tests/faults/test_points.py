@@ -8,7 +8,7 @@ import pytest
 
 import tau_live
 from tau_live import fault
-from tau_live.whole_files import write_whole
+from tau_live.machine.whole_files import write_whole
 
 ROOT = Path(tau_live.__file__).parent
 

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tau_live import checkpoints, fault, unfinished
+from tau_live import fault
 from tau_live.errors import StoreUnavailableError
 from tau_live.gate import GateKeeper, hold_stored
-from tau_live.learner import Learner
-from tau_live.operating import Order, rolled_back
-from tau_live.policy_files import check_policy, checkpoint_folder
+from tau_live.learning import unfinished
+from tau_live.learning.learner import Learner
+from tau_live.operators.trials import Order, rolled_back
+from tau_live.policies import checkpoints
+from tau_live.policies.files import check_policy, checkpoint_folder
 from tau_live.settings import Settings
 from tau_live.store.sqlite import SqliteStore
 from tests.faults.whole import orphans, problems

@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 from tau_live.errors import TauLiveError
-from tau_live.policy_files import check_policy, checkpoint_folder
+from tau_live.policies.files import check_policy, checkpoint_folder
 from tau_live.settings import Settings
 from tau_live.store.sealing import SEALED, Sealer
 from tau_live.store.sqlite import SqliteStore

@@ -13,12 +13,16 @@ from typing import NamedTuple
 
 import tau_live
 from tau_live import events as ev
-from tau_live import promoting, unfinished
-from tau_live.assembling import learner_of, open_store, pipeline_of
 from tau_live.cli.gate import reset_of
+from tau_live.collection.pipeline import Pipeline
+from tau_live.collection.recording import Recorder
+from tau_live.collection.writer import REOPEN_S, Listeners, Writer
 from tau_live.errors import StoreUnavailableError
 from tau_live.gate import GateKeeper, Kind
-from tau_live.operating import (
+from tau_live.learning import unfinished
+from tau_live.machine.processes import this_process
+from tau_live.machine.whole_files import sweep
+from tau_live.operators.trials import (
     Order,
     champion_frozen,
     exposed,
@@ -27,18 +31,15 @@ from tau_live.operating import (
     stopped,
     unpinned,
 )
-from tau_live.pipeline import Pipeline
 from tau_live.plugins import Plugins
-from tau_live.policy_files import checkpoint_folder
-from tau_live.processes import this_process
-from tau_live.promoting import Promoter
-from tau_live.recording import Recorder
+from tau_live.policies.files import checkpoint_folder
 from tau_live.rollouts import AttemptStatus, RolloutConfig, RolloutStatus
 from tau_live.settings import Settings
 from tau_live.status import publish, status_file, status_of
 from tau_live.store.roles import Store
-from tau_live.whole_files import sweep
-from tau_live.writer import REOPEN_S, Listeners, Writer
+from tau_live.system_parts import learner_of, open_store, pipeline_of
+from tau_live.trials import promoter
+from tau_live.trials.promoter import Promoter
 from tests.contracts.making import begun, queued, reward
 from tests.live.running import rounds
 from tests.live.test_poison import add, worth
@@ -227,7 +228,7 @@ def in_trial(folder: Path) -> None:
 
 def promote(folder: Path) -> Iterator[None]:
     """Count all evidence, and do what follows from it."""
-    promoting.PAGE = 48
+    promoter.PAGE = 48
     known = settings_of(folder / STORE)
     store = open_store(known)
     Promoter(store, known, holder="test").advance(now=NOW)

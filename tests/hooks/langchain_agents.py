@@ -14,7 +14,7 @@ from langchain_core.tools import tool
 
 import tau_live
 from tau_live.hookspecs import Answer, DecisionRequest, hookimpl
-from tau_live.operating import Order, exposed
+from tau_live.operators.trials import Order, exposed
 from tau_live.settings import DeclaredDecision, DeclaredReward, Learner, Settings
 from tau_live.testing import Recorded, recorded_in
 from tau_live_hooks.langchain import ADAPTER

@@ -12,7 +12,7 @@ from llm.plugins import pm
 
 import tau_live
 from tau_live.hookspecs import Answer, DecisionRequest, hookimpl
-from tau_live.operating import Order, exposed
+from tau_live.operators.trials import Order, exposed
 from tau_live.rollouts import Attempt, Decision, Rollout, Span, rollout_id_of
 from tau_live.settings import DeclaredDecision, DeclaredReward, Learner, Settings
 from tau_live.store.records import RolloutQuery

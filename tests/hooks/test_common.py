@@ -9,15 +9,15 @@ import msgspec
 import pytest
 
 from tau_live import events as ev
-from tau_live.assembling import open_store
-from tau_live.handles import RunHandle
 from tau_live.hookspecs import Answer, DecisionRequest, hookimpl
 from tau_live.rollouts import Decision
+from tau_live.runs.handles import RunHandle
 from tau_live.runtime import Runtime
 from tau_live.settings import DeclaredDecision, Learner, Settings
 from tau_live.settings.decisions import Every, Point
-from tau_live.starting import start
 from tau_live.store.records import Trial
+from tau_live.system import start
+from tau_live.system_parts import open_store
 from tau_live.testing import Recorded, recorded_in
 from tau_live_hooks.common_choices import Choices, prompted
 from tau_live_hooks.common_run import RunBook

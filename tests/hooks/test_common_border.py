@@ -11,7 +11,7 @@ from tau_live.adapters import InForce
 from tau_live.gate import Kind
 from tau_live.runtime import Runtime
 from tau_live.settings import Learner, Settings
-from tau_live.starting import start
+from tau_live.system import start
 from tau_live_hooks.common_border import Border
 from tau_live_hooks.common_text import content_of, few, printed, situation_of
 from tests.hooks.hostile_values import HostsOwnError, Touchy, laughs

@@ -11,7 +11,7 @@ import pytest
 import tau_live
 from tau_live.hookspecs import Answer, DecisionRequest, hookimpl
 from tau_live.offered import options
-from tau_live.operating import Order, exposed
+from tau_live.operators.trials import Order, exposed
 from tau_live.rollouts import Decision, rollout_id_of
 from tau_live.settings import DeclaredDecision, DeclaredReward, Learner, Settings
 from tau_live.settings.decisions import Never

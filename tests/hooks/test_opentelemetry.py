@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import tau_live
-from tau_live.hosts import version_of
+from tau_live.attaching.hosts import version_of
 from tau_live.rollouts import Reason, RolloutStatus, rollout_id_of
 from tests.live.running import rewards, rollouts
 

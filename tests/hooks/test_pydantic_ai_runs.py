@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tau_live.settings import DeclaredDecision, Learner, Settings
-from tau_live.starting import start
+from tau_live.system import start
 from tau_live.testing import Recorded, recorded_in
 
 pytest.importorskip("pydantic_ai")

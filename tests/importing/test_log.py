@@ -14,12 +14,12 @@ from tau_live.errors import LogLineError
 from tau_live.importing.fields import parsed_map
 from tau_live.importing.log import LogSource, import_log
 from tau_live.importing.runs import OPEN_RUNS
-from tau_live.learner import Learner
+from tau_live.learning.learner import Learner
+from tau_live.learning.usable import why_not
 from tau_live.reasons import WhyNot
 from tau_live.rl.features import encode, unpack
 from tau_live.rollouts import Decision, RolloutStatus
 from tau_live.settings import Settings
-from tau_live.usable import why_not
 from tests.importing.conftest import Import, written
 from tests.live.running import decisions, exported, opened, rewards, rollouts
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tau_live.importing.log import Format
+from tau_live.learning.usable import why_not
 from tau_live.reasons import WhyNot
 from tau_live.rollouts import RolloutStatus
-from tau_live.usable import why_not
 from tests.importing.conftest import Import, written
 from tests.live.running import decisions, exported, opened, rewards, rollouts
 

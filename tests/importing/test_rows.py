@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tau_live.collection.recording import Line
 from tau_live.importing.rows import BadRow, NumberedRow, json_rows, table_rows
-from tau_live.recording import Line
 
 
 @given(st.lists(st.lists(st.text("ab\",\n'; ", max_size=6), min_size=2, max_size=2), max_size=6))

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tau_live.learner import Learner
+from tau_live.learning.learner import Learner
 from tau_live.settings import Settings
 from tau_live.store.records import PolicyVersion, Update
 from tests.live.running import opened
@@ -10,7 +10,7 @@ from tests.live.running import opened
 LEARNS = """
 import sys, threading
 from pathlib import Path
-from tau_live.learning import learn_until
+from tau_live.learner_process import learn_until
 from tau_live.settings import Settings
 settings = Settings(store=Path(sys.argv[1]))
 print("ready", flush=True)

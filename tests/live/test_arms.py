@@ -8,8 +8,8 @@ import pytest
 import tau_live
 from tau_live.choices import Choice
 from tau_live.hookspecs import Answer, DecisionRequest, Promotion, hookimpl
-from tau_live.operating import champion_frozen, exposed, rolled_back, stopped
-from tau_live.policy_files import checkpoint_folder
+from tau_live.operators.trials import champion_frozen, exposed, rolled_back, stopped
+from tau_live.policies.files import checkpoint_folder
 from tau_live.settings import HardGateCost, Learner, SafetySettings, Settings
 from tau_live.store.records import AuditEntry
 from tests.live.armed import (

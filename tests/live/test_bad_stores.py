@@ -98,7 +98,7 @@ def test_a_store_that_is_busy_for_a_while_is_waited_for(
     monkeypatch.setenv("TAU_LIVE_RL", "1")
     busy = SqliteStore.open(path)
     with busy.begin():
-        monkeypatch.setattr("tau_live.starting.START_S", 0.1)
+        monkeypatch.setattr("tau_live.system.START_S", 0.1)
         assert tau_live.attach(settings) is not None
         with tau_live.run("one", key=1) as run:
             choice = run.decide("model", ["a", "b"])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tau_live.recording import BadLine, read
+from tau_live.collection.recording import BadLine, read
 from tau_live.replay import Offline
 from tau_live.settings import Settings
 from tau_live.store.records import PolicyVersion

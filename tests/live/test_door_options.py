@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import tau_live
-from tau_live.decider import drawn, uniform
-from tau_live.handed import OPTIONS_LIMIT
+from tau_live.deciding.decider import drawn, uniform
+from tau_live.handed.values import OPTIONS_LIMIT
 from tests.live.running import decisions
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import tau_live
-from tau_live import attached
+from tau_live import process_runtime
 from tau_live.settings import Settings
 from tests.live.running import done, opened, process, rollouts
 
@@ -62,14 +62,14 @@ def test_a_log_handler_that_calls_us_does_not_delay_the_start(tmp_path: Path, ca
 def test_a_thread_waits_only_so_long_for_another_that_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attached, "WAIT_S", 0.05)
+    monkeypatch.setattr(process_runtime, "WAIT_S", 0.05)
     monkeypatch.setenv("TAU_LIVE_RL_STORE", str(tmp_path / "store.sqlite"))
     chosen: list[object] = []
 
     def decides() -> None:
         chosen.append(tau_live.decide("point", ["a", "b"], default="b").option)
 
-    with attached.State.lock:  # as if it were starting, and waiting for that thread
+    with process_runtime.State.lock:  # as if it were starting, and waiting for that thread
         thread = threading.Thread(target=decides)
         thread.start()
         thread.join(LONG_S)
@@ -79,13 +79,13 @@ def test_a_thread_waits_only_so_long_for_another_that_starts(
 
 BUSY_FORK = """
 import os, sys, threading, tau_live
-from tau_live import forking
+from tau_live.store import forking
 forking.STILL_S = 0.1
 assert tau_live.attach() is not None
 with tau_live.run("parent"):
     pass
 assert tau_live.flush(10)
-store = next(iter(tau_live.attached.State.forks._stores.values()))()
+store = next(iter(tau_live.process_runtime.State.forks._stores.values()))()
 began, over = threading.Event(), threading.Event()
 
 

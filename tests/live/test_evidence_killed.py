@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tau_live.promoting import Promoter
 from tau_live.store.records import AuditEntry, InService, Trial
+from tau_live.trials.promoter import Promoter
 from tests.live.running import done, go, integrity, line, opened, process, until
 from tests.trialled import NOW, Arms, fill, serve, settings_of
 
@@ -19,8 +19,8 @@ ROLLOUTS = 3_000
 COUNTS = """
 import sys
 from pathlib import Path
-from tau_live import promoting
-from tau_live.processes import this_process
+from tau_live.trials import promoter as promoting
+from tau_live.machine.processes import this_process
 from tau_live.store.sqlite import SqliteStore
 from tests.trialled import NOW, settings_of
 promoting.PAGE = 8

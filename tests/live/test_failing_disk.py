@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import tau_live
-from tau_live.policy_files import checkpoint_folder
+from tau_live.policies.files import checkpoint_folder
 from tau_live.settings import Settings
 from tests.live.running import (
     done,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tau_live.learner import Learner
+from tau_live.learning.learner import Learner
 from tau_live.settings import DeclaredReward, Settings
 from tau_live.store.sqlite import SqliteStore
 from tests.contracts.making import reward

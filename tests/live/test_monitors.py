@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import tau_live
-from tau_live.learner import Learner
+from tau_live.learning.learner import Learner
 from tau_live.settings import DeclaredReward, Settings
 from tau_live.settings import Learner as LearnerMode
 from tau_live.store.records import Monitor

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import tau_live
-from tau_live.learner import Learner
-from tau_live.policy_files import checkpoint_folder, load_policy
+from tau_live.learning.learner import Learner
+from tau_live.policies.files import checkpoint_folder, load_policy
 from tau_live.reasons import WhyNot
 from tau_live.rl.features import encode, pack
 from tau_live.rollouts import RolloutStatus

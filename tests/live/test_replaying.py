@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from tau_live.collection.recording import BadLine, read
 from tau_live.ingesting import Ingested, ingest
-from tau_live.promoting import Promoter
-from tau_live.recording import BadLine, read
 from tau_live.replay import Replayed, replay_file
 from tau_live.settings import Settings
+from tau_live.trials.promoter import Promoter
 from tau_live_hooks.tau import TauStream
 from tests.live.running import (
     DEADLINE_S,

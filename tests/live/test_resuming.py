@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tau_live import checkpoints
-from tau_live.learner import Learner
-from tau_live.policy_files import checkpoint_folder
+from tau_live.learning.learner import Learner
+from tau_live.policies import checkpoints
+from tau_live.policies.files import checkpoint_folder
 from tau_live.rl.crossing import crossed_one
 from tau_live.rl.ppo import LearnerState, PPOConfig
 from tau_live.settings import Settings

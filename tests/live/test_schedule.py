@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import tau_live
-from tau_live.learner import Learner
+from tau_live.learning.learner import Learner
 from tau_live.settings import Learner as LearnerMode
 from tau_live.settings import Settings
 from tau_live.status import status_file

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tau_live import checkpoints
-from tau_live.learner import Learner
-from tau_live.leasing import LEASE
-from tau_live.policy_files import checkpoint_folder
+from tau_live.learning.learner import Learner
+from tau_live.learning.lease import LEASE
+from tau_live.policies import checkpoints
+from tau_live.policies.files import checkpoint_folder
 from tau_live.settings import Settings
 from tau_live.store.records import LearnableRollout, Update
 from tau_live.store.roles import Store
@@ -36,8 +36,8 @@ print(tau_live.snapshot()["gate"]["state"], flush=True)
 UPDATES = """
 import sys, time
 from pathlib import Path
-from tau_live.learner import Learner
-from tau_live.processes import this_process
+from tau_live.learning.learner import Learner
+from tau_live.machine.processes import this_process
 from tau_live.settings import Settings
 from tau_live.store.sqlite import SqliteStore
 store = SqliteStore.open(sys.argv[1])
@@ -160,7 +160,9 @@ def held(path: Path) -> bool:
 
 def test_the_lease_of_a_dead_process_blocks_nobody(path: Path) -> None:
     settings = Settings(store=path)
-    with process("from tau_live.processes import this_process as p; print(p())", path) as dead:
+    with process(
+        "from tau_live.machine.processes import this_process as p; print(p())", path
+    ) as dead:
         name = done(dead).strip()
     with opened(path) as store:
         for number in range(8):

@@ -15,9 +15,9 @@ import tau_live
 from tau_live import events as ev
 from tau_live.cli import main
 from tau_live.cli.opening import operator
-from tau_live.kill_switch import kill_file
+from tau_live.operators.kill_switch import kill_file
+from tau_live.operators.parts import paused, resumed
 from tau_live.pauses import Part
-from tau_live.pausing import paused, resumed
 from tests.live.running import (
     counters,
     decisions,

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 import tau_live
-from tau_live import assembling, starting
+from tau_live import system, system_parts
+from tau_live.collection.inbox import Inbox
+from tau_live.collection.trouble import Trouble
 from tau_live.errors import StoreBusyError, StoreUnavailableError
 from tau_live.gate import GateKeeper
-from tau_live.inbox import Inbox
 from tau_live.settings import Settings
-from tau_live.trouble import Trouble
 from tests.faulty_vfs import FULL, Plan, faulty_disk
 from tests.live.running import gate, opened, rollouts, rounds, until
 from tests.streams import event
@@ -23,9 +23,9 @@ def impatient(path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch) -
     """Attach with connections that wait for a lock for 0.05 s instead of 5."""
     tau_live.detach()
     monkeypatch.setenv("TAU_LIVE_RL", "1")
-    real = assembling.open_store
+    real = system_parts.open_store
     monkeypatch.setattr(
-        starting, "open_store", lambda settings, **_: real(settings, busy_timeout_s=0.05)
+        system, "open_store", lambda settings, **_: real(settings, busy_timeout_s=0.05)
     )
     assert tau_live.attach(settings) is not None
     return path

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import tau_live
 from tau_live import events as ev
-from tau_live import starting
+from tau_live import system
 from tau_live.breath import Breath
 from tau_live.runtime import Runtime
 from tau_live.settings import Learner, Settings
@@ -76,7 +76,7 @@ def main() -> None:
     """Print what the calls took, and how long threads of ours worked in one go."""
     os.environ["TAU_LIVE_RL"] = "1"
     watch()
-    vars(starting)["Breath"] = Timed  # which counts besides
+    vars(system)["Breath"] = Timed  # which counts besides
     runtime = tau_live.attach(Settings(store=Path(sys.argv[1]), learner=Learner.THREAD))
     if runtime is None:
         raise RuntimeError("tau-live did not start")

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
-from tau_live.leasing import taken
-from tau_live.processes import this_process
+from tau_live.learning.lease import taken
+from tau_live.machine.processes import this_process
 from tau_live.store.records import RolloutQuery
 from tau_live.store.sqlite import SqliteStore
 from tests.proof.figures import Figure, Tier, Told

@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import quantiles
 from time import thread_time
 
-from tau_live.forgetting import REST_S, Forgetting
+from tau_live.collection.forgetting import REST_S, Forgetting
 from tau_live.store.keeping import EVER, Limits
 from tau_live.store.sqlite import SqliteStore
 from tests.bench.grown import grown

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from tau_live import events as ev
-from tau_live.recording import BadLine, read
+from tau_live.collection.recording import BadLine, read
 from tests.proof.inputs_values import HUGE, Named, Values
 
 HOST = "fuzz"

@@ -11,7 +11,7 @@ import tau_live
 from tau_live import events as ev
 from tau_live import offered
 from tau_live.choices import Choice
-from tau_live.handles import RunHandle, Unsettled
+from tau_live.runs.handles import RunHandle, Unsettled
 from tau_live.runtime import Runtime
 from tests.proof.inputs_events import disordered, event_with, good, hints
 from tests.proof.inputs_surface import GOOD, MINE, Called, surface

@@ -11,16 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from tau_live import checkpoints
+from tau_live.collection.recording import lines, read
 from tau_live.errors import TauLiveError
+from tau_live.handed.plain import Limits
 from tau_live.importing.fields import FieldError
 from tau_live.importing.logged import Reader
 from tau_live.importing.otel import Traces
 from tau_live.importing.rows import BadRow, json_rows, table_rows
 from tau_live.importing.runs import Runs
-from tau_live.lineage import parent_of
-from tau_live.plain import Limits
-from tau_live.recording import lines, read
+from tau_live.machine.lineage import parent_of
+from tau_live.policies import checkpoints
 from tau_live.rl.features import encode, pack, unpack
 from tau_live.settings import SETTINGS, Settings
 from tau_live.switch import switched_on

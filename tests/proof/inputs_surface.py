@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import tau_live
 from tau_live import offered
 from tau_live.door import Run, RunContext
-from tau_live.handles import Unsettled
+from tau_live.runs.handles import Unsettled
 from tau_live.runtime import Runtime
 
 NOT_A_HOSTS = frozenset({"Runtime.close", "Runtime.count", "Run.__init__", "RunContext.__init__"})

@@ -14,8 +14,8 @@ from typing import TypedDict
 
 import tau_live
 from tau_live.errors import TauLiveError
-from tau_live.operating import Order, rolled_back
-from tau_live.policy_files import check_policy, checkpoint_folder
+from tau_live.operators.trials import Order, rolled_back
+from tau_live.policies.files import check_policy, checkpoint_folder
 from tau_live.rollouts import RolloutStatus
 from tau_live.settings import Learner, Settings
 from tau_live.store.records import RolloutQuery

@@ -13,7 +13,7 @@ from typing import TypedDict
 import tau_live
 from tau_live.envelope import OWN_HOST
 from tau_live.rollouts import rollout_id_of
-from tau_live.runs import run_id_of
+from tau_live.runs.run_events import run_id_of
 from tau_live.settings import Settings
 from tests.faults.server import tell
 from tests.faults.whole import orphans, problems

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tau_live.adapters import Adapter, Detach, InForce
-from tau_live.handles import RunHandle
+from tau_live.runs.handles import RunHandle
 from tau_live.runtime import Runtime
 from tau_live.testing import Scenario, faults, full_disk_faults, golden_faults, write_golden
 from tau_live_hooks.common_run import RunBook

@@ -1,0 +1,235 @@
+"""What somebody should hear of, from what a store says of itself. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tau_live.alerts.kinds import MOVES, Kind
+from tau_live.learning.quality import FEWEST, missing_rewards
+from tau_live.rl.drift import Direction
+from tau_live.settings import Settings
+from tau_live.store.alert_log import Noted
+from tau_live.store.records import AuditEntry
+
+AUDIT = ("audit", "")
+"""Where it is noted up to which line the audit has been read."""
+
+DROPPED = "dropped_"
+"""Begins the counters of what was dropped before it was stored."""
+
+MEANT = frozenset({"dropped_paused", "dropped_closed"})
+"""Somebody wanted these dropped."""
+
+MISSING_SHARE = 0.5
+"""Of rewards that never come, where ``TAU_LIVE_RL_MISSING_REWARD_LIMIT`` says nothing."""
+
+SAME_CHOICES = 256
+"""So many choices of one option alone are a collapse, where no setting bounds them."""
+
+TUMBLES = 512
+"""Rewards that came or stayed away are counted anew after so many."""
+
+NotedAll = Mapping[tuple[str, str], Noted]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """Something that was found.
+
+    Attributes:
+        kind: What it is.
+        subject: What it concerns; empty for all of it.
+        mark: Tells one occurrence from the next.
+        sentence: What happened; empty where it is only to be noted.
+        facts: The numbers behind it.
+        at: Epoch seconds; ``None`` for now.
+        lasts: Whether it is told later if it lasts until then, and is over once it is not found.
+        grows: Whether it is told by the next one, with its numbers, if it may not be told now.
+    """
+
+    kind: Kind
+    subject: str = ""
+    mark: str
+    sentence: str = ""
+    facts: Mapping[str, object] = field(default_factory=dict)
+    at: float | None = None
+    lasts: bool = False
+    grows: bool = False
+
+
+def found_in(status: Mapping[str, object], noted: NotedAll, settings: Settings) -> list[Found]:
+    """Return what ``status_of`` says that somebody should hear of.
+
+    Args:
+        status: What it says.
+        noted: What was noted before; some things are told by how much they grew since.
+        settings: Bounds.
+    """
+    return [
+        *_gate(_table(status.get("gate"))),
+        *_kill_switch(_table(status.get("kill_switch"))),
+        *_drops(_table(status.get("counters")), noted),
+        *_missing(status, noted, settings),
+        *_points(_table(status.get("monitors")), settings),
+    ]
+
+
+def moves(entries: Sequence[AuditEntry]) -> list[Found]:
+    """Return what lines of the audit say that somebody should hear of."""
+    return [
+        Found(
+            kind=MOVES[entry.action],
+            subject=str(entry.details.get("point", "")),
+            mark=str(entry.seq),
+            sentence=_sentence(entry),
+            facts={"action": entry.action, "who": entry.who, **entry.details},
+            at=entry.at,
+        )
+        for entry in entries
+        if entry.action in MOVES and not entry.details.get("idempotent")
+    ]
+
+
+def _sentence(entry: AuditEntry) -> str:
+    point = entry.details.get("point")
+    where = f" at {point!r}" if point else ""
+    return f"{entry.action.replace('_', ' ').capitalize()}{where} by {entry.who}: {entry.reason}."
+
+
+def _gate(gate: Mapping[str, object]) -> Iterator[Found]:
+    if gate.get("state") == "hold":
+        since = gate.get("since")
+        yield Found(
+            kind=Kind.GATE_HOLD,
+            mark=str(since),
+            sentence=f"The gate holds: {gate.get('reason')}: {gate.get('detail')}.",
+            facts={name: gate.get(name) for name in ("reason", "detail", "since", "streaks")},
+            at=_number(since) or None,
+            lasts=True,
+        )
+
+
+def _kill_switch(killed: Mapping[str, object]) -> Iterator[Found]:
+    if killed:
+        yield Found(
+            kind=Kind.KILL_SWITCH_ON,
+            mark=str(killed.get("at")),
+            sentence=f"The kill switch is on: {killed.get('reason')}.",
+            facts=killed,
+            at=_number(killed.get("at")) or None,
+            lasts=True,
+        )
+
+
+def _drops(counters: Mapping[str, object], noted: NotedAll) -> Iterator[Found]:
+    by_reason = {
+        name.removeprefix(DROPPED): value
+        for name, value in counters.items()
+        if name.startswith(DROPPED) and name not in MEANT
+    }
+    total = sum(map(_whole, by_reason.values()))
+    new = total - _marked(noted, Kind.EVENTS_DROPPED)[0]
+    if new > 0:
+        words = "event was" if new == 1 else "events were"
+        since = "since the last such alert"
+        yield Found(
+            kind=Kind.EVENTS_DROPPED,
+            mark=str(total),
+            sentence=f"{new} {words} dropped {since}, and what they told is lost.",
+            facts={"dropped": new, "total": total, "by_reason": by_reason},
+            grows=True,
+        )
+
+
+def _missing(status: Mapping[str, object], noted: NotedAll, settings: Settings) -> Iterator[Found]:
+    missing = _whole(_table(status.get("counters")).get("left_out_reward_missing"))
+    ended = _whole(_table(status.get("rollouts")).get("completed"))
+    settled = ended - _whole(status.get("waiting_for_reward"))
+    before, lost_before = _marked(noted, Kind.REWARDS_MISSING)
+    lost = missing - lost_before
+    ready = settled - before - lost
+    mark = f"{settled} {missing}"
+    if (Kind.REWARDS_MISSING.value, "") not in noted or settled < before or lost < 0:
+        yield Found(kind=Kind.REWARDS_MISSING, mark=mark)
+        return
+    limit = settings.missing_reward_limit or MISSING_SHARE
+    hold = missing_rewards(max(0, ready), lost, limit)
+    if hold is not None:
+        yield Found(
+            kind=Kind.REWARDS_MISSING,
+            mark=mark,
+            sentence=f"{hold.detail[:1].upper()}{hold.detail[1:]}.",
+            facts={"missing": lost, "settled": lost + max(0, ready), "limit": limit},
+        )
+    elif ready + lost >= TUMBLES:
+        yield Found(kind=Kind.REWARDS_MISSING, mark=mark)
+
+
+def _points(monitors: Mapping[str, object], settings: Settings) -> Iterator[Found]:
+    for point, found in monitors.items():
+        figures = _table(found)
+        yield from _collapse(point, figures, settings)
+        yield from _worse(point, figures)
+
+
+def _collapse(point: str, figures: Mapping[str, object], settings: Settings) -> Iterator[Found]:
+    if _whole(figures.get("rollouts")) < FEWEST or figures.get("entropy") is None:
+        return
+    entropy, share = _number(figures.get("entropy")), _number(figures.get("option_share"))
+    choices, option = _whole(figures.get("decisions")), figures.get("option")
+    floor, most = settings.entropy_floor, settings.option_share_limit
+    if floor is None and most is None:
+        collapsed = share >= 1.0 and choices >= SAME_CHOICES
+    else:
+        collapsed = entropy < (floor or 0.0) or (most is not None and share > most)
+    if collapsed:
+        yield Found(
+            kind=Kind.CHOICES_COLLAPSED,
+            subject=point,
+            mark="collapsed",
+            sentence=f"{option!r} is {share:.0%} of the newest {choices} choices at {point!r}.",
+            facts={
+                "point": point, "option": option, "option_share": share, "entropy": entropy,
+                "decisions": choices, "entropy_floor": floor, "option_share_limit": most,
+            },
+            lasts=True,
+        )  # fmt: skip
+
+
+def _worse(point: str, figures: Mapping[str, object]) -> Iterator[Found]:
+    alarms = figures.get("drift")
+    newest: dict[str, Mapping[str, object]] = {}
+    for alarm in map(_table, alarms if isinstance(alarms, list) else ()):
+        if alarm.get("direction") == Direction.WORSE.value:
+            newest[str(alarm.get("option"))] = alarm
+    for option, alarm in newest.items():
+        shift, since = _number(alarm.get("shift")), alarm.get("since")
+        yield Found(
+            kind=Kind.OPTION_WORSE,
+            subject=f"{point}: {option}",
+            mark=str(alarm.get("ready_seq")),
+            sentence=(
+                f"Option {option!r} at {point!r} became worse by {abs(shift):.2g} standard "
+                f"deviations, about {since} of its decisions ago."
+            ),
+            facts={"point": point, **alarm},
+        )
+
+
+def _marked(noted: NotedAll, kind: Kind) -> tuple[int, int]:
+    """Return the numbers that were noted of a kind; zeros without any."""
+    known = noted.get((kind.value, ""))
+    numbers = [int(word) for word in known.mark.split() if word.isdigit()] if known else []
+    first, second = [*numbers, 0, 0][:2]
+    return first, second
+
+
+def _table(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _whole(value: object) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else 0.0

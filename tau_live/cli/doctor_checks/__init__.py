@@ -1,0 +1,1 @@
+"""What `tau-live doctor` looks at: a module for each kind of thing."""

@@ -1,0 +1,49 @@
+"""What `tau-live doctor` says of the environment, and of sources that switch on too late."""
+
+import sys
+from collections.abc import Iterator, Mapping
+from importlib import metadata
+from pathlib import Path
+
+from tau_live.cli.doctor_checks.check import OK, WARN, Check
+from tau_live.projects.late import late_switches
+from tau_live.projects.sources import Bounds, Reading
+from tau_live.projects.surroundings import has_us, other_environment
+from tau_live.settings.places import here
+
+LOOKS = Bounds(files=500, entries=20_000, seconds=2.0)
+SAID = 3
+
+
+def environment_checks(environ: Mapping[str, str]) -> Iterator[Check]:
+    """Yield whether this is the Python that the agent runs in, as far as that can be told."""
+    activated = environ.get("VIRTUAL_ENV")
+    folder = here()
+    other = other_environment(folder) if folder else None
+    if activated and Path(activated).resolve() != Path(sys.prefix).resolve():
+        other, which = Path(activated), "activated"
+    else:
+        which = "the project's own"
+    if other is None:
+        yield Check("environment", OK, sys.prefix)
+    else:
+        have = "" if has_us(other) else ", and tau-live is not installed there"
+        found = f"this is {sys.prefix}, and {which} is {other}{have}"
+        advice = f"{other}/bin/python -m pip install tau-live; then {other}/bin/tau-live doctor"
+        yield Check("environment", WARN, found, advice, "other-environment")
+    versions = dict.fromkeys(one.version for one in metadata.distributions(name="tau-live"))
+    if len(versions) > 1:
+        found = f"{', '.join(versions)} are on one path; the first is used"
+        advice = "pip uninstall tau-live until it is gone, then install it once"
+        yield Check("packages", WARN, found, advice, "installed-twice")
+
+
+def late_switch_checks() -> Iterator[Check]:
+    """Yield where a source in this folder sets the switch after what had needed it."""
+    folder = here()
+    if folder is None:
+        return
+    found = [late for one in Reading(folder, LOOKS).sources() for late in late_switches(one)]
+    for said in found[:SAID]:
+        advice = "set it before Python starts, or above that import"
+        yield Check("switch", WARN, said, advice, "switch-late")

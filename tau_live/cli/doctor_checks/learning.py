@@ -1,0 +1,195 @@
+"""What `tau-live doctor` says of what keeps an agent from learning, from the newest rows."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+
+from tau_live.attaching.hosts import ADAPTERS
+from tau_live.builtin import BUILT_IN
+from tau_live.cli.doctor_checks.check import OK, WARN, Check
+from tau_live.cli.text import number, seconds
+from tau_live.errors import TauLiveError
+from tau_live.learning.lease import LEASE
+from tau_live.plugins import GROUP
+from tau_live.rollouts import RewardSource
+from tau_live.settings import Learner, Settings
+from tau_live.settings.kinds import nearest
+from tau_live.status import rollouts_by_status
+from tau_live.store.lately import Lately, Offered, lately
+from tau_live.store.roles import Store
+from tau_live.store.sqlite import SqliteStore
+
+ROWS = 2_000
+FEW = 30
+"""Of fewer rows nothing is said."""
+
+UNTRIED = 300
+TRIES = 5.0
+ERROR = "error: "
+REFUSED_SHARE = 0.1
+LATE_SHARE = 0.1
+ONE_SHARE = 0.9
+OPEN = 10
+AHEAD_S = 300.0
+SOMEBODY = ":"
+"""Stands in a source that names one of many, such as `user:anna`."""
+
+MADE_UP = frozenset({RewardSource.INFERRED.value, RewardSource.DEFAULT.value})
+REFUSED = (
+    "refused_rewards", "rewards_refused", "rewards_refused_from_inside", "rewards_refused_source",
+    "rewards_without_a_run", "rewards_without_target",
+)  # fmt: skip
+
+
+def acting_checks(settings: Settings) -> Iterator[Check]:
+    """Yield what settings keep from happening that somebody has probably meant to."""
+    points = ", ".join(one.point for one in settings.decisions)
+    if points and not settings.act:
+        found = f"declared at {points}, and adapters may not act"
+        advice = "once recorded runs look right, set act = true, or TAU_LIVE_RL_ACT=1"
+        yield Check("decisions", WARN, found, advice, "act-off")
+    elif settings.act and not points:
+        found = "adapters may act, and none is declared in the settings"
+        advice = "`tau-live init` proposes some; options given in code need none"
+        yield Check("decisions", WARN, found, advice, "nothing-declared")
+    installed = {
+        one.name for group in (GROUP, ADAPTERS) for one in metadata.entry_points(group=group)
+    }
+    for name in settings.plugins_off:
+        if name in installed:
+            advice = "take it out of TAU_LIVE_RL_PLUGINS_OFF if it is meant to work"
+            yield Check("plugins", WARN, f"{name} is switched off", advice, "plugin-off")
+        elif name not in BUILT_IN:
+            near = nearest(name, installed | BUILT_IN)
+            advice = f"did you mean {near}?" if near else "take it out of TAU_LIVE_RL_PLUGINS_OFF"
+            found = f"{name} is switched off, and is not installed"
+            yield Check("plugins", WARN, found, advice, "plugin-unknown")
+
+
+def learning_checks(file: Path, settings: Settings, *, now: float) -> Iterator[Check]:
+    """Yield what the newest rows and the counters of a store say; nothing where it has none."""
+    if not file.exists():
+        return
+    try:
+        store = SqliteStore.open(file, read_only=True)
+    except TauLiveError:  # another check says so
+        return
+    try:
+        found = lately(file, limit=ROWS)
+        yield from _of_points(found.decisions, settings)
+        yield from _of_rewards(store.counters.counts(), found)
+        yield from _of_runs(store)
+        yield from _of_learner(store, settings, now=now)
+        yield _of_clock(found, now=now)
+    except TauLiveError:
+        return
+    finally:
+        store.close()
+
+
+def _of_points(decisions: Sequence[Offered], settings: Settings) -> Iterator[Check]:
+    points: dict[str, list[Offered]] = {}
+    for one in decisions:
+        points.setdefault(one.point, []).append(one)
+    for point, rows in sorted(points.items()):
+        if len(rows) < FEW:
+            continue
+        if all(len(one.options) < 2 for one in rows):
+            found = f"'{point}': the last {number(len(rows))} decisions offered one option"
+            advice = "offer two at least; see what `never`, `allowed` and the adapter leave out"
+            yield Check("options", WARN, found, advice, "one-option")
+        yield from _untried(point, rows, settings.exploration)
+        yield from _refused(point, rows)
+        late = sum(one.why_not == "deadline" for one in rows)
+        if late >= LATE_SHARE * len(rows):
+            found = f"'{point}': {number(late)} of the last {number(len(rows))} were too late"
+            deadline = f"TAU_LIVE_RL_DECIDE_DEADLINE_MS ({settings.decide_deadline_ms:g} now)"
+            advice = f"raise {deadline}, offer fewer options, or free the machine"
+            yield Check("decisions", WARN, found, advice, "decisions-late")
+
+
+def _refused(point: str, rows: Sequence[Offered]) -> Iterator[Check]:
+    """Yield why the host often did not take what was chosen."""
+    errors = Counter(one.why_not for one in rows if (one.why_not or "").startswith(ERROR))
+    if errors.total() >= REFUSED_SHARE * len(rows):
+        for error, times in errors.most_common(1):
+            found = f"'{point}': {number(times)} of the last {number(len(rows))}: {error}"
+            advice = "declare what the host can take: see which option it is with `tau-live show`"
+            yield Check("options", WARN, found, advice, "choices-refused")
+
+
+def _untried(point: str, rows: Sequence[Offered], exploration: float) -> Iterator[Check]:
+    """Yield the options that were there to be tried out and were not.
+
+    With ``exploration`` each is tried at random in its share of it; where that comes to five, none
+    at all is no chance (0.7 percent).
+    """
+    offered: Counter[str] = Counter()
+    expected: dict[str, float] = {}
+    ours = [one for one in rows if one.propensity is not None and len(one.options) > 1]
+    for one in ours:
+        for option in {*one.options} - {*one.unexplored}:
+            offered[option] += 1
+            expected[option] = expected.get(option, 0.0) + exploration / len(one.options)
+    applied = {one.applied for one in ours}
+    for option, times in sorted(offered.items()):
+        enough = expected[option] >= TRIES if exploration else times >= UNTRIED
+        if enough and option not in applied:
+            found = f"'{point}': {option} was offered {number(times)} times and never chosen"
+            advice = "raise TAU_LIVE_RL_EXPLORATION, or take it out"
+            yield Check("options", WARN, found, advice, "option-untried")
+
+
+def _of_rewards(counts: Mapping[str, int], found: Lately) -> Iterator[Check]:
+    for name in REFUSED:
+        if counts.get(name):
+            advice = f"docs/reference/counters.md says what {name} counts"
+            yield Check(
+                "rewards", WARN, f"{name}: {number(counts[name])}", advice, "rewards-refused"
+            )
+    if beyond := counts.get("left_out_reward_out_of_range"):
+        told = f"{number(beyond)} rollouts were left out: a reward was outside its range"
+        advice = "correct the unit of the reward, or its range in the settings"
+        yield Check("rewards", WARN, told, advice, "rewards-out-of-range")
+    if missed := counts.get("left_out_reward_missing"):
+        told = f"{number(missed)} rollouts had none before its deadline"
+        advice = "raise TAU_LIVE_RL_REWARD_DEADLINE_S, send it sooner, or declare a default"
+        yield Check("rewards", WARN, told, advice, "rewards-missed")
+    sent = Counter(one.source for one in found.rewards if one.source not in MADE_UP)
+    for source, times in sent.most_common(1):
+        total = sent.total()
+        if total >= FEW and times >= ONE_SHARE * total and SOMEBODY in source:
+            told = f"{source} gave {number(times)} of the last {number(total)}"
+            advice = "ask others too, or limit each with TAU_LIVE_RL_SOURCE_CAPS"
+            yield Check("rewards", WARN, told, advice, "rewards-of-one")
+
+
+def _of_runs(store: Store) -> Iterator[Check]:
+    counts = rollouts_by_status(store)
+    if not counts["completed"] and counts["open"] >= OPEN:
+        found = f"{number(counts['open'])} have begun and none has ended"
+        advice = "use `with tau_live.run(...)`, and let processes end by themselves"
+        yield Check("runs", WARN, found, advice, "runs-never-end")
+
+
+def _of_learner(store: Store, settings: Settings, *, now: float) -> Iterator[Check]:
+    if settings.learner is not Learner.OFF or store.leases.holder(LEASE, now=now):
+        return
+    enough = 2 * settings.update_interval
+    for point in store.rewards.ready_points():
+        after = store.policies.watermark(point)
+        if store.rewards.ready_count(point, after=after, limit=enough) >= enough:
+            found = f"'{point}': {number(enough)} rollouts or more wait to be learned from"
+            advice = "run `tau-live learn`, or set TAU_LIVE_RL_LEARNER=thread"
+            yield Check("learner", WARN, found, advice, "nobody-learns")
+
+
+def _of_clock(found: Lately, *, now: float) -> Check:
+    times = [one.at for one in found.decisions] + [one.at for one in found.rewards]
+    newest = max(times, default=now)
+    if newest - now < AHEAD_S:
+        return Check("clock", OK, "no row is from the future")
+    told = f"the newest row is {seconds(newest - now)} ahead of this machine"
+    advice = "set the clocks of the machines that write; deadlines of rewards go by them"
+    return Check("clock", WARN, told, advice, "clock-ahead")

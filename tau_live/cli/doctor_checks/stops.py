@@ -1,0 +1,43 @@
+"""What `tau-live doctor` says of what operators have stopped, and of who may."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from tau_live.cli.doctor_checks.check import FAIL, OK, WARN, Check
+from tau_live.cli.text import ago
+from tau_live.errors import AccessError
+from tau_live.operators.access import principal_of, read
+from tau_live.operators.kill_switch import kill_file, now_killed
+from tau_live.settings import Settings
+from tau_live.store.roles import Store
+
+
+def access_check(settings: Settings, environ: Mapping[str, str]) -> Check:
+    """Say who may change anything, and fail where nobody can tell."""
+    principal = principal_of(environ, settings.principal)
+    if settings.access is None:
+        return Check("access", OK, "everybody who can write the store may change it")
+    try:
+        team_mode = read(settings.access).team_mode
+    except AccessError as error:
+        advice = "mend the file; until then all may only look"
+        return Check("access", FAIL, str(error), advice, "access-broken")
+    found = f"as '{settings.access}' says" if team_mode else f"'{settings.access}': no team mode"
+    return Check("access", OK, f"{found}; you are {principal}")
+
+
+def pause_checks(store: Store, *, now: float) -> Iterator[Check]:
+    """Yield a warning for each part that rests."""
+    for part, pause in store.pauses.pauses().items():
+        found = f"{part} is paused since {ago(pause.at, now=now)} by {pause.who}: {pause.reason}"
+        yield Check("pauses", WARN, found, f'`tau-live resume {part} --reason "..."`', "paused")
+
+
+def kill_check(file: Path, settings: Settings | None, *, now: float) -> Check:
+    """Say whether the kill switch is on; works without a store."""
+    switch = kill_file(file, settings.kill_file if settings else None)
+    killed = now_killed(switch)
+    if killed is None:
+        return Check("kill switch", OK, f"off: there is no {switch}")
+    found = f"on since {ago(killed.at, now=now)}: {killed}"
+    return Check("kill switch", FAIL, found, '`tau-live unkill --reason "..."`', "killed")

@@ -1,0 +1,70 @@
+"""What `tau-live doctor` looks at to say whether a store can be read and written."""
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+
+from tau_live.cli.doctor_checks.check import FAIL, OK, WARN, Check
+from tau_live.cli.text import number
+from tau_live.collection.trouble import advice
+from tau_live.errors import StoreBusyError, TauLiveError
+from tau_live.status import silent_processes
+from tau_live.store.connection import connect
+from tau_live.store.sqlite import SqliteStore
+
+WAIT_S = 1.0
+LOOK_S = 3.0
+
+
+def store_checks(file: Path, *, now: float) -> Iterator[Check]:
+    """Yield whether every page is whole, whether it can be written, and who cannot write it."""
+    yield _whole(file)
+    yield _writable(file)
+    yield from _silent(file, now=now)
+
+
+def unusable(error: TauLiveError) -> Check:
+    """Return what is wrong with a store that cannot be used, and what to do."""
+    mistake = "store-locked" if isinstance(error, StoreBusyError) else "store-unusable"
+    return Check("schema", FAIL, str(error), advice(error), mistake)
+
+
+def _whole(file: Path) -> Check:
+    store = SqliteStore.open(file, read_only=True)
+    try:
+        found = store.damage(deadline=time.monotonic() + LOOK_S)
+    finally:
+        store.close()
+    if found:
+        doing = "`tau-live set-aside` keeps its files and begins another"
+        return Check("integrity", FAIL, f"it is damaged: {found}", doing, "store-damaged")
+    if found is None:
+        return Check("integrity", OK, f"no damage found within {LOOK_S:g} s")
+    return Check("integrity", OK, "every page is whole")
+
+
+def _writable(file: Path) -> Check:
+    try:
+        with (
+            closing(connect(file, busy_timeout_s=WAIT_S, read_only=False)) as connection,
+            connection.begin(),
+        ):
+            pass  # opened as a store it would be migrated and narrowed, which nobody asked for
+    except StoreBusyError as error:
+        return Check("writing", WARN, str(error), advice(error), "store-locked")
+    except TauLiveError as error:
+        return Check("writing", FAIL, str(error), advice(error), "store-unwritable")
+    return Check("writing", OK, "it can be written")
+
+
+def _silent(file: Path, *, now: float) -> Iterator[Check]:
+    store = SqliteStore.open(file, read_only=True)
+    try:
+        silent: Mapping[str, float] = silent_processes(store, now=now)
+    finally:
+        store.close()
+    for process, seconds in silent.items():
+        found = f"{process} lives, but has written nothing for {number(round(seconds))} s"
+        todo = "its log says why (store_fails, store_busy); it goes on by itself when that is over"
+        yield Check("processes", FAIL, found, todo, "process-silent")

@@ -1,0 +1,1 @@
+"""What the JSON of each command holds, told once, for pages and for tests."""

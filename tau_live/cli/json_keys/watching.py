@@ -1,0 +1,44 @@
+"""What the JSON of the commands that watch a store holds; ``keys`` tells how to read it."""
+
+from collections.abc import Mapping
+
+from tau_live.cli.json_keys.rows import Keys
+
+_TOLD: Keys = {
+    "kind": "its name, such as gate-hold",
+    "severity": "critical, warning or info",
+    "subject": "what it concerns, such as a decision point; empty for all of it",
+    "sentence": "what happened, in words",
+    "todo": "the command to look next",
+    "facts**": "the numbers behind it",
+    "at": "epoch seconds",
+    "suppressed": "alerts of its kind that were not told since the last one that was",
+}
+
+WATCHING: Mapping[str, Keys] = {
+    "alerts list": {
+        **{f"alerts[].{key}": meaning for key, meaning in _TOLD.items()},
+        "alerts[].owner": "the process that told it",
+        "alerts[].seq": "its place in the order of arrival",
+        "suppressed.*": "alerts not told since the last one of their kind, by kind",
+        "interval_s": "TAU_LIVE_RL_ALERT_INTERVAL_S",
+        "command": "whether TAU_LIVE_RL_ALERT_COMMAND names a command",
+    },
+    "alerts test": {
+        **{f"alert.{key}": meaning for key, meaning in _TOLD.items()},
+        "alert.store": "the store's file",
+        "alert.version": "the tau-live that raised it",
+        "alert.trial": "true: somebody tries out how alerts arrive",
+        "told[].plugin": "who was told",
+        "told[].problem": "what it failed of; null if it did not",
+        "command": "whether TAU_LIVE_RL_ALERT_COMMAND names a command",
+    },
+    "metrics": {
+        "metrics[].name": "its name, which does not change",
+        "metrics[].type": "gauge or counter",
+        "metrics[].help": "one sentence",
+        "metrics[].values[].labels**": "its labels",
+        "metrics[].values[].value": "the number; null where it is not finite",
+        "output": "where the text was written; null for standard output",
+    },
+}

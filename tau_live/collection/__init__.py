@@ -1,0 +1,1 @@
+"""Events become rows: the queue, the writer's thread, the collector, housekeeping."""

@@ -1,0 +1,400 @@
+"""Events become rollouts, attempts, spans, decisions and rewards; plain synchronous code.
+
+No thread and no clock of its own: the time is the events', so that the same recording makes the
+same rows. Every step may be repeated: what is already stored adds nothing.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import NamedTuple, Protocol
+
+from tau_live import events as ev
+from tau_live.breath import Breathe, at_once
+from tau_live.collection import attempts, naming
+from tau_live.collection.endings import Ending, ending_for, ending_of
+from tau_live.collection.event_rows import decision_of, metadata_of_end, reward_of, rollout_of
+from tau_live.collection.spans import span_of
+from tau_live.errors import AmbiguousIdError, UnknownError
+from tau_live.guard import logger, text_of
+from tau_live.rollouts import (
+    ROLLOUT_ENDS,
+    Attempt,
+    AttemptStatus,
+    Reason,
+    Reward,
+    Rollout,
+    RolloutStatus,
+    Span,
+    rollout_id_of,
+    rollout_may_become,
+)
+from tau_live.store.roles import Store
+
+KNOWN_LIMIT = 20_000
+SPANS_AT_ONCE = 128  # more cost no less each, and keep the interpreter longer
+
+
+class Rewarding(Protocol):
+    """What decides whether a finished rollout may be learned from."""
+
+    def settle(self, rollout: Rollout, *, store: Store, now: float) -> bool:
+        """Mark a finished rollout ready, waiting or left out; ``True`` if it became ready."""
+        ...
+
+    def rejects(self, rollout: Rollout, *, store: Store) -> bool:
+        """Say whether safety makes a failure of a run that ended well."""
+        ...
+
+    def refuses(self, reward: Reward) -> bool:
+        """Say whether a reward comes from somebody who may not give it."""
+        ...
+
+
+class Applied(NamedTuple):
+    """What a batch of events changed.
+
+    Attributes:
+        finished: How many rollouts came to their end.
+        ready: How many became fit to be learned from.
+    """
+
+    finished: int
+    ready: int
+
+
+class Collector:
+    """Applies events to a store, inside the transaction that the caller opened.
+
+    Args:
+        store: Where everything goes.
+        rewarding: Decides whether a finished rollout may be learned from.
+        owner: The process that collects; ``None`` for a replay, whose open rollouts no later
+            start may end.
+        redact: What plugins make of a span before it is written.
+        breathe: Called between two events.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        rewarding: Rewarding,
+        owner: str | None,
+        redact: Callable[[Span], Span] = lambda span: span,
+        breathe: Breathe = at_once,
+    ) -> None:
+        self._store = store
+        self._rewarding = rewarding
+        self._owner = owner
+        self._redact = redact
+        self._breathe = breathe
+        self._known: OrderedDict[attempts.Key, int] = OrderedDict()
+        self._open: OrderedDict[str, None] = OrderedDict()
+        self._spans: list[Span] = []
+        self._finished = self._ready = 0
+        self._told = False
+
+    def apply(self, events: Sequence[ev.Event]) -> Applied:
+        """Store a batch of events.
+
+        Raises:
+            StoreError: The store failed; nothing of the caller's transaction may be kept, and
+                ``forget`` must be called before the next batch.
+        """
+        self._finished = self._ready = 0
+        self._spans.clear()
+        for event in events:
+            self._apply(event)
+            if len(self._spans) >= SPANS_AT_ONCE:
+                self._store_spans()
+            self._breathe()
+        self._store_spans()
+        return Applied(self._finished, self._ready)
+
+    def _apply(self, event: ev.Event) -> None:
+        match event:
+            case ev.RunStart():
+                self._start_run(event)
+                self._add_names(event, event.aliases)
+            case ev.RunEnd():
+                self._end_run(event)
+            case ev.RunInterrupt():
+                self._interrupt_run(event)
+            case ev.RunResume():
+                self._resume_run(event)
+            case ev.Decision():
+                self._add_decision(event)
+            case ev.Reward():
+                self._add_reward(event)
+            case _:
+                self._add_span(event, self._attempt_of(event))
+                if isinstance(event, ev.ModelEnd) and event.response_id:
+                    self._add_names(event, [event.response_id])
+
+    def forget(self) -> None:
+        """Drop what is remembered of the store, after a transaction that was not kept."""
+        self._known.clear()
+        self._spans.clear()
+
+    def expire(self, now: float, *, limit: int = 256) -> int:
+        """Settle the finished rollouts whose wait for a reward is over; return how many."""
+        overdue = self._store.rewards.overdue(now, limit=limit)
+        for rollout_id in overdue:
+            self._settle(rollout_id, now=now)
+        return len(overdue)
+
+    def end_open(self, *, reason: Reason, at: float) -> int:
+        """End what this process left open, truthfully; return how many rollouts that were."""
+        owned = [] if self._owner is None else self._store.rollouts.open_rollouts(self._owner)
+        return self._end_all([*dict.fromkeys([*owned, *self._open])], ending_for(reason), at=at)
+
+    def end_owned(self, owner: str, *, reason: Reason, at: float) -> int:
+        """End what another process left open, truthfully; return how many rollouts that were."""
+        return self._end_all(self._store.rollouts.open_rollouts(owner), ending_for(reason), at=at)
+
+    def _end_all(self, rollout_ids: Sequence[str], ending: Ending, *, at: float) -> int:
+        ended = 0
+        for rollout_id in rollout_ids:
+            self._open.pop(rollout_id, None)
+            rollout = self._store.rollouts.find_rollout(rollout_id)
+            if rollout is None or rollout.status in ROLLOUT_ENDS:
+                continue
+            tried = self._store.rollouts.attempts(rollout_id)
+            waits = bool(tried) and tried[-1].status is AttemptStatus.SUCCEEDED
+            self._end(rollout, ending_for(Reason.INTERRUPTED) if waits else ending, at=at)
+            ended += 1
+        self.forget()
+        return ended
+
+    def _start_run(self, event: ev.RunStart) -> None:
+        rollout = rollout_of(event, owner=self._owner)
+        rollout_id = rollout.rollout_id
+        if self._store.rollouts.begin_rollout(rollout):
+            self._begin_attempt(event, rollout_id, existing=[])
+            return
+        self._store.rollouts.amend_rollout(
+            rollout_id, name=rollout.name, session_id=rollout.session_id,
+            parent_id=rollout.parent_id, input_=rollout.input, metadata=rollout.metadata,
+            started_at=event.at,
+        )  # fmt: skip
+        existing = self._store.rollouts.attempts(rollout_id)
+        found = attempts.of_event(event, existing)
+        if found is None or attempts.is_over(found, event):
+            self._begin_attempt(event, rollout_id, existing=existing)
+        elif attempts.is_certain(event, existing):
+            self._remember(attempts.key_of(event, rollout_id), found.number)
+
+    def _attempt_of(self, event: ev.Event) -> int:
+        """Return the attempt that an event belongs to; begin it where it is the first."""
+        rollout_id = rollout_id_of(event.host, event.run_id)
+        key = attempts.key_of(event, rollout_id)
+        number = self._known.get(key)
+        if number is not None:
+            self._known.move_to_end(key)
+            return number
+        existing = self._store.rollouts.attempts(rollout_id)
+        found = attempts.of_event(event, existing)
+        if found is not None:
+            if attempts.is_certain(event, existing):
+                self._remember(key, found.number)
+            return found.number
+        if not existing:
+            self._store.rollouts.begin_rollout(rollout_of(event, owner=self._owner))
+        return self._begin_attempt(event, rollout_id, existing=existing)
+
+    def _begin_attempt(
+        self,
+        event: ev.Event,
+        rollout_id: str,
+        *,
+        existing: Sequence[Attempt],
+        execution: str | None = None,
+    ) -> int:
+        if existing:
+            self._reopen(rollout_id, at=event.at)
+        number = attempts.number_for(event, existing)
+        self._store.rollouts.begin_attempt(
+            Attempt(
+                rollout_id=rollout_id, number=number, status=AttemptStatus.RUNNING,
+                execution=event.execution if execution is None else execution,
+                started_at=event.at, last_heartbeat_at=event.at,
+            )
+        )  # fmt: skip
+        self._open[rollout_id] = None
+        if len(self._open) > KNOWN_LIMIT:
+            self._open.popitem(last=False)
+        if existing:  # what was certain of them no longer is
+            self._known.pop((rollout_id, event.execution, None), None)
+            self._known.pop((rollout_id, "", None), None)
+        else:
+            self._remember(attempts.key_of(event, rollout_id), number)
+        return number
+
+    def _remember(self, key: attempts.Key, number: int) -> None:
+        self._known[key] = number
+        if len(self._known) > KNOWN_LIMIT:
+            self._known.popitem(last=False)
+
+    def _reopen(self, rollout_id: str, *, at: float) -> None:
+        """Let a failed rollout be tried again; one that succeeded or was cancelled stays so."""
+        rollout = self._store.rollouts.rollout(rollout_id)
+        if rollout.status not in ROLLOUT_ENDS or at < (rollout.ended_at or 0.0):
+            return  # it goes on, or this tells of what was before its end
+        if rollout.status is RolloutStatus.FAILED:
+            self._store.rollouts.set_status(rollout_id, RolloutStatus.REQUEUING, at=at)
+            self._store.rollouts.set_status(rollout_id, RolloutStatus.RUNNING, at=at)
+            self._store.rollouts.take_over(rollout_id, self._owner)
+        else:
+            self._count("reruns_after_end")
+
+    def _interrupt_run(self, event: ev.RunInterrupt) -> None:
+        number = self._attempt_of(event)
+        self._add_span(event, number)
+        rollout_id = rollout_id_of(event.host, event.run_id)
+        for attempt in self._store.rollouts.attempts(rollout_id):
+            if attempt.number == number:
+                self._close(attempt, AttemptStatus.SUCCEEDED, spans="interrupted", at=event.at)
+
+    def _resume_run(self, event: ev.RunResume) -> None:
+        rollout_id = rollout_id_of(event.host, event.run_id)
+        existing = self._store.rollouts.attempts(rollout_id)
+        number = attempts.resumed(event, existing)
+        if number is None:
+            waited = attempts.of_event(event, existing)
+            if waited is None and not existing:
+                self._store.rollouts.begin_rollout(rollout_of(event, owner=self._owner))
+            elif waited is not None:
+                self._close(waited, AttemptStatus.SUCCEEDED, spans="interrupted", at=event.at)
+            number = self._begin_attempt(
+                event, rollout_id, existing=existing, execution=attempts.resumption(event)
+            )
+        self._add_span(event, number)
+
+    def _end_run(self, event: ev.RunEnd) -> None:
+        number = self._attempt_of(event)
+        rollout = self._store.rollouts.rollout(rollout_id_of(event.host, event.run_id))
+        existing = self._store.rollouts.attempts(rollout.rollout_id)
+        current = next(attempt for attempt in existing if attempt.number == number)
+        ending = ending_of(event)
+        last = attempts.is_last(current, existing)
+        if current.ended_at is not None and (rollout.status in ROLLOUT_ENDS or not last):
+            if event.at not in (current.ended_at, rollout.ended_at):
+                self._count("late_ends")
+            return
+        if last and ending.rollout is RolloutStatus.SUCCEEDED:
+            self._store_spans()
+            if self._rewarding.rejects(rollout, store=self._store):
+                ending = ending_for(Reason.SAFETY_BLOCKED)
+        error_type = event.error.type if event.error else None
+        self._close(
+            current, ending.attempt, spans=_left_open(ending), at=event.at, error=error_type
+        )
+        self._store.rollouts.amend_rollout(
+            rollout.rollout_id,
+            name=event.agent or "",
+            metadata=metadata_of_end(event),
+            later=len(existing) > 1,
+        )
+        if last:
+            self._end(rollout, ending, at=event.at, error_type=error_type)
+
+    def _end(
+        self, rollout: Rollout, ending: Ending, *, at: float, error_type: str | None = None
+    ) -> None:
+        """End a rollout with all of its attempts, unless it has ended already."""
+        rollout_id = rollout.rollout_id
+        self._open.pop(rollout_id, None)
+        if rollout.status in ROLLOUT_ENDS:
+            return
+        unheard = AttemptStatus.UNRESPONSIVE  # what did not end by itself did not succeed
+        status = unheard if ending.attempt is AttemptStatus.SUCCEEDED else ending.attempt
+        for attempt in self._store.rollouts.attempts(rollout_id):
+            self._close(attempt, status, spans=_left_open(ending), at=at)
+        if rollout.status not in rollout_may_become(ending.rollout):
+            self._store.rollouts.set_status(rollout_id, RolloutStatus.RUNNING, at=at)
+        self._store.rollouts.set_status(
+            rollout_id, ending.rollout, at=at, reason=ending.reason, error_type=error_type
+        )
+        self._finished += 1
+        self._settle(rollout_id, now=at)
+
+    def _close(
+        self,
+        attempt: Attempt,
+        status: AttemptStatus,
+        *,
+        spans: str,
+        at: float,
+        error: str | None = None,
+    ) -> None:
+        """End an attempt that is open, with its spans."""
+        if attempt.ended_at is not None:
+            return
+        self._store_spans()
+        rollouts = self._store.rollouts
+        rollouts.close_spans(attempt.rollout_id, attempt.number, status=spans, at=at)
+        rollouts.set_attempt_status(
+            attempt.rollout_id, attempt.number, status, at=at, error_message=error
+        )
+
+    def _settle(self, rollout_id: str, *, now: float) -> None:
+        self._store_spans()
+        rollout = self._store.rollouts.find_rollout(rollout_id)
+        if rollout is not None and rollout.status in ROLLOUT_ENDS:
+            self._ready += self._rewarding.settle(rollout, store=self._store, now=now)
+
+    def _add_span(self, event: ev.Event, number: int) -> None:
+        rollout_id = rollout_id_of(event.host, event.run_id)
+        span = span_of(event, rollout_id=rollout_id, attempt=number)
+        if span is not None:
+            self._spans.append(self._redact(span))
+
+    def _store_spans(self) -> None:
+        if self._spans:
+            self._store.rollouts.add_spans(self._spans)
+            self._spans.clear()
+
+    def _add_decision(self, event: ev.Decision) -> None:
+        rollout_id = rollout_id_of(event.host, event.run_id)
+        number = self._attempt_of(event)
+        self._store.decisions.add_decision(
+            decision_of(event, rollout_id=rollout_id, attempt=number),
+            assigned=self._owner is not None,  # the arms of a recording were another store's
+        )
+
+    def _add_reward(self, event: ev.Reward) -> None:
+        reward = reward_of(event)
+        if reward is None or self._rewarding.refuses(reward):
+            self._count("refused_rewards" if reward is None else "rewards_refused_source")
+            return
+        try:
+            reward = replace(reward, rollout_id=naming.meant(self._store, event))
+        except (UnknownError, AmbiguousIdError) as error:
+            self._count("rewards_without_a_run")
+            if not self._told:  # once, or a flood of them would fill the log
+                logger().warning("reward_refused", name=reward.name, error=text_of(error))
+            self._told = True
+            return
+        if reward.decision_id and event.execution:
+            existing = self._store.rollouts.attempts(reward.rollout_id)
+            reward = replace(reward, decision_id=attempts.decision_in(event, existing))
+        if self._store.rewards.add_reward(reward) == "same":
+            self._count("duplicate_rewards")
+        self._settle(reward.rollout_id, now=event.at)
+
+    def _add_names(self, event: ev.Event, names: Iterable[str]) -> None:
+        """Note other ids of a run, which gets the rewards that came for them before."""
+        rollout_id = rollout_id_of(event.host, event.run_id)
+        for name in names:
+            name_id = rollout_id_of(event.host, name)
+            if name_id != rollout_id and self._store.names.add(name_id, rollout_id):
+                self._settle(rollout_id, now=event.at)
+
+    def _count(self, name: str) -> None:
+        self._store.counters.add({name: 1})
+
+
+def _left_open(ending: Ending) -> str:
+    """Return how the spans end that a run left open."""
+    return "cancelled" if ending.rollout is RolloutStatus.CANCELLED else "unknown"

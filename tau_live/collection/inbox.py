@@ -1,0 +1,299 @@
+"""The bounded queue between the host's threads and the one thread that writes."""
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from queue import Empty, SimpleQueue
+
+from tau_live.breath import Breathe, at_once
+from tau_live.collection.leaving import Later, Run, left, made, run_of
+from tau_live.events import Event, Reward, RunEnd, RunStart
+from tau_live.machine.tally import Tally
+
+BATCH_LIMIT = 512
+TICK_S = 0.2
+ENDING = 0.2
+"""The part of the time for the end that is kept for ending what is open."""
+GRACE_S = 0.5
+"""How much longer what keeps rollouts whole is written."""
+
+
+@dataclass(slots=True)
+class _Cut:
+    """A run whose events are not taken any more.
+
+    Attributes:
+        begun: Whether some of them were.
+        dropped: How many were not.
+        why: What they are counted as.
+    """
+
+    begun: bool
+    dropped: int = 1
+    why: str = "queue_full"
+
+
+class Inbox:
+    """Takes events in the host's thread and hands them, in batches, to ``write`` in its own.
+
+    Putting costs about a microsecond and never waits for the disk. Behind half of ``limit`` no new
+    run is begun, so that those under way have room: a rollout is kept or dropped whole. If one has
+    to be cut all the same, its end is still taken and says how many events were lost. Rewards and
+    ends are taken up to twice the ``limit``; beyond that nothing is.
+
+    Args:
+        write: Stores a batch; it may take as long as it wants and must not raise.
+        tick: Called at the start and about five times a second, between batches; must not raise.
+        end: Called at the end, in the same thread; must not raise.
+        failed: Is told, in the same thread, why an event could not be made; must not raise.
+        takes: Whether ``write`` can take more; what comes meanwhile waits here, bounded, until it
+            can or this is closed.
+        limit: How many events may wait.
+        breathe: Called in the same thread, between two events.
+
+    Attributes:
+        closed: Whether nothing is taken any more.
+    """
+
+    def __init__(  # noqa: PLR0913  # whom it tells, all keyword-only
+        self,
+        *,
+        write: Callable[[list[Event]], None],
+        tick: Callable[[], None],
+        limit: int,
+        end: Callable[[], None] = lambda: None,
+        failed: Callable[[Exception], None] = lambda _: None,
+        takes: Callable[[], bool] = lambda: True,
+        breathe: Breathe = at_once,
+    ) -> None:
+        self._write = write
+        self._tick = tick
+        self._end = end
+        self._failed = failed
+        self._takes = takes
+        self._closing = threading.Event()
+        self._limit = limit
+        self._half = limit // 2
+        self._breathe = breathe
+        self._queue: SimpleQueue[Event | Later | Callable[[], None] | None] = SimpleQueue()
+        self._dropped = Tally()
+        self._cut: OrderedDict[Run, _Cut] = OrderedDict()
+        self._unmade: OrderedDict[Run, int] = OrderedDict()  # of the thread that writes alone
+        # Re-entrant: a signal or a finaliser may bring the same thread here a second time.
+        self._lock = threading.RLock()
+        self.closed = False
+        self._until = float("inf")
+        self._thread = threading.Thread(target=self._run, name="tau-live-writer", daemon=True)
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._thread.start()
+
+    @property
+    def depth(self) -> int:
+        """How many events wait."""
+        return self._queue.qsize()
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        """How many events were not taken, by reason."""
+        found = self._dropped.counts()
+        late = self._queue.qsize() if self.closed and not self._thread.is_alive() else 0
+        if late:  # what was put in the very moment in which the thread ended
+            found["closed"] = found.get("closed", 0) + late
+        return found
+
+    def put(self, event: Event) -> bool:
+        """Take an event; ``False`` if it was dropped, which is counted."""
+        if self.closed or self._cut or self._queue.qsize() >= self._half:
+            return self._put_if_it_may(event)
+        self._queue.put(event)
+        return True
+
+    def put_later(self, later: Later) -> bool:
+        """Take an event that is made in the thread that writes; ``False`` if it was dropped.
+
+        Where it cannot be made, the end of its run says that one more event was lost.
+        """
+        if self.closed or self._cut or self._queue.qsize() >= self._half:
+            return self._put_if_it_may(made(later))
+        self._queue.put(later)
+        return True
+
+    def leave_out(self, start: RunStart) -> bool:
+        """Take nothing of a run that begins now, up to its end; it is counted as ``paused``."""
+        with self._lock:
+            self._remember(start, _Cut(begun=False, why="paused"))
+            return self._drop("paused")
+
+    def _put_if_it_may(self, event: Event) -> bool:
+        with self._lock:
+            waiting = self._queue.qsize()
+            cut = self._cut.get(run_of(event)) if self._cut else None
+            taken: Event | None
+            if self.closed:
+                return self._drop("closed")
+            if isinstance(event, Reward):
+                taken = event if waiting < 2 * self._limit else None
+            elif isinstance(event, RunStart):
+                taken = self._start(event, waiting)
+            elif isinstance(event, RunEnd):
+                taken = self._ended(event, waiting)
+            else:
+                taken = self._step(event, waiting)
+            if taken is None:
+                return self._drop("queue_full" if cut is None else cut.why)
+            self._queue.put(taken)
+            return True
+
+    def _start(self, event: RunStart, waiting: int) -> Event | None:
+        self._cut.pop(run_of(event), None)
+        if waiting < self._half:
+            return event
+        self._remember(event, _Cut(begun=False))
+        return None
+
+    def _step(self, event: Event, waiting: int) -> Event | None:
+        cut = self._cut.get(run_of(event))
+        if cut is None and waiting < self._limit:
+            return event
+        if cut is None:
+            self._remember(event, _Cut(begun=True))
+        else:
+            cut.dropped += 1
+        return None
+
+    def _ended(self, event: RunEnd, waiting: int) -> Event | None:
+        cut = self._cut.pop(run_of(event), None)
+        if waiting >= 2 * self._limit or (cut is not None and not cut.begun):
+            return None
+        return event if cut is None else replace(event, dropped=event.dropped + cut.dropped)
+
+    def _remember(self, event: Event, cut: _Cut) -> None:
+        self._cut[run_of(event)] = cut
+        if len(self._cut) > self._limit:
+            self._cut.popitem(last=False)
+
+    def _drop(self, reason: str) -> bool:
+        self._dropped.add(reason)
+        return False
+
+    def flush(self, timeout_s: float, *, hopeless: Callable[[], bool] = lambda: False) -> bool:
+        """Wait until everything that was put before is written; ``False`` if that is not done.
+
+        Args:
+            timeout_s: How long to wait.
+            hopeless: Says that waiting makes no sense any more.
+        """
+        if threading.current_thread() is self._thread:
+            return False  # it would wait for itself
+        if not self._thread.is_alive():
+            return self._queue.empty()
+        reached = threading.Event()
+        self._queue.put(reached.set)
+        until = time.monotonic() + timeout_s
+        while not reached.wait(min(TICK_S, max(0.0, until - time.monotonic()))):
+            if time.monotonic() >= until or hopeless():
+                return False
+        return True
+
+    def mark(self, reached: Callable[[], None]) -> None:
+        """Call back, in the thread that writes, when everything put before is written."""
+        self._queue.put(reached)
+
+    def close(self, timeout_s: float) -> bool:
+        """Write what waits, then stop; ``False`` if that was not done within ``timeout_s``.
+
+        For what there is no time nothing is written but what keeps rollouts whole; that is counted.
+        """
+        self._until = time.monotonic() + timeout_s * (1.0 - ENDING)
+        self.closed = True
+        self._closing.set()
+        if not self._thread.is_alive():  # it was never started, or is over
+            return self._queue.empty()
+        self._queue.put(None)
+        if threading.current_thread() is self._thread:
+            return False
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        self._tick()
+        ticked = time.monotonic()
+        going = True
+        while going or not self._queue.empty():  # also what was put while it was being closed
+            if self.closed and time.monotonic() > self._until:
+                self._leave()
+                break
+            if self.closed or self._takes():
+                batch, reached, more = self._next_batch()
+            else:
+                self._closing.wait(TICK_S)
+                batch, reached, more = [], [], True
+            going = going and more
+            if batch:
+                self._write(batch)
+            for call in reached:
+                call()
+            if time.monotonic() - ticked >= TICK_S:
+                self._tick()
+                ticked = time.monotonic()
+        self._end()
+
+    def _leave(self) -> None:
+        """Give up what waits, but for what keeps rollouts whole."""
+        waiting: list[Event | Later] = []
+        with suppress(Empty):
+            while True:
+                item = self._queue.get_nowait()
+                if isinstance(item, (tuple, Event)):
+                    waiting.append(item)
+        kept, dropped = left(waiting, at=time.time())
+        self._dropped.add("unwritten", dropped)
+        for at in range(0, len(kept), BATCH_LIMIT):
+            if at and time.monotonic() > self._until + GRACE_S:  # one batch is always tried
+                self._dropped.add("unwritten", len(kept) - at)
+                return
+            self._write([one for item in kept[at : at + BATCH_LIMIT] for one in self._event(item)])
+
+    def _next_batch(self) -> tuple[list[Event], list[Callable[[], None]], bool]:
+        batch: list[Event] = []
+        try:
+            item = self._queue.get(timeout=TICK_S)
+            while True:
+                if item is None:
+                    return batch, [], False
+                if not isinstance(item, (tuple, Event)):
+                    return batch, [item], True
+                batch += self._event(item)
+                if len(batch) >= BATCH_LIMIT:
+                    break
+                self._breathe()
+                item = self._queue.get_nowait()
+        except Empty:
+            pass
+        return batch, [], True
+
+    def _event(self, item: Event | Later) -> list[Event]:
+        return self._made_or_counted(item) if isinstance(item, tuple) else [self._told(item)]
+
+    def _made_or_counted(self, later: Later) -> list[Event]:
+        try:
+            return [made(later)]
+        except Exception as error:  # noqa: BLE001  # nothing may end this thread
+            self._drop("unmade")
+            run = later[1]
+            self._unmade[run] = self._unmade.get(run, 0) + 1
+            if len(self._unmade) > self._limit:
+                self._unmade.popitem(last=False)
+            self._failed(error)
+            return []
+
+    def _told(self, event: Event) -> Event:
+        """Return an event; the end of a run tells how many of its events could not be made."""
+        if not isinstance(event, RunEnd) or not self._unmade:
+            return event
+        return replace(event, dropped=event.dropped + self._unmade.pop(run_of(event), 0))

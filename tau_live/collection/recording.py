@@ -1,0 +1,146 @@
+"""Recorded streams: events appended one a line, and read back whatever became of the file."""
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, NamedTuple
+
+from tau_live import fault
+from tau_live.errors import EventError
+from tau_live.events import Event, decode, encode
+from tau_live.guard import logger
+from tau_live.machine.private_files import make_folders, narrowed
+
+LINE_LIMIT = 4 * 2**20
+_CHUNK = 65_536
+
+
+class Line(NamedTuple):
+    """A line of a stream.
+
+    Attributes:
+        number: Counted from 1.
+        data: What it holds, without its newline; empty where it is ``too_long``.
+        too_long: Whether it was skipped because of its length.
+        whole: Whether a newline ended it; only a stream's last line may have none.
+    """
+
+    number: int
+    data: bytes
+    too_long: bool = False
+    whole: bool = True
+
+
+class BadLine(NamedTuple):
+    """A line that holds no event.
+
+    Attributes:
+        number: Counted from 1.
+        reason: What is wrong with it.
+    """
+
+    number: int
+    reason: str
+
+
+class Recorder:
+    """Appends events to a file, one a line; safe to use from several processes on one file.
+
+    A new file can be read by its owner alone, as can a folder made for it; one that others could
+    use is narrowed, and a symbolic link or somebody else's file is refused. A file that does not
+    end in a newline, because its writer was killed, gets one first.
+
+    Attributes:
+        skipped: How many events could not be written as JSON.
+    """
+
+    def __init__(self, path: Path) -> None:
+        make_folders(path.parent)
+        done = narrowed(path)
+        if done is not None:
+            logger().warning("file_narrowed", what=done)
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        self._file = os.open(path, flags, 0o600)
+        self._torn = self._ends_torn()
+        self.skipped = 0
+
+    def append(self, events: Iterable[Event]) -> int:
+        """Append the events in one write; return how many there were.
+
+        Raises:
+            OSError: The disk is full, or failing; the next append begins on a new line.
+        """
+        lines: list[bytes] = []
+        for event in events:
+            try:
+                lines.append(encode(event))
+            except EventError:
+                self.skipped += 1
+        if lines:
+            rest = memoryview(b"\n" * self._torn + b"\n".join([*lines, b""]))
+            self._torn = True
+            fault.point("recording.append")
+            while rest:
+                rest = rest[os.write(self._file, rest) :]
+            self._torn = False
+            fault.point("recording.appended")
+        return len(lines)
+
+    def close(self) -> None:
+        """Close the file; closing again is nothing."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def __enter__(self) -> "Recorder":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _ends_torn(self) -> bool:
+        size = os.fstat(self._file).st_size
+        return size > 0 and os.pread(self._file, 1, size - 1) != b"\n"
+
+
+def lines(stream: BinaryIO, *, limit: int = LINE_LIMIT) -> Iterator[Line]:
+    """Yield each line of a stream as soon as it is there.
+
+    A line of more than ``limit`` bytes is never held in memory; it is yielded as ``too_long``.
+    """
+    number = 0
+    while data := stream.readline(limit + 1):
+        number += 1
+        whole = data.endswith(b"\n")
+        if len(data) <= limit or whole:
+            yield Line(number, data[:-1] if whole else data, whole=whole)
+            continue
+        while data and not data.endswith(b"\n"):
+            data = stream.readline(_CHUNK)
+        yield Line(number, b"", too_long=True, whole=bool(data))
+
+
+def read(stream: BinaryIO, *, limit: int = LINE_LIMIT) -> Iterator[Event | BadLine]:
+    """Yield the events of a recording, and each line that holds none.
+
+    A bad line does not stop what follows; blank lines are passed over.
+    """
+    for line in lines(stream, limit=limit):
+        if line.too_long:
+            yield BadLine(line.number, f"longer than {limit} bytes")
+        elif line.data.strip():
+            yield _event(line)
+
+
+def _event(line: Line) -> Event | BadLine:
+    try:
+        return decode(line.data)
+    except EventError as error:
+        torn = "" if line.whole else "cut off: "
+        return BadLine(line.number, f"{torn}{error}")

@@ -1,0 +1,1 @@
+"""Options in, decision out, in memory: the arm of a rollout, and what serves it."""

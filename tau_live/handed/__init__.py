@@ -1,0 +1,1 @@
+"""What a host hands over, read so that none of it can hurt."""

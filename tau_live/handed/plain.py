@@ -1,0 +1,385 @@
+"""Anything a host hands over, as bounded plain JSON data.
+
+No code of the host's runs here: what a value is, is read off its type, and containers are walked
+with the methods of the built-in classes, so that a hostile ``__iter__``, ``__len__``, ``__eq__``,
+``__hash__``, ``__repr__`` or ``__class__`` is never called. What cannot be kept is replaced by a
+marker that begins with ``…`` and says what stood there.
+"""
+
+import datetime as dt
+import gc
+import math
+import sys
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sized
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import Enum
+from itertools import islice
+from pathlib import PosixPath, PurePosixPath, PureWindowsPath, WindowsPath
+from types import GetSetDescriptorType, MappingProxyType, MemberDescriptorType
+from typing import TypeAlias, TypeGuard, TypeVar
+from uuid import UUID
+
+from tau_live.handed.cleaning import MARKER_ROOM, clean, cut
+
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+
+_INT_BITS, _TEXT_BITS = 63, 512
+_SHA256_CHARS = 64
+
+_SEQUENCES: tuple[type[Collection[object]], ...] = (list, tuple, deque, set, frozenset)
+_BUFFERS: tuple[type[Sized], ...] = (bytes, bytearray, memoryview)
+
+_NAMES, _FLOATS = frozenset({str}), frozenset({float})
+_SCALARS = frozenset({float, int, bool, str, type(None)})
+
+_Kind = TypeVar("_Kind")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How much of a value is kept.
+
+    Attributes:
+        depth: Containers within containers; deeper ones become a marker.
+        items: Entries of one container.
+        nodes: Entries of all containers together.
+        key_chars: Characters of one key.
+        chars: Characters of one string.
+        total_chars: Characters of all strings and keys together.
+    """
+
+    depth: int = 16
+    items: int = 1_000
+    nodes: int = 10_000
+    key_chars: int = 256
+    chars: int = 65_536
+    total_chars: int = 262_144
+
+    def __post_init__(self) -> None:
+        for name in ("depth", "items", "nodes", "key_chars", "chars", "total_chars"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)!r}")
+
+
+DEFAULT_LIMITS = Limits()
+
+
+def plain(
+    value: object,
+    *,
+    limits: Limits = DEFAULT_LIMITS,
+    text: Callable[[str, int], Json] | None = None,
+    names: Callable[[str, int], Json] | None = None,
+    hidden: Callable[[str, object], str | None] | None = None,
+    harmless: Callable[[tuple[str, ...]], bool] | None = None,
+) -> Json:
+    """Return the value as JSON data that any encoder takes; never raises, never mutates.
+
+    It is idempotent (``plain(plain(x)) == plain(x)`` under the same limits), and its time and the
+    size of its result are bounded by ``limits`` alone, whatever the value is.
+
+    Args:
+        value: Anything.
+        limits: How much is kept.
+        text: What becomes of a string that may have so many characters; ``None`` cuts it.
+        names: The same of a mapping's names; ``None`` is as ``text``.
+        hidden: What stands instead of a value under such a key; it may look at the value's type,
+            and at the value if that is a built-in one. ``None`` (as its result, too) leaves it.
+        harmless: Says of a mapping's names whether ``text`` leaves them all as they are and
+            ``hidden`` hides no number under them; saves asking for each.
+
+    Returns:
+        ``None``, booleans, integers of 64 bits, finite floats, strings without surrogates or
+        NULs, lists, and dictionaries with such strings as keys.
+    """
+    return _Walk(limits, text=text, names=names, hidden=hidden, harmless=harmless).value(value, 0)
+
+
+class _Walk:
+    """One walk over one value, with what may still be kept.
+
+    Everything is charged by what is kept of it, a container's entries when it is entered: a second
+    walk over the result charges the same and so cuts nothing.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        *,
+        text: Callable[[str, int], Json] | None,
+        names: Callable[[str, int], Json] | None,
+        hidden: Callable[[str, object], str | None] | None,
+        harmless: Callable[[tuple[str, ...]], bool] | None,
+    ) -> None:
+        self._limits = limits
+        self._text, self._names = text or cut, names or text or cut
+        self._hidden, self._harmless = hidden, harmless
+        self._rewrites = text is not None or hidden is not None
+        self._nodes, self._chars = limits.nodes, limits.total_chars
+        self._inside: set[int] = set()
+
+    def value(self, value: object, depth: int) -> Json:
+        """Return one value; a value that cannot be read becomes a marker."""
+        if value is None or value is True or value is False:
+            return value
+        if type(value) is float:
+            return self._float(value)
+        try:
+            return self._readable(value, depth)
+        except Exception:  # noqa: BLE001  # the border to the host: whatever its classes do
+            return self._marker(f"…[unreadable {_name(type(value))}]")
+
+    def _readable(self, value: object, depth: int) -> Json:
+        if _is(value, str):
+            return self._string(str.__str__(value))
+        if _is(value, int):
+            return self._integer(int.__int__(value))
+        if _is(value, float):
+            return self._float(float.__float__(value))
+        if _is(value, dict):
+            return _digest(value) or self._mapping(value, depth)
+        return self._compound(value, depth)
+
+    def _compound(self, value: object, depth: int) -> Json:
+        for sequence in _SEQUENCES:
+            if _is(value, sequence):
+                return self._sequence(value, sequence, depth)
+        for buffer in _BUFFERS:
+            if _is(value, buffer):
+                return self._marker(f"…[bytes: {buffer.__len__(value)}]")
+        return self._scalar_or_record(value, type(value), depth)
+
+    def _string(self, text: str) -> Json:
+        kept = self._text(text, min(self._limits.chars, self._chars))
+        if isinstance(kept, str):
+            self._chars = max(0, self._chars - len(kept))
+        return kept
+
+    def _marker(self, text: str) -> str:
+        kept = cut(text, min(self._limits.chars, self._chars))
+        self._chars = max(0, self._chars - len(kept))
+        return kept
+
+    def _integer(self, number: int) -> Json:
+        bits = number.bit_length()
+        if bits <= _INT_BITS:
+            return number
+        return self._string(str(number) if bits <= _TEXT_BITS else f"…[integer of {bits} bits]")
+
+    def _float(self, number: float) -> Json:
+        if math.isfinite(number):
+            return number
+        return self._string("NaN" if math.isnan(number) else f"{'-' * (number < 0)}Infinity")
+
+    def _room(self, value: object, size: int, depth: int) -> int | None:
+        """Return how many entries of a container are kept and charge them; ``None`` is none."""
+        room = min(self._limits.items, self._nodes)
+        if size and (not room or depth >= self._limits.depth or id(value) in self._inside):
+            return None
+        self._nodes -= min(size, room)
+        return size if size <= room else room - 1
+
+    def _mapping(self, value: dict[object, object], depth: int) -> Json:
+        size = dict.__len__(value)
+        kept = self._room(value, size, depth)
+        if kept is None:
+            return self._left_out(value, size)
+        whole = self._scalars(value, size) if kept == size else None
+        if whole is not None:
+            return whole
+        found: dict[str, Json] = {}
+        self._inside.add(id(value))
+        for key, inner in list(islice(dict.items(value), kept)):  # one step, whoever writes to it
+            name = self._key(key, found)
+            hidden = self._hidden and self._hidden(name, inner)
+            found[name] = self.value(inner if hidden is None else hidden, depth + 1)
+        self._inside.discard(id(value))
+        if size > kept:
+            name = self._key("…", found)  # first, as when this is read again
+            found |= {name: self._marker(f"{size - kept} more")}
+        return found
+
+    def _scalars(self, value: dict[object, object], size: int) -> Json:
+        """Return a copy of the usual case: names with scalars that are all kept as they are.
+
+        That is what most decisions hand over, and nine times faster than one by one.
+        """
+        if (self._rewrites and self._harmless is None) or type(value) is not dict:
+            return None
+        copied = value.copy()  # one step, whoever writes to it
+        texts = _texts_of(copied.values())
+        if len(copied) != size or texts is None or not _have_names(copied):
+            return None
+        if texts and sum(map(len, texts)) > self._chars:  # before they are put together
+            return None
+        everything, longest = "".join((*copied, *texts)), self._limits.key_chars
+        if (
+            (len(everything) > longest and max(map(len, copied)) > longest)
+            or (texts and (self._rewrites or max(map(len, texts)) > self._limits.chars))
+            or len(everything) > self._chars
+            or not everything.isascii()
+            or "\0" in everything
+            or (self._harmless is not None and not self._harmless(tuple(copied)))
+        ):
+            return None
+        self._chars -= len(everything)
+        return copied
+
+    def _key(self, key: object, taken: Mapping[str, object]) -> str:
+        room = min(self._limits.key_chars, max(self._chars, MARKER_ROOM))
+        if _is(key, str):
+            kept = self._names(str.__str__(key), room)
+            name = kept if isinstance(kept, str) else cut(str.__str__(key), MARKER_ROOM)
+        elif key is None or type(key) in (bool, int, float):
+            name = cut(str(self.value(key, 0)), room)
+        else:
+            name = cut(f"…[{_name(type(key))}]", room)
+        name = _free(name, taken, room)
+        self._chars = max(0, self._chars - len(name))
+        return name
+
+    def _sequence(
+        self, value: Collection[object], kind: type[Collection[object]], depth: int
+    ) -> Json:
+        size = kind.__len__(value)
+        kept = self._room(value, size, depth)
+        if kept is None:
+            return self._left_out(value, size)
+        self._inside.add(id(value))
+        entries = list(islice(kind.__iter__(value), kept))
+        if kind in (set, frozenset):
+            entries = _ordered(entries)
+        found = [self.value(inner, depth + 1) for inner in entries]
+        self._inside.discard(id(value))
+        if size > kept:
+            found.append(self._marker(f"…[{size - kept} more]"))
+        return found
+
+    def _inner(self, value: object, depth: int) -> Json:
+        if depth >= self._limits.depth:  # what is wrapped may be wrapped again
+            return self._marker(f"…[{_name(type(value))}]")
+        return self.value(value, depth + 1)
+
+    def _left_out(self, value: object, size: int) -> str:
+        cycle = "cycle: " * (id(value) in self._inside)
+        return self._marker(f"…[{cycle}{_name(type(value))}: {size}]")
+
+    def _scalar_or_record(self, value: object, kind: type, depth: int) -> Json:
+        written = _WRITTEN.get(kind)
+        if written is not None:
+            return self._string(written(value))
+        if issubclass(kind, Enum):
+            return self._inner(object.__getattribute__(value, "_value_"), depth)
+        if kind is MappingProxyType:  # its own methods would call those of the mapping inside
+            return self._inner(gc.get_referents(value)[0], depth)
+        number = _numpy_scalar(value, kind)
+        if number is not None:
+            return self.value(number, depth)
+        names = _field_names(kind)
+        if names is None or id(value) in self._inside:
+            return self._marker(f"…[{_name(kind)}]")
+        self._inside.add(id(value))
+        found = self.value({name: _field(value, kind, name) for name in names}, depth)
+        self._inside.discard(id(value))
+        return found
+
+
+def _written_by(kind: type) -> Callable[[object], str]:
+    return lambda value: str(kind.isoformat(value))  # type: ignore[attr-defined]  # see _WRITTEN
+
+
+_WRITTEN: Mapping[type, Callable[[object], str]] = {
+    **{kind: _written_by(kind) for kind in (dt.datetime, dt.date, dt.time)},
+    **dict.fromkeys((dt.timedelta, Decimal, UUID), str),
+    **dict.fromkeys((PurePosixPath, PureWindowsPath, PosixPath, WindowsPath), str),
+}
+"""How a value of exactly such a type is written; subclasses could override it, so they are not."""
+
+
+def _is(value: object, kind: type[_Kind]) -> TypeGuard[_Kind]:
+    """Tell by its type alone what a value is; ``isinstance`` asks the value's ``__class__``."""
+    return issubclass(type(value), kind)
+
+
+def _digest(value: dict[object, object]) -> dict[str, Json] | None:
+    """Return a size and hash that stand for a text; they are one value, not a container."""
+    if type(value) is not dict or len(value) != 2 or [*value] != ["chars", "sha256"]:
+        return None
+    chars, sha256 = value.values()
+    if type(chars) is not int or type(sha256) is not str or len(sha256) != _SHA256_CHARS:
+        return None
+    return {"chars": chars, "sha256": sha256} if sha256.isalnum() and sha256.isascii() else None
+
+
+def _have_names(value: dict[object, object]) -> TypeGuard[dict[str, Json]]:
+    """Tell whether all keys are strings and of no other class."""
+    return {*map(type, value)} == _NAMES
+
+
+def _texts_of(values: Collection[object]) -> list[str] | None:
+    """Return the strings among scalars; ``None`` if anything is not kept as it is.
+
+    A sum is finite only if all floats are; where it is not although they are, nothing is lost.
+    """
+    kinds = {*map(type, values)}
+    if kinds == _FLOATS:
+        return [] if math.isfinite(sum(values)) else None  # type: ignore[arg-type]  # they are floats
+    if not kinds <= _SCALARS:
+        return None
+    if not math.isfinite(sum(value for value in values if type(value) is float)):
+        return None
+    for value in values if int in kinds else ():
+        if type(value) is int and value.bit_length() > _INT_BITS:
+            return None
+    return [value for value in values if type(value) is str] if str in kinds else []
+
+
+def _ordered(entries: list[object]) -> list[object]:
+    """Return the entries of a set in an order that does not change from process to process."""
+    if all(type(entry) in (str, int, float, bool) for entry in entries):
+        return sorted(entries, key=lambda entry: (type(entry).__name__, repr(entry)))
+    return entries
+
+
+def _free(name: str, taken: Mapping[str, object], room: int) -> str:
+    if name not in taken:
+        return name
+    number = len(taken) + 1
+    while (free := f"{name[: room - 8]}…{number}") in taken:
+        number += 1
+    return free
+
+
+def _name(kind: type) -> str:
+    name = type.__dict__["__name__"].__get__(kind)
+    return clean(str.__str__(name))[:40]
+
+
+def _numpy_scalar(value: object, kind: type) -> object:
+    generic = getattr(sys.modules.get("numpy"), "generic", None)
+    if generic is None or not issubclass(kind, generic):
+        return None
+    item = generic.item(value)
+    return None if type(item) is kind else item
+
+
+def _field_names(kind: type) -> list[str] | None:
+    for base in type.mro(kind):
+        fields = type.__dict__["__dict__"].__get__(base).get("__dataclass_fields__")
+        if type(fields) is dict:
+            return [name for name in fields if type(name) is str]
+    return None
+
+
+def _field(value: object, kind: type, name: str) -> object:
+    for base in type.mro(kind):
+        namespace = type.__dict__["__dict__"].__get__(base)
+        slot = namespace.get(name)
+        if type(slot) is MemberDescriptorType:
+            return slot.__get__(value)
+        own = namespace.get("__dict__")
+        if type(own) is GetSetDescriptorType and name in own.__get__(value):
+            return own.__get__(value)[name]
+    return "…[unset]"

@@ -1,0 +1,124 @@
+"""The learner in a process of its own: `tau-live learn`."""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from types import MappingProxyType
+
+from tau_live.alerts.alarm import Alarm
+from tau_live.builtin import load_plugins
+from tau_live.errors import StoreError
+from tau_live.gate import GateKeeper, Kind
+from tau_live.guard import logger, text_of
+from tau_live.learning.learner import Learned, Learner, report_of
+from tau_live.machine.processes import this_process
+from tau_live.machine.tally import Tally
+from tau_live.operators.kill_switch import kill_file, now_killed
+from tau_live.pauses import Part
+from tau_live.settings import Settings
+from tau_live.status import publish, status_file, status_of
+from tau_live.store.roles import Store
+from tau_live.system_parts import learner_of, open_store
+from tau_live.trials.facts import trial_at
+from tau_live.trials.promoter import Promoter
+
+POLL_S = 0.5
+
+
+def learn_until(
+    stop: threading.Event,
+    settings: Settings,
+    *,
+    once: bool,
+    report: Callable[[dict[str, object]], None],
+    environ: Mapping[str, str] = MappingProxyType({}),
+) -> int:
+    """Run updates as they become due, until told to stop; return how many were run.
+
+    Failures count in the gate; while it holds nothing is learned, nor while learning is paused.
+
+    Args:
+        stop: Set to end after the update that is running.
+        settings: Where the store is, and how to learn.
+        once: Whether to end when nothing is due any more.
+        report: Told of each update.
+        environ: What the command that alerts are given to inherits.
+
+    Raises:
+        StoreError: The store cannot be opened.
+    """
+    owner = this_process()
+    gate = GateKeeper(limit=settings.max_failure_streak, who=owner)
+    plugins = load_plugins(settings)
+    counts = Tally()
+    alarm = Alarm(settings, plugins, environ=environ, owner=owner, count=counts.add)
+    switch = kill_file(settings.store, settings.kill_file)
+    store = open_store(settings)
+    done = 0
+
+    def killed() -> bool:
+        return now_killed(switch) is not None
+
+    try:
+        learner = learner_of(store, settings, owner=owner)
+        learner.sweep()
+        promoter = Promoter(store, settings, holder=owner)
+        while not stop.is_set():
+            gate.refresh(store.gate, at=time.time())
+            learned = _next(store, learner, promoter, gate=gate, killed=killed)
+            if learned is None:
+                if once:
+                    break
+                stop.wait(POLL_S)
+                continue
+            done += 1
+            gate.succeeded(Kind.UPDATE, at=time.time())
+            if learned.hold is not None:
+                gate.hold(learned.hold.reason, at=learned.update.at, detail=learned.hold.detail)
+            update = learned.update
+            found = {**report_of(update), "trial": trial_at(store, update.point, settings)}
+            _publish(store, settings, found, alarm)
+            if plugins.listens("update_finished"):
+                plugins.update_finished(found)
+            report(found)
+        gate.refresh(store.gate, at=time.time())
+        alarm.look(store, status_of(store, settings, now=time.time()))
+        return done
+    finally:
+        alarm.close()
+        with suppress(StoreError):
+            store.counters.add(counts.counts())
+        store.close()
+
+
+def _publish(store: Store, settings: Settings, found: dict[str, object], alarm: Alarm) -> None:
+    """Publish the report; the update is kept already, so a failure is only told."""
+    try:
+        status = status_of(store, settings, now=time.time())
+        alarm.look(store, status)
+        publish(status_file(settings), {**found, **status})
+    except (OSError, StoreError) as error:
+        logger().warning("status_not_published", error=text_of(error))
+
+
+def _next(
+    store: Store,
+    learner: Learner,
+    promoter: Promoter,
+    *,
+    gate: GateKeeper,
+    killed: Callable[[], bool],
+) -> Learned | None:
+    """Run one update that is due and allowed, and weigh trials; what fails is counted."""
+    learned = None
+    try:
+        may = gate.passes and not killed()
+        rests = Part.LEARNING in store.pauses.pauses()
+        learned = learner.run_next(now=time.time()) if may and not rests else None
+        if may:
+            promoter.advance(now=time.time())
+    except Exception as error:  # noqa: BLE001  # counted by the gate, which then holds
+        gate.failed(Kind.UPDATE, text_of(error), at=time.time())
+        logger().warning("update_failed", error=text_of(error))
+    return learned

@@ -1,0 +1,1 @@
+"""Rollouts become versions: when, from which, with what, and whether they are fit."""

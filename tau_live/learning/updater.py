@@ -1,0 +1,200 @@
+"""The learner's own thread: looks whether an update is due, runs it, and puts it into service."""
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from tau_live.learning.learner import Learned, Learner
+from tau_live.store.roles import Store
+
+POLL_S = 1.0
+"""How often updates are looked for that other processes made due."""
+
+WAIT_S = 0.05
+"""How often it is looked whether another process has finished an update."""
+
+
+BREAK_S = 1.0
+"""How long an update that is broken off takes at most to be over."""
+
+
+class _BrokenOff(BaseException):
+    """The process ends, and the update that is running with it."""
+
+
+class Updater:
+    """Runs due updates in a thread of its own.
+
+    Args:
+        make: Opens a store and a learner on it; called in the thread, again after a failure.
+        may: Whether anything may be done now.
+        rests: Whether no update is to be made for now; what serves is weighed all the same.
+        learned: Told of each update, with the store; called in the thread.
+        failed: Told of a failure; called in the thread.
+        weigh: Brings the evidence up to date after the updates; called in the thread.
+        idle: Told, with the store, when ``run_due`` has found nothing more; called in the thread.
+        by_itself: Whether updates run as soon as they are due, or only inside ``run_due``.
+        learns: Whether they run here at all; if not, ``run_due`` waits for another process.
+    """
+
+    def __init__(  # noqa: PLR0913  # whom it tells, and when, all keyword-only
+        self,
+        *,
+        make: Callable[[], tuple[Store, Learner]],
+        may: Callable[[], bool],
+        rests: Callable[[], bool] = lambda: False,
+        learned: Callable[[Store, Learned], None],
+        failed: Callable[[Exception], None],
+        weigh: Callable[[Store], None],
+        idle: Callable[[Store], None],
+        by_itself: bool,
+        learns: bool = True,
+    ) -> None:
+        self._make = make
+        self._may = may
+        self._rests = rests
+        self._learned = learned
+        self._failed = failed
+        self._weigh = weigh
+        self._idle = idle
+        self._by_itself = by_itself
+        self._learns = learns
+        self._store: Store | None = None
+        self._learner: Learner | None = None
+        self._condition = threading.Condition()
+        self._asked = 0
+        self._done = 0
+        self._good = 0
+        self._until = float("-inf")
+        self._woken = False
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="tau-live-learner", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look for updates."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Look soon: something has become fit to be learned from."""
+        with self._condition:
+            self._woken = True
+            self._condition.notify_all()
+
+    def run_due(self, timeout_s: float) -> bool:
+        """Run every update that is due now; ``False`` if that was not done, or not in time.
+
+        What becomes due meanwhile is not waited for: under load something always is.
+        """
+        if not self._thread.is_alive() or threading.current_thread() is self._thread:
+            return False
+        with self._condition:
+            self._asked += 1
+            mine = self._asked
+            self._until = max(self._until, time.monotonic() + timeout_s)
+            self._condition.notify_all()
+            self._condition.wait_for(lambda: self._done >= mine or self._stopping, timeout_s)
+            return self._good >= mine
+
+    def stop(self) -> None:
+        """Stop after the update that is running; does not wait for it."""
+        with self._condition:
+            self._stopping = True
+            self._condition.notify_all()
+
+    def close(self, timeout_s: float, *, break_off: bool = False) -> bool:
+        """Stop after the update that is running; ``False`` if it takes longer than that.
+
+        Args:
+            timeout_s: How long to wait for it.
+            break_off: Whether it is then broken off, and undone: the process ends.
+        """
+        self.stop()
+        if threading.current_thread() is self._thread:
+            return False
+        if self._thread.ident is not None:
+            self._thread.join(timeout_s)
+        if self._thread.is_alive() and break_off:
+            self._break_off()
+        return not self._thread.is_alive()
+
+    def _break_off(self) -> None:
+        """Break off the update that is running.
+
+        A thread that is inside of numpy when the interpreter ends takes the process down, with
+        "terminate called without an active exception".
+        """
+        with suppress(ImportError, AttributeError):  # another interpreter
+            import ctypes
+
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                ctypes.c_ulong(self._thread.ident or 0), ctypes.py_object(_BrokenOff)
+            )
+            self._thread.join(BREAK_S)
+
+    def _run(self) -> None:
+        with suppress(_BrokenOff):
+            self._work()
+        if self._store is not None:
+            self._store.close()
+
+    def _work(self) -> None:
+        while True:
+            with self._condition:
+                self._condition.wait_for(
+                    lambda: self._stopping or self._woken or self._asked > self._done, POLL_S
+                )
+                if self._stopping:
+                    break
+                asked = self._asked
+                self._woken = self._by_itself and asked > self._done  # then look once more
+                wanted = self._by_itself or asked > self._done
+            good = self._run_all(told=asked > self._done) if wanted else False
+            with self._condition:
+                if good:
+                    self._good = max(self._good, asked)
+                self._done = max(self._done, asked)
+                self._condition.notify_all()
+
+    def _run_all(self, *, told: bool) -> bool:
+        """Run what is due, or was so when somebody asked; ``True`` if nothing of it is any more."""
+        try:
+            if self._store is not None and not self._store.is_there():
+                self._store.set_leftovers_aside()  # or they would be taken for the new file's
+                self._give_up_store()
+            if self._learner is None:
+                self._store, self._learner = self._make()
+                self._learner.sweep()
+            store, learner = self._store, self._learner
+            upto = learner.horizon() if told else None
+            if store is None:
+                return False
+            settled = self._settled(store, learner, upto=upto)
+            if self._learns and self._may():
+                self._weigh(store)
+            if told:
+                self._idle(store)
+            return settled
+        except Exception as error:  # noqa: BLE001  # the gate counts it; the host never sees it
+            self._give_up_store()
+            self._failed(error)
+            return False
+
+    def _settled(self, store: Store, learner: Learner, *, upto: int | None) -> bool:
+        """Run updates, or wait for whoever is at it, until none is due; ``False`` if one stays."""
+        while learner.due(upto=upto):
+            late = not self._learns and time.monotonic() > self._until
+            if late or self._stopping or self._rests() or not self._may():
+                return False
+            learned = learner.run_next(now=time.time()) if self._learns else None
+            if learned is not None:
+                self._learned(store, learned)
+                continue
+            with self._condition:
+                self._condition.wait_for(lambda: self._stopping, WAIT_S)
+        return True
+
+    def _give_up_store(self) -> None:
+        store, self._store, self._learner = self._store, None, None
+        if store is not None:
+            store.close()

@@ -1,0 +1,1 @@
+"""Files, processes, clocks and threads: what the machine gives, made dependable."""

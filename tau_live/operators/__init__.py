@@ -1,0 +1,1 @@
+"""What operators do: trials, pauses, the kill switch, and who may."""

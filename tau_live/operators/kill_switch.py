@@ -1,0 +1,172 @@
+"""The kill switch: a file beside the store that stops everything, whatever state the store is in.
+
+While it is there, nothing is recorded, learned or decided on that store. Whoever can make a file
+there can use it, with ``touch`` too: it counts that it is there, and what it holds is for people.
+"""
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from math import isfinite
+from pathlib import Path
+from typing import NamedTuple
+
+from tau_live.machine.private_files import make_folders
+from tau_live.machine.whole_files import write_whole
+
+SUFFIX = ".off"
+LOOK_S = 0.25
+"""How often a running process looks for the file."""
+
+READ_LIMIT = 4096
+THREAD = "tau-live-kill-switch"
+
+
+class Killed(NamedTuple):
+    """That the kill switch is on.
+
+    Attributes:
+        reason: Why, as far as the file says so.
+        who: Who says so; empty where the file does not tell.
+        at: Since when; epoch seconds, UTC.
+    """
+
+    reason: str
+    who: str
+    at: float
+
+    def __str__(self) -> str:
+        """Return it in words, on one line."""
+        return f"{self.reason} ({self.who})" if self.who else self.reason
+
+
+def kill_file(store: Path, named: Path | None) -> Path:
+    """Return the file of the kill switch: the one that a setting names, or one by the store."""
+    return store.with_name(store.name + SUFFIX) if named is None else named
+
+
+def killed(path: Path) -> Killed | None:
+    """Return that the switch is on, and why; ``None`` where no such file is.
+
+    Raises:
+        OSError: It cannot be told whether it is there.
+    """
+    try:
+        found = os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return _read(path, at=found.st_mtime)
+
+
+def kill(path: Path, reason: str, *, who: str, at: float) -> Killed | None:
+    """Switch everything off; return what the file said before, which then stays as it is.
+
+    Where the disk is full the file is empty: that it is there is enough.
+
+    Raises:
+        OSError: The file could not be made.
+    """
+    before = killed(path)
+    if before is None:
+        make_folders(path.parent)
+        said = {"reason": reason, "who": who, "at": at}
+        try:
+            write_whole(path, json.dumps(said).encode() + b"\n")
+        except OSError:
+            path.touch(mode=0o600)
+    return before
+
+
+def unkill(path: Path) -> Killed | None:
+    """Take the file away; return what it said, ``None`` if there was none.
+
+    Raises:
+        OSError: It could not be removed.
+    """
+    before = killed(path)
+    if before is not None:
+        path.unlink(missing_ok=True)
+    return before
+
+
+class KillWatch:
+    """Looks for the file four times a second, in a thread that waits for nothing else.
+
+    Not even for the store: a writer may wait for seconds where another process has locked it.
+
+    Args:
+        path: The file.
+        said: Returns why everything is to stop although it is not there; ``None`` if it is not.
+        changed: Told what the switch says whenever that is another; must not raise.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        said: Callable[[], str | None],
+        changed: Callable[[Killed | None], None],
+    ) -> None:
+        self._path = path
+        self._said = said
+        self._changed = changed
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=THREAD, daemon=True)
+        self.killed: Killed | None = None
+
+    def start(self) -> None:
+        """Look once, and go on looking."""
+        self.look()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Look no more; does not wait."""
+        self._stopping.set()
+
+    def look(self) -> None:
+        """Look now; where that cannot be told, the switch stays as it was."""
+        try:
+            found = killed(self._path)
+        except (OSError, ValueError):
+            found = self.killed
+        why = self._said() if found is None else None
+        if why is not None:
+            found = Killed(why, "", 0.0)
+        if found != self.killed:
+            self.killed = found
+            self._changed(found)
+
+    def _run(self) -> None:
+        while not self._stopping.wait(LOOK_S):
+            with suppress(Exception):  # nothing may end this thread
+                self.look()
+
+
+def _read(path: Path, *, at: float) -> Killed:
+    """Return what a file that is there says; one that nobody can read counts all the same."""
+    plain = Killed(f"{path.name} is there", "", at)
+    try:
+        if not path.is_file():  # to read a pipe may never end
+            return plain
+        with path.open("rb") as file:
+            text = file.read(READ_LIMIT).decode(errors="replace").strip()
+    except OSError:
+        return plain
+    try:
+        said = json.loads(text)
+        since = float(said["at"])
+        reason, who = (" ".join(str(said[name]).split()) for name in ("reason", "who"))
+        return Killed(reason, who, since if isfinite(since) else at)
+    except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
+        return plain._replace(reason=" ".join(text.split())[:200]) if text else plain
+
+
+def now_killed(path: Path) -> Killed | None:
+    """Return that the switch is on; also where that cannot be told."""
+    try:
+        return killed(path)
+    except OSError as error:
+        return Killed(f"{path} cannot be looked at: {error.strerror or error}", "", time.time())

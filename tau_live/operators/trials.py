@@ -1,0 +1,352 @@
+"""What operators do about who decides: exposure, promote, freeze, reject, rollback, pin, stop.
+
+Each is one transaction with its audit row; what is so already stays as it is, and is written down
+as well. Running processes hear of it within a second.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from tau_live import fault
+from tau_live.errors import PolicyError
+from tau_live.policies.files import check_policy, checkpoint_folder
+from tau_live.settings import Settings
+from tau_live.store.records import AuditEntry, Trial
+from tau_live.store.roles import Store
+from tau_live.trials.promoter import since
+from tau_live.trials.rules import RUNGS, Serving, frozen, restarted, returned, share_now, top_of
+
+
+class Order(NamedTuple):
+    """What an operator wants, where and why.
+
+    Attributes:
+        action: The name in the audit.
+        point: The decision point.
+        reason: Why.
+        who: Who says so.
+        at: Epoch seconds, UTC.
+    """
+
+    action: str
+    point: str
+    reason: str
+    who: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changed:
+    """How a decision point stands after an operator changed it.
+
+    Attributes:
+        point: The decision point.
+        action: What was done.
+        version: What the learner decides with; 0 is the untrained policy.
+        was: What it decided with before.
+        pinned: Whether updates leave it alone.
+        exposure: The share of rollouts that the learner decides.
+        champion: The version last proven better; ``None`` is the host's own choice.
+        previous: The champion before.
+        stopped: Why the learner decides nothing; ``None`` while it may.
+        revision: Grows with every change of the point.
+        idempotent: Whether it was so already.
+        reason: Why.
+        who: Who did it.
+        at: Epoch seconds, UTC.
+    """
+
+    point: str
+    action: str
+    version: int
+    was: int
+    pinned: bool
+    exposure: float
+    champion: int | None
+    previous: int | None
+    stopped: str | None
+    revision: int
+    idempotent: bool
+    reason: str
+    who: str
+    at: float
+
+
+class _Wanted(NamedTuple):
+    """How a point should stand; ``None`` leaves the trial or what serves as it is."""
+
+    trial: Trial | None = None
+    serve: Serving | None = None
+
+
+_Change = Callable[[Trial, Serving], _Wanted]
+
+
+def exposed(store: Store, settings: Settings, order: Order, *, share: float) -> Changed:
+    """Let the learner decide a share of the rollouts; one that was stopped starts again.
+
+    What is known of the learner stays, unless it had been stopped: then its test begins anew.
+
+    Raises:
+        PolicyError: The point is unknown.
+    """
+
+    def change(trial: Trial, _serving: Serving) -> _Wanted:
+        again = restarted(trial) if trial.stopped is not None else trial
+        return _Wanted(replace(again, stopped=None, exposure=share))
+
+    return _ordered(store, settings, order, change)
+
+
+def stopped(store: Store, settings: Settings, order: Order) -> Changed:
+    """Let the learner decide nothing, until it is exposed again; one that was stopped stays so.
+
+    Raises:
+        PolicyError: The point is unknown.
+    """
+
+    def change(trial: Trial, _serving: Serving) -> _Wanted:
+        if trial.stopped is not None:
+            return _Wanted()
+        return _Wanted(replace(trial, stopped=f"{order.reason} ({order.who})"))
+
+    return _ordered(store, settings, order, change)
+
+
+def champion_frozen(store: Store, settings: Settings, order: Order) -> Changed:
+    """Let what the learner decides with be the champion; the one before keeps a share for a while.
+
+    Raises:
+        PolicyError: The point is unknown or untrained.
+        CheckpointError: The version's file is missing or damaged.
+    """
+
+    def change(trial: Trial, serving: Serving) -> _Wanted:
+        after = _champion(trial, serving, order, store=store, settings=settings)
+        return _Wanted(replace(after, exposure=trial.exposure))
+
+    return _ordered(store, settings, order, change)
+
+
+def promoted(store: Store, settings: Settings, order: Order) -> Changed:
+    """Let what the learner decides with be the champion, and decide all that it may.
+
+    Raises:
+        PolicyError: The point is unknown or untrained, or its learner is stopped.
+        CheckpointError: The version's file is missing or damaged.
+    """
+
+    def change(trial: Trial, serving: Serving) -> _Wanted:
+        if trial.stopped is not None:
+            raise PolicyError(
+                f"the learner of {trial.point!r} is stopped: {trial.stopped}; `tau-live policy "
+                f"exposure {trial.point} 5%` starts it again, then it can be promoted"
+            )
+        after = _champion(trial, serving, order, store=store, settings=settings)
+        top = None if trial.exposure is None else top_of(settings)
+        return _Wanted(replace(after, exposure=top))
+
+    return _ordered(store, settings, order, change)
+
+
+def rejected(store: Store, settings: Settings, order: Order) -> Changed:
+    """Let the learner go on from the control, and begin its test anew on the lowest rung.
+
+    The control is the champion, the one before where a champion is on its probation, or the host's
+    own choice: then the learner is the untrained policy again.
+
+    Raises:
+        PolicyError: The point is unknown, or it runs nothing that could be rejected.
+        UnknownError: The champion has been forgotten.
+        CheckpointError: Its file is missing or damaged.
+    """
+
+    def change(trial: Trial, serving: Serving) -> _Wanted:
+        if trial.kept:
+            step = returned(trial, serving._replace(pinned=False), order.reason)
+            after, version = step.trial, trial.previous or 0
+        else:
+            after, version = restarted(trial), trial.champion or 0
+            if serving.version == version:
+                return _nothing_to_reject(store, trial, serving)
+        if version:
+            check_policy(checkpoint_folder(settings), store.policies.version(version))
+        rung = RUNGS[0] if after.exposure is None else min(after.exposure, RUNGS[0])
+        return _Wanted(replace(after, exposure=rung), Serving(version, pinned=False))
+
+    return _ordered(store, settings, order, change)
+
+
+def _champion(
+    trial: Trial, serving: Serving, order: Order, *, store: Store, settings: Settings
+) -> Trial:
+    """Return a trial of which the version that serves is the champion."""
+    if not serving.version:
+        raise PolicyError(
+            f"point {trial.point!r} runs the untrained policy: nothing to {_verb(order)}; "
+            f"`tau-live policy list --point {trial.point}` shows what there is"
+        )
+    if serving.version == trial.champion:
+        return trial
+    check_policy(checkpoint_folder(settings), store.policies.version(serving.version))
+    return frozen(trial, serving.version, settings, order.reason).trial
+
+
+def _nothing_to_reject(store: Store, trial: Trial, serving: Serving) -> _Wanted:
+    """Return that nothing is to be done where a later version is out of service already."""
+    newest = store.policies.versions(trial.point, limit=1)
+    if newest and newest[-1].version > serving.version:
+        return _Wanted()
+    if not serving.version:
+        raise PolicyError(f"point {trial.point!r} runs the untrained policy: nothing to reject")
+    raise PolicyError(
+        f"version {serving.version} is the champion of {trial.point!r}: `tau-live policy rollback "
+        f"{trial.point}` goes to the one before, `tau-live policy stop {trial.point}` lets the "
+        "host decide"
+    )
+
+
+def _verb(order: Order) -> str:
+    return order.action.removeprefix("policy_")
+
+
+def rolled_back(store: Store, settings: Settings, order: Order, *, pin: bool) -> Changed:
+    """Go back: to the champion before while it is kept, to the champion, or to the parent.
+
+    Raises:
+        PolicyError: The point is unknown, or there is nothing to go back to.
+        UnknownError: The version to go back to has been forgotten.
+        CheckpointError: Its file is missing or damaged.
+    """
+
+    def change(trial: Trial, serving: Serving) -> _Wanted:
+        if trial.kept:
+            step = returned(trial, serving._replace(pinned=False), order.reason)
+            version, after = step.serve, step.trial
+        elif trial.champion and trial.champion < serving.version:
+            version, after = trial.champion, trial
+        elif trial.previous and trial.champion == serving.version:
+            version = trial.previous
+            after = replace(restarted(trial), champion=version, previous=None)
+        else:
+            if not serving.version:
+                raise PolicyError(
+                    f"point {trial.point!r} runs the untrained policy: nothing to go back to"
+                )
+            version, after = store.policies.version(serving.version).parent, trial
+        if version:
+            check_policy(checkpoint_folder(settings), store.policies.version(version))
+        serve = serving.version if version is None else version
+        return _Wanted(None if after == trial else after, Serving(serve, pin))
+
+    return _ordered(store, settings, order, change)
+
+
+def pinned(store: Store, settings: Settings, order: Order) -> Changed:
+    """Keep what the learner decides with; updates go on learning and leave it in service.
+
+    Raises:
+        PolicyError: The point is unknown.
+    """
+
+    def change(_trial: Trial, serving: Serving) -> _Wanted:
+        return _Wanted(None, serving._replace(pinned=True))
+
+    return _ordered(store, settings, order, change)
+
+
+def unpinned(store: Store, settings: Settings, order: Order) -> Changed:
+    """Let the newest version decide, which has learned on meanwhile, and every one after it.
+
+    Raises:
+        PolicyError: The point is unknown.
+        CheckpointError: The newest version's file is missing or damaged.
+    """
+
+    def change(trial: Trial, serving: Serving) -> _Wanted:
+        if not serving.pinned:
+            return _Wanted()
+        versions = store.policies.versions(trial.point, limit=1)
+        if versions:
+            check_policy(checkpoint_folder(settings), versions[-1])
+        return _Wanted(None, Serving(versions[-1].version if versions else 0, pinned=False))
+
+    return _ordered(store, settings, order, change)
+
+
+def _ordered(store: Store, settings: Settings, order: Order, change: _Change) -> Changed:
+    """Change a point, and write down who and why, in one transaction that locks at once."""
+    point = order.point
+    with store.begin():
+        _check_known(store, point)
+        trial = store.trials.trial(point)
+        found = store.policies.in_service().get(point)
+        serving = Serving(found.version, found.pinned) if found else Serving(0, pinned=False)
+        wanted = change(trial, serving)
+        revision = found.revision if found else 0
+        serves = wanted.serve if wanted.serve is not None and wanted.serve != serving else None
+        tried = wanted.trial if wanted.trial is not None and wanted.trial != trial else None
+        if serves is not None:
+            row = store.policies.put_in_service(
+                point, serves.version, pinned=serves.pinned, at=order.at
+            )
+            revision = row.revision
+        fault.point("order.served")
+        if tried is not None:
+            trial = replace(
+                tried,
+                since=since(store, trial, tried),
+                changed_at=order.at,
+                revision=trial.revision + 1,
+            )
+            store.trials.save(trial)
+        fault.point("order.saved")
+        now = serves or serving
+        idempotent = serves is None and tried is None
+        store.audit.add(_entry(order, trial, now, was=serving, idempotent=idempotent))
+    return Changed(
+        point=point,
+        action=order.action,
+        version=now.version,
+        was=serving.version,
+        pinned=now.pinned,
+        exposure=share_now(trial, settings),
+        champion=trial.champion,
+        previous=trial.previous,
+        stopped=trial.stopped,
+        revision=revision + trial.revision,
+        idempotent=idempotent,
+        reason=order.reason,
+        who=order.who,
+        at=order.at,
+    )
+
+
+def _entry(
+    order: Order, trial: Trial, now: Serving, *, was: Serving, idempotent: bool
+) -> AuditEntry:
+    details = {
+        "point": order.point,
+        "version": now.version,
+        "was": was.version,
+        "pinned": now.pinned,
+        "exposure": trial.exposure,
+        "champion": trial.champion,
+        "idempotent": idempotent,
+    }
+    return AuditEntry(
+        at=order.at, who=order.who, action=order.action, reason=order.reason, details=details
+    )
+
+
+def _check_known(store: Store, point: str) -> None:
+    known = {
+        *(row.point for row in store.policies.versions()),
+        *store.policies.in_service(),
+        *store.trials.trials(),
+        *store.trials.points(),
+    }
+    if point not in known:
+        listed = ", ".join(repr(name) for name in sorted(known)) or "none yet"
+        raise PolicyError(f"no policy decides at point {point!r}; known points: {listed}")

@@ -1,0 +1,1 @@
+"""Policies on disk: checkpoints, their bounds, their names, the reference's own."""

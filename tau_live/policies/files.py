@@ -1,0 +1,57 @@
+"""Where the policies of a store are on disk, and what shape they have."""
+
+from pathlib import Path
+
+from tau_live.errors import CheckpointError
+from tau_live.policies import checkpoints
+from tau_live.rl.policy import Policy, PolicyConfig
+from tau_live.rl.state import LearnerState
+from tau_live.settings import Settings
+from tau_live.store.aside import policies_of
+from tau_live.store.records import PolicyVersion
+from tau_live.store.roles import Store
+
+
+def policy_config(settings: Settings) -> PolicyConfig:
+    """Return the shape that every policy of these settings has."""
+    return PolicyConfig(epsilon=settings.exploration)
+
+
+def checkpoint_folder(settings: Settings) -> Path:
+    """Return where the checkpoints of a store are: a folder beside it."""
+    return policies_of(settings.store)
+
+
+def load_policy(folder: Path, row: PolicyVersion) -> Policy:
+    """Return the policy of a stored version, verified; the learner's part is not read.
+
+    Raises:
+        CheckpointError: Its file is missing, what was read of it is damaged, or holds no policy.
+    """
+    names = Policy.untrained(PolicyConfig()).arrays().keys()
+    found = checkpoints.load_some(folder / row.file, names, sha256=row.sha256)
+    try:
+        return Policy.from_arrays(found)
+    except ValueError as error:
+        raise CheckpointError(f"checkpoint {row.file} holds no policy: {error}") from error
+
+
+def check_policy(folder: Path, row: PolicyVersion) -> None:
+    """Read the whole of a stored version: its policy, and what the learner goes on from.
+
+    Raises:
+        CheckpointError: Its file is missing, damaged, or holds no policy.
+    """
+    found = checkpoints.load(folder / row.file, sha256=row.sha256)
+    try:
+        LearnerState.from_arrays(found.arrays)
+    except ValueError as error:
+        raise CheckpointError(f"checkpoint {row.file} holds no policy: {error}") from error
+
+
+def needed_versions(store: Store) -> set[int]:
+    """Return the versions that serve, those they were made of, and the champions."""
+    serving = {held.version for held in store.policies.in_service().values()}
+    parents = {store.policies.version(version).parent for version in serving if version}
+    trials = store.trials.trials().values()
+    return serving | parents | {of for one in trials for of in (one.champion, one.previous) if of}

@@ -1,0 +1,1 @@
+"""Secrets and unwanted content: how they are known, and taken out."""

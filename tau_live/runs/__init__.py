@@ -1,0 +1,1 @@
+"""One run as the runtime knows it: its handle, its events, who chooses in it."""

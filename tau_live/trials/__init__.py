@@ -1,0 +1,1 @@
+"""Learner against control: what became of rollouts, what follows, what is told."""

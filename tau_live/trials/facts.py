@@ -1,0 +1,84 @@
+"""What is told of a trial: who decides how much, and what is known of the learner's lift."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tau_live.settings import Settings
+from tau_live.store.records import Trial
+from tau_live.store.roles import Store
+from tau_live.trials.outcomes import reward_range
+from tau_live.trials.rules import plain_lift, share_now
+
+NO_RANGE = (
+    "no claim is made while rewards have no range: declare it, or set TAU_LIVE_RL_REWARD_RANGE"
+)
+NO_CONTROL = "nothing to compare with: the learner decides every rollout"
+NOTHING_DECIDED = "nothing to compare with: the learner decides no rollout"
+
+
+def trial_at(store: Store, point: str, settings: Settings) -> dict[str, object] | None:
+    """Return what is told of the trial of a point; ``None`` before its first rollout."""
+    trial = store.trials.trial(point)
+    return trial_facts(store, trial, settings) if trial.revision else None
+
+
+def trial_facts(store: Store, trial: Trial, settings: Settings) -> dict[str, object]:
+    """Return what is told of a trial, as JSON data."""
+    tally, trial = trial.tally, _as_assigned(store, trial)
+    return {
+        "exposure": share_now(trial, settings),
+        "ladder": trial.ladder,
+        "champion": trial.champion,
+        "control": trial.control,
+        "previous": trial.previous,
+        "kept": trial.kept,
+        "stopped": trial.stopped,
+        "since": trial.changed_at or None,
+        "test": trial.test,
+        "verdict": trial.finding.get("verdict"),
+        "why": _why(trial, settings),
+        "lift": _lift(trial),
+        "cost": _interval(trial.finding.get("cost")),
+        "rollouts": {arm: int(tally.get(arm, 0.0)) for arm in ("learner", "control")},
+        "missing": {arm: _missing(tally, arm) for arm in ("learner", "control")},
+        "agreement": tally["agreed"] / tally["asked"] if tally.get("asked") else None,
+    }
+
+
+def _as_assigned(store: Store, trial: Trial) -> Trial:
+    """Return a trial with the share that the newest rollout was assigned by, if none was set.
+
+    Then it is a setting of the process that decides, and whoever asks may have another.
+    """
+    if trial.exposure is not None:
+        return trial
+    place = store.trials.newest_place(trial.point)
+    newest = store.trials.assigned(trial.point, after=place - 1, limit=1)
+    return replace(trial, exposure=newest[-1].share) if newest else trial
+
+
+def _why(trial: Trial, settings: Settings) -> str | None:
+    """Return why nothing can be said about the lift; ``None`` where something can."""
+    if trial.stopped is not None:
+        return f"stopped: {trial.stopped}"
+    if not trial.finding and reward_range(settings) is None:
+        return NO_RANGE
+    share = share_now(trial, settings)
+    return NO_CONTROL if share >= 1.0 else NOTHING_DECIDED if share <= 0.0 else None
+
+
+def _lift(trial: Trial) -> dict[str, object]:
+    """Return the lift with its bounds, or the plain difference of means without any."""
+    found = _interval(trial.finding.get("lift"))
+    if found is None:
+        return {"estimate": plain_lift(trial.tally), "lower": None, "upper": None, "plain": True}
+    return {**found, "plain": False}
+
+
+def _interval(found: object) -> dict[str, object] | None:
+    return dict(found) if isinstance(found, Mapping) else None
+
+
+def _missing(tally: Mapping[str, float], arm: str) -> float | None:
+    total = tally.get(arm, 0.0)
+    return 1.0 - tally.get(f"{arm}_known", 0.0) / total if total else None

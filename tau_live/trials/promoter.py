@@ -1,0 +1,240 @@
+"""Brings the evidence of every trial up to date, and does what follows from it.
+
+A trial, its watermark and who decides from then on are stored together or not at all, if nobody
+else has changed the trial meanwhile: over any crash each rollout is counted once.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from tau_live import fault
+from tau_live.guard import logger
+from tau_live.learning.lease import give_back, taken
+from tau_live.rewards.cost import cost_of
+from tau_live.settings import Settings
+from tau_live.store.records import Assigned, AuditEntry, Trial
+from tau_live.store.roles import Store
+from tau_live.trials.outcomes import Result, result_of, reward_range, settled
+from tau_live.trials.rules import (
+    EVERY,
+    Move,
+    Serving,
+    Step,
+    begun,
+    counted,
+    finding_of,
+    released,
+    restarted,
+    stepped,
+    taken_out,
+    tallied,
+    told,
+)
+
+PAGE = 256
+"""How many rollouts are counted in one transaction."""
+
+
+class _Found(NamedTuple):
+    """What one look at a point came to."""
+
+    before: Trial
+    trial: Trial
+    step: Step | None
+    is_all: bool
+
+
+class Promoter:
+    """Counts what became of assigned rollouts, and climbs, freezes and takes back on evidence.
+
+    Args:
+        store: A connection of its own.
+        settings: Ranges, deadlines, what has to be shown.
+        holder: Names this process in the lease and in the audit.
+        clock: Wall clock, epoch seconds; for the lease only.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        *,
+        holder: str,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._holder = holder
+        self._clock = clock
+
+    def advance(self, *, now: float) -> list[Step]:
+        """Count every rollout that is settled by now; return what followed from it.
+
+        Nothing happens while another process holds the lease.
+
+        Raises:
+            StoreUnavailableError: The store failed; nothing of the last look was kept.
+        """
+        points = [point for point in self._store.trials.points() if self._has_news(point, now=now)]
+        if not points or not self._has_lease():
+            return []
+        try:
+            return [step for point in points for step in self._advance(point, now=now)]
+        finally:
+            give_back(self._store, self._holder)
+
+    def _has_lease(self) -> bool:
+        return taken(self._store, self._holder, ttl_s=self._settings.lease_ttl_s, now=self._clock())
+
+    def _has_news(self, point: str, *, now: float) -> bool:
+        trial = self._store.trials.trial(point)
+        if self._store.trials.newest_reward() > trial.watched:
+            return True
+        page = self._store.trials.assigned(point, after=trial.watermark, limit=1)
+        return bool(settled(page, self._settings, now=now))
+
+    def _advance(self, point: str, *, now: float) -> list[Step]:
+        steps: list[Step] = []
+        while True:
+            before = self._store.trials.trial(point)
+            found = self._looked(before, now=now)
+            if found.trial != before:
+                if not self._kept(found, now=now):
+                    continue  # an operator was quicker
+                if found.step is not None:
+                    steps.append(found.step)
+            if found.is_all or not self._has_lease():
+                return steps
+
+    def _looked(self, before: Trial, *, now: float) -> _Found:
+        trial, violation = self._watched(before)
+        if violation:
+            step = taken_out(trial, f"critical violation in rollout {violation}")
+            return _Found(before, step.trial, step, is_all=False)
+        page = self._store.trials.assigned(trial.point, after=trial.watermark, limit=PAGE)
+        ready = settled(page, self._settings, now=now)
+        if ready:
+            trial = begun(trial, page[0].share)
+        others = [one for one in ready if one.place <= trial.since]
+        if others:  # another control decided them
+            trial = replace(trial, watermark=others[-1].place)
+        after, found = self._counted(trial, ready[len(others) :])
+        return _Found(before, after, found, is_all=found is None and len(ready) < PAGE)
+
+    def _watched(self, trial: Trial) -> tuple[Trial, str | None]:
+        """Look at rewards that are new; return the rollout of the learner's first violation."""
+        newest = self._store.trials.newest_reward()
+        declared = self._settings.rewards
+        while trial.watched < newest and trial.stopped is None:
+            page = self._store.trials.rewarded(trial.point, after=trial.watched, limit=PAGE)
+            for seq, rollout_id in page:
+                rewards = self._store.rewards.rewards(rollout_id)
+                new = [one for one in rewards if one.seq > trial.watched]
+                if cost_of(new, declared, hard_gate=self._settings.safety.hard_gate_cost).critical:
+                    return replace(trial, watched=max(seq, newest)), rollout_id
+            trial = replace(trial, watched=page[-1][0] if len(page) == PAGE else newest)
+        return replace(trial, watched=max(trial.watched, newest)), None
+
+    def _counted(self, trial: Trial, ready: Sequence[Assigned]) -> tuple[Trial, Step | None]:
+        """Count rollouts one look after the other, up to one from which something follows."""
+        rewards = reward_range(self._settings)
+        done = 0
+        while done < len(ready):
+            seen = int(trial.tally.get("seen", 0.0)) % EVERY
+            size = min(EVERY - seen, trial.kept or EVERY)
+            results = [self._result(one) for one in ready[done : done + size]]
+            done += len(results)
+            before = trial
+            if rewards is None:
+                trial = replace(tallied(trial, results), evidence={}, finding={})
+            else:
+                trial = counted(trial, results, rewards=rewards)
+            step = released(before, trial) or self._step(trial)
+            if step is not None:
+                return step.trial, step
+        if done and trial.evidence:
+            trial = replace(trial, finding=told(finding_of(trial, self._settings)))
+        return trial, None
+
+    def _step(self, trial: Trial) -> Step | None:
+        if int(trial.tally.get("seen", 0.0)) % EVERY:
+            return None
+        finding = finding_of(trial, self._settings)
+        if finding is None:
+            return None
+        return stepped(trial, finding, self._serving(trial.point), self._settings)
+
+    def _result(self, one: Assigned) -> Result:
+        rewards = self._store.rewards.rewards(one.rollout.rollout_id)
+        return result_of(one, rewards, self._settings)
+
+    def _serving(self, point: str) -> Serving:
+        found = self._store.policies.in_service().get(point)
+        return Serving(0, pinned=False) if found is None else Serving(found.version, found.pinned)
+
+    def _kept(self, found: _Found, *, now: float) -> bool:
+        """Store a trial with what followed from it; ``False`` if somebody else changed it."""
+        fault.point("promotion.seen")
+        step = found.step
+        trial = replace(found.trial, revision=found.trial.revision + 1)
+        with self._store.begin():
+            if step is None:
+                return self._store.trials.save(trial)
+            trial = replace(trial, changed_at=now, since=since(self._store, found.before, trial))
+            if not self._store.trials.save(trial):
+                return False
+            fault.point("promotion.saved")
+            if step.serve is not None:
+                self._store.policies.put_in_service(trial.point, step.serve, pinned=False, at=now)
+            self._store.audit.add(
+                AuditEntry(
+                    at=now,
+                    who=self._holder,
+                    action=step.move.value,
+                    reason=step.reason,
+                    details={
+                        "point": trial.point,
+                        "champion": trial.champion,
+                        "exposure": trial.exposure,
+                        "serve": step.serve,
+                        "watermark": trial.watermark,
+                    },
+                )
+            )
+        fault.point("promotion.kept")
+        logger().warning(
+            "trial_stepped", point=trial.point, move=step.move.value, reason=step.reason
+        )
+        return True
+
+
+def since(store: Store, before: Trial, after: Trial) -> int:
+    """Return from which place on a trial counts: behind what another control has decided."""
+    if before.control == after.control:
+        return after.since
+    return store.trials.newest_place(after.point)
+
+
+def voided(store: Store, point: str, *, reason: str, who: str, at: float) -> None:
+    """Begin the test of a point anew: what was seen of it does not hold any more.
+
+    For whoever finds that the world has changed, such as a monitor of drift.
+    """
+    while True:
+        with store.begin():
+            trial = store.trials.trial(point)
+            after = replace(restarted(trial), revision=trial.revision + 1)
+            if store.trials.save(after):
+                details = {"point": point, "test": after.test}
+                store.audit.add(
+                    AuditEntry(
+                        at=at,
+                        who=who,
+                        action=Move.RESTARTED.value,
+                        reason=reason,
+                        details=details,
+                    )
+                )
+                return

@@ -1,0 +1,277 @@
+"""Learner against control: evidence, exposure, champions, and the way back.
+
+Pure: what follows from what was seen. ``promoter`` reads and writes it.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from enum import StrEnum
+from typing import NamedTuple
+
+from tau_live.deciding.arms import KEPT_SHARE
+from tau_live.rl.sequential import Interval
+from tau_live.rl.verdict import Evidence, Finding, Rule, Verdict
+from tau_live.settings import Settings
+from tau_live.store.records import Trial
+from tau_live.trials.outcomes import COSTS, Result, outcomes_of
+
+RUNGS = (0.05, 0.25, 0.5)
+"""The shares that a learner climbs through before it decides all that it may."""
+
+EVERY = 8
+"""The evidence is looked at after so many rollouts, however they come in: what follows from them
+does not depend on when somebody looked."""
+
+
+class Move(StrEnum):
+    """What evidence or an operator did about who decides; the name in the audit."""
+
+    CLIMBED = "exposure_climbed"
+    LOWERED = "exposure_lowered"
+    FROZEN = "champion_frozen"
+    RETURNED = "champion_returned"
+    RELEASED = "probation_ended"
+    RESTARTED = "test_restarted"
+    STOPPED = "learner_stopped"
+
+
+class Step(NamedTuple):
+    """A change of who decides.
+
+    Attributes:
+        move: What was done.
+        reason: Why, in words.
+        trial: How it stands after it.
+        serve: The version that the learner goes on from; ``None`` leaves it where it is.
+    """
+
+    move: Move
+    reason: str
+    trial: Trial
+    serve: int | None = None
+
+
+class Serving(NamedTuple):
+    """What the learner decides with now.
+
+    Attributes:
+        version: 0 is the untrained policy.
+        pinned: Whether an operator chose it.
+    """
+
+    version: int
+    pinned: bool
+
+
+def rule_of(settings: Settings, *, has_costs: bool) -> Rule:
+    """Return what has to be shown before a learner is promoted."""
+    if has_costs:
+        return Rule(margin=settings.promote_margin)
+    return Rule(margin=settings.promote_margin, cost_margin=None)
+
+
+def evidence_of(trial: Trial, *, rewards: tuple[float, float]) -> Evidence:
+    """Return the evidence of a trial; none where rewards had no range, or another one."""
+    if trial.evidence:
+        found = Evidence.from_numbers(trial.evidence)
+        if (found.reward.lowest, found.reward.highest) == rewards:
+            return found
+    test = trial.test + bool(trial.evidence)
+    return Evidence.none(rewards=rewards, costs=COSTS)._replace(test=test)
+
+
+def counted(trial: Trial, results: Sequence[Result], *, rewards: tuple[float, float]) -> Trial:
+    """Return a trial with more rollouts in its evidence; one by one gives the same bits."""
+    evidence = evidence_of(trial, rewards=rewards)
+    evidence = evidence.including(outcomes_of(results, rewards=rewards))
+    return replace(tallied(trial, results), test=evidence.test, evidence=evidence.numbers())
+
+
+def tallied(trial: Trial, results: Sequence[Result]) -> Trial:
+    """Return a trial with more rollouts in its counts."""
+    tally = dict(trial.tally)
+    for one in results:
+        arm = "learner" if one.learner else "control"
+        known = math.isfinite(one.reward)
+        _add(tally, "seen", 1.0)
+        _add(tally, arm, 1.0)
+        _add(tally, f"{arm}_known", float(known))
+        _add(tally, f"{arm}_reward", one.reward if known else 0.0)
+        _add(tally, "asked", float(one.agreed is not None))
+        _add(tally, "agreed", float(one.agreed or False))
+    return replace(
+        trial,
+        tally=tally,
+        watermark=results[-1].place if results else trial.watermark,
+        kept=trial.kept if trial.stopped is not None else max(0, trial.kept - len(results)),
+    )
+
+
+def begun(trial: Trial, share: float) -> Trial:
+    """Return a trial with its first rollout at hand, which tells whether it began in shadow.
+
+    Only where an adapter acts does a learner decide nothing that nobody has stopped or exposed.
+    """
+    is_new = not trial.watermark and trial.exposure is None and trial.stopped is None
+    return replace(trial, ladder=True, exposure=0.0) if is_new and share == 0.0 else trial
+
+
+def restarted(trial: Trial) -> Trial:
+    """Return a trial whose test begins anew, with less to spend.
+
+    For a new champion, a new rung, a control that changed, or a test that drift voided.
+    """
+    return replace(trial, test=trial.test + 1, evidence={}, tally={}, finding={})
+
+
+def finding_of(trial: Trial, settings: Settings) -> Finding | None:
+    """Return what follows from a trial's evidence; ``None`` without any."""
+    if not trial.evidence:
+        return None
+    evidence = Evidence.from_numbers(trial.evidence)
+    has_costs = evidence.cost.learner_count + evidence.cost.control_count > 0.0
+    return evidence.finding(rule_of(settings, has_costs=has_costs))
+
+
+def told(finding: Finding | None) -> dict[str, object]:
+    """Return a finding as plain data."""
+    if finding is None:
+        return {}
+    return {
+        "verdict": finding.verdict.value,
+        "lift": finding.lift._asdict(),
+        "cost": finding.cost._asdict(),
+        "missing": finding.missing._asdict(),
+        "alpha": finding.alpha,
+    }
+
+
+def stepped(trial: Trial, finding: Finding, serving: Serving, settings: Settings) -> Step | None:
+    """Return what is to be done about who decides; ``None`` if nothing is."""
+    if trial.stopped is not None:
+        return None
+    if finding.verdict is Verdict.UNSAFE:
+        return taken_out(trial, f"costlier than the control: {_said(finding.cost)}")
+    if trial.kept:
+        turned = finding.lift.upper < 0.0
+        reason = f"worse than the champion before: {_said(finding.lift)}"
+        return returned(trial, serving, reason) if turned else None
+    if trial.exposure == 0.0:
+        reason = f"{finding.control} rollouts in shadow"
+        seen = finding.control >= Rule().fewest
+        return _moved(trial, Move.CLIMBED, RUNGS[0], reason) if seen else None
+    if finding.verdict is Verdict.PROMOTE:
+        return _promoted(trial, finding, serving, settings)
+    return _given_up(trial, finding, serving) if finding.verdict is Verdict.FUTILE else None
+
+
+def released(before: Trial, trial: Trial) -> Step | None:
+    """Return the end of a probation, if the last rollout counted was its last."""
+    if not before.kept or trial.kept:
+        return None
+    after = restarted(trial)
+    return Step(Move.RELEASED, "the new champion stood its probation", after)
+
+
+def taken_out(trial: Trial, reason: str) -> Step:
+    """Return that the learner decides nothing any more, until an operator starts it again.
+
+    A champion on its probation goes with it: it is a version of the very same learner.
+    """
+    after = replace(trial, stopped=reason)
+    if trial.kept:
+        after = replace(after, champion=trial.previous, previous=None, kept=0)
+    return Step(Move.STOPPED, reason, after)
+
+
+def frozen(trial: Trial, version: int, settings: Settings, reason: str) -> Step:
+    """Return that a version is the champion; the one before keeps a share for a while."""
+    after = replace(
+        restarted(trial),
+        champion=version,
+        previous=trial.champion,
+        kept=settings.probation,
+        exposure=None if trial.exposure is None else top_of(settings),
+    )
+    return Step(Move.FROZEN, f"version {version}: {reason}", after)
+
+
+def returned(trial: Trial, serving: Serving, reason: str) -> Step:
+    """Return that the champion before is the champion again.
+
+    The learner goes on from that version. Where it is the host's own choice, or an operator has
+    pinned another version, the learner keeps the lowest rung, from which it may climb again.
+    """
+    goes_on = trial.previous is not None and not serving.pinned
+    after = replace(
+        restarted(trial),
+        champion=trial.previous,
+        previous=None,
+        kept=0,
+        exposure=trial.exposure if goes_on else RUNGS[0],
+    )
+    return Step(Move.RETURNED, reason, after, trial.previous if goes_on else None)
+
+
+def top_of(settings: Settings) -> float:
+    """Return the largest share that a learner may decide."""
+    return 1.0 - settings.control_share
+
+
+def next_rung(share: float, settings: Settings) -> float:
+    """Return the rung above a share."""
+    above = [rung for rung in RUNGS if rung > share]
+    return min([*above[:1], top_of(settings)])
+
+
+def share_now(trial: Trial, settings: Settings) -> float:
+    """Return the share of rollouts that the learner decides, where there is a control."""
+    if trial.stopped is not None:
+        return 0.0
+    share = top_of(settings) if trial.exposure is None else trial.exposure
+    return min(share, 1.0 - KEPT_SHARE) if trial.kept else share
+
+
+def _promoted(trial: Trial, finding: Finding, serving: Serving, settings: Settings) -> Step | None:
+    reason = f"better than the control: {_said(finding.lift)}"
+    share = top_of(settings) if trial.exposure is None else trial.exposure
+    rung = next_rung(share, settings)
+    if rung < top_of(settings):
+        return _moved(trial, Move.CLIMBED, rung, reason)
+    if serving.version in (0, trial.champion):  # nothing that could be frozen
+        return None
+    return frozen(trial, serving.version, settings, reason)
+
+
+def _given_up(trial: Trial, finding: Finding, serving: Serving) -> Step:
+    """Return that a learner which is not good enough starts its test anew, one rung below."""
+    reason = f"not better than the control by enough: {_said(finding.lift)}"
+    is_worse = finding.lift.upper < 0.0
+    control = trial.control if is_worse and not serving.pinned else None
+    serve = None if control == serving.version else control
+    below = [rung for rung in RUNGS if trial.exposure is not None and rung < trial.exposure]
+    if below:
+        return _moved(trial, Move.LOWERED, below[-1], reason)._replace(serve=serve)
+    return Step(Move.RESTARTED, reason, restarted(trial), serve)
+
+
+def _moved(trial: Trial, move: Move, exposure: float, reason: str) -> Step:
+    after = replace(restarted(trial), exposure=exposure)
+    return Step(move, f"to {exposure:.0%}: {reason}", after)
+
+
+def _add(tally: dict[str, float], name: str, value: float) -> None:
+    tally[name] = tally.get(name, 0.0) + value
+
+
+def _said(interval: Interval) -> str:
+    return f"{interval.estimate:+.3g} [{interval.lower:+.3g}, {interval.upper:+.3g}]"
+
+
+def plain_lift(tally: Mapping[str, float]) -> float | None:
+    """Return the plain difference of the arms' mean rewards; ``None`` while one has none."""
+    counts = tally.get("learner_known", 0.0), tally.get("control_known", 0.0)
+    if not all(counts):
+        return None
+    return tally["learner_reward"] / counts[0] - tally["control_reward"] / counts[1]

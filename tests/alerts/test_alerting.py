@@ -1,0 +1,215 @@
+"""An alert is told once for all processes of a store, not too often, and hurts nobody."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tau_live.alerts.alerting import WAITING, Alerting, Teller, trial_alert
+from tau_live.hookspecs import Alert
+from tau_live.settings import Settings
+from tau_live.status import status_of
+from tau_live.store.records import AuditEntry
+from tau_live.store.sqlite import SqliteStore
+from tests.alerts.test_rules import status
+from tests.cli.filled import fill
+
+FLOOD = 10**6
+
+
+class Process:
+    """What of a process of a store looks for alerts, with a clock that is set."""
+
+    def __init__(self, path: Path, name: str = "host:1", **more: object) -> None:
+        self.store = SqliteStore.open(path)
+        self.told: list[Alert] = []
+        self.counted: list[str] = []
+        self.now = 1_000.0
+        self.alerting = Alerting(
+            Settings(store=path, alert_interval_s=60.0), owner=name, tell=self.told.append,
+            count=self.counted.append, clock=lambda: self.now,
+        )  # fmt: skip
+
+    def look(self, **more: object) -> list[tuple[str, int]]:
+        """Look, and return what was told for it, each with how many were suppressed."""
+        self.told.clear()
+        self.alerting.look(self.store, status(**more))
+        return [(alert.kind, alert.suppressed) for alert in self.told]
+
+
+Make = Callable[..., Process]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "store.sqlite"
+
+
+def held(since: float) -> dict[str, object]:
+    return {"state": "hold", "reason": "update_failures", "detail": "boom", "since": since}
+
+
+def test_a_condition_that_lasts_is_told_once(path: Path) -> None:
+    one = Process(path)
+
+    told = [one.look(gate=held(5.0)) for _ in range(3)]
+    one.now += FLOOD
+
+    assert told == [[("gate-hold", 0)], [], []]
+    assert one.look(gate=held(5.0)) == []
+
+
+def test_of_four_processes_one_tells_it(path: Path) -> None:
+    four = [Process(path, f"host:{n}") for n in range(4)]
+    barrier = threading.Barrier(4)
+
+    def looks(process: Process) -> None:
+        barrier.wait()
+        process.look(gate=held(5.0), counters={"dropped_queue_full": 3})
+
+    threads = [threading.Thread(target=looks, args=(process,)) for process in four]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    told = [alert.kind for process in four for alert in process.told]
+    assert sorted(told) == ["events-dropped", "gate-hold"]
+
+
+def test_what_was_told_is_not_told_again_after_a_restart(path: Path) -> None:
+    Process(path).look(gate=held(5.0))
+
+    assert Process(path).look(gate=held(5.0)) == []
+
+
+def test_what_is_over_and_comes_again_is_told_again(path: Path) -> None:
+    one = Process(path)
+
+    told = [one.look(gate=held(5.0)), one.look(), one.look(gate=held(9.0))]
+
+    assert told == [[("gate-hold", 0)], [], [("gate-hold", 0)]]
+
+
+def test_moves_that_come_too_soon_are_counted_and_told_of_by_the_next(path: Path) -> None:
+    one = Process(path)
+    told = []
+    for number in range(4):
+        one.store.audit.add(
+            AuditEntry(at=float(number), who="me", action="champion_frozen", reason="better")
+        )
+        one.now += 100.0 if number == 3 else 1.0
+        told.append(one.look())
+
+    assert told == [[("policy-promoted", 0)], [], [], [("policy-promoted", 2)]]
+
+
+def test_what_came_too_soon_but_lasts_is_told_when_it_may_be(path: Path) -> None:
+    one = Process(path)
+    figures = {"rollouts": 300, "decisions": 300, "option": "a", "option_share": 1.0, "entropy": 0}
+    both = {"model": figures, "tools": figures}
+
+    told = [one.look(monitors={"model": figures}), one.look(monitors=both)]
+    one.now += 61.0
+    told.append(one.look(monitors=both))
+
+    assert told == [[("choices-collapsed", 0)], [], [("choices-collapsed", 0)]]
+
+
+def test_a_flood_of_drops_is_told_by_its_sum(path: Path) -> None:
+    one = Process(path)
+    told, dropped = [], []
+    for total in (5, 50, 500):
+        one.now += 40.0
+        told.append(one.look(counters={"dropped_queue_full": total}))
+        dropped += [alert.facts["dropped"] for alert in one.told]
+
+    assert told == [[("events-dropped", 0)], [], [("events-dropped", 0)]]
+    assert dropped == [5, 495]
+
+
+def test_a_clock_that_was_set_back_silences_nothing(path: Path) -> None:
+    one = Process(path)
+    one.look(counters={"dropped_queue_full": 5})
+    one.now -= 500.0
+
+    assert one.look(counters={"dropped_queue_full": 6}) == [("events-dropped", 0)]
+
+
+def test_a_store_that_fails_stops_nothing_and_is_counted(path: Path) -> None:
+    one = Process(path)
+    one.store.close()
+
+    assert one.look(gate=held(5.0)) == []
+    assert one.counted == ["alerts_failed"]
+
+
+def test_a_store_that_cannot_be_used_is_told_from_memory_at_most_so_often(path: Path) -> None:
+    one = Process(path)
+
+    for _ in range(3):
+        one.alerting.store_fails("the disk is full")
+
+    [alert] = one.told
+    assert (alert.kind, alert.severity) == ("store-fails", "critical")
+    assert "the disk is full" in alert.sentence
+
+
+def test_secrets_in_what_went_wrong_are_not_told(path: Path) -> None:
+    one = Process(path)
+    secret = "sk-" + "a1B2" * 12
+
+    one.alerting.store_fails(f"key {secret} was refused")
+
+    assert secret not in str(one.told[0])
+
+
+def test_what_status_really_says_of_a_store_is_told(path: Path) -> None:
+    fill(path)  # which looks, too
+    one = Process(path)
+
+    told = [row.kind for row in one.store.alerts.latest(limit=9)]
+    one.alerting.look(one.store, status_of(one.store, Settings(store=path), now=one.now))
+
+    assert sorted(told) == ["events-dropped", "gate-reset", "option-worse"]
+    assert one.told == []
+
+
+def test_telling_waits_for_nobody_and_what_is_too_much_is_counted() -> None:
+    goes_on, began = threading.Event(), threading.Event()
+    told: list[Alert] = []
+    lost: list[str] = []
+
+    def tell(alert: Alert) -> None:
+        began.set()
+        goes_on.wait(30.0)
+        told.append(alert)
+
+    teller = Teller(tell, count=lost.append)
+    alert = trial_alert(Settings(), at=1.0)
+    teller.put(alert)
+    began.wait(30.0)
+    for _ in range(WAITING + 2):
+        teller.put(alert)
+    goes_on.set()
+
+    assert teller.close(30.0)
+    assert (len(told), lost) == (WAITING + 1, ["alerts_lost"] * 2)
+
+
+def test_what_raises_while_it_is_told_is_counted_and_the_next_one_is_told() -> None:
+    told: list[float] = []
+    lost: list[str] = []
+
+    def tell(alert: Alert) -> None:
+        if alert.at == 1.0:
+            raise ZeroDivisionError
+        told.append(alert.at)
+
+    teller = Teller(tell, count=lost.append)
+    for at in (1.0, 2.0):
+        teller.put(trial_alert(Settings(), at=at))
+
+    assert teller.close(30.0)
+    assert (told, lost) == ([2.0], ["alerts_failed"])

@@ -1,0 +1,142 @@
+"""What somebody should hear of, from what a store says of itself."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from tau_live.alerts.kinds import ALERTS, MOVES, Kind
+from tau_live.alerts.rules import NotedAll, found_in, moves
+from tau_live.settings import Settings
+from tau_live.store.alert_log import Noted
+from tau_live.store.records import AuditEntry
+from tau_live.trials.rules import Move
+
+KNOWN: NotedAll = {(Kind.REWARDS_MISSING.value, ""): Noted("0 0", told=True)}
+
+
+def status(**more: object) -> dict[str, object]:
+    return {
+        "gate": {"state": "pass"}, "kill_switch": None, "counters": {}, "waiting_for_reward": 0,
+        "rollouts": {"completed": 0}, "monitors": {}, **more,
+    }  # fmt: skip
+
+
+def told(
+    said: Mapping[str, object], noted: NotedAll = KNOWN, settings: Settings | None = None
+) -> list[tuple[str, str]]:
+    found = found_in(said, noted, settings or Settings())
+    return [(one.kind.value, one.subject) for one in found if one.sentence]
+
+
+def test_all_is_well_where_nothing_happens() -> None:
+    assert told(status()) == []
+
+
+def test_a_hold_says_its_reason() -> None:
+    gate = {"state": "hold", "reason": "update_failures", "detail": "boom", "since": 5.0}
+
+    [found] = found_in(status(gate=gate), KNOWN, Settings())
+
+    assert (found.kind, found.at, found.mark) == (Kind.GATE_HOLD, 5.0, "5.0")
+    assert found.sentence == "The gate holds: update_failures: boom."
+
+
+def test_drops_are_told_by_how_many_came_since_what_was_noted() -> None:
+    counters = {"dropped_queue_full": 7, "dropped_unmade": 2, "dropped_paused": 50}
+    noted = {**KNOWN, (Kind.EVENTS_DROPPED.value, ""): Noted("4", told=True)}
+
+    [found] = found_in(status(counters=counters), noted, Settings())
+
+    assert found.facts["dropped"] == 5
+    assert told(status(counters={"dropped_queue_full": 4}), noted) == []
+
+
+def test_what_somebody_wanted_dropped_is_no_alert() -> None:
+    assert told(status(counters={"dropped_paused": 9, "dropped_closed": 9})) == []
+
+
+@pytest.mark.parametrize(
+    ("settled", "missing", "limit", "expected"),
+    [
+        pytest.param(100, 90, None, True, id="nine in ten are missing"),
+        pytest.param(100, 30, None, False, id="three in ten are too few without a limit"),
+        pytest.param(400, 120, 0.1, True, id="three in ten are too many for a limit of one"),
+        pytest.param(20, 20, None, False, id="twenty are too few to tell"),
+    ],
+)
+def test_missing_rewards_are_told_where_surely_too_many_are(
+    settled: int, missing: int, limit: float | None, expected: bool
+) -> None:
+    said = status(rollouts={"completed": settled}, counters={"left_out_reward_missing": missing})
+
+    found = told(said, settings=Settings(missing_reward_limit=limit))
+
+    assert found == ([("rewards-missing", "")] if expected else [])
+
+
+def test_missing_rewards_are_counted_from_the_first_look() -> None:
+    said = status(rollouts={"completed": 100}, counters={"left_out_reward_missing": 90})
+
+    [found] = found_in(said, {}, Settings())
+
+    assert (found.mark, found.sentence) == ("100 90", "")
+
+
+@pytest.mark.parametrize(
+    ("share", "decisions", "settings", "expected"),
+    [
+        pytest.param(1.0, 256, Settings(), True, id="one option alone"),
+        pytest.param(1.0, 100, Settings(), False, id="too few choices"),
+        pytest.param(0.99, 256, Settings(), False, id="others are still tried"),
+        pytest.param(0.9, 256, Settings(option_share_limit=0.8), True, id="over a limit"),
+        pytest.param(0.9, 256, Settings(entropy_floor=0.5), True, id="under a floor"),
+        pytest.param(1.0, 256, Settings(option_share_limit=1.0), False, id="allowed"),
+    ],
+)
+def test_choices_of_one_option_are_a_collapse(
+    share: float, decisions: int, settings: Settings, expected: bool
+) -> None:
+    figures = {
+        "rollouts": 256, "decisions": decisions, "option": "a", "option_share": share,
+        "entropy": 0.2, "drift": [],
+    }  # fmt: skip
+
+    found = told(status(monitors={"model": figures}), settings=settings)
+
+    assert found == ([("choices-collapsed", "model")] if expected else [])
+
+
+def test_an_option_that_became_worse_is_told_and_one_that_became_better_is_not() -> None:
+    alarms = [
+        {"option": "a", "direction": "worse", "since": 30, "shift": -0.8, "ready_seq": 9},
+        {"option": "b", "direction": "better", "since": 30, "shift": 0.8, "ready_seq": 9},
+    ]
+
+    found = told(status(monitors={"model": {"drift": alarms}}))
+
+    assert found == [("option-worse", "model: a")]
+
+
+def test_who_decides_is_told_from_the_audit_but_for_what_was_so_already() -> None:
+    frozen = AuditEntry(
+        at=5.0, who="host:1", action="champion_frozen", reason="version 3: better",
+        details={"point": "model"}, seq=4,
+    )  # fmt: skip
+    again = AuditEntry(
+        at=6.0, who="me", action="policy_stop", reason="x", details={"idempotent": True}, seq=5
+    )
+    other = AuditEntry(at=7.0, who="me", action="pause", reason="x", seq=6)
+
+    [found] = moves([frozen, again, other])
+
+    assert (found.kind, found.subject, found.at) == (Kind.POLICY_PROMOTED, "model", 5.0)
+    assert "by host:1: version 3: better" in found.sentence
+
+
+def test_every_kind_is_described_and_every_move_of_evidence_that_matters_is_told() -> None:
+    quiet = {Move.RELEASED.value, Move.RESTARTED.value}
+
+    assert set(ALERTS) == set(Kind)
+    assert {move.value for move in Move} - quiet <= set(MOVES)
+    assert all(about.means.endswith(".") for about in ALERTS.values())
+    assert all(about.todo.startswith("tau-live ") for about in ALERTS.values())

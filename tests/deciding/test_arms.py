@@ -1,0 +1,67 @@
+"""Which arm decides a rollout."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tau_live.deciding.arms import CONTROL, LEARNER, arm_of, share_of
+from tau_live.deciding.decider import uniform
+from tau_live.store.records import Trial
+
+UNIT = st.floats(0.0, 1.0, exclude_max=True)
+
+
+def share(trial: Trial | None = None, *, ladder: bool = False, has_control: bool = True) -> float:
+    return share_of(trial, ladder=ladder, has_control=has_control, control_share=0.2)
+
+
+def trial(**fields: object) -> Trial:
+    return Trial(point="model", **fields)  # type: ignore[arg-type]  # its fields
+
+
+@given(UNIT, UNIT, UNIT)
+def test_whoever_is_the_learners_stays_so_when_its_share_grows(
+    at: float, one: float, other: float
+) -> None:
+    low, high = sorted((one, other))
+
+    found = arm_of(low, at), arm_of(high, at)
+
+    assert found[0].name == CONTROL or found[1].name == LEARNER
+
+
+@pytest.mark.parametrize("wanted", [0.0, 0.05, 0.25, 0.5, 1.0])
+def test_the_learner_gets_its_share_of_the_rollouts(wanted: float) -> None:
+    ids = [f"rollout-{number}" for number in range(20_000)]
+
+    learner = sum(arm_of(wanted, uniform(f"7:arm:{id_}")).name == LEARNER for id_ in ids)
+
+    spread = (wanted * (1.0 - wanted) / len(ids)) ** 0.5
+    assert abs(learner / len(ids) - wanted) <= 4.0 * spread
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        pytest.param(share(), 0.8, id="explicit: all but the control's"),
+        pytest.param(share(has_control=False), 1.0, id="explicit, nothing to compare with"),
+        pytest.param(share(ladder=True), 0.0, id="an adapter's: shadow"),
+        pytest.param(share(ladder=True, has_control=False), 0.0, id="likewise without a default"),
+        pytest.param(share(trial(exposure=0.25)), 0.25, id="as an operator or evidence said"),
+        pytest.param(share(trial(exposure=0.25), ladder=True), 0.25, id="a rung"),
+        pytest.param(share(trial(exposure=1.0, kept=3)), 0.95, id="a champion before keeps some"),
+        pytest.param(share(trial(exposure=0.5, kept=3)), 0.5, id="which is there already"),
+        pytest.param(share(trial(exposure=1.0, stopped="why")), 0.0, id="stopped"),
+        pytest.param(share(trial(stopped="why"), has_control=False), 0.0, id="stopped for all"),
+        pytest.param(
+            share(trial(champion=3), has_control=False), 0.8, id="a champion is a control"
+        ),
+        pytest.param(
+            share(trial(champion=3, kept=5), has_control=False),
+            1.0,
+            id="not while it proves itself",
+        ),
+    ],
+)
+def test_the_share_follows_from_the_trial_and_the_call(found: float, expected: float) -> None:
+    assert found == expected

@@ -1,0 +1,66 @@
+"""What monitors remember: nonsense is forgotten, and rewards that stay away are counted once."""
+
+import pytest
+
+from tau_live.learning.monitoring import TUMBLES, MissingWatch, drift_of, told
+from tau_live.learning.quality import FEWEST, Reason
+from tau_live.rl.drift import Drift, DriftRule
+from tau_live.store.records import Monitor
+
+
+def status(ready: int, missing: int, *, waiting: int = 0) -> dict[str, object]:
+    return {
+        "counters": {"left_out_reward_missing": missing},
+        "rollouts": {"completed": ready + missing + waiting},
+        "waiting_for_reward": waiting,
+    }
+
+
+def test_rewards_that_stay_away_hold_once_and_then_count_anew() -> None:
+    watch = MissingWatch(0.3)
+    watch.looked(status(100, 900))  # what was before this process began
+
+    looks = [watch.looked(status(100, 900 + more)) for more in (FEWEST - 1, FEWEST, FEWEST + 9)]
+
+    assert [one.reason if one else None for one in looks] == [None, Reason.MISSING, None]
+
+
+def test_what_waits_for_its_reward_is_not_missing() -> None:
+    watch = MissingWatch(0.3)
+    watch.looked(status(0, 0))
+
+    assert watch.looked(status(100, 0, waiting=5_000)) is None
+
+
+def test_a_long_good_past_hides_no_bad_present() -> None:
+    watch = MissingWatch(0.3)
+    for ready in range(0, 20 * TUMBLES, TUMBLES):
+        assert watch.looked(status(ready, 0)) is None
+
+    assert watch.looked(status(19 * TUMBLES, 2 * FEWEST)) is not None
+
+
+def test_without_a_limit_nothing_is_counted() -> None:
+    watch = MissingWatch(None)
+    watch.looked(status(0, 0))
+
+    assert watch.looked(status(0, 5_000)) is None
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [{}, {"drift": 7}, {"drift": {"counters": {}}}, {"drift": {"option:a": {"mean": 0.0}}}],
+)
+def test_charts_that_make_no_sense_begin_anew(numbers: dict[str, object]) -> None:
+    monitor = Monitor(point="model", numbers=numbers)
+
+    assert drift_of(monitor) == Drift.none()
+    assert told(monitor)["rollouts"] == 0
+
+
+def test_charts_are_remembered_bit_for_bit() -> None:
+    drift, _ = Drift.none().including([("a", 0.1 * n % 0.7) for n in range(90)], DriftRule())
+
+    found = drift_of(Monitor(point="model", numbers={"drift": drift.numbers()}))
+
+    assert found == drift

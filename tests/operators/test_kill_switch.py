@@ -1,0 +1,163 @@
+"""The file that stops everything, whatever it holds and whatever is in its place."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tau_live.operators.kill_switch import (
+    Killed,
+    KillWatch,
+    kill,
+    kill_file,
+    killed,
+    now_killed,
+    unkill,
+)
+
+FULL = """
+import resource, sys
+from pathlib import Path
+from tau_live.operators.kill_switch import kill
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+found = kill(Path(sys.argv[1]), "nonsense", who="me", at=5.0)
+sys.exit(0 if found is None else 3)
+"""
+
+
+@pytest.fixture
+def switch(tmp_path: Path) -> Path:
+    return tmp_path / "store.sqlite.off"
+
+
+def test_it_stands_by_the_store_or_where_a_setting_says(tmp_path: Path, switch: Path) -> None:
+    assert kill_file(tmp_path / "store.sqlite", None) == switch
+    assert kill_file(tmp_path / "store.sqlite", tmp_path / "off") == tmp_path / "off"
+
+
+def test_it_says_who_and_why_until_it_is_taken_away(switch: Path) -> None:
+    before = kill(switch, "nonsense", who="me", at=5.0)
+    found = killed(switch)
+    removed = unkill(switch)
+
+    assert before is None
+    assert found == removed == Killed("nonsense", "me", 5.0)
+    assert killed(switch) is None
+    assert unkill(switch) is None
+
+
+def test_the_first_reason_stays(switch: Path) -> None:
+    kill(switch, "first", who="me", at=5.0)
+
+    before = kill(switch, "second", who="you", at=6.0)
+
+    assert before == killed(switch) == Killed("first", "me", 5.0)
+
+
+def test_only_its_owner_may_read_it(switch: Path) -> None:
+    kill(switch, "nonsense", who="me", at=5.0)
+
+    assert switch.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        pytest.param(b"", "store.sqlite.off is there", id="empty"),
+        pytest.param(b"prompt leak, call Ada\n", "prompt leak, call Ada", id="words"),
+        pytest.param(b"\xff\xfe", "\ufffd\ufffd", id="not UTF-8"),
+        pytest.param(b"[1]", "[1]", id="another JSON"),
+        pytest.param(b'{"reason": "half', '{"reason": "half', id="cut off"),
+        pytest.param(b'{"reason": "x", "who": "y", "at": NaN}', "x", id="no time"),
+        pytest.param(b'{"reason": "x", "who": "y", "at": 1e999}', "x", id="endless time"),
+        pytest.param(b"[" * 4000, "[" * 200, id="nested"),
+        pytest.param(b"7" * 9000, "7" * 200, id="long"),
+    ],
+)
+def test_whatever_it_holds_it_counts(switch: Path, content: bytes, reason: str) -> None:
+    switch.write_bytes(content)
+
+    found = killed(switch)
+
+    assert found is not None
+    assert found.reason == reason
+    assert found == killed(switch)
+
+
+@pytest.mark.parametrize("what", ["folder", "pipe", "dangling link", "unreadable"])
+def test_whatever_stands_there_it_counts(switch: Path, what: str) -> None:
+    if what == "folder":
+        switch.mkdir()
+    elif what == "pipe":
+        os.mkfifo(switch)
+    elif what == "dangling link":
+        switch.symlink_to(switch.parent / "nowhere")
+    else:
+        switch.touch(mode=0)
+
+    assert killed(switch) is not None
+
+
+def test_on_a_full_disk_it_is_empty_and_counts(switch: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", FULL, str(switch)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        check=False,
+    )
+
+    assert done.returncode == 0
+    assert switch.read_bytes() == b""
+    assert killed(switch) is not None
+    assert [path.name for path in switch.parent.iterdir()] == [switch.name]
+
+
+def test_a_folder_that_is_not_there_kills_nobody(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    assert killed(tmp_path / "nowhere" / "off") is None
+    assert killed(tmp_path / "file" / "off") is None
+
+
+def test_where_it_cannot_be_told_commands_take_it_for_on_and_a_watch_keeps_what_it_knew(
+    tmp_path: Path,
+) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    heard: list[Killed | None] = []
+    watch = KillWatch(loop / "off", said=lambda: None, changed=heard.append)
+
+    watch.look()
+
+    found = now_killed(loop / "off")
+    assert found is not None
+    assert "cannot be looked at" in found.reason
+    assert heard == []
+
+
+def test_a_watch_tells_each_change_once(switch: Path) -> None:
+    heard: list[Killed | None] = []
+    watch = KillWatch(switch, said=lambda: None, changed=heard.append)
+
+    watch.look()
+    switch.write_text(json.dumps({"reason": "x", "who": "y", "at": 1.0}))
+    watch.look()
+    watch.look()
+    switch.unlink()
+    watch.look()
+
+    assert heard == [Killed("x", "y", 1.0), None]
+
+
+def test_a_watch_hears_what_the_environment_says(switch: Path) -> None:
+    said: list[str] = ["TAU_LIVE_RL_KILL is set"]
+    heard: list[Killed | None] = []
+    watch = KillWatch(switch, said=lambda: said[-1] if said else None, changed=heard.append)
+
+    watch.look()
+    said.clear()
+    watch.look()
+
+    assert heard == [Killed("TAU_LIVE_RL_KILL is set", "", 0.0), None]

@@ -1,0 +1,205 @@
+"""Evidence of trials as it is stored, and what follows from it."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from tau_live.learning.lease import LEASE
+from tau_live.rl.verdict import Evidence, Outcomes
+from tau_live.rollouts import RolloutStatus
+from tau_live.settings import DeclaredReward, Settings
+from tau_live.store.records import Trial
+from tau_live.store.sqlite import SqliteStore
+from tau_live.trials.promoter import Promoter, voided
+from tau_live.trials.rules import Move, Step
+from tests.contracts.making import begun, reward
+from tests.trialled import NOW, Arms, add, advanced, end, fill, moves, serve, settings_of
+
+
+def test_the_evidence_is_that_of_the_rollouts_in_their_order(
+    path: Path, store: SqliteStore
+) -> None:
+    fill(store, 60, Arms(learner=0.6, control=0.5, lost=0.2), seed=1)
+    assigned = store.trials.assigned("model", after=0, limit=99)
+
+    advanced(store, settings_of(path))
+
+    known = [one.rollout.total_reward for one in assigned]
+    expected = Evidence.none(rewards=(0.0, 1.0)).including(
+        Outcomes(
+            rewards=np.array([math.nan if one is None else one for one in known]),
+            costs=np.full(60, math.nan),
+            learner=np.array([one.arm == "learner" for one in assigned]),
+            shares=np.full(60, 0.5),
+        )
+    )
+    trial = store.trials.trial("model")
+    assert trial.evidence == expected.numbers()
+    assert trial.watermark == assigned[-1].place
+    assert trial.tally["learner"] + trial.tally["control"] == 60
+
+
+def test_it_does_not_matter_when_somebody_looked(tmp_path: Path) -> None:
+    every = [looked_after(tmp_path / f"{len(sizes)}", sizes) for sizes in SIZES]
+
+    assert every == every[:1] * len(SIZES)
+    assert [(move, trial.champion) for moved, trial in every for move in moved[:1]] == [
+        (Move.FROZEN, 1)
+    ] * len(SIZES)
+
+
+SIZES = [(300,), (1,) * 300, (7, 250, 43)]
+
+
+def looked_after(folder: Path, sizes: tuple[int, ...]) -> tuple[list[Move], Trial]:
+    """Return what came of the same rollouts when they were counted so many at a time."""
+    settings = settings_of(folder / "store.sqlite")
+    store = SqliteStore.open(settings.store)
+    serve(store, settings, 1)
+    steps: list[Step] = []
+    for n, size in enumerate(sizes):
+        for at in range(sum(sizes[:n]), sum(sizes[:n]) + size):
+            add(store, f"r-{at}", learner=at % 2 == 0, share=0.5)
+            end(store, f"r-{at}", float(at % 2 == 0))
+        steps += advanced(store, settings)
+    trial = store.trials.trial("model")
+    store.close()
+    return moves(steps), replace(trial, watched=0, revision=0)
+
+
+def test_a_rollout_whose_reward_may_still_come_holds_up_those_behind_it(
+    path: Path, store: SqliteStore
+) -> None:
+    settings = settings_of(path)
+    for name in ("a", "b", "c"):
+        add(store, name, learner=True, share=0.5)
+    end(store, "a", 1.0)
+    end(store, "c", 0.0)
+    store.rollouts.set_status("b", RolloutStatus.SUCCEEDED, at=2.0)
+    store.rewards.await_reward("b", until=NOW + 50.0)
+
+    advanced(store, settings)
+    early = store.trials.trial("model").tally
+    advanced(store, settings, now=NOW + 60.0)
+    late = store.trials.trial("model").tally
+
+    assert (early["learner"], early["learner_known"]) == (1, 1)
+    assert (late["learner"], late["learner_known"]) == (3, 2)
+
+
+def test_a_rollout_that_never_ends_is_given_up_after_the_deadline(
+    path: Path, store: SqliteStore
+) -> None:
+    settings = settings_of(path, reward_deadline_s=100.0)
+    add(store, "open", learner=True, share=0.5)
+
+    advanced(store, settings, now=100.5)
+    early = store.trials.trial("model").tally
+    advanced(store, settings, now=101.5)
+
+    assert early == {}
+    assert store.trials.trial("model").tally["learner_known"] == 0.0
+
+
+def test_a_test_can_be_voided_and_begins_anew_with_less_to_spend(
+    path: Path, store: SqliteStore
+) -> None:
+    fill(store, 16, Arms(), seed=5)
+    advanced(store, settings_of(path))
+    before = store.trials.trial("model")
+
+    voided(store, "model", reason="drift", who="monitor", at=9.0)
+
+    after = store.trials.trial("model")
+    entry = store.audit.entries(limit=1)[0]
+    assert (after.test, after.tally, after.evidence) == (2, {}, {})
+    assert after.watermark == before.watermark
+    assert (entry.action, entry.reason, entry.who) == ("test_restarted", "drift", "monitor")
+
+
+def test_a_reward_that_comes_before_the_first_end_does_not_hide_a_shadow(
+    path: Path, store: SqliteStore
+) -> None:
+    settings = settings_of(path)
+    add(store, "a", learner=False, share=0.0)
+    store.rewards.add_reward(reward(1.0, "a", name="reward"))
+    advanced(store, settings)
+
+    end(store, "a", 1.0)
+    advanced(store, settings)
+
+    trial = store.trials.trial("model")
+    assert (trial.ladder, trial.exposure) == (True, 0.0)
+
+
+def test_without_a_range_nothing_is_claimed_and_the_rollouts_are_counted(
+    path: Path, store: SqliteStore
+) -> None:
+    fill(store, 400, Arms(learner=0.9, control=0.1), seed=10)
+
+    steps = advanced(store, Settings(store=path))
+
+    trial = store.trials.trial("model")
+    assert steps == []
+    assert (trial.evidence, trial.finding) == ({}, {})
+    assert trial.tally["seen"] == 400
+
+
+def test_another_range_begins_another_test(path: Path, store: SqliteStore) -> None:
+    fill(store, 16, Arms(), seed=11)
+    advanced(store, settings_of(path))
+    fill(store, 16, Arms(), seed=11, start=16)
+
+    advanced(store, Settings(store=path, reward_range=(-1.0, 1.0)))
+
+    trial = store.trials.trial("model")
+    assert (trial.test, trial.evidence["test"]) == (2, 2)
+    assert trial.evidence["missing_learner_count"] + trial.evidence["missing_control_count"] == 16
+
+
+def test_rewards_of_decisions_count_and_no_total_leaves_its_range(
+    path: Path, store: SqliteStore
+) -> None:
+    declared = (DeclaredReward(name="reward", range=(0.0, 1.0)),)
+    settings = Settings(store=path, rewards=declared)
+    for name, total in (("a", -2.0), ("b", 0.0)):
+        add(store, name, learner=True, share=0.5)
+        end(store, name, total)
+    of_decision = reward(0.5, "b", name="reward", decision_id="b:attempt-1:decision-1")
+    store.rewards.add_reward(of_decision)
+
+    advanced(store, settings)
+
+    trial = store.trials.trial("model")
+    assert trial.evidence["reward_learner_total"] == 0.5
+    assert trial.evidence["reward_learner_count"] == 2.0
+
+
+def test_while_another_process_has_the_lease_nothing_is_counted(
+    path: Path, store: SqliteStore
+) -> None:
+    fill(store, 8, Arms(), seed=12)
+    store.leases.acquire(LEASE, "elsewhere:1:2", ttl_s=30.0, now=0.0)
+    promoter = Promoter(store, settings_of(path), holder="test", clock=lambda: 1.0)
+
+    assert promoter.advance(now=NOW) == []
+    assert store.trials.trial("model").revision == 0
+
+
+def test_points_are_counted_apart(path: Path, store: SqliteStore) -> None:
+    begun(store, "other")
+    add(store, "a", learner=True, share=0.5)
+    add(store, "b", learner=False, share=0.0, point="tools")
+    for name in ("a", "b"):
+        end(store, name, 1.0)
+
+    advanced(store, settings_of(path))
+
+    found = store.trials.trials()
+    assert {point: trial.ladder for point, trial in found.items()} == {
+        "model": False,
+        "tools": True,
+    }
+    assert found["tools"].exposure == 0.0
