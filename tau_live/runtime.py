@@ -284,14 +284,15 @@ class Runtime:
 
         At the exit of the process an update that takes too long is broken off, and undone.
         """
-        until = time.monotonic() + (left := seconds(timeout_s))
+        until = (began := time.monotonic()) + (left := seconds(timeout_s))
         is_first = not self._inbox.closed
         self._updater.stop()
         self._writer.hurry()
         stored = self._inbox.close(left)
         lost = self._inbox.dropped.get("unwritten", 0) + self._inbox.depth + self._writer.backlog
         if lost and is_first:
-            logger().warning("events_unwritten", events=lost, waited_s=left)
+            waited_s = round(time.monotonic() - began, 3)
+            logger().warning("events_unwritten", events=lost, waited_s=waited_s)
         ended = self._updater.close(max(0.0, until - time.monotonic()), break_off=at_exit)
         return ended and stored and not lost
 

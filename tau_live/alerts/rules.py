@@ -98,10 +98,11 @@ def _sentence(entry: AuditEntry) -> str:
 def _gate(gate: Mapping[str, object]) -> Iterator[Found]:
     if gate.get("state") == "hold":
         since = gate.get("since")
+        why = ": ".join(str(gate[name]) for name in ("reason", "detail") if gate.get(name))
         yield Found(
             kind=Kind.GATE_HOLD,
             mark=str(since),
-            sentence=f"The gate holds: {gate.get('reason')}: {gate.get('detail')}.",
+            sentence=f"The gate holds: {why}.",
             facts={name: gate.get(name) for name in ("reason", "detail", "since", "streaks")},
             at=_number(since) or None,
             lasts=True,

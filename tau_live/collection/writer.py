@@ -159,6 +159,7 @@ class Writer:
     def close(self) -> None:
         """Store what waits, end what is open, and close the store."""
         self._kept = self._tried = float("-inf")
+        self._epoch = self._gate.epoch  # what is open is ended here in any case
         self.tick()
         if self._store is None or self._pipeline is None:
             return

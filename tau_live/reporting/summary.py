@@ -231,8 +231,8 @@ def _about_trials(status: Mapping[str, object]) -> Iterator[str]:
             )
         elif isinstance(trial["why"], str) and "range" in trial["why"]:
             yield (
-                "Declare the least and the largest reward, so that the lift can be proven: "
-                "`export TAU_LIVE_RL_REWARD_RANGE=0,1`."
+                "Declare the least and the largest reward, so that the lift can be proven; "
+                "for rewards from 0 to 1: `export TAU_LIVE_RL_REWARD_RANGE=0,1`."
             )
     yield from _about_monitors(status)
 

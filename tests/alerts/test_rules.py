@@ -32,13 +32,14 @@ def test_all_is_well_where_nothing_happens() -> None:
     assert told(status()) == []
 
 
-def test_a_hold_says_its_reason() -> None:
-    gate = {"state": "hold", "reason": "update_failures", "detail": "boom", "since": 5.0}
+@pytest.mark.parametrize(("detail", "more"), [("boom", ": boom"), (None, "")])
+def test_a_hold_says_its_reason(detail: str | None, more: str) -> None:
+    gate = {"state": "hold", "reason": "update_failures", "detail": detail, "since": 5.0}
 
     [found] = found_in(status(gate=gate), KNOWN, Settings())
 
     assert (found.kind, found.at, found.mark) == (Kind.GATE_HOLD, 5.0, "5.0")
-    assert found.sentence == "The gate holds: update_failures: boom."
+    assert found.sentence == f"The gate holds: update_failures{more}."
 
 
 def test_drops_are_told_by_how_many_came_since_what_was_noted() -> None:

@@ -169,6 +169,22 @@ def test_fault_08_being_interrupted_is_not_failing(live: Path) -> None:
     assert (found.total_reward, found.ready_seq) == (None, None)
 
 
+def test_an_end_in_the_moment_of_a_hold_loses_nothing(
+    live: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    runtime = tau_live.attach()
+    assert runtime is not None
+    run = tau_live.run("agent", key=1).__enter__()
+    assert tau_live.flush(30)
+
+    runtime._gate.hold("operator", at=time.time())
+    closed = runtime.close(30.0)
+
+    assert closed
+    assert "events_unwritten" not in caplog.text
+    assert rollout(live, run.id).reason == "interrupted"
+
+
 @pytest.mark.slow
 def test_fault_07_updates_change_what_is_decided(live: Path, settings: Settings) -> None:
     for start in range(0, 160, 8):
