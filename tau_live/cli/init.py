@@ -1,7 +1,7 @@
 """``tau-live init``: propose settings for the project in this folder, and write them."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -102,7 +102,7 @@ def _rows(project: Project) -> Iterator[tuple[str, object]]:
     hosts = [f"{one.host} {one.version or 'not installed here'}" for one in project.hosts]
     yield "hosts", ", ".join(hosts) or "none"
     for kind in NAMED:
-        found = project.of(kind)
+        found = _once(project.of(kind))
         if found:
             told = [_told(one) for one in found[:LISTED]]
             more = f", and {len(found) - LISTED} more" if len(found) > LISTED else ""
@@ -111,8 +111,14 @@ def _rows(project: Project) -> Iterator[tuple[str, object]]:
     yield "files", ", ".join([f"{project.read:,} read", *unread])
 
 
+def _once(found: Sequence[Finding]) -> list[Finding]:
+    """Return each by its first place; what has no name may be another each time."""
+    seen = {one.text or f"{one.path}:{one.line}": one for one in reversed(found)}
+    return [one for one in found if one in seen.values()]
+
+
 def _told(one: Finding) -> str:
-    text = " ".join(scrubbed(one.text).split())
+    text = " ".join(scrubbed(one.text).split()) or "unnamed"
     named = text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
     return f"{named} ({one.path}:{one.line})".strip()
 

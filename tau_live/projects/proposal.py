@@ -182,7 +182,7 @@ def _elsewhere(project: Project, chosen: Sequence[Point]) -> Iterator[str]:
     tools = project.texts(Kind.TOOL)
     if tools:
         yield f"tools that the code names: {', '.join(tools[:MOST_OPTIONS])}"
-    if not project.hosts:
+    if not project.hosts and not points:
         known = ", ".join(FRAMEWORKS)
         yield (
             f"no supported host was found ({known}): ask where your own code chooses, "

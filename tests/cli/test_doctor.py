@@ -105,6 +105,7 @@ def test_a_switch_that_is_misspelt_is_a_warning(filled: Path, read: Read) -> Non
     found = read("doctor", "--store", filled, TAU_LIVE_RL="jes")
 
     assert states(found)["switch"] == ["warn"]
+    assert states(found)["settings"] == ["ok"], "it is said once"
 
 
 def test_nobody_sending_rewards_is_a_warning(tmp_path: Path, read: Read) -> None:

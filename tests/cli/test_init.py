@@ -168,6 +168,32 @@ def test_each_state_of_a_project_is_said_in_a_sentence(
     assert said in result.output
 
 
+def test_who_asks_by_itself_already_is_not_told_to_begin(tmp_path: Path, run: Run) -> None:
+    (tmp_path / "a.py").write_text(
+        "import tau_live\nwith tau_live.run('a') as r:\n    r.decide('m', ['a', 'b'])\n"
+    )
+
+    told = run("init", "--dry-run").output
+
+    assert "your code asks at m by itself" in told
+    assert "no supported host was found" not in told
+
+
+def test_each_thing_is_listed_once_with_its_first_place(tmp_path: Path, run: Run) -> None:
+    (tmp_path / "a.py").write_text(
+        "from langchain.agents import create_agent\n"
+        "from langchain_core.tools import tool\n\n\n"
+        "@tool\ndef search(q: str) -> str:\n    return q\n\n\n"
+        "create_agent('openai:gpt-5', tools=[search])\ncreate_agent('openai:gpt-5')\n"
+    )
+
+    told = run("init", "--dry-run").output
+
+    assert "tools   search (a.py:6)\n" in told
+    assert "models  openai:gpt-5 (a.py:10)\n" in told
+    assert "agents  unnamed (a.py:10), unnamed (a.py:11)\n" in told
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

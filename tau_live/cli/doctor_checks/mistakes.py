@@ -30,6 +30,10 @@ MISTAKES: Mapping[str, Mistake] = MappingProxyType(
             "This Python is not the one of the activated environment or of the project's `.venv`.",
             "Run the `tau-live` of the environment in which the agent runs; install it there.",
         ),
+        "host-elsewhere": Mistake(
+            "A source in this folder imports a host that this Python does not have.",
+            "Run the `tau-live` of the environment in which the agent runs; install it there.",
+        ),
         "installed-twice": Mistake(
             "Several versions of tau-live are installed on one path; the first is used.",
             "Uninstall it until it is gone, and install it once.",
