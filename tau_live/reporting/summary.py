@@ -30,7 +30,7 @@ def summary_of(
         points: The decision points, the busiest first.
         settings: How many rollouts make an update.
     """
-    due = 2 * max(settings.update_interval, settings.max_rollouts_per_update)
+    due = 2 * settings.update_interval
     return Summary(
         on=_on(status),
         healthy=_healthy(status),

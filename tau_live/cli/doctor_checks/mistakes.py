@@ -157,8 +157,8 @@ MISTAKES: Mapping[str, Mistake] = MappingProxyType(
             "The last update learned nothing.", "`tau-live updates` says why."
         ),
         "nobody-learns": Mistake(
-            "Rollouts wait to be learned from, and no learner is switched on.",
-            "`tau-live learn`, or `TAU_LIVE_RL_LEARNER=thread`.",
+            "Rollouts wait to be learned from, and no learner is switched on, or no process lasts.",
+            "`tau-live learn`, `TAU_LIVE_RL_LEARNER=thread`, or `tau_live.flush()` at the end.",
         ),
         "rewards-never-sent": Mistake(
             "Runs end and nobody sends a reward.", "`tau_live.reward(...)` or `tau-live reward`."
