@@ -12,7 +12,7 @@ from tau_live.rollouts import RolloutStatus
 from tau_live.settings import Settings
 from tau_live.store.records import Trial
 from tau_live.store.sqlite import SqliteStore
-from tests.contracts.making import begun, policy, ready, reward, update
+from tests.contracts.making import begun, policy, ready, update
 
 
 @pytest.fixture
@@ -54,9 +54,7 @@ def test_what_is_wrong_comes_before_the_switch_of_this_shell(store: SqliteStore)
 
 
 def test_runs_that_ask_for_no_decision_are_told_how_to(store: SqliteStore) -> None:
-    begun(store, "live-1")
-    store.rollouts.set_status("live-1", RolloutStatus.SUCCEEDED, at=2.0)
-    store.rewards.add_reward(reward(rollout_id="live-1", value=1.0))
+    ready(store, "live-1")
 
     assert "tau-live init --dry-run" in facts(store).summary.next[0]
 
