@@ -200,8 +200,11 @@ def _next(status: Mapping[str, object], stretches: Sequence[Stretch], *, due: in
             "Events were dropped: `tau-live status --all` counts them by cause, and a larger "
             "`TAU_LIVE_RL_QUEUE_LIMIT` keeps more."
         )
-    elif _unwanted(drops_of(counters)):
-        yield "Look at what was refused: `tau-live status --all` counts it by cause."
+    elif refused := _unwanted(drops_of(counters)):
+        yield (
+            f"Look at what was refused, {next(iter(refused))} most of all: docs/howto/runbook.md "
+            "says of each counter what to do, and `tau-live doctor` of what it knows."
+        )
     yield from _about_trials(status)
     if _over(status):
         yield "`tau-live gc` forgets what is beyond the limits; it says what keeps the rest."

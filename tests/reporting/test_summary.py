@@ -100,7 +100,7 @@ def test_what_a_hold_keeps_out_is_no_doubt_of_health(store: SqliteStore) -> None
     assert "but what a hold keeps out" in well.said
     assert ill.healthy.answer == "look closer"
     assert "1 events, decisions or rewards" in ill.healthy.said
-    assert "status --all" in ill.next[0]
+    assert "refused, events_refused_span most of all" in ill.next[0]
 
 
 def test_rollouts_without_any_reward_are_the_first_thing_to_mend(store: SqliteStore) -> None:
