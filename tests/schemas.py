@@ -15,7 +15,8 @@ DRAFT = "https://json-schema.org/draft/2020-12/schema"
 Schema = dict[str, object]
 
 WHOLE = """
-    archived attempt attempts attempt_count bad bad_lines bytes_after bytes_before cancelled
+    archived attempt attempts attempt_count bad bad_lines became_ready bytes_after bytes_before
+    cancelled
     checkpoints completed control costs count counters days decisions decisions_before drops events
     failed first first_ready forgettable kept known last last_ready learner left_out limit line
     lineage lines lived log looked_at not_learned_from number of open options ordinal page parent

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tau_live.alerts.kinds import MOVES, Kind
-from tau_live.learning.quality import FEWEST, missing_rewards
+from tau_live.learning.quality import FEWEST, TUMBLES, missing_rewards, rewarded
 from tau_live.rl.drift import Direction
 from tau_live.settings import Settings
 from tau_live.store.alert_log import Noted
@@ -24,9 +24,6 @@ MISSING_SHARE = 0.5
 
 SAME_CHOICES = 256
 """So many choices of one option alone are a collapse, where no setting bounds them."""
-
-TUMBLES = 512
-"""Rewards that came or stayed away are counted anew after so many."""
 
 NotedAll = Mapping[tuple[str, str], Noted]
 
@@ -142,24 +139,21 @@ def _drops(counters: Mapping[str, object], noted: NotedAll) -> Iterator[Found]:
 
 
 def _missing(status: Mapping[str, object], noted: NotedAll, settings: Settings) -> Iterator[Found]:
-    missing = _whole(_table(status.get("counters")).get("left_out_reward_missing"))
-    ended = _whole(_table(status.get("rollouts")).get("completed"))
-    settled = ended - _whole(status.get("waiting_for_reward"))
-    before, lost_before = _marked(noted, Kind.REWARDS_MISSING)
-    lost = missing - lost_before
-    ready = settled - before - lost
-    mark = f"{settled} {missing}"
-    if (Kind.REWARDS_MISSING.value, "") not in noted or settled < before or lost < 0:
+    came, missing = rewarded(status)
+    came_before, lost_before = _marked(noted, Kind.REWARDS_MISSING)
+    ready, lost = came - came_before, missing - lost_before
+    mark = f"{came} {missing}"
+    if (Kind.REWARDS_MISSING.value, "") not in noted or ready < 0 or lost < 0:
         yield Found(kind=Kind.REWARDS_MISSING, mark=mark)
         return
     limit = settings.missing_reward_limit or MISSING_SHARE
-    hold = missing_rewards(max(0, ready), lost, limit)
+    hold = missing_rewards(ready, lost, limit)
     if hold is not None:
         yield Found(
             kind=Kind.REWARDS_MISSING,
             mark=mark,
             sentence=f"{hold.detail[:1].upper()}{hold.detail[1:]}.",
-            facts={"missing": lost, "settled": lost + max(0, ready), "limit": limit},
+            facts={"missing": lost, "settled": ready + lost, "limit": limit},
         )
     elif ready + lost >= TUMBLES:
         yield Found(kind=Kind.REWARDS_MISSING, mark=mark)
