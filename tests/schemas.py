@@ -93,6 +93,9 @@ EXACT: Mapping[str, object] = {
 }
 """What the name of a key alone does not tell; by its path, or the command and its path."""
 
+ALWAYS: Mapping[str, list[str]] = {"top": ["at", "problem", "store"]}
+"""What alone is always told by a command that prints less where something is wrong."""
+
 NO_OBJECT = {
     "last_report",
     "cost",
@@ -121,6 +124,7 @@ def schema_of(command: str) -> Schema:
     root: Schema = {"type": "object"}
     for path, meaning in KEYS[command].items():
         _add(root, path.split("."), path, command=command, meaning=meaning)
+    root["required"] = ALWAYS.get(command, root["required"])
     return {
         "$schema": DRAFT,
         "$id": f"tau-live/{file_of(command)}",
