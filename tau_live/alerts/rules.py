@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from tau_live.alerts.kinds import MOVES, Kind
 from tau_live.learning.quality import FEWEST, TUMBLES, missing_rewards, rewarded
+from tau_live.reasons import DROPPED, lost_events
 from tau_live.rl.drift import Direction
 from tau_live.settings import Settings
 from tau_live.store.alert_log import Noted
@@ -12,12 +13,6 @@ from tau_live.store.records import AuditEntry
 
 AUDIT = ("audit", "")
 """Where it is noted up to which line the audit has been read."""
-
-DROPPED = "dropped_"
-"""Begins the counters of what was dropped before it was stored."""
-
-MEANT = frozenset({"dropped_paused", "dropped_closed"})
-"""Somebody wanted these dropped."""
 
 MISSING_SHARE = 0.5
 """Of rewards that never come, where ``TAU_LIVE_RL_MISSING_REWARD_LIMIT`` says nothing."""
@@ -119,12 +114,9 @@ def _kill_switch(killed: Mapping[str, object]) -> Iterator[Found]:
 
 
 def _drops(counters: Mapping[str, object], noted: NotedAll) -> Iterator[Found]:
-    by_reason = {
-        name.removeprefix(DROPPED): value
-        for name, value in counters.items()
-        if name.startswith(DROPPED) and name not in MEANT
-    }
-    total = sum(map(_whole, by_reason.values()))
+    lost = lost_events({name: _whole(value) for name, value in counters.items()})
+    by_reason = {name.removeprefix(DROPPED): value for name, value in lost.items()}
+    total = sum(lost.values())
     new = total - _marked(noted, Kind.EVENTS_DROPPED)[0]
     if new > 0:
         words = "event was" if new == 1 else "events were"
