@@ -1,5 +1,6 @@
 """What a shell completes from the store: quick, read-only, and nothing at all where it cannot."""
 
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -14,6 +15,8 @@ MOST = 50
 
 WAIT_S = 0.2
 """So long a locked store is waited for."""
+
+_PLAIN = re.compile(r"\w[\w.@%+/-]*")
 
 Completed = list[CompletionItem]
 Complete = Callable[[click.Context, click.Parameter, str], Completed]
@@ -47,8 +50,8 @@ def _store(path: object) -> SqliteStore:
 
 
 def _is_plain(name: str) -> bool:
-    """Say whether a name can stand in a shell's list of words, one a line."""
-    return name.isprintable() and not any(c.isspace() or c in "'\"\\$`;&|<>()" for c in name)
+    """Say whether a name means nothing to a shell, nor in what it is told: ``:`` and ``,`` do."""
+    return _PLAIN.fullmatch(name) is not None
 
 
 def _rollouts(store: SqliteStore, begun: str) -> list[_Item]:

@@ -21,8 +21,8 @@ SHELLS = ("bash", "zsh", "fish")
 def completion(ctx: click.Context, shell: str) -> None:
     """Print what completes commands, options, ids, versions and points in SHELL.
 
-    For bash or zsh put the first line of the example into ~/.bashrc or ~/.zshrc; bash needs to be
-    4.4 or newer.
+    For bash, 4.4 or newer, put the first line of the example into ~/.bashrc; for zsh the same with
+    its name into ~/.zshrc.
     """
     found = get_completion_class(shell)
     if found is None:

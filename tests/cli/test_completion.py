@@ -65,7 +65,8 @@ def test_the_store_that_the_line_names_is_asked(filled: Path) -> None:
 
 def test_what_a_shell_would_take_for_its_own_is_not_offered(filled: Path) -> None:
     store = SqliteStore.open(filled)
-    for point in ("mo$(touch evil)", "mo;x", "mo del", "mo\x1b[2J", "mo`x`", "moon"):
+    bad = ("$(touch evil)", ";x", " del", "\x1b[2J", "`x`", "*", "{a,b}", ":x", ",x", "!x", "~")
+    for point in (*(f"mo{one}" for one in bad), "moon"):
         store.trials.save(Trial(point=point, revision=1))
     store.close()
 

@@ -30,3 +30,13 @@ def test_a_file_that_cannot_be_written_stays_what_it_was(
 
     assert result.exit_code == 1
     assert "No such file" in result.stderr
+
+
+def test_the_store_itself_is_not_written_over(filled: Path, run: Run) -> None:
+    before = filled.read_bytes()
+
+    result = run("metrics", "--store", filled, "--out", filled)
+
+    assert result.exit_code == 2
+    assert "is the store itself" in result.stderr
+    assert filled.read_bytes() == before
