@@ -24,6 +24,8 @@ from tau_live.trials.facts import trial_at
 from tau_live.trials.promoter import Promoter
 
 POLL_S = 0.5
+LOOK_S = 2.0
+"""How often is looked for alerts while nothing is learned, as when the gate holds."""
 
 
 def learn_until(
@@ -55,7 +57,7 @@ def learn_until(
     alarm = Alarm(settings, plugins, environ=environ, owner=owner, count=counts.add)
     switch = kill_file(settings.store, settings.kill_file)
     store = open_store(settings)
-    done = 0
+    done, looked = 0, float("-inf")
 
     def killed() -> bool:
         return now_killed(switch) is not None
@@ -70,6 +72,9 @@ def learn_until(
             if learned is None:
                 if once:
                     break
+                if time.monotonic() - looked >= LOOK_S:
+                    _look(store, settings, alarm)
+                    looked = time.monotonic()
                 stop.wait(POLL_S)
                 continue
             done += 1
@@ -83,13 +88,19 @@ def learn_until(
                 plugins.update_finished(found)
             report(found)
         gate.refresh(store.gate, at=time.time())
-        alarm.look(store, status_of(store, settings, now=time.time()))
+        _look(store, settings, alarm)
         return done
     finally:
         alarm.close()
         with suppress(StoreError):
             store.counters.add(counts.counts())
         store.close()
+
+
+def _look(store: Store, settings: Settings, alarm: Alarm) -> None:
+    """Tell what is new; a store that fails is left to what learns from it."""
+    with suppress(StoreError):
+        alarm.look(store, status_of(store, settings, now=time.time()))
 
 
 def _publish(store: Store, settings: Settings, found: dict[str, object], alarm: Alarm) -> None:

@@ -8,6 +8,8 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from tau_live.reasons import CRITIC_ONLY, DROPPED, LEFT_OUT
+
 PREFIX = "tau_live_"
 MOST_VALUES = 100
 """So many values a label has at most; what is beyond them is left out and counted."""
@@ -16,8 +18,6 @@ MOST_CHARS = 128
 
 Labels = Mapping[str, str]
 Values = list[tuple[Labels, float]]
-
-_DROPPED, _LEFT_OUT, _CRITIC = "dropped_", "left_out_", "critic_only_"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,9 +177,9 @@ def _points(status: Mapping[str, object]) -> Iterator[Family]:
 
 def _counted(counters: Mapping[str, object]) -> Iterator[Family]:
     tables = (
-        (_DROPPED, "dropped_events_total", "reason", "Events that were dropped, by reason."),
-        (_LEFT_OUT, "left_out_total", "reason", "Rollouts and decisions not learned from."),
-        (_CRITIC, "critic_only_total", "reason", "Decisions that taught the critic alone."),
+        (DROPPED, "dropped_events_total", "reason", "Events that were dropped, by reason."),
+        (LEFT_OUT, "left_out_total", "reason", "Rollouts and decisions not learned from."),
+        (CRITIC_ONLY, "critic_only_total", "reason", "Decisions that taught the critic alone."),
     )
     for begins, name, label, said in tables:
         own = {key.removeprefix(begins): n for key, n in counters.items() if key.startswith(begins)}

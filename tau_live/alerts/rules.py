@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tau_live.alerts.kinds import MOVES, Kind
-from tau_live.learning.quality import FEWEST, missing_rewards
+from tau_live.learning.quality import FEWEST, TUMBLES, missing_rewards, rewarded
+from tau_live.reasons import DROPPED, lost_events
 from tau_live.rl.drift import Direction
 from tau_live.settings import Settings
 from tau_live.store.alert_log import Noted
@@ -13,20 +14,11 @@ from tau_live.store.records import AuditEntry
 AUDIT = ("audit", "")
 """Where it is noted up to which line the audit has been read."""
 
-DROPPED = "dropped_"
-"""Begins the counters of what was dropped before it was stored."""
-
-MEANT = frozenset({"dropped_paused", "dropped_closed"})
-"""Somebody wanted these dropped."""
-
 MISSING_SHARE = 0.5
 """Of rewards that never come, where ``TAU_LIVE_RL_MISSING_REWARD_LIMIT`` says nothing."""
 
 SAME_CHOICES = 256
 """So many choices of one option alone are a collapse, where no setting bounds them."""
-
-TUMBLES = 512
-"""Rewards that came or stayed away are counted anew after so many."""
 
 NotedAll = Mapping[tuple[str, str], Noted]
 
@@ -122,12 +114,9 @@ def _kill_switch(killed: Mapping[str, object]) -> Iterator[Found]:
 
 
 def _drops(counters: Mapping[str, object], noted: NotedAll) -> Iterator[Found]:
-    by_reason = {
-        name.removeprefix(DROPPED): value
-        for name, value in counters.items()
-        if name.startswith(DROPPED) and name not in MEANT
-    }
-    total = sum(map(_whole, by_reason.values()))
+    lost = lost_events({name: _whole(value) for name, value in counters.items()})
+    by_reason = {name.removeprefix(DROPPED): value for name, value in lost.items()}
+    total = sum(lost.values())
     new = total - _marked(noted, Kind.EVENTS_DROPPED)[0]
     if new > 0:
         words = "event was" if new == 1 else "events were"
@@ -142,24 +131,21 @@ def _drops(counters: Mapping[str, object], noted: NotedAll) -> Iterator[Found]:
 
 
 def _missing(status: Mapping[str, object], noted: NotedAll, settings: Settings) -> Iterator[Found]:
-    missing = _whole(_table(status.get("counters")).get("left_out_reward_missing"))
-    ended = _whole(_table(status.get("rollouts")).get("completed"))
-    settled = ended - _whole(status.get("waiting_for_reward"))
-    before, lost_before = _marked(noted, Kind.REWARDS_MISSING)
-    lost = missing - lost_before
-    ready = settled - before - lost
-    mark = f"{settled} {missing}"
-    if (Kind.REWARDS_MISSING.value, "") not in noted or settled < before or lost < 0:
+    came, missing = rewarded(status)
+    came_before, lost_before = _marked(noted, Kind.REWARDS_MISSING)
+    ready, lost = came - came_before, missing - lost_before
+    mark = f"{came} {missing}"
+    if (Kind.REWARDS_MISSING.value, "") not in noted or ready < 0 or lost < 0:
         yield Found(kind=Kind.REWARDS_MISSING, mark=mark)
         return
     limit = settings.missing_reward_limit or MISSING_SHARE
-    hold = missing_rewards(max(0, ready), lost, limit)
+    hold = missing_rewards(ready, lost, limit)
     if hold is not None:
         yield Found(
             kind=Kind.REWARDS_MISSING,
             mark=mark,
             sentence=f"{hold.detail[:1].upper()}{hold.detail[1:]}.",
-            facts={"missing": lost, "settled": lost + max(0, ready), "limit": limit},
+            facts={"missing": lost, "settled": ready + lost, "limit": limit},
         )
     elif ready + lost >= TUMBLES:
         yield Found(kind=Kind.REWARDS_MISSING, mark=mark)

@@ -14,6 +14,7 @@ from tau_live.guard import logger
 from tau_live.learning.quality import (
     FEWEST,
     LOOKS,
+    TUMBLES,
     Figures,
     Hold,
     Reason,
@@ -21,6 +22,7 @@ from tau_live.learning.quality import (
     collapses,
     figures,
     missing_rewards,
+    rewarded,
     violations,
 )
 from tau_live.learning.safety_price import Late, multiplier_of, numbers_in, priced
@@ -39,9 +41,6 @@ MOST_STEPS = 4
 learned meanwhile than on the world."""
 LARGEST = 1e100
 """Of a residual; the square of a larger one is no number any more."""
-
-TUMBLES = 512
-"""Rewards that came or stayed away are counted anew after so many."""
 
 _ERRORS = (ValueError, ArithmeticError, np.linalg.LinAlgError)
 
@@ -174,14 +173,8 @@ class MissingWatch:
         """Return a reason to hold, from what ``status_of`` says; it is given once."""
         if self._limit is None:
             return None
-        counters, rollouts = status["counters"], status["rollouts"]
-        if not isinstance(counters, Mapping) or not isinstance(rollouts, Mapping):
-            return None
-        missing = _whole(counters.get("left_out_reward_missing"))
-        settled = _whole(rollouts.get("completed")) - _whole(status["waiting_for_reward"])
-        now = settled - missing, missing
-        before = self._mark or now
-        self._mark = before
+        now = rewarded(status)
+        before = self._mark = self._mark or now
         ready, lost = max(0, now[0] - before[0]), max(0, now[1] - before[1])
         hold = missing_rewards(ready, lost, self._limit)
         if hold is not None or ready + lost >= TUMBLES:

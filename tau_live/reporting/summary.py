@@ -3,11 +3,12 @@
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
+from tau_live.reasons import QUEUE_FULL, lost_events
 from tau_live.reporting.facts import Answer, Stretch, Summary
 from tau_live.reporting.reading import counts, integer, mapping, real, sequence
 
 GOOD, DOUBTFUL, BAD = "good", "doubtful", "bad"
-DROPPED = ("dropped_", "events_refused_", "events_malformed", "decisions_not_recorded")
+NOT_STORED = ("events_refused_", "events_malformed", "decisions_not_recorded")
 REFUSED = ("rewards_refused", "rewards_without", "refused_", "options_", "masks_", "host_objects_")
 HELD = ("_while_held",)
 
@@ -42,10 +43,10 @@ def points_of(status: Mapping[str, object]) -> list[str]:
 
 def drops_of(counters: Mapping[str, int]) -> dict[str, int]:
     """Return the counters of what was dropped or refused, the largest first."""
-    found = {
+    found = lost_events(counters) | {
         name: count
         for name, count in counters.items()
-        if count and (name.startswith(DROPPED + REFUSED) or name.endswith(HELD))
+        if count and (name.startswith(NOT_STORED + REFUSED) or name.endswith(HELD))
     }
     return dict(sorted(found.items(), key=lambda one: (-one[1], one[0])))
 
@@ -175,11 +176,10 @@ def _next(status: Mapping[str, object], stretches: Sequence[Stretch]) -> Iterato
             "`TAU_LIVE_RL=1 tau-live run -- python my_agent.py`."
         )
     yield from _about_rewards(stretches)
-    if any(name.startswith("dropped_") for name in counters):
-        yield (
-            "Events were dropped: `tau-live status --all` counts them by cause, and a larger "
-            "`TAU_LIVE_RL_QUEUE_LIMIT` keeps more."
-        )
+    lost = lost_events(counters)
+    if lost:
+        keeps = ", and a larger `TAU_LIVE_RL_QUEUE_LIMIT` keeps more" if QUEUE_FULL in lost else ""
+        yield f"Events were dropped: `tau-live status --all` counts them by cause{keeps}."
     yield from _about_trials(status)
     if _over(status):
         yield "`tau-live gc` forgets what is beyond the limits; it says what keeps the rest."

@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 from tests.cli.conftest import Run
@@ -9,7 +10,11 @@ def test_figures_are_printed_or_written_for_everybody_to_read(
     out = tmp_path / "tau_live.prom"
 
     printed = run("metrics", "--store", filled)
-    written = run("metrics", "--store", filled, "--out", out)
+    before = os.umask(0o077)  # that of root's cron in many places
+    try:
+        written = run("metrics", "--store", filled, "--out", out)
+    finally:
+        os.umask(before)
 
     assert (written.exit_code, written.output) == (0, "")
     assert out.read_text().splitlines()[0] == printed.stdout.splitlines()[0]
