@@ -58,17 +58,14 @@ def learn_until(
     switch = kill_file(settings.store, settings.kill_file)
     store = open_store(settings)
     done, looked = 0, float("-inf")
-
-    def killed() -> bool:
-        return now_killed(switch) is not None
-
     try:
         learner = learner_of(store, settings, owner=owner)
         learner.sweep()
         promoter = Promoter(store, settings, holder=owner)
         while not stop.is_set():
             gate.refresh(store.gate, at=time.time())
-            learned = _next(store, learner, promoter, gate=gate, killed=killed)
+            killed = now_killed(switch) is not None
+            learned = _next(store, learner, promoter, may=gate.passes and not killed, gate=gate)
             if learned is None:
                 if once:
                     break
@@ -81,9 +78,7 @@ def learn_until(
             gate.succeeded(Kind.UPDATE, at=time.time())
             if learned.hold is not None:
                 gate.hold(learned.hold.reason, at=learned.update.at, detail=learned.hold.detail)
-            update = learned.update
-            found = {**report_of(update), "trial": trial_at(store, update.point, settings)}
-            _publish(store, settings, found, alarm)
+            found = _found(store, settings, learned, alarm)
             if plugins.listens("update_finished"):
                 plugins.update_finished(found)
             report(found)
@@ -103,14 +98,17 @@ def _look(store: Store, settings: Settings, alarm: Alarm) -> None:
         alarm.look(store, status_of(store, settings, now=time.time()))
 
 
-def _publish(store: Store, settings: Settings, found: dict[str, object], alarm: Alarm) -> None:
-    """Publish the report; the update is kept already, so a failure is only told."""
+def _found(store: Store, settings: Settings, learned: Learned, alarm: Alarm) -> dict[str, object]:
+    """Return the report, published; the update is kept already, so a failure is only told."""
+    update = learned.update
+    found = {**report_of(update), "trial": trial_at(store, update.point, settings)}
     try:
         status = status_of(store, settings, now=time.time())
         alarm.look(store, status)
         publish(status_file(settings), {**found, **status})
     except (OSError, StoreError) as error:
         logger().warning("status_not_published", error=text_of(error))
+    return found
 
 
 def _next(
@@ -118,13 +116,12 @@ def _next(
     learner: Learner,
     promoter: Promoter,
     *,
+    may: bool,
     gate: GateKeeper,
-    killed: Callable[[], bool],
 ) -> Learned | None:
-    """Run one update that is due and allowed, and weigh trials; what fails is counted."""
+    """Run one update that is due, and weigh trials, if that may be; what fails is counted."""
     learned = None
     try:
-        may = gate.passes and not killed()
         rests = Part.LEARNING in store.pauses.pauses()
         learned = learner.run_next(now=time.time()) if may and not rests else None
         if may:

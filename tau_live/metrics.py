@@ -6,7 +6,7 @@ unit or ``_total`` at the end, labels of few values.
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tau_live.reasons import CRITIC_ONLY, DROPPED, LEFT_OUT
 
@@ -48,22 +48,36 @@ def families(
         last_told: When an alert of each kind was last told, in epoch seconds.
     """
     found = _all(status, version=version, last_told=last_told)
-    return [
-        Family(name=one.name, type=one.type, help=one.help, values=one.values[:MOST_VALUES])
-        for one in found
-        if one.values
-    ]
+    shown = [replace(one, values=_apart(one.values)[:MOST_VALUES]) for one in found if one.values]
+    return [*shown, _left_out(_size(found) - _size(shown))]
 
 
 def known() -> list[Family]:
-    """Return every metric that there is, without values."""
-    return _all({}, version="", last_told={})
+    """Return every metric that there is, without values that count."""
+    return [*_all({}, version="", last_told={}), _left_out(0)]
+
+
+def _size(found: Iterable[Family]) -> int:
+    return sum(len(one.values) for one in found)
+
+
+def _left_out(count: int) -> Family:
+    said = "Values that are not shown because a metric has too many."
+    return _of("values_left_out", said, [({}, count)])
+
+
+def _apart(values: Values) -> Values:
+    """Return the values whose labels are their own; with two alike nothing of a file is read."""
+    kept: dict[tuple[str, ...], tuple[Labels, float]] = {}
+    for labels, value in values:
+        kept.setdefault(tuple(map(_escaped, labels.values())), (labels, value))
+    return [*kept.values()]
 
 
 def _all(
     status: Mapping[str, object], *, version: str, last_told: Mapping[str, float]
 ) -> list[Family]:
-    found = [
+    return [
         *_stands(status, version),
         *_rollouts(status),
         *_points(status),
@@ -71,9 +85,6 @@ def _all(
         _of("alert_last_told_timestamp_seconds", "When an alert of a kind was last told.",
             _each("kind", last_told)),
     ]  # fmt: skip
-    left_out = sum(max(0, len(one.values) - MOST_VALUES) for one in found)
-    said = "Values that are not shown because a metric has too many."
-    return [*found, _of("values_left_out", said, [({}, left_out)])]
 
 
 def text_of(found: Iterable[Family]) -> str:
@@ -126,9 +137,9 @@ def _stands(status: Mapping[str, object], version: str) -> Iterator[Family]:
     silent = "Attached processes that cannot write."
     yield _of("silent_processes", silent, [({}, _length(status, "silent"))])
     yield _of("last_update_timestamp_seconds", "When the last update ended.", _one(last))
-    used = retention.get("used_mb")
+    used = _one(retention.get("used_mb"))
     size = "What the store takes, without free pages and its log."
-    yield _of("store_used_bytes", size, _one(used * 1e6 if isinstance(used, float) else used))
+    yield _of("store_used_bytes", size, [(labels, mb * 1e6) for labels, mb in used])
 
 
 def _rollouts(status: Mapping[str, object]) -> Iterator[Family]:
@@ -176,21 +187,23 @@ def _points(status: Mapping[str, object]) -> Iterator[Family]:
 
 
 def _counted(counters: Mapping[str, object]) -> Iterator[Family]:
+    late = "a late reward takes its rollout out again"
     tables = (
-        (DROPPED, "dropped_events_total", "reason", "Events that were dropped, by reason."),
-        (LEFT_OUT, "left_out_total", "reason", "Rollouts and decisions not learned from."),
-        (CRITIC_ONLY, "critic_only_total", "reason", "Decisions that taught the critic alone."),
+        (DROPPED, "dropped_events_total", "Events that were dropped, by reason."),
+        (LEFT_OUT, "left_out", f"Rollouts and decisions not learned from; {late}."),
+        (CRITIC_ONLY, "critic_only_total", "Decisions that taught the critic alone."),
     )
-    for begins, name, label, said in tables:
+    for begins, name, said in tables:
         own = {key.removeprefix(begins): n for key, n in counters.items() if key.startswith(begins)}
-        yield _of(name, said, _each(label, own), type_="counter")
+        yield _of(name, said, _each("reason", own))
     known = tuple(begins for begins, *_ in tables)
     rest = {key: n for key, n in counters.items() if not key.startswith(known)}
     said = "Everything else that is counted, by the counter's name."
-    yield _of("counted_total", said, _each("counter", rest), type_="counter")
+    yield _of("counted_total", said, _each("counter", rest))
 
 
-def _of(name: str, help_: str, values: Values, *, type_: str = "gauge") -> Family:
+def _of(name: str, help_: str, values: Values) -> Family:
+    type_ = "counter" if name.endswith("_total") else "gauge"
     return Family(name=f"{PREFIX}{name}", type=type_, help=help_, values=values)
 
 
