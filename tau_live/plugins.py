@@ -2,19 +2,20 @@
 
 import inspect
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
-from typing import Any
+from typing import Any, TypeVar
 
 import pluggy
-from msgspec.structs import replace
+from msgspec import structs
 
 from tau_live import hookspecs
 from tau_live.errors import SettingsError
 from tau_live.events import Event
 from tau_live.guard import logger, text_of
+from tau_live.handed.given import own
 from tau_live.hookspecs import (
     Alert,
     Answer,
@@ -22,12 +23,15 @@ from tau_live.hookspecs import (
     Promotion,
     RewardPart,
     RolloutSummary,
+    Text,
     Translate,
 )
 from tau_live.rollouts import Span
 
 GROUP = hookspecs.PROJECT
+T = TypeVar("T")
 _CHANCES = 3
+_MUST_SEE = frozenset({"redact", "redact_text"})  # what their plugins cannot see is not kept
 _OUR_THREADS = "tau-live-"
 
 
@@ -94,7 +98,7 @@ class Plugins:
         self._standings: dict[str, _Standing] = {}
         self._calls: Mapping[str, tuple[_Call, ...]] = {}
         self._listening: Mapping[str, bool] = {}
-        self._blind = False
+        self._blind: frozenset[str] = frozenset()
         self._arrange()
 
     def load(self, entry_points: Iterable[metadata.EntryPoint] | None = None) -> None:
@@ -226,13 +230,14 @@ class Plugins:
 
     def decide(self, request: DecisionRequest) -> Answer | None:
         """Return the first answer that names an offered option; ``None`` when nobody has one."""
+        options = tuple(request.options)  # before a plugin can write into it
         for call in self._calls["decide"]:
             try:
                 answer = call(request)
                 if answer is not None:
-                    return _checked_answer(answer, request)
-            except Exception as error:  # noqa: BLE001 - a border to other people's code
-                self._failed(call, error)
+                    return _checked_answer(answer, options)
+            except BaseException as error:  # noqa: BLE001 - see _contained
+                self._failed(call, _contained(error))
         return None
 
     def infer_reward(self, summary: RolloutSummary) -> list[RewardPart]:
@@ -240,29 +245,39 @@ class Plugins:
         parts: dict[str, RewardPart] = {}
         for call in self._calls["infer_reward"]:
             try:
-                found = [_checked_part(part) for part in call(summary) or ()]
+                found = [_checked_part(part) for part in call(own(summary)) or ()]
             except BaseException as error:  # noqa: BLE001 - see _contained
                 self._failed(call, _contained(error))
             else:
                 parts = {**parts, **{p.name: p for p in found if p.name not in parts}}
         return list(parts.values())
 
+    def redact_text(self, text: Text) -> str | None:
+        """Return what may be kept of a text; ``None`` where a plugin has failed."""
+        kept, blind = self._past("redact_text", text, _checked_text)
+        return None if blind else kept.text
+
     def redact(self, span: Span) -> Span:
         """Return the span as it may be written; without attributes where a plugin has failed."""
-        blind = self._blind
-        for call in self._calls["redact"]:
+        kept, blind = self._past("redact", span, _checked_span)
+        return structs.replace(kept, attributes={}) if blind else kept
+
+    def _past(self, hook: str, given: T, checked: Callable[[object, T], T]) -> tuple[T, bool]:
+        """Return what plugins leave of something, and whether one of them has failed."""
+        blind = hook in self._blind
+        for call in self._calls[hook]:
             try:
-                found = call(span)
-                span = span if found is None else _checked_span(found, span)
+                found = call(given)
+                given = given if found is None else checked(found, given)
             except BaseException as error:  # noqa: BLE001 - see _contained
                 self._failed(call, _contained(error))
                 blind = True
-        return replace(span, attributes={}) if blind else span
+        return given, blind
 
     def _tell(self, hook: str, argument: object) -> None:
         for call in self._calls[hook]:
             try:
-                call(argument)
+                call(own(argument))
             except BaseException as error:  # noqa: BLE001 - see _contained
                 self._failed(call, _contained(error))
 
@@ -326,10 +341,14 @@ class Plugins:
             )
             for hook in self._hooks
         }
-        self._blind = any("redact" in standing.hooks for name, standing in self._standings.items()
-                          if name not in enabled)  # fmt: skip
+        self._blind = _MUST_SEE.intersection(
+            hook
+            for name, standing in self._standings.items()
+            for hook in standing.hooks
+            if name not in enabled
+        )
         listening = {hook: bool(calls) for hook, calls in self._calls.items()}
-        self._listening = listening | {"redact": listening["redact"] or self._blind}
+        self._listening = listening | dict.fromkeys(self._blind, True)
 
 
 def _log(event: str, **facts: object) -> None:
@@ -340,9 +359,9 @@ def _log(event: str, **facts: object) -> None:
 def _contained(error: BaseException) -> BaseException:
     """Return the error of a plugin, unless it is meant for whoever called: then raise it.
 
-    Nobody exits or is cancelled in a thread of ours but by us.
+    Nobody exits or is cancelled in a thread of ours but by us, nor in a hook by asyncio.
     """
-    if isinstance(error, Exception):
+    if isinstance(error, Exception) or type(error).__module__ == "asyncio.exceptions":
         return error
     thread = threading.current_thread()
     if isinstance(error, SystemExit | KeyboardInterrupt):
@@ -355,11 +374,11 @@ def _contained(error: BaseException) -> BaseException:
     return error
 
 
-def _checked_answer(answer: object, request: DecisionRequest) -> Answer:
+def _checked_answer(answer: object, options: Sequence[str]) -> Answer:
     if not isinstance(answer, Answer):
         raise TypeError(f"expected an Answer or None, got {type(answer).__name__}")
-    if answer.option not in request.options:
-        raise ValueError(f"expected one of {list(request.options)}, got {answer.option!r}")
+    if answer.option not in options:
+        raise ValueError(f"expected one of {list(options)}, got {answer.option!r}")
     return answer
 
 
@@ -369,7 +388,13 @@ def _checked_part(part: object) -> RewardPart:
     return part
 
 
+def _checked_text(found: object, text: Text) -> Text:
+    if not isinstance(found, str):
+        raise TypeError(f"expected a text or None, got {type(found).__name__}")
+    return replace(text, text=str.__str__(found))
+
+
 def _checked_span(found: object, span: Span) -> Span:
     if not isinstance(found, Span):
         raise TypeError(f"expected a Span or None, got {type(found).__name__}")
-    return replace(span, name=found.name, attributes=found.attributes)
+    return structs.replace(span, name=found.name, attributes=found.attributes)

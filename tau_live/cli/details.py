@@ -165,7 +165,8 @@ def lift(trial: Mapping[str, object]) -> str:
     estimate, lower, upper = (real(found[name]) for name in ("estimate", "lower", "upper"))
     told = "unknown" if estimate is None else f"{estimate:+.3g}"
     if lower is not None and upper is not None:
-        told += f" (at least {lower:+.3g}, at most {upper:+.3g}), {trial['verdict']}"
+        told += f" (at least {lower:+.3g}, at most {upper:+.3g})"
+        told += f", {trial['verdict']}" if trial["verdict"] else ""
     elif estimate is not None:
         told += " (a mere difference of means)"
     return f"{told}; {trial['why']}" if trial["why"] else told

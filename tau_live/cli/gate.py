@@ -15,7 +15,15 @@ from tau_live.cli.opening import (
     reason_option,
     store_option,
 )
-from tau_live.cli.output import facts_of, print_all, print_json, styled, table_of
+from tau_live.cli.output import (
+    facts_of,
+    fitting,
+    print_all,
+    print_json,
+    records_of,
+    styled,
+    table_of,
+)
 from tau_live.cli.standing import warn_of_stops
 from tau_live.cli.text import ago, moment, shown
 from tau_live.errors import StoreUnavailableError
@@ -135,7 +143,11 @@ def log(path: Path | None, as_json: bool, limit: int) -> None:
          entry.reason or "")
         for entry in entries
     ]  # fmt: skip
-    print_all(table_of(("when (UTC)", "state", "event", "kind", "who", "reason"), rows))
+    columns = ("when (UTC)", "state", "event", "kind", "who", "reason")
+    if rows:
+        print_all(fitting(table_of(columns, rows), records_of(columns, rows)))
+    else:
+        click.echo("the gate has never changed")
 
 
 def reset_of(store: Store, settings: Settings, *, reason: str, who: str, at: float) -> GateRow:

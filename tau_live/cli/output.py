@@ -85,12 +85,13 @@ def stdout_width() -> int:
     return console_of(sys.stdout.isatty()).width
 
 
-def fitting(wide: RenderableType, narrow: RenderableType) -> RenderableType:
-    """Return what is wide if it has room without breaking anything, else what is narrow."""
+def fitting(widest: RenderableType, *narrower: RenderableType) -> RenderableType:
+    """Return the first that has room without breaking anything, else the last."""
     console = console_of(sys.stdout.isatty())
     unbounded = console.options.update(width=10 * PIPED_WIDTH)
-    needed = console.measure(wide, options=unbounded).maximum
-    return wide if needed <= console.width else narrow
+    forms = (widest, *narrower)
+    fit = (one for one in forms if console.measure(one, options=unbounded).maximum <= console.width)
+    return next(fit, forms[-1])
 
 
 def styled(word: object) -> Text:
@@ -144,6 +145,13 @@ def facts_of(rows: Iterable[tuple[str, object]]) -> RenderableType:
     for name, value in rows:
         table.add_row(safe(name), _cell(value))
     return table
+
+
+def records_of(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> RenderableType:
+    """Return what a table says one below the other, for where its columns have no room."""
+    names = [column.rstrip("#") for column in columns]
+    records = (facts_of(zip(names, row, strict=True)) for row in rows)
+    return Group(*[part for record in records for part in ("", record)][1:])
 
 
 def _below(name: str, value: Text, width: int) -> RenderableType:

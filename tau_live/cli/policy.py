@@ -18,7 +18,15 @@ from tau_live.cli.opening import (
     store_option,
 )
 from tau_live.cli.output import as_json as json_of
-from tau_live.cli.output import facts_of, print_all, print_json, safe, table_of
+from tau_live.cli.output import (
+    facts_of,
+    fitting,
+    print_all,
+    print_json,
+    records_of,
+    safe,
+    table_of,
+)
 from tau_live.cli.standing import warn_of_stops
 from tau_live.cli.text import moment, shown
 from tau_live.cli.trials import COMMANDS
@@ -96,8 +104,9 @@ def list_(path: Path | None, as_json: bool, point: str | None) -> None:
         for name, of in points.items()
         if of["version"] == 0
     ]
+    columns = ("version#", "point", "from#", "rollouts#", "made (UTC)")
     print_all(
-        table_of(("version#", "point", "from#", "rollouts#", "made (UTC)", ""), rows)
+        fitting(table_of((*columns, ""), rows), records_of((*columns, "state"), rows))
         if rows
         else safe("no versions yet: every decision point is untrained")
     )

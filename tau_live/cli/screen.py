@@ -20,6 +20,8 @@ from tau_live.reporting.summary import BAD, DOUBTFUL, GOOD
 STYLES: Mapping[str, str] = {GOOD: "bold green", DOUBTFUL: "bold yellow", BAD: "bold red"}
 VERDICTS: Mapping[str, str] = {
     "promote": "proven better",
+    "better": "proven better, but not yet by enough or often enough for a promotion",
+    "kept": "proven better",
     "wait": "not proven yet",
     "futile": "as good as proven no better",
     "unsafe": "too dear in safety",
@@ -164,9 +166,14 @@ def _word(answer: Answer) -> Text:
 
 
 def _next(advice: Sequence[str], room: int) -> Iterator[Text]:
-    yield safe(_cut(advice[0].replace("`", ""), room, lines=4), "bold")
+    yield safe(_cut(_unquoted(advice[0]), room, lines=5), "bold")
     if len(advice) > 1:
         yield safe(f"(then {len(advice) - 1} more: tau-live status --all)", "dim")
+
+
+def _unquoted(advice: str) -> str:
+    """Return an advice without quotes, and its last command without the stop behind it."""
+    return (advice[:-1] if advice.endswith("`.") else advice).replace("`", "")
 
 
 def _health(glance: Glance, room: int) -> Iterator[Row]:
@@ -247,6 +254,8 @@ def _lift(trial: Mapping[str, object]) -> str:
         told = f"{estimate:+.3g} {over}, a mere difference of means"
     else:
         verdict = str(trial["verdict"])
+        if verdict == "wait" and lower > 0.0:
+            verdict = "kept" if trial["kept"] else "better"
         told = f"{estimate:+.3g} ({lower:+.3g} to {upper:+.3g}) {over}"
         told += f", {VERDICTS.get(verdict, verdict)}"
     return f"{told}; {trial['why']}" if trial["why"] else told

@@ -1,14 +1,24 @@
 """``tau-live updates``: what was learned, and what was skipped and why."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
+from rich.console import RenderableType
 
 from tau_live.cli import completing
 from tau_live.cli.opening import epilog, json_option, opened, store_option
 from tau_live.cli.output import as_json as json_of
-from tau_live.cli.output import facts_of, print_all, print_json, safe, styled, table_of
+from tau_live.cli.output import (
+    facts_of,
+    fitting,
+    print_all,
+    print_json,
+    records_of,
+    safe,
+    styled,
+    table_of,
+)
 from tau_live.cli.text import moment, number
 from tau_live.errors import UnknownError
 from tau_live.learning.learner import report_of
@@ -39,7 +49,7 @@ def updates(
     elif update is not None:
         print_all(facts_of(_facts(found[0])))
     elif found:
-        print_all(table_of(_COLUMNS, [_row(report) for report in found]))
+        print_all(_table(found))
     else:
         click.echo("no updates yet")
 
@@ -59,8 +69,17 @@ def update_of(store: Store, number_: int) -> Update:
     raise UnknownError("update", number_)
 
 
+def _table(found: Sequence[Mapping[str, object]]) -> RenderableType:
+    rows = [_row(report) for report in found]
+    few = [[row[place] for place in _FEW] for row in rows]
+    columns = [_COLUMNS[place] for place in _FEW]
+    return fitting(table_of(_COLUMNS, rows), table_of(columns, few), records_of(columns, few))
+
+
 _COLUMNS = ("update#", "point", "what", "version#", "rollouts#", "decisions#", "loss#", "kl#",
             "when (UTC)")  # fmt: skip
+_FEW = (0, 1, 2, 3, 4, 8)
+"""The columns that are left where not all have room."""
 
 
 def _row(report: Mapping[str, object]) -> tuple[object, ...]:

@@ -63,7 +63,9 @@ def report_facts(
         store=str(settings.store),
         rollouts=total,
         looked_at=sum(one.looked_at for one in seen.stretches),
-        summary=summary_of(status, seen.stretches, [one.point for one in points]),
+        summary=summary_of(
+            status, seen.stretches, [one.point for one in points], settings=settings
+        ),
         status=status,
         stretches=seen.stretches,
         marks=marks_of(store, seen.stretches),

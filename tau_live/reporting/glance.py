@@ -68,7 +68,7 @@ def glance_of(store: Store, settings: Settings, *, now: float, enabled: bool) ->
     points, marks = points_of(status), marks_of(store, stretches, look=LOOKED_AT)
     return Glance(
         at=now,
-        summary=summary_of(status, stretches, points),
+        summary=summary_of(status, stretches, points, settings=settings),
         status=status,
         stretches=stretches,
         points=points,

@@ -6,15 +6,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from tau_live.reasons import QUEUE_FULL, lost_events
 from tau_live.reporting.facts import Answer, Stretch, Summary
 from tau_live.reporting.reading import counts, integer, mapping, real, sequence
+from tau_live.settings import Settings
+from tau_live.trials.facts import NO_CONTROL
 
 GOOD, DOUBTFUL, BAD = "good", "doubtful", "bad"
 NOT_STORED = ("events_refused_", "events_malformed", "decisions_not_recorded")
 REFUSED = ("rewards_refused", "rewards_without", "refused_", "options_", "masks_", "host_objects_")
 HELD = ("_while_held",)
+HELD_BACK = "runs_not_recorded_while_held"
 
 
 def summary_of(
-    status: Mapping[str, object], stretches: Sequence[Stretch], points: Sequence[str]
+    status: Mapping[str, object],
+    stretches: Sequence[Stretch],
+    points: Sequence[str],
+    *,
+    settings: Settings,
 ) -> Summary:
     """Return what an operator asks first.
 
@@ -22,12 +29,15 @@ def summary_of(
         status: What ``status_of`` says.
         stretches: All rollouts, in the order in which they began.
         points: The decision points, the busiest first.
+        settings: How many rollouts make an update.
     """
+    due = 2 * max(settings.update_interval, settings.max_rollouts_per_update)
     return Summary(
         on=_on(status),
         healthy=_healthy(status),
         learning=_learning(status, points),
-        next=list(_next(status, stretches)) or ["Nothing: it goes on by itself."],
+        next=[*dict.fromkeys(_next(status, stretches, due=due))]
+        or ["Nothing: it goes on by itself."],
     )
 
 
@@ -83,7 +93,8 @@ def _healthy(status: Mapping[str, object]) -> Answer:
         said = f"The gate holds because of {gate['reason']}: {gate['detail'] or 'no detail'}."
         return Answer(state=BAD, answer="no", said=said)
     streaks = {name: count for name, count in counts(gate["streaks"]).items() if count}
-    drops = sum(drops_of(counts(status["counters"])).values())
+    all_drops = drops_of(counts(status["counters"]))
+    drops = sum(_unwanted(all_drops).values())
     silent = mapping(status["silent"])
     doubts = [f"{count} {name} failures in a row." for name, count in streaks.items()]
     if silent:
@@ -94,7 +105,18 @@ def _healthy(status: Mapping[str, object]) -> Answer:
         doubts.append(f"Beyond the limits of retention: {_listed(_over(status))}.")
     if doubts:
         return Answer(state=DOUBTFUL, answer="look closer", said=" ".join(doubts))
-    return Answer(state=GOOD, answer="yes", said="The gate passes, and nothing was dropped.")
+    but = " but what a hold keeps out" if all_drops else ""
+    return Answer(state=GOOD, answer="yes", said=f"The gate passes, and nothing was dropped{but}.")
+
+
+def _unwanted(drops: Mapping[str, int]) -> dict[str, int]:
+    """Return the drops that nobody asked for: to hold, to pause or to kill is to ask for some."""
+    wanted = ("decisions_not_recorded",) if drops.get(HELD_BACK) else ()
+    return {
+        name: count
+        for name, count in drops.items()
+        if not name.endswith(HELD) and name not in wanted
+    }
 
 
 def _learning(status: Mapping[str, object], points: Sequence[str]) -> Answer:
@@ -162,7 +184,7 @@ def _lift(point: str, status: Mapping[str, object]) -> Iterator[str]:
     yield f"At {point} the lift over {over} is {estimate:+.3g} ({proven})."
 
 
-def _next(status: Mapping[str, object], stretches: Sequence[Stretch]) -> Iterator[str]:
+def _next(status: Mapping[str, object], stretches: Sequence[Stretch], *, due: int) -> Iterator[str]:
     rollouts, counters = counts(status["rollouts"]), counts(status["counters"])
     yield from _about_stops(status)
     if status["silent"]:
@@ -170,19 +192,22 @@ def _next(status: Mapping[str, object], stretches: Sequence[Stretch]) -> Iterato
     if not any(rollouts.values()):
         yield "Run your agent with `TAU_LIVE_RL=1`, or try `TAU_LIVE_RL=1 tau-live demo`."
         return
-    if not status["enabled"] and not sequence(status["processes"]):
-        yield (
-            "Set `TAU_LIVE_RL=1` where your agent runs: "
-            "`TAU_LIVE_RL=1 tau-live run -- python my_agent.py`."
-        )
     yield from _about_rewards(stretches)
+    yield from _about_learner(status, due=due)
     lost = lost_events(counters)
     if lost:
         keeps = ", and a larger `TAU_LIVE_RL_QUEUE_LIMIT` keeps more" if QUEUE_FULL in lost else ""
         yield f"Events were dropped: `tau-live status --all` counts them by cause{keeps}."
+    elif _unwanted(drops_of(counters)):
+        yield "Look at what was refused: `tau-live status --all` counts it by cause."
     yield from _about_trials(status)
     if _over(status):
         yield "`tau-live gc` forgets what is beyond the limits; it says what keeps the rest."
+    if not status["enabled"] and not sequence(status["processes"]):
+        yield (  # last: rollouts are there, so it was set where they were made
+            "Set `TAU_LIVE_RL=1` where your agent runs: "
+            "`TAU_LIVE_RL=1 tau-live run -- python my_agent.py`."
+        )
 
 
 def _about_stops(status: Mapping[str, object]) -> Iterator[str]:
@@ -213,6 +238,16 @@ def _about_rewards(stretches: Sequence[Stretch]) -> Iterator[str]:
         )
 
 
+def _about_learner(status: Mapping[str, object], *, due: int) -> Iterator[str]:
+    ready = max(counts(status["ready_to_learn"]).values(), default=0)
+    if ready >= due and not sequence(status["processes"]) and not _rests(status):
+        yield (
+            f"{ready:,} rollouts wait to be learned from, and no process runs "
+            "(a program that ends at once calls `tau_live.flush()` before): "
+            "`TAU_LIVE_RL=1 tau-live learn --once`."
+        )
+
+
 def _about_trials(status: Mapping[str, object]) -> Iterator[str]:
     for point, one in mapping(status["trials"]).items():
         trial = mapping(one)
@@ -233,6 +268,11 @@ def _about_trials(status: Mapping[str, object]) -> Iterator[str]:
             yield (
                 "Declare the least and the largest reward, so that the lift can be proven; "
                 "for rewards from 0 to 1: `export TAU_LIVE_RL_REWARD_RANGE=0,1`."
+            )
+        elif trial["why"] == NO_CONTROL and trial["champion"] is None:
+            yield (
+                "Keep a tenth of the rollouts back, so that there is something to compare with "
+                "(each choice needs its `default`): `export TAU_LIVE_RL_CONTROL_SHARE=0.1`."
             )
     yield from _about_monitors(status)
 

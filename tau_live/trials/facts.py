@@ -72,7 +72,14 @@ def _lift(trial: Trial) -> dict[str, object]:
     found = _interval(trial.finding.get("lift"))
     if found is None:
         return {"estimate": plain_lift(trial.tally), "lower": None, "upper": None, "plain": True}
+    if not _compares(trial):  # then its middle is a guess, and its bounds are all that is possible
+        return {**found, "estimate": None, "plain": False}
     return {**found, "plain": False}
+
+
+def _compares(trial: Trial) -> bool:
+    """Say whether a reward of either arm is known."""
+    return 0.0 not in (trial.evidence.get(f"reward_{arm}_count") for arm in ("learner", "control"))
 
 
 def _interval(found: object) -> dict[str, object] | None:

@@ -1,5 +1,6 @@
 """The screen of ``status`` and ``top``: four answers in order, in any state, on any terminal."""
 
+import re
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -201,6 +202,29 @@ def test_where_all_is_well_one_line_says_so(learning: Path) -> None:
     assert lines[-1] == "What next?       Nothing: it goes on by itself."
 
 
+@pytest.mark.parametrize(
+    ("kept", "expected"),
+    [
+        pytest.param(0, "proven better, but not yet by enough or often enough for a promotion"),
+        pytest.param(5, "over the host, proven better", id="what is promoted is on probation"),
+    ],
+)
+def test_a_lift_above_nothing_is_never_called_unproven(
+    kept: int, expected: str, learning: Path
+) -> None:
+    lift = {"estimate": 0.2, "lower": 0.1, "upper": 0.3}
+    finding: dict[str, object] = {"verdict": "wait", "lift": lift, "cost": lift}
+    with closing(SqliteStore.open(learning)) as store:
+        trial = Trial(point="odd", exposure=0.5, finding=finding, kept=kept, revision=1)
+        store.trials.save(replace(trial, tally={"learner": 1e6}))
+
+    told = "\n".join(drawn(seen(learning), width=200))
+
+    assert "odd: +0.2 (+0.1 to +0.3) over the host" in told
+    assert expected in told
+    assert "odd: not proven" not in told
+
+
 def test_what_looks_like_markup_or_turns_text_around_is_shown_as_it_is(learning: Path) -> None:
     name = "[bold red]x[/] \x1b[2J\u202e\n"
     with closing(SqliteStore.open(learning)) as store:
@@ -225,4 +249,5 @@ def test_it_says_what_the_report_says(lived: Path) -> None:
 
 
 def _advice(glance: Glance) -> str:
-    return glance.summary.next[0].replace("`", "")
+    """Return what is advised as the screen says it: a command is copied without a stop."""
+    return re.sub(r"`\.$", "", glance.summary.next[0]).replace("`", "")

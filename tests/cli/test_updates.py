@@ -56,3 +56,18 @@ def test_a_point_without_updates_says_so(filled: Path, run: Run) -> None:
     result = run("updates", "--point", "tools", "--store", filled)
 
     assert result.stdout == "no updates yet\n"
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+@pytest.mark.parametrize("command", [("updates",), ("policy", "list")])
+def test_no_word_of_a_list_is_broken_at_any_width(
+    width: int, command: tuple[str, ...], filled: Path, run: Run
+) -> None:
+    whole = run(*command, "--store", filled, COLUMNS="200").stdout.split()
+
+    lines = run(*command, "--store", filled, COLUMNS=str(width)).stdout.splitlines()
+
+    words = {word for line in lines for word in line.split()}
+    assert max(map(len, lines)) <= width
+    assert words - {*whole, "state"} == set()
+    assert "model" in words

@@ -43,6 +43,60 @@ def test_where_nothing_is_on_it_says_how_to_switch_it_on(store: SqliteStore) -> 
     assert summary.next[0].startswith("Set `TAU_LIVE_RL=1` where your agent runs: `TAU_LIVE_RL=1 ")
 
 
+def test_what_is_wrong_comes_before_the_switch_of_this_shell(store: SqliteStore) -> None:
+    begun(store, "live-1")
+    store.rollouts.set_status("live-1", RolloutStatus.SUCCEEDED, at=2.0)
+
+    first, last = facts(store, enabled=False).summary.next
+
+    assert "No rollout has a reward" in first
+    assert last.startswith("Set `TAU_LIVE_RL=1`")
+
+
+def test_what_waits_for_a_learner_that_nobody_runs_is_said(store: SqliteStore) -> None:
+    for place in range(4):
+        ready(store, f"live-{place}", "model")
+    settings = Settings(store=store.path, update_interval=2, max_rollouts_per_update=2)
+
+    summary = report_facts(store, settings, now=1e9, enabled=True).summary
+
+    assert summary.next[0].startswith("4 rollouts wait to be learned from, and no process runs")
+    assert "tau-live learn --once" in summary.next[0]
+
+
+def test_without_a_control_no_lift_is_claimed_and_it_says_how_to_have_one(
+    store: SqliteStore,
+) -> None:
+    ready(store, "live-1", "model")
+    lift = {"estimate": 0.0, "lower": -5.0, "upper": 5.0}
+    finding: Mapping[str, Any] = {"verdict": "wait", "lift": lift, "cost": lift}
+    evidence = {"test": 1.0, "reward_learner_count": 1.0, "reward_control_count": 0.0}
+    for point in ("model", "tool"):
+        trial = Trial(point=point, exposure=1.0, finding=finding, evidence=evidence, revision=1)
+        store.trials.save(trial)
+    store.policies.add_update(replace(update(1), version=3), policy(3))
+
+    summary = facts(store).summary
+
+    assert "lift" not in summary.learning.said
+    assert len(summary.next) == 1, "the same advice once, however many points there are"
+    assert "TAU_LIVE_RL_CONTROL_SHARE=0.1" in summary.next[0]
+
+
+def test_what_a_hold_keeps_out_is_no_doubt_of_health(store: SqliteStore) -> None:
+    ready(store, "live-1", "model")
+    store.counters.add({"runs_not_recorded_while_held": 9, "decisions_not_recorded": 9})
+    well = facts(store).summary.healthy
+    store.counters.add({"events_refused_span": 1})
+    ill = facts(store).summary
+
+    assert (well.answer, well.state) == ("yes", "good")
+    assert "but what a hold keeps out" in well.said
+    assert ill.healthy.answer == "look closer"
+    assert "1 events, decisions or rewards" in ill.healthy.said
+    assert "status --all" in ill.next[0]
+
+
 def test_rollouts_without_any_reward_are_the_first_thing_to_mend(store: SqliteStore) -> None:
     begun(store, "live-1")
     store.rollouts.set_status("live-1", RolloutStatus.SUCCEEDED, at=2.0)
