@@ -14,7 +14,7 @@ from msgspec import structs
 from tau_live import hookspecs
 from tau_live.errors import SettingsError
 from tau_live.events import Event
-from tau_live.guard import logger, text_of
+from tau_live.guard import contained, logger, text_of
 from tau_live.handed.given import own
 from tau_live.hookspecs import (
     Alert,
@@ -32,7 +32,6 @@ GROUP = hookspecs.PROJECT
 T = TypeVar("T")
 _CHANCES = 3
 _MUST_SEE = frozenset({"redact", "redact_text"})  # what their plugins cannot see is not kept
-_OUR_THREADS = "tau-live-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +138,7 @@ class Plugins:
         except Exception as error:  # noqa: BLE001 - attributes of other people's objects may raise
             problem = f"{type(error).__name__}: {text_of(error)}"
         if problem is not None:
-            self._leave_out(name, problem)
+            self._leave_out(name, problem, hooks=self._marked(plugin))
             if self._strict:
                 raise SettingsError(f"plugin {name!r} {problem}")
             return False
@@ -236,8 +235,8 @@ class Plugins:
                 answer = call(request)
                 if answer is not None:
                     return _checked_answer(answer, options)
-            except BaseException as error:  # noqa: BLE001 - see _contained
-                self._failed(call, _contained(error))
+            except BaseException as error:  # noqa: BLE001 - see contained
+                self._failed(call, contained(error))
         return None
 
     def infer_reward(self, summary: RolloutSummary) -> list[RewardPart]:
@@ -246,8 +245,8 @@ class Plugins:
         for call in self._calls["infer_reward"]:
             try:
                 found = [_checked_part(part) for part in call(own(summary)) or ()]
-            except BaseException as error:  # noqa: BLE001 - see _contained
-                self._failed(call, _contained(error))
+            except BaseException as error:  # noqa: BLE001 - see contained
+                self._failed(call, contained(error))
             else:
                 parts = {**parts, **{p.name: p for p in found if p.name not in parts}}
         return list(parts.values())
@@ -269,8 +268,8 @@ class Plugins:
             try:
                 found = call(given)
                 given = given if found is None else checked(found, given)
-            except BaseException as error:  # noqa: BLE001 - see _contained
-                self._failed(call, _contained(error))
+            except BaseException as error:  # noqa: BLE001 - see contained
+                self._failed(call, contained(error))
                 blind = True
         return given, blind
 
@@ -278,8 +277,8 @@ class Plugins:
         for call in self._calls[hook]:
             try:
                 call(own(argument))
-            except BaseException as error:  # noqa: BLE001 - see _contained
-                self._failed(call, _contained(error))
+            except BaseException as error:  # noqa: BLE001 - see contained
+                self._failed(call, contained(error))
 
     def _failed(self, call: _Call, error: BaseException) -> None:
         with self._lock:
@@ -298,10 +297,23 @@ class Plugins:
             disabled=disabled,
         )
 
-    def _leave_out(self, name: str, problem: str) -> None:
+    def _leave_out(self, name: str, problem: str, hooks: tuple[str, ...] = ()) -> None:
         with self._lock:
-            self._standings.setdefault(name, _Standing(disabled=True)).problem = problem
+            standing = self._standings.setdefault(name, _Standing(disabled=True, hooks=hooks))
+            standing.problem = problem
+            self._arrange()
         _log("plugin_left_out", plugin=name, problem=problem)
+
+    def _marked(self, plugin: object) -> tuple[str, ...]:
+        """Return the hooks that an object would implement, were it not wrong."""
+        found: list[str] = []
+        if self._manager.is_registered(plugin):  # under another name, by which it is called
+            return ()
+        for hook in self._hooks:
+            with suppress(Exception):  # it may have none of that name, or raise
+                if self._manager.parse_hookimpl_opts(plugin, hook):
+                    found.append(hook)
+        return tuple(sorted(found))
 
     def _problem_of(self, plugin: object, name: str) -> str | None:
         """Return what is wrong with a plugin's name or its marked functions, if anything is."""
@@ -354,24 +366,6 @@ class Plugins:
 def _log(event: str, **facts: object) -> None:
     with suppress(Exception):  # a host's logging may be broken; the report has the facts too
         logger().warning(event, **facts)
-
-
-def _contained(error: BaseException) -> BaseException:
-    """Return the error of a plugin, unless it is meant for whoever called: then raise it.
-
-    Nobody exits or is cancelled in a thread of ours but by us, nor in a hook by asyncio.
-    """
-    if isinstance(error, Exception) or type(error).__module__ == "asyncio.exceptions":
-        return error
-    thread = threading.current_thread()
-    if isinstance(error, SystemExit | KeyboardInterrupt):
-        is_contained = thread is not threading.main_thread()
-    else:
-        theirs = not type(error).__module__.startswith("tau_live.")
-        is_contained = theirs and thread.name.startswith(_OUR_THREADS)
-    if not is_contained:
-        raise error
-    return error
 
 
 def _checked_answer(answer: object, options: Sequence[str]) -> Answer:

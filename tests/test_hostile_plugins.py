@@ -2,13 +2,13 @@
 
 import asyncio
 import threading
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import replace
 
 import pytest
 
 from tau_live.events import Event, RunStart
-from tau_live.hookspecs import Answer, DecisionRequest, RolloutSummary, hookimpl
+from tau_live.hookspecs import Answer, DecisionRequest, RolloutSummary, Text, hookimpl
 from tests.plugged import EVENT, REQUEST, SUMMARY, Broken, Listening, OurOwn, Seen, registered
 
 
@@ -22,6 +22,7 @@ class Writing:
 
     @hookimpl
     def observe(self, event: Event) -> None:
+        object.__setattr__(event, "run_id", "another")
         event.raw["who"].append("a plugin")  # type: ignore[attr-defined]  # as a plugin may try
 
     @hookimpl
@@ -43,10 +44,54 @@ def test_what_a_plugin_writes_into_what_it_is_given_reaches_nobody() -> None:
     plugins.gate_changed(snapshot)
     plugins.infer_reward(summary)
 
+    assert event.run_id == seen.events[0].run_id == "r"
     assert event.raw == seen.events[0].raw == {"who": ["a host"]}
     assert listening.heard == [snapshot] == [{"state": "hold"}]
     assert summary.metadata == {"cost_usd": 1.0}
     assert not any(one.failures for one in plugins.report())
+
+
+class Shouting:
+    """Redacts."""
+
+    @hookimpl
+    def redact_text(self, text: Text) -> str:
+        return f"{text.text}!"
+
+
+class Wrapping:
+    """Is left out, for pluggy's wrappers are not called."""
+
+    @hookimpl(wrapper=True)
+    def redact_text(self, text: Text) -> Generator[None, str, str]:
+        return (yield)
+
+
+class Misspelt:
+    """Is left out, for there is no such hook."""
+
+    @hookimpl
+    def redact_text(self, text: Text) -> str:
+        return ""
+
+    @hookimpl
+    def redact_everything(self, text: Text) -> str:
+        return ""
+
+
+@pytest.mark.parametrize("plugin", [Wrapping(), Misspelt()])
+def test_a_redactor_that_is_left_out_lets_no_text_through(plugin: object) -> None:
+    plugins = registered(plugin)
+
+    assert plugins.redact_text(Text(text="Ada", event="message", field="content")) is None
+    assert plugins.listens("redact_text")
+
+
+def test_a_redactor_that_is_registered_twice_is_called_once() -> None:
+    shouting = Shouting()
+    plugins = registered(shouting, shouting)
+
+    assert plugins.redact_text(Text(text="Ada", event="message", field="content")) == "Ada!"
 
 
 def test_a_plugin_cannot_offer_what_the_host_does_not() -> None:

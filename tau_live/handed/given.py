@@ -9,14 +9,17 @@ T = TypeVar("T")
 
 
 def own(given: T) -> T:
-    """Return plain data, or a frozen object with the data in it, for one plugin alone."""
+    """Return a copy of plain data, or of a frozen object with data in it, for one plugin alone.
+
+    Of one without such data too: ``object.__setattr__`` changes what is frozen.
+    """
     if isinstance(given, dict):
         return deepcopy(given)
     if not is_dataclass(given) or isinstance(given, type):
         return given
     found = {name: getattr(given, name) for name in _names(type(given))}
     copies = {name: deepcopy(value) for name, value in found.items() if _may_change(value)}
-    return replace(given, **copies) if copies else given
+    return replace(given, **copies)
 
 
 @cache

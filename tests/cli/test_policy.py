@@ -120,6 +120,18 @@ def test_a_version_whose_file_is_damaged_is_not_put_into_service(filled: Path, r
     assert version_in_service(filled) == 2
 
 
+def test_a_version_whose_file_was_pruned_is_said_to_be(filled: Path, run: Run) -> None:
+    (file,) = checkpoint_folder(Settings(store=filled)).glob("000000001-*.npz")
+    file.unlink()
+
+    result = run(*USE, "1", "--store", filled)
+
+    assert result.exit_code == 1
+    assert "the checkpoint of version 1 is not in" in result.stderr
+    assert "pruned" in result.stderr
+    assert version_in_service(filled) == 2
+
+
 def _damage(store: Path, version: int) -> None:
     (file,) = checkpoint_folder(Settings(store=store)).glob(f"{version:09d}-*.npz")
     content = bytearray(file.read_bytes())
