@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from tau_live.handed.reading import mapping
 from tau_live.reasons import CRITIC_ONLY, DROPPED, LEFT_OUT
 
 PREFIX = "tau_live_"
@@ -81,7 +82,7 @@ def _all(
         *_stands(status, version),
         *_rollouts(status),
         *_points(status),
-        *_counted(_table(status.get("counters"))),
+        *_counted(mapping(status.get("counters"))),
         _of("alert_last_told_timestamp_seconds", "When an alert of a kind was last told.",
             _each("kind", last_told)),
     ]  # fmt: skip
@@ -116,10 +117,10 @@ def _number(value: float) -> str:
 
 
 def _stands(status: Mapping[str, object], version: str) -> Iterator[Family]:
-    gate, retention = _table(status.get("gate")), _table(status.get("retention"))
+    gate, retention = mapping(status.get("gate")), mapping(status.get("retention"))
     holds = gate.get("state") == "hold"
     reason = str(gate.get("reason") or "unknown")
-    last = _table(status.get("last_report")).get("at")
+    last = mapping(status.get("last_report")).get("at")
     one: Values = [({}, 1.0)]
     yield _of("build_info", "The tau-live that wrote this; always 1.", [({"version": version}, 1)])
     yield _of("written_timestamp_seconds", "When this was written.", _one(status.get("at")))
@@ -131,7 +132,7 @@ def _stands(status: Mapping[str, object], version: str) -> Iterator[Family]:
     yield _of("gate_failure_streak", streaks, _each("kind", gate.get("streaks")))
     killed: Values = one if status.get("kill_switch") else [({}, 0.0)]
     yield _of("kill_switch_on", "1 while the kill switch is on.", killed)
-    paused: Values = [({"part": part}, 1.0) for part in _table(status.get("paused"))]
+    paused: Values = [({"part": part}, 1.0) for part in mapping(status.get("paused"))]
     yield _of("paused", "1 for each part that is paused.", paused)
     yield _of("processes", "Processes that are attached.", [({}, _length(status, "processes"))])
     silent = "Attached processes that cannot write."
@@ -144,10 +145,12 @@ def _stands(status: Mapping[str, object], version: str) -> Iterator[Family]:
 
 def _rollouts(status: Mapping[str, object]) -> Iterator[Family]:
     rollouts = {
-        name: count for name, count in _table(status.get("rollouts")).items() if name != "completed"
+        name: count
+        for name, count in mapping(status.get("rollouts")).items()
+        if name != "completed"
     }
     mean = {
-        name: value for name, value in _table(status.get("mean_reward")).items() if name != "of"
+        name: value for name, value in mapping(status.get("mean_reward")).items() if name != "of"
     }
     yield _of("rollouts", "Rollouts that are stored, by how they stand.", _each("status", rollouts))
     waiting = "Ended rollouts whose reward has not come, counted up to 10000."
@@ -159,8 +162,8 @@ def _rollouts(status: Mapping[str, object]) -> Iterator[Family]:
 
 
 def _points(status: Mapping[str, object]) -> Iterator[Family]:
-    served, trials = _table(status.get("in_service")), _table(status.get("trials"))
-    monitors = _table(status.get("monitors"))
+    served, trials = mapping(status.get("in_service")), mapping(status.get("trials"))
+    monitors = mapping(status.get("monitors"))
     tables = (
         (served, "version", "policy_version", "The version that decides; 0 is untrained."),
         (served, "pinned", "policy_pinned", "1 where updates leave the version alone."),
@@ -173,14 +176,14 @@ def _points(status: Mapping[str, object]) -> Iterator[Family]:
         (monitors, "cost_multiplier", "safety_cost_multiplier", "The price of a safety cost of 1."),
     )
     for table, key, name, said in tables:
-        values = {point: _table(row).get(key) for point, row in table.items()}
+        values = {point: mapping(row).get(key) for point, row in table.items()}
         yield _of(name, said, _each("point", values))
-    stopped = {point: _table(row).get("stopped") is not None for point, row in trials.items()}
+    stopped = {point: mapping(row).get("stopped") is not None for point, row in trials.items()}
     yield _of("learner_stopped", "1 where the learner decides nothing.", _each("point", stopped))
     lift: Values = [
         ({"point": point, "bound": bound}, value)
         for point, row in trials.items()
-        for bound, value in _numbers(_table(_table(row).get("lift")))
+        for bound, value in _numbers(mapping(mapping(row).get("lift")))
         if bound in {"estimate", "lower", "upper"}
     ]
     yield _of("lift", "Reward of the learner minus the control's, with its bounds.", lift)
@@ -212,7 +215,7 @@ def _one(value: object) -> Values:
 
 
 def _each(label: str, values: object) -> Values:
-    return [({label: name}, value) for name, value in sorted(_numbers(_table(values)))]
+    return [({label: name}, value) for name, value in sorted(_numbers(mapping(values)))]
 
 
 def _numbers(table: Mapping[str, object]) -> Iterator[tuple[str, float]]:
@@ -224,7 +227,3 @@ def _numbers(table: Mapping[str, object]) -> Iterator[tuple[str, float]]:
 def _length(status: Mapping[str, object], key: str) -> float:
     found = status.get(key)
     return float(len(found)) if isinstance(found, list | Mapping) else 0.0
-
-
-def _table(value: object) -> Mapping[str, object]:
-    return value if isinstance(value, Mapping) else {}

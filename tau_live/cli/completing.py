@@ -3,12 +3,15 @@
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from click.shell_completion import CompletionItem
 
 from tau_live.cli.text import shown
-from tau_live.store.sqlite import SqliteStore
+
+if TYPE_CHECKING:
+    from tau_live.store.sqlite import SqliteStore
 
 MOST = 50
 """So many are offered at most."""
@@ -23,7 +26,7 @@ Complete = Callable[[click.Context, click.Parameter, str], Completed]
 _Item = tuple[str, str]
 
 
-def from_store(items: Callable[[SqliteStore, str], Iterable[_Item]]) -> Complete:
+def from_store(items: Callable[["SqliteStore", str], Iterable[_Item]]) -> Complete:
     """Return what offers names and what they are, from the store that a command is about."""
 
     def complete(ctx: click.Context, parameter: click.Parameter, begun: str) -> Completed:  # noqa: ARG001  # click's signature
@@ -42,8 +45,9 @@ def from_store(items: Callable[[SqliteStore, str], Iterable[_Item]]) -> Complete
     return complete
 
 
-def _store(path: object) -> SqliteStore:
+def _store(path: object) -> "SqliteStore":
     from tau_live.cli.opening import loaded
+    from tau_live.store.sqlite import SqliteStore
 
     settings = loaded(path if isinstance(path, Path) else None).settings
     return SqliteStore.open(settings.store, read_only=True, busy_timeout_s=WAIT_S)
@@ -54,7 +58,7 @@ def _is_plain(name: str) -> bool:
     return _PLAIN.fullmatch(name) is not None
 
 
-def _rollouts(store: SqliteStore, begun: str) -> list[_Item]:
+def _rollouts(store: "SqliteStore", begun: str) -> list[_Item]:
     from tau_live.store.records import RolloutQuery
 
     if begun:
@@ -63,16 +67,16 @@ def _rollouts(store: SqliteStore, begun: str) -> list[_Item]:
     return [(one.rollout_id, f"{one.status} {one.name}") for one in newest]
 
 
-def _versions(store: SqliteStore, _begun: str) -> list[_Item]:
+def _versions(store: "SqliteStore", _begun: str) -> list[_Item]:
     newest = store.policies.versions(limit=MOST)
     return [(str(one.version), f"of {one.point}") for one in reversed(newest)]
 
 
-def _updates(store: SqliteStore, _begun: str) -> list[_Item]:
+def _updates(store: "SqliteStore", _begun: str) -> list[_Item]:
     return [(str(one.update), f"of {one.point}") for one in store.policies.updates(limit=MOST)]
 
 
-def _points(store: SqliteStore, _begun: str) -> list[_Item]:
+def _points(store: "SqliteStore", _begun: str) -> list[_Item]:
     known = {*store.policies.in_service(), *store.trials.points(), *store.trials.trials()}
     return [(point, "decision point") for point in sorted(known)]
 

@@ -17,7 +17,7 @@ from tau_live.cli.output import print_json, progress_bar
 from tau_live.cli.page.document import Draw, page_of, sections_of
 from tau_live.errors import TauLiveError
 from tau_live.machine.whole_files import write_whole
-from tau_live.reporting import report_facts
+from tau_live.reporting.report import report_facts
 
 
 @click.command(

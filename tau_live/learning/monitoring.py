@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tau_live.guard import logger
+from tau_live.handed.reading import integer
 from tau_live.learning.quality import (
     FEWEST,
     LOOKS,
@@ -113,7 +114,7 @@ def watched(
     drift, alarms = _drift(before, unseen, seen.new, state=state, config=config)
     found_costs = priced(before, unseen, seen.late, settings=settings, at=seen.at)
     multiplier = found_costs.multiplier
-    held = _whole(before.numbers.get("held"))
+    held = integer(before.numbers.get("held"))
     found = _figures(before.point, seen, settings, held=held)
     failing = _failing(found, alarms, settings, lift=lift)
     streaks = _streaks(before, failing)
@@ -269,11 +270,7 @@ def _looks(reason: Reason) -> int:
 def _streaks(before: Monitor, failing: Iterable[Hold]) -> dict[str, int]:
     streaks = before.numbers.get("streaks")
     known = streaks if isinstance(streaks, Mapping) else {}
-    return {one.reason.value: _whole(known.get(one.reason.value)) + 1 for one in failing}
-
-
-def _whole(value: object) -> int:
-    return value if isinstance(value, int) else 0
+    return {one.reason.value: integer(known.get(one.reason.value)) + 1 for one in failing}
 
 
 def _tables(value: object) -> dict[str, dict[str, float]]:

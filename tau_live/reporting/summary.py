@@ -3,9 +3,9 @@
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
+from tau_live.handed.reading import counts, integer, mapping, real, sequence
 from tau_live.reasons import QUEUE_FULL, lost_events
 from tau_live.reporting.facts import Answer, Stretch, Summary
-from tau_live.reporting.reading import counts, integer, mapping, real, sequence
 from tau_live.settings import Settings
 from tau_live.trials.facts import NO_CONTROL
 

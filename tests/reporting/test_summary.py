@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tau_live.reporting import report_facts
 from tau_live.reporting.facts import Facts
+from tau_live.reporting.report import report_facts
 from tau_live.reporting.summary import drops_of
 from tau_live.rollouts import RolloutStatus
 from tau_live.settings import Settings
