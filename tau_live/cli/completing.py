@@ -19,7 +19,7 @@ MOST = 50
 WAIT_S = 0.2
 """So long a locked store is waited for."""
 
-_PLAIN = re.compile(r"\w[\w.@%+/-]*")
+_PLAIN = re.compile(r"\w[\w.@%+/:-]*")
 
 Completed = list[CompletionItem]
 Complete = Callable[[click.Context, click.Parameter, str], Completed]
@@ -54,7 +54,7 @@ def _store(path: object) -> "SqliteStore":
 
 
 def _is_plain(name: str) -> bool:
-    """Say whether a name means nothing to a shell, nor in what it is told: ``:`` and ``,`` do."""
+    """Say whether a name means nothing to a shell, nor in what it is told: a comma does."""
     return _PLAIN.fullmatch(name) is not None
 
 
@@ -65,6 +65,15 @@ def _rollouts(store: "SqliteStore", begun: str) -> list[_Item]:
         return [(one, "") for one in store.rollouts.ids_beginning_with(begun, limit=MOST)]
     newest = store.rollouts.query(RolloutQuery(descending=True, limit=MOST)).rollouts
     return [(one.rollout_id, f"{one.status} {one.name}") for one in newest]
+
+
+def _decisions(store: "SqliteStore", begun: str) -> list[_Item]:
+    rollout_id = begun.partition(":")[0]
+    ids = [one for one, _ in _rollouts(store, rollout_id)]
+    if not begun or len(ids) != 1:
+        return [] if ":" in begun else _rollouts(store, begun)
+    told = [(one.decision_id, f"at {one.point}") for one in store.decisions.decisions(ids[0])]
+    return [(ids[0], ""), *told]
 
 
 def _versions(store: "SqliteStore", _begun: str) -> list[_Item]:
@@ -82,6 +91,7 @@ def _points(store: "SqliteStore", _begun: str) -> list[_Item]:
 
 
 rollouts = from_store(_rollouts)
+decisions = from_store(_decisions)
 versions = from_store(_versions)
 updates = from_store(_updates)
 points = from_store(_points)

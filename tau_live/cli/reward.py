@@ -62,7 +62,10 @@ class Asked(TypedDict):
 )  # fmt: skip
 @click.option("--host", help="Whose run or session it is: pydantic-ai.")
 @click.option("--session", metavar="ID", help="The session whose last run is meant.")
-@click.option("--decision", metavar="ID", help="The decision, instead of a whole rollout.")
+@click.option(
+    "--decision", metavar="ID", help="The decision, instead of a whole rollout.",
+    shell_complete=completing.decisions,
+)  # fmt: skip
 @click.option("--name", default="reward", show_default=True, help="What was measured.")
 @click.option("--source", default=RewardSource.API.value, show_default=True, help="Who says so.")
 @click.option("--key", default="", help="Tells rewards of one name and source apart.")
