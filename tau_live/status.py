@@ -80,7 +80,7 @@ def status_of(
         },
         "retention": _retention(store, settings, now=now),
         "counters": counts,
-        "processes": _attached(store, now=now),
+        "processes": attached(store, now=now),
         "silent": silent_processes(store, now=now),
         "learner": _alive(store.leases.holder(LEASE, now=now)),
     }
@@ -96,7 +96,7 @@ def _gate(row: GateRow) -> dict[str, object]:
     }
 
 
-def _attached(store: Store, *, now: float) -> list[str]:
+def attached(store: Store, *, now: float) -> list[str]:
     """Return the processes that write to a store, but for those known to be dead."""
     holders = store.leases.held(PROCESSES, now=now).values()
     return sorted(owner for owner in holders if is_alive(owner) is not False)

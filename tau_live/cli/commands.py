@@ -94,6 +94,25 @@ class Commands(click.Group):
             raise TypeError(f"tau_live.cli.{cmd_name} holds no command {cmd_name!r}")
         return found
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return what is asked for; of a name that is none the nearest is named.
+
+        Raises:
+            UsageError: There is no such command.
+        """
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            from tau_live.settings.kinds import nearest
+
+            near = nearest(args[0], self.list_commands(ctx))
+            if near is None:
+                raise
+            told = f"{error.format_message().rstrip('.')}; did you mean {near!r}?"
+            raise click.UsageError(told, ctx) from None
+
     def _ask_plugins(self) -> None:
         """Let installed plugins add commands; without any, nothing is imported.
 

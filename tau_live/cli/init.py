@@ -1,7 +1,8 @@
 """``tau-live init``: propose settings for the project in this folder, and write them."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,7 +11,7 @@ import click
 from tau_live.cli.opening import epilog, json_option
 from tau_live.cli.output import facts_of, print_all, print_json, safe
 from tau_live.cli.text import shown
-from tau_live.errors import TauLiveError
+from tau_live.errors import SettingsError, TauLiveError
 from tau_live.privacy.redaction import scrubbed
 from tau_live.projects.findings import Finding, Kind
 from tau_live.projects.frameworks import FRAMEWORKS
@@ -18,6 +19,8 @@ from tau_live.projects.project import Project, looked_at
 from tau_live.projects.proposal import Proposal, next_command, proposed
 from tau_live.projects.toml_text import fragment
 from tau_live.projects.writing import SettingsFile, settings_file
+from tau_live.settings import Settings
+from tau_live.settings.places import here
 
 SHOWN, LISTED = 60, 8
 NAMED = (Kind.AGENT, Kind.MODEL, Kind.PROMPT, Kind.TOOL, Kind.REWARD, Kind.POINT)
@@ -49,7 +52,10 @@ def init(yes: bool, dry_run: bool, as_json: bool) -> None:
     """
     if yes and dry_run:
         raise click.UsageError("--yes writes and --dry-run does not: give one of them")
-    plan = _planned(Path.cwd(), os.environ)
+    folder = here()
+    if folder is None:
+        raise TauLiveError("the folder that this process runs in is gone: go to one that is there")
+    plan = _planned(folder, os.environ)
     if not as_json:
         _show(plan)
     writes = plan.lacks and not dry_run and (yes or (not as_json and _confirmed(plan)))
@@ -75,6 +81,11 @@ def _planned(folder: Path, environ: Mapping[str, str]) -> Plan:
     """
     file = settings_file(folder, environ)
     project = looked_at(folder)
+    try:
+        Settings.from_env(environ, directory=folder)
+    except SettingsError as error:
+        doubt = f"{error}: nothing starts before that is corrected"
+        project = replace(project, doubts=(*project.doubts, doubt))
     proposal = proposed(project, file.own, environ)
     return Plan(project, proposal, file, file.after(proposal.additions))
 
@@ -102,7 +113,7 @@ def _rows(project: Project) -> Iterator[tuple[str, object]]:
     hosts = [f"{one.host} {one.version or 'not installed here'}" for one in project.hosts]
     yield "hosts", ", ".join(hosts) or "none"
     for kind in NAMED:
-        found = project.of(kind)
+        found = _once(project.of(kind))
         if found:
             told = [_told(one) for one in found[:LISTED]]
             more = f", and {len(found) - LISTED} more" if len(found) > LISTED else ""
@@ -111,8 +122,14 @@ def _rows(project: Project) -> Iterator[tuple[str, object]]:
     yield "files", ", ".join([f"{project.read:,} read", *unread])
 
 
+def _once(found: Sequence[Finding]) -> list[Finding]:
+    """Return each by its first place; what has no name may be another each time."""
+    seen = {one.text or f"{one.path}:{one.line}": one for one in reversed(found)}
+    return [one for one in found if one in seen.values()]
+
+
 def _told(one: Finding) -> str:
-    text = " ".join(scrubbed(one.text).split())
+    text = " ".join(scrubbed(one.text).split()) or "unnamed"
     named = text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
     return f"{named} ({one.path}:{one.line})".strip()
 

@@ -11,7 +11,7 @@ from rich.text import Text
 from tau_live.cli.curve import curve
 from tau_live.cli.details import excess_of, last_update
 from tau_live.cli.output import NARROW, joined, safe, styled
-from tau_live.cli.text import clipped, moment, number, seconds, shown
+from tau_live.cli.text import clipped, moment, number, seconds, shown, since
 from tau_live.handed.reading import counts, integer, mapping, real
 from tau_live.reporting.facts import Answer, Mean, Stretch
 from tau_live.reporting.glance import Glance
@@ -296,7 +296,7 @@ def _mean(one: Mean) -> str:
 
 
 def _ago(at: float | None, now: float) -> str:
-    return "-" if at is None else f"{seconds(max(0.0, now - at))} ago"
+    return "-" if at is None else since(at, now=now)
 
 
 def _cut(text: str, room: int, *, lines: int = LINES) -> str:

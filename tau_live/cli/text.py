@@ -9,6 +9,9 @@ import click
 
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 SIZES = {"kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12}
+AHEAD_S = 2.0
+"""Clocks of several machines may differ by so much, and nobody need hear of it."""
+
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]b)")
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([smhdw])")
 
@@ -53,7 +56,14 @@ def moment(at: float | None) -> str:
 
 def ago(at: float | None, *, now: float) -> str:
     """Return a time and how long it has been since."""
-    return "-" if at is None else f"{moment(at)} ({seconds(max(0.0, now - at))} ago)"
+    return "-" if at is None else f"{moment(at)} ({since(at, now=now)})"
+
+
+def since(at: float, *, now: float) -> str:
+    """Return how long it has been; of a clock that goes ahead, by how much it does."""
+    if at - now >= AHEAD_S:
+        return f"{seconds(at - now)} ahead of this clock"
+    return f"{seconds(max(0.0, now - at))} ago"
 
 
 def number(value: float | None) -> str:

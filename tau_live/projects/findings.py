@@ -58,6 +58,12 @@ class Finding:
     within: str = ""
 
 
+def hosts_in(source: Source) -> list[str]:
+    """Return the supported hosts that a file imports."""
+    known = (host_of(name) for name in _imported(source.tree).values())
+    return [*dict.fromkeys(one.host for one in known if one is not None)]
+
+
 def findings(source: Source) -> Iterator[Finding]:
     """Yield what one file names, in the order of its lines within each kind of syntax."""
     names = _imported(source.tree)

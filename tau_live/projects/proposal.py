@@ -1,5 +1,6 @@
 """What `tau-live init` proposes for a project, beside the settings that it has already."""
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -77,7 +78,7 @@ def next_command(project: Project) -> str:
         begun = [path for path in starts if path in files]
         path = next(iter(begun or sorted(files)), None)
         if path is not None:
-            return f"TAU_LIVE_RL=1 tau-live run -- python {path}"
+            return f"TAU_LIVE_RL=1 tau-live run -- python {shlex.quote(path)}"
     if [host.host for host in project.hosts] == ["llm"]:
         return 'TAU_LIVE_RL=1 llm -m tau "..."'
     if project.hosts:
@@ -182,7 +183,7 @@ def _elsewhere(project: Project, chosen: Sequence[Point]) -> Iterator[str]:
     tools = project.texts(Kind.TOOL)
     if tools:
         yield f"tools that the code names: {', '.join(tools[:MOST_OPTIONS])}"
-    if not project.hosts:
+    if not project.hosts and not points:
         known = ", ".join(FRAMEWORKS)
         yield (
             f"no supported host was found ({known}): ask where your own code chooses, "

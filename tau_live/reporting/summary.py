@@ -31,7 +31,7 @@ def summary_of(
         points: The decision points, the busiest first.
         settings: How many rollouts make an update.
     """
-    due = 2 * max(settings.update_interval, settings.max_rollouts_per_update)
+    due = 2 * settings.update_interval
     return Summary(
         on=_on(status),
         healthy=_healthy(status),
@@ -193,6 +193,8 @@ def _next(status: Mapping[str, object], stretches: Sequence[Stretch], *, due: in
         yield "Run your agent with `TAU_LIVE_RL=1`, or try `TAU_LIVE_RL=1 tau-live demo`."
         return
     yield from _about_rewards(stretches)
+    if rollouts.get("completed") and any(one.reward.count for one in stretches):
+        yield from _about_decisions(status)
     yield from _about_learner(status, due=due)
     lost = lost_events(counters)
     if lost:
@@ -235,6 +237,15 @@ def _about_rewards(stretches: Sequence[Stretch]) -> Iterator[str]:
         yield (
             "Fewer than half of the rollouts have a reward: look at whoever gives them; "
             "`tau-live doctor` says who did."
+        )
+
+
+def _about_decisions(status: Mapping[str, object]) -> Iterator[str]:
+    signs = ("ready_to_learn", "waiting_for_reward", "not_learned_from", "agreement")
+    if not points_of(status) and not any(status[sign] for sign in signs):
+        yield (
+            "Runs are recorded, and none asks for a decision, so there is nothing to learn: "
+            "see what could be decided with `tau-live init --dry-run`."
         )
 
 

@@ -147,6 +147,7 @@ def test_another_applications_file_is_refused_in_one_line(
     ("arguments", "said"),
     [
         (["bogus"], "No such command 'bogus'"),
+        (["statsu"], "No such command 'statsu'; did you mean 'status'?"),
         (["--bogus"], "--bogus"),
         (["rollouts", "--limit", "0"], "--limit"),
         (["rollouts", "--since", "yesterday"], "'yesterday' is neither a time"),

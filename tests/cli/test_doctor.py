@@ -1,4 +1,6 @@
 import sys
+import time
+from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -10,7 +12,7 @@ from tau_live.settings import Settings
 from tau_live.store.sqlite import SqliteStore
 from tests.cli.conftest import Read, Run
 from tests.cli.filled import HOST_PROCESS, hold
-from tests.contracts.making import reward, rollout
+from tests.contracts.making import ready, reward, rollout
 
 
 def states(found: object) -> dict[str, list[str]]:
@@ -105,6 +107,20 @@ def test_a_switch_that_is_misspelt_is_a_warning(filled: Path, read: Read) -> Non
     found = read("doctor", "--store", filled, TAU_LIVE_RL="jes")
 
     assert states(found)["switch"] == ["warn"]
+    assert states(found)["settings"] == ["ok"], "it is said once"
+
+
+def test_programs_that_end_at_once_are_told_how_to_learn(tmp_path: Path, run: Run) -> None:
+    with closing(SqliteStore.open(tmp_path / "new.sqlite")) as store:
+        for number in range(16):
+            ready(store, f"live-{number}", "model")
+        alone = run("doctor", "--store", store.path).stdout
+        store.leases.acquire("process:web-1:7:1", "web-1:7:1", ttl_s=60.0, now=time.time())
+
+        attached = run("doctor", "--store", store.path).stdout
+
+    assert "call tau_live.flush() before the program ends" in alone
+    assert "(nobody-learns)" not in attached
 
 
 def test_nobody_sending_rewards_is_a_warning(tmp_path: Path, read: Read) -> None:

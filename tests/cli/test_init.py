@@ -151,6 +151,11 @@ def test_decisions_that_are_declared_already_are_left_alone(project: Path, run: 
             "a.py:3 is given an object; options that are objects are declared in Python",
         ),
         ({"requirements.txt": "llm>=0.36"}, 'next: TAU_LIVE_RL=1 llm -m tau "..."'),
+        ({"a; b.py": "import llm\n"}, "TAU_LIVE_RL=1 tau-live run -- python 'a; b.py'\n"),
+        (
+            {"pyproject.toml": "[tool.tau-live]\ncontrol-share = 'lots'\n"},
+            "must be a number from 0 to 0.5, got 'lots': nothing starts before that is corrected",
+        ),
         ({".venv/pyvenv.cfg": ""}, "has an environment of its own"),
         ({"x.ipynb": ""}, "notebooks are not read (1 found)"),
     ],
@@ -166,6 +171,45 @@ def test_each_state_of_a_project_is_said_in_a_sentence(
 
     assert result.exit_code == 0
     assert said in result.output
+
+
+def test_a_folder_that_is_gone_is_one_line(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+
+    result = run("init")
+
+    assert result.exit_code == 1
+    assert result.stderr.startswith("tau-live: the folder that this process runs in is gone")
+
+
+def test_who_asks_by_itself_already_is_not_told_to_begin(tmp_path: Path, run: Run) -> None:
+    (tmp_path / "a.py").write_text(
+        "import tau_live\nwith tau_live.run('a') as r:\n    r.decide('m', ['a', 'b'])\n"
+    )
+
+    told = run("init", "--dry-run").output
+
+    assert "your code asks at m by itself" in told
+    assert "no supported host was found" not in told
+
+
+def test_each_thing_is_listed_once_with_its_first_place(tmp_path: Path, run: Run) -> None:
+    (tmp_path / "a.py").write_text(
+        "from langchain.agents import create_agent\n"
+        "from langchain_core.tools import tool\n\n\n"
+        "@tool\ndef search(q: str) -> str:\n    return q\n\n\n"
+        "create_agent('openai:gpt-5', tools=[search])\ncreate_agent('openai:gpt-5')\n"
+    )
+
+    told = run("init", "--dry-run").output
+
+    assert "tools   search (a.py:6)\n" in told
+    assert "models  openai:gpt-5 (a.py:10)\n" in told
+    assert "agents  unnamed (a.py:10), unnamed (a.py:11)\n" in told
 
 
 @pytest.mark.parametrize(

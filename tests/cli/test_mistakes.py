@@ -22,6 +22,7 @@ from tau_live.cli.doctor_checks.mistakes import MISTAKES
 from tau_live.machine.processes import PROCESSES, this_process
 from tau_live.pauses import Part, Pause
 from tau_live.policies.files import checkpoint_folder
+from tau_live.projects import surroundings
 from tau_live.projects.frameworks import FRAMEWORKS, Framework, older
 from tau_live.rollouts import Decision, RewardSource
 from tau_live.settings import Settings
@@ -85,6 +86,12 @@ def _(file: Path, patch: pytest.MonkeyPatch) -> None:
 def _(file: Path, patch: pytest.MonkeyPatch) -> None:
     Path(".venv").mkdir()
     Path(".venv/pyvenv.cfg").touch()
+
+
+@makes("host-elsewhere")
+def _(file: Path, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(surroundings, "installed", lambda _: None)
+    Path("agent.py").write_text("from langchain.agents import create_agent\n")
 
 
 @makes("installed-twice")

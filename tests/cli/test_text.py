@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tau_live.cli.output import as_json
-from tau_live.cli.text import duration, moment, number, seconds, shown, when
+from tau_live.cli.text import duration, moment, number, seconds, shown, since, when
 
 
 @given(st.text())
@@ -71,3 +71,15 @@ def test_json_is_one_ascii_line_whatever_is_in_it(value: object) -> None:
     assert text.isascii()
     assert "\n" not in text
     assert not {"NaN", "Infinity"} & set(text.replace(",", " ").split())
+
+
+@pytest.mark.parametrize(
+    ("at", "expected"),
+    [
+        pytest.param(70.0, "30.0 s ago", id="it has been"),
+        pytest.param(101.0, "0 ms ago", id="clocks differ a little"),
+        pytest.param(100.0 + 3 * 86_400.0, "3.0 d ahead of this clock", id="a clock is wrong"),
+    ],
+)
+def test_what_a_wrong_clock_wrote_is_not_said_to_be_new(at: float, expected: str) -> None:
+    assert since(at, now=100.0) == expected

@@ -53,10 +53,16 @@ def test_what_is_wrong_comes_before_the_switch_of_this_shell(store: SqliteStore)
     assert last.startswith("Set `TAU_LIVE_RL=1`")
 
 
+def test_runs_that_ask_for_no_decision_are_told_how_to(store: SqliteStore) -> None:
+    ready(store, "live-1")
+
+    assert "tau-live init --dry-run" in facts(store).summary.next[0]
+
+
 def test_what_waits_for_a_learner_that_nobody_runs_is_said(store: SqliteStore) -> None:
     for place in range(4):
         ready(store, f"live-{place}", "model")
-    settings = Settings(store=store.path, update_interval=2, max_rollouts_per_update=2)
+    settings = Settings(store=store.path, update_interval=2)
 
     summary = report_facts(store, settings, now=1e9, enabled=True).summary
 

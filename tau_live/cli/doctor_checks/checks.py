@@ -13,7 +13,7 @@ from pathlib import Path
 import tau_live
 from tau_live.builtin import load_plugins
 from tau_live.cli.doctor_checks.check import FAIL, OK, WARN, Check
-from tau_live.cli.doctor_checks.environment import environment_checks, late_switch_checks
+from tau_live.cli.doctor_checks.environment import environment_checks, source_checks
 from tau_live.cli.doctor_checks.hosts import attached_checks, autostart_check, host_checks
 from tau_live.cli.doctor_checks.learning import acting_checks, learning_checks
 from tau_live.cli.doctor_checks.places import place_checks
@@ -54,7 +54,7 @@ def checks(environ: Mapping[str, str], path: Path | None, *, now: float) -> Iter
     yield _sqlite()
     yield from environment_checks(environ)
     yield from _switch(environ)
-    yield from late_switch_checks()
+    yield from source_checks()
     yield autostart_check()
     try:
         loaded = Settings.from_env(environ, directory=here())
@@ -64,10 +64,12 @@ def checks(environ: Mapping[str, str], path: Path | None, *, now: float) -> Iter
         settings = None
     else:
         settings = loaded.settings
-        for warning in loaded.doubts():
+        of_switch = switched_on(environ).warnings
+        doubts = [one for one in loaded.doubts() if one not in of_switch]
+        for warning in doubts:
             advice = "correct it; it has no effect or soon will not"
             yield Check("settings", WARN, warning, advice, "setting-doubtful")
-        if not loaded.doubts():
+        if not doubts:
             given = sum(source != "default" for source in loaded.sources.values())
             yield Check("settings", OK, f"{given} given, the others at their defaults")
         yield access_check(loaded.settings, environ)

@@ -1,4 +1,4 @@
-"""What `tau-live doctor` says of the environment, and of sources that switch on too late."""
+"""What `tau-live doctor` says of the environment, and of sources that do not fit it."""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -6,6 +6,9 @@ from importlib import metadata
 from pathlib import Path
 
 from tau_live.cli.doctor_checks.check import OK, WARN, Check
+from tau_live.projects import surroundings
+from tau_live.projects.findings import hosts_in
+from tau_live.projects.frameworks import FRAMEWORKS
 from tau_live.projects.late import late_switches
 from tau_live.projects.sources import Bounds, Reading
 from tau_live.projects.surroundings import has_us, other_environment
@@ -38,12 +41,22 @@ def environment_checks(environ: Mapping[str, str]) -> Iterator[Check]:
         yield Check("packages", WARN, found, advice, "installed-twice")
 
 
-def late_switch_checks() -> Iterator[Check]:
-    """Yield where a source in this folder sets the switch after what had needed it."""
+def source_checks() -> Iterator[Check]:
+    """Yield what sources in this folder do too late, or need and do not find in this Python."""
     folder = here()
     if folder is None:
         return
-    found = [late for one in Reading(folder, LOOKS).sources() for late in late_switches(one)]
-    for said in found[:SAID]:
+    late, importing = list[str](), dict[str, str]()
+    for one in Reading(folder, LOOKS).sources():
+        late += late_switches(one)
+        for host in hosts_in(one):
+            importing.setdefault(host, one.path)
+    for said in late[:SAID]:
         advice = "set it before Python starts, or above that import"
         yield Check("switch", WARN, said, advice, "switch-late")
+    for host, path in importing.items():
+        known = FRAMEWORKS[host]
+        if surroundings.installed(known) is None and not surroundings.is_own(folder, known):
+            said = f"{path} imports {host}, which is not installed in {sys.prefix}"
+            advice = "run the `tau-live` of the Python that the agent runs in; install it there"
+            yield Check("environment", WARN, said, advice, "host-elsewhere")

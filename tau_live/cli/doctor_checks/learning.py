@@ -15,7 +15,7 @@ from tau_live.plugins import GROUP
 from tau_live.rollouts import RewardSource
 from tau_live.settings import Learner, Settings
 from tau_live.settings.kinds import nearest
-from tau_live.status import rollouts_by_status
+from tau_live.status import attached, rollouts_by_status
 from tau_live.store.lately import Lately, Offered, lately
 from tau_live.store.roles import Store
 from tau_live.store.sqlite import SqliteStore
@@ -174,14 +174,19 @@ def _of_runs(store: Store) -> Iterator[Check]:
 
 
 def _of_learner(store: Store, settings: Settings, *, now: float) -> Iterator[Check]:
-    if settings.learner is not Learner.OFF or store.leases.holder(LEASE, now=now):
+    is_off = settings.learner is Learner.OFF
+    if store.leases.holder(LEASE, now=now) or (not is_off and attached(store, now=now)):
         return
     enough = 2 * settings.update_interval
     for point in store.rewards.ready_points():
         after = store.policies.watermark(point)
         if store.rewards.ready_count(point, after=after, limit=enough) >= enough:
             found = f"'{point}': {number(enough)} rollouts or more wait to be learned from"
-            advice = "run `tau-live learn`, or set TAU_LIVE_RL_LEARNER=thread"
+            advice = (
+                "run `tau-live learn`, or set TAU_LIVE_RL_LEARNER=thread"
+                if is_off
+                else "call tau_live.flush() before the program ends, or run `tau-live learn`"
+            )
             yield Check("learner", WARN, found, advice, "nobody-learns")
 
 

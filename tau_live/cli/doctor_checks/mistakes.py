@@ -30,6 +30,10 @@ MISTAKES: Mapping[str, Mistake] = MappingProxyType(
             "This Python is not the one of the activated environment or of the project's `.venv`.",
             "Run the `tau-live` of the environment in which the agent runs; install it there.",
         ),
+        "host-elsewhere": Mistake(
+            "A source in this folder imports a host that this Python does not have.",
+            "Run the `tau-live` of the environment in which the agent runs; install it there.",
+        ),
         "installed-twice": Mistake(
             "Several versions of tau-live are installed on one path; the first is used.",
             "Uninstall it until it is gone, and install it once.",
@@ -153,8 +157,8 @@ MISTAKES: Mapping[str, Mistake] = MappingProxyType(
             "The last update learned nothing.", "`tau-live updates` says why."
         ),
         "nobody-learns": Mistake(
-            "Rollouts wait to be learned from, and no learner is switched on.",
-            "`tau-live learn`, or `TAU_LIVE_RL_LEARNER=thread`.",
+            "Rollouts wait to be learned from, and no learner is switched on, or no process lasts.",
+            "`tau-live learn`, `TAU_LIVE_RL_LEARNER=thread`, or `tau_live.flush()` at the end.",
         ),
         "rewards-never-sent": Mistake(
             "Runs end and nobody sends a reward.", "`tau_live.reward(...)` or `tau-live reward`."

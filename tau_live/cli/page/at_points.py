@@ -235,7 +235,7 @@ def _calibration(point: Point, name: str) -> Figure:
         name=f"{name}-calibration",
         title="Calibration of the value estimate",
         said="Decisions with about the same estimate together. On the dashed line what came is "
-        "what had been expected; above it, more came.",
+        "what had been expected; above it, more came. It is learned, too, and begins at 0.",
         described=f"In {inside} of {len(bins)} groups what had been expected is within the 95 % "
         f"interval of what came. What came less what was expected: {said(point.error)}."
         if bins
@@ -328,8 +328,9 @@ def _drift(point: Point, name: str) -> Figure:
     return Figure(
         name=f"{name}-drift",
         title="Drift",
-        said="What came less what had been expected. A world that stays as it is stays around 0; "
-        "an alarm says that an option is no longer what it was.",
+        said="What came less what had been expected. Once the estimate has been learned, a world "
+        "that stays as it is stays around 0; an alarm says that an option is no longer what it "
+        "was.",
         described=f"{ends_of('What came less what was expected', [e.error for e in point.errors])} "
         + (f"Alarms: {'; '.join(alarms)}." if alarms else "No alarm."),
         chart=chart if point.errors else None,
