@@ -25,6 +25,7 @@ F = TypeVar("F")
 
 _CAUSES = 1000
 _TEXT = 500
+_OUR_THREADS = "tau-live-"
 _SAID = 4_000
 """So much of an exception is searched for secrets; one must not be cut before it is found."""
 
@@ -214,3 +215,21 @@ class _Border:
             return False
         self._guard.failed(self._kind, error)
         return True
+
+
+def contained(error: BaseException) -> BaseException:
+    """Return the error of a plugin, unless it is meant for whoever called: then raise it.
+
+    Nobody exits or is cancelled in a thread of ours but by us, nor in a hook by asyncio.
+    """
+    if isinstance(error, Exception) or type(error).__module__ == "asyncio.exceptions":
+        return error
+    thread = threading.current_thread()
+    if isinstance(error, SystemExit | KeyboardInterrupt):
+        is_contained = thread is not threading.main_thread()
+    else:
+        theirs = not type(error).__module__.startswith("tau_live.")
+        is_contained = theirs and thread.name.startswith(_OUR_THREADS)
+    if not is_contained:
+        raise error
+    return error

@@ -119,6 +119,23 @@ class RewardPart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Text:
+    """A text on its way into the store, without the secrets that tau-live knows.
+
+    Attributes:
+        text: What it says; never empty.
+        event: The kind of the event in which it stands, such as ``run.start``.
+        field: The field of the event, such as ``input``, ``metadata`` or ``context``.
+        key: The name under which it stands in open-ended data; empty elsewhere, and for a name.
+    """
+
+    text: str
+    event: str
+    field: str
+    key: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Promotion:
     """Somebody else decides from now on, or decides more or less than before.
 
@@ -237,8 +254,22 @@ def infer_reward(summary: RolloutSummary) -> Iterable[RewardPart] | None:
 
 
 @hookspec
+def redact_text(text: Text) -> str | None:
+    """Return what may be kept of a text, or ``None`` to leave it as it is.
+
+    Asked for every text of every event, before it is stored, recorded or shown to ``observe``,
+    ``redact`` and ``infer_reward``; of open-ended data such as metadata and contexts for each text
+    and each name in it. Ids and the names of points, options and rewards are none, nor are numbers.
+    Each plugin gets what the one before it returned. Where one raises or has been disabled,
+    ``[redacted:plugin]`` is kept: what was not looked at is not.
+    """
+
+
+@hookspec
 def redact(span: Span) -> Span | None:
-    """Return the span without what must not be written, or ``None`` to leave it as it is.
+    """Return a step without what must not be stored, or ``None`` to leave it as it is.
+
+    For what only the whole step tells; texts wherever they stand are ``redact_text``'s.
 
     ``msgspec.structs.replace(span, attributes=...)`` makes another one of it. Each plugin
     gets what the one before it returned. Where one raises or has been disabled, the span is

@@ -24,6 +24,8 @@ from tau_live.trials.facts import trial_at
 from tau_live.trials.promoter import Promoter
 
 POLL_S = 0.5
+LOOK_S = 2.0
+"""How often is looked for alerts while nothing is learned, as when the gate holds."""
 
 
 def learn_until(
@@ -55,35 +57,33 @@ def learn_until(
     alarm = Alarm(settings, plugins, environ=environ, owner=owner, count=counts.add)
     switch = kill_file(settings.store, settings.kill_file)
     store = open_store(settings)
-    done = 0
-
-    def killed() -> bool:
-        return now_killed(switch) is not None
-
+    done, looked = 0, float("-inf")
     try:
         learner = learner_of(store, settings, owner=owner)
         learner.sweep()
         promoter = Promoter(store, settings, holder=owner)
         while not stop.is_set():
             gate.refresh(store.gate, at=time.time())
-            learned = _next(store, learner, promoter, gate=gate, killed=killed)
+            killed = now_killed(switch) is not None
+            learned = _next(store, learner, promoter, may=gate.passes and not killed, gate=gate)
             if learned is None:
                 if once:
                     break
+                if time.monotonic() - looked >= LOOK_S:
+                    _look(store, settings, alarm)
+                    looked = time.monotonic()
                 stop.wait(POLL_S)
                 continue
             done += 1
             gate.succeeded(Kind.UPDATE, at=time.time())
             if learned.hold is not None:
                 gate.hold(learned.hold.reason, at=learned.update.at, detail=learned.hold.detail)
-            update = learned.update
-            found = {**report_of(update), "trial": trial_at(store, update.point, settings)}
-            _publish(store, settings, found, alarm)
+            found = _found(store, settings, learned, alarm)
             if plugins.listens("update_finished"):
                 plugins.update_finished(found)
             report(found)
         gate.refresh(store.gate, at=time.time())
-        alarm.look(store, status_of(store, settings, now=time.time()))
+        _look(store, settings, alarm)
         return done
     finally:
         alarm.close()
@@ -92,14 +92,23 @@ def learn_until(
         store.close()
 
 
-def _publish(store: Store, settings: Settings, found: dict[str, object], alarm: Alarm) -> None:
-    """Publish the report; the update is kept already, so a failure is only told."""
+def _look(store: Store, settings: Settings, alarm: Alarm) -> None:
+    """Tell what is new; a store that fails is left to what learns from it."""
+    with suppress(StoreError):
+        alarm.look(store, status_of(store, settings, now=time.time()))
+
+
+def _found(store: Store, settings: Settings, learned: Learned, alarm: Alarm) -> dict[str, object]:
+    """Return the report, published; the update is kept already, so a failure is only told."""
+    update = learned.update
+    found = {**report_of(update), "trial": trial_at(store, update.point, settings)}
     try:
         status = status_of(store, settings, now=time.time())
         alarm.look(store, status)
         publish(status_file(settings), {**found, **status})
     except (OSError, StoreError) as error:
         logger().warning("status_not_published", error=text_of(error))
+    return found
 
 
 def _next(
@@ -107,13 +116,12 @@ def _next(
     learner: Learner,
     promoter: Promoter,
     *,
+    may: bool,
     gate: GateKeeper,
-    killed: Callable[[], bool],
 ) -> Learned | None:
-    """Run one update that is due and allowed, and weigh trials; what fails is counted."""
+    """Run one update that is due, and weigh trials, if that may be; what fails is counted."""
     learned = None
     try:
-        may = gate.passes and not killed()
         rests = Part.LEARNING in store.pauses.pauses()
         learned = learner.run_next(now=time.time()) if may and not rests else None
         if may:

@@ -6,7 +6,10 @@ unit or ``_total`` at the end, labels of few values.
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from tau_live.handed.reading import mapping
+from tau_live.reasons import CRITIC_ONLY, DROPPED, LEFT_OUT
 
 PREFIX = "tau_live_"
 MOST_VALUES = 100
@@ -16,8 +19,6 @@ MOST_CHARS = 128
 
 Labels = Mapping[str, str]
 Values = list[tuple[Labels, float]]
-
-_DROPPED, _LEFT_OUT, _CRITIC = "dropped_", "left_out_", "critic_only_"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,32 +49,43 @@ def families(
         last_told: When an alert of each kind was last told, in epoch seconds.
     """
     found = _all(status, version=version, last_told=last_told)
-    return [
-        Family(name=one.name, type=one.type, help=one.help, values=one.values[:MOST_VALUES])
-        for one in found
-        if one.values
-    ]
+    shown = [replace(one, values=_apart(one.values)[:MOST_VALUES]) for one in found if one.values]
+    return [*shown, _left_out(_size(found) - _size(shown))]
 
 
 def known() -> list[Family]:
-    """Return every metric that there is, without values."""
-    return _all({}, version="", last_told={})
+    """Return every metric that there is, without values that count."""
+    return [*_all({}, version="", last_told={}), _left_out(0)]
+
+
+def _size(found: Iterable[Family]) -> int:
+    return sum(len(one.values) for one in found)
+
+
+def _left_out(count: int) -> Family:
+    said = "Values that are not shown because a metric has too many."
+    return _of("values_left_out", said, [({}, count)])
+
+
+def _apart(values: Values) -> Values:
+    """Return the values whose labels are their own; with two alike nothing of a file is read."""
+    kept: dict[tuple[str, ...], tuple[Labels, float]] = {}
+    for labels, value in values:
+        kept.setdefault(tuple(map(_escaped, labels.values())), (labels, value))
+    return [*kept.values()]
 
 
 def _all(
     status: Mapping[str, object], *, version: str, last_told: Mapping[str, float]
 ) -> list[Family]:
-    found = [
+    return [
         *_stands(status, version),
         *_rollouts(status),
         *_points(status),
-        *_counted(_table(status.get("counters"))),
+        *_counted(mapping(status.get("counters"))),
         _of("alert_last_told_timestamp_seconds", "When an alert of a kind was last told.",
             _each("kind", last_told)),
     ]  # fmt: skip
-    left_out = sum(max(0, len(one.values) - MOST_VALUES) for one in found)
-    said = "Values that are not shown because a metric has too many."
-    return [*found, _of("values_left_out", said, [({}, left_out)])]
 
 
 def text_of(found: Iterable[Family]) -> str:
@@ -105,10 +117,10 @@ def _number(value: float) -> str:
 
 
 def _stands(status: Mapping[str, object], version: str) -> Iterator[Family]:
-    gate, retention = _table(status.get("gate")), _table(status.get("retention"))
+    gate, retention = mapping(status.get("gate")), mapping(status.get("retention"))
     holds = gate.get("state") == "hold"
     reason = str(gate.get("reason") or "unknown")
-    last = _table(status.get("last_report")).get("at")
+    last = mapping(status.get("last_report")).get("at")
     one: Values = [({}, 1.0)]
     yield _of("build_info", "The tau-live that wrote this; always 1.", [({"version": version}, 1)])
     yield _of("written_timestamp_seconds", "When this was written.", _one(status.get("at")))
@@ -120,23 +132,25 @@ def _stands(status: Mapping[str, object], version: str) -> Iterator[Family]:
     yield _of("gate_failure_streak", streaks, _each("kind", gate.get("streaks")))
     killed: Values = one if status.get("kill_switch") else [({}, 0.0)]
     yield _of("kill_switch_on", "1 while the kill switch is on.", killed)
-    paused: Values = [({"part": part}, 1.0) for part in _table(status.get("paused"))]
+    paused: Values = [({"part": part}, 1.0) for part in mapping(status.get("paused"))]
     yield _of("paused", "1 for each part that is paused.", paused)
     yield _of("processes", "Processes that are attached.", [({}, _length(status, "processes"))])
     silent = "Attached processes that cannot write."
     yield _of("silent_processes", silent, [({}, _length(status, "silent"))])
     yield _of("last_update_timestamp_seconds", "When the last update ended.", _one(last))
-    used = retention.get("used_mb")
+    used = _one(retention.get("used_mb"))
     size = "What the store takes, without free pages and its log."
-    yield _of("store_used_bytes", size, _one(used * 1e6 if isinstance(used, float) else used))
+    yield _of("store_used_bytes", size, [(labels, mb * 1e6) for labels, mb in used])
 
 
 def _rollouts(status: Mapping[str, object]) -> Iterator[Family]:
     rollouts = {
-        name: count for name, count in _table(status.get("rollouts")).items() if name != "completed"
+        name: count
+        for name, count in mapping(status.get("rollouts")).items()
+        if name != "completed"
     }
     mean = {
-        name: value for name, value in _table(status.get("mean_reward")).items() if name != "of"
+        name: value for name, value in mapping(status.get("mean_reward")).items() if name != "of"
     }
     yield _of("rollouts", "Rollouts that are stored, by how they stand.", _each("status", rollouts))
     waiting = "Ended rollouts whose reward has not come, counted up to 10000."
@@ -148,8 +162,8 @@ def _rollouts(status: Mapping[str, object]) -> Iterator[Family]:
 
 
 def _points(status: Mapping[str, object]) -> Iterator[Family]:
-    served, trials = _table(status.get("in_service")), _table(status.get("trials"))
-    monitors = _table(status.get("monitors"))
+    served, trials = mapping(status.get("in_service")), mapping(status.get("trials"))
+    monitors = mapping(status.get("monitors"))
     tables = (
         (served, "version", "policy_version", "The version that decides; 0 is untrained."),
         (served, "pinned", "policy_pinned", "1 where updates leave the version alone."),
@@ -162,35 +176,37 @@ def _points(status: Mapping[str, object]) -> Iterator[Family]:
         (monitors, "cost_multiplier", "safety_cost_multiplier", "The price of a safety cost of 1."),
     )
     for table, key, name, said in tables:
-        values = {point: _table(row).get(key) for point, row in table.items()}
+        values = {point: mapping(row).get(key) for point, row in table.items()}
         yield _of(name, said, _each("point", values))
-    stopped = {point: _table(row).get("stopped") is not None for point, row in trials.items()}
+    stopped = {point: mapping(row).get("stopped") is not None for point, row in trials.items()}
     yield _of("learner_stopped", "1 where the learner decides nothing.", _each("point", stopped))
     lift: Values = [
         ({"point": point, "bound": bound}, value)
         for point, row in trials.items()
-        for bound, value in _numbers(_table(_table(row).get("lift")))
+        for bound, value in _numbers(mapping(mapping(row).get("lift")))
         if bound in {"estimate", "lower", "upper"}
     ]
     yield _of("lift", "Reward of the learner minus the control's, with its bounds.", lift)
 
 
 def _counted(counters: Mapping[str, object]) -> Iterator[Family]:
+    late = "a late reward takes its rollout out again"
     tables = (
-        (_DROPPED, "dropped_events_total", "reason", "Events that were dropped, by reason."),
-        (_LEFT_OUT, "left_out_total", "reason", "Rollouts and decisions not learned from."),
-        (_CRITIC, "critic_only_total", "reason", "Decisions that taught the critic alone."),
+        (DROPPED, "dropped_events_total", "Events that were dropped, by reason."),
+        (LEFT_OUT, "left_out", f"Rollouts and decisions not learned from; {late}."),
+        (CRITIC_ONLY, "critic_only_total", "Decisions that taught the critic alone."),
     )
-    for begins, name, label, said in tables:
+    for begins, name, said in tables:
         own = {key.removeprefix(begins): n for key, n in counters.items() if key.startswith(begins)}
-        yield _of(name, said, _each(label, own), type_="counter")
+        yield _of(name, said, _each("reason", own))
     known = tuple(begins for begins, *_ in tables)
     rest = {key: n for key, n in counters.items() if not key.startswith(known)}
     said = "Everything else that is counted, by the counter's name."
-    yield _of("counted_total", said, _each("counter", rest), type_="counter")
+    yield _of("counted_total", said, _each("counter", rest))
 
 
-def _of(name: str, help_: str, values: Values, *, type_: str = "gauge") -> Family:
+def _of(name: str, help_: str, values: Values) -> Family:
+    type_ = "counter" if name.endswith("_total") else "gauge"
     return Family(name=f"{PREFIX}{name}", type=type_, help=help_, values=values)
 
 
@@ -199,7 +215,7 @@ def _one(value: object) -> Values:
 
 
 def _each(label: str, values: object) -> Values:
-    return [({label: name}, value) for name, value in sorted(_numbers(_table(values)))]
+    return [({label: name}, value) for name, value in sorted(_numbers(mapping(values)))]
 
 
 def _numbers(table: Mapping[str, object]) -> Iterator[tuple[str, float]]:
@@ -211,7 +227,3 @@ def _numbers(table: Mapping[str, object]) -> Iterator[tuple[str, float]]:
 def _length(status: Mapping[str, object], key: str) -> float:
     found = status.get(key)
     return float(len(found)) if isinstance(found, list | Mapping) else 0.0
-
-
-def _table(value: object) -> Mapping[str, object]:
-    return value if isinstance(value, Mapping) else {}

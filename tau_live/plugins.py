@@ -2,19 +2,20 @@
 
 import inspect
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
-from typing import Any
+from typing import Any, TypeVar
 
 import pluggy
-from msgspec.structs import replace
+from msgspec import structs
 
 from tau_live import hookspecs
 from tau_live.errors import SettingsError
 from tau_live.events import Event
-from tau_live.guard import logger, text_of
+from tau_live.guard import contained, logger, text_of
+from tau_live.handed.given import own
 from tau_live.hookspecs import (
     Alert,
     Answer,
@@ -22,13 +23,15 @@ from tau_live.hookspecs import (
     Promotion,
     RewardPart,
     RolloutSummary,
+    Text,
     Translate,
 )
 from tau_live.rollouts import Span
 
 GROUP = hookspecs.PROJECT
+T = TypeVar("T")
 _CHANCES = 3
-_OUR_THREADS = "tau-live-"
+_MUST_SEE = frozenset({"redact", "redact_text"})  # what their plugins cannot see is not kept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +97,7 @@ class Plugins:
         self._standings: dict[str, _Standing] = {}
         self._calls: Mapping[str, tuple[_Call, ...]] = {}
         self._listening: Mapping[str, bool] = {}
-        self._blind = False
+        self._blind: frozenset[str] = frozenset()
         self._arrange()
 
     def load(self, entry_points: Iterable[metadata.EntryPoint] | None = None) -> None:
@@ -135,7 +138,7 @@ class Plugins:
         except Exception as error:  # noqa: BLE001 - attributes of other people's objects may raise
             problem = f"{type(error).__name__}: {text_of(error)}"
         if problem is not None:
-            self._leave_out(name, problem)
+            self._leave_out(name, problem, hooks=self._marked(plugin))
             if self._strict:
                 raise SettingsError(f"plugin {name!r} {problem}")
             return False
@@ -226,13 +229,14 @@ class Plugins:
 
     def decide(self, request: DecisionRequest) -> Answer | None:
         """Return the first answer that names an offered option; ``None`` when nobody has one."""
+        options = tuple(request.options)  # before a plugin can write into it
         for call in self._calls["decide"]:
             try:
                 answer = call(request)
                 if answer is not None:
-                    return _checked_answer(answer, request)
-            except Exception as error:  # noqa: BLE001 - a border to other people's code
-                self._failed(call, error)
+                    return _checked_answer(answer, options)
+            except BaseException as error:  # noqa: BLE001 - see contained
+                self._failed(call, contained(error))
         return None
 
     def infer_reward(self, summary: RolloutSummary) -> list[RewardPart]:
@@ -240,31 +244,41 @@ class Plugins:
         parts: dict[str, RewardPart] = {}
         for call in self._calls["infer_reward"]:
             try:
-                found = [_checked_part(part) for part in call(summary) or ()]
-            except BaseException as error:  # noqa: BLE001 - see _contained
-                self._failed(call, _contained(error))
+                found = [_checked_part(part) for part in call(own(summary)) or ()]
+            except BaseException as error:  # noqa: BLE001 - see contained
+                self._failed(call, contained(error))
             else:
                 parts = {**parts, **{p.name: p for p in found if p.name not in parts}}
         return list(parts.values())
 
+    def redact_text(self, text: Text) -> str | None:
+        """Return what may be kept of a text; ``None`` where a plugin has failed."""
+        kept, blind = self._past("redact_text", text, _checked_text)
+        return None if blind else kept.text
+
     def redact(self, span: Span) -> Span:
         """Return the span as it may be written; without attributes where a plugin has failed."""
-        blind = self._blind
-        for call in self._calls["redact"]:
+        kept, blind = self._past("redact", span, _checked_span)
+        return structs.replace(kept, attributes={}) if blind else kept
+
+    def _past(self, hook: str, given: T, checked: Callable[[object, T], T]) -> tuple[T, bool]:
+        """Return what plugins leave of something, and whether one of them has failed."""
+        blind = hook in self._blind
+        for call in self._calls[hook]:
             try:
-                found = call(span)
-                span = span if found is None else _checked_span(found, span)
-            except BaseException as error:  # noqa: BLE001 - see _contained
-                self._failed(call, _contained(error))
+                found = call(given)
+                given = given if found is None else checked(found, given)
+            except BaseException as error:  # noqa: BLE001 - see contained
+                self._failed(call, contained(error))
                 blind = True
-        return replace(span, attributes={}) if blind else span
+        return given, blind
 
     def _tell(self, hook: str, argument: object) -> None:
         for call in self._calls[hook]:
             try:
-                call(argument)
-            except BaseException as error:  # noqa: BLE001 - see _contained
-                self._failed(call, _contained(error))
+                call(own(argument))
+            except BaseException as error:  # noqa: BLE001 - see contained
+                self._failed(call, contained(error))
 
     def _failed(self, call: _Call, error: BaseException) -> None:
         with self._lock:
@@ -283,10 +297,23 @@ class Plugins:
             disabled=disabled,
         )
 
-    def _leave_out(self, name: str, problem: str) -> None:
+    def _leave_out(self, name: str, problem: str, hooks: tuple[str, ...] = ()) -> None:
         with self._lock:
-            self._standings.setdefault(name, _Standing(disabled=True)).problem = problem
+            standing = self._standings.setdefault(name, _Standing(disabled=True, hooks=hooks))
+            standing.problem = problem
+            self._arrange()
         _log("plugin_left_out", plugin=name, problem=problem)
+
+    def _marked(self, plugin: object) -> tuple[str, ...]:
+        """Return the hooks that an object would implement, were it not wrong."""
+        found: list[str] = []
+        if self._manager.is_registered(plugin):  # under another name, by which it is called
+            return ()
+        for hook in self._hooks:
+            with suppress(Exception):  # it may have none of that name, or raise
+                if self._manager.parse_hookimpl_opts(plugin, hook):
+                    found.append(hook)
+        return tuple(sorted(found))
 
     def _problem_of(self, plugin: object, name: str) -> str | None:
         """Return what is wrong with a plugin's name or its marked functions, if anything is."""
@@ -326,10 +353,14 @@ class Plugins:
             )
             for hook in self._hooks
         }
-        self._blind = any("redact" in standing.hooks for name, standing in self._standings.items()
-                          if name not in enabled)  # fmt: skip
+        self._blind = _MUST_SEE.intersection(
+            hook
+            for name, standing in self._standings.items()
+            for hook in standing.hooks
+            if name not in enabled
+        )
         listening = {hook: bool(calls) for hook, calls in self._calls.items()}
-        self._listening = listening | {"redact": listening["redact"] or self._blind}
+        self._listening = listening | dict.fromkeys(self._blind, True)
 
 
 def _log(event: str, **facts: object) -> None:
@@ -337,29 +368,11 @@ def _log(event: str, **facts: object) -> None:
         logger().warning(event, **facts)
 
 
-def _contained(error: BaseException) -> BaseException:
-    """Return the error of a plugin, unless it is meant for whoever called: then raise it.
-
-    Nobody exits or is cancelled in a thread of ours but by us.
-    """
-    if isinstance(error, Exception):
-        return error
-    thread = threading.current_thread()
-    if isinstance(error, SystemExit | KeyboardInterrupt):
-        is_contained = thread is not threading.main_thread()
-    else:
-        theirs = not type(error).__module__.startswith("tau_live.")
-        is_contained = theirs and thread.name.startswith(_OUR_THREADS)
-    if not is_contained:
-        raise error
-    return error
-
-
-def _checked_answer(answer: object, request: DecisionRequest) -> Answer:
+def _checked_answer(answer: object, options: Sequence[str]) -> Answer:
     if not isinstance(answer, Answer):
         raise TypeError(f"expected an Answer or None, got {type(answer).__name__}")
-    if answer.option not in request.options:
-        raise ValueError(f"expected one of {list(request.options)}, got {answer.option!r}")
+    if answer.option not in options:
+        raise ValueError(f"expected one of {list(options)}, got {answer.option!r}")
     return answer
 
 
@@ -369,7 +382,13 @@ def _checked_part(part: object) -> RewardPart:
     return part
 
 
+def _checked_text(found: object, text: Text) -> Text:
+    if not isinstance(found, str):
+        raise TypeError(f"expected a text or None, got {type(found).__name__}")
+    return replace(text, text=str.__str__(found))
+
+
 def _checked_span(found: object, span: Span) -> Span:
     if not isinstance(found, Span):
         raise TypeError(f"expected a Span or None, got {type(found).__name__}")
-    return replace(span, name=found.name, attributes=found.attributes)
+    return structs.replace(span, name=found.name, attributes=found.attributes)

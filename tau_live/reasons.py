@@ -10,6 +10,21 @@ LEFT_OUT = "left_out_"
 CRITIC_ONLY = "critic_only_"
 """Begins the counter of a reason for which a decision taught the critic alone."""
 
+DROPPED = "dropped_"
+"""Begins the counter of events that were dropped before they were stored."""
+
+QUEUE_FULL = "dropped_queue_full"
+_MEANT = frozenset({"dropped_paused", "dropped_closed"})
+
+
+def lost_events(counters: Mapping[str, int]) -> dict[str, int]:
+    """Return the counters of events that were dropped and that nobody wanted dropped."""
+    return {
+        name: count
+        for name, count in counters.items()
+        if count and name.startswith(DROPPED) and name not in _MEANT
+    }
+
 
 class WhyNot(StrEnum):
     """Why a rollout, or one decision of it, is not learned from."""

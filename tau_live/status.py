@@ -57,6 +57,7 @@ def status_of(
         "kill_switch": None if killed is None else killed._asdict(),
         "rollouts": rollouts_by_status(store),
         "waiting_for_reward": waiting,
+        "became_ready": store.rewards.became_ready(),
         "not_learned_from": not_learned_from(counts, waiting),
         "ready_to_learn": {
             point: store.rewards.ready_count(

@@ -1,6 +1,6 @@
 """Plugins of every kind, and what they are shown."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from tau_live.events import Event, RunStart
 from tau_live.hookspecs import (
@@ -12,12 +12,13 @@ from tau_live.hookspecs import (
     hookimpl,
 )
 from tau_live.plugins import Plugins
-from tau_live.rollouts import Span
+from tau_live.rollouts import RolloutStatus, Span
 
 EVENT = RunStart(host="test", run_id="r1", at=1.0)
 REQUEST = DecisionRequest(
     run_id="r1", rollout_id="live-1", point="model", options={"small": {}, "large": {}}
 )
+SUMMARY = RolloutSummary(rollout_id="live-1", host="test", status=RolloutStatus.SUCCEEDED)
 
 
 class Seen:
@@ -78,3 +79,30 @@ class Promoted:
     @hookimpl
     def policy_promoted(self, promotion: Promotion) -> None:
         self.heard.append(promotion)
+
+
+class OurOwn:
+    """Answers when nobody else does."""
+
+    @hookimpl(trylast=True)
+    def decide(self, request: DecisionRequest) -> Answer:
+        return Answer(option="small", probability=0.5)
+
+
+class Listening:
+    """Remembers what it hears."""
+
+    def __init__(self) -> None:
+        self.heard: list[object] = []
+
+    @hookimpl
+    def gate_changed(self, snapshot: Mapping[str, object]) -> None:
+        self.heard.append(snapshot)
+
+    @hookimpl
+    def update_finished(self, report: Mapping[str, object]) -> None:
+        self.heard.append(report)
+
+    @hookimpl
+    def register_commands(self, cli: object) -> None:
+        self.heard.append(cli)

@@ -15,7 +15,8 @@ DRAFT = "https://json-schema.org/draft/2020-12/schema"
 Schema = dict[str, object]
 
 WHOLE = """
-    archived attempt attempts attempt_count bad bad_lines bytes_after bytes_before cancelled
+    archived attempt attempts attempt_count bad bad_lines became_ready bytes_after bytes_before
+    cancelled
     checkpoints completed control costs count counters days decisions decisions_before drops events
     failed first first_ready forgettable kept known last last_ready learner left_out limit line
     lineage lines lived log looked_at not_learned_from number of open options ordinal page parent
@@ -92,6 +93,9 @@ EXACT: Mapping[str, object] = {
 }
 """What the name of a key alone does not tell; by its path, or the command and its path."""
 
+ALWAYS: Mapping[str, list[str]] = {"top": ["at", "problem", "store"]}
+"""What alone is always told by a command that prints less where something is wrong."""
+
 NO_OBJECT = {
     "last_report",
     "cost",
@@ -120,6 +124,7 @@ def schema_of(command: str) -> Schema:
     root: Schema = {"type": "object"}
     for path, meaning in KEYS[command].items():
         _add(root, path.split("."), path, command=command, meaning=meaning)
+    root["required"] = ALWAYS.get(command, root["required"])
     return {
         "$schema": DRAFT,
         "$id": f"tau-live/{file_of(command)}",

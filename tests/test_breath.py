@@ -24,6 +24,7 @@ def no_switching() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
+@pytest.mark.timed
 @pytest.mark.usefixtures("no_switching")
 def test_others_go_on_while_a_thread_computes() -> None:
     begun, done = threading.Event(), threading.Event()

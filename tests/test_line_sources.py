@@ -142,6 +142,7 @@ def test_a_last_line_too_long_is_not_told(tmp_path: Path) -> None:
         assert server.next() == [(1, None)]
 
 
+@pytest.mark.timed
 def test_stop_takes_in_what_was_sent_and_ends_promptly(tmp_path: Path) -> None:
     with serving(tmp_path / "s") as server, server.connect() as peer:
         peer.sendall(b"hello\n")

@@ -1,8 +1,7 @@
 """Plugins are found, called one after the other, and cannot hurt the host or one another."""
 
-import asyncio
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -15,13 +14,23 @@ from tau_live.hookspecs import (
     Register,
     RewardPart,
     RolloutSummary,
+    Text,
     hookimpl,
 )
 from tau_live.plugins import Plugins
-from tau_live.rollouts import RolloutStatus, Span
-from tests.plugged import EVENT, REQUEST, Broken, Promoted, Seen, registered
+from tau_live.rollouts import Span
+from tests.plugged import (
+    EVENT,
+    REQUEST,
+    SUMMARY,
+    Broken,
+    Listening,
+    OurOwn,
+    Promoted,
+    Seen,
+    registered,
+)
 
-SUMMARY = RolloutSummary(rollout_id="live-1", host="test", status=RolloutStatus.SUCCEEDED)
 SPAN = Span(
     rollout_id="live-1",
     attempt=1,
@@ -31,6 +40,8 @@ SPAN = Span(
     attributes={"key": "secret", "size": 3},
     started_at=1.0,
 )
+
+TEXT = Text(text="Where is my order?", event="message", field="content")
 
 
 class Choosing:
@@ -44,14 +55,6 @@ class Choosing:
         return self.answer
 
 
-class OurOwn:
-    """Answers when nobody else does."""
-
-    @hookimpl(trylast=True)
-    def decide(self, request: DecisionRequest) -> Answer:
-        return Answer(option="small", probability=0.5)
-
-
 def test_an_empty_hook_is_known_to_be_empty() -> None:
     plugins = Plugins()
 
@@ -62,6 +65,7 @@ def test_an_empty_hook_is_known_to_be_empty() -> None:
             "decide",
             "infer_reward",
             "redact",
+            "redact_text",
             "gate_changed",
             "update_finished",
             "policy_promoted",
@@ -73,6 +77,7 @@ def test_an_empty_hook_is_known_to_be_empty() -> None:
     assert plugins.decide(REQUEST) is None
     assert plugins.infer_reward(SUMMARY) == []
     assert plugins.redact(SPAN) is SPAN
+    assert plugins.redact_text(TEXT) == TEXT.text
 
 
 def test_every_plugin_is_shown_every_event() -> None:
@@ -244,23 +249,6 @@ def test_what_a_redactor_could_not_look_at_is_not_kept(
     assert plugins.listens("redact")
 
 
-class Listening:
-    def __init__(self) -> None:
-        self.heard: list[object] = []
-
-    @hookimpl
-    def gate_changed(self, snapshot: Mapping[str, object]) -> None:
-        self.heard.append(snapshot)
-
-    @hookimpl
-    def update_finished(self, report: Mapping[str, object]) -> None:
-        self.heard.append(report)
-
-    @hookimpl
-    def register_commands(self, cli: object) -> None:
-        self.heard.append(cli)
-
-
 def test_plugins_hear_of_the_gate_of_updates_and_may_add_commands() -> None:
     listening, cli = Listening(), object()
     plugins = registered(listening)
@@ -316,7 +304,7 @@ def test_plugins_hear_which_version_decides() -> None:
 def test_every_hook_says_what_it_is_for() -> None:
     hooks = [found for found in vars(hookspecs).values() if hasattr(found, "tau_live_spec")]
 
-    assert len(hooks) == 10
+    assert len(hooks) == 11
     assert all((hook.__doc__ or "").endswith((".", ".\n    ")) for hook in hooks)
 
 
@@ -341,38 +329,3 @@ def test_threads_disable_a_broken_plugin_once_and_lose_no_event() -> None:
     assert len(seen.events) == 400
     assert 3 <= plugins.report()[0].failures == broken.calls
     assert plugins.report()[0].disabled
-
-
-class Leaving:
-    """Wants the process to end."""
-
-    def __init__(self, error: BaseException) -> None:
-        self.error = error
-
-    @hookimpl
-    def observe(self, event: Event) -> None:
-        raise self.error
-
-
-@pytest.mark.parametrize("error", [SystemExit(3), asyncio.CancelledError(), BaseException()])
-def test_a_plugin_that_exits_ends_no_thread_of_ours(error: BaseException) -> None:
-    seen = Seen()
-    plugins, after = registered(seen, Leaving(error)), list[str]()
-
-    def work() -> None:
-        plugins.observe(EVENT)
-        after.append("still here")
-
-    thread = threading.Thread(target=work, name="tau-live-writer")
-    thread.start()
-    thread.join()
-
-    assert after == ["still here"]
-    assert sum(report.failures for report in plugins.report()) == 1
-
-
-def test_an_operator_who_wants_the_main_thread_to_end_is_heard() -> None:
-    plugins = registered(Leaving(SystemExit(3)))
-
-    with pytest.raises(SystemExit):
-        plugins.observe(EVENT)

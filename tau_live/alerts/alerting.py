@@ -110,7 +110,7 @@ class Alerting:
         self._tell = tell
         self._count = count
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock, self._limit_lock = threading.Lock(), threading.Lock()
         self._failed = False
         self._without_store: tuple[float, int] = (float("-inf"), 0)
 
@@ -140,7 +140,7 @@ class Alerting:
     def store_fails(self, detail: str) -> None:
         """Tell that the store cannot be used; limited in memory, since nothing can be stored."""
         now = time.monotonic()
-        with self._lock:
+        with self._limit_lock:  # not that of a look, which may wait for the very store
             last, suppressed = self._without_store
             if now - last < self._settings.alert_interval_s:
                 self._without_store = (last, suppressed + 1)

@@ -4,7 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tau_live.alerts.kinds import MOVES, Kind
-from tau_live.learning.quality import FEWEST, missing_rewards
+from tau_live.handed.reading import integer, mapping, real
+from tau_live.learning.quality import FEWEST, TUMBLES, missing_rewards, rewarded
+from tau_live.reasons import DROPPED, lost_events
 from tau_live.rl.drift import Direction
 from tau_live.settings import Settings
 from tau_live.store.alert_log import Noted
@@ -13,20 +15,11 @@ from tau_live.store.records import AuditEntry
 AUDIT = ("audit", "")
 """Where it is noted up to which line the audit has been read."""
 
-DROPPED = "dropped_"
-"""Begins the counters of what was dropped before it was stored."""
-
-MEANT = frozenset({"dropped_paused", "dropped_closed"})
-"""Somebody wanted these dropped."""
-
 MISSING_SHARE = 0.5
 """Of rewards that never come, where ``TAU_LIVE_RL_MISSING_REWARD_LIMIT`` says nothing."""
 
 SAME_CHOICES = 256
 """So many choices of one option alone are a collapse, where no setting bounds them."""
-
-TUMBLES = 512
-"""Rewards that came or stayed away are counted anew after so many."""
 
 NotedAll = Mapping[tuple[str, str], Noted]
 
@@ -65,11 +58,11 @@ def found_in(status: Mapping[str, object], noted: NotedAll, settings: Settings) 
         settings: Bounds.
     """
     return [
-        *_gate(_table(status.get("gate"))),
-        *_kill_switch(_table(status.get("kill_switch"))),
-        *_drops(_table(status.get("counters")), noted),
+        *_gate(mapping(status.get("gate"))),
+        *_kill_switch(mapping(status.get("kill_switch"))),
+        *_drops(mapping(status.get("counters")), noted),
         *_missing(status, noted, settings),
-        *_points(_table(status.get("monitors")), settings),
+        *_points(mapping(status.get("monitors")), settings),
     ]
 
 
@@ -104,7 +97,7 @@ def _gate(gate: Mapping[str, object]) -> Iterator[Found]:
             mark=str(since),
             sentence=f"The gate holds: {why}.",
             facts={name: gate.get(name) for name in ("reason", "detail", "since", "streaks")},
-            at=_number(since) or None,
+            at=real(since) or None,
             lasts=True,
         )
 
@@ -116,18 +109,15 @@ def _kill_switch(killed: Mapping[str, object]) -> Iterator[Found]:
             mark=str(killed.get("at")),
             sentence=f"The kill switch is on: {killed.get('reason')}.",
             facts=killed,
-            at=_number(killed.get("at")) or None,
+            at=real(killed.get("at")) or None,
             lasts=True,
         )
 
 
 def _drops(counters: Mapping[str, object], noted: NotedAll) -> Iterator[Found]:
-    by_reason = {
-        name.removeprefix(DROPPED): value
-        for name, value in counters.items()
-        if name.startswith(DROPPED) and name not in MEANT
-    }
-    total = sum(map(_whole, by_reason.values()))
+    lost = lost_events({name: integer(value) for name, value in counters.items()})
+    by_reason = {name.removeprefix(DROPPED): value for name, value in lost.items()}
+    total = sum(lost.values())
     new = total - _marked(noted, Kind.EVENTS_DROPPED)[0]
     if new > 0:
         words = "event was" if new == 1 else "events were"
@@ -142,24 +132,21 @@ def _drops(counters: Mapping[str, object], noted: NotedAll) -> Iterator[Found]:
 
 
 def _missing(status: Mapping[str, object], noted: NotedAll, settings: Settings) -> Iterator[Found]:
-    missing = _whole(_table(status.get("counters")).get("left_out_reward_missing"))
-    ended = _whole(_table(status.get("rollouts")).get("completed"))
-    settled = ended - _whole(status.get("waiting_for_reward"))
-    before, lost_before = _marked(noted, Kind.REWARDS_MISSING)
-    lost = missing - lost_before
-    ready = settled - before - lost
-    mark = f"{settled} {missing}"
-    if (Kind.REWARDS_MISSING.value, "") not in noted or settled < before or lost < 0:
+    came, missing = rewarded(status)
+    came_before, lost_before = _marked(noted, Kind.REWARDS_MISSING)
+    ready, lost = came - came_before, missing - lost_before
+    mark = f"{came} {missing}"
+    if (Kind.REWARDS_MISSING.value, "") not in noted or ready < 0 or lost < 0:
         yield Found(kind=Kind.REWARDS_MISSING, mark=mark)
         return
     limit = settings.missing_reward_limit or MISSING_SHARE
-    hold = missing_rewards(max(0, ready), lost, limit)
+    hold = missing_rewards(ready, lost, limit)
     if hold is not None:
         yield Found(
             kind=Kind.REWARDS_MISSING,
             mark=mark,
             sentence=f"{hold.detail[:1].upper()}{hold.detail[1:]}.",
-            facts={"missing": lost, "settled": lost + max(0, ready), "limit": limit},
+            facts={"missing": lost, "settled": ready + lost, "limit": limit},
         )
     elif ready + lost >= TUMBLES:
         yield Found(kind=Kind.REWARDS_MISSING, mark=mark)
@@ -167,16 +154,16 @@ def _missing(status: Mapping[str, object], noted: NotedAll, settings: Settings) 
 
 def _points(monitors: Mapping[str, object], settings: Settings) -> Iterator[Found]:
     for point, found in monitors.items():
-        figures = _table(found)
+        figures = mapping(found)
         yield from _collapse(point, figures, settings)
         yield from _worse(point, figures)
 
 
 def _collapse(point: str, figures: Mapping[str, object], settings: Settings) -> Iterator[Found]:
-    if _whole(figures.get("rollouts")) < FEWEST or figures.get("entropy") is None:
+    if integer(figures.get("rollouts")) < FEWEST or figures.get("entropy") is None:
         return
-    entropy, share = _number(figures.get("entropy")), _number(figures.get("option_share"))
-    choices, option = _whole(figures.get("decisions")), figures.get("option")
+    entropy, share = (real(figures.get(name)) or 0.0 for name in ("entropy", "option_share"))
+    choices, option = integer(figures.get("decisions")), figures.get("option")
     floor, most = settings.entropy_floor, settings.option_share_limit
     if floor is None and most is None:
         collapsed = share >= 1.0 and choices >= SAME_CHOICES
@@ -199,11 +186,11 @@ def _collapse(point: str, figures: Mapping[str, object], settings: Settings) -> 
 def _worse(point: str, figures: Mapping[str, object]) -> Iterator[Found]:
     alarms = figures.get("drift")
     newest: dict[str, Mapping[str, object]] = {}
-    for alarm in map(_table, alarms if isinstance(alarms, list) else ()):
+    for alarm in map(mapping, alarms if isinstance(alarms, list) else ()):
         if alarm.get("direction") == Direction.WORSE.value:
             newest[str(alarm.get("option"))] = alarm
     for option, alarm in newest.items():
-        shift, since = _number(alarm.get("shift")), alarm.get("since")
+        shift, since = real(alarm.get("shift")) or 0.0, alarm.get("since")
         yield Found(
             kind=Kind.OPTION_WORSE,
             subject=f"{point}: {option}",
@@ -222,15 +209,3 @@ def _marked(noted: NotedAll, kind: Kind) -> tuple[int, int]:
     numbers = [int(word) for word in known.mark.split() if word.isdigit()] if known else []
     first, second = [*numbers, 0, 0][:2]
     return first, second
-
-
-def _table(value: object) -> Mapping[str, object]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _whole(value: object) -> int:
-    return value if isinstance(value, int) else 0
-
-
-def _number(value: object) -> float:
-    return float(value) if isinstance(value, int | float) else 0.0

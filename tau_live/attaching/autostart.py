@@ -94,7 +94,6 @@ def enable(folder: Path, wanted: Mapping[str, str]) -> None:
     try:
         for name, text in wanted.items():
             write_whole(folder / name, text.encode(), mode=READABLE)
-            (folder / name).chmod(READABLE)  # whatever the umask says
     except OSError as error:
         raise AutostartError(f"{folder}: cannot be written: {error.strerror or error}") from error
 

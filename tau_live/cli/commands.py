@@ -7,7 +7,7 @@ from importlib import import_module, metadata
 import click
 
 from tau_live.cli.text import shown
-from tau_live.errors import TauLiveError
+from tau_live.errors import StoreDamagedError, TauLiveError
 
 GROUP = "tau_live"
 """The entry points of plugins."""
@@ -167,6 +167,10 @@ def _told(error: Exception, *, verbose: bool) -> OneLineError:
         return UsageLineError(message)
     if isinstance(error, click.ClickException):
         return OneLineError(error.format_message())
+    if isinstance(error, StoreDamagedError):
+        from tau_live.collection.trouble import advice
+
+        return OneLineError(f"{error}: {advice(error)}")
     if isinstance(error, TauLiveError):
         return OneLineError(str(error))
     if isinstance(error, OSError) and error.strerror:

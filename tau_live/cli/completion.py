@@ -7,6 +7,40 @@ from tau_live.cli.opening import epilog
 
 VARIABLE = "_TAU_LIVE_COMPLETE"
 SHELLS = ("bash", "zsh", "fish")
+BASH = """\
+_tau_live_completion() {
+    local IFS=$'\\n' line=$COMP_LINE words=() word response type value begun='' i
+
+    # bash breaks words at : and =, which ids and options have; what stands together is one word
+    for ((i = 0; i <= COMP_CWORD; i++)); do
+        word=${COMP_WORDS[i]}
+        if [[ i -gt 0 && -n $COMP_LINE && $line != [[:blank:]]* ]]; then
+            words[-1]+=$word
+        else
+            words+=("$word")
+        fi
+        line=${line#*"$word"}
+    done
+    word=${words[-1]}
+    [[ $word == -*=* ]] && word=${word#*=}
+    [[ $COMP_WORDBREAKS == *:* ]] && begun=${word%"${word##*:}"}
+
+    response=$(env COMP_WORDS="${words[*]}" COMP_CWORD=$((${#words[@]} - 1)) \
+        _TAU_LIVE_COMPLETE=bash_complete "$1")
+
+    while IFS=',' read -r type value; do
+        case $type in
+            dir) COMPREPLY=(); compopt -o dirnames ;;
+            file) COMPREPLY=(); compopt -o default ;;
+            plain) COMPREPLY+=("${value#"$begun"}") ;;
+        esac
+    done <<< "$response"
+    return 0
+}
+
+complete -o nosort -F _tau_live_completion tau-live
+"""
+"""Click's own takes what bash breaks at a colon for several words."""
 
 
 @click.command(
@@ -21,9 +55,12 @@ SHELLS = ("bash", "zsh", "fish")
 def completion(ctx: click.Context, shell: str) -> None:
     """Print what completes commands, options, ids, versions and points in SHELL.
 
-    For bash or zsh put the first line of the example into ~/.bashrc or ~/.zshrc; bash needs to be
-    4.4 or newer.
+    For bash, 4.4 or newer, put the first line of the example into ~/.bashrc; for zsh the same with
+    its name into ~/.zshrc.
     """
+    if shell == "bash":
+        click.echo(BASH)
+        return
     found = get_completion_class(shell)
     if found is None:
         raise click.ClickException(f"click knows no completion for {shell}")

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from tau_live.cli.output import styled
 from tau_live.cli.text import ago, number, shown
 from tau_live.collection.forgetting import Excess
-from tau_live.reporting.reading import counts, mapping, real, sequence
+from tau_live.handed.reading import counts, mapping, real, sequence
 from tau_live.store.keeping import Kept
 
 

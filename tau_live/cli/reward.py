@@ -18,6 +18,7 @@ from tau_live.cli.opening import epilog, json_option, opened, store_option
 from tau_live.cli.output import print_json
 from tau_live.cli.text import number, shown
 from tau_live.collection.naming import last_run, rollout_named
+from tau_live.collection.texts import Texts
 from tau_live.errors import TauLiveError
 from tau_live.machine.lineage import parent_of
 from tau_live.privacy.redaction import clean_id, scrubbed
@@ -61,7 +62,10 @@ class Asked(TypedDict):
 )  # fmt: skip
 @click.option("--host", help="Whose run or session it is: pydantic-ai.")
 @click.option("--session", metavar="ID", help="The session whose last run is meant.")
-@click.option("--decision", metavar="ID", help="The decision, instead of a whole rollout.")
+@click.option(
+    "--decision", metavar="ID", help="The decision, instead of a whole rollout.",
+    shell_complete=completing.decisions,
+)  # fmt: skip
 @click.option("--name", default="reward", show_default=True, help="What was measured.")
 @click.option("--source", default=RewardSource.API.value, show_default=True, help="Who says so.")
 @click.option("--key", default="", help="Tells rewards of one name and source apart.")
@@ -78,7 +82,9 @@ def reward(value: str | None, path: Path | None, as_json: bool, **asked: Unpack[
     with opened(path, write=True) as (store, settings):
         given = replace(given, rollout_id=target_of(store, given.rollout_id, asked))
         check_allowed(given, settings, os.environ)
-        outcome = store_reward(store, settings, given)
+        plugins = load_plugins(settings)
+        given = Texts(plugins.redact_text).reward(given)
+        outcome = store_reward(store, Rewarding(settings, plugins), given)
     if as_json:
         print_json({**_plain(given), **outcome})
         return
@@ -148,13 +154,12 @@ def reward_of(value: str | None, asked: Asked, *, at: float) -> Reward:
     )
 
 
-def store_reward(store: Store, settings: Settings, given: Reward) -> dict[str, object]:
+def store_reward(store: Store, rewarding: Rewarding, given: Reward) -> dict[str, object]:
     """Store a reward, settle its rollout, and return what came of it."""
     with store.begin():
         outcome = store.rewards.add_reward(given)
         rollout = store.rollouts.find_rollout(given.rollout_id)
         if rollout is not None and rollout.ended_at is not None and outcome != "same":
-            rewarding = Rewarding(settings, load_plugins(settings))
             rewarding.settle(rollout, store=store, now=given.at)
             rollout = store.rollouts.rollout(given.rollout_id)
     return {

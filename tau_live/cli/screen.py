@@ -12,9 +12,9 @@ from tau_live.cli.curve import curve
 from tau_live.cli.details import excess_of, last_update
 from tau_live.cli.output import NARROW, joined, safe, styled
 from tau_live.cli.text import clipped, moment, number, seconds, shown, since
+from tau_live.handed.reading import counts, integer, mapping, real
 from tau_live.reporting.facts import Answer, Mean, Stretch
 from tau_live.reporting.glance import Glance
-from tau_live.reporting.reading import counts, integer, mapping, real
 from tau_live.reporting.summary import BAD, DOUBTFUL, GOOD
 
 STYLES: Mapping[str, str] = {GOOD: "bold green", DOUBTFUL: "bold yellow", BAD: "bold red"}

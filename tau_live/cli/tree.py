@@ -10,7 +10,7 @@ from rich.tree import Tree
 from tau_live.cli.output import joined, safe, styled
 from tau_live.cli.rollouts import took
 from tau_live.cli.text import moment, number, seconds
-from tau_live.reporting.reading import mapping, real
+from tau_live.handed.reading import mapping, real
 from tau_live.rollouts import Attempt, Decision, Reward, Rollout, Span
 from tau_live.why import Credit
 

@@ -3,8 +3,10 @@
 What is in the file comes into the store with the next thing that is written down so.
 """
 
+import fcntl
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -38,23 +40,46 @@ def write_down(settings: Settings, entry: AuditEntry) -> str | None:
 
 
 def _store(settings: Settings, log: Path, entry: AuditEntry) -> None:
-    store = SqliteStore.open(
-        settings.store, busy_timeout_s=PATIENCE_S, key_file=settings.audit_key_file
-    )
-    try:
-        with store.begin():
-            for earlier in _waiting(log):
-                store.audit.add(earlier)
-            store.audit.add(entry)
-        log.unlink(missing_ok=True)
-    finally:
-        store.close()
+    with _alone(log, os.O_RDONLY) as file:
+        store = SqliteStore.open(
+            settings.store, busy_timeout_s=PATIENCE_S, key_file=settings.audit_key_file
+        )
+        try:
+            with store.begin():
+                for earlier in _waiting(file):
+                    store.audit.add(earlier)
+                store.audit.add(entry)
+        finally:
+            store.close()
+        if file is not None:
+            log.unlink(missing_ok=True)
 
 
-def _waiting(log: Path) -> Iterator[AuditEntry]:
-    if not log.is_file():
+@contextmanager
+def _alone(log: Path, flags: int) -> Iterator[int | None]:
+    """Open the file while nobody else adds to it or takes it away; ``None`` if it is not there."""
+    flags |= os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # to open a pipe may never end
+    while True:
+        try:
+            file = os.open(log, flags, 0o600)
+        except FileNotFoundError:
+            yield None
+            return
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if os.fstat(file).st_nlink:  # else its lines are in the store, and it is no more
+                yield file
+                return
+        finally:
+            os.close(file)
+
+
+def _waiting(file: int | None) -> Iterator[AuditEntry]:
+    if file is None:
         return
-    for line in log.read_bytes().splitlines():
+    with open(file, "rb", closefd=False) as opened:
+        lines = opened.read().splitlines()
+    for line in lines:
         try:
             yield msgspec.json.decode(line, type=AuditEntry)
         except msgspec.DecodeError:  # cut off, by a disk that was full
@@ -64,12 +89,15 @@ def _waiting(log: Path) -> Iterator[AuditEntry]:
 def _append(log: Path, entry: AuditEntry, *, why: str) -> str:
     try:
         make_folders(log.parent)
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        file = os.open(log, flags, 0o600)
-        try:
-            os.write(file, msgspec.json.encode(asdict(entry)) + b"\n")
-        finally:
-            os.close(file)
+        with _alone(log, os.O_RDWR | os.O_APPEND | os.O_CREAT) as file:
+            if file is not None:
+                os.write(file, _gap(file) + msgspec.json.encode(asdict(entry)) + b"\n")
     except OSError as error:
         return f"the audit has no line of this: {why}; {error.strerror or error}"
     return f"the store cannot take its audit line yet ({why}); it waits in {log}"
+
+
+def _gap(file: int) -> bytes:
+    """Return what ends the last line, where a disk that was full has cut it off."""
+    size = os.fstat(file).st_size
+    return b"\n" if size and os.pread(file, 1, size - 1) != b"\n" else b""

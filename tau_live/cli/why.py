@@ -28,7 +28,7 @@ from tau_live.why import why as why_of
 
 
 @click.command(epilog=epilog("why", "tau-live why 5f0d:2", "tau-live why 5f0d:2 --recompute"))
-@click.argument("decision", shell_complete=completing.rollouts)
+@click.argument("decision", shell_complete=completing.decisions)
 @click.option(
     "--recompute",
     is_flag=True,

@@ -63,13 +63,21 @@ def _chosen(one: Decision) -> str:
         other = (
             f" By itself the agent would have taken {_name(one.default)}." if one.default else ""
         )
-        return f"{_decider(one)} chose {_name(one.chosen)}, and that was done.{own or other}"
+        return f"{_decider(one)} chose {_name(one.chosen)}, {_done(one)}.{own or other}"
     took = "its own choice" if one.applied is None else f"{_name(one.applied)}, its own choice"
     because = f"The agent took {took}, because {_reason(one)}."
     if one.chosen is None:
         return because
     would = "the same" if one.chosen == one.applied else _name(one.chosen)
     return f"{because} tau-live would have taken {would}."
+
+
+def _done(one: Decision) -> str:
+    if one.applied == one.chosen:
+        return "and that was done"
+    if one.applied is None:
+        return "and nobody knows what was done"
+    return f"and the agent did {_name(one.applied)} instead"
 
 
 def _decider(one: Decision) -> str:

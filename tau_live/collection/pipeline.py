@@ -10,6 +10,7 @@ from typing import NamedTuple
 from tau_live.breath import Breathe, at_once
 from tau_live.collection.collector import Collector
 from tau_live.collection.recording import Recorder
+from tau_live.collection.texts import Texts
 from tau_live.collection.token_prices import Pricer
 from tau_live.errors import StoreUnavailableError
 from tau_live.events import Event
@@ -69,6 +70,8 @@ class Pipeline:
         self._pricer = pricer
         self.collector = collector
         self._redactor = redactor
+        self._keeping = redactor.keeping()
+        self._texts = Texts(plugins.redact_text)
         self._plugins = plugins
         self._recorder = recorder
         self._on_poison = on_poison
@@ -82,7 +85,7 @@ class Pipeline:
                 checked = sound(event)
                 if checked.left_out:
                     self._on_left_out(checked.left_out)
-                kept = self._redactor.redact(checked.event)
+                kept = self._redacted(checked.event)
                 scrubbed.append(self._pricer.priced(kept) if self._pricer else kept)
             except Exception as error:  # noqa: BLE001  # what a host hands over may do anything
                 self._on_poison(event, error)
@@ -93,6 +96,15 @@ class Pipeline:
                 self._plugins.observe(event)
                 self._breathe()
         return scrubbed
+
+    def _redacted(self, event: Event) -> Event:
+        """Return an event without secrets, and without what plugins say must not be kept.
+
+        They see texts whole that are not to be stored: their sizes and hashes are.
+        """
+        if not self._plugins.listens("redact_text"):
+            return self._redactor.redact(event)
+        return self._redactor.redact(self._texts.kept(self._keeping.redact(event)))
 
     def _record(self, events: Sequence[Event]) -> None:
         """Record events; what is stored must not suffer from a recording that fails."""

@@ -11,9 +11,11 @@ from typing import NamedTuple
 import numpy as np
 
 from tau_live.guard import logger
+from tau_live.handed.reading import integer
 from tau_live.learning.quality import (
     FEWEST,
     LOOKS,
+    TUMBLES,
     Figures,
     Hold,
     Reason,
@@ -21,6 +23,7 @@ from tau_live.learning.quality import (
     collapses,
     figures,
     missing_rewards,
+    rewarded,
     violations,
 )
 from tau_live.learning.safety_price import Late, multiplier_of, numbers_in, priced
@@ -39,9 +42,6 @@ MOST_STEPS = 4
 learned meanwhile than on the world."""
 LARGEST = 1e100
 """Of a residual; the square of a larger one is no number any more."""
-
-TUMBLES = 512
-"""Rewards that came or stayed away are counted anew after so many."""
 
 _ERRORS = (ValueError, ArithmeticError, np.linalg.LinAlgError)
 
@@ -114,7 +114,7 @@ def watched(
     drift, alarms = _drift(before, unseen, seen.new, state=state, config=config)
     found_costs = priced(before, unseen, seen.late, settings=settings, at=seen.at)
     multiplier = found_costs.multiplier
-    held = _whole(before.numbers.get("held"))
+    held = integer(before.numbers.get("held"))
     found = _figures(before.point, seen, settings, held=held)
     failing = _failing(found, alarms, settings, lift=lift)
     streaks = _streaks(before, failing)
@@ -174,14 +174,8 @@ class MissingWatch:
         """Return a reason to hold, from what ``status_of`` says; it is given once."""
         if self._limit is None:
             return None
-        counters, rollouts = status["counters"], status["rollouts"]
-        if not isinstance(counters, Mapping) or not isinstance(rollouts, Mapping):
-            return None
-        missing = _whole(counters.get("left_out_reward_missing"))
-        settled = _whole(rollouts.get("completed")) - _whole(status["waiting_for_reward"])
-        now = settled - missing, missing
-        before = self._mark or now
-        self._mark = before
+        now = rewarded(status)
+        before = self._mark = self._mark or now
         ready, lost = max(0, now[0] - before[0]), max(0, now[1] - before[1])
         hold = missing_rewards(ready, lost, self._limit)
         if hold is not None or ready + lost >= TUMBLES:
@@ -276,11 +270,7 @@ def _looks(reason: Reason) -> int:
 def _streaks(before: Monitor, failing: Iterable[Hold]) -> dict[str, int]:
     streaks = before.numbers.get("streaks")
     known = streaks if isinstance(streaks, Mapping) else {}
-    return {one.reason.value: _whole(known.get(one.reason.value)) + 1 for one in failing}
-
-
-def _whole(value: object) -> int:
-    return value if isinstance(value, int) else 0
+    return {one.reason.value: integer(known.get(one.reason.value)) + 1 for one in failing}
 
 
 def _tables(value: object) -> dict[str, dict[str, float]]:

@@ -12,6 +12,7 @@ from enum import StrEnum
 from math import fsum, hypot, inf, isfinite, log, sqrt
 from typing import NamedTuple
 
+from tau_live.reasons import LEFT_OUT, WhyNot
 from tau_live.rewards.safety import SOURCE as SAFETY
 from tau_live.settings import DeclaredReward, Settings
 from tau_live.store.records import LearnableRollout
@@ -22,11 +23,17 @@ FEWEST = 64
 FEWEST_COSTS = 20
 """Rollouts with a known cost before any rate of them is believed."""
 
+TUMBLES = 512
+"""Rewards that came or stayed away are counted anew after so many."""
+
 LOOKS = 2
 """How many looks in a row must fail."""
 
 DOUBT = 1e-4
 """Chance that a bound is wrong at one look; small, because it is looked at after every update."""
+
+MISSING = f"{LEFT_OUT}{WhyNot.REWARD_MISSING}"
+"""The counter of rewards that never came."""
 
 _PROOF = 1.645 + 3.09  # one-sided 95 %, and one failure in 1,000 of a stream that keeps its aim
 _BISECTIONS = 60
@@ -233,6 +240,20 @@ def below_champion(lift: tuple[float, float] | None) -> Hold | None:
     if lift is None or lift[1] >= 0.0:
         return None
     return Hold(Reason.CHAMPION, f"learner minus control is within [{lift[0]:.3g}, {lift[1]:.3g}]")
+
+
+def rewarded(status: Mapping[str, object]) -> tuple[int, int]:
+    """Return for how many rollouts a reward came in time, and for how many none did, so far.
+
+    Both go on growing while old rollouts are forgotten, so two looks can be told apart; the second
+    shrinks where a reward comes late after all.
+
+    Args:
+        status: What ``status_of`` says.
+    """
+    counters, came = status.get("counters"), status.get("became_ready")
+    missing = counters.get(MISSING, 0) if isinstance(counters, Mapping) else 0
+    return came if isinstance(came, int) else 0, missing if isinstance(missing, int) else 0
 
 
 def missing_rewards(ready: int, missing: int, limit: float | None) -> Hold | None:

@@ -16,13 +16,16 @@ ABANDONED_S = 600.0
 """No write takes so long: its process is another one by now, which has got the same number."""
 
 
-def write_whole(path: Path, content: bytes, *, mode: int = stat.S_IRUSR | stat.S_IWUSR) -> None:
+PRIVATE = stat.S_IRUSR | stat.S_IWUSR
+
+
+def write_whole(path: Path, content: bytes, *, mode: int = PRIVATE) -> None:
     """Write a file beside its name, flush it to the disk, and rename it into place.
 
     Args:
         path: The file; its folder must be there.
         content: All of it.
-        mode: Who may read and write it; by default its owner alone.
+        mode: Who may read and write it, whatever the umask; by default its owner alone.
 
     Raises:
         OSError: It could not be written; what stood there before still does.
@@ -30,10 +33,12 @@ def write_whole(path: Path, content: bytes, *, mode: int = stat.S_IRUSR | stat.S
     begin, end = unfinished_name(path)
     part = path.with_name(f"{begin}{threading.get_ident()}{end}")
     part.unlink(missing_ok=True)
-    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, PRIVATE)
     try:
         with os.fdopen(descriptor, "wb") as file:
             fault.point("file.made")
+            if mode != PRIVATE:
+                os.fchmod(file.fileno(), mode)
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

@@ -4,6 +4,7 @@ Each is one transaction with its audit row; what is so already stays as it is, a
 as well. Running processes hear of it within a second.
 """
 
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -140,8 +141,9 @@ def promoted(store: Store, settings: Settings, order: Order) -> Changed:
     def change(trial: Trial, serving: Serving) -> _Wanted:
         if trial.stopped is not None:
             raise PolicyError(
-                f"the learner of {trial.point!r} is stopped: {trial.stopped}; `tau-live policy "
-                f"exposure {trial.point} 5%` starts it again, then it can be promoted"
+                f"the learner of {trial.point!r} is stopped: {trial.stopped}; "
+                f"{_command('exposure', trial.point, '5%')} starts it again, "
+                "then it can be promoted"
             )
         after = _champion(trial, serving, order, store=store, settings=settings)
         top = None if trial.exposure is None else top_of(settings)
@@ -185,7 +187,7 @@ def _champion(
     if not serving.version:
         raise PolicyError(
             f"point {trial.point!r} runs the untrained policy: nothing to {_verb(order)}; "
-            f"`tau-live policy list --point {trial.point}` shows what there is"
+            f"`tau-live policy list --point {shlex.quote(trial.point)}` shows what there is"
         )
     if serving.version == trial.champion:
         return trial
@@ -199,12 +201,24 @@ def _nothing_to_reject(store: Store, trial: Trial, serving: Serving) -> _Wanted:
     if newest and newest[-1].version > serving.version:
         return _Wanted()
     if not serving.version:
-        raise PolicyError(f"point {trial.point!r} runs the untrained policy: nothing to reject")
+        raise _untrained(trial.point, "reject")
     raise PolicyError(
-        f"version {serving.version} is the champion of {trial.point!r}: `tau-live policy rollback "
-        f"{trial.point}` goes to the one before, `tau-live policy stop {trial.point}` lets the "
-        "host decide"
+        f"version {serving.version} is the champion of {trial.point!r}: "
+        f"{_command('rollback', trial.point)} goes to the one before, "
+        f"{_command('stop', trial.point)} lets the host decide"
     )
+
+
+def _untrained(point: str, undo: str) -> PolicyError:
+    return PolicyError(
+        f"point {point!r} runs the untrained policy: nothing to {undo}; "
+        f"{_command('stop', point)} lets the host decide"
+    )
+
+
+def _command(verb: str, point: str, *more: str) -> str:
+    """Return a command as it is to be typed."""
+    return f"`{shlex.join(['tau-live', 'policy', verb, point, *more])} --reason ...`"
 
 
 def _verb(order: Order) -> str:
@@ -231,9 +245,7 @@ def rolled_back(store: Store, settings: Settings, order: Order, *, pin: bool) ->
             after = replace(restarted(trial), champion=version, previous=None)
         else:
             if not serving.version:
-                raise PolicyError(
-                    f"point {trial.point!r} runs the untrained policy: nothing to go back to"
-                )
+                raise _untrained(trial.point, "go back to")
             version, after = store.policies.version(serving.version).parent, trial
         if version:
             check_policy(checkpoint_folder(settings), store.policies.version(version))

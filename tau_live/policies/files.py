@@ -42,6 +42,11 @@ def check_policy(folder: Path, row: PolicyVersion) -> None:
     Raises:
         CheckpointError: Its file is missing, damaged, or holds no policy.
     """
+    if not (folder / row.file).exists():
+        raise CheckpointError(
+            f"the checkpoint of version {row.version} is not in {folder}: it was pruned (what "
+            "serves, its parents, champions and the newest are kept), or removed"
+        )
     found = checkpoints.load(folder / row.file, sha256=row.sha256)
     try:
         LearnerState.from_arrays(found.arrays)

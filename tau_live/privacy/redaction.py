@@ -63,6 +63,7 @@ class Redactor:
             raise ValueError(f"payload_limit must be at least {FREE_TEXT}, got {payload_limit!r}")
         self._keeps = content == "redacted"
         self._limit = payload_limit
+        self._extra = extra
         self._limits = Limits(
             chars=payload_limit, total_chars=max(payload_limit, DEFAULT_LIMITS.key_chars)
         )
@@ -71,6 +72,10 @@ class Redactor:
         self._harmless = lru_cache(maxsize=_NAMES_REMEMBERED)(self._are_harmless)
         self._same_ids: set[str | None] = set(_NOTHING)
         self._same_texts: set[str | None] = set(_NOTHING)
+
+    def keeping(self) -> "Redactor":
+        """Return one that takes out the same secrets, and leaves texts in."""
+        return self if self._keeps else Redactor("redacted", self._limit, self._extra)
 
     def redact(self, event: Event) -> Event:
         """Return the event as it may be written; the same object if nothing is to be changed."""

@@ -80,7 +80,7 @@ def findings(source: Source) -> Iterator[Finding]:
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield from found.defined(node)
     for begun in source.tree.body:
-        if isinstance(begun, ast.If) and "__main__" in ast.dump(begun.test):
+        if isinstance(begun, ast.If) and _asks_for_main(begun.test):
             yield Finding(Kind.START, "", OWN, source.path, begun.lineno)
 
 
@@ -236,17 +236,21 @@ def host_of(name: str) -> Framework | None:
     return next((host for host in FRAMEWORKS.values() if host.imports(name)), None)
 
 
+def _asks_for_main(test: ast.expr) -> bool:
+    return any(
+        isinstance(node, ast.Constant) and node.value == "__main__" for node in ast.walk(test)
+    )
+
+
 def _keywords(call: ast.Call) -> dict[str, ast.expr]:
     return {one.arg: one.value for one in call.keywords if one.arg is not None}
 
 
 def _last(node: ast.expr) -> str:
+    while isinstance(node, ast.Call):
+        node = node.func
     match node:
-        case ast.Name(id=name):
+        case ast.Name(id=name) | ast.Attribute(attr=name):
             return name
-        case ast.Attribute(attr=name):
-            return name
-        case ast.Call(func=function):
-            return _last(function)
         case _:
             return ""

@@ -70,8 +70,6 @@ class SettingsFile:
             raise SettingsError(f"{path} was changed in the meantime: run this again")
         mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else NEW_MODE
         write_whole(path, after.encode(), mode=mode)
-        if self.before is not None:
-            path.chmod(mode)  # whatever the umask says
 
 
 def settings_file(folder: Path, environ: Mapping[str, str]) -> SettingsFile:

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 
 import msgspec
@@ -26,6 +26,9 @@ VALUES = 8
 
 MOST_VALUES = 64
 """What has more values than that, and is no number, is not what a figure could show."""
+
+CELLS = MOST_VALUES * OPTIONS
+"""So many pairs of value and option are counted of each."""
 
 NUMBERS = 20_000
 """So many numbers of each key are kept, to be cut into ranges."""
@@ -52,14 +55,14 @@ class Tally:
             return
         self.applied[choice.applied] += 1
         for key, value in _told(choice.context).items():
-            if _is_number(value):
+            if _is_number(value) and _has_room(self._numbers, key, KEYS):
                 numbers = self._numbers.setdefault(key, [])
-                if len(numbers) < NUMBERS and len(self._numbers) <= KEYS:
+                if len(numbers) < NUMBERS:
                     numbers.append((float(str(value)), choice.applied))
-            elif isinstance(value, str | bool) and len(self._words) <= KEYS:
-                words = self._words.setdefault(key, Counter())
-                if len(words) <= MOST_VALUES * OPTIONS:
-                    words[_word(value), choice.applied] += 1
+            elif isinstance(value, str | bool) and _has_room(self._words, key, KEYS):
+                words, cell = self._words.setdefault(key, Counter()), (_word(value), choice.applied)
+                if _has_room(words, cell, CELLS):
+                    words[cell] += 1
 
     def options(self) -> list[str]:
         """Return what was applied, the most frequent first; what is rare is together."""
@@ -83,6 +86,11 @@ def grouped(options: Mapping[str, int], named: Sequence[str]) -> dict[str, int]:
     if OTHERS in named:
         found[OTHERS] = sum(options.values()) - sum(found.values())
     return found
+
+
+def _has_room(table: Collection[object], key: object, most: int) -> bool:
+    """Say whether something may be counted: it is there already, or there is room for it."""
+    return key in table or len(table) < most
 
 
 def _told(context: str) -> dict[str, object]:

@@ -3,13 +3,14 @@
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
+from tau_live.handed.reading import counts, integer, mapping, real, sequence
+from tau_live.reasons import QUEUE_FULL, lost_events
 from tau_live.reporting.facts import Answer, Stretch, Summary
-from tau_live.reporting.reading import counts, integer, mapping, real, sequence
 from tau_live.settings import Settings
 from tau_live.trials.facts import NO_CONTROL
 
 GOOD, DOUBTFUL, BAD = "good", "doubtful", "bad"
-DROPPED = ("dropped_", "events_refused_", "events_malformed", "decisions_not_recorded")
+NOT_STORED = ("events_refused_", "events_malformed", "decisions_not_recorded")
 REFUSED = ("rewards_refused", "rewards_without", "refused_", "options_", "masks_", "host_objects_")
 HELD = ("_while_held",)
 HELD_BACK = "runs_not_recorded_while_held"
@@ -52,10 +53,10 @@ def points_of(status: Mapping[str, object]) -> list[str]:
 
 def drops_of(counters: Mapping[str, int]) -> dict[str, int]:
     """Return the counters of what was dropped or refused, the largest first."""
-    found = {
+    found = lost_events(counters) | {
         name: count
         for name, count in counters.items()
-        if count and (name.startswith(DROPPED + REFUSED) or name.endswith(HELD))
+        if count and (name.startswith(NOT_STORED + REFUSED) or name.endswith(HELD))
     }
     return dict(sorted(found.items(), key=lambda one: (-one[1], one[0])))
 
@@ -195,11 +196,10 @@ def _next(status: Mapping[str, object], stretches: Sequence[Stretch], *, due: in
     if rollouts.get("completed") and any(one.reward.count for one in stretches):
         yield from _about_decisions(status)
     yield from _about_learner(status, due=due)
-    if any(name.startswith("dropped_") for name in counters):
-        yield (
-            "Events were dropped: `tau-live status --all` counts them by cause, and a larger "
-            "`TAU_LIVE_RL_QUEUE_LIMIT` keeps more."
-        )
+    lost = lost_events(counters)
+    if lost:
+        keeps = ", and a larger `TAU_LIVE_RL_QUEUE_LIMIT` keeps more" if QUEUE_FULL in lost else ""
+        yield f"Events were dropped: `tau-live status --all` counts them by cause{keeps}."
     elif refused := _unwanted(drops_of(counters)):
         yield (
             f"Look at what was refused, {next(iter(refused))} most of all: docs/howto/runbook.md "

@@ -179,7 +179,9 @@ class Settings:
     probation: int = setting(
         2_000, whole(least=0), "Rollouts for which a replaced champion keeps 5 percent."
     )
-    keep_checkpoints: int = setting(10, whole(least=2), "Checkpoints kept for each policy.")
+    keep_checkpoints: int = setting(
+        10, whole(least=2), "Newest checkpoints kept, of all points; what is in use is kept too."
+    )
     retention_days: float | None = setting(
         None,
         optional(number(above=0.0, most=1e6, expects="days above 0 and at most 1e6")),

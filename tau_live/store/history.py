@@ -254,6 +254,10 @@ class RewardLog(Protocol):
         """Return how many finished rollouts wait for their reward, counted up to ``limit``."""
         ...
 
+    def became_ready(self) -> int:
+        """Return how many rollouts have become ready so far; those forgotten since count too."""
+        ...
+
     def ready_points(self) -> list[str]:
         """Return every decision point that has decisions in ready rollouts, sorted."""
         ...

@@ -55,12 +55,17 @@ class SqliteAudit:
 
 
 def _entry_of(row: sqlite3.Row) -> AuditEntry:
+    """Return a line; one that somebody has spoiled has no details, and ``verify`` finds it."""
+    try:
+        details = mapping_of(row["details"])
+    except (ValueError, TypeError):
+        details = {}
     return AuditEntry(
         at=row["at"],
         who=row["who"],
         action=row["action"],
         reason=row["reason"],
-        details=mapping_of(row["details"]),
+        details=details,
         seq=row["seq"],
     )
 

@@ -225,6 +225,10 @@ class SqliteRewards:
         most = -1 if limit is None else limit
         return self._connection.count(WAITING, (most,))
 
+    def became_ready(self) -> int:
+        """Return how many rollouts have become ready so far; those forgotten since count too."""
+        return self._connection.count("select value from sequences where name = 'ready'")
+
     def ready_points(self) -> list[str]:
         """Return every decision point that has decisions in ready rollouts, sorted."""
         return [row["point"] for row in self._connection.rows(READY_POINTS)]

@@ -16,8 +16,8 @@ KNOWN: NotedAll = {(Kind.REWARDS_MISSING.value, ""): Noted("0 0", told=True)}
 
 def status(**more: object) -> dict[str, object]:
     return {
-        "gate": {"state": "pass"}, "kill_switch": None, "counters": {}, "waiting_for_reward": 0,
-        "rollouts": {"completed": 0}, "monitors": {}, **more,
+        "gate": {"state": "pass"}, "kill_switch": None, "counters": {}, "became_ready": 0,
+        "monitors": {}, **more,
     }  # fmt: skip
 
 
@@ -68,7 +68,8 @@ def test_what_somebody_wanted_dropped_is_no_alert() -> None:
 def test_missing_rewards_are_told_where_surely_too_many_are(
     settled: int, missing: int, limit: float | None, expected: bool
 ) -> None:
-    said = status(rollouts={"completed": settled}, counters={"left_out_reward_missing": missing})
+    came = settled - missing
+    said = status(became_ready=came, counters={"left_out_reward_missing": missing})
 
     found = told(said, settings=Settings(missing_reward_limit=limit))
 
@@ -76,11 +77,11 @@ def test_missing_rewards_are_told_where_surely_too_many_are(
 
 
 def test_missing_rewards_are_counted_from_the_first_look() -> None:
-    said = status(rollouts={"completed": 100}, counters={"left_out_reward_missing": 90})
+    said = status(became_ready=10, counters={"left_out_reward_missing": 90})
 
     [found] = found_in(said, {}, Settings())
 
-    assert (found.mark, found.sentence) == ("100 90", "")
+    assert (found.mark, found.sentence) == ("10 90", "")
 
 
 @pytest.mark.parametrize(

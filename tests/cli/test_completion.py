@@ -1,8 +1,11 @@
 """What shells are told to complete: asked by the protocol of all three, and by a real bash."""
 
+import os
+import pty
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -57,6 +60,14 @@ def test_the_newest_rollouts_are_offered_where_nothing_is_begun(filled: Path) ->
     assert len(found) == 5
 
 
+def test_the_decisions_of_a_rollout_are_offered_behind_its_id(filled: Path) -> None:
+    ids = [f"{SOLVED}:attempt-1:decision-{number}" for number in (1, 2, 3)]
+
+    assert offered("bash", "why", SOLVED, store=filled) == [SOLVED, *ids]
+    assert offered("bash", "why", ids[1], store=filled) == [ids[1]]
+    assert offered("bash", "why", "live-none:a", store=filled) == []
+
+
 def test_the_store_that_the_line_names_is_asked(filled: Path) -> None:
     found = offered("bash", "updates", "--store", str(filled), "")
 
@@ -65,7 +76,8 @@ def test_the_store_that_the_line_names_is_asked(filled: Path) -> None:
 
 def test_what_a_shell_would_take_for_its_own_is_not_offered(filled: Path) -> None:
     store = SqliteStore.open(filled)
-    for point in ("mo$(touch evil)", "mo;x", "mo del", "mo\x1b[2J", "mo`x`", "moon"):
+    bad = ("$(touch evil)", ";x", " del", "\x1b[2J", "`x`", "*", "{a,b}", ",x", "!x", "~")
+    for point in (*(f"mo{one}" for one in bad), "moon"):
         store.trials.save(Trial(point=point, revision=1))
     store.close()
 
@@ -130,3 +142,46 @@ def test_a_shell_that_is_installed_completes_by_its_script(
 
     assert (SOLVED if shell != "zsh" else "_tau_live_completion") in told.stdout
     assert told.stderr == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("typed", "stands"),
+    [
+        (f"tau-live show {SOLVED[:12]}", SOLVED[:-1]),  # two begin so
+        (f"tau-live why {SOLVED}:att", f"{SOLVED}:attempt-1:decision-"),
+        (f"tau-live reward 1 --decision={SOLVED}:a", f"--decision={SOLVED}:attempt-1:decision-"),
+        ("tau-live rollouts --status=succ", "--status=succeeded"),
+        ("tau-live status --store my\\ st", "my store.sqlite"),
+        ("tau-live status --store=my\\ st", "--store=my store.sqlite"),
+    ],
+)
+def test_what_is_typed_into_a_bash_stands_there_after_tab(
+    typed: str, stands: str, filled: Path, tmp_path: Path, run: Run
+) -> None:
+    (tmp_path / "bin").mkdir()
+    command = tmp_path / "bin/tau-live"
+    command.write_text(WRAPPER.format(python=sys.executable))
+    command.chmod(0o755)
+    (tmp_path / "rc").write_text(run("completion", "bash").stdout)
+    (tmp_path / "my store.sqlite").touch()
+    environ = {
+        "PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin", "TAU_LIVE_RL_STORE": str(filled),
+        "PYTHONPATH": ":".join(path for path in sys.path if path), "TERM": "dumb",
+    }  # fmt: skip
+    terminal, theirs = pty.openpty()
+    to_start = b"\x01"  # Ctrl-A
+
+    with subprocess.Popen(
+        ["bash", "--noprofile", "--rcfile", tmp_path / "rc", "-i"], stdin=theirs,
+        stdout=theirs, stderr=theirs, env=environ, cwd=tmp_path, start_new_session=True,
+    ) as bash:  # fmt: skip
+        os.close(theirs)
+        os.write(terminal, f"{typed}\t".encode() + to_start + b"printf '%s\\n' \x05 >said; exit\n")
+        with suppress(OSError):  # the end of a terminal
+            while os.read(terminal, 4_096):
+                pass
+        bash.wait(timeout=30)
+    os.close(terminal)
+
+    assert (tmp_path / "said").read_text().splitlines()[-1] == stands

@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 from tests.cli.conftest import Run
@@ -9,7 +10,11 @@ def test_figures_are_printed_or_written_for_everybody_to_read(
     out = tmp_path / "tau_live.prom"
 
     printed = run("metrics", "--store", filled)
-    written = run("metrics", "--store", filled, "--out", out)
+    before = os.umask(0o077)  # that of root's cron in many places
+    try:
+        written = run("metrics", "--store", filled, "--out", out)
+    finally:
+        os.umask(before)
 
     assert (written.exit_code, written.output) == (0, "")
     assert out.read_text().splitlines()[0] == printed.stdout.splitlines()[0]
@@ -25,3 +30,13 @@ def test_a_file_that_cannot_be_written_stays_what_it_was(
 
     assert result.exit_code == 1
     assert "No such file" in result.stderr
+
+
+def test_the_store_itself_is_not_written_over(filled: Path, run: Run) -> None:
+    before = filled.read_bytes()
+
+    result = run("metrics", "--store", filled, "--out", filled)
+
+    assert result.exit_code == 2
+    assert "is the store itself" in result.stderr
+    assert filled.read_bytes() == before

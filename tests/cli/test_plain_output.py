@@ -58,7 +58,7 @@ def test_every_command_is_looked_at() -> None:
     }
 
 
-@pytest.mark.parametrize("command", ["status", "rollouts", "doctor", "gate", "--help", "alerts"])
+@pytest.mark.parametrize("command", ["rollouts", "doctor", "gate", "--help", "alerts"])
 def test_in_40_columns_tables_are_folded_and_nothing_is_cut(
     command: str, filled: Path, run: Run
 ) -> None:

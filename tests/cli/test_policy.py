@@ -56,7 +56,8 @@ def test_rollback_puts_the_parent_into_service_and_then_the_untrained_policy(
     assert served == [1, 0]
     assert result.exit_code == 1
     assert result.stderr == (
-        "tau-live: point 'model' runs the untrained policy: nothing to go back to\n"
+        "tau-live: point 'model' runs the untrained policy: nothing to go back to; "
+        "`tau-live policy stop model --reason ...` lets the host decide\n"
     )
 
 
@@ -116,6 +117,18 @@ def test_a_version_whose_file_is_damaged_is_not_put_into_service(filled: Path, r
 
     assert result.exit_code == 1
     assert "000000001-" in result.stderr
+    assert version_in_service(filled) == 2
+
+
+def test_a_version_whose_file_was_pruned_is_said_to_be(filled: Path, run: Run) -> None:
+    (file,) = checkpoint_folder(Settings(store=filled)).glob("000000001-*.npz")
+    file.unlink()
+
+    result = run(*USE, "1", "--store", filled)
+
+    assert result.exit_code == 1
+    assert "the checkpoint of version 1 is not in" in result.stderr
+    assert "pruned" in result.stderr
     assert version_in_service(filled) == 2
 
 

@@ -80,6 +80,12 @@ def test_it_is_so_for_a_store_that_has_learned(command: str, lived: Path, run: R
     assert faults(command, json.loads(result.stdout)) == []
 
 
+def test_top_prints_as_its_schema_says_where_there_is_no_store(run: Run, tmp_path: Path) -> None:
+    result = run("top", "--frames", "1", "--json", "--store", tmp_path / "none.sqlite")
+
+    assert faults("top", json.loads(result.stdout)) == []
+
+
 def test_what_is_missing_or_of_another_type_is_found() -> None:
     wrong = {"state": 5, "reason": None, "detail": None, "since": 1.0, "streaks": {"update": "x"}}
 

@@ -13,9 +13,9 @@ from rich.console import Console
 
 import tau_live
 from tau_live.cli.screen import screen_of
-from tau_live.reporting import report_facts
 from tau_live.reporting.facts import Answer
 from tau_live.reporting.glance import Glance, glance_of
+from tau_live.reporting.report import report_facts
 from tau_live.settings import Settings
 from tau_live.store.records import Trial
 from tau_live.store.sqlite import SqliteStore

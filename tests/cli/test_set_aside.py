@@ -42,6 +42,16 @@ def test_a_damaged_store_is_kept_with_its_policies_and_another_begun_held(
     assert (action, reason) == ("set_aside", "the disk lost a page")
 
 
+def test_whoever_meets_a_damaged_store_is_told_what_to_do(filled: Path, run: Run) -> None:
+    filled.write_bytes(filled.read_bytes()[:4_096] + bytes(8_192))
+
+    result = run("status", "--store", filled)
+
+    assert result.exit_code == 1
+    assert "is damaged" in result.stderr
+    assert "`tau-live set-aside` keeps its files and begins another" in result.stderr
+
+
 def test_what_is_set_aside_is_read_as_one_by_sqlite(path: Path, run: Run) -> None:
     store = SqliteStore.open(path)
     store.counters.add({"seen": 1})  # in the log alone, as long as somebody has it open

@@ -78,6 +78,7 @@ def test_a_store_that_comes_is_shown_and_one_that_goes_is_told(tmp_path: Path) -
     assert gone.splitlines()[1:] == missing.splitlines()[1:]
 
 
+@pytest.mark.timed
 def test_a_store_that_is_locked_keeps_what_was_seen_and_says_so(filled: Path) -> None:
     watch = watching(filled)
     before = drawn(watch)

@@ -139,6 +139,12 @@ def test_a_pinned_version_stays_until_it_is_unpinned_and_then_the_newest_decides
         ([], ["rollback", "tools"], "point 'tools' runs the untrained policy: nothing to go back"),
         ([], ["stop", "tols"], "no policy decides at point 'tols'; known points: 'model', "),
         ([], ["exposure", "tols", "1"], "no policy decides at point 'tols'"),
+        ([], ["reject", "tools"], "`tau-live policy stop tools --reason ...` lets the host"),
+        (
+            [["stop", "model"]],
+            ["promote", "model"],
+            "`tau-live policy exposure model 5% --reason ...` starts it again",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_refused_and_changes_nothing(
@@ -229,7 +235,9 @@ def test_a_champion_that_is_settled_is_not_rejected_and_it_is_said_what_to_do(
     result = run("policy", "reject", "model", "--reason", "why", "--store", filled)
 
     assert result.exit_code == 1
-    assert "version 2 is the champion of 'model': `tau-live policy rollback model`" in result.stderr
+    assert (
+        "version 2 is the champion of 'model': `tau-live policy rollback model --" in result.stderr
+    )
     assert version_in_service(filled) == 2
 
 

@@ -57,6 +57,15 @@ def test_it_says_what_was_chosen_among_what_and_how_sure() -> None:
 
 
 @pytest.mark.parametrize(
+    ("applied", "expected"),
+    [("small", "and that was done."), (None, "and nobody knows what was done."),
+     ("large", "and the agent did large instead.")],
+)  # fmt: skip
+def test_it_says_that_it_was_done_only_where_it_was(applied: str | None, expected: str) -> None:
+    assert f"chose small, {expected}" in explained(made(applied=applied))
+
+
+@pytest.mark.parametrize(
     ("probabilities", "expected"),
     [
         ((0.99, 0.01), "It was nearly sure: small had 99%"),

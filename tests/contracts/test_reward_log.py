@@ -154,6 +154,7 @@ def test_a_place_is_never_given_again_even_when_its_rollout_is_forgotten(store: 
 
     assert store.rollouts.find_rollout("live-1") is None
     assert store.rollouts.rollout("live-2").ready_seq == 2
+    assert store.rewards.became_ready() == 2
 
 
 def test_only_what_is_stored_can_be_ready_or_wait(store: Store) -> None:

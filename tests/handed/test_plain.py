@@ -276,6 +276,7 @@ def fan() -> object:
     return value
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize(
     "build",
     [

@@ -1,19 +1,26 @@
 """What monitors remember: nonsense is forgotten, and rewards that stay away are counted once."""
 
+from pathlib import Path
+
 import pytest
 
-from tau_live.learning.monitoring import TUMBLES, MissingWatch, drift_of, told
-from tau_live.learning.quality import FEWEST, Reason
+from tau_live.alerts.kinds import Kind as AlertKind
+from tau_live.alerts.rules import NotedAll, found_in
+from tau_live.learning.monitoring import MissingWatch, drift_of, told
+from tau_live.learning.quality import FEWEST, TUMBLES, Reason
+from tau_live.reasons import WhyNot
 from tau_live.rl.drift import Drift, DriftRule
+from tau_live.rollouts import RolloutStatus
+from tau_live.settings import Settings
+from tau_live.status import status_of
+from tau_live.store.alert_log import Noted
 from tau_live.store.records import Monitor
+from tau_live.store.sqlite import SqliteStore
+from tests.contracts.making import begun, ready
 
 
-def status(ready: int, missing: int, *, waiting: int = 0) -> dict[str, object]:
-    return {
-        "counters": {"left_out_reward_missing": missing},
-        "rollouts": {"completed": ready + missing + waiting},
-        "waiting_for_reward": waiting,
-    }
+def status(ready: int, missing: int) -> dict[str, object]:
+    return {"counters": {"left_out_reward_missing": missing}, "became_ready": ready}
 
 
 def test_rewards_that_stay_away_hold_once_and_then_count_anew() -> None:
@@ -25,19 +32,36 @@ def test_rewards_that_stay_away_hold_once_and_then_count_anew() -> None:
     assert [one.reason if one else None for one in looks] == [None, Reason.MISSING, None]
 
 
-def test_what_waits_for_its_reward_is_not_missing() -> None:
-    watch = MissingWatch(0.3)
-    watch.looked(status(0, 0))
-
-    assert watch.looked(status(100, 0, waiting=5_000)) is None
-
-
 def test_a_long_good_past_hides_no_bad_present() -> None:
     watch = MissingWatch(0.3)
-    for ready in range(0, 20 * TUMBLES, TUMBLES):
-        assert watch.looked(status(ready, 0)) is None
+    for came in range(0, 20 * TUMBLES, TUMBLES):
+        assert watch.looked(status(came, 0)) is None
 
     assert watch.looked(status(19 * TUMBLES, 2 * FEWEST)) is not None
+
+
+def test_a_store_that_forgets_misses_no_more_rewards_than_came(tmp_path: Path) -> None:
+    """One in five is missing, and all are forgotten: as many are stored at each look."""
+    settings = Settings(store=tmp_path / "store.sqlite")
+    store, watch = SqliteStore.open(settings.store), MissingWatch(0.3)
+    said_of: list[str] = []
+    noted: NotedAll = {(AlertKind.REWARDS_MISSING.value, ""): Noted("0 0", told=True)}
+    for number in range(10 * FEWEST):
+        if number % 5:
+            ready(store, f"live-{number}")
+        else:
+            begun(store, f"live-{number}")
+            store.rollouts.set_status(f"live-{number}", RolloutStatus.FAILED, at=5.0)
+            store.rewards.leave_out(f"live-{number}", WhyNot.REWARD_MISSING)
+        store.retention.collect(before=100.0, limit=10)
+        if number % 50 == 0:
+            said = status_of(store, settings, now=6.0)
+            hold, found = watch.looked(said), found_in(said, noted, settings)
+            said_of += [hold.detail] if hold else []
+            said_of += [one.sentence for one in found if one.sentence]
+
+    store.close()
+    assert said_of == []
 
 
 def test_without_a_limit_nothing_is_counted() -> None:

@@ -1,13 +1,17 @@
 """Alerts of processes that really run: told once for all of them, and in nobody's way."""
 
 import json
+import os
 import shlex
+import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import tau_live
+from tau_live.cli.gate import held_of
+from tau_live.learner_process import learn_until
 from tau_live.settings import Settings
 from tests.live.running import done, go, line, opened, process, rollout, until
 
@@ -74,3 +78,25 @@ def test_a_command_that_hangs_delays_neither_the_host_nor_what_is_stored(
 
     assert flushed
     assert rollout(live, run.id).total_reward == 1.0
+
+
+@pytest.mark.slow
+def test_a_learner_that_has_nothing_to_learn_tells_a_hold(
+    settings: Settings, tmp_path: Path
+) -> None:
+    heard, stop = tmp_path / "heard", threading.Event()
+    heard.mkdir()
+    command = tuple(shlex.split(writing(heard)))
+    learner = threading.Thread(
+        target=learn_until, args=(stop, replace(settings, alert_command=command)),
+        kwargs={"once": False, "report": lambda _: None, "environ": dict(os.environ)},
+    )  # fmt: skip
+    with opened(settings.store) as store:
+        held_of(store, settings, reason="look", who="me", at=5.0)
+
+    learner.start()
+    until(lambda: told(heard))
+    stop.set()
+    learner.join()
+
+    assert [one["kind"] for one in told(heard)] == ["gate-hold"]

@@ -106,6 +106,7 @@ def test_a_run_that_is_tried_again_has_the_same_arm(live: Path, settings: Settin
     assert {arms[0] for arms in found} == {"learner", "control"}
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize(
     ("share", "expected"), [(0.0, "control"), (1.0, "learner")], ids=["none", "all"]
 )
@@ -123,6 +124,7 @@ def test_an_exposure_reaches_a_running_process_within_a_second(
     assert {decided(f"after-{n}")[0].arm for n in range(6)} == {expected}
 
 
+@pytest.mark.timed
 def test_a_stopped_learner_decides_nothing_even_in_runs_that_are_going_on(
     live: Path, settings: Settings
 ) -> None:

@@ -19,6 +19,7 @@ def refused() -> dict[str, int]:
     return found
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize(
     "row",
     [

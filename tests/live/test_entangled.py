@@ -45,6 +45,7 @@ def on(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     tau_live.detach()
 
 
+@pytest.mark.timed
 @pytest.mark.usefixtures("on")
 def test_a_log_handler_that_calls_us_does_not_delay_the_start(tmp_path: Path, calls: Calls) -> None:
     folder = tmp_path / "a folder, so that the writer's thread has something to say"

@@ -81,6 +81,7 @@ def reset(path: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.timed
 @pytest.mark.slow
 def test_a_full_disk_holds_the_gate_until_there_is_room_again(path: Path) -> None:
     with process(FULL, path, TAU_LIVE_RL_DECIDE_DEADLINE_MS="60000") as host:

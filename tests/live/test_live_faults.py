@@ -101,6 +101,7 @@ def test_fault_04_parallel_and_nested_runs_do_not_mix(live: Path) -> None:
         assert rollout(live, run).total_reward == float(number)
 
 
+@pytest.mark.timed
 @pytest.mark.slow
 def test_fault_05_nothing_slow_runs_in_the_hosts_thread_and_nothing_is_dropped_silently(
     live: Path, settings: Settings

@@ -53,6 +53,7 @@ def asked(agent: "subprocess.Popen[str]", word: str = "go") -> Seen:
     return said(agent)
 
 
+@pytest.mark.timed
 @pytest.mark.slow
 def test_each_verb_reaches_a_running_process_within_a_second(path: Path) -> None:
     with process(AGENT, path, TAU_LIVE_RL_CONTROL_SHARE="0.5") as agent:

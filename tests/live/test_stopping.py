@@ -87,6 +87,7 @@ def heard(agent: "subprocess.Popen[str]", then: Callable[[Seen], object]) -> Non
     until(lambda: then(asked(agent)), deadline_s=1.0)
 
 
+@pytest.mark.timed
 def test_each_pause_reaches_a_running_process_within_a_second(path: Path) -> None:
     with process(AGENT, path) as agent:
         assert said(agent)["ready"]
@@ -139,6 +140,7 @@ def test_a_process_that_begins_while_something_is_paused_knows_it_at_once(path: 
     assert (first["recorded"], first["source"]) == (False, "default")
 
 
+@pytest.mark.timed
 def test_the_kill_switch_reaches_a_running_process_within_a_second_and_ends_what_was_open(
     path: Path,
 ) -> None:
@@ -162,6 +164,7 @@ def any_open(path: Path) -> bool:
     return any(one.status == "running" for one in rollouts(path))
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("how", ["removed", "damaged"])
 def test_it_is_heard_while_the_store_is_locked_and_where_it_is_broken(path: Path, how: str) -> None:
     with process(AGENT, path) as agent:
@@ -184,6 +187,7 @@ def test_it_is_heard_while_the_store_is_locked_and_where_it_is_broken(path: Path
         assert asked(agent)["source"] == "default"
 
 
+@pytest.mark.timed
 def test_a_process_that_begins_while_it_is_on_does_nothing_and_waits_for_nothing(
     path: Path,
 ) -> None:
@@ -199,6 +203,7 @@ def test_a_process_that_begins_while_it_is_on_does_nothing_and_waits_for_nothing
     assert first["id"] not in {one.rollout_id for one in rollouts(path)}
 
 
+@pytest.mark.timed
 def test_a_variable_set_inside_a_running_process_stops_it_at_once(path: Path) -> None:
     with process(AGENT, path) as agent:
         assert said(agent)["ready"]
@@ -251,6 +256,7 @@ def test_a_learner_of_its_own_heeds_pauses_and_the_kill_switch(live: Path) -> No
     ]
 
 
+@pytest.mark.timed
 def test_what_the_host_decided_while_deciding_was_paused_is_in_neither_arm(live: Path) -> None:
     with opened(live) as store:
         paused(store, [Part.DECIDING], reason="odd", who="me", at=1.0)
@@ -270,6 +276,7 @@ def test_what_the_host_decided_while_deciding_was_paused_is_in_neither_arm(live:
     assert {decisions(live, one)[0].source for one in then} == {"policy"}
 
 
+@pytest.mark.timed
 def test_a_run_that_an_adapter_tells_event_by_event_is_left_out_whole(live: Path) -> None:
     runtime = tau_live.attach()
     assert runtime is not None

@@ -25,6 +25,7 @@ for line in sys.stdin:
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.timed
 def test_what_one_process_changes_is_in_force_in_the_other_within_a_second(live: Path) -> None:
     with process(OTHER, live, TAU_LIVE_RL_DECIDE_DEADLINE_MS="60000") as other:
 

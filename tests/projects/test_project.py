@@ -153,6 +153,22 @@ def test_a_tree_without_a_python_file_is_not_walked_for_longer_either(tmp_path: 
     assert "longer than 0 s" in " ".join(looked_at(tmp_path, Bounds(seconds=0.0)).doubts)
 
 
+@pytest.mark.parametrize(
+    "deep",
+    [
+        pytest.param(f"if {'1 + ' * 1_500}1:\n    pass\n", id="a sum"),
+        pytest.param(f"Agent('gpt-5', tools=[look{'()' * 1_500}])\n", id="calls of calls"),
+    ],
+)
+def test_what_is_nested_deeply_is_read_all_the_same(deep: str, tmp_path: Path) -> None:
+    (tmp_path / "agent.py").write_text(f"from agents import Agent\n{deep}Agent(name='x')\n")
+
+    project = looked_at(tmp_path)
+
+    assert (project.read, project.unread) == (1, {})
+    assert "x" in project.texts(Kind.AGENT)
+
+
 def test_environments_and_hidden_folders_are_left_out(tmp_path: Path) -> None:
     for name in (".venv", "theirs", "node_modules", ".git", "__pycache__"):
         (tmp_path / name / "lib").mkdir(parents=True)

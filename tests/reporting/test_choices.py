@@ -2,7 +2,16 @@ import json
 
 import pytest
 
-from tau_live.reporting.choices import MOST_VALUES, OPTIONS, OTHERS, Tally, grouped
+from tau_live.reporting.choices import (
+    CELLS,
+    KEYS,
+    MOST_VALUES,
+    OPTIONS,
+    OTHERS,
+    VALUES,
+    Tally,
+    grouped,
+)
 from tau_live.store.surveys import Choice
 
 
@@ -52,6 +61,26 @@ def test_what_has_one_value_or_too_many_is_not_shown() -> None:
     )
 
     assert found.habits() == []
+
+
+@pytest.mark.parametrize("value", [0, "x"], ids=["numbers", "words"])
+def test_of_more_keys_than_are_looked_at_the_first_ones_are(value: object) -> None:
+    told = {f"key-{n:02}": value for n in range(2 * KEYS)}
+    other = {**told, "key-00": 1 if value == 0 else "y"}
+
+    (first,) = tally(*(("ab"[n % 2], (told, other)[n % 2]) for n in range(400))).habits()
+
+    assert first.key == "key-00"
+    assert first.information == pytest.approx(1.0, abs=0.01)
+    assert sum(one.decisions for one in first.values) == 400
+
+
+def test_where_there_are_too_many_pairs_the_first_are_counted_to_the_end() -> None:
+    cells = [(f"{n % 20}", f"option-{n // 20}") for n in range(2 * CELLS)]
+
+    (word,) = tally(*((option, {"word": value}) for value, option in cells * 3)).habits()
+
+    assert sum(one.decisions for one in word.values) == 3 * VALUES * (CELLS // 20 + 1)
 
 
 def test_rare_options_are_counted_together() -> None:

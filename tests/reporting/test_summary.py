@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tau_live.reporting import report_facts
 from tau_live.reporting.facts import Facts
+from tau_live.reporting.report import report_facts
 from tau_live.reporting.summary import drops_of
 from tau_live.rollouts import RolloutStatus
 from tau_live.settings import Settings
@@ -136,6 +136,27 @@ def test_where_nothing_is_to_be_done_it_says_so(store: SqliteStore) -> None:
     assert facts(store).summary.next == ["Nothing: it goes on by itself."]
 
 
+@pytest.mark.parametrize(
+    ("counter", "state", "advice"),
+    [
+        pytest.param("dropped_queue_full", "doubtful", "QUEUE_LIMIT", id="too many at once"),
+        pytest.param("dropped_unwritten", "doubtful", "by cause.", id="no time at the end"),
+        pytest.param("dropped_paused", "good", "Nothing: it goes on by itself.", id="wanted"),
+    ],
+)
+def test_the_advice_about_drops_is_what_helps_against_them(
+    store: SqliteStore, counter: str, state: str, advice: str
+) -> None:
+    ready(store, "live-1", "model")
+    store.counters.add({counter: 3})
+
+    summary = facts(store).summary
+
+    assert summary.healthy.state == state
+    assert advice in summary.next[0]
+    assert ("QUEUE_LIMIT" in summary.next[0]) == (counter == "dropped_queue_full")
+
+
 def test_only_what_was_lost_counts_as_lost() -> None:
     counters = {
         "dropped_queue_full": 2,
@@ -143,7 +164,9 @@ def test_only_what_was_lost_counts_as_lost() -> None:
         "events_not_taken_while_held": 1,
         "duplicate_spans": 9,
         "left_out_no_reward": 9,
-        "dropped_closed": 0,
+        "dropped_closed": 4,
+        "dropped_paused": 7,
+        "dropped_unwritten": 0,
     }
 
     assert list(drops_of(counters).items()) == [

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tau_live.errors import StoreDamagedError, StoreUnavailableError
+from tau_live.store.records import AuditEntry
 from tau_live.store.sqlite import SqliteStore
 from tests.contracts.making import begun
 from tests.faulty_vfs import Plan, faulty_disk
@@ -202,3 +203,15 @@ def test_a_disk_that_may_not_be_written_is_refused_at_once(path: Path) -> None:
             SqliteStore.open(path, busy_timeout_s=60.0)
 
     assert time.monotonic() - began < 30.0
+
+
+@pytest.mark.parametrize("details", ["~", "[]"])
+def test_a_line_of_the_audit_that_was_spoiled_is_read_without_its_details(
+    store: SqliteStore, details: str
+) -> None:
+    store.audit.add(AuditEntry(at=1.0, who="me", action="pause", reason="why", details={"a": 1}))
+    store._connection.rows("update audit set details = ?", (details,))
+
+    found = [(line.action, line.details) for line in store.audit.entries()]
+
+    assert found == [("pause", {})]

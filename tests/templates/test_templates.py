@@ -65,7 +65,7 @@ def test_each_is_found_by_its_entry_point(my: Scratch) -> None:
 
     plugins = " ".join(one["found"] for one in told if one["check"] == "plugins")
     assert "my-rewarder (infer_reward)" in plugins
-    assert "my-redactor (redact)" in plugins
+    assert "my-redactor (redact_text)" in plugins
     assert "my-alert (alert_raised)" in plugins
     hosts = [one["found"] for one in told if one["check"] == "hosts"]
     assert [one for one in hosts if one.startswith("my")] == ["my can be attached to"]

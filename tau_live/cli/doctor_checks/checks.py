@@ -25,6 +25,7 @@ from tau_live.errors import SettingsError, TauLiveError
 from tau_live.learning.lease import LEASE
 from tau_live.machine.processes import PROCESSES
 from tau_live.policies.files import check_policy, checkpoint_folder
+from tau_live.reasons import QUEUE_FULL, lost_events
 from tau_live.rollouts import RewardSource
 from tau_live.settings import Settings, switched_on
 from tau_live.settings.places import here
@@ -284,10 +285,13 @@ def _rewards(store: Store) -> Check:
 
 
 def _drops(store: Store) -> Iterator[Check]:
-    found = store.counters.counts().items()
-    counts = {name: n for name, n in found if n and "drop" in name and name != "dropped_paused"}
-    if not counts:
+    lost = lost_events(store.counters.counts())
+    if not lost:
         yield Check("drops", OK, "none")
-    for name, n in counts.items():
-        advice = "raise TAU_LIVE_RL_QUEUE_LIMIT, or look at what keeps the store from writing"
+    for name, n in lost.items():
+        advice = (
+            "raise TAU_LIVE_RL_QUEUE_LIMIT, or look at what keeps the store from writing"
+            if name == QUEUE_FULL
+            else f"docs/howto/runbook.md says what to do about {name}"
+        )
         yield Check("drops", WARN, f"{name}: {number(n)}", advice, "events-dropped")

@@ -173,6 +173,7 @@ STATUS: Keys = {
     "rollouts.cancelled": "cancelled",
     "rollouts.open": "rollouts that have not ended",
     "waiting_for_reward": "ended rollouts whose reward has not come, counted up to 10000",
+    "became_ready": "rollouts whose reward was known so far, those forgotten since too",
     "not_learned_from.*": "rollouts and decisions that taught nothing, by reason",
     "ready_to_learn.*": "rollouts not learned from, by decision point, counted up to 10000",
     "mean_reward.first": "mean reward of the first rollouts that became ready",

@@ -13,7 +13,7 @@ DAYS_S = 20 * 86_400.0
 
 WORDS = {
     "promotion": "a champion was made",
-    "rollback": "went back to another version",
+    "rollback": "another version put into service",
     "exposure": "exposure changed",
     "stop": "learner stopped",
     "hold": "gate holds",

@@ -1,5 +1,6 @@
 """Reads plain data of which nothing is known but that it may be JSON."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 
@@ -20,7 +21,7 @@ def counts(value: object) -> dict[str, int]:
 
 def integer(value: object) -> int:
     """Return a whole number; 0 where it is none."""
-    return int(value) if isinstance(value, int | float) else 0
+    return int(value) if isinstance(value, int | float) and math.isfinite(value) else 0
 
 
 def real(value: object) -> float | None:
