@@ -83,11 +83,17 @@ def lines_of(found: RenderableType, console: Console) -> int:
 def heading(what: str, *, at: float, width: int) -> Text:
     """Return the first line: what is looked at, and when."""
     when = f"{moment(at)} UTC"
-    left = f"tau-live · {shown(what)}"
     room = width - len(when) - 2
     if room < len("tau-live") + len(when):
-        return safe(clipped(left, width), "bold")
-    return joined(safe(clipped(left, room), "bold"), safe(f"  {when}", "dim"))
+        return safe(_named(what, width), "bold")
+    return joined(safe(_named(what, room), "bold"), safe(f"  {when}", "dim"))
+
+
+def _named(what: str, room: int) -> str:
+    """Return the name with what is looked at, whose end tells one from another."""
+    name, path = "tau-live · ", shown(what)
+    over = len(name + path) - room
+    return name + (f"…{path[over + 1 :]}" if over > 0 else path)
 
 
 def _drawn(glance: Glance, console: Console, *, level: int) -> Group:

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 import tau_live
-from tau_live.cli.screen import screen_of
+from tau_live.cli.screen import heading, screen_of
 from tau_live.reporting.facts import Answer
 from tau_live.reporting.glance import Glance, glance_of
 from tau_live.reporting.report import report_facts
@@ -200,6 +200,17 @@ def test_where_all_is_well_one_line_says_so(learning: Path) -> None:
     assert "Is it healthy?   yes  The gate passes, and nothing was dropped." in lines
     assert not any(line.startswith("  gate") for line in lines)
     assert lines[-1] == "What next?       Nothing: it goes on by itself."
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_a_long_path_keeps_its_end(width: int) -> None:
+    path = f"/srv/{'agents/' * 12}store.sqlite"
+
+    told = heading(path, at=1e9, width=width).plain
+
+    assert len(told) <= width
+    assert told.startswith("tau-live · ")
+    assert "agents/store.sqlite" in told
 
 
 @pytest.mark.parametrize(
