@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from tau_live import __version__
-from tau_live.cli.opening import epilog, is_enabled, json_option, opened, store_option
+from tau_live.cli.opening import epilog, is_enabled, json_option, opened, refuse_store, store_option
 from tau_live.cli.output import print_json
 from tau_live.machine.whole_files import write_whole
 from tau_live.metrics import families, text_of
@@ -36,6 +36,8 @@ def metrics(path: Path | None, as_json: bool, out: Path | None) -> None:
     end in .prom; call it once a minute, by cron or a timer.
     """
     with opened(path) as (store, settings):
+        if out is not None:
+            refuse_store(out, settings)
         status = status_of(store, settings, now=time.time(), enabled=is_enabled())
         last_told = store.alerts.last_told()
     found = families(status, version=__version__, last_told=last_told)

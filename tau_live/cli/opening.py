@@ -19,6 +19,7 @@ from tau_live.plugins import Plugins
 from tau_live.privacy.redaction import scrubbed
 from tau_live.settings import Loaded, Settings, switched_on
 from tau_live.settings.places import here, placed
+from tau_live.store.files import files_of
 from tau_live.store.sqlite import SqliteStore
 from tau_live.switch import SWITCH
 
@@ -146,6 +147,16 @@ def opened(path: Path | None, *, write: bool = False) -> Iterator[Opened]:
         yield Opened(store, settings)
     finally:
         store.close()
+
+
+def refuse_store(output: Path, settings: Settings) -> None:
+    """Refuse to write over the very store.
+
+    Raises:
+        click.UsageError: The output would be one of its files.
+    """
+    if output.resolve() in {file.resolve() for file in files_of(settings.store)}:
+        raise click.UsageError(f"{output} is the store itself: say another file")
 
 
 def plugins() -> Plugins:

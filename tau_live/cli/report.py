@@ -5,14 +5,12 @@ from pathlib import Path
 
 import click
 
-from tau_live.cli.opening import epilog, is_enabled, json_option, opened, store_option
+from tau_live.cli.opening import epilog, is_enabled, json_option, opened, refuse_store, store_option
 from tau_live.cli.output import print_json, progress_bar
 from tau_live.cli.page.document import Draw, page_of, sections_of
 from tau_live.errors import TauLiveError
 from tau_live.machine.whole_files import write_whole
 from tau_live.reporting import report_facts
-from tau_live.settings import Settings
-from tau_live.store.files import files_of
 
 
 @click.command(
@@ -51,7 +49,7 @@ def report(path: Path | None, as_json: bool, page: Path | None) -> None:
                 store, settings, now=time.time(), enabled=is_enabled(), tell=tell, expect=expect
             )
         if page is not None and draw is not None:
-            _refuse_store(page, settings)
+            refuse_store(page, settings)
             sections = sections_of(facts)
             bar.reset(task, description="drawing", total=sum(len(s.figures) for s in sections))
             write_whole(page, page_of(facts, sections, draw, tell=tell))
@@ -74,13 +72,3 @@ def drawing() -> Draw:
             f"--html needs matplotlib ({error}): pip install 'tau-live[report]'"
         ) from error
     return svg_of
-
-
-def _refuse_store(page: Path, settings: Settings) -> None:
-    """Refuse to write over the very store.
-
-    Raises:
-        click.UsageError: The page would be one of its files.
-    """
-    if page.resolve() in {file.resolve() for file in files_of(settings.store)}:
-        raise click.UsageError(f"{page} is the store itself")
