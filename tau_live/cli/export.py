@@ -1,9 +1,10 @@
 """``tau-live export``: everything that a recording determines, for other tools."""
 
+import gzip
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import BinaryIO
 import click
 from rich.progress import Progress, TaskID
 
-from tau_live.cli.opening import epilog, json_option, opened, store_option
+from tau_live.cli.opening import epilog, json_option, opened, refuse_store, store_option
 from tau_live.cli.output import as_json as json_of
 from tau_live.cli.output import print_json, progress_bar
 from tau_live.errors import TauLiveError
@@ -22,6 +23,8 @@ Row = Mapping[str, object]
 Rows = Iterable[Row]
 
 TOLD_EVERY = 1000
+OTHERS = frozenset({".csv", ".tsv", ".parquet", ".xlsx", ".json"})
+"""Endings by which other tools would take the lines for something else."""
 
 
 @click.command(
@@ -38,7 +41,7 @@ TOLD_EVERY = 1000
 )  # fmt: skip
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path),
-    help="A file, or for Parquet a folder; otherwise standard output.",
+    help="A file, packed if it ends in .gz, or for Parquet a folder; else standard output.",
 )  # fmt: skip
 @store_option
 @json_option
@@ -49,7 +52,11 @@ def export(path: Path | None, as_json: bool, format_: str, output: Path | None) 
     """
     if output is None and (as_json or format_ == "parquet"):
         raise click.UsageError(f"{'--json' if as_json else '--format parquet'} needs --output")
-    with opened(path) as (store, _), progress_bar(quiet=output is None) as bar:
+    if output is not None and format_ == "jsonl" and output.suffix in OTHERS:
+        raise click.UsageError(f"{output} would hold JSON Lines: let its name end in .jsonl")
+    with opened(path) as (store, settings), progress_bar(quiet=output is None) as bar:
+        if output is not None:
+            refuse_store(output, settings)
         task = bar.add_task("rows", total=None)
         counts: Counter[str] = Counter()
         told = partial(_tell, bar, task, counts)
@@ -84,12 +91,19 @@ def _tell(bar: Progress, task: TaskID, counts: Counter[str]) -> None:
 
 def write_lines(file: BinaryIO, rows: Rows) -> None:
     """Write each row as a line of JSON, in ASCII."""
-    file.writelines(f"{json_of(row)}\n".encode() for row in rows)
+    file.writelines(lines_of(rows))
     file.flush()
+
+
+def lines_of(rows: Rows) -> Iterator[bytes]:
+    """Yield each row as a line of JSON, in ASCII."""
+    return (f"{json_of(row)}\n".encode() for row in rows)
 
 
 def write_file(path: Path, rows: Rows) -> None:
     """Write the lines beside a file, for its owner's eyes alone, and rename them into place.
+
+    Where its name ends in .gz they are packed, equal lines to equal bytes.
 
     Raises:
         OSError: They could not be written; what stood there before still does.
@@ -98,7 +112,11 @@ def write_file(path: Path, rows: Rows) -> None:
     descriptor = opened_new(beside)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            write_lines(file, rows)
+            if path.suffix == ".gz":
+                with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:
+                    packed.writelines(lines_of(rows))
+            else:
+                file.writelines(lines_of(rows))
         beside.replace(path)
     except BaseException:
         beside.unlink(missing_ok=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from tau_live.cli.opening import epilog, json_option, opened, operator, store_option
+from tau_live.cli.opening import epilog, json_option, opened, operator, refuse_store, store_option
 from tau_live.cli.output import print_json, progress_bar
 from tau_live.cli.text import duration, size
 from tau_live.collection.archive import Archive
@@ -64,6 +64,8 @@ def gc(  # noqa: PLR0913  # one for each option
     asked, now = Limits(age_s=older_than, rollouts=keep, used_bytes=max_size), time.time()
     with opened(path, write=True) as (store, settings):
         limits = asked or _settled(settings)
+        if archive is not None:
+            refuse_store(archive, settings)
         before_bytes = settings.store.stat().st_size
         rows, more = 0, False
         if dry_run:

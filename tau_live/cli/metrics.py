@@ -6,14 +6,7 @@ from pathlib import Path
 import click
 
 from tau_live import __version__
-from tau_live.cli.opening import (
-    epilog,
-    is_enabled,
-    json_option,
-    opened,
-    refuse_store,
-    store_option,
-)
+from tau_live.cli.opening import epilog, is_enabled, json_option, opened, refuse_store, store_option
 from tau_live.cli.output import print_json
 from tau_live.machine.whole_files import write_whole
 from tau_live.metrics import families, text_of

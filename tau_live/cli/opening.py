@@ -149,14 +149,14 @@ def opened(path: Path | None, *, write: bool = False) -> Iterator[Opened]:
         store.close()
 
 
-def refuse_store(out: Path, settings: Settings) -> None:
+def refuse_store(output: Path, settings: Settings) -> None:
     """Refuse to write over the very store.
 
     Raises:
-        click.UsageError: What is to be written would be one of its files.
+        click.UsageError: The output would be one of its files.
     """
-    if out.resolve() in {file.resolve() for file in files_of(settings.store)}:
-        raise click.UsageError(f"{out} is the store itself")
+    if output.resolve() in {file.resolve() for file in files_of(settings.store)}:
+        raise click.UsageError(f"{output} is the store itself: say another file")
 
 
 def plugins() -> Plugins:

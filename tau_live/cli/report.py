@@ -5,14 +5,7 @@ from pathlib import Path
 
 import click
 
-from tau_live.cli.opening import (
-    epilog,
-    is_enabled,
-    json_option,
-    opened,
-    refuse_store,
-    store_option,
-)
+from tau_live.cli.opening import epilog, is_enabled, json_option, opened, refuse_store, store_option
 from tau_live.cli.output import print_json, progress_bar
 from tau_live.cli.page.document import Draw, page_of, sections_of
 from tau_live.errors import TauLiveError

@@ -8,6 +8,10 @@ from collections.abc import Sequence
 
 from tau_live.store.sqlite_alerts import ALERTING
 
+_POLICY = """case
+    when decisions.policy_version = 0 then 'the untrained policy'
+    else 'version ' || decisions.policy_version
+end"""
 _DECISION_ID = (
     "rollouts.rollout_id || ':attempt-' || decisions.attempt || ':decision-' || decisions.ordinal"
 )
@@ -41,15 +45,22 @@ VIEWS: Sequence[str] = (
         rollouts.rollout_id,
         decisions.point,
         case
-            when decisions.source = 'import' then 'somebody else'
-            when decisions.source = 'policy' then 'version ' || decisions.policy_version
-            else 'the host'
-        end || ' chose ' || coalesce(decisions.chosen, decisions.applied, 'nothing')
-        || case
-            when decisions.applied <> decisions.chosen
-            then ', the host did ' || decisions.applied
-            when decisions.propensity is null then ''
-            else printf(' with %.3g %%', 100.0 * decisions.propensity)
+            when decisions.source in ('policy', 'import')
+            then case
+                when decisions.source = 'import' then 'somebody else' else {_POLICY}
+            end || ' chose ' || coalesce(decisions.chosen, decisions.applied, 'nothing')
+            || case
+                when decisions.applied <> decisions.chosen
+                then ', the host did ' || decisions.applied
+                when decisions.propensity is null then ''
+                else printf(' with %.3g %%', 100.0 * decisions.propensity)
+            end
+            else 'the host chose ' || coalesce(decisions.applied, decisions.chosen, 'nothing')
+            || case
+                when decisions.applied <> decisions.chosen
+                then ', ' || {_POLICY} || ' would have taken ' || decisions.chosen
+                else ''
+            end
         end
         || case
             when decisions.why_not is null then '' else ' (' || decisions.why_not || ')'
@@ -83,7 +94,9 @@ VIEWS: Sequence[str] = (
         number as update_number,
         point,
         case
-            when version is not null then 'made version ' || version || ' from ' || parent
+            when version is not null
+            then 'made version ' || version || ' from '
+                || case when parent = 0 then 'the untrained policy' else parent end
             when executed then 'made nothing that was kept'
             else 'skipped: ' || coalesce(skipped_reason, 'no reason')
         end as in_words,

@@ -1,3 +1,4 @@
+import gzip
 import json
 import stat
 import sys
@@ -40,6 +41,47 @@ def test_a_file_is_written_whole_and_privately(filled: Path, run: Run, read: Rea
     assert sum(done["rows"].values()) == len(file.read_text().splitlines())
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert [path.name for path in Path().iterdir() if "out" in path.name] == ["out.jsonl"]
+
+
+def test_a_name_that_says_packed_is_packed(filled: Path, run: Run) -> None:
+    for name in ("one.jsonl.gz", "two.jsonl.gz"):
+        assert run("export", "-o", name, "--store", filled).exit_code == 0
+
+    one, two = (Path(name).read_bytes() for name in ("one.jsonl.gz", "two.jsonl.gz"))
+    assert gzip.decompress(one).decode() == run("export", "--store", filled).stdout
+    assert one == two
+
+
+@pytest.mark.parametrize("name", ["out.csv", "out.parquet"])
+def test_a_name_that_says_something_else_is_refused(name: str, filled: Path, run: Run) -> None:
+    result = run("export", "-o", name, "--store", filled)
+
+    assert result.exit_code == 2
+    assert "would hold JSON Lines" in result.stderr
+    assert not Path(name).exists()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["export", "-o"],
+        ["export", "--format", "parquet", "-o"],
+        ["metrics", "--out"],
+        ["gc", "--keep", "1", "--archive"],
+        ["report", "--html"],
+    ],
+)
+@pytest.mark.parametrize("end", ["", "-wal"])
+def test_no_output_is_written_over_the_store(
+    command: list[str], end: str, filled: Path, run: Run
+) -> None:
+    before = run("rollouts", "--json", "--store", filled).stdout
+
+    result = run(*command, f"{filled}{end}", "--store", filled)
+
+    assert result.exit_code == 2
+    assert "is the store itself" in result.stderr
+    assert run("rollouts", "--json", "--store", filled).stdout == before
 
 
 def test_a_folder_that_is_not_there_is_one_line(filled: Path, run: Run) -> None:

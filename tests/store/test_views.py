@@ -60,6 +60,12 @@ def test_every_view_and_column_is_described_and_no_other(store: SqliteStore) -> 
              "why_not": "deadline"},
             "the host chose large (deadline)",
         ),
+        (
+            {"source": "default", "chosen": "large", "applied": "small", "propensity": None,
+             "why_not": "control"},
+            "the host chose small, version 3 would have taken large (control)",
+        ),
+        ({"policy_version": 0}, "the untrained policy chose small with 25 %"),
         ({"source": "import"}, "somebody else chose small with 25 %"),
         ({"chosen": None, "applied": None, "propensity": None}, "version 3 chose nothing"),
     ],
@@ -119,7 +125,11 @@ def test_updates_and_versions_are_told_in_words(store: SqliteStore) -> None:
     updates = [row["in_words"] for row in seen(again, "updates_in_words")]
     versions = [row["in_words"] for row in seen(again, "versions_in_words")]
 
-    assert updates == ["skipped: one_reward", "made version 2 from 1", "made version 1 from 0"]
+    assert updates == [
+        "skipped: one_reward",
+        "made version 2 from 1",
+        "made version 1 from the untrained policy",
+    ]
     assert versions == ["decides, pinned", "does not decide; the champion"]
 
 
