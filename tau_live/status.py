@@ -13,6 +13,7 @@ from tau_live.learning.monitoring import told
 from tau_live.machine.processes import PROCESSES, is_alive
 from tau_live.machine.whole_files import write_whole
 from tau_live.operators.kill_switch import kill_file, now_killed
+from tau_live.operators.killed_processes import killed_inside
 from tau_live.pauses import told as paused
 from tau_live.reasons import CRITIC_ONLY, LEFT_OUT, WhyNot
 from tau_live.rollouts import RolloutStatus
@@ -47,6 +48,7 @@ def status_of(
     latest = store.policies.updates(limit=1)
     points = store.rewards.ready_points()
     killed = now_killed(kill_file(settings.store, settings.kill_file))
+    killed = killed_inside(store.leases, now=now) if killed is None else killed
     counts, waiting = store.counters.counts(), store.rewards.waiting(limit=COUNTED)
     return {
         "enabled": enabled,

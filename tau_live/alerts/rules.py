@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from tau_live.alerts.kinds import MOVES, Kind
 from tau_live.learning.quality import FEWEST, missing_rewards
@@ -24,6 +25,10 @@ MISSING_SHARE = 0.5
 
 SAME_CHOICES = 256
 """So many choices of one option alone are a collapse, where no setting bounds them."""
+
+STILL_SAME = 0.95
+"""A collapse lasts until another option has more than the rest of it: a good policy explores
+little, so that by chance all are the same now, and one is not the next moment."""
 
 TUMBLES = 512
 """Rewards that came or stayed away are counted anew after so many."""
@@ -56,6 +61,14 @@ class Found:
     grows: bool = False
 
 
+class _Marked(NamedTuple):
+    """The numbers of a mark, and whether what was told of them lasts."""
+
+    first: int
+    second: int
+    lasts: bool
+
+
 def found_in(status: Mapping[str, object], noted: NotedAll, settings: Settings) -> list[Found]:
     """Return what ``status_of`` says that somebody should hear of.
 
@@ -69,7 +82,7 @@ def found_in(status: Mapping[str, object], noted: NotedAll, settings: Settings) 
         *_kill_switch(_table(status.get("kill_switch"))),
         *_drops(_table(status.get("counters")), noted),
         *_missing(status, noted, settings),
-        *_points(_table(status.get("monitors")), settings),
+        *_points(_table(status.get("monitors")), noted, settings),
     ]
 
 
@@ -111,10 +124,11 @@ def _gate(gate: Mapping[str, object]) -> Iterator[Found]:
 
 def _kill_switch(killed: Mapping[str, object]) -> Iterator[Found]:
     if killed:
+        by = f" ({killed['who']})" if killed.get("who") else ""
         yield Found(
             kind=Kind.KILL_SWITCH_ON,
             mark=str(killed.get("at")),
-            sentence=f"The kill switch is on: {killed.get('reason')}.",
+            sentence=f"The kill switch is on: {killed.get('reason')}{by}.",
             facts=killed,
             at=_number(killed.get("at")) or None,
             lasts=True,
@@ -128,7 +142,7 @@ def _drops(counters: Mapping[str, object], noted: NotedAll) -> Iterator[Found]:
         if name.startswith(DROPPED) and name not in MEANT
     }
     total = sum(map(_whole, by_reason.values()))
-    new = total - _marked(noted, Kind.EVENTS_DROPPED)[0]
+    new = total - _marked(noted, Kind.EVENTS_DROPPED).first
     if new > 0:
         words = "event was" if new == 1 else "events were"
         since = "since the last such alert"
@@ -145,7 +159,7 @@ def _missing(status: Mapping[str, object], noted: NotedAll, settings: Settings) 
     missing = _whole(_table(status.get("counters")).get("left_out_reward_missing"))
     ended = _whole(_table(status.get("rollouts")).get("completed"))
     settled = ended - _whole(status.get("waiting_for_reward"))
-    before, lost_before = _marked(noted, Kind.REWARDS_MISSING)
+    before, lost_before, lasts = _marked(noted, Kind.REWARDS_MISSING)
     lost = missing - lost_before
     ready = settled - before - lost
     mark = f"{settled} {missing}"
@@ -154,34 +168,41 @@ def _missing(status: Mapping[str, object], noted: NotedAll, settings: Settings) 
         return
     limit = settings.missing_reward_limit or MISSING_SHARE
     hold = missing_rewards(max(0, ready), lost, limit)
-    if hold is not None:
+    if hold is not None and lasts:
+        yield Found(kind=Kind.REWARDS_MISSING, mark=f"{mark} 1")
+    elif hold is not None:
         yield Found(
             kind=Kind.REWARDS_MISSING,
-            mark=mark,
+            mark=f"{mark} 1",
             sentence=f"{hold.detail[:1].upper()}{hold.detail[1:]}.",
             facts={"missing": lost, "settled": lost + max(0, ready), "limit": limit},
+            lasts=True,
         )
-    elif ready + lost >= TUMBLES:
+    elif ready + lost >= TUMBLES or (lasts and FEWEST <= ready + lost and 2 * lost < limit * ready):
         yield Found(kind=Kind.REWARDS_MISSING, mark=mark)
 
 
-def _points(monitors: Mapping[str, object], settings: Settings) -> Iterator[Found]:
+def _points(monitors: Mapping[str, object], noted: NotedAll, settings: Settings) -> Iterator[Found]:
     for point, found in monitors.items():
         figures = _table(found)
-        yield from _collapse(point, figures, settings)
+        was = noted.get((Kind.CHOICES_COLLAPSED.value, point))
+        yield from _collapse(point, figures, settings, lasts=was is not None and bool(was.mark))
         yield from _worse(point, figures)
 
 
-def _collapse(point: str, figures: Mapping[str, object], settings: Settings) -> Iterator[Found]:
+def _collapse(
+    point: str, figures: Mapping[str, object], settings: Settings, *, lasts: bool
+) -> Iterator[Found]:
     if _whole(figures.get("rollouts")) < FEWEST or figures.get("entropy") is None:
         return
     entropy, share = _number(figures.get("entropy")), _number(figures.get("option_share"))
     choices, option = _whole(figures.get("decisions")), figures.get("option")
     floor, most = settings.entropy_floor, settings.option_share_limit
     if floor is None and most is None:
-        collapsed = share >= 1.0 and choices >= SAME_CHOICES
+        collapsed = share >= (STILL_SAME if lasts else 1.0) and choices >= SAME_CHOICES
     else:
-        collapsed = entropy < (floor or 0.0) or (most is not None and share > most)
+        wider = STILL_SAME if lasts else 1.0
+        collapsed = entropy * wider < (floor or 0.0) or (most is not None and share > most * wider)
     if collapsed:
         yield Found(
             kind=Kind.CHOICES_COLLAPSED,
@@ -216,12 +237,12 @@ def _worse(point: str, figures: Mapping[str, object]) -> Iterator[Found]:
         )
 
 
-def _marked(noted: NotedAll, kind: Kind) -> tuple[int, int]:
+def _marked(noted: NotedAll, kind: Kind) -> _Marked:
     """Return the numbers that were noted of a kind; zeros without any."""
     known = noted.get((kind.value, ""))
     numbers = [int(word) for word in known.mark.split() if word.isdigit()] if known else []
-    first, second = [*numbers, 0, 0][:2]
-    return first, second
+    first, second, third = [*numbers, 0, 0, 0][:3]
+    return _Marked(first, second, third == 1 and known is not None and known.told)
 
 
 def _table(value: object) -> Mapping[str, object]:

@@ -64,3 +64,18 @@ def test_charts_are_remembered_bit_for_bit() -> None:
     found = drift_of(Monitor(point="model", numbers={"drift": drift.numbers()}))
 
     assert found == drift
+
+
+def test_what_waited_when_the_gate_was_reset_does_not_hold_it_again() -> None:
+    watch = MissingWatch(0.3)
+    held = {"gate": {"state": "hold"}}
+    watch.looked(status(500, 0))
+    watch.looked(status(500, 100, waiting=250) | held)
+
+    reset = watch.looked(status(500, 100, waiting=250))
+    old = watch.looked(status(560, 350, waiting=40))
+    new = watch.looked(status(560, 350 + 2 * FEWEST, waiting=40))
+
+    assert reset is None
+    assert old is None
+    assert new is not None

@@ -18,7 +18,7 @@ from tau_live.cli.doctor_checks.hosts import attached_checks, autostart_check, h
 from tau_live.cli.doctor_checks.learning import acting_checks, learning_checks
 from tau_live.cli.doctor_checks.places import place_checks
 from tau_live.cli.doctor_checks.retention import retention_checks
-from tau_live.cli.doctor_checks.stops import access_check, kill_check, pause_checks
+from tau_live.cli.doctor_checks.stops import access_check, inside_checks, kill_check, pause_checks
 from tau_live.cli.doctor_checks.stores import store_checks, unusable
 from tau_live.cli.text import ago, number
 from tau_live.errors import SettingsError, TauLiveError
@@ -188,6 +188,7 @@ def _inside(file: Path, *, now: float) -> Iterator[Check]:
     try:
         yield Check("schema", OK, f"{file}, {file.stat().st_size / 1e6:,.1f} MB")
         yield _gate(store, now=now)
+        yield from inside_checks(store, now=now)
         yield from pause_checks(store, now=now)
         yield _processes(store, now=now)
         yield _learner(store, now=now)
