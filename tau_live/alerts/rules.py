@@ -10,6 +10,7 @@ from tau_live.rl.drift import Direction
 from tau_live.settings import Settings
 from tau_live.store.alert_log import Noted
 from tau_live.store.records import AuditEntry
+from tau_live.switch import KILL
 
 AUDIT = ("audit", "")
 """Where it is noted up to which line the audit has been read."""
@@ -124,10 +125,11 @@ def _gate(gate: Mapping[str, object]) -> Iterator[Found]:
 
 def _kill_switch(killed: Mapping[str, object]) -> Iterator[Found]:
     if killed:
+        inside = str(killed.get("reason")).startswith(KILL)  # in ever more processes
         by = f" ({killed['who']})" if killed.get("who") else ""
         yield Found(
             kind=Kind.KILL_SWITCH_ON,
-            mark=str(killed.get("at")),
+            mark=KILL if inside else str(killed.get("at")),
             sentence=f"The kill switch is on: {killed.get('reason')}{by}.",
             facts=killed,
             at=_number(killed.get("at")) or None,
@@ -178,7 +180,7 @@ def _missing(status: Mapping[str, object], noted: NotedAll, settings: Settings) 
             facts={"missing": lost, "settled": lost + max(0, ready), "limit": limit},
             lasts=True,
         )
-    elif ready + lost >= TUMBLES or (lasts and FEWEST <= ready + lost and 2 * lost < limit * ready):
+    elif ready + lost >= TUMBLES or (lasts and ready + lost >= FEWEST and 2 * lost < limit * ready):
         yield Found(kind=Kind.REWARDS_MISSING, mark=mark)
 
 

@@ -143,6 +143,18 @@ def test_what_an_alert_says_steers_no_terminal(path: Path) -> None:
     assert [alert.sentence for alert in one.told] == ["The kill switch is on: a?[31m b (ann@web)."]
 
 
+def test_a_variable_that_stops_one_process_after_the_other_is_told_once(path: Path) -> None:
+    one = Process(path)
+    told: list[tuple[str, int]] = []
+
+    for count, at in ((1, 6.0), (3, 5.0)):
+        reason = f"TAU_LIVE_RL_KILL is set inside {count} of 3 attached processes: a"
+        told += one.look(kill_switch={"reason": reason, "who": "", "at": at})
+        one.now += FLOOD
+
+    assert told == [("kill-switch-on", 0)]
+
+
 def test_moves_that_come_too_soon_are_counted_and_told_of_by_the_next(path: Path) -> None:
     one = Process(path)
     told = []
