@@ -85,6 +85,13 @@ def _of_store(file: Path, settings: Settings | None, *, now: float) -> Iterator[
         yield Check("store", FAIL, found, advice, "store-unplaced")
         return
     yield kill_check(file, settings, now=now)
+    try:
+        file.exists()
+    except OSError as error:
+        found = f"{file} cannot be looked at: {error.strerror or error}"
+        advice = "ask as the user that the agent runs as, or give this one access to its folder"
+        yield Check("store", FAIL, found, advice, "store-unwritable")
+        return
     yield from _file(file)
     yield from place_checks(file)
     yield from _inside(file, now=now)
