@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tau_live.alerts.kinds import MOVES, Kind
+from tau_live.alerts.kinds import EXPOSURE, MOVES, Kind
 from tau_live.learning.quality import FEWEST, missing_rewards
 from tau_live.rl.drift import Direction
 from tau_live.settings import Settings
@@ -91,7 +91,7 @@ def moves(entries: Sequence[AuditEntry]) -> list[Found]:
     """Return what lines of the audit say that somebody should hear of."""
     return [
         Found(
-            kind=MOVES[entry.action],
+            kind=kind,
             subject=str(entry.details.get("point", "")),
             mark=str(entry.seq),
             sentence=_sentence(entry),
@@ -99,8 +99,18 @@ def moves(entries: Sequence[AuditEntry]) -> list[Found]:
             at=entry.at,
         )
         for entry in entries
-        if entry.action in MOVES and not entry.details.get("idempotent")
+        if (kind := _kind_of(entry)) is not None and not entry.details.get("idempotent")
     ]
+
+
+def _kind_of(entry: AuditEntry) -> Kind | None:
+    """Return what a line of the audit is an alert of; an operator's share goes up or down."""
+    if entry.action != EXPOSURE:
+        return MOVES.get(entry.action)
+    share, was = (_number(entry.details.get(name)) for name in ("share", "share_was"))
+    if share == was:
+        return None
+    return Kind.EXPOSURE_RAISED if share > was else Kind.POLICY_DEMOTED
 
 
 def _sentence(entry: AuditEntry) -> str:

@@ -138,7 +138,7 @@ def _entropy(applied: Counter[str], offered: int) -> float | None:
     if not total or offered < 2:
         return None
     found = -fsum(count / total * log(count / total) for count in applied.values())
-    return min(found / log(offered), 1.0)
+    return min(max(0.0, found / log(offered)), 1.0)  # a sum of nothing is -0.0
 
 
 def _moments(totals: Sequence[float]) -> tuple[float | None, float | None]:
