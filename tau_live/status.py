@@ -81,9 +81,9 @@ def status_of(
         },
         "retention": _retention(store, settings, now=now),
         "counters": counts,
-        "processes": _attached(store, now=now),
+        "processes": attached_processes(store, now=now),
         "silent": silent_processes(store, now=now),
-        "learner": _alive(store.leases.holder(LEASE, now=now)),
+        "learner": now_learning(store, now=now),
     }
 
 
@@ -97,7 +97,7 @@ def _gate(row: GateRow) -> dict[str, object]:
     }
 
 
-def _attached(store: Store, *, now: float) -> list[str]:
+def attached_processes(store: Store, *, now: float) -> list[str]:
     """Return the processes that write to a store, but for those known to be dead."""
     holders = store.leases.held(PROCESSES, now=now).values()
     return sorted(owner for owner in holders if is_alive(owner) is not False)
@@ -141,7 +141,9 @@ def _retention(store: Store, settings: Settings, *, now: float) -> dict[str, obj
     }
 
 
-def _alive(owner: str | None) -> str | None:
+def now_learning(store: Store, *, now: float) -> str | None:
+    """Return the process that makes an update; ``None`` where none does, or it is dead."""
+    owner = store.leases.holder(LEASE, now=now)
     return None if owner is None or is_alive(owner) is False else owner
 
 

@@ -1,10 +1,13 @@
 import errno
 import sys
+import time
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from tau_live.learning.lease import LEASE
+from tau_live.machine.processes import PROCESSES, this_process
 from tau_live.policies.files import checkpoint_folder
 from tau_live.rollouts import RewardSource, RolloutStatus
 from tau_live.settings import Settings
@@ -192,3 +195,16 @@ def test_a_store_that_this_user_may_not_look_at_is_said_with_what_to_do(
     assert isinstance(found, dict)
     [check] = [one for one in found["checks"] if one["mistake"] == "store-unwritable"]
     assert "cannot be looked at: Permission denied" in check["found"]
+
+
+def test_a_process_that_died_is_not_named(filled: Path, read: Read) -> None:
+    dead = f"{this_process().rsplit(':', 2)[0]}:4194999:1"
+    store = SqliteStore.open(filled)
+    for name in (PROCESSES + dead, LEASE):
+        store.leases.acquire(name, dead, ttl_s=600.0, now=time.time())
+    store.close()
+
+    found = read("doctor", "--store", filled)
+
+    assert isinstance(found, dict)
+    assert [check for check in found["checks"] if dead in check["found"]] == []

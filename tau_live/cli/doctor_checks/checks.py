@@ -22,12 +22,11 @@ from tau_live.cli.doctor_checks.stops import access_check, inside_checks, kill_c
 from tau_live.cli.doctor_checks.stores import store_checks, unusable
 from tau_live.cli.text import ago, number
 from tau_live.errors import SettingsError, TauLiveError
-from tau_live.learning.lease import LEASE
-from tau_live.machine.processes import PROCESSES
 from tau_live.policies.files import check_policy, checkpoint_folder
 from tau_live.rollouts import RewardSource
 from tau_live.settings import Settings, switched_on
 from tau_live.settings.places import here
+from tau_live.status import attached_processes, now_learning
 from tau_live.store.roles import Store
 from tau_live.store.sqlite import SqliteStore
 from tau_live.switch import KILL, SWITCH, killed_by
@@ -242,15 +241,15 @@ def _seals(store: SqliteStore) -> Check:
 
 
 def _processes(store: Store, *, now: float) -> Check:
-    held = store.leases.held(PROCESSES, now=now)
-    if not held:
+    attached = attached_processes(store, now=now)
+    if not attached:
         advice = f"none is needed now; an agent that runs with {SWITCH}=1 shows up here"
         return Check("processes", OK, "no process is attached", advice)
-    return Check("processes", OK, ", ".join(name.removeprefix(PROCESSES) for name in held))
+    return Check("processes", OK, ", ".join(attached))
 
 
 def _learner(store: Store, *, now: float) -> Check:
-    holder = store.leases.holder(LEASE, now=now)
+    holder = now_learning(store, now=now)
     return Check("learner", OK, f"{holder} is learning" if holder else "no update is running")
 
 
