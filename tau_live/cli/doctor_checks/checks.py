@@ -83,7 +83,6 @@ def _of_store(file: Path, settings: Settings | None, *, now: float) -> Iterator[
         advice = f"set {SWITCH}_STORE to an absolute path"
         yield Check("store", FAIL, found, advice, "store-unplaced")
         return
-    yield kill_check(file, settings, now=now)
     try:
         file.exists()
     except OSError as error:
@@ -91,6 +90,7 @@ def _of_store(file: Path, settings: Settings | None, *, now: float) -> Iterator[
         advice = "ask as the user that the agent runs as, or give this one access to its folder"
         yield Check("store", FAIL, found, advice, "store-unwritable")
         return
+    yield kill_check(file, settings, now=now)
     yield from _file(file)
     yield from place_checks(file)
     yield from _inside(file, now=now)
