@@ -205,7 +205,7 @@ def _points(monitors: Mapping[str, object], noted: NotedAll, settings: Settings)
 def _collapse(
     point: str, figures: Mapping[str, object], settings: Settings, *, lasts: bool
 ) -> Iterator[Found]:
-    if _whole(figures.get("rollouts")) < FEWEST or figures.get("entropy") is None:
+    if _whole(figures.get("decisions")) < FEWEST or figures.get("entropy") is None:
         return
     entropy, share = _number(figures.get("entropy")), _number(figures.get("option_share"))
     choices, option = _whole(figures.get("decisions")), figures.get("option")
