@@ -146,7 +146,7 @@ class Alerting:
                 self._without_store = (last, suppressed + 1)
                 return
             self._without_store = (now, 0)
-        sentence = f"Process {self._owner} cannot use its store: {detail}."
+        sentence = f"Process {self._owner} decides by itself: {detail}."
         found = Found(
             kind=Kind.STORE_FAILS, mark="", sentence=sentence,
             facts={"detail": detail, "process": self._owner},
