@@ -13,6 +13,7 @@ from tau_live.learning.monitoring import told
 from tau_live.machine.processes import PROCESSES, is_alive
 from tau_live.machine.whole_files import write_whole
 from tau_live.operators.kill_switch import kill_file, now_killed
+from tau_live.operators.killed_processes import killed_inside
 from tau_live.pauses import told as paused
 from tau_live.reasons import CRITIC_ONLY, LEFT_OUT, WhyNot
 from tau_live.rollouts import RolloutStatus
@@ -47,6 +48,7 @@ def status_of(
     latest = store.policies.updates(limit=1)
     points = store.rewards.ready_points()
     killed = now_killed(kill_file(settings.store, settings.kill_file))
+    killed = killed_inside(store.leases, now=now) if killed is None else killed
     counts, waiting = store.counters.counts(), store.rewards.waiting(limit=COUNTED)
     return {
         "enabled": enabled,
@@ -80,9 +82,9 @@ def status_of(
         },
         "retention": _retention(store, settings, now=now),
         "counters": counts,
-        "processes": attached(store, now=now),
+        "processes": attached_processes(store, now=now),
         "silent": silent_processes(store, now=now),
-        "learner": _alive(store.leases.holder(LEASE, now=now)),
+        "learner": now_learning(store, now=now),
     }
 
 
@@ -96,7 +98,7 @@ def _gate(row: GateRow) -> dict[str, object]:
     }
 
 
-def attached(store: Store, *, now: float) -> list[str]:
+def attached_processes(store: Store, *, now: float) -> list[str]:
     """Return the processes that write to a store, but for those known to be dead."""
     holders = store.leases.held(PROCESSES, now=now).values()
     return sorted(owner for owner in holders if is_alive(owner) is not False)
@@ -140,7 +142,9 @@ def _retention(store: Store, settings: Settings, *, now: float) -> dict[str, obj
     }
 
 
-def _alive(owner: str | None) -> str | None:
+def now_learning(store: Store, *, now: float) -> str | None:
+    """Return the process that makes an update; ``None`` where none does, or it is dead."""
+    owner = store.leases.holder(LEASE, now=now)
     return None if owner is None or is_alive(owner) is False else owner
 
 

@@ -35,6 +35,7 @@ from tau_live.machine.lineage import ATTACHED, Link, is_unwanted_child, parent_o
 from tau_live.machine.processes import this_process
 from tau_live.machine.whole_files import sweep
 from tau_live.operators.kill_switch import Killed, KillWatch, kill_file
+from tau_live.operators.killed_processes import StoppedByWord
 from tau_live.pauses import Part
 from tau_live.policies.files import checkpoint_folder, policy_config
 from tau_live.rl.policy import Policy
@@ -146,6 +147,7 @@ class _System:
         self._kill = KillWatch(
             kill_file(settings.store, settings.kill_file), said=killed_by_word, changed=self._killed
         )
+        self._stopped = StoppedByWord(self._owner)
         self._breath = Breath(hurried=self._is_behind)  # of the thread that writes
         self._pricer = Pricer(settings.prices, known=settings.known_prices)
         self._writer = self._made_writer()
@@ -303,7 +305,8 @@ class _System:
                 self._events.tried(rollout.run_id, rollout.attempt_count)
 
     def _look(self, store: Store) -> None:
-        """Refresh what is known of the store in memory."""
+        """Refresh what is known of the store in memory, and say there what stops us."""
+        self._stopped.say(store.leases, self._kill.by_word, now=time.time())
         self._board.stored = status_of(store, self._settings, now=time.time())
         self._hold(self._missing.looked(self._board.stored), at=time.time())
         self._alarm.look(store, self._board.stored)
@@ -374,10 +377,7 @@ class _System:
         self._inbox.mark(reached)
 
     def _is_behind(self) -> bool:
-        """Say whether the writer must not pause, or events would be dropped.
-
-        So much waits, or the process ends and waits for nothing else.
-        """
+        """Say whether the writer must not pause: so much waits, or the process ends."""
         return self._inbox.closed or self._inbox.depth > self._settings.queue_limit // 4
 
     def _wake(self) -> None:

@@ -146,7 +146,7 @@ class Alerting:
                 self._without_store = (last, suppressed + 1)
                 return
             self._without_store = (now, 0)
-        sentence = f"Process {self._owner} cannot use its store: {detail}."
+        sentence = f"Process {self._owner} decides by itself: {detail}."
         found = Found(
             kind=Kind.STORE_FAILS, mark="", sentence=sentence,
             facts={"detail": detail, "process": self._owner},
@@ -247,7 +247,7 @@ class Alerting:
             kind=found.kind.value,
             severity=about.severity.value,
             subject=found.subject,
-            sentence=scrubbed(" ".join(found.sentence.split()))[:_SENTENCE],
+            sentence=_on_a_line(scrubbed(found.sentence))[:_SENTENCE],
             todo=about.todo,
             facts={
                 name: scrubbed(value) if isinstance(value, str) else value
@@ -291,6 +291,11 @@ def alert_of(row: AlertRow, *, store: str, suppressed: int = 0) -> Alert:
         version=this_version(),
         suppressed=row.suppressed or suppressed,
     )
+
+
+def _on_a_line(text: str) -> str:
+    """Return a text on one line that cannot steer the terminal that a command prints it to."""
+    return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
 
 
 def _over(found: Iterable[Found], noted: Mapping[tuple[str, str], Noted]) -> list[tuple[str, str]]:

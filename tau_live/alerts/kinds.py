@@ -127,3 +127,6 @@ MOVES: Mapping[str, Kind] = MappingProxyType(
     }
 )
 """What actions in the audit are alerts of."""
+
+EXPOSURE = "policy_exposure"
+"""An operator gives the learner another share: what it is an alert of, the shares tell."""

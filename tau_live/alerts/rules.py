@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from tau_live.alerts.kinds import MOVES, Kind
+from tau_live.alerts.kinds import EXPOSURE, MOVES, Kind
 from tau_live.handed.reading import integer, mapping, real
 from tau_live.learning.quality import FEWEST, TUMBLES, missing_rewards, rewarded
 from tau_live.reasons import DROPPED, lost_events
@@ -11,6 +12,7 @@ from tau_live.rl.drift import Direction
 from tau_live.settings import Settings
 from tau_live.store.alert_log import Noted
 from tau_live.store.records import AuditEntry
+from tau_live.switch import KILL
 
 AUDIT = ("audit", "")
 """Where it is noted up to which line the audit has been read."""
@@ -20,6 +22,10 @@ MISSING_SHARE = 0.5
 
 SAME_CHOICES = 256
 """So many choices of one option alone are a collapse, where no setting bounds them."""
+
+STILL_SAME = 0.95
+"""A collapse lasts until another option has more than the rest of it: a good policy explores
+little, so that by chance all are the same now, and one is not the next moment."""
 
 NotedAll = Mapping[tuple[str, str], Noted]
 
@@ -49,6 +55,14 @@ class Found:
     grows: bool = False
 
 
+class _Marked(NamedTuple):
+    """The numbers of a mark, and whether what was told of them lasts."""
+
+    first: int
+    second: int
+    lasts: bool
+
+
 def found_in(status: Mapping[str, object], noted: NotedAll, settings: Settings) -> list[Found]:
     """Return what ``status_of`` says that somebody should hear of.
 
@@ -62,7 +76,7 @@ def found_in(status: Mapping[str, object], noted: NotedAll, settings: Settings) 
         *_kill_switch(mapping(status.get("kill_switch"))),
         *_drops(mapping(status.get("counters")), noted),
         *_missing(status, noted, settings),
-        *_points(mapping(status.get("monitors")), settings),
+        *_points(mapping(status.get("monitors")), noted, settings),
     ]
 
 
@@ -70,7 +84,7 @@ def moves(entries: Sequence[AuditEntry]) -> list[Found]:
     """Return what lines of the audit say that somebody should hear of."""
     return [
         Found(
-            kind=MOVES[entry.action],
+            kind=kind,
             subject=str(entry.details.get("point", "")),
             mark=str(entry.seq),
             sentence=_sentence(entry),
@@ -78,8 +92,18 @@ def moves(entries: Sequence[AuditEntry]) -> list[Found]:
             at=entry.at,
         )
         for entry in entries
-        if entry.action in MOVES and not entry.details.get("idempotent")
+        if (kind := _kind_of(entry)) is not None and not entry.details.get("idempotent")
     ]
+
+
+def _kind_of(entry: AuditEntry) -> Kind | None:
+    """Return what a line of the audit is an alert of; an operator's share goes up or down."""
+    if entry.action != EXPOSURE:
+        return MOVES.get(entry.action)
+    share, was = (real(entry.details.get(name)) or 0.0 for name in ("share", "share_was"))
+    if share == was:
+        return None
+    return Kind.EXPOSURE_RAISED if share > was else Kind.POLICY_DEMOTED
 
 
 def _sentence(entry: AuditEntry) -> str:
@@ -104,10 +128,12 @@ def _gate(gate: Mapping[str, object]) -> Iterator[Found]:
 
 def _kill_switch(killed: Mapping[str, object]) -> Iterator[Found]:
     if killed:
+        inside = str(killed.get("reason")).startswith(KILL)  # in ever more processes
+        by = f" ({killed['who']})" if killed.get("who") else ""
         yield Found(
             kind=Kind.KILL_SWITCH_ON,
-            mark=str(killed.get("at")),
-            sentence=f"The kill switch is on: {killed.get('reason')}.",
+            mark=KILL if inside else str(killed.get("at")),
+            sentence=f"The kill switch is on: {killed.get('reason')}{by}.",
             facts=killed,
             at=real(killed.get("at")) or None,
             lasts=True,
@@ -118,7 +144,7 @@ def _drops(counters: Mapping[str, object], noted: NotedAll) -> Iterator[Found]:
     lost = lost_events({name: integer(value) for name, value in counters.items()})
     by_reason = {name.removeprefix(DROPPED): value for name, value in lost.items()}
     total = sum(lost.values())
-    new = total - _marked(noted, Kind.EVENTS_DROPPED)[0]
+    new = total - _marked(noted, Kind.EVENTS_DROPPED).first
     if new > 0:
         words = "event was" if new == 1 else "events were"
         since = "since the last such alert"
@@ -133,7 +159,7 @@ def _drops(counters: Mapping[str, object], noted: NotedAll) -> Iterator[Found]:
 
 def _missing(status: Mapping[str, object], noted: NotedAll, settings: Settings) -> Iterator[Found]:
     came, missing = rewarded(status)
-    came_before, lost_before = _marked(noted, Kind.REWARDS_MISSING)
+    came_before, lost_before, lasts = _marked(noted, Kind.REWARDS_MISSING)
     ready, lost = came - came_before, missing - lost_before
     mark = f"{came} {missing}"
     if (Kind.REWARDS_MISSING.value, "") not in noted or ready < 0 or lost < 0:
@@ -141,34 +167,41 @@ def _missing(status: Mapping[str, object], noted: NotedAll, settings: Settings) 
         return
     limit = settings.missing_reward_limit or MISSING_SHARE
     hold = missing_rewards(ready, lost, limit)
-    if hold is not None:
+    if hold is not None and lasts:
+        yield Found(kind=Kind.REWARDS_MISSING, mark=f"{mark} 1")
+    elif hold is not None:
         yield Found(
             kind=Kind.REWARDS_MISSING,
-            mark=mark,
+            mark=f"{mark} 1",
             sentence=f"{hold.detail[:1].upper()}{hold.detail[1:]}.",
             facts={"missing": lost, "settled": ready + lost, "limit": limit},
+            lasts=True,
         )
-    elif ready + lost >= TUMBLES:
+    elif ready + lost >= TUMBLES or (lasts and ready + lost >= FEWEST and 2 * lost < limit * ready):
         yield Found(kind=Kind.REWARDS_MISSING, mark=mark)
 
 
-def _points(monitors: Mapping[str, object], settings: Settings) -> Iterator[Found]:
+def _points(monitors: Mapping[str, object], noted: NotedAll, settings: Settings) -> Iterator[Found]:
     for point, found in monitors.items():
         figures = mapping(found)
-        yield from _collapse(point, figures, settings)
+        was = noted.get((Kind.CHOICES_COLLAPSED.value, point))
+        yield from _collapse(point, figures, settings, lasts=was is not None and bool(was.mark))
         yield from _worse(point, figures)
 
 
-def _collapse(point: str, figures: Mapping[str, object], settings: Settings) -> Iterator[Found]:
-    if integer(figures.get("rollouts")) < FEWEST or figures.get("entropy") is None:
+def _collapse(
+    point: str, figures: Mapping[str, object], settings: Settings, *, lasts: bool
+) -> Iterator[Found]:
+    if integer(figures.get("decisions")) < FEWEST or figures.get("entropy") is None:
         return
     entropy, share = (real(figures.get(name)) or 0.0 for name in ("entropy", "option_share"))
     choices, option = integer(figures.get("decisions")), figures.get("option")
     floor, most = settings.entropy_floor, settings.option_share_limit
     if floor is None and most is None:
-        collapsed = share >= 1.0 and choices >= SAME_CHOICES
+        collapsed = share >= (STILL_SAME if lasts else 1.0) and choices >= SAME_CHOICES
     else:
-        collapsed = entropy < (floor or 0.0) or (most is not None and share > most)
+        wider = STILL_SAME if lasts else 1.0
+        collapsed = entropy * wider < (floor or 0.0) or (most is not None and share > most * wider)
     if collapsed:
         yield Found(
             kind=Kind.CHOICES_COLLAPSED,
@@ -203,9 +236,9 @@ def _worse(point: str, figures: Mapping[str, object]) -> Iterator[Found]:
         )
 
 
-def _marked(noted: NotedAll, kind: Kind) -> tuple[int, int]:
+def _marked(noted: NotedAll, kind: Kind) -> _Marked:
     """Return the numbers that were noted of a kind; zeros without any."""
     known = noted.get((kind.value, ""))
     numbers = [int(word) for word in known.mark.split() if word.isdigit()] if known else []
-    first, second = [*numbers, 0, 0][:2]
-    return first, second
+    first, second, third = [*numbers, 0, 0, 0][:3]
+    return _Marked(first, second, third == 1 and known is not None and known.told)

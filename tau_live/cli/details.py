@@ -6,6 +6,7 @@ from tau_live.cli.output import styled
 from tau_live.cli.text import ago, number, shown
 from tau_live.collection.forgetting import Excess
 from tau_live.handed.reading import counts, mapping, real, sequence
+from tau_live.operators.kill_switch import ended_by
 from tau_live.store.keeping import Kept
 
 
@@ -23,7 +24,8 @@ def details(found: Mapping[str, object], *, now: float) -> Iterator[tuple[str, o
     if gate["state"] != "pass":
         yield "  since", ago(real(gate["since"]), now=now)
         yield "  because", gate["reason"]
-        yield "  last error", gate["detail"]
+        failed = any(counts(gate["streaks"]).values())
+        yield "  last error" if failed else "  in words", gate["detail"]
         yield "  then", 'tau-live gate reset --reason "..."'
     yield from _stopped(found, now=now)
     rollouts = mapping(found["rollouts"])
@@ -57,7 +59,7 @@ def _stopped(found: Mapping[str, object], *, now: float) -> Iterator[tuple[str, 
     if killed:
         since = ago(real(killed["at"]), now=now)
         yield "kill switch", f"on since {since}{_by(killed)}: {killed['reason']}"
-        yield "  then", 'tau-live unkill --reason "..."'
+        yield "  then", ended_by(str(killed["reason"])).strip("`")
     for part, pause in mapping(found["paused"]).items():
         said = mapping(pause)
         since = ago(real(said["at"]), now=now)

@@ -1,6 +1,7 @@
 """``tau-live gate``: show it, hold it, reset it, read its history."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -27,8 +28,9 @@ from tau_live.cli.output import (
 from tau_live.cli.standing import warn_of_stops
 from tau_live.cli.text import ago, moment, shown
 from tau_live.errors import StoreUnavailableError
-from tau_live.gate import GateKeeper, GateRow, HoldReason
-from tau_live.operators.kill_switch import Killed, kill_file, now_killed
+from tau_live.gate import GateEntry, GateKeeper, GateRow, HoldReason
+from tau_live.operators.kill_switch import Killed, ended_by, kill_file, now_killed
+from tau_live.operators.killed_processes import killed_inside
 from tau_live.settings import Settings
 from tau_live.store.records import AuditEntry
 from tau_live.store.roles import Store
@@ -61,12 +63,15 @@ def show(ctx: click.Context, path: Path | None, as_json: bool) -> None:
     """Show the gate. Exit code 0 means pass, 3 means hold, or that the kill switch is on."""
     with opened(path) as (store, settings):
         row = store.gate.load()
-    killed = now_killed(kill_file(settings.store, settings.kill_file))
+        killed = now_killed(kill_file(settings.store, settings.kill_file)) or killed_inside(
+            store.leases, now=time.time()
+        )
+        newest = store.gate.log(limit=1)
     if as_json:
         switch = None if killed is None else killed._asdict()
         print_json({**asdict(row), "kill_switch": switch})
     else:
-        print_all(facts_of(_facts(row, killed, now=time.time())))
+        print_all(facts_of(_facts(row, killed, newest, now=time.time())))
     ctx.exit(0 if row.state == "pass" and killed is None else HELD)
 
 
@@ -194,18 +199,21 @@ def held_of(store: Store, settings: Settings, *, reason: str, who: str, at: floa
         return store.gate.load()
 
 
-def _facts(row: GateRow, killed: Killed | None, *, now: float) -> list[tuple[str, object]]:
+def _facts(
+    row: GateRow, killed: Killed | None, newest: Sequence[GateEntry], *, now: float
+) -> list[tuple[str, object]]:
     streaks = ", ".join(f"{kind} {count}" for kind, count in row.streaks.items() if count)
     facts: list[tuple[str, object]] = [("gate", styled(row.state))]
     if row.revision:
         facts.append(("since", ago(row.since, now=now)))
     facts.append(("failures in a row", streaks or "none"))
     if row.detail:
-        facts.append(("last error", row.detail))
+        facts.append(("last error" if streaks or row.state == "pass" else "in words", row.detail))
     if row.state != "pass":
         facts.append(("because", row.reason or "nobody said why"))
+        facts += [("said by", entry.who) for entry in newest if entry.event == "hold"]
         facts.append(("then", 'tau-live gate reset --reason "..."'))
     if killed is not None:
         facts.append(("kill switch", f"on since {ago(killed.at, now=now)}: {killed}"))
-        facts.append(("then", 'tau-live unkill --reason "..."'))
+        facts.append(("then", ended_by(killed.reason).strip("`")))
     return facts

@@ -16,8 +16,11 @@ from tau_live.cli.opening import (
 from tau_live.cli.output import print_json
 from tau_live.cli.text import moment, shown
 from tau_live.cli.unaudited import write_down
+from tau_live.errors import SettingsError
+from tau_live.operators.kill_switch import SUFFIX, kill_file
 from tau_live.operators.kill_switch import kill as switch_off
-from tau_live.operators.kill_switch import kill_file
+from tau_live.settings import Settings
+from tau_live.settings.places import placed
 from tau_live.store.records import AuditEntry
 
 
@@ -31,7 +34,7 @@ def kill(path: Path | None, as_json: bool, reason: str) -> None:
     Works by a file beside the store, so also while that is locked, full, damaged or gone; `touch`
     does the same. What was open is ended as interrupted. It outlasts restarts.
     """
-    settings, who, at = settings_of(path, changes=True), operator(), time.time()
+    settings, who, at = _placed_settings(path), operator(), time.time()
     file = kill_file(settings.store, settings.kill_file)
     before = switch_off(file, reason, who=who, at=at)
     details = {"file": str(file), "idempotent": before is not None}
@@ -50,3 +53,18 @@ def kill(path: Path | None, as_json: bool, reason: str) -> None:
         click.echo(f"the kill switch was on already, {since}")
     if problem is not None:
         click.echo(f"note: {shown(problem)}", err=True)
+
+
+def _placed_settings(path: Path | None) -> Settings:
+    """Return the settings, with paths that tell in which folder everything stops.
+
+    Raises:
+        SettingsError: One is wrong; says what works all the same.
+        AccessError: Whoever calls may not.
+    """
+    try:
+        return placed(settings_of(path, changes=True))
+    except SettingsError as error:
+        raise SettingsError(
+            f"{error} (`touch` on the store's name with {SUFFIX} behind it works all the same)"
+        ) from error

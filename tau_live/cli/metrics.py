@@ -8,6 +8,7 @@ import click
 from tau_live import __version__
 from tau_live.cli.opening import epilog, is_enabled, json_option, opened, refuse_store, store_option
 from tau_live.cli.output import print_json
+from tau_live.errors import TauLiveError
 from tau_live.machine.whole_files import write_whole
 from tau_live.metrics import families, text_of
 from tau_live.status import status_of
@@ -42,7 +43,11 @@ def metrics(path: Path | None, as_json: bool, out: Path | None) -> None:
         last_told = store.alerts.last_told()
     found = families(status, version=__version__, last_told=last_told)
     if out is not None:
-        write_whole(out, text_of(found).encode(), mode=READABLE)
+        try:
+            write_whole(out, text_of(found).encode(), mode=READABLE)
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise TauLiveError(f"{out} could not be written, and is as it was: {why}") from error
     if as_json:
         told = [
             {

@@ -1,5 +1,6 @@
 """What stops tau-live besides: said to whoever changes something that will not show therefore."""
 
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -7,7 +8,8 @@ import click
 
 from tau_live.cli.text import shown
 from tau_live.errors import TauLiveError
-from tau_live.operators.kill_switch import kill_file, now_killed
+from tau_live.operators.kill_switch import ended_by, kill_file, now_killed
+from tau_live.operators.killed_processes import killed_inside
 from tau_live.pauses import Part
 from tau_live.settings import Settings
 from tau_live.store.roles import Store
@@ -16,9 +18,11 @@ from tau_live.store.sqlite import SqliteStore
 
 def stops(store: Store, settings: Settings) -> Iterator[str]:
     """Yield what keeps tau-live from acting, each with the command that ends it."""
-    killed = now_killed(kill_file(settings.store, settings.kill_file))
+    killed = now_killed(kill_file(settings.store, settings.kill_file)) or killed_inside(
+        store.leases, now=time.time()
+    )
     if killed is not None:
-        yield f"the kill switch is on: {killed}: `tau-live unkill --reason ...`"
+        yield f"the kill switch is on: {killed}: {ended_by(killed.reason)}"
     gate = store.gate.load()
     if gate.state != "pass":
         yield f"the gate holds: {gate.reason}: `tau-live gate reset --reason ...`"

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from tau_live.errors import TauLiveError
-from tau_live.machine.private_files import make_folders
+from tau_live.machine.private_files import give_to_owner_of_folder, make_folders
 from tau_live.operators.kill_switch import kill_file
 from tau_live.settings import Settings
 from tau_live.store.records import AuditEntry
@@ -32,7 +32,10 @@ def write_down(settings: Settings, entry: AuditEntry) -> str | None:
     log = switch.with_name(f"{switch.name}.log")
     try:
         if not settings.store.exists():
-            raise TauLiveError("there is no store yet")  # noqa: TRY301  # as any other failure
+            raise TauLiveError(  # noqa: TRY301  # as any other failure
+                f"there is no store at {settings.store}: if your agents use another, name it with "
+                "--store or TAU_LIVE_RL_STORE"
+            )
         _store(settings, log, entry)
     except (TauLiveError, OSError) as error:
         return _append(log, entry, why=str(error))
@@ -92,6 +95,7 @@ def _append(log: Path, entry: AuditEntry, *, why: str) -> str:
         with _alone(log, os.O_RDWR | os.O_APPEND | os.O_CREAT) as file:
             if file is not None:
                 os.write(file, _gap(file) + msgspec.json.encode(asdict(entry)) + b"\n")
+        give_to_owner_of_folder(log)
     except OSError as error:
         return f"the audit has no line of this: {why}; {error.strerror or error}"
     return f"the store cannot take its audit line yet ({why}); it waits in {log}"

@@ -17,6 +17,7 @@ from tau_live.cli.opening import (
 from tau_live.cli.output import print_json
 from tau_live.cli.text import shown
 from tau_live.cli.unaudited import write_down
+from tau_live.errors import TauLiveError
 from tau_live.operators.kill_switch import kill_file
 from tau_live.operators.kill_switch import unkill as switch_on
 from tau_live.store.records import AuditEntry
@@ -31,7 +32,14 @@ def unkill(path: Path | None, as_json: bool, reason: str) -> None:
     """Let everything go on, in every running process within a second."""
     settings, who, at = settings_of(path, changes=True), operator(), time.time()
     file = kill_file(settings.store, settings.kill_file)
-    before = switch_on(file)
+    try:
+        before = switch_on(file)
+    except OSError as error:
+        why = error.strerror or str(error)
+        by_hand = "`rmdir`" if file.is_dir() else "`rm`, as its owner"
+        raise TauLiveError(
+            f"the kill switch stays on: {file} cannot be removed: {why}; remove it with {by_hand}"
+        ) from error
     details = {"file": str(file), "idempotent": before is None}
     problem = write_down(
         settings, AuditEntry(at=at, who=who, action="unkill", reason=reason, details=details)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tau_live.gate import State
 from tau_live.guard import logger
 from tau_live.handed.reading import integer
 from tau_live.learning.quality import (
@@ -162,6 +163,9 @@ def told(monitor: Monitor) -> dict[str, object]:
 class MissingWatch:
     """Counts rewards that came and that stayed away, since this process began to look.
 
+    What waited for its reward when the gate was reset is not held against what comes after: while
+    it held no reward was taken, so a reset would be undone at once by what had happened before.
+
     Args:
         limit: The share that may stay away; ``None`` counts nothing.
     """
@@ -169,18 +173,30 @@ class MissingWatch:
     def __init__(self, limit: float | None) -> None:
         self._limit = limit
         self._mark: tuple[int, int] | None = None
+        self._held = False
+        self._forgiven = 0
 
     def looked(self, status: Mapping[str, object]) -> Hold | None:
         """Return a reason to hold, from what ``status_of`` says; it is given once."""
         if self._limit is None:
             return None
         now = rewarded(status)
+        self._notice_reset(status, now)
         before = self._mark = self._mark or now
-        ready, lost = max(0, now[0] - before[0]), max(0, now[1] - before[1])
+        ready, lost = max(0, now[0] - before[0]), max(0, now[1] - before[1] - self._forgiven)
         hold = missing_rewards(ready, lost, self._limit)
         if hold is not None or ready + lost >= TUMBLES:
+            self._forgiven = max(0, self._forgiven - (now[1] - before[1]))
+            self._forgiven = min(self._forgiven, integer(status["waiting_for_reward"]))
             self._mark = now
         return hold
+
+    def _notice_reset(self, status: Mapping[str, object], now: tuple[int, int]) -> None:
+        gate = status.get("gate")
+        holds = isinstance(gate, Mapping) and gate.get("state") == State.HOLD
+        if self._held and not holds:
+            self._mark, self._forgiven = now, integer(status["waiting_for_reward"])
+        self._held = holds
 
 
 def _drift(

@@ -64,7 +64,7 @@ class Figures:
 
     Attributes:
         rollouts: How many.
-        decisions: Their decisions with a choice.
+        decisions: Their decisions with a choice, but for those of the control.
         entropy: Of what was applied, as a share of the most that the options allow; ``None``
             where there was no choice.
         option: The one that was applied most often.
@@ -130,11 +130,14 @@ def figures(
 
 
 def _choices(rollouts: Iterable[LearnableRollout], point: str) -> tuple[Counter[str], int]:
+    """Count what was applied, but for what the host or a champion chose: they may never vary."""
     applied: Counter[str] = Counter()
     offered: set[str] = set()
     for one in rollouts:
         for decision in one.decisions:
-            if decision.point == point and len(decision.options) > 1 and decision.applied:
+            if decision.point != point or decision.arm == "control":
+                continue
+            if len(decision.options) > 1 and decision.applied and decision.source != "default":
                 applied[decision.applied] += 1
                 offered.update(decision.options)
     return applied, len(offered)
@@ -145,7 +148,7 @@ def _entropy(applied: Counter[str], offered: int) -> float | None:
     if not total or offered < 2:
         return None
     found = -fsum(count / total * log(count / total) for count in applied.values())
-    return min(found / log(offered), 1.0)
+    return min(max(0.0, found / log(offered)), 1.0)  # a sum of nothing is -0.0
 
 
 def _moments(totals: Sequence[float]) -> tuple[float | None, float | None]:
@@ -272,12 +275,14 @@ def collapses(found: Figures, settings: Settings) -> list[Hold]:
     if found.rollouts < FEWEST:
         return holds
     floor, least = settings.entropy_floor, settings.reward_spread_floor
-    if floor is not None and found.entropy is not None and found.entropy < floor:
+    chosen = found.decisions >= FEWEST
+    if chosen and floor is not None and found.entropy is not None and found.entropy < floor:
         words = f"entropy of choices {found.entropy:.3g} is below {floor:g}"
         holds.append(Hold(Reason.COLLAPSED, words))
     most = settings.option_share_limit
-    if most is not None and found.option_share is not None and found.option_share > most:
-        words = f"{found.option!r} is {found.option_share:.0%} of choices, more than {most:.0%}"
+    taken = found.option_share
+    if chosen and most is not None and taken is not None and taken > most:
+        words = f"{found.option!r} is {taken:.0%} of choices, more than {most:.0%}"
         holds.append(Hold(Reason.COLLAPSED, words))
     if least is not None and found.reward_spread is not None and found.reward_spread < least:
         words = f"rewards deviate by {found.reward_spread:.3g}, less than {least:g}"

@@ -6,6 +6,7 @@ where it is written; such are refused.
 
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -22,6 +23,18 @@ def make_folders(folder: Path) -> None:
     missing = [one for one in (folder.absolute(), *folder.absolute().parents) if not one.exists()]
     for one in reversed(missing):
         one.mkdir(mode=stat.S_IRWXU, exist_ok=True)
+
+
+def give_to_owner_of_folder(path: Path) -> None:
+    """Let a file that root has made belong to whoever has its folder, who could not read it else.
+
+    Never fails: where it cannot be done the file stays root's.
+    """
+    if os.geteuid() != 0:
+        return
+    with suppress(OSError):
+        folder = path.parent.stat()
+        os.chown(path, folder.st_uid, folder.st_gid, follow_symlinks=False)
 
 
 def mode_of(path: Path) -> int | None:

@@ -6,6 +6,7 @@ there can use it, with ``touch`` too: it counts that it is there, and what it ho
 
 import json
 import os
+import stat
 import threading
 import time
 from collections.abc import Callable
@@ -14,8 +15,9 @@ from math import isfinite
 from pathlib import Path
 from typing import NamedTuple
 
-from tau_live.machine.private_files import make_folders
+from tau_live.machine.private_files import give_to_owner_of_folder, make_folders
 from tau_live.machine.whole_files import write_whole
+from tau_live.switch import KILL
 
 SUFFIX = ".off"
 LOOK_S = 0.25
@@ -77,6 +79,7 @@ def kill(path: Path, reason: str, *, who: str, at: float) -> Killed | None:
             write_whole(path, json.dumps(said).encode() + b"\n")
         except OSError:
             path.touch(mode=0o600)
+        give_to_owner_of_folder(path)
     return before
 
 
@@ -101,6 +104,10 @@ class KillWatch:
         path: The file.
         said: Returns why everything is to stop although it is not there; ``None`` if it is not.
         changed: Told what the switch says whenever that is another; must not raise.
+
+    Attributes:
+        killed: What the switch says; ``None`` while it is off.
+        by_word: The same, where it is on although there is no file.
     """
 
     def __init__(
@@ -116,6 +123,7 @@ class KillWatch:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=THREAD, daemon=True)
         self.killed: Killed | None = None
+        self.by_word: Killed | None = None
 
     def start(self) -> None:
         """Look once, and go on looking."""
@@ -131,10 +139,13 @@ class KillWatch:
         try:
             found = killed(self._path)
         except (OSError, ValueError):
-            found = self.killed
+            found = None if self.by_word else self.killed
         why = self._said() if found is None else None
-        if why is not None:
-            found = Killed(why, "", 0.0)
+        if why is None:
+            self.by_word = None
+        elif self.by_word is None or self.by_word.reason != why:
+            self.by_word = Killed(why, "", time.time())
+        found = found or self.by_word
         if found != self.killed:
             self.killed = found
             self._changed(found)
@@ -149,9 +160,10 @@ def _read(path: Path, *, at: float) -> Killed:
     """Return what a file that is there says; one that nobody can read counts all the same."""
     plain = Killed(f"{path.name} is there", "", at)
     try:
-        if not path.is_file():  # to read a pipe may never end
+        if not stat.S_ISREG(os.lstat(path).st_mode):  # to read a pipe may never end
             return plain
-        with path.open("rb") as file:
+        # Whoever may make a link there may not read by our eyes what it leads to.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
             text = file.read(READ_LIMIT).decode(errors="replace").strip()
     except OSError:
         return plain
@@ -162,6 +174,13 @@ def _read(path: Path, *, at: float) -> Killed:
         return Killed(reason, who, since if isfinite(since) else at)
     except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
         return plain._replace(reason=" ".join(text.split())[:200]) if text else plain
+
+
+def ended_by(reason: str) -> str:
+    """Return how a switch that says so is ended: the command, or what to do about a variable."""
+    if reason.startswith(KILL):
+        return f"unset {KILL} inside, or start those processes again without it"
+    return '`tau-live unkill --reason "..."`'
 
 
 def now_killed(path: Path) -> Killed | None:

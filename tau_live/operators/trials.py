@@ -295,6 +295,7 @@ def _ordered(store: Store, settings: Settings, order: Order, change: _Change) ->
         trial = store.trials.trial(point)
         found = store.policies.in_service().get(point)
         serving = Serving(found.version, found.pinned) if found else Serving(0, pinned=False)
+        share_was = share_now(trial, settings)
         wanted = change(trial, serving)
         revision = found.revision if found else 0
         serves = wanted.serve if wanted.serve is not None and wanted.serve != serving else None
@@ -316,7 +317,9 @@ def _ordered(store: Store, settings: Settings, order: Order, change: _Change) ->
         fault.point("order.saved")
         now = serves or serving
         idempotent = serves is None and tried is None
-        store.audit.add(_entry(order, trial, now, was=serving, idempotent=idempotent))
+        entry = _entry(order, trial, now, was=serving, idempotent=idempotent)
+        shares = {"share": share_now(trial, settings), "share_was": share_was}
+        store.audit.add(replace(entry, details={**entry.details, **shares}))
     return Changed(
         point=point,
         action=order.action,

@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
 from tau_live.handed.reading import counts, integer, mapping, real, sequence
+from tau_live.operators.kill_switch import ended_by
 from tau_live.reasons import QUEUE_FULL, lost_events
 from tau_live.reporting.facts import Answer, Stretch, Summary
 from tau_live.settings import Settings
@@ -217,7 +218,8 @@ def _next(status: Mapping[str, object], stretches: Sequence[Stretch], *, due: in
 
 def _about_stops(status: Mapping[str, object]) -> Iterator[str]:
     if status["kill_switch"]:
-        yield 'Mend what it was for, then end the kill switch: `tau-live unkill --reason "..."`.'
+        ended = ended_by(str(mapping(status["kill_switch"])["reason"]))
+        yield f"Mend what it was for, then end the kill switch: {ended}."
     if mapping(status["gate"])["state"] != "pass":
         yield (
             "Read why it holds (`tau-live gate log`), mend that, then "

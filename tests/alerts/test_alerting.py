@@ -92,6 +92,66 @@ def test_what_is_over_and_comes_again_is_told_again(path: Path) -> None:
     assert told == [[("gate-hold", 0)], [], [("gate-hold", 0)]]
 
 
+def choices(share: float) -> dict[str, object]:
+    return {
+        "model": {
+            "rollouts": 256, "decisions": 256, "option": "a", "option_share": share,
+            "entropy": 0.1, "drift": [],
+        }
+    }  # fmt: skip
+
+
+def test_a_good_policy_that_explores_little_is_told_of_once(path: Path) -> None:
+    one = Process(path)
+    told: list[tuple[str, int]] = []
+
+    for share in (1.0, 0.99, 1.0, 0.96, 1.0):
+        told += one.look(monitors=choices(share))
+        one.now += FLOOD
+
+    assert told == [("choices-collapsed", 0)]
+    assert one.look(monitors=choices(0.9)) == []
+    assert one.look(monitors=choices(1.0)) == [("choices-collapsed", 0)]
+
+
+def unrewarded(ready: int, missing: int) -> dict[str, object]:
+    return {"became_ready": ready, "counters": {"left_out_reward_missing": missing}}
+
+
+def test_rewards_that_go_on_missing_are_told_once_until_they_come_again(path: Path) -> None:
+    one = Process(path)
+    one.look(**unrewarded(0, 0))
+    told: list[tuple[str, int]] = []
+
+    for missing in range(100, 1_000, 100):
+        told += one.look(**unrewarded(0, missing))
+        one.now += FLOOD
+    one.look(**unrewarded(200, 900))
+
+    assert told == [("rewards-missing", 0)]
+    assert one.look(**unrewarded(200, 1_100)) == [("rewards-missing", 0)]
+
+
+def test_what_an_alert_says_steers_no_terminal(path: Path) -> None:
+    one = Process(path)
+
+    one.look(kill_switch={"reason": "a\x1b[31m\nb", "who": "ann@web", "at": 5.0})
+
+    assert [alert.sentence for alert in one.told] == ["The kill switch is on: a?[31m b (ann@web)."]
+
+
+def test_a_variable_that_stops_one_process_after_the_other_is_told_once(path: Path) -> None:
+    one = Process(path)
+    told: list[tuple[str, int]] = []
+
+    for count, at in ((1, 6.0), (3, 5.0)):
+        reason = f"TAU_LIVE_RL_KILL is set inside {count} of 3 attached processes: a"
+        told += one.look(kill_switch={"reason": reason, "who": "", "at": at})
+        one.now += FLOOD
+
+    assert told == [("kill-switch-on", 0)]
+
+
 def test_moves_that_come_too_soon_are_counted_and_told_of_by_the_next(path: Path) -> None:
     one = Process(path)
     told = []

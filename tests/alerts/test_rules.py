@@ -135,6 +135,24 @@ def test_who_decides_is_told_from_the_audit_but_for_what_was_so_already() -> Non
     assert "by host:1: version 3: better" in found.sentence
 
 
+@pytest.mark.parametrize(
+    ("share", "was", "expected"),
+    [
+        pytest.param(0.5, 0.05, [Kind.EXPOSURE_RAISED], id="more"),
+        pytest.param(0.05, 0.5, [Kind.POLICY_DEMOTED], id="less"),
+        pytest.param(0.5, 0.5, [], id="the same, as a trial begins anew"),
+        pytest.param(None, None, [], id="not said"),
+    ],
+)
+def test_a_share_that_somebody_gives_goes_up_or_down(
+    share: float | None, was: float | None, expected: list[Kind]
+) -> None:
+    details = {"point": "model", "share": share, "share_was": was}
+    entry = AuditEntry(at=5.0, who="me", action="policy_exposure", reason="x", details=details)
+
+    assert [found.kind for found in moves([entry])] == expected
+
+
 def test_every_kind_is_described_and_every_move_of_evidence_that_matters_is_told() -> None:
     quiet = {Move.RELEASED.value, Move.RESTARTED.value}
 

@@ -1,3 +1,4 @@
+import errno
 import sys
 import time
 from contextlib import closing
@@ -6,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tau_live.learning.lease import LEASE
+from tau_live.machine.processes import PROCESSES, this_process
 from tau_live.policies.files import checkpoint_folder
 from tau_live.rollouts import RewardSource, RolloutStatus
 from tau_live.settings import Settings
@@ -173,3 +176,50 @@ def test_a_store_that_can_never_be_made_is_a_failure(run: Run) -> None:
 
     assert result.exit_code == 1
     assert "cannot be made" in result.output
+
+
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [pytest.param(b"something else" * 100, "store-damaged", id="no store at all")],
+)
+def test_what_is_no_store_has_the_code_of_its_error(
+    filled: Path, read: Read, content: bytes, code: str
+) -> None:
+    filled.write_bytes(content)
+
+    found = read("doctor", "--store", filled)
+
+    assert isinstance(found, dict)
+    assert code in {check["mistake"] for check in found["checks"]}
+
+
+def test_a_store_that_this_user_may_not_look_at_is_said_with_what_to_do(
+    filled: Path, read: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exists = Path.exists
+
+    def denied(path: Path) -> bool:  # root may look at everything
+        if path == filled:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return exists(path)
+
+    monkeypatch.setattr(Path, "exists", denied)
+
+    found = read("doctor", "--store", filled)
+
+    assert isinstance(found, dict)
+    [check] = [one for one in found["checks"] if one["mistake"] == "store-unwritable"]
+    assert "cannot be looked at: Permission denied" in check["found"]
+
+
+def test_a_process_that_died_is_not_named(filled: Path, read: Read) -> None:
+    dead = f"{this_process().rsplit(':', 2)[0]}:4194999:1"
+    store = SqliteStore.open(filled)
+    for name in (PROCESSES + dead, LEASE):
+        store.leases.acquire(name, dead, ttl_s=600.0, now=time.time())
+    store.close()
+
+    found = read("doctor", "--store", filled)
+
+    assert isinstance(found, dict)
+    assert [check for check in found["checks"] if dead in check["found"]] == []

@@ -2,12 +2,15 @@
 
 import json
 import sqlite3
+import time
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from tau_live.operators.kill_switch import kill_file, now_killed
+from tau_live.machine.processes import this_process
+from tau_live.operators.kill_switch import Killed, kill_file, now_killed
+from tau_live.operators.killed_processes import StoppedByWord
 from tau_live.store.sqlite import SqliteStore
 from tests.cli.conftest import Read, Run
 
@@ -169,3 +172,48 @@ def test_a_line_that_was_cut_off_keeps_no_other_from_the_audit(filled: Path, run
 
     assert result.exit_code == 0
     assert audited(filled)[-2:] == [("kill", "nonsense"), ("unkill", "mended")]
+
+
+def test_in_a_folder_without_a_store_it_says_where_the_file_is_and_that_no_store_is_there(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    result = run("kill", "--reason", "x")
+
+    assert str(tmp_path / ".tau/live/store.sqlite.off") in result.stdout
+    assert "if your agents use another, name it with --store" in result.stderr
+
+
+def test_a_setting_that_is_wrong_refuses_it_and_says_what_works(filled: Path, run: Run) -> None:
+    result = run("kill", "--reason", "x", "--store", filled, TAU_LIVE_RL_SEED="abc")
+
+    assert result.exit_code == 1
+    assert "TAU_LIVE_RL_SEED must be" in result.stderr
+    assert "`touch` on the store's name with .off behind it" in result.stderr
+
+
+def test_what_cannot_be_taken_away_is_said_with_what_does(filled: Path, run: Run) -> None:
+    switch_of(filled).mkdir()
+
+    result = run("unkill", "--reason", "x", "--store", filled)
+
+    assert result.exit_code == 1
+    assert "the kill switch stays on" in result.stderr
+    assert "`rmdir`" in result.stderr
+
+
+def test_a_variable_inside_a_process_is_seen_from_outside(filled: Path, run: Run) -> None:
+    store = SqliteStore.open(filled)
+    word = Killed("TAU_LIVE_RL_KILL is '1'", "", time.time())
+    StoppedByWord(this_process()).say(store.leases, word, now=time.time())
+    store.close()
+
+    gate = run("gate", "--store", filled)
+    status = run("status", "--store", filled)
+    doctor = run("doctor", "--store", filled)
+
+    assert gate.exit_code == 3
+    for said in (gate, status, doctor):
+        assert "TAU_LIVE_RL_KILL is set inside 1 of " in " ".join(said.stdout.split())
+        assert "unset TAU_LIVE_RL_KILL inside" in " ".join(said.stdout.split())

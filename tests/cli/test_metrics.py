@@ -29,7 +29,10 @@ def test_a_file_that_cannot_be_written_stays_what_it_was(
     result = run("metrics", "--store", filled, "--out", tmp_path / "nowhere/tau_live.prom")
 
     assert result.exit_code == 1
-    assert "No such file" in result.stderr
+    assert result.stderr == (
+        f"tau-live: {tmp_path / 'nowhere/tau_live.prom'} could not be written, and is as it was: "
+        "No such file or directory\n"
+    )
 
 
 def test_the_store_itself_is_not_written_over(filled: Path, run: Run) -> None:

@@ -242,7 +242,8 @@ OPEN: list[Callable[[], None]] = []
 
 @makes("store-unusable")
 def _(file: Path, patch: pytest.MonkeyPatch) -> None:
-    file.write_bytes(b"something else" * 100)
+    with closing(connect(file, busy_timeout_s=1.0, read_only=False)) as connection:
+        connection.change("pragma user_version = 99")
 
 
 @makes("store-damaged")

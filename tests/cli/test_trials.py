@@ -284,3 +284,13 @@ def test_the_status_tells_the_lift_with_its_interval(filled: Path, run: Run) -> 
     assert "lift model" in result.stdout
     assert "+0.1 (at least +0.02, at most +0.2), promote" in result.stdout
     assert "8 rollouts by the learner, 2 by the control (version 1)" in result.stdout
+
+
+def test_the_audit_tells_which_share_it_was_and_is(filled: Path, run: Run) -> None:
+    run("policy", "exposure", "model", "25%", "--reason", "why", "--store", filled)
+    run("policy", "exposure", "model", "50%", "--reason", "why", "--store", filled)
+
+    store = SqliteStore.open(filled, read_only=True)
+    details = store.audit.entries()[0].details
+    store.close()
+    assert (details["share_was"], details["share"]) == (0.25, 0.5)

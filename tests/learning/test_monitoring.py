@@ -19,8 +19,11 @@ from tau_live.store.sqlite import SqliteStore
 from tests.contracts.making import begun, ready
 
 
-def status(ready: int, missing: int) -> dict[str, object]:
-    return {"counters": {"left_out_reward_missing": missing}, "became_ready": ready}
+def status(ready: int, missing: int, *, waiting: int = 0) -> dict[str, object]:
+    return {
+        "counters": {"left_out_reward_missing": missing}, "became_ready": ready,
+        "waiting_for_reward": waiting,
+    }  # fmt: skip
 
 
 def test_rewards_that_stay_away_hold_once_and_then_count_anew() -> None:
@@ -88,3 +91,18 @@ def test_charts_are_remembered_bit_for_bit() -> None:
     found = drift_of(Monitor(point="model", numbers={"drift": drift.numbers()}))
 
     assert found == drift
+
+
+def test_what_waited_when_the_gate_was_reset_does_not_hold_it_again() -> None:
+    watch = MissingWatch(0.3)
+    held = {"gate": {"state": "hold"}}
+    watch.looked(status(500, 0))
+    watch.looked(status(500, 100, waiting=250) | held)
+
+    reset = watch.looked(status(500, 100, waiting=250))
+    old = watch.looked(status(560, 350, waiting=40))
+    new = watch.looked(status(560, 350 + 2 * FEWEST, waiting=40))
+
+    assert reset is None
+    assert old is None
+    assert new is not None

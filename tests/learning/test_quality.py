@@ -1,6 +1,8 @@
 """When the gate should hold although nothing fails: figures, bounds, and nothing without enough."""
 
+import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -24,7 +26,7 @@ from tau_live.rollouts import Decision, Reward, Rollout
 from tau_live.settings import DeclaredReward, Settings
 from tau_live.store.records import LearnableRollout
 
-ENOUGH = Figures(rollouts=FEWEST, sources={})
+ENOUGH = Figures(rollouts=FEWEST, decisions=FEWEST, sources={})
 
 
 def learnable(
@@ -65,6 +67,22 @@ def test_choices_that_never_vary_have_none() -> None:
     found = figures([learnable(n, "b", "b") for n in range(8)], "model", costs=[])
 
     assert (found.entropy, found.option, found.option_share) == (0.0, "b", 1.0)
+
+
+def test_what_the_control_chooses_is_no_collapse() -> None:
+    learner = [learnable(n, "ab"[n % 2]) for n in range(8)]
+    control = [learnable(n, "c") for n in range(8, 100)]
+    served = [
+        one._replace(decisions=[replace(made, arm=arm, source=source) for made in one.decisions])
+        for one, (arm, source) in zip(
+            control, itertools.cycle([("control", "policy"), ("learner", "default")]), strict=False
+        )
+    ]
+
+    found = figures(learner + served, "model", costs=[])
+
+    assert (found.rollouts, found.decisions, found.option_share) == (100, 8, 0.5)
+    assert collapses(found, Settings(option_share_limit=0.4, entropy_floor=0.9)) == []
 
 
 def test_the_entropy_is_shannons() -> None:
@@ -216,7 +234,7 @@ def test_a_declared_bound_holds_beyond_it_and_only_with_enough_rollouts(
     settings = Settings(**{name: value})  # type: ignore[arg-type]  # by name
 
     def held(fields: dict[str, object], rollouts: int, bounds: Settings) -> list[Reason]:
-        found = Figures(**{"sources": {}, **fields}, rollouts=rollouts)  # type: ignore[arg-type]
+        found = Figures(**{"sources": {}, "decisions": rollouts, **fields}, rollouts=rollouts)  # type: ignore[arg-type]
         return [one.reason for one in collapses(found, bounds)]
 
     assert held(beyond, FEWEST, settings) == [reason]

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -151,13 +152,39 @@ def test_a_watch_tells_each_change_once(switch: Path) -> None:
     assert heard == [Killed("x", "y", 1.0), None]
 
 
+def test_what_a_link_leads_to_is_read_to_nobody(switch: Path, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("the password")
+    switch.symlink_to(secret)
+
+    found = killed(switch)
+
+    assert found is not None
+    assert found.reason == "store.sqlite.off is there"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_what_root_makes_belongs_to_whoever_has_the_folder(switch: Path) -> None:
+    os.chown(switch.parent, 1500, 1501)
+
+    kill(switch, "nonsense", who="root", at=5.0)
+
+    assert (switch.stat().st_uid, switch.stat().st_gid) == (1500, 1501)
+
+
 def test_a_watch_hears_what_the_environment_says(switch: Path) -> None:
     said: list[str] = ["TAU_LIVE_RL_KILL is set"]
     heard: list[Killed | None] = []
+    began = time.time()
     watch = KillWatch(switch, said=lambda: said[-1] if said else None, changed=heard.append)
 
+    watch.look()
     watch.look()
     said.clear()
     watch.look()
 
-    assert heard == [Killed("TAU_LIVE_RL_KILL is set", "", 0.0), None]
+    assert [one and (one.reason, one.who) for one in heard] == [
+        ("TAU_LIVE_RL_KILL is set", ""), None
+    ]  # fmt: skip
+    assert heard[0] is not None
+    assert began <= heard[0].at <= time.time()

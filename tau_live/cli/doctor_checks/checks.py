@@ -18,17 +18,16 @@ from tau_live.cli.doctor_checks.hosts import attached_checks, autostart_check, h
 from tau_live.cli.doctor_checks.learning import acting_checks, learning_checks
 from tau_live.cli.doctor_checks.places import place_checks
 from tau_live.cli.doctor_checks.retention import retention_checks
-from tau_live.cli.doctor_checks.stops import access_check, kill_check, pause_checks
+from tau_live.cli.doctor_checks.stops import access_check, inside_checks, kill_check, pause_checks
 from tau_live.cli.doctor_checks.stores import store_checks, unusable
 from tau_live.cli.text import ago, number
 from tau_live.errors import SettingsError, TauLiveError
-from tau_live.learning.lease import LEASE
-from tau_live.machine.processes import PROCESSES
 from tau_live.policies.files import check_policy, checkpoint_folder
 from tau_live.reasons import QUEUE_FULL, lost_events
 from tau_live.rollouts import RewardSource
 from tau_live.settings import Settings, switched_on
 from tau_live.settings.places import here
+from tau_live.status import attached_processes, now_learning
 from tau_live.store.roles import Store
 from tau_live.store.sqlite import SqliteStore
 from tau_live.switch import KILL, SWITCH, killed_by
@@ -86,6 +85,13 @@ def _of_store(file: Path, settings: Settings | None, *, now: float) -> Iterator[
         found = f"{file} is a relative path, and the folder that this process runs in is gone"
         advice = f"set {SWITCH}_STORE to an absolute path"
         yield Check("store", FAIL, found, advice, "store-unplaced")
+        return
+    try:
+        file.exists()
+    except OSError as error:
+        found = f"{file} cannot be looked at: {error.strerror or error}"
+        advice = "ask as the user that the agent runs as, or give this one access to its folder"
+        yield Check("store", FAIL, found, advice, "store-unwritable")
         return
     yield kill_check(file, settings, now=now)
     yield from _file(file)
@@ -191,6 +197,7 @@ def _inside(file: Path, *, now: float) -> Iterator[Check]:
     try:
         yield Check("schema", OK, f"{file}, {file.stat().st_size / 1e6:,.1f} MB")
         yield _gate(store, now=now)
+        yield from inside_checks(store, now=now)
         yield from pause_checks(store, now=now)
         yield _processes(store, now=now)
         yield _learner(store, now=now)
@@ -237,15 +244,15 @@ def _seals(store: SqliteStore) -> Check:
 
 
 def _processes(store: Store, *, now: float) -> Check:
-    held = store.leases.held(PROCESSES, now=now)
-    if not held:
+    attached = attached_processes(store, now=now)
+    if not attached:
         advice = f"none is needed now; an agent that runs with {SWITCH}=1 shows up here"
         return Check("processes", OK, "no process is attached", advice)
-    return Check("processes", OK, ", ".join(name.removeprefix(PROCESSES) for name in held))
+    return Check("processes", OK, ", ".join(attached))
 
 
 def _learner(store: Store, *, now: float) -> Check:
-    holder = store.leases.holder(LEASE, now=now)
+    holder = now_learning(store, now=now)
     return Check("learner", OK, f"{holder} is learning" if holder else "no update is running")
 
 

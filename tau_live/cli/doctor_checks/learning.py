@@ -15,7 +15,7 @@ from tau_live.plugins import GROUP
 from tau_live.rollouts import RewardSource
 from tau_live.settings import Learner, Settings
 from tau_live.settings.kinds import nearest
-from tau_live.status import attached, rollouts_by_status
+from tau_live.status import attached_processes, rollouts_by_status
 from tau_live.store.lately import Lately, Offered, lately
 from tau_live.store.roles import Store
 from tau_live.store.sqlite import SqliteStore
@@ -175,7 +175,7 @@ def _of_runs(store: Store) -> Iterator[Check]:
 
 def _of_learner(store: Store, settings: Settings, *, now: float) -> Iterator[Check]:
     is_off = settings.learner is Learner.OFF
-    if store.leases.holder(LEASE, now=now) or (not is_off and attached(store, now=now)):
+    if store.leases.holder(LEASE, now=now) or (not is_off and attached_processes(store, now=now)):
         return
     enough = 2 * settings.update_interval
     for point in store.rewards.ready_points():

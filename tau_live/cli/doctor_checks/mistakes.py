@@ -121,7 +121,8 @@ MISTAKES: Mapping[str, Mistake] = MappingProxyType(
             "Use the tau-live that wrote it, or another `TAU_LIVE_RL_STORE`.",
         ),
         "store-damaged": Mistake(
-            "Pages of the store are damaged.", "`tau-live set-aside` keeps it and begins another."
+            "Pages of the store are damaged, or the file is no store at all.",
+            "`tau-live set-aside` keeps it and begins another."
         ),
         "store-on-network": Mistake(
             "The store is on a network file system, where SQLite's locks cannot be relied on.",

@@ -7,7 +7,8 @@ from tau_live.cli.doctor_checks.check import FAIL, OK, WARN, Check
 from tau_live.cli.text import ago
 from tau_live.errors import AccessError
 from tau_live.operators.access import principal_of, read
-from tau_live.operators.kill_switch import kill_file, now_killed
+from tau_live.operators.kill_switch import ended_by, kill_file, now_killed
+from tau_live.operators.killed_processes import killed_inside
 from tau_live.settings import Settings
 from tau_live.store.roles import Store
 
@@ -31,6 +32,14 @@ def pause_checks(store: Store, *, now: float) -> Iterator[Check]:
     for part, pause in store.pauses.pauses().items():
         found = f"{part} is paused since {ago(pause.at, now=now)} by {pause.who}: {pause.reason}"
         yield Check("pauses", WARN, found, f'`tau-live resume {part} --reason "..."`', "paused")
+
+
+def inside_checks(store: Store, *, now: float) -> Iterator[Check]:
+    """Yield that the variable stops processes which are attached."""
+    killed = killed_inside(store.leases, now=now)
+    if killed is not None:
+        found = f"on since {ago(killed.at, now=now)}: {killed}"
+        yield Check("kill switch", FAIL, found, ended_by(killed.reason), "killed")
 
 
 def kill_check(file: Path, settings: Settings | None, *, now: float) -> Check:

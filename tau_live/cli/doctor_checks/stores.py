@@ -8,7 +8,7 @@ from pathlib import Path
 from tau_live.cli.doctor_checks.check import FAIL, OK, WARN, Check
 from tau_live.cli.text import number
 from tau_live.collection.trouble import advice
-from tau_live.errors import StoreBusyError, TauLiveError
+from tau_live.errors import StoreBusyError, StoreDamagedError, TauLiveError
 from tau_live.status import silent_processes
 from tau_live.store.connection import connect
 from tau_live.store.sqlite import SqliteStore
@@ -26,7 +26,11 @@ def store_checks(file: Path, *, now: float) -> Iterator[Check]:
 
 def unusable(error: TauLiveError) -> Check:
     """Return what is wrong with a store that cannot be used, and what to do."""
-    mistake = "store-locked" if isinstance(error, StoreBusyError) else "store-unusable"
+    mistake = "store-unusable"
+    if isinstance(error, StoreBusyError):
+        mistake = "store-locked"
+    elif isinstance(error, StoreDamagedError):
+        mistake = "store-damaged"
     return Check("schema", FAIL, str(error), advice(error), mistake)
 
 

@@ -1,0 +1,48 @@
+"""The variable that stops a process from inside, as others see it in the store."""
+
+from pathlib import Path
+
+from tau_live.machine.processes import PROCESSES, this_process
+from tau_live.operators.kill_switch import Killed, ended_by
+from tau_live.operators.killed_processes import RENEW_S, TTL_S, StoppedByWord, killed_inside
+from tau_live.store.sqlite import SqliteStore
+
+ME = this_process()
+WORD = Killed("TAU_LIVE_RL_KILL is '1'", "", 5.0)
+
+
+def test_others_see_it_until_it_is_taken_back(tmp_path: Path) -> None:
+    leases = SqliteStore.open(tmp_path / "store.sqlite").leases
+    leases.acquire(f"{PROCESSES}elsewhere:1:2", "elsewhere:1:2", ttl_s=TTL_S, now=100.0)
+    word = StoppedByWord(ME)
+
+    word.say(leases, WORD, now=100.0)
+    found = killed_inside(leases, now=101.0)
+    word.say(leases, None, now=102.0)
+
+    assert found == Killed(
+        f"TAU_LIVE_RL_KILL is set inside 1 of 2 attached processes: {ME}", "", 5.0
+    )
+    assert "unset TAU_LIVE_RL_KILL" in ended_by(found.reason)
+    assert killed_inside(leases, now=103.0) is None
+
+
+def test_it_lasts_as_long_as_it_is_said(tmp_path: Path) -> None:
+    leases = SqliteStore.open(tmp_path / "store.sqlite").leases
+    word = StoppedByWord(ME)
+    now = 100.0
+
+    while now < 100.0 + 2 * TTL_S:
+        word.say(leases, WORD, now=now)
+        now += RENEW_S / 2
+
+    assert killed_inside(leases, now=now) is not None
+    assert killed_inside(leases, now=now + TTL_S) is None
+
+
+def test_a_process_that_died_stops_nothing(tmp_path: Path) -> None:
+    leases = SqliteStore.open(tmp_path / "store.sqlite").leases
+    machine = ME.rsplit(":", 2)[0]
+    StoppedByWord(f"{machine}:4194999:1").say(leases, WORD, now=100.0)
+
+    assert killed_inside(leases, now=101.0) is None
