@@ -22,7 +22,8 @@ def stops(store: Store, settings: Settings) -> Iterator[str]:
         store.leases, now=time.time()
     )
     if killed is not None:
-        yield f"the kill switch is on: {killed}: {ended_by(killed.reason)}"
+        ended = ended_by(killed.reason).replace('"', "")
+        yield f"the kill switch is on: {killed}: {ended}"
     gate = store.gate.load()
     if gate.state != "pass":
         yield f"the gate holds: {gate.reason}: `tau-live gate reset --reason ...`"

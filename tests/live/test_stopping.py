@@ -77,6 +77,11 @@ def cli(path: Path, *arguments: str) -> None:
     assert result.exit_code == 0, result.output
 
 
+def status(path: Path) -> str:
+    """Return what ``tau-live status --json`` says, read elsewhere."""
+    return CliRunner().invoke(main, ["status", "--json", "--store", str(path)]).stdout
+
+
 def asked(agent: "subprocess.Popen[str]", word: str = "go") -> Seen:
     go(agent, word)
     return said(agent)
@@ -211,8 +216,10 @@ def test_a_variable_set_inside_a_running_process_stops_it_at_once(path: Path) ->
 
         after = asked(agent, "kill")
         heard(agent, lambda seen: seen["reason"] == "killed")
+        until(lambda: "TAU_LIVE_RL_KILL is set inside 1 of 1 " in status(path), deadline_s=3.0)
 
     assert (before["source"], after["source"], after["recorded"]) == ("policy", "default", False)
+    assert "TAU_LIVE_RL_KILL" not in status(path)  # it is over with its process
 
 
 def test_a_variable_in_the_environment_keeps_tau_live_off_and_says_so(path: Path) -> None:
