@@ -105,8 +105,9 @@ NO_OBJECT = {
     "missing",
     "alarm",
     "compared",
+    "evaluate:rollouts",
 }
-"""Objects that may be null."""
+"""Objects that may be null, of every command or of the one before the colon."""
 
 
 def schemas() -> dict[str, Schema]:
@@ -162,7 +163,8 @@ def _add(at: Schema, parts: list[str], path: str, *, command: str, meaning: str)
         inner["type"] = "array"
         inner = inner.setdefault("items", {})
     if rest:
-        inner["type"] = ["object", "null"] if name in NO_OBJECT else "object"
+        may_lack = not NO_OBJECT.isdisjoint({name, f"{command}:{name}"})
+        inner["type"] = ["object", "null"] if may_lack else "object"
         _add(inner, rest, path, command=command, meaning=meaning)
         return
     inner["description"] = meaning

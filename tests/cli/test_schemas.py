@@ -103,3 +103,10 @@ def _required(command: str) -> Iterator[str]:
     required = schema["required"]
     assert isinstance(required, list)
     yield from required
+
+
+def test_an_evaluation_without_whole_rollouts_fits_its_schema() -> None:
+    found = schema_of("evaluate")["properties"]
+
+    assert isinstance(found, dict)
+    assert found["rollouts"]["type"] == ["object", "null"]
