@@ -47,7 +47,7 @@ def add(store: Store, number: int, *, total: float) -> str:
     chosen = row.options[number % 2]
     store.decisions.add_decision(
         replace(row, chosen=chosen, applied=chosen, propensity=0.5, probabilities=(0.5, 0.5),
-                value=0.0, policy_version=0, encoded=pack(GOOD))
+                value=0.0, policy_version=0, arm="learner", encoded=pack(GOOD))
     )  # fmt: skip
     store.rewards.add_reward(reward(total, rollout_id))
     store.rollouts.set_status(rollout_id, RolloutStatus.SUCCEEDED, at=9.0)
