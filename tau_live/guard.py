@@ -12,7 +12,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from tau_live.handed.values import is_soon_printed
-from tau_live.privacy.redaction import scrubbed
 
 if TYPE_CHECKING:
     import logging
@@ -85,7 +84,7 @@ def text_of(error: BaseException) -> str:
     try:
         if not is_soon_printed(error.args):
             return f"{type(error).__name__} of more than is printed"
-        return scrubbed(str.__getitem__(str(error), slice(_SAID)))[:_TEXT]
+        return _scrubbed(str.__getitem__(str(error), slice(_SAID)))[:_TEXT]
     except Exception:  # noqa: BLE001 - a hostile __str__ must not escape
         return f"<{type(error).__name__} without a readable text>"
 
@@ -98,8 +97,15 @@ def without_secrets(
     """Return a line of the log without the secrets in its texts; a processor of structlog."""
     for name, value in line.items():
         if isinstance(value, str):
-            line[name] = scrubbed(value)
+            line[name] = _scrubbed(value)
     return line
+
+
+def _scrubbed(text: str) -> str:
+    # All that is attached has it; where no host is found it would be half of what starting costs.
+    from tau_live.privacy.redaction import scrubbed
+
+    return scrubbed(text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
