@@ -8,8 +8,6 @@ from pathlib import Path
 from threading import Event, RLock
 from typing import Literal, TypeVar
 
-from sqlite_utils import Database
-
 from tau_live import fault
 from tau_live.breath import Breathe, at_once
 from tau_live.errors import (
@@ -69,15 +67,14 @@ class Connection(AbstractContextManager[None]):
 
     Attributes:
         path: The file.
-        database: The same connection as sqlite-utils sees it, for schema and introspection.
+        raw: The same connection as SQLite gives it.
         breathe: Called after each statement, and between rows where there may be many.
     """
 
     def __init__(self, raw: sqlite3.Connection, path: Path, *, breathe: Breathe = at_once) -> None:
         self.path = path
         self.breathe = breathe
-        self.database = Database(raw, execute_plugins=False, recursive_triggers=False)
-        self._raw = raw
+        self.raw = raw
         self._writing = raw.cursor()  # one for all statements: making one takes 0.4 us
         self._reading = raw.cursor()
         self._reading.row_factory = sqlite3.Row
@@ -98,7 +95,7 @@ class Connection(AbstractContextManager[None]):
     def stream(self, sql: str, parameters: Parameters = ()) -> Generator[sqlite3.Row, None, None]:
         """Run a statement and yield its rows as they are read."""
         try:
-            cursor = self._raw.cursor()
+            cursor = self.raw.cursor()
             cursor.row_factory = sqlite3.Row
             yield from cursor.execute(sql, parameters)
         except sqlite3.Error as error:
@@ -160,7 +157,7 @@ class Connection(AbstractContextManager[None]):
             self._working.release()
 
     def _enter(self) -> None:
-        outermost = not self._begun and not self._raw.in_transaction
+        outermost = not self._begun and not self.raw.in_transaction
         savepoint = None if outermost else f"tau_live_{len(self._begun)}"
         self.change("begin immediate" if savepoint is None else f"savepoint {savepoint}")
         self._begun.append(savepoint)
@@ -191,7 +188,7 @@ class Connection(AbstractContextManager[None]):
     @contextmanager
     def reading(self) -> Iterator[None]:
         """Let everything that is read inside come from one state of the store."""
-        if self._raw.in_transaction:
+        if self.raw.in_transaction:
             yield
             return
         with self._working:
@@ -246,7 +243,7 @@ class Connection(AbstractContextManager[None]):
             late = time.monotonic() > deadline
             return late
 
-        self._raw.set_progress_handler(is_late, 10_000)
+        self.raw.set_progress_handler(is_late, 10_000)
         try:
             found = str(self.rows("pragma quick_check(1)")[0][0])
         except StoreDamagedError as error:
@@ -256,7 +253,7 @@ class Connection(AbstractContextManager[None]):
                 return None
             raise
         finally:
-            self._raw.set_progress_handler(None, 0)
+            self.raw.set_progress_handler(None, 0)
         return "" if found == "ok" else found
 
     def narrow(self) -> None:
@@ -272,8 +269,8 @@ class Connection(AbstractContextManager[None]):
     def seal_with(self, sealer: Sealer) -> None:
         """Let what is written from now on be sealed; nothing of it is left in temporary files."""
         try:
-            self._raw.execute("pragma temp_store = memory")
-            install(self._raw, sealer)
+            self.raw.execute("pragma temp_store = memory")
+            install(self.raw, sealer)
         except sqlite3.Error as error:
             raise explained(error, self.path) from error
 
@@ -289,7 +286,7 @@ class Connection(AbstractContextManager[None]):
         if not self._working.acquire(timeout=timeout_s):
             return False
         with suppress(sqlite3.Error):  # it was closed
-            if self._raw.in_transaction:
+            if self.raw.in_transaction:
                 self._working.release()
                 return False
         return True
@@ -301,7 +298,7 @@ class Connection(AbstractContextManager[None]):
     def close(self) -> None:
         """Close the connection; an open transaction is undone."""
         with suppress(sqlite3.Error):
-            self._raw.close()
+            self.raw.close()
 
     def close_inherited(self) -> None:
         """Close the connection of a parent in a forked child, without touching the log.
@@ -317,25 +314,25 @@ class Connection(AbstractContextManager[None]):
         with suppress(ImportError, AttributeError):  # another interpreter has no such counts
             import ctypes
 
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._raw))
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.raw))
 
     def _check(self) -> None:
         # A full disk may make SQLite undo the whole transaction on its own. What follows in it
         # must then not be committed piece by piece.
-        if self._begun and not self._raw.in_transaction:
+        if self._begun and not self.raw.in_transaction:
             raise StoreUnavailableError(
                 f"store '{self.path}' cannot be written: its transaction was undone before its end"
             )
 
     def _undo(self, savepoint: str | None) -> None:
-        if not self._raw.in_transaction:
+        if not self.raw.in_transaction:
             return
         with suppress(sqlite3.Error):
             if savepoint is None:
-                self._raw.execute("rollback")
+                self.raw.execute("rollback")
             else:
-                self._raw.execute(f"rollback to {savepoint}")
-                self._raw.execute(f"release {savepoint}")
+                self.raw.execute(f"rollback to {savepoint}")
+                self.raw.execute(f"release {savepoint}")
 
 
 def explained(error: Exception, path: Path) -> StoreError:

@@ -131,7 +131,7 @@ class SqliteSeals:
     def changed_rows(self, table: str) -> Iterator[Finding]:
         """Yield every row of a table that was edited, removed or added by somebody else."""
         number, what = SEALED[table], SINGULAR[table]
-        parts = parts_of(self._connection.database.conn, table, "t")
+        parts = parts_of(self._connection.raw, table, "t")
         for row in self._connection.rows(
             f"""
             select s.row, t.{number} is null as missing
@@ -186,7 +186,7 @@ class SqliteSeals:
     def _is_in_force(self, seal: Row) -> bool:
         """Say whether a seal is what is known of a row that is still there, edited or not."""
         table, digest = seal["kind"], seal["seal"][:16]
-        parts = parts_of(self._connection.database.conn, table, "t")
+        parts = parts_of(self._connection.raw, table, "t")
         found = self._connection.row(
             f"select row_digest({parts}) as digest from {table} as t where {SEALED[table]} = ?",
             (seal["row"],),

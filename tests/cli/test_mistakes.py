@@ -233,8 +233,8 @@ def _(file: Path, patch: pytest.MonkeyPatch) -> Environ:
 def _(file: Path, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(store_checks, "WAIT_S", 0.05)
     connection = connect(file, busy_timeout_s=1.0, read_only=False)
-    connection.database.conn.execute("begin immediate")
-    OPEN.append(connection.database.conn.close)
+    connection.raw.execute("begin immediate")
+    OPEN.append(connection.raw.close)
 
 
 OPEN: list[Callable[[], None]] = []

@@ -26,7 +26,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> Ran:
 
     def traced(*arguments: object, **options: object) -> SqliteStore:
         store = opened(*arguments, **options)  # type: ignore[arg-type]  # whatever was given
-        store._connection.database.conn.set_trace_callback(found.note)
+        store._connection.raw.set_trace_callback(found.note)
         return store
 
     monkeypatch.setattr(SqliteStore, "open", staticmethod(traced))
@@ -73,7 +73,7 @@ def test_nothing_that_a_life_runs_reads_a_whole_table(
 
     store = life(tmp_path / "store.sqlite")
 
-    raw = store._connection.database.conn
+    raw = store._connection.raw
     raw.set_trace_callback(None)
     found = scans(raw, ran.asked)
     store.close()

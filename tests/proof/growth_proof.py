@@ -49,7 +49,7 @@ def _slowest(few: Grown, many: Grown) -> tuple[str, float]:
 
 def _scans(many: Grown) -> int:
     ran = Ran()
-    raw = many.store._connection.database.conn
+    raw = many.store._connection.raw
     raw.set_trace_callback(ran.note)
     for act in WORK.values():
         act(many)

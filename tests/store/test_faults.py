@@ -11,7 +11,7 @@ from tests.contracts.making import LIVE, begun, decision, ready, reward, span
 
 
 def _statements(store: SqliteStore, act: Callable[[], object]) -> list[str]:
-    raw = store._connection.database.conn
+    raw = store._connection.raw
     statements: list[str] = []
     raw.set_trace_callback(lambda statement: statements.append(" ".join(statement.split())))
     act()
@@ -88,4 +88,4 @@ def test_fault_15_the_schema_itself_refuses_what_makes_no_sense(
         store.decisions.add_decision(decision(ordinal))
 
     with pytest.raises(sqlite3.IntegrityError):
-        store._connection.database.conn.execute(statement)
+        store._connection.raw.execute(statement)

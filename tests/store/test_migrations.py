@@ -12,7 +12,7 @@ import pytest
 from sqlite_utils import Database
 
 from tau_live.errors import StoreVersionError
-from tau_live.store.migrations import SCHEMA_VERSION, migrations
+from tau_live.store.migrations import SCHEMA_VERSION, database_of, migrations
 from tau_live.store.sqlite import SqliteStore
 from tests.contracts.making import LIVE, begun
 
@@ -37,7 +37,7 @@ def test_the_schemas_number_is_that_of_its_migrations() -> None:
 
 def test_a_new_file_has_the_newest_schema(path: Path, store: SqliteStore) -> None:
     assert store._connection.count("pragma user_version") == SCHEMA_VERSION
-    assert len(migrations().applied(store._connection.database)) == SCHEMA_VERSION
+    assert len(migrations().applied(database_of(store._connection))) == SCHEMA_VERSION
 
 
 def test_a_file_that_is_opened_again_is_not_changed(path: Path) -> None:
@@ -86,7 +86,7 @@ def die(statement):
     if not left:
         os.kill(os.getpid(), signal.SIGKILL)
 
-connection.database.conn.set_trace_callback(die)
+connection.raw.set_trace_callback(die)
 migrate(connection)
 """
 

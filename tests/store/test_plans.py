@@ -88,7 +88,7 @@ def store(store: SqliteStore) -> SqliteStore:
 
 
 def _plans(store: SqliteStore, act: Callable[[SqliteStore], object]) -> list[tuple[str, str]]:
-    raw = store._connection.database.conn
+    raw = store._connection.raw
     statements: list[str] = []
     raw.set_trace_callback(statements.append)
     act(store)
