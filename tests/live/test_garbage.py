@@ -26,7 +26,8 @@ def is_one_of(found: object, options: object, default: object) -> bool:
     if found is default or found is None or found is options:
         return True
     if type(options) in (list, tuple):
-        return any(found is one or (type(one) is str and one == found) for one in options)  # type: ignore[attr-defined]
+        same = type(found) is str  # a hostile one must not be asked
+        return any(found is one or (same and type(one) is str and one == found) for one in options)  # type: ignore[attr-defined]
     return True  # only reading it again could tell
 
 
