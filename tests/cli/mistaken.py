@@ -1,0 +1,400 @@
+"""Every mistake that the doctor knows, made by a function under its code."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tau_live.cli.doctor_checks import checks, places
+from tau_live.cli.doctor_checks import retention as retention_checks
+from tau_live.cli.doctor_checks import stores as store_checks
+from tau_live.machine.processes import PROCESSES, this_process
+from tau_live.pauses import Part, Pause
+from tau_live.policies.files import checkpoint_folder
+from tau_live.projects import surroundings
+from tau_live.rollouts import Decision
+from tau_live.settings import Settings
+from tau_live.store.connection import connect
+from tau_live.store.sqlite import SqliteStore
+from tests.cli.filled import hold
+from tests.contracts.making import begun, decision, ready, reward, update
+
+Environ = dict[str, str]
+Make = Callable[[Path, pytest.MonkeyPatch], Environ | None]
+"""Makes a mistake around a filled store; returns what is to be set besides."""
+
+MAKE: dict[str, Make] = {}
+OPEN: list[Callable[[], None]] = []
+
+
+def makes(code: str) -> Callable[[Make], Make]:
+    def known(make: Make) -> Make:
+        MAKE[code] = make
+        return make
+
+    return known
+
+
+@contextmanager
+def writing(file: Path) -> Iterator[SqliteStore]:
+    with closing(SqliteStore.open(file)) as store, store.begin():
+        yield store
+
+
+def decide(file: Path, times: int, like: Decision) -> None:
+    """Store decisions of one new rollout."""
+    with writing(file) as store:
+        begun(store, "live-many")
+        for ordinal in range(1, times + 1):
+            one = replace(like, ordinal=ordinal, rollout_id="live-many", at=time.time())
+            store.decisions.add_decision(one)
+
+
+def installed(folder: Path, name: str, version: str, entry_points: str = "") -> Path:
+    """Write what an installer writes of a package."""
+    info = folder / "site" / f"{name.replace('-', '_')}-{version}.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    (info / "entry_points.txt").write_text(entry_points)
+    return folder / "site"
+
+
+@makes("packages-missing")
+def _(file: Path, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(checks, "NEEDS", (*checks.NEEDS, "tau-live-nobody-has-it"))
+
+
+@makes("sqlite-old")
+def _(file: Path, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(checks, "OLDEST_SQLITE", (99, 0, 0))
+
+
+@makes("other-environment")
+def _(file: Path, patch: pytest.MonkeyPatch) -> None:
+    Path(".venv").mkdir()
+    Path(".venv/pyvenv.cfg").touch()
+
+
+@makes("host-elsewhere")
+def _(file: Path, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(surroundings, "installed", lambda _: None)
+    Path("agent.py").write_text("from langchain.agents import create_agent\n")
+
+
+@makes("installed-twice")
+def _(file: Path, patch: pytest.MonkeyPatch) -> None:
+    patch.syspath_prepend(installed(Path.cwd(), "tau-live", "0.0.1"))
+
+
+@makes("switch-off")
+def _(file: Path, patch: pytest.MonkeyPatch) -> Environ:
+    return {"TAU_LIVE_RL": ""}
+
+
+@makes("switch-misspelt")
+def _(file: Path, patch: pytest.MonkeyPatch) -> Environ:
+    return {"TAU_LIVE_RL": "jes"}
+
+
+@makes("switch-late")
+def _(file: Path, patch: pytest.MonkeyPatch) -> None:
+    Path("agent.py").write_text(
+        "import os\nimport tau_live.auto\n\nos.environ['TAU_LIVE_RL'] = '1'\n"
+    )
+
+
+@makes("killed")
+def _(file: Path, patch: pytest.MonkeyPatch) -> Environ:
+    return {"TAU_LIVE_RL_KILL": "1"}
+
+
+@makes("paused")
+def _(file: Path, patch: pytest.MonkeyPatch) -> None:
+    with writing(file) as store:
+        store.pauses.begin(
+            Pause(part=Part.LEARNING, reason="a release", who="anna", at=time.time())
+        )
+
+
+@makes("access-broken")
+def _(file: Path, patch: pytest.MonkeyPatch) -> Environ:
+    Path("access.json").write_text("{")
+    return {"TAU_LIVE_RL_ACCESS": "access.json"}
+
+
+@makes("setting-wrong")
+def _(file: Path, patch: pytest.MonkeyPatch) -> Environ:
+    return {"TAU_LIVE_RL_SEED": "many"}
+
+
+@makes("setting-doubtful")
+def _(file: Path, patch: pytest.MonkeyPatch) -> Environ:
+    return {"TAU_LIVE_RL_EXPLORATOIN": "0.1"}
+
+
+@makes("act-off")
+def _(file: Path, patch: pytest.MonkeyPatch) -> None:
+    Path("pyproject.toml").write_text('[tool.tau-live.decisions.model]\noptions = ["a", "b"]\n')
+
+
+@makes("nothing-declared")
+def _(file: Path, patch: pytest.MonkeyPatch) -> Environ:
+    return {"TAU_LIVE_RL_ACT": "1"}
+
+
+@makes("autostart-changed")
+def _(file: Path, patch: pytest.MonkeyPatch) -> None:
+    (Path.cwd() / "tau_live_autostart.pth").write_text("# somebody's own\n")
+    patch.setattr("tau_live.cli.doctor_checks.hosts.site_packages", Path.cwd)
+
+
+@makes("alert-command-missing")
+def _(file: Path, patch: pytest.MonkeyPatch) -> Environ:
+    return {"TAU_LIVE_RL_ALERT_COMMAND": "/nowhere/page-somebody --loud"}
+
+
+@makes("plugin-broken")
+def _(file: Path, patch: pytest.MonkeyPatch) -> None:
+    points = "[tau_live]\nbroken = nothing_of_that_name\n"
+    patch.syspath_prepend(installed(Path.cwd(), "broken", "1.0", points))
+
+
+@makes("plugin-unknown")
+def _(file: Path, patch: pytest.MonkeyPatch) -> Environ:
+    return {"TAU_LIVE_RL_PLUGINS_OFF": "reference-rewarders"}
+
+
+@makes("plugin-off")
+def _(file: Path, patch: pytest.MonkeyPatch) -> Environ:
+    points = "[tau_live]\nbroken = nothing_of_that_name\n"
+    patch.syspath_prepend(installed(Path.cwd(), "broken", "1.0", points))
+    return {"TAU_LIVE_RL_PLUGINS_OFF": "broken"}
+
+
+@makes("adapter-disabled")
+def _(file: Path, patch: pytest.MonkeyPatch) -> None:
+    site = installed(Path.cwd(), "mill", "1.0", "[tau_live_hosts]\nmill = mill_hook:ADAPTER\n")
+    (site / "mill.py").touch()
+    patch.syspath_prepend(site)
+    patch.delitem(sys.modules, "mill", raising=False)
+
+
+@makes("host-old")
+def _(file: Path, patch: pytest.MonkeyPatch) -> None:
+    site = installed(Path.cwd(), "llm", "0.1")
+    (site / "llm").mkdir()
+    (site / "llm/__init__.py").touch()
+    points = "[tau_live_hosts]\nllm = llm_hook:ADAPTER\n"
+    site = installed(Path.cwd() / "hook", "llm-hook", "1.0", points)
+    (site / "llm_hook.py").write_text(
+        "from tau_live.adapters import Adapter\n"
+        "ADAPTER = Adapter(host='llm', module='llm', probe=lambda: None, attach=print)\n"
+    )
+    for folder in (Path.cwd() / "site", site):
+        patch.syspath_prepend(folder)
+    for name in [one for one in sys.modules if one.partition(".")[0] == "llm"]:
+        patch.delitem(sys.modules, name)
+    patch.setattr("tau_live_hooks.HOSTS", {})  # so that the adapter is the one above
+
+
+@makes("store-unplaced")
+def _(file: Path, patch: pytest.MonkeyPatch) -> Environ:
+    gone = Path.cwd() / "gone"
+    gone.mkdir()
+    patch.chdir(gone)
+    gone.rmdir()
+    return {"store": "store.sqlite"}
+
+
+@makes("store-missing")
+def _(file: Path, patch: pytest.MonkeyPatch) -> Environ:
+    return {"store": "elsewhere/store.sqlite"}
+
+
+@makes("store-unwritable")
+def _(file: Path, patch: pytest.MonkeyPatch) -> Environ:
+    return {"store": "/proc/nowhere/store.sqlite"}
+
+
+@makes("store-locked")
+def _(file: Path, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(store_checks, "WAIT_S", 0.05)
+    connection = connect(file, busy_timeout_s=1.0, read_only=False)
+    connection.raw.execute("begin immediate")
+    OPEN.append(connection.raw.close)
+
+
+@makes("store-unusable")
+def _(file: Path, patch: pytest.MonkeyPatch) -> None:
+    with closing(connect(file, busy_timeout_s=1.0, read_only=False)) as connection:
+        connection.change("pragma user_version = 99")
+
+
+@makes("store-damaged")
+def _(file: Path, patch: pytest.MonkeyPatch) -> None:
+    with closing(connect(file, busy_timeout_s=1.0, read_only=False)) as connection:
+        connection.rows("pragma wal_checkpoint(truncate)")
+        root = connection.count("select rootpage from sqlite_master where name = 'rewards_by_time'")
+    with file.open("r+b") as opened:
+        opened.seek((root - 1) * 4096 + 3)
+        opened.write(b"\xff" * 8)
+
+
+@makes("store-on-network")
+def _(file: Path, patch: pytest.MonkeyPatch) -> None:
+    mounts = Path("mountinfo")
+    mounts.write_text(
+        f"29 1 0:26 / / rw - ext4 /dev/a rw\n30 29 0:27 / {file.parent} rw - nfs4 b rw\n"
+    )
+    patch.setattr(places, "MOUNTS", mounts)
+
+
+@makes("stores-several")
+def _(file: Path, patch: pytest.MonkeyPatch) -> None:
+    SqliteStore.open(file.with_name("live.db")).close()
+
+
+@makes("store-open")
+def _(file: Path, patch: pytest.MonkeyPatch) -> None:
+    file.chmod(0o644)
+
+
+@makes("disk-full")
+def _(file: Path, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(checks, "LEAST_DISK_BYTES", 2**63)
+
+
+@makes("store-grows")
+def _(file: Path, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(retention_checks, "LARGE_BYTES", 10_000)
+
+
+@makes("retention-kept")
+def _(file: Path, patch: pytest.MonkeyPatch) -> Environ:
+    with writing(file.with_name("new.sqlite")) as store:
+        for number in range(4):
+            ready(store, f"live-{number}", "other")
+    return {"TAU_LIVE_RL_RETENTION_ROLLOUTS": "1", "store": str(file.with_name("new.sqlite"))}
+
+
+@makes("gate-held")
+def _(file: Path, patch: pytest.MonkeyPatch) -> None:
+    hold(file)
+
+
+@makes("process-silent")
+def _(file: Path, patch: pytest.MonkeyPatch) -> None:
+    me = this_process()
+    with writing(file) as store:
+        store.leases.acquire(PROCESSES + me, me, ttl_s=1.0, now=time.time() - 60.0)
+
+
+@makes("policy-missing")
+def _(file: Path, patch: pytest.MonkeyPatch) -> None:
+    for one in checkpoint_folder(Settings(store=file)).iterdir():
+        one.unlink()
+
+
+@makes("update-skipped")
+def _(file: Path, patch: pytest.MonkeyPatch) -> Environ:
+    with writing(file.with_name("new.sqlite")) as store:
+        store.policies.add_update(update(10, executed=False), None)
+    return {"store": str(file.with_name("new.sqlite"))}
+
+
+@makes("nobody-learns")
+def _(file: Path, patch: pytest.MonkeyPatch) -> Environ:
+    with writing(file) as store:
+        for number in range(20):
+            ready(store, f"live-{number}", "other")
+    return {"TAU_LIVE_RL_LEARNER": "off"}
+
+
+@makes("rewards-never-sent")
+def _(file: Path, patch: pytest.MonkeyPatch) -> Environ:
+    with writing(file.with_name("new.sqlite")) as store:
+        begun(store)
+        store.rewards.await_reward("live-1", until=4e9)
+    return {"store": str(file.with_name("new.sqlite"))}
+
+
+@makes("rewards-missed")
+def _(file: Path, patch: pytest.MonkeyPatch) -> None:
+    with writing(file) as store:
+        store.counters.add({"left_out_reward_missing": 3})
+
+
+@makes("rewards-refused")
+def _(file: Path, patch: pytest.MonkeyPatch) -> None:
+    with writing(file) as store:
+        store.counters.add({"rewards_without_a_run": 3})
+
+
+@makes("rewards-out-of-range")
+def _(file: Path, patch: pytest.MonkeyPatch) -> None:
+    with writing(file) as store:
+        store.counters.add({"left_out_reward_out_of_range": 3})
+
+
+@makes("rewards-of-one")
+def _(file: Path, patch: pytest.MonkeyPatch) -> None:
+    with writing(file) as store:
+        for number in range(40):
+            one = reward(rollout_id=f"live-{number}", source="user:anna", at=time.time())
+            store.rewards.add_reward(one)
+
+
+@makes("one-option")
+def _(file: Path, patch: pytest.MonkeyPatch) -> None:
+    decide(file, 40, replace(decision(), allowed=("small",)))
+    remove_others(file)
+
+
+def remove_others(file: Path) -> None:
+    """Leave the decisions of one rollout, as they are the newest in a store of any age."""
+    with closing(connect(file, busy_timeout_s=1.0, read_only=False)) as connection:
+        with connection.begin():
+            connection.rows(
+                "delete from decisions where rollout_seq <> "
+                "(select seq from rollouts where rollout_id = 'live-many')"
+            )
+
+
+@makes("option-untried")
+def _(file: Path, patch: pytest.MonkeyPatch) -> None:
+    decide(file, 600, replace(decision(), options=("small", "never")))
+
+
+@makes("choices-refused")
+def _(file: Path, patch: pytest.MonkeyPatch) -> None:
+    decide(file, 40, replace(decision(), why_not="error: UserError", propensity=None))
+
+
+@makes("decisions-late")
+def _(file: Path, patch: pytest.MonkeyPatch) -> None:
+    decide(file, 40, replace(decision(), why_not="deadline", propensity=None))
+
+
+@makes("runs-never-end")
+def _(file: Path, patch: pytest.MonkeyPatch) -> Environ:
+    with writing(file.with_name("new.sqlite")) as store:
+        for number in range(12):
+            begun(store, f"live-{number}")
+    return {"store": str(file.with_name("new.sqlite"))}
+
+
+@makes("clock-ahead")
+def _(file: Path, patch: pytest.MonkeyPatch) -> None:
+    with writing(file) as store:
+        store.rewards.add_reward(reward(rollout_id="live-x", at=time.time() + 3600.0))
+
+
+@makes("events-dropped")
+def _(file: Path, patch: pytest.MonkeyPatch) -> Environ:
+    with writing(file.with_name("new.sqlite")) as store:
+        store.counters.add({"dropped_queue_full": 3})
+    return {"store": str(file.with_name("new.sqlite"))}
