@@ -220,7 +220,9 @@ class Alerting:
             return None
         if was is not None and is_new and not was.told:
             store.alerts.suppress(one.kind)  # what was there before came and went untold
-        if not self._may(one.kind, last):
+        # Only an operator ends a hold: another one is news, also where nobody looked in between.
+        is_next = one.kind == Kind.GATE_HOLD and is_new and was is not None and was.told
+        if not is_next and not self._may(one.kind, last):
             if is_new and not one.grows:
                 store.alerts.note(one.kind, one.subject, one.mark, told=not one.lasts)
                 if not one.lasts:

@@ -78,6 +78,14 @@ def test_of_four_processes_one_tells_it(path: Path) -> None:
     assert sorted(told) == ["events-dropped", "gate-hold"]
 
 
+def test_a_hold_right_after_a_reset_is_told_too(path: Path) -> None:
+    one = Process(path)
+
+    told = [one.look(gate=held(5.0)), one.look(gate=held(6.0)), one.look(gate=held(6.0))]
+
+    assert told == [[("gate-hold", 0)], [("gate-hold", 0)], []]
+
+
 def test_what_was_told_is_not_told_again_after_a_restart(path: Path) -> None:
     Process(path).look(gate=held(5.0))
 
