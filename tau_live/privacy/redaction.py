@@ -178,9 +178,9 @@ class Redactor:
             text = kept
         return "[redacted:text]" if limit >= _SHORTEST else "…"
 
-    def _line(self, text: str) -> str:
+    def _line(self, text: str, limit: int | None = None) -> str:
         """Return what is kept of a string that stands for itself, such as a reason."""
-        kept = self._short(text, self._limit)
+        kept = self._short(text, self._limit if limit is None else limit)
         return f"…[{len(text)} characters]" if kept is None else kept
 
     def _text(self, text: str, limit: int) -> Json:
@@ -190,12 +190,16 @@ class Redactor:
             return kept
         return {"chars": len(text), "sha256": _sha256(text) or _UNHASHED}
 
-    def _in_order(self) -> Callable[[str, int], Json]:
-        """Return ``_text`` for strings that follow each other: one may end another's secret."""
+    def _in_order(self, keep: Callable[[str, int], Json]) -> Callable[[str, int], Json]:
+        """Return ``keep`` for strings that follow each other: one may end another's secret."""
         seams = Seams(self._tokens)
 
         def kept(text: str, limit: int) -> Json:
-            return cut(_SPLIT, limit) if seams.splits(text) else self._text(text, limit)
+            found = keep(_SPLIT if seams.splits(text) else text, limit)
+            if isinstance(found, str) and seams.splits_kept(found, text):
+                found = keep(_SPLIT, limit)
+                seams.replace(found if isinstance(found, str) else "")
+            return found
 
         return kept
 
@@ -226,7 +230,7 @@ class Redactor:
             found = plain(
                 value,
                 limits=self._limits,
-                text=self._in_order(),
+                text=self._in_order(self._text),
                 names=self._text,
                 hidden=_hidden,
                 harmless=self._harmless,
@@ -269,13 +273,9 @@ class Redactor:
         )
 
     def _lines(self, values: tuple[object, ...]) -> tuple[object, ...]:
-        seams = Seams(self._tokens)
+        kept = self._in_order(self._line)
         return tuple(
-            value
-            if not isinstance(value, str)
-            else _SPLIT
-            if seams.splits(value)
-            else self._line(value)
+            kept(value, self._limit) if isinstance(value, str) else value
             for value in values[:_ENTRIES]
         )
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tau_live.events import (
@@ -124,10 +124,68 @@ def events(draw: st.DrawFn) -> Event:
     )
 
 
+REDACTORS = st.sampled_from([NONE, KEEPS, Redactor("redacted"), Redactor("none", 64)])
+BEGUN, HALF = SECRETS["private_key"][0][:37], SECRETS["github"][0][:20]
+
+
 @pytest.mark.slow
-@given(events(), st.sampled_from([NONE, KEEPS, Redactor("redacted"), Redactor("none", 64)]))
+@given(events(), REDACTORS)
+@example(mapped({"": [BEGUN, HALF]}), NONE)
 def test_to_redact_again_changes_nothing(event: Event, redactor: Redactor) -> None:
     once = redactor.redact(event)
+
+    again = redactor.redact(once)
+
+    assert again == once
+
+
+class ApiToken:
+    """Nothing that could be written; its name ends as a secret's does."""
+
+
+Leaky = type(SECRETS["github"][0], (), {})
+PARTS = st.one_of(
+    st.sampled_from(["--password", "api_key", "DB_PASSWORD", "://me:", "x-77-1", "p@host", ""]),
+    st.sampled_from(["password=x-77-1", "so on " * 20, "a" * 70, BEGUN, HALF, "[redacted:key]"]),
+    st.sampled_from([secret for secrets in SECRETS.values() for secret in secrets]).flatmap(
+        lambda secret: st.integers(0, len(secret)).flatmap(
+            lambda at: st.sampled_from([secret[:at], secret[at:]])
+        )
+    ),
+)
+ODD_ONES = st.sampled_from([ApiToken(), Leaky(), b"bytes", 2**64, 2**520, float("inf"), None, 1])
+IN_ORDER = st.lists(
+    PARTS | ODD_ONES | st.lists(PARTS, max_size=2) | st.dictionaries(PARTS, PARTS, max_size=2),
+    max_size=6,
+)
+KEYS = PARTS | st.sampled_from([2**64, 2**500, float("nan"), None, True, 1.5])
+
+
+@pytest.mark.slow
+@given(IN_ORDER, st.dictionaries(KEYS, PARTS | ODD_ONES, max_size=3), REDACTORS)
+@example([BEGUN, HALF], {}, NONE)
+@example(["password=x-77-1", "x-77-1"], {}, NONE)
+@example(["--password", "so on " * 20, "x-77-1"], {}, NONE)
+@example([ApiToken(), "x-77-1"], {}, NONE)
+@example([Leaky()], {}, NONE)
+@example([], {2**500: 1}, NONE)
+def test_strings_in_order_are_the_same_when_they_are_redacted_again(
+    values: list[object], keyed: dict[object, object], redactor: Redactor
+) -> None:
+    once = redactor.redact(mapped({"in order": values, "keyed": keyed}))
+
+    again = redactor.redact(once)
+
+    assert again == once
+
+
+@pytest.mark.slow
+@given(st.lists(PARTS, max_size=6).map(tuple), REDACTORS)
+@example(("password=x-77-1", "x-77-1"), NONE)
+def test_names_in_order_are_the_same_when_they_are_redacted_again(
+    names: tuple[str, ...], redactor: Redactor
+) -> None:
+    once = redactor.redact(RunStart(host="h", run_id="r", at=1.0, tools=names, aliases=names))
 
     again = redactor.redact(once)
 
