@@ -183,7 +183,7 @@ class _Walk:
         self._inside.add(id(value))
         for key, inner in list(islice(dict.items(value), kept)):  # one step, whoever writes to it
             name = self._key(key, found)
-            hidden = self._hidden and self._hidden(name, inner)
+            hidden = self._hides(key, name, inner)
             found[name] = self.value(inner if hidden is None else hidden, depth + 1)
         self._inside.discard(id(value))
         if size > kept:
@@ -225,6 +225,15 @@ class _Walk:
         name = _free(name, taken, room)
         self._chars = max(0, self._chars - len(name))
         return name
+
+    def _hides(self, key: object, name: str, inner: object) -> str | None:
+        """Return what stands instead of a value, for its key as it is kept or as it came."""
+        if self._hidden is None:
+            return None
+        hidden = self._hidden(name, inner)
+        if hidden is None and name is not key and _is(key, str):
+            return self._hidden(str.__str__(key), inner)
+        return hidden
 
     def _sequence(
         self, value: Collection[object], kind: type[Collection[object]], depth: int

@@ -30,6 +30,7 @@ _NAMES_REMEMBERED = 512
 _IDS_REMEMBERED = 4_096
 _HARD_TO_GUESS = 20
 _NOTHING = (None, "")
+_TUPLES_OF_IDS = frozenset({"options", "allowed", "exploit_only", "aliases"})
 _SAME = object()
 _SPLIT = "[redacted:split]"
 
@@ -218,7 +219,7 @@ class Redactor:
             kept: object = self._content(value, keeps=self._keeps or name == "comment")
         elif isinstance(value, ErrorInfo):
             kept = self._error(value)
-        elif name in {"options", "aliases"} and isinstance(value, tuple):
+        elif name in _TUPLES_OF_IDS and isinstance(value, tuple):
             kept = tuple(clean_id(option) for option in value)
         elif name == "tool_calls" and isinstance(value, tuple):
             kept = tuple(map(self._tool_call, value[:_ENTRIES]))
@@ -345,7 +346,7 @@ def _hidden(key: str, value: object) -> str | None:
     """Return what stands instead of a value under a key like ``password``."""
     if value is None or value is True or value is False or not is_secret_key(key):
         return None
-    if key.lower().endswith("token") and _is_small_number(value):
+    if key[-5:].lower() == "token" and _is_small_number(value):
         return None  # the number of a token, as in every record of a language model
     return "[redacted:key]"
 

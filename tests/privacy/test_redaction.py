@@ -192,6 +192,28 @@ def test_names_in_order_are_the_same_when_they_are_redacted_again(
     assert again == once
 
 
+@given(st.lists(TEXTS, min_size=1, max_size=5, unique=True).map(tuple))
+@example(("--password", "x-77-1"))
+@example(("a" * 70, "b"))
+@example((SECRETS["github"][0], "b"))
+def test_what_may_be_chosen_is_written_as_what_is_offered(options: tuple[str, ...]) -> None:
+    event = replace(DECISION, options=options, allowed=options, exploit_only=options[:1])
+
+    found = NONE.redact(event)
+
+    assert isinstance(found, Decision)
+    assert found.allowed == found.options
+    assert found.exploit_only == found.options[:1]
+
+
+@pytest.mark.parametrize("redactor", [NONE, KEEPS], ids=["none", "redacted"])
+@pytest.mark.parametrize("length", [65, 400])
+def test_what_stands_under_a_long_secret_key_is_hidden(redactor: Redactor, length: int) -> None:
+    found = redactor.redact(mapped({"x" * length + "_api_key": "hunter2"}))
+
+    assert [*found.raw.values()] == ["[redacted:key]"]
+
+
 @pytest.mark.slow
 @given(events(), st.sampled_from([NONE, KEEPS]))
 def test_what_was_redacted_can_be_written_and_read_back(event: Event, redactor: Redactor) -> None:
