@@ -183,7 +183,9 @@ class _Walk:
         self._inside.add(id(value))
         for key, inner in list(islice(dict.items(value), kept)):  # one step, whoever writes to it
             name = self._key(key, found)
-            hidden = self._hides(key, name, inner)
+            hidden = self._hidden and self._hidden(name, inner)
+            if hidden is None and name is not key and _is(key, str):  # for it as it came, too
+                hidden = self._hidden and self._hidden(str.__str__(key), inner)
             found[name] = self.value(inner if hidden is None else hidden, depth + 1)
         self._inside.discard(id(value))
         if size > kept:
@@ -219,21 +221,12 @@ class _Walk:
 
     def _key(self, key: object, taken: Mapping[str, object]) -> str:
         room = min(self._limits.key_chars, max(self._chars, MARKER_ROOM))
-        text = _key_text(key)
+        text = str.__str__(key) if _is(key, str) else _key_text(key)
         kept = self._names(text, room)
         name = kept if isinstance(kept, str) else cut(text, MARKER_ROOM)
         name = _free(name, taken, room)
         self._chars = max(0, self._chars - len(name))
         return name
-
-    def _hides(self, key: object, name: str, inner: object) -> str | None:
-        """Return what stands instead of a value, for its key as it is kept or as it came."""
-        if self._hidden is None:
-            return None
-        hidden = self._hidden(name, inner)
-        if hidden is None and name is not key and _is(key, str):
-            return self._hidden(str.__str__(key), inner)
-        return hidden
 
     def _sequence(
         self, value: Collection[object], kind: type[Collection[object]], depth: int
@@ -339,8 +332,6 @@ def _ordered(entries: list[object]) -> list[object]:
 
 
 def _key_text(key: object) -> str:
-    if _is(key, str):
-        return str.__str__(key)
     if type(key) is int:
         return _digits(key)
     if type(key) is float:

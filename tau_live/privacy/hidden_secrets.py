@@ -229,8 +229,8 @@ class Seams:
 
     def splits_kept(self, kept: str, text: str) -> bool:
         """Say the same of what is kept of that string, next to what was kept before it."""
-        before, self._kept = self._kept, self._came if kept == text else kept[-SEAM:]
-        if self._is_told and self._kept is self._came:
+        before, self._kept = self._kept, self._came if kept is text else kept[-SEAM:]
+        if self._is_told and kept is text:
             return False  # nothing was changed: the first answer stands
         return bool(before and kept) and (_is_named(before, kept) or self._ends(before, kept))
 
