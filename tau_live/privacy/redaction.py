@@ -25,6 +25,7 @@ _ROUNDS = 4
 _SHORTEST = 7
 _ID_LIMIT = 512
 _ENTRIES = 256
+_USAGE = Limits(depth=1, items=_ENTRIES, key_chars=FREE_TEXT)
 _COUNT_BITS = 53
 _NAMES_REMEMBERED = 512
 _IDS_REMEMBERED = 4_096
@@ -224,7 +225,7 @@ class Redactor:
         elif name == "tool_calls" and isinstance(value, tuple):
             kept = tuple(map(self._tool_call, value[:_ENTRIES]))
         elif name == "usage" and isinstance(value, Mapping):
-            kept = _finite(value)
+            kept = self._finite(value)
         elif isinstance(value, tuple):
             kept = self._lines(value)
         elif isinstance(value, Mapping):
@@ -272,6 +273,16 @@ class Redactor:
             name=self._line(call.name),
             args=None if call.args is None else self._content(call.args),
         )
+
+    def _finite(self, usage: Mapping[str, float]) -> dict[str, float]:
+        kept = plain(usage, limits=_USAGE, names=self._text, harmless=self._harmless)
+        if not isinstance(kept, dict):
+            return {}
+        return {
+            key: value
+            for key, value in kept.items()
+            if isinstance(value, (int, float)) and math.isfinite(value)
+        }
 
     def _lines(self, values: tuple[object, ...]) -> tuple[object, ...]:
         kept = self._in_order(self._line)
@@ -361,14 +372,3 @@ def _sha256(text: str) -> str | None:
     if len(text) > _HASH_LIMIT:
         return None
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _finite(usage: Mapping[str, float]) -> dict[str, float]:
-    kept = plain(usage, limits=Limits(depth=1, items=_ENTRIES, key_chars=FREE_TEXT))
-    if not isinstance(kept, dict):
-        return {}
-    return {
-        key: value
-        for key, value in kept.items()
-        if isinstance(value, (int, float)) and math.isfinite(value)
-    }

@@ -334,6 +334,17 @@ def test_usage_keeps_numbers_only() -> None:
     assert found.usage == {"a": 1, "c": 2.5}
 
 
+@pytest.mark.parametrize("redactor", [NONE, KEEPS], ids=["none", "redacted"])
+def test_a_secret_is_no_name_of_a_number(redactor: Redactor) -> None:
+    event = RunEnd(host="h", run_id="r", at=1.0, usage={SECRETS["github"][0]: 1.0, "input": 2.0})
+
+    found = redactor.redact(event)
+
+    assert isinstance(found, RunEnd)
+    assert found.usage == {"[redacted:github]": 1.0, "input": 2.0}
+    assert redactor.redact(found) == found
+
+
 def test_a_limit_below_what_is_kept_of_any_string_is_refused() -> None:
     with pytest.raises(ValueError, match="payload_limit must be at least 64, got 3"):
         Redactor("none", 3)
