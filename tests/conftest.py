@@ -5,8 +5,17 @@ from pathlib import Path
 
 import pytest
 import structlog
+from hypothesis import HealthCheck, settings
 
 from tau_live.store.sqlite import SqliteStore
+
+settings.register_profile(
+    "on any machine",  # how long an example takes says how busy it is
+    settings(),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("on any machine")
 
 
 @pytest.fixture(autouse=True)

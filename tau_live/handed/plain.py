@@ -129,7 +129,7 @@ class _Walk:
         try:
             return self._readable(value, depth)
         except Exception:  # noqa: BLE001  # the border to the host: whatever its classes do
-            return self._marker(f"…[unreadable {_name(type(value))}]")
+            return self._string(f"…[unreadable {_name(type(value))}]")
 
     def _readable(self, value: object, depth: int) -> Json:
         if _is(value, str):
@@ -148,7 +148,7 @@ class _Walk:
                 return self._sequence(value, sequence, depth)
         for buffer in _BUFFERS:
             if _is(value, buffer):
-                return self._marker(f"…[bytes: {buffer.__len__(value)}]")
+                return self._string(f"…[bytes: {buffer.__len__(value)}]")
         return self._scalar_or_record(value, type(value), depth)
 
     def _string(self, text: str) -> Json:
@@ -157,21 +157,11 @@ class _Walk:
             self._chars = max(0, self._chars - len(kept))
         return kept
 
-    def _marker(self, text: str) -> str:
-        kept = cut(text, min(self._limits.chars, self._chars))
-        self._chars = max(0, self._chars - len(kept))
-        return kept
-
     def _integer(self, number: int) -> Json:
-        bits = number.bit_length()
-        if bits <= _INT_BITS:
-            return number
-        return self._string(str(number) if bits <= _TEXT_BITS else f"…[integer of {bits} bits]")
+        return number if number.bit_length() <= _INT_BITS else self._string(_digits(number))
 
     def _float(self, number: float) -> Json:
-        if math.isfinite(number):
-            return number
-        return self._string("NaN" if math.isnan(number) else f"{'-' * (number < 0)}Infinity")
+        return number if math.isfinite(number) else self._string(_not_finite(number))
 
     def _room(self, value: object, size: int, depth: int) -> int | None:
         """Return how many entries of a container are kept and charge them; ``None`` is none."""
@@ -194,11 +184,13 @@ class _Walk:
         for key, inner in list(islice(dict.items(value), kept)):  # one step, whoever writes to it
             name = self._key(key, found)
             hidden = self._hidden and self._hidden(name, inner)
+            if hidden is None and name is not key and _is(key, str):  # for it as it came, too
+                hidden = self._hidden and self._hidden(str.__str__(key), inner)
             found[name] = self.value(inner if hidden is None else hidden, depth + 1)
         self._inside.discard(id(value))
         if size > kept:
             name = self._key("…", found)  # first, as when this is read again
-            found |= {name: self._marker(f"{size - kept} more")}
+            found |= {name: self._string(f"{size - kept} more")}
         return found
 
     def _scalars(self, value: dict[object, object], size: int) -> Json:
@@ -229,13 +221,9 @@ class _Walk:
 
     def _key(self, key: object, taken: Mapping[str, object]) -> str:
         room = min(self._limits.key_chars, max(self._chars, MARKER_ROOM))
-        if _is(key, str):
-            kept = self._names(str.__str__(key), room)
-            name = kept if isinstance(kept, str) else cut(str.__str__(key), MARKER_ROOM)
-        elif key is None or type(key) in (bool, int, float):
-            name = cut(str(self.value(key, 0)), room)
-        else:
-            name = cut(f"…[{_name(type(key))}]", room)
+        text = str.__str__(key) if _is(key, str) else _key_text(key)
+        kept = self._names(text, room)
+        name = kept if isinstance(kept, str) else cut(text, MARKER_ROOM)
         name = _free(name, taken, room)
         self._chars = max(0, self._chars - len(name))
         return name
@@ -254,17 +242,17 @@ class _Walk:
         found = [self.value(inner, depth + 1) for inner in entries]
         self._inside.discard(id(value))
         if size > kept:
-            found.append(self._marker(f"…[{size - kept} more]"))
+            found.append(self._string(f"…[{size - kept} more]"))
         return found
 
     def _inner(self, value: object, depth: int) -> Json:
         if depth >= self._limits.depth:  # what is wrapped may be wrapped again
-            return self._marker(f"…[{_name(type(value))}]")
+            return self._string(f"…[{_name(type(value))}]")
         return self.value(value, depth + 1)
 
-    def _left_out(self, value: object, size: int) -> str:
+    def _left_out(self, value: object, size: int) -> Json:
         cycle = "cycle: " * (id(value) in self._inside)
-        return self._marker(f"…[{cycle}{_name(type(value))}: {size}]")
+        return self._string(f"…[{cycle}{_name(type(value))}: {size}]")
 
     def _scalar_or_record(self, value: object, kind: type, depth: int) -> Json:
         written = _WRITTEN.get(kind)
@@ -279,7 +267,7 @@ class _Walk:
             return self.value(number, depth)
         names = _field_names(kind)
         if names is None or id(value) in self._inside:
-            return self._marker(f"…[{_name(kind)}]")
+            return self._string(f"…[{_name(kind)}]")
         self._inside.add(id(value))
         found = self.value({name: _field(value, kind, name) for name in names}, depth)
         self._inside.discard(id(value))
@@ -341,6 +329,23 @@ def _ordered(entries: list[object]) -> list[object]:
     if all(type(entry) in (str, int, float, bool) for entry in entries):
         return sorted(entries, key=lambda entry: (type(entry).__name__, repr(entry)))
     return entries
+
+
+def _key_text(key: object) -> str:
+    if type(key) is int:
+        return _digits(key)
+    if type(key) is float:
+        return str(key) if math.isfinite(key) else _not_finite(key)
+    return str(key) if key is None or type(key) is bool else f"…[{_name(type(key))}]"
+
+
+def _digits(number: int) -> str:
+    bits = number.bit_length()
+    return str(number) if bits <= _TEXT_BITS else f"…[integer of {bits} bits]"
+
+
+def _not_finite(number: float) -> str:
+    return "NaN" if math.isnan(number) else f"{'-' * (number < 0)}Infinity"
 
 
 def _free(name: str, taken: Mapping[str, object], room: int) -> str:

@@ -56,6 +56,8 @@ _NAME_CHARS = 40
 _LAST_WORD = re.compile(r"\S{1,128}\Z")
 _FIRST_WORD = re.compile(r"\S{1,256}")
 _NOT_A_WORD = re.compile(r"[^A-Za-z]")
+_STANDS_FOR = re.compile(r"\A…\[|\[redacted:[\w:]*\]\Z")
+"""What stands for something else ends as no name does, or is all of it."""
 
 
 class _View:
@@ -207,20 +209,34 @@ def _is_mixed(token: str) -> bool:
 class Seams:
     """Watches strings that follow each other, for a secret that stands in two of them.
 
+    They are judged as they come, and again as they are kept: what is left of one may be read
+    together with what is left of the next, and is when all of it is read again.
+
     Args:
         tokens: Finds secrets that are told by their own look.
     """
 
     def __init__(self, tokens: Search) -> None:
         self._tokens = tokens
-        self._before = ""
+        self._came = self._kept = ""
+        self._is_told = True
 
     def splits(self, text: str) -> bool:
         """Say whether a string ends what the one before began, or is what that one named."""
-        before, self._before = self._before, text[-SEAM:]
-        if not before or not text:
-            return False
-        return _is_named(before, text) or self._ends(before, text)
+        before, self._came = self._came, text[-SEAM:]
+        self._is_told = before is self._kept
+        return bool(before and text) and (_is_named(before, text) or self._ends(before, text))
+
+    def splits_kept(self, kept: str, text: str) -> bool:
+        """Say the same of what is kept of that string, next to what was kept before it."""
+        before, self._kept = self._kept, self._came if kept is text else kept[-SEAM:]
+        if self._is_told and kept is text:
+            return False  # nothing was changed: the first answer stands
+        return bool(before and kept) and (_is_named(before, kept) or self._ends(before, kept))
+
+    def replace(self, kept: str) -> None:
+        """Take note that something else is kept of that string."""
+        self._kept = kept[-SEAM:]
 
     def _ends(self, before: str, text: str) -> bool:
         last, first = _LAST_WORD.search(before), _FIRST_WORD.match(text)
@@ -236,6 +252,6 @@ def _is_named(before: str, text: str) -> bool:
         return False
     if " " in text or len(text) < 6 or not is_secret_key(name):
         return False
-    if text.startswith(("-", "[redacted", "…")):
+    if text.startswith(("-", "[redacted", "…")) or _STANDS_FOR.search(name) is not None:
         return False
     return before.startswith("--") or _NOT_A_WORD.search(text) is not None

@@ -25,11 +25,13 @@ _ROUNDS = 4
 _SHORTEST = 7
 _ID_LIMIT = 512
 _ENTRIES = 256
+_USAGE = Limits(depth=1, items=_ENTRIES, key_chars=FREE_TEXT)
 _COUNT_BITS = 53
 _NAMES_REMEMBERED = 512
 _IDS_REMEMBERED = 4_096
 _HARD_TO_GUESS = 20
 _NOTHING = (None, "")
+_TUPLES_OF_IDS = frozenset({"options", "allowed", "exploit_only", "aliases"})
 _SAME = object()
 _SPLIT = "[redacted:split]"
 
@@ -178,9 +180,9 @@ class Redactor:
             text = kept
         return "[redacted:text]" if limit >= _SHORTEST else "…"
 
-    def _line(self, text: str) -> str:
+    def _line(self, text: str, limit: int | None = None) -> str:
         """Return what is kept of a string that stands for itself, such as a reason."""
-        kept = self._short(text, self._limit)
+        kept = self._short(text, self._limit if limit is None else limit)
         return f"…[{len(text)} characters]" if kept is None else kept
 
     def _text(self, text: str, limit: int) -> Json:
@@ -190,12 +192,16 @@ class Redactor:
             return kept
         return {"chars": len(text), "sha256": _sha256(text) or _UNHASHED}
 
-    def _in_order(self) -> Callable[[str, int], Json]:
-        """Return ``_text`` for strings that follow each other: one may end another's secret."""
+    def _in_order(self, keep: Callable[[str, int], Json]) -> Callable[[str, int], Json]:
+        """Return ``keep`` for strings that follow each other: one may end another's secret."""
         seams = Seams(self._tokens)
 
         def kept(text: str, limit: int) -> Json:
-            return cut(_SPLIT, limit) if seams.splits(text) else self._text(text, limit)
+            found = keep(_SPLIT if seams.splits(text) else text, limit)
+            if isinstance(found, str) and seams.splits_kept(found, text):
+                found = keep(_SPLIT, limit)
+                seams.replace(found if isinstance(found, str) else "")
+            return found
 
         return kept
 
@@ -214,19 +220,19 @@ class Redactor:
             kept: object = self._content(value, keeps=self._keeps or name == "comment")
         elif isinstance(value, ErrorInfo):
             kept = self._error(value)
-        elif name in {"options", "aliases"} and isinstance(value, tuple):
+        elif name in _TUPLES_OF_IDS and isinstance(value, tuple):
             kept = tuple(clean_id(option) for option in value)
         elif name == "tool_calls" and isinstance(value, tuple):
             kept = tuple(map(self._tool_call, value[:_ENTRIES]))
         elif name == "usage" and isinstance(value, Mapping):
-            kept = _finite(value)
+            kept = self._finite(value)
         elif isinstance(value, tuple):
             kept = self._lines(value)
         elif isinstance(value, Mapping):
             found = plain(
                 value,
                 limits=self._limits,
-                text=self._in_order(),
+                text=self._in_order(self._text),
                 names=self._text,
                 hidden=_hidden,
                 harmless=self._harmless,
@@ -268,14 +274,20 @@ class Redactor:
             args=None if call.args is None else self._content(call.args),
         )
 
+    def _finite(self, usage: Mapping[str, float]) -> dict[str, float]:
+        kept = plain(usage, limits=_USAGE, names=self._text, harmless=self._harmless)
+        if not isinstance(kept, dict):
+            return {}
+        return {
+            key: value
+            for key, value in kept.items()
+            if isinstance(value, (int, float)) and math.isfinite(value)
+        }
+
     def _lines(self, values: tuple[object, ...]) -> tuple[object, ...]:
-        seams = Seams(self._tokens)
+        kept = self._in_order(self._line)
         return tuple(
-            value
-            if not isinstance(value, str)
-            else _SPLIT
-            if seams.splits(value)
-            else self._line(value)
+            kept(value, self._limit) if isinstance(value, str) else value
             for value in values[:_ENTRIES]
         )
 
@@ -345,7 +357,7 @@ def _hidden(key: str, value: object) -> str | None:
     """Return what stands instead of a value under a key like ``password``."""
     if value is None or value is True or value is False or not is_secret_key(key):
         return None
-    if key.lower().endswith("token") and _is_small_number(value):
+    if key[-5:].lower() == "token" and _is_small_number(value):
         return None  # the number of a token, as in every record of a language model
     return "[redacted:key]"
 
@@ -360,14 +372,3 @@ def _sha256(text: str) -> str | None:
     if len(text) > _HASH_LIMIT:
         return None
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _finite(usage: Mapping[str, float]) -> dict[str, float]:
-    kept = plain(usage, limits=Limits(depth=1, items=_ENTRIES, key_chars=FREE_TEXT))
-    if not isinstance(kept, dict):
-        return {}
-    return {
-        key: value
-        for key, value in kept.items()
-        if isinstance(value, (int, float)) and math.isfinite(value)
-    }

@@ -7,12 +7,12 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tau_live import events as ev
 from tau_live.store.sqlite import SqliteStore
-from tests.streams import collector_of, opened, runs, stamped, streams
+from tests.streams import collector_of, event, opened, runs, stamped, streams
 
 
 @contextmanager
@@ -35,6 +35,26 @@ def once(events: Sequence[ev.Event]) -> list[dict[str, object]]:
             collector_of(store).apply(events)
         return exported(store)
 
+
+def in_any_place(rows: list[dict[str, object]]) -> list[str]:
+    """Return the rows without their order.
+
+    Of two values of one reward with the very same time the later to arrive is kept, in a new place.
+    When both come again, either replaces the other, and what stays stands further behind.
+    """
+    return sorted(map(repr, rows))
+
+
+CORRECTED_AT_ONCE = stamped(
+    [
+        event(ev.RunStart, run="run-1"),
+        event(ev.RunStart, run="run-2"),
+        event(ev.Reward, run="run-1", value=0.0),
+        event(ev.Reward, run="run-1", value=1.0),
+        event(ev.Reward, run="run-2", value=0.5),
+    ]
+)
+"""The third and the fourth have the same time."""
 
 SLOW = settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
@@ -63,6 +83,7 @@ def test_batches_of_any_size_make_the_same_rows(
 @pytest.mark.slow
 @SLOW
 @given(streams(), st.booleans())
+@example(CORRECTED_AT_ONCE, False)
 def test_a_stream_that_comes_again_adds_nothing(events: list[ev.Event], restarted: bool) -> None:
     with a_store() as store:
         collector = collector_of(store)
@@ -73,7 +94,7 @@ def test_a_stream_that_comes_again_adds_nothing(events: list[ev.Event], restarte
             applied = again.apply(events)
         found = exported(store)
 
-    assert found == once(events)
+    assert in_any_place(found) == in_any_place(once(events))
     assert applied == (0, 0)
 
 
@@ -101,7 +122,7 @@ def test_a_stream_that_was_interrupted_and_comes_again_makes_the_same_rows(
             collector.apply(events)
         found = exported(store)
 
-    assert found == once(events)
+    assert in_any_place(found) == in_any_place(once(events))
 
 
 @pytest.mark.slow

@@ -36,7 +36,10 @@ ODD = st.one_of(
     st.uuids(),
     st.datetimes(),
 )
-KEYS = st.one_of(st.text(max_size=80), st.integers(), st.booleans(), st.none(), st.binary())
+KEYS = st.one_of(
+    *(st.text(max_size=80), st.integers(), st.booleans(), st.none(), st.binary(), st.floats()),
+    st.integers(min_value=-(2**600), max_value=2**600),
+)
 ANYTHING = st.recursive(
     ODD,
     lambda inner: st.one_of(

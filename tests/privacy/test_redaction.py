@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tau_live.events import (
@@ -124,14 +124,94 @@ def events(draw: st.DrawFn) -> Event:
     )
 
 
+REDACTORS = st.sampled_from([NONE, KEEPS, Redactor("redacted"), Redactor("none", 64)])
+BEGUN, HALF = SECRETS["private_key"][0][:37], SECRETS["github"][0][:20]
+
+
 @pytest.mark.slow
-@given(events(), st.sampled_from([NONE, KEEPS, Redactor("redacted"), Redactor("none", 64)]))
+@given(events(), REDACTORS)
+@example(mapped({"": [BEGUN, HALF]}), NONE)
 def test_to_redact_again_changes_nothing(event: Event, redactor: Redactor) -> None:
     once = redactor.redact(event)
 
     again = redactor.redact(once)
 
     assert again == once
+
+
+class ApiToken:
+    """Nothing that could be written; its name ends as a secret's does."""
+
+
+Leaky = type(SECRETS["github"][0], (), {})
+PARTS = st.one_of(
+    st.sampled_from(["--password", "api_key", "DB_PASSWORD", "://me:", "x-77-1", "p@host", ""]),
+    st.sampled_from(["password=x-77-1", "so on " * 20, "a" * 70, BEGUN, HALF, "[redacted:key]"]),
+    st.sampled_from([secret for secrets in SECRETS.values() for secret in secrets]).flatmap(
+        lambda secret: st.integers(0, len(secret)).flatmap(
+            lambda at: st.sampled_from([secret[:at], secret[at:]])
+        )
+    ),
+)
+ODD_ONES = st.sampled_from([ApiToken(), Leaky(), b"bytes", 2**64, 2**520, float("inf"), None, 1])
+IN_ORDER = st.lists(
+    PARTS | ODD_ONES | st.lists(PARTS, max_size=2) | st.dictionaries(PARTS, PARTS, max_size=2),
+    max_size=6,
+)
+KEYS = PARTS | st.sampled_from([2**64, 2**500, float("nan"), None, True, 1.5])
+
+
+@pytest.mark.slow
+@given(IN_ORDER, st.dictionaries(KEYS, PARTS | ODD_ONES, max_size=3), REDACTORS)
+@example([BEGUN, HALF], {}, NONE)
+@example(["password=x-77-1", "x-77-1"], {}, NONE)
+@example(["--password", "so on " * 20, "x-77-1"], {}, NONE)
+@example([ApiToken(), "x-77-1"], {}, NONE)
+@example([Leaky()], {}, NONE)
+@example([], {2**500: 1}, NONE)
+def test_strings_in_order_are_the_same_when_they_are_redacted_again(
+    values: list[object], keyed: dict[object, object], redactor: Redactor
+) -> None:
+    once = redactor.redact(mapped({"in order": values, "keyed": keyed}))
+
+    again = redactor.redact(once)
+
+    assert again == once
+
+
+@pytest.mark.slow
+@given(st.lists(PARTS, max_size=6).map(tuple), REDACTORS)
+@example(("password=x-77-1", "x-77-1"), NONE)
+def test_names_in_order_are_the_same_when_they_are_redacted_again(
+    names: tuple[str, ...], redactor: Redactor
+) -> None:
+    once = redactor.redact(RunStart(host="h", run_id="r", at=1.0, tools=names, aliases=names))
+
+    again = redactor.redact(once)
+
+    assert again == once
+
+
+@given(st.lists(TEXTS, min_size=1, max_size=5, unique=True).map(tuple))
+@example(("--password", "x-77-1"))
+@example(("a" * 70, "b"))
+@example((SECRETS["github"][0], "b"))
+def test_what_may_be_chosen_is_written_as_what_is_offered(options: tuple[str, ...]) -> None:
+    event = replace(DECISION, options=options, allowed=options, exploit_only=options[:1])
+
+    found = NONE.redact(event)
+
+    assert isinstance(found, Decision)
+    assert found.allowed == found.options
+    assert found.exploit_only == found.options[:1]
+
+
+@pytest.mark.parametrize("redactor", [NONE, KEEPS], ids=["none", "redacted"])
+@pytest.mark.parametrize("length", [65, 400])
+def test_what_stands_under_a_long_secret_key_is_hidden(redactor: Redactor, length: int) -> None:
+    found = redactor.redact(mapped({"x" * length + "_api_key": "hunter2"}))
+
+    assert [*found.raw.values()] == ["[redacted:key]"]
 
 
 @pytest.mark.slow
@@ -252,6 +332,17 @@ def test_usage_keeps_numbers_only() -> None:
 
     assert isinstance(found, RunEnd)
     assert found.usage == {"a": 1, "c": 2.5}
+
+
+@pytest.mark.parametrize("redactor", [NONE, KEEPS], ids=["none", "redacted"])
+def test_a_secret_is_no_name_of_a_number(redactor: Redactor) -> None:
+    event = RunEnd(host="h", run_id="r", at=1.0, usage={SECRETS["github"][0]: 1.0, "input": 2.0})
+
+    found = redactor.redact(event)
+
+    assert isinstance(found, RunEnd)
+    assert found.usage == {"[redacted:github]": 1.0, "input": 2.0}
+    assert redactor.redact(found) == found
 
 
 def test_a_limit_below_what_is_kept_of_any_string_is_refused() -> None:
