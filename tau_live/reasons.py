@@ -13,6 +13,9 @@ CRITIC_ONLY = "critic_only_"
 DROPPED = "dropped_"
 """Begins the counter of events that were dropped before they were stored."""
 
+FOREIGN_DEFAULT = "defaults_not_offered_"
+"""Begins the counter of decisions whose default was not among the options; the point follows."""
+
 QUEUE_FULL = "dropped_queue_full"
 _MEANT = frozenset({"dropped_paused", "dropped_closed"})
 
