@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 
+from tau_live.alerts import growing
 from tau_live.attaching.hosts import ADAPTERS
 from tau_live.builtin import BUILT_IN
 from tau_live.cli.doctor_checks.check import OK, WARN, Check
@@ -79,9 +80,15 @@ def learning_checks(file: Path, settings: Settings, *, now: float) -> Iterator[C
     try:
         found = lately(file, limit=ROWS)
         counts = store.counters.counts()
+        grown = growing.grew(counts, store.alerts.noted())
+        recent = {
+            name: n
+            for name, n in counts.items()
+            if name in grown and growing.lately(grown[name], now=now)
+        }
         yield from _of_points(found.decisions, settings)
-        yield from _of_defaults(counts)
-        yield from _of_rewards(counts, found)
+        yield from _of_defaults(recent)
+        yield from _of_rewards(recent, found)
         yield from _of_runs(store)
         yield from _of_learner(store, settings, now=now)
         yield _of_clock(found, now=now)
