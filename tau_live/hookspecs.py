@@ -124,7 +124,8 @@ class Text:
 
     Attributes:
         text: What it says; never empty.
-        event: The kind of the event in which it stands, such as ``run.start``.
+        event: The kind of the event in which it stands, such as ``run.start``; ``audit`` for what
+            an operator says.
         field: The field of the event, such as ``input``, ``metadata`` or ``context``.
         key: The name under which it stands in open-ended data; empty elsewhere, and for a name.
     """
@@ -259,9 +260,11 @@ def redact_text(text: Text) -> str | None:
 
     Asked for every text of every event, before it is stored, recorded or shown to ``observe``,
     ``redact`` and ``infer_reward``; of open-ended data such as metadata and contexts for each text
-    and each name in it. Ids and the names of points, options and rewards are none, nor are numbers.
-    Each plugin gets what the one before it returned. Where one raises or has been disabled,
-    ``[redacted:plugin]`` is kept: what was not looked at is not.
+    and each name in it; also for the reasons that operators give (``event`` is ``audit``). Ids and
+    the names of points and options are none, because rows are joined by them, nor are numbers and
+    the names of rewards that settings declare. Each plugin gets what the one before it returned.
+    Where one raises or has been disabled, ``[redacted:plugin]`` is kept: what was not looked at is
+    not.
     """
 
 

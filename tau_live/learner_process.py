@@ -15,6 +15,7 @@ from tau_live.learning.learner import Learned, Learner, report_of
 from tau_live.machine.processes import this_process
 from tau_live.machine.tally import Tally
 from tau_live.operators.kill_switch import kill_file, now_killed
+from tau_live.operators.unaudited import take_in
 from tau_live.pauses import Part
 from tau_live.settings import Settings
 from tau_live.status import publish, status_file, status_of
@@ -93,8 +94,9 @@ def learn_until(
 
 
 def _look(store: Store, settings: Settings, alarm: Alarm) -> None:
-    """Tell what is new; a store that fails is left to what learns from it."""
+    """Take in what waits, tell what is new; a store that fails is left to what learns from it."""
     with suppress(StoreError):
+        take_in(store, settings)
         alarm.look(store, status_of(store, settings, now=time.time()))
 
 

@@ -13,8 +13,18 @@ CRITIC_ONLY = "critic_only_"
 DROPPED = "dropped_"
 """Begins the counter of events that were dropped before they were stored."""
 
+FOREIGN_DEFAULT = "defaults_not_offered_"
+"""Begins the counter of decisions whose default was not among the options; the point follows."""
+
 QUEUE_FULL = "dropped_queue_full"
 _MEANT = frozenset({"dropped_paused", "dropped_closed"})
+_NOT_STORED = ("events_refused_", "events_malformed", "decisions_not_recorded")
+_REFUSED = (
+    "rewards_refused", "rewards_without", "refused_", "options_", "masks_", "host_objects_",
+)  # fmt: skip
+
+WHILE_HELD = "_while_held"
+"""Ends the counter of what a hold kept out."""
 
 
 def lost_events(counters: Mapping[str, int]) -> dict[str, int]:
@@ -24,6 +34,16 @@ def lost_events(counters: Mapping[str, int]) -> dict[str, int]:
         for name, count in counters.items()
         if count and name.startswith(DROPPED) and name not in _MEANT
     }
+
+
+def drops_of(counters: Mapping[str, int]) -> dict[str, int]:
+    """Return the counters of what was dropped or refused, the largest first."""
+    found = lost_events(counters) | {
+        name: count
+        for name, count in counters.items()
+        if count and (name.startswith(_NOT_STORED + _REFUSED) or name.endswith(WHILE_HELD))
+    }
+    return dict(sorted(found.items(), key=lambda one: (-one[1], one[0])))
 
 
 class WhyNot(StrEnum):

@@ -4,6 +4,8 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from tau_live.alerts.growing import grew
+from tau_live.alerts.rules import missing_now
 from tau_live.collection.forgetting import MB, excess, limits_of
 from tau_live.errors import UnknownError
 from tau_live.gate import GateRow
@@ -50,6 +52,7 @@ def status_of(
     killed = now_killed(kill_file(settings.store, settings.kill_file))
     killed = killed_inside(store.leases, now=now) if killed is None else killed
     counts, waiting = store.counters.counts(), store.rewards.waiting(limit=COUNTED)
+    noted = store.alerts.noted()
     return {
         "enabled": enabled,
         "store": str(settings.store),
@@ -60,6 +63,7 @@ def status_of(
         "rollouts": rollouts_by_status(store),
         "waiting_for_reward": waiting,
         "became_ready": store.rewards.became_ready(),
+        "rewards_missing": missing_now(noted),
         "not_learned_from": not_learned_from(counts, waiting),
         "ready_to_learn": {
             point: store.rewards.ready_count(
@@ -82,6 +86,7 @@ def status_of(
         },
         "retention": _retention(store, settings, now=now),
         "counters": counts,
+        "counters_grew": grew(counts, noted),
         "processes": attached_processes(store, now=now),
         "silent": silent_processes(store, now=now),
         "learner": now_learning(store, now=now),

@@ -36,6 +36,7 @@ from tau_live.machine.processes import this_process
 from tau_live.machine.whole_files import sweep
 from tau_live.operators.kill_switch import Killed, KillWatch, kill_file
 from tau_live.operators.killed_processes import StoppedByWord
+from tau_live.operators.unaudited import take_in
 from tau_live.pauses import Part
 from tau_live.policies.files import checkpoint_folder, policy_config
 from tau_live.rl.policy import Policy
@@ -306,6 +307,7 @@ class _System:
 
     def _look(self, store: Store) -> None:
         """Refresh what is known of the store in memory, and say there what stops us."""
+        take_in(store, self._settings)
         self._stopped.say(store.leases, self._kill.by_word, now=time.time())
         self._board.stored = status_of(store, self._settings, now=time.time())
         self._hold(self._missing.looked(self._board.stored), at=time.time())

@@ -6,6 +6,7 @@ from tau_live.breath import Breathe, at_once
 from tau_live.collection.collector import Collector
 from tau_live.collection.pipeline import Pipeline
 from tau_live.collection.recording import Recorder
+from tau_live.collection.texts import known_rewards
 from tau_live.collection.token_prices import Pricer
 from tau_live.events import Event
 from tau_live.gate import hold_stored
@@ -68,6 +69,7 @@ def pipeline_of(  # noqa: PLR0913  # its parts and whom it tells, all keyword-on
         pricer=pricer,
         breathe=breathe,
         on_left_out=on_left_out,
+        rewards=known_rewards(settings),
     )
 
 

@@ -48,7 +48,8 @@ COLUMNS: Mapping[str, str] = {
     "attempts.due_at": "When it is to be looked at next; computed.",
     "names.name_id": "What `rollout_id` would be if this were the host's id of the run.",
     "names.rollout_seq": "The rollout.",
-    "alert_marks.kind": "The kind of alert; `audit` notes up to which line that was read.",
+    "alert_marks.kind": "The kind of alert; or `audit`: how far that was read; or `grew`: when a "
+    "counter last grew.",
     "alert_marks.subject": "What it concerns; empty for all of it.",
     "alert_limits.kind": "The kind of alert.",
     "alert_limits.told_at": "When one was last told; epoch seconds, null if the next may come now.",

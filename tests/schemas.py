@@ -72,6 +72,7 @@ EXACT: Mapping[str, object] = {
     "trials.*.missing.control": ["number", "null"],
     "gate reset:was": "string",
     "gate hold:was": "string",
+    "counters_grew.*": ["number", "null"],
     "files[].expected": ["string", "null"],
     "set-aside:kept[]": "string",
     "points[].options[]": "string",

@@ -11,9 +11,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
+from tau_live.alerts.growing import GREW, marks
 from tau_live.alerts.kinds import ALERTS, Kind
 from tau_live.alerts.rules import AUDIT, Found, found_in, moves
 from tau_live.guard import logger, text_of
+from tau_live.handed.reading import counts
 from tau_live.hookspecs import Alert
 from tau_live.privacy.redaction import scrubbed
 from tau_live.settings import Settings
@@ -158,11 +160,13 @@ class Alerting:
         """Return the alerts that this process is to tell, stored as told."""
         noted = store.alerts.noted()
         found, upto = self._found(store, status, noted)
-        if not self._has_news(store, found, noted, upto):
+        if not self._grown(status, noted) and not self._has_news(store, found, noted, upto):
             return []
         with store.begin():  # locks at once: what is read now is what others have left
             noted = store.alerts.noted()
             found, upto = self._found(store, status, noted)
+            for name, mark in self._grown(status, noted).items():
+                store.alerts.note(GREW, name, mark, told=True)
             if upto is not None:
                 store.alerts.note(*AUDIT, upto, told=True)
             self._end(store, found, noted)
@@ -172,6 +176,11 @@ class Alerting:
                 for one in found
                 if (row := self._told(store, one, noted.get((one.kind, one.subject)), last))
             ]
+
+    def _grown(
+        self, status: Mapping[str, object], noted: Mapping[tuple[str, str], Noted]
+    ) -> dict[str, str]:
+        return marks(counts(status.get("counters")), noted, now=self._clock())
 
     def _found(
         self, store: Store, status: Mapping[str, object], noted: Mapping[tuple[str, str], Noted]

@@ -27,6 +27,9 @@ STILL_SAME = 0.95
 """A collapse lasts until another option has more than the rest of it: a good policy explores
 little, so that by chance all are the same now, and one is not the next moment."""
 
+_SINCE = 3
+"""In the mark of rewards that are missing the numbers from here on say since when, and of what."""
+
 NotedAll = Mapping[tuple[str, str], Noted]
 
 
@@ -56,11 +59,12 @@ class Found:
 
 
 class _Marked(NamedTuple):
-    """The numbers of a mark, and whether what was told of them lasts."""
+    """The numbers of a mark, and whether what was told of them lasts; all of them if it does."""
 
     first: int
     second: int
     lasts: bool
+    noted: tuple[int, ...] = ()
 
 
 def found_in(status: Mapping[str, object], noted: NotedAll, settings: Settings) -> list[Found]:
@@ -159,7 +163,7 @@ def _drops(counters: Mapping[str, object], noted: NotedAll) -> Iterator[Found]:
 
 def _missing(status: Mapping[str, object], noted: NotedAll, settings: Settings) -> Iterator[Found]:
     came, missing = rewarded(status)
-    came_before, lost_before, lasts = _marked(noted, Kind.REWARDS_MISSING)
+    came_before, lost_before, lasts, before = _marked(noted, Kind.REWARDS_MISSING)
     ready, lost = came - came_before, missing - lost_before
     mark = f"{came} {missing}"
     if (Kind.REWARDS_MISSING.value, "") not in noted or ready < 0 or lost < 0:
@@ -167,18 +171,33 @@ def _missing(status: Mapping[str, object], noted: NotedAll, settings: Settings) 
         return
     limit = settings.missing_reward_limit or MISSING_SHARE
     hold = missing_rewards(ready, lost, limit)
+    since = before[_SINCE] if len(before) > _SINCE else int(real(status.get("at")) or 0)
+    mark_now = f"{mark} 1 {since} {lost} {ready + lost}"
     if hold is not None and lasts:
-        yield Found(kind=Kind.REWARDS_MISSING, mark=f"{mark} 1")
+        yield Found(kind=Kind.REWARDS_MISSING, mark=mark_now)
     elif hold is not None:
         yield Found(
             kind=Kind.REWARDS_MISSING,
-            mark=f"{mark} 1",
+            mark=mark_now,
             sentence=f"{hold.detail[:1].upper()}{hold.detail[1:]}.",
             facts={"missing": lost, "settled": ready + lost, "limit": limit},
             lasts=True,
         )
     elif ready + lost >= TUMBLES or (lasts and ready + lost >= FEWEST and 2 * lost < limit * ready):
         yield Found(kind=Kind.REWARDS_MISSING, mark=mark)
+
+
+def missing_now(noted: NotedAll) -> dict[str, object] | None:
+    """Return since when too many rewards are missing, and of how many; ``None`` if they are not.
+
+    Args:
+        noted: What was noted by whoever looked last.
+    """
+    numbers = _marked(noted, Kind.REWARDS_MISSING).noted
+    if not numbers:
+        return None
+    since, missing, settled = [*numbers[_SINCE:], 0, 0, 0][:3]
+    return {"since": float(since) if since else None, "missing": missing, "settled": settled}
 
 
 def _points(monitors: Mapping[str, object], noted: NotedAll, settings: Settings) -> Iterator[Found]:
@@ -239,6 +258,12 @@ def _worse(point: str, figures: Mapping[str, object]) -> Iterator[Found]:
 def _marked(noted: NotedAll, kind: Kind) -> _Marked:
     """Return the numbers that were noted of a kind; zeros without any."""
     known = noted.get((kind.value, ""))
-    numbers = [int(word) for word in known.mark.split() if word.isdigit()] if known else []
+    numbers = _numbers(known)
     first, second, third = [*numbers, 0, 0, 0][:3]
-    return _Marked(first, second, third == 1 and known is not None and known.told)
+    told = known is not None and known.told
+    return _Marked(first, second, third == 1 and told, numbers if third == 1 else ())
+
+
+def _numbers(known: Noted | None) -> tuple[int, ...]:
+    words = known.mark.split() if known else ()
+    return tuple(int(word) for word in words if word.isdecimal())

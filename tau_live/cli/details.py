@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from tau_live.cli.output import styled
-from tau_live.cli.text import ago, number, shown
+from tau_live.cli.text import ago, number, shown, since
 from tau_live.collection.forgetting import Excess
 from tau_live.handed.reading import counts, mapping, real, sequence
 from tau_live.operators.kill_switch import ended_by
@@ -31,6 +31,7 @@ def details(found: Mapping[str, object], *, now: float) -> Iterator[tuple[str, o
     rollouts = mapping(found["rollouts"])
     yield "rollouts", _counted(rollouts)
     yield "wait for a reward", number(real(found["waiting_for_reward"]))
+    yield from _missing(mapping(found["rewards_missing"]), now=now)
     yield "not learned from", _counted(mapping(found["not_learned_from"])) or "none"
     yield "ready to learn", _counted(mapping(found["ready_to_learn"])) or "none"
     reward = mapping(found["mean_reward"])
@@ -51,19 +52,34 @@ def details(found: Mapping[str, object], *, now: float) -> Iterator[tuple[str, o
         yield f"lift {shown(point)}", lift(mapping(trial))
     yield "retention", _kept(mapping(found["retention"]))
     yield "counters", _counted(mapping(found["counters"])) or "none"
+    yield from _grew(mapping(found["counters_grew"]), now=now)
     yield from _running(found)
+
+
+def _missing(missing: Mapping[str, object], *, now: float) -> Iterator[tuple[str, object]]:
+    if missing:
+        when = ago(real(missing["since"]), now=now)
+        yield "rewards missing", f"{missing['missing']} of {missing['settled']}, since {when}"
+
+
+def _grew(times: Mapping[str, object], *, now: float) -> Iterator[tuple[str, object]]:
+    """Yield when each counter of what was dropped or refused last grew."""
+    for name, time in times.items():
+        at = real(time)
+        when = "since a process last looked" if at is None else since(at, now=now)
+        yield "  last grew", f"{name} {when}"
 
 
 def _stopped(found: Mapping[str, object], *, now: float) -> Iterator[tuple[str, object]]:
     killed = mapping(found["kill_switch"])
     if killed:
-        since = ago(real(killed["at"]), now=now)
-        yield "kill switch", f"on since {since}{_by(killed)}: {killed['reason']}"
+        when = ago(real(killed["at"]), now=now)
+        yield "kill switch", f"on since {when}{_by(killed)}: {killed['reason']}"
         yield "  then", ended_by(str(killed["reason"])).strip("`")
     for part, pause in mapping(found["paused"]).items():
         said = mapping(pause)
-        since = ago(real(said["at"]), now=now)
-        yield part, f"paused since {since}{_by(said)}: {said['reason']}"
+        when = ago(real(said["at"]), now=now)
+        yield part, f"paused since {when}{_by(said)}: {said['reason']}"
         yield "  then", f'tau-live resume {part} --reason "..."'
 
 

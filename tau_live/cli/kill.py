@@ -15,10 +15,10 @@ from tau_live.cli.opening import (
 )
 from tau_live.cli.output import print_json
 from tau_live.cli.text import moment, shown
-from tau_live.cli.unaudited import write_down
 from tau_live.errors import SettingsError
 from tau_live.operators.kill_switch import SUFFIX, kill_file
 from tau_live.operators.kill_switch import kill as switch_off
+from tau_live.operators.unaudited import write_down
 from tau_live.settings import Settings
 from tau_live.settings.places import placed
 from tau_live.store.records import AuditEntry

@@ -3,9 +3,11 @@
 import getpass
 import os
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -13,15 +15,23 @@ import click
 
 from tau_live.cli.json_keys.commands import KEYS
 from tau_live.cli.text import shown
+from tau_live.collection.texts import LEFT_OUT
 from tau_live.errors import SettingsError, StoreUnavailableError, TauLiveError
+from tau_live.hookspecs import Text
 from tau_live.operators.access import ACTION, check, principal_of
-from tau_live.plugins import Plugins
+from tau_live.plugins import GROUP, Plugins
 from tau_live.privacy.redaction import scrubbed
 from tau_live.settings import Loaded, Settings, switched_on
 from tau_live.settings.places import here, placed
 from tau_live.store.files import files_of
 from tau_live.store.sqlite import SqliteStore
 from tau_live.switch import SWITCH
+
+AUDIT = "audit"
+"""Where reasons stand, as redactors are told."""
+
+REDACTORS_S = 2.0
+"""So long a redactor may look at a reason."""
 
 Callback = TypeVar("Callback", bound=Callable[..., None])
 
@@ -197,4 +207,26 @@ def reason_option(callback: Callback) -> Callback:
 def _not_blank(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
     if not value.strip():
         raise click.BadParameter("say why.", ctx=ctx, param=parameter)
-    return scrubbed(value.strip())
+    return _past_plugins(scrubbed(value.strip()))
+
+
+def _past_plugins(reason: str) -> str:
+    """Return what redactors keep of a reason; they may hang, and what is said must be done.
+
+    Raises:
+        SettingsError: A plugin implements a hook that does not exist.
+    """
+    if not metadata.entry_points(group=GROUP):
+        return reason
+    found, kept = plugins(), [LEFT_OUT]
+    if not found.listens("redact_text"):
+        return reason
+
+    def ask() -> None:
+        text = found.redact_text(Text(text=reason, event=AUDIT, field="reason"))
+        kept.append(scrubbed(text).strip() if text else LEFT_OUT)
+
+    thread = threading.Thread(target=ask, name="tau-live-redactors", daemon=True)
+    thread.start()
+    thread.join(REDACTORS_S)
+    return kept[-1] or LEFT_OUT

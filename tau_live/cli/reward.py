@@ -18,7 +18,7 @@ from tau_live.cli.opening import epilog, json_option, opened, store_option
 from tau_live.cli.output import print_json
 from tau_live.cli.text import number, shown
 from tau_live.collection.naming import last_run, rollout_named
-from tau_live.collection.texts import Texts
+from tau_live.collection.texts import Texts, known_rewards
 from tau_live.errors import TauLiveError
 from tau_live.machine.lineage import parent_of
 from tau_live.privacy.redaction import clean_id, scrubbed
@@ -83,7 +83,7 @@ def reward(value: str | None, path: Path | None, as_json: bool, **asked: Unpack[
         given = replace(given, rollout_id=target_of(store, given.rollout_id, asked))
         check_allowed(given, settings, os.environ)
         plugins = load_plugins(settings)
-        given = Texts(plugins.redact_text).reward(given)
+        given = Texts(plugins.redact_text, known_rewards(settings)).reward(given)
         outcome = store_reward(store, Rewarding(settings, plugins), given)
     if as_json:
         print_json({**_plain(given), **outcome})

@@ -193,8 +193,13 @@ def _health(glance: Glance, room: int) -> Iterator[Row]:
     said = ", ".join(f"{kind} {count}" for kind, count in streaks.items())
     told = f"{said} in a row" if said else "none in a row"
     yield Row("failures", [safe(told, "yellow" if said else "")])
-    dropped = safe(_cut(_drops(glance.drops), room), "yellow" if glance.drops else "")
+    dropped = safe(_cut(_drops(glance), room), "yellow" if glance.drops else "")
     yield Row("dropped", [dropped])
+    missing = mapping(glance.status["rewards_missing"])
+    if missing:
+        of = f"{number(real(missing['missing']))} of {number(real(missing['settled']))}"
+        told = f"{of} rewards when last counted; began {_ago(real(missing['since']), glance.at)}"
+        yield Row("missing", [safe(_cut(told, room), "yellow")])
     silent = mapping(glance.status["silent"])
     if silent:
         named = ", ".join(f"{who} for {seconds(real(s))}" for who, s in silent.items())
@@ -204,12 +209,16 @@ def _health(glance: Glance, room: int) -> Iterator[Row]:
         yield Row("keeps too much", [safe(_cut(beyond, room), "yellow")])
 
 
-def _drops(drops: Mapping[str, int]) -> str:
+def _drops(glance: Glance) -> str:
+    """Return in words what was dropped lately, and when the last of it was."""
+    drops, grew = glance.drops, mapping(glance.status["counters_grew"])
     if not drops:
-        return "nothing"
+        return "nothing in the last day"
     most = [f"{number(count)} {name}" for name, count in list(drops.items())[:DROPS]]
     rest = sum(list(drops.values())[DROPS:])
-    return ", ".join(most) + (f", {number(rest)} others" if rest else "")
+    times = [at for name in drops if (at := real(grew.get(name))) is not None]
+    last = f"; last {_ago(max(times), glance.at)}" if len(times) == len(drops) else ""
+    return ", ".join(most) + (f", {number(rest)} others" if rest else "") + last
 
 
 def _learning(glance: Glance, room: int) -> Iterator[Row]:

@@ -14,8 +14,8 @@ from tau_live.cli.opening import (
     store_option,
 )
 from tau_live.cli.output import print_json
-from tau_live.cli.text import shown
-from tau_live.errors import StoreUnavailableError
+from tau_live.cli.text import moment, shown
+from tau_live.errors import StoreBusyError, StoreError, StoreUnavailableError
 from tau_live.gate import GateKeeper, HoldReason
 from tau_live.policies.files import checkpoint_folder
 from tau_live.settings import Settings
@@ -24,24 +24,33 @@ from tau_live.store.records import AuditEntry
 from tau_live.store.sqlite import SqliteStore
 
 PATIENCE_S = 5.0
+LOOK_S = 30.0
+"""So long is looked for damage; `tau-live doctor` looks for a tenth of that."""
+
+SET_ASIDE = "set_aside"
+NEVERTHELESS = "--even-if-sound begins another all the same"
 
 
 @click.command(
     "set-aside",
     epilog=epilog("set-aside", 'tau-live set-aside --reason "damaged by the power cut"'),
 )
+@click.option("--even-if-sound", is_flag=True, help="Also where nothing is wrong with it.")
 @reason_option
 @store_option
 @json_option
-def set_aside(path: Path | None, as_json: bool, reason: str) -> None:
+def set_aside(path: Path | None, as_json: bool, reason: str, even_if_sound: bool) -> None:
     """Rename the store's files and policies, and begin an empty store whose gate holds.
 
     For a store that is damaged: nothing is deleted, and what can be read of it can still be
     read. Running processes go over to the new store within seconds; nothing is recorded, learned
-    or decided there until `tau-live gate reset`.
+    or decided there until `tau-live gate reset`. A store that is sound is refused, the one that
+    this began too.
     """
     settings = settings_of(path, changes=True)
-    kept = begun_anew(settings, who=operator(), reason=reason, at=time.time())
+    kept = begun_anew(
+        settings, who=operator(), reason=reason, at=time.time(), even_if_sound=even_if_sound
+    )
     if as_json:
         print_json({"store": str(settings.store), "kept": [str(file) for file in kept]})
         return
@@ -50,15 +59,20 @@ def set_aside(path: Path | None, as_json: bool, reason: str) -> None:
     click.echo('an empty store is there, and its gate holds: tau-live gate reset --reason "..."')
 
 
-def begun_anew(settings: Settings, *, who: str, reason: str, at: float) -> list[Path]:
+def begun_anew(
+    settings: Settings, *, who: str, reason: str, at: float, even_if_sound: bool
+) -> list[Path]:
     """Set a store and its policies aside, and begin another; return the names of what is kept.
 
     Raises:
-        StoreUnavailableError: There is none, or it cannot be renamed.
+        StoreUnavailableError: There is none, it cannot be renamed, or nothing is wrong with it.
     """
     path = settings.store.absolute()
     try:
         with aside.alone_in(path.parent, timeout_s=PATIENCE_S):
+            refused = None if even_if_sound else why_not(path)
+            if refused:
+                raise StoreUnavailableError(refused)
             kept = aside.set_aside(path, folder=checkpoint_folder(settings), quiet=True)
     except OSError as error:
         raise StoreUnavailableError(f"store '{path}' cannot be set aside: {error}") from error
@@ -74,7 +88,7 @@ def begun_anew(settings: Settings, *, who: str, reason: str, at: float) -> list[
             AuditEntry(
                 at=at,
                 who=who,
-                action="set_aside",
+                action=SET_ASIDE,
                 reason=reason,
                 details={"kept": [file.name for file in kept]},
             )
@@ -82,3 +96,36 @@ def begun_anew(settings: Settings, *, who: str, reason: str, at: float) -> list[
     finally:
         store.close()
     return kept
+
+
+def why_not(path: Path) -> str | None:
+    """Return what speaks against setting a store aside, and what to do; ``None`` if nothing does.
+
+    Whoever says it twice would set the empty store aside that the first time began.
+    """
+    if not path.exists():
+        return None
+    try:
+        store = SqliteStore.open(path, read_only=True)
+        try:
+            damage = store.damage(deadline=time.monotonic() + LOOK_S)
+            last, gate = store.audit.entries(limit=1), store.gate.load()
+        finally:
+            store.close()
+    except StoreBusyError as error:
+        return f"nobody can tell whether it is damaged: {error}: end what does; {NEVERTHELESS}"
+    except StoreError:
+        return None
+    if damage:
+        return None
+    if last and last[0].action == SET_ASIDE and gate.state != "pass":
+        when, why = moment(last[0].at), shown(last[0].reason)
+        return (
+            f"store '{path}' is the empty one that was begun at {when} UTC ({why}): "
+            f'let its gate pass, `tau-live gate reset --reason "..."`; {NEVERTHELESS}'
+        )
+    looked = f"no damage was found within {LOOK_S:g} s" if damage is None else "it is sound"
+    return (
+        f"store '{path}' stays: {looked}. `tau-live doctor` says what else is wrong, and "
+        f"`tau-live gate hold` stops all that uses it; {NEVERTHELESS}"
+    )

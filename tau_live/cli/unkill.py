@@ -16,10 +16,10 @@ from tau_live.cli.opening import (
 )
 from tau_live.cli.output import print_json
 from tau_live.cli.text import shown
-from tau_live.cli.unaudited import write_down
 from tau_live.errors import TauLiveError
 from tau_live.operators.kill_switch import kill_file
 from tau_live.operators.kill_switch import unkill as switch_on
+from tau_live.operators.unaudited import write_down
 from tau_live.store.records import AuditEntry
 from tau_live.switch import killed_by
 

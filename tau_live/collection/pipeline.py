@@ -4,7 +4,7 @@ Plain synchronous code for whoever owns the thread: the writer of a live process
 intake.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from tau_live.breath import Breathe, at_once
@@ -63,6 +63,7 @@ class Pipeline:
         pricer: Pricer | None = None,
         breathe: Breathe = at_once,
         on_left_out: Callable[[int], None] = lambda _: None,
+        rewards: Collection[str] = (),
     ) -> None:
         self._store = store
         self._breathe = breathe
@@ -71,7 +72,7 @@ class Pipeline:
         self.collector = collector
         self._redactor = redactor
         self._keeping = redactor.keeping()
-        self._texts = Texts(plugins.redact_text)
+        self._texts = Texts(plugins.redact_text, rewards)
         self._plugins = plugins
         self._recorder = recorder
         self._on_poison = on_poison

@@ -1,6 +1,6 @@
 """Every text of an event, past the plugins that say what may be kept of it."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from enum import StrEnum
 
@@ -10,6 +10,10 @@ from tau_live.events import Decision, Reward
 from tau_live.hookspecs import Text
 from tau_live.privacy.plans import Plan, plan_of
 from tau_live.privacy.redaction import scrubbed
+from tau_live.settings import Settings
+
+USUAL = "reward"
+"""What a reward is called that nobody has named."""
 
 LEFT_OUT = "[redacted:plugin]"
 """Stands for a text that a plugin was given and failed at."""
@@ -25,9 +29,11 @@ _WORDS = frozenset(
 
 _NAMES: Mapping[type[Event], frozenset[str]] = {
     Decision: frozenset({"options", "allowed", "exploit_only"}),
-    Reward: frozenset({"name", "label"}),
 }
 """What of an event is looked up by its name."""
+
+_TRUTHS = frozenset({"true", "false"})
+"""Labels that say no more than the value."""
 
 Keep = Callable[[Text], str | None]
 """Returns what may be kept of a text; ``None`` where that is not known."""
@@ -36,14 +42,17 @@ Keep = Callable[[Text], str | None]
 class Texts:
     """Shows every text of events to whoever may leave something out of it.
 
-    Ids, names of points, options and rewards, and words of a fixed set are no texts.
+    Ids, names of points and options, and words of a fixed set are no texts, nor are the names of
+    rewards that settings know already.
 
     Args:
         keep: Says what may be kept.
+        rewards: Names of rewards by which settings weigh them; see ``known_rewards``.
     """
 
-    def __init__(self, keep: Keep) -> None:
+    def __init__(self, keep: Keep, rewards: Collection[str] = ()) -> None:
         self._keep = keep
+        self._rewards = frozenset(rewards)
         self._plans: dict[type[Event], Plan] = {}
 
     def kept(self, event: Event) -> Event:
@@ -57,17 +66,36 @@ class Texts:
         for name in (*plan.texts, *plan.others):
             value = getattr(event, name)
             if value and name not in _WORDS and name not in _NAMES.get(kind, ()):
+                if kind is Reward and self._is_word(name, value):
+                    continue
                 kept = shown.value(name, value)
                 if kept != value:
                     changes[name] = kept
         return replaced(event, changes) if changes else event
 
     def reward(self, reward: rollouts.Reward) -> rollouts.Reward:
-        """Return a reward that comes without an event with what may be kept of its comment."""
-        if not reward.comment:
-            return reward
-        kept = self._keep(Text(text=reward.comment, event="reward", field="comment"))
-        return replace(reward, comment=LEFT_OUT if kept is None else scrubbed(kept))
+        """Return a reward that comes without an event with what may be kept of its texts."""
+        return replace(
+            reward,
+            name=self._of_reward("name", reward.name) or LEFT_OUT,
+            label=self._of_reward("label", reward.label),
+            comment=self._of_reward("comment", reward.comment),
+        )
+
+    def _of_reward(self, field: str, text: str | None) -> str | None:
+        if not text or self._is_word(field, text):
+            return text
+        kept = self._keep(Text(text=text, event="reward", field=field))
+        return LEFT_OUT if kept is None else scrubbed(kept)
+
+    def _is_word(self, field: str, value: object) -> bool:
+        """Say whether a field of a reward holds a word that is known, and no text."""
+        return value in {"name": self._rewards, "label": _TRUTHS}.get(field, ())
+
+
+def known_rewards(settings: Settings) -> frozenset[str]:
+    """Return the names of rewards that say nothing of a run: the usual one, and those declared."""
+    return frozenset({USUAL, *(one.name for one in settings.rewards)})
 
 
 class _Shown:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tau_live.reporting.facts import Mark, Stretch, Summary
 from tau_live.reporting.marks import marks_of
 from tau_live.reporting.stretches import cuts_of, glanced
-from tau_live.reporting.summary import drops_of, points_of, summary_of
+from tau_live.reporting.summary import drops_lately, points_of, summary_of
 from tau_live.settings import Settings
 from tau_live.status import status_of
 from tau_live.store.roles import Store
@@ -36,7 +36,7 @@ class Glance:
         status: What ``tau-live status --json`` says.
         stretches: All rollouts, in the order in which they began: the reward curve.
         points: The decision points, the busiest first.
-        drops: What was dropped or refused, by counter, the largest first.
+        drops: What was dropped or refused, by counter that grew lately, the largest first.
         latest: What last changed who decides, or whether anybody may; ``None`` if nothing did.
     """
 
@@ -72,6 +72,6 @@ def glance_of(store: Store, settings: Settings, *, now: float, enabled: bool) ->
         status=status,
         stretches=stretches,
         points=points,
-        drops=drops_of(store.counters.counts()),
+        drops=drops_lately(status),
         latest=marks[-1] if marks else None,
     )

@@ -7,13 +7,14 @@ newest of each decision point.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from tau_live.reasons import drops_of
 from tau_live.reporting.choices import grouped
 from tau_live.reporting.compared import PARTS
 from tau_live.reporting.facts import Facts, Point
 from tau_live.reporting.lived import Lived, lived
 from tau_live.reporting.marks import marks_of
 from tau_live.reporting.stretches import Surveyor, cuts_of, nothing_decided, surveyed
-from tau_live.reporting.summary import drops_of, summary_of
+from tau_live.reporting.summary import summary_of
 from tau_live.settings import Settings
 from tau_live.status import COUNTED, not_learned_from, status_of
 from tau_live.store.roles import Store

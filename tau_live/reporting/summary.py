@@ -2,18 +2,17 @@
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 
+from tau_live.alerts.growing import lately
 from tau_live.handed.reading import counts, integer, mapping, real, sequence
 from tau_live.operators.kill_switch import ended_by
-from tau_live.reasons import QUEUE_FULL, lost_events
+from tau_live.reasons import QUEUE_FULL, WHILE_HELD, drops_of, lost_events
 from tau_live.reporting.facts import Answer, Stretch, Summary
 from tau_live.settings import Settings
 from tau_live.trials.facts import NO_CONTROL
 
 GOOD, DOUBTFUL, BAD = "good", "doubtful", "bad"
-NOT_STORED = ("events_refused_", "events_malformed", "decisions_not_recorded")
-REFUSED = ("rewards_refused", "rewards_without", "refused_", "options_", "masks_", "host_objects_")
-HELD = ("_while_held",)
 HELD_BACK = "runs_not_recorded_while_held"
 
 
@@ -52,14 +51,14 @@ def points_of(status: Mapping[str, object]) -> list[str]:
     return sorted(seen, key=lambda point: (-seen[point], point))
 
 
-def drops_of(counters: Mapping[str, int]) -> dict[str, int]:
-    """Return the counters of what was dropped or refused, the largest first."""
-    found = lost_events(counters) | {
+def drops_lately(status: Mapping[str, object]) -> dict[str, int]:
+    """Return the counters of what was dropped or refused and that grew lately, largest first."""
+    grew, now = mapping(status["counters_grew"]), real(status["at"]) or 0.0
+    return {
         name: count
-        for name, count in counters.items()
-        if count and (name.startswith(NOT_STORED + REFUSED) or name.endswith(HELD))
+        for name, count in drops_of(counts(status["counters"])).items()
+        if lately(real(grew.get(name)), now=now)
     }
-    return dict(sorted(found.items(), key=lambda one: (-one[1], one[0])))
 
 
 def _on(status: Mapping[str, object]) -> Answer:
@@ -94,20 +93,52 @@ def _healthy(status: Mapping[str, object]) -> Answer:
         said = f"The gate holds because of {gate['reason']}: {gate['detail'] or 'no detail'}."
         return Answer(state=BAD, answer="no", said=said)
     streaks = {name: count for name, count in counts(gate["streaks"]).items() if count}
-    all_drops = drops_of(counts(status["counters"]))
-    drops = sum(_unwanted(all_drops).values())
+    recent = drops_lately(status)
+    drops = _unwanted(recent)
     silent = mapping(status["silent"])
     doubts = [f"{count} {name} failures in a row." for name, count in streaks.items()]
     if silent:
         doubts.append(f"Cannot write: {_listed(sorted(silent))}.")
+    doubts += _missing(status)
     if drops:
-        doubts.append(f"{drops:,} events, decisions or rewards were dropped or refused so far.")
+        what = f"{sum(drops.values()):,} events, decisions or rewards"
+        doubts.append(f"{what} were dropped or refused so far, {_last(drops, status)}.")
     if _over(status):
         doubts.append(f"Beyond the limits of retention: {_listed(_over(status))}.")
     if doubts:
         return Answer(state=DOUBTFUL, answer="look closer", said=" ".join(doubts))
-    but = " but what a hold keeps out" if all_drops else ""
-    return Answer(state=GOOD, answer="yes", said=f"The gate passes, and nothing was dropped{but}.")
+    but = " but what a hold keeps out" if recent else ""
+    long_ago = _unwanted(drops_of(counts(status["counters"])))
+    when = " in the last day" if long_ago else ""
+    said = f"The gate passes, and nothing was dropped{when}{but}."
+    return Answer(state=GOOD, answer="yes", said=said)
+
+
+def _missing(status: Mapping[str, object]) -> Iterator[str]:
+    """Yield that too many rewards do not come, while that lasts."""
+    missing = mapping(status["rewards_missing"])
+    if missing:
+        at = real(missing["since"])
+        since = "" if at is None else f" since {_utc(at)}"
+        of = f"{integer(missing['missing']):,} of {integer(missing['settled']):,}"
+        yield f"Rewards are missing{since}: {of} did not come in time when that was last counted."
+
+
+def _last(drops: Mapping[str, int], status: Mapping[str, object]) -> str:
+    """Return when the last of them was, as far as anybody looked."""
+    grew = mapping(status["counters_grew"])
+    times = [real(grew.get(name)) for name in drops]
+    known = [at for at in times if at is not None]
+    if len(known) < len(times):
+        return "the last since a process last looked"
+    return f"the last at {_utc(max(known))}"
+
+
+def _utc(at: float) -> str:
+    try:
+        return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M} UTC"
+    except (OverflowError, ValueError, OSError):
+        return str(at)
 
 
 def _unwanted(drops: Mapping[str, int]) -> dict[str, int]:
@@ -116,7 +147,7 @@ def _unwanted(drops: Mapping[str, int]) -> dict[str, int]:
     return {
         name: count
         for name, count in drops.items()
-        if not name.endswith(HELD) and name not in wanted
+        if not name.endswith(WHILE_HELD) and name not in wanted
     }
 
 
@@ -186,22 +217,22 @@ def _lift(point: str, status: Mapping[str, object]) -> Iterator[str]:
 
 
 def _next(status: Mapping[str, object], stretches: Sequence[Stretch], *, due: int) -> Iterator[str]:
-    rollouts, counters = counts(status["rollouts"]), counts(status["counters"])
+    rollouts, drops = counts(status["rollouts"]), drops_lately(status)
     yield from _about_stops(status)
     if status["silent"]:
         yield "Find what keeps processes from writing: `tau-live doctor`."
     if not any(rollouts.values()):
         yield "Run your agent with `TAU_LIVE_RL=1`, or try `TAU_LIVE_RL=1 tau-live demo`."
         return
-    yield from _about_rewards(stretches)
+    yield from _about_rewards(status, stretches)
     if rollouts.get("completed") and any(one.reward.count for one in stretches):
         yield from _about_decisions(status)
     yield from _about_learner(status, due=due)
-    lost = lost_events(counters)
+    lost = lost_events(drops)
     if lost:
         keeps = ", and a larger `TAU_LIVE_RL_QUEUE_LIMIT` keeps more" if QUEUE_FULL in lost else ""
         yield f"Events were dropped: `tau-live status --all` counts them by cause{keeps}."
-    elif refused := _unwanted(drops_of(counters)):
+    elif refused := _unwanted(drops):
         yield (
             f"Look at what was refused, {next(iter(refused))} most of all: docs/howto/runbook.md "
             "says of each counter what to do, and `tau-live doctor` of what it knows."
@@ -230,13 +261,18 @@ def _about_stops(status: Mapping[str, object]) -> Iterator[str]:
         yield f'Let it go on when its reason is gone: `tau-live resume {parts} --reason "..."`.'
 
 
-def _about_rewards(stretches: Sequence[Stretch]) -> Iterator[str]:
+def _about_rewards(status: Mapping[str, object], stretches: Sequence[Stretch]) -> Iterator[str]:
     rewarded = sum(one.reward.count for one in stretches)
     ended = sum(one.succeeded + one.failed + one.cancelled for one in stretches)
     if ended and not rewarded:
         yield (
             "No rollout has a reward: give one with `run.reward(...)`, or "
             "`tau-live reward 1 --run ID`."
+        )
+    elif mapping(status["rewards_missing"]):
+        yield (
+            "Find out why rewards stay away, which so much waits for: `tau-live doctor`, and "
+            "docs/howto/runbook.md says what to do about rewards-missing."
         )
     elif ended >= 64 and rewarded < 0.5 * ended:
         yield (

@@ -16,6 +16,7 @@ from tau_live.handed.masks import Mask, mask_of, own_choice
 from tau_live.handed.offers import Offer
 from tau_live.handed.values import Listed, listed, text_of
 from tau_live.runs.chooser import Chooser
+from tau_live.runs.foreign_defaults import ForeignDefaults
 from tau_live.runs.handles import RunHandle, Unsettled
 from tau_live.runs.run_events import RunEvents, decision_id
 
@@ -73,6 +74,7 @@ class Decisions:
         self._inbox = inbox
         self._events = events
         self._count = count
+        self._foreign = ForeignDefaults(count)
 
     def choice(
         self,
@@ -132,11 +134,13 @@ class Decisions:
         if why_not is None and elapsed_ms > self._deadline_ms:
             why_not = "deadline"
             self._count("decisions_past_deadline", 1)
-        made = partial(
+        made: Callable[..., Event] = partial(
             self._events.decided, handle, ordinal, stamp=self._events.stamp(), point=point,
             offer=offer._replace(originals=()),  # the host's own objects stay in its thread
             context=context, decided=decided, latency_us=elapsed_ms * 1e3, arm=arm,
         )  # fmt: skip
+        if has_control and offer.default is None:
+            made = partial(self._made_of_foreign, point, text_of(asked.default), offer.names, made)
         served = decided if why_not is None else None
         self._tell(handle, made, offer, served=served, why_not=why_not, unsettled=unsettled)
         if served is None:
@@ -178,6 +182,18 @@ class Decisions:
             tell(partial(made, applied=applied, why_not=why_not))
         else:
             unsettled.append(Unsettled(tell, made, applied=applied, why_not=why_not))
+
+    def _made_of_foreign(
+        self,
+        point: str,
+        default: str,
+        names: tuple[str, ...],
+        made: Callable[..., Event],
+        **known: int | str | None,
+    ) -> Event:
+        """Return the event of a decision whose default was not offered, which somebody made."""
+        self._foreign.note(point, default, names)
+        return made(**known)
 
     def _put_made_by(self, run: Run, made: Callable[[], Event]) -> bool:
         return self._inbox.put_later((made, run))

@@ -60,6 +60,20 @@ def test_a_condition_that_lasts_is_told_once(path: Path) -> None:
     assert one.look(gate=held(5.0)) == []
 
 
+def test_when_a_drop_was_seen_is_kept_however_often_it_is_looked(path: Path) -> None:
+    one, other = Process(path), Process(path, "host:2")
+    counters = {"dropped_queue_full": 3}
+    one.store.counters.add(counters)
+
+    one.look(counters=counters)
+    other.now += FLOOD
+    other.look(counters=counters)
+
+    said = status_of(one.store, Settings(store=path), now=other.now)
+    assert said["counters_grew"] == {"dropped_queue_full": 1_000.0}
+    assert said["rewards_missing"] is None
+
+
 def test_of_four_processes_one_tells_it(path: Path) -> None:
     four = [Process(path, f"host:{n}") for n in range(4)]
     barrier = threading.Barrier(4)

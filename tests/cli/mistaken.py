@@ -364,6 +364,12 @@ def remove_others(file: Path) -> None:
             )
 
 
+@makes("default-unoffered")
+def _(file: Path, patch: pytest.MonkeyPatch) -> None:
+    with writing(file) as store:
+        store.counters.add({"defaults_not_offered_model": 3})
+
+
 @makes("option-untried")
 def _(file: Path, patch: pytest.MonkeyPatch) -> None:
     decide(file, 600, replace(decision(), options=("small", "never")))

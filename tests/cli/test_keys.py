@@ -57,7 +57,7 @@ CALLS: Mapping[str, Sequence[str]] = {
     "autostart status": ["autostart", "status"],
     "doctor": ["doctor"],
     "init": ["init"],
-    "set-aside": ["set-aside", "--reason", "damaged"],
+    "set-aside": ["set-aside", "--reason", "damaged", "--even-if-sound"],
     "verify": ["verify", "--head", f"999:{'0' * 32}"],
     "restore": ["restore", os.devnull],
     "gc": ["gc", "--older-than", "30d"],

@@ -4,6 +4,7 @@ import ast
 import json
 import os
 import sys
+import time
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tau_live.alerts.growing import GREW, LATELY_S
 from tau_live.cli.doctor_checks import environment as environment_checks
 from tau_live.cli.doctor_checks import places
 from tau_live.cli.doctor_checks.check import OK
@@ -45,6 +47,28 @@ def test_a_mistake_that_is_made_is_found_with_what_to_do(
 
     assert code in after
     assert all(check["advice"] for check in after.values())
+
+
+def test_what_was_counted_long_ago_is_no_mistake_any_more(filled: Path, read: Read) -> None:
+    names = ("dropped_queue", "rewards_refused", "left_out_reward_missing",
+             "defaults_not_offered_model")  # fmt: skip
+    with writing(filled) as store:
+        store.counters.add(dict.fromkeys(names, 1))
+        counts = store.counters.counts()
+    codes = {"events-dropped", "rewards-refused", "rewards-missed", "default-unoffered"}
+    fresh = found(read("doctor", "--store", filled, TAU_LIVE_RL="1"))
+    with writing(filled) as store:
+        for name in names:
+            at = time.time() - 2 * LATELY_S
+            store.alerts.note(GREW, name, f"{counts[name]} {at}", told=True)
+
+    old = read("doctor", "--store", filled, TAU_LIVE_RL="1")
+
+    assert codes <= fresh.keys()
+    assert codes.isdisjoint(found(old))
+    assert isinstance(old, dict)
+    drops = [check["found"] for check in old["checks"] if check["check"] == "drops"]
+    assert drops == [f"none in the last day; {counts['dropped_queue']} before"]
 
 
 def test_where_nothing_was_mistaken_nothing_is_found(filled: Path, read: Read) -> None:

@@ -49,6 +49,21 @@ CONTRAST = """(() => {
 """What is harder to read than WCAG 2.2, 1.4.3, allows."""
 
 
+SHOWN = """[...document.querySelectorAll("figure svg[role=img]")]
+    .filter(one => one.getBoundingClientRect().width).map(one => one.getAttribute("class"))"""
+OUTSIDE = """[...document.querySelectorAll(".drawn text")].filter(one => {
+    const own = one.getBoundingClientRect(), whole = one.closest("svg").getBoundingClientRect();
+    return own.width && (own.left < whole.left - 1 || own.right > whole.right + 1);
+}).map(one => one.textContent)"""
+"""Texts of charts that stick out of them."""
+
+LETTERS = """[...document.querySelectorAll(".drawn text")]
+    .filter(one => one.getBoundingClientRect().width)
+    .map(one => [parseFloat(getComputedStyle(one).fontSize), one.getScreenCTM()])
+    .map(([size, to]) => size * Math.hypot(to.a, to.b))"""
+"""How large the letters of charts are, in pixels."""
+
+
 @pytest.fixture(scope="module")
 def page(lived: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("matplotlib")
@@ -76,7 +91,7 @@ def test_it_opens_from_disk_without_a_complaint_and_loads_nothing(
     assert browser.fetched() == [page.as_uri()]
     assert browser.evaluate("document.scripts.length") == 0
     assert browser.evaluate("document.querySelectorAll('figure').length") == FIGURES
-    assert browser.evaluate("document.querySelectorAll('figure svg[role=img]').length") == FIGURES
+    assert browser.evaluate(SHOWN) == ["wide"] * FIGURES
 
 
 def test_its_policy_refuses_styles_and_scripts_that_somebody_puts_into_it(
@@ -166,6 +181,26 @@ def test_nothing_sticks_out_of_a_narrow_or_a_wide_window(
     browser.open(page, width=width)
 
     assert browser.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("width", [340, 400, 640])
+def test_on_a_narrow_screen_every_chart_is_whole_and_its_letters_can_be_read(
+    page: Path, browser: Browser, width: int
+) -> None:
+    browser.open(page, width=width)
+
+    beyond = browser.evaluate(
+        "[...document.querySelectorAll('.drawn')].map(one => one.scrollWidth - one.clientWidth)"
+    )
+    outside = browser.evaluate(OUTSIDE)
+    letters = browser.evaluate(LETTERS)
+
+    assert browser.evaluate(SHOWN) == ["narrow"] * FIGURES
+    assert beyond == [0] * FIGURES
+    assert outside == []
+    assert min(letters) >= 8.0
+    images = [name for role, name in browser.spoken() if role in {"img", "image"}]
+    assert sorted(images) == sorted(TITLES), "each is read aloud once"
 
 
 def test_the_four_answers_fit_on_one_screen(page: Path, browser: Browser) -> None:

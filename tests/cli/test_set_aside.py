@@ -61,7 +61,9 @@ def test_what_is_set_aside_is_read_as_one_by_sqlite(path: Path, run: Run) -> Non
         shutil.copy(file, copies)
     store.close()
 
-    result = run("set-aside", "--store", copies / path.name, "--reason", "to see")
+    result = run(
+        "set-aside", "--store", copies / path.name, "--reason", "to see", "--even-if-sound"
+    )
 
     [kept] = copies.glob("store.sqlite.aside-*Z")
     with sqlite3.connect(kept) as database:
@@ -69,6 +71,60 @@ def test_what_is_set_aside_is_read_as_one_by_sqlite(path: Path, run: Run) -> Non
     database.close()
     assert result.exit_code == 0
     assert found == [("seen", 1)]
+
+
+def files(store: Path) -> dict[str, int]:
+    return {file.name: file.stat().st_ino for file in store.parent.iterdir()}
+
+
+def test_said_twice_it_refuses_the_store_that_it_began_and_changes_nothing(
+    filled: Path, run: Run
+) -> None:
+    damaged(filled)
+    run("set-aside", "--store", filled, "--reason", "the disk lost a page")
+    before = files(filled)
+
+    twice = [run("set-aside", "--store", filled, "--reason", "again") for _ in range(2)]
+
+    assert [result.exit_code for result in twice] == [1, 1]
+    assert "is the empty one that was begun at" in twice[0].stderr
+    assert "(the disk lost a page)" in twice[0].stderr
+    assert "tau-live gate reset --reason" in twice[0].stderr
+    assert files(filled).items() >= before.items()
+    assert not [name for name in files(filled).keys() - before.keys() if ".aside-" in name]
+
+
+def test_a_sound_store_is_refused_unless_somebody_insists(filled: Path, run: Run) -> None:
+    refused = run("set-aside", "--store", filled, "--reason", "why not")
+    kept = [*filled.parent.glob("*.aside-*")]
+    insisted = run("set-aside", "--store", filled, "--reason", "why not", "--even-if-sound")
+
+    assert (refused.exit_code, insisted.exit_code, kept) == (1, 0, [])
+    assert "stays: it is sound. `tau-live doctor` says what else is wrong" in refused.stderr
+    assert "--even-if-sound" in refused.stderr
+    assert [*filled.parent.glob("store.sqlite.aside-*Z")]
+
+
+def test_a_store_that_was_used_since_is_sound_like_any_other(filled: Path, run: Run) -> None:
+    damaged(filled)
+    run("set-aside", "--store", filled, "--reason", "the disk lost a page")
+    run("gate", "reset", "--store", filled, "--reason", "begun anew")
+
+    result = run("set-aside", "--store", filled, "--reason", "again")
+
+    assert result.exit_code == 1
+    assert "it is sound" in result.stderr
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage" * 1_000], ids=["empty", "no store"])
+def test_what_is_no_store_of_ours_is_set_aside(content: bytes, path: Path, run: Run) -> None:
+    path.write_bytes(content)
+
+    result = run("set-aside", "--store", path, "--reason", "it is no store")
+
+    [kept] = path.parent.glob("store.sqlite.aside-*Z")
+    assert result.exit_code == 0
+    assert kept.read_bytes() == content
 
 
 def test_where_there_is_no_store_nothing_is_set_aside(path: Path, run: Run) -> None:

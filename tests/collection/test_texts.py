@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tau_live.collection.texts import LEFT_OUT, Texts
+from tau_live.collection.texts import LEFT_OUT, Texts, known_rewards
 from tau_live.envelope import Content, ErrorInfo, ToolCall, replaced
 from tau_live.events import Decision, ModelEnd, Reward, RunEnd, RunStart, encode
 from tau_live.hookspecs import Text, hookimpl
@@ -13,6 +13,7 @@ from tau_live.privacy.redaction import Redactor
 from tau_live.rollouts import Reward as StoredReward
 from tau_live.settings import Content as Kept
 from tau_live.settings import Learner, Settings
+from tau_live.settings.tables import DeclaredReward
 from tau_live.store.sqlite import SqliteStore
 from tau_live.system_parts import pipeline_of
 from tests.plugged import Seen, registered
@@ -56,8 +57,9 @@ EVENTS = (
         host="test",
         run_id="r1",
         at=4.0,
-        name="solved",
+        name=f"asked by {NAME}",
         value=1.0,
+        label=f"{NAME}: good",
         comment=Content(text=f"{NAME} is glad"),
     ),
     RunEnd(host="test", run_id="r1", at=5.0, output=Content(text=f"Bye {NAME}")),
@@ -114,7 +116,7 @@ def test_no_text_gets_by(tmp_path: Path, content: Kept) -> None:
     assert b"[name] is glad" in written
     assert {one.field for one in hiding.seen if NAME in one.text} == {
         *("name", "agent", "tools", "input", "raw", "metadata", "output", "error", "tool_calls"),
-        *("context", "features", "comment"),
+        *("context", "features", "comment", "label"),
     }
 
 
@@ -146,7 +148,7 @@ def test_what_a_plugin_could_not_look_at_is_left_out_also_after_it_was_disabled(
     assert NAME.encode() not in written
     assert b"is glad" not in written
     assert LEFT_OUT.encode() in written
-    assert b"solved" in written  # a reward is a reward
+    assert b"asked by" not in written
 
 
 def test_other_plugins_are_shown_what_is_left(tmp_path: Path) -> None:
@@ -215,3 +217,20 @@ def test_a_comment_of_the_command_line_comes_by_too() -> None:
     failed = Texts(lambda _: None).reward(given)
 
     assert (kept.comment, failed.comment) == ("[name] is glad", LEFT_OUT)
+
+
+def test_names_of_rewards_that_settings_know_stay_whatever_a_redactor_does() -> None:
+    settings = Settings(rewards=(DeclaredReward(name="solved"),))
+    texts = Texts(lambda _: None, known_rewards(settings))
+    given = [Reward(host="test", run_id="r1", at=4.0, name=name, value=1.0, label=label)
+             for name in ("reward", "solved", NAME)
+             for label in ("true", NAME)]  # fmt: skip
+
+    found = [texts.kept(one) for one in given]
+    said = [texts.reward(StoredReward(rollout_id="live-1", name=one.name, label=one.label, at=1.0))
+            for one in given]  # fmt: skip
+
+    expected = [(name, label) for name in ("reward", "solved", LEFT_OUT)
+                for label in ("true", LEFT_OUT)]  # fmt: skip
+    assert [(one.name, one.label) for one in found if isinstance(one, Reward)] == expected
+    assert [(one.name, one.label) for one in said] == expected

@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
+from tau_live.alerts.alerting import Alerting
+from tau_live.alerts.growing import GREW
+from tau_live.reasons import drops_of
 from tau_live.reporting.facts import Facts
 from tau_live.reporting.report import report_facts
-from tau_live.reporting.summary import drops_of
 from tau_live.rollouts import RolloutStatus
 from tau_live.settings import Settings
 from tau_live.store.records import Trial
@@ -101,6 +103,55 @@ def test_what_a_hold_keeps_out_is_no_doubt_of_health(store: SqliteStore) -> None
     assert ill.healthy.answer == "look closer"
     assert "1 events, decisions or rewards" in ill.healthy.said
     assert "refused, events_refused_span most of all" in ill.next[0]
+
+
+def test_an_old_drop_is_no_doubt_of_health_and_a_new_one_is(store: SqliteStore) -> None:
+    ready(store, "live-1", "model")
+    store.counters.add({"dropped_queue_full": 3, "rewards_refused": 2})
+    store.alerts.note(GREW, "dropped_queue_full", f"3 {1e9 - 3_600.0}", told=True)
+    store.alerts.note(GREW, "rewards_refused", f"2 {1e9 - 90_000.0}", told=True)
+    fresh = facts(store)
+    store.alerts.note(GREW, "dropped_queue_full", f"3 {1e9 - 86_400.0}", told=True)
+    old = facts(store)
+    store.counters.add({"dropped_queue_full": 1})
+    again = facts(store)
+
+    assert fresh.summary.healthy.said.startswith("3 events, decisions or rewards were dropped")
+    assert "so far, the last at 2001-09-09 00:46 UTC" in fresh.summary.healthy.said
+    assert "Events were dropped" in fresh.summary.next[0]
+    assert (old.summary.healthy.answer, old.summary.healthy.state) == ("yes", "good")
+    assert old.summary.healthy.said == "The gate passes, and nothing was dropped in the last day."
+    assert old.summary.next == ["Nothing: it goes on by itself."]
+    assert old.drops == {"dropped_queue_full": 3, "rewards_refused": 2}, "the sums stay"
+    assert again.summary.healthy.answer == "look closer"
+    assert "the last since a process last looked" in again.summary.healthy.said
+
+
+def test_it_is_not_healthy_while_rewards_are_missing_and_says_since_when(
+    store: SqliteStore,
+) -> None:
+    ready(store, "live-1", "model")
+    looks = Alerting(
+        Settings(store=store.path), owner="host:1", tell=lambda _: None, count=lambda _: None
+    )
+
+    def after(ready_: int, missing: int, at: float) -> Facts:
+        counted = {"left_out_reward_missing": missing}
+        looks.look(store, {"at": at, "became_ready": ready_, "counters": counted})
+        return facts(store)
+
+    before = after(0, 0, at=1e9 - 600.0)
+    missing = after(10, 90, at=1e9 - 300.0)
+    still = after(15, 185, at=1e9 - 200.0)
+    over = after(2_015, 185, at=1e9)
+
+    assert before.summary.healthy.answer == "yes"
+    assert missing.summary.healthy.answer == "look closer"
+    assert "missing since 2001-09-09 01:41 UTC: 90 of 100" in missing.summary.healthy.said
+    assert "what to do about rewards-missing" in missing.summary.next[0]
+    assert "since 2001-09-09 01:41 UTC: 95 of 100" in still.summary.healthy.said
+    assert over.summary.healthy.answer == "yes"
+    assert over.status["rewards_missing"] is None
 
 
 def test_rollouts_without_any_reward_are_the_first_thing_to_mend(store: SqliteStore) -> None:

@@ -11,6 +11,7 @@ from importlib import metadata
 from pathlib import Path
 
 import tau_live
+from tau_live.alerts.growing import grew, lately
 from tau_live.builtin import load_plugins
 from tau_live.cli.doctor_checks.check import FAIL, OK, WARN, Check
 from tau_live.cli.doctor_checks.environment import environment_checks, source_checks
@@ -20,7 +21,7 @@ from tau_live.cli.doctor_checks.places import place_checks
 from tau_live.cli.doctor_checks.retention import retention_checks
 from tau_live.cli.doctor_checks.stops import access_check, inside_checks, kill_check, pause_checks
 from tau_live.cli.doctor_checks.stores import store_checks, unusable
-from tau_live.cli.text import ago, number
+from tau_live.cli.text import ago, number, since
 from tau_live.errors import SettingsError, TauLiveError
 from tau_live.policies.files import check_policy, checkpoint_folder
 from tau_live.reasons import QUEUE_FULL, lost_events
@@ -205,7 +206,7 @@ def _inside(file: Path, *, now: float) -> Iterator[Check]:
         yield from _versions(store, checkpoint_folder(Settings(store=file)))
         yield _seals(store)
         yield _rewards(store)
-        yield from _drops(store)
+        yield from _drops(store, now=now)
         yield from store_checks(file, now=now)
     except TauLiveError as error:
         yield unusable(error)
@@ -291,14 +292,20 @@ def _rewards(store: Store) -> Check:
     return Check("rewards", WARN, found, advice, "rewards-never-sent")
 
 
-def _drops(store: Store) -> Iterator[Check]:
-    lost = lost_events(store.counters.counts())
-    if not lost:
-        yield Check("drops", OK, "none")
-    for name, n in lost.items():
+def _drops(store: Store, *, now: float) -> Iterator[Check]:
+    """Yield what was lost lately; what was lost long ago is no mistake that anybody makes now."""
+    counts = store.counters.counts()
+    lost, grown = lost_events(counts), grew(counts, store.alerts.noted())
+    recent = {name: n for name, n in lost.items() if lately(grown[name], now=now)}
+    if not recent:
+        before = f" in the last day; {number(sum(lost.values()))} before" if lost else ""
+        yield Check("drops", OK, f"none{before}")
+    for name, n in recent.items():
         advice = (
             "raise TAU_LIVE_RL_QUEUE_LIMIT, or look at what keeps the store from writing"
             if name == QUEUE_FULL
             else f"docs/howto/runbook.md says what to do about {name}"
         )
-        yield Check("drops", WARN, f"{name}: {number(n)}", advice, "events-dropped")
+        at = grown[name]
+        when = "" if at is None else f", last {since(at, now=now)}"
+        yield Check("drops", WARN, f"{name}: {number(n)}{when}", advice, "events-dropped")

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 
+from tau_live.alerts import growing
 from tau_live.attaching.hosts import ADAPTERS
 from tau_live.builtin import BUILT_IN
 from tau_live.cli.doctor_checks.check import OK, WARN, Check
@@ -12,6 +13,7 @@ from tau_live.cli.text import number, seconds
 from tau_live.errors import TauLiveError
 from tau_live.learning.lease import LEASE
 from tau_live.plugins import GROUP
+from tau_live.reasons import FOREIGN_DEFAULT
 from tau_live.rollouts import RewardSource
 from tau_live.settings import Learner, Settings
 from tau_live.settings.kinds import nearest
@@ -77,8 +79,16 @@ def learning_checks(file: Path, settings: Settings, *, now: float) -> Iterator[C
         return
     try:
         found = lately(file, limit=ROWS)
+        counts = store.counters.counts()
+        grown = growing.grew(counts, store.alerts.noted())
+        recent = {
+            name: n
+            for name, n in counts.items()
+            if name in grown and growing.lately(grown[name], now=now)
+        }
         yield from _of_points(found.decisions, settings)
-        yield from _of_rewards(store.counters.counts(), found)
+        yield from _of_defaults(recent)
+        yield from _of_rewards(recent, found)
         yield from _of_runs(store)
         yield from _of_learner(store, settings, now=now)
         yield _of_clock(found, now=now)
@@ -107,6 +117,16 @@ def _of_points(decisions: Sequence[Offered], settings: Settings) -> Iterator[Che
             deadline = f"TAU_LIVE_RL_DECIDE_DEADLINE_MS ({settings.decide_deadline_ms:g} now)"
             advice = f"raise {deadline}, offer fewer options, or free the machine"
             yield Check("decisions", WARN, found, advice, "decisions-late")
+
+
+def _of_defaults(counts: Mapping[str, int]) -> Iterator[Check]:
+    """Yield where the host's own choice was not among the options."""
+    for name, times in counts.items():
+        point = name.removeprefix(FOREIGN_DEFAULT)
+        if times and point != name:
+            found = f"'{point}': the default was not among the options, {number(times)} times"
+            advice = "offer it among them, under the very same name"
+            yield Check("options", WARN, found, advice, "default-unoffered")
 
 
 def _refused(point: str, rows: Sequence[Offered]) -> Iterator[Check]:

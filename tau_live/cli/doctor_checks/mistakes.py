@@ -184,6 +184,11 @@ MISTAKES: Mapping[str, Mistake] = MappingProxyType(
             "At a decision point only one option is ever offered.",
             "Offer at least two; look at what `never`, `allowed` and the adapter leave out.",
         ),
+        "default-unoffered": Mistake(
+            "The `default` of a decision is not among its options, so no policy ever chooses it.",
+            "Offer it among them, under the very same name; the log's `default_not_offered` says "
+            "which it was.",
+        ),
         "option-untried": Mistake(
             "An option was offered hundreds of times and never chosen.",
             "Raise `TAU_LIVE_RL_EXPLORATION`, or take it out.",

@@ -6,7 +6,7 @@ value of an object whose keys are data. What is under a path that ends in ``**``
 
 from collections.abc import Mapping
 
-from tau_live.cli.json_keys.doing import DOING, KILLED, PAUSED
+from tau_live.cli.json_keys.doing import DOING, KILLED, MISSING, PAUSED
 from tau_live.cli.json_keys.projects import INIT
 from tau_live.cli.json_keys.reports import REPORT
 from tau_live.cli.json_keys.rows import ATTEMPT, CREDIT, DECISION, REWARD, ROLLOUT, SPAN, Keys
@@ -174,6 +174,7 @@ STATUS: Keys = {
     "rollouts.open": "rollouts that have not ended",
     "waiting_for_reward": "ended rollouts whose reward has not come, counted up to 10000",
     "became_ready": "rollouts whose reward was known so far, those forgotten since too",
+    "rewards_missing**": MISSING,
     "not_learned_from.*": "rollouts and decisions that taught nothing, by reason",
     "ready_to_learn.*": "rollouts not learned from, by decision point, counted up to 10000",
     "mean_reward.first": "mean reward of the first rollouts that became ready",
@@ -194,6 +195,8 @@ STATUS: Keys = {
     "retention.over[]": "what is beyond its limit: days, rollouts, mb",
     **_under("retention.kept.", KEPT),
     "counters.*": "what was dropped, duplicate, conflicting or late, by name",
+    "counters_grew.*": "when each counter of what was dropped, refused or missed last grew, in "
+    "epoch seconds, late by a minute at most; null where it grew since a process last looked",
     "processes[]": "processes that are attached",
     "silent**": "processes that live but cannot write, with since how many seconds about",
     "learner": "the process that is running an update",

@@ -5,6 +5,10 @@ from collections.abc import Mapping
 from tau_live.cli.json_keys.rows import Keys
 
 PAUSED = "what rests: by part the reason, who and at (epoch seconds)"
+MISSING = (
+    "while too many rewards stay away: since (epoch seconds), and missing of how many settled when "
+    "that was last counted; else null"
+)
 KILLED = "the kill switch: reason, who and at (epoch seconds); null while it is off"
 
 DOING: Mapping[str, Keys] = {

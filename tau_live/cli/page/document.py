@@ -8,6 +8,7 @@ from base64 import b64encode
 from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
 from importlib.resources import files
+from typing import Protocol
 from xml.etree import ElementTree as ET
 
 from tau_live.cli.page.at_points import at_point
@@ -16,8 +17,16 @@ from tau_live.cli.page.shapes import FLAGS, Chart, Figure, Key, Section, Table
 from tau_live.cli.text import moment, number, shown
 from tau_live.reporting.facts import Answer, Facts, Summary
 
-Draw = Callable[[Chart, str], ET.Element]
 Child = ET.Element | str | None
+
+
+class Draw(Protocol):
+    """Turns a chart into an ``svg`` element, whose ids begin with a name."""
+
+    def __call__(self, chart: Chart, name: str, *, narrow: bool) -> ET.Element:
+        """Return the element."""
+        ...
+
 
 SYMBOLS = {"good": "✓", "doubtful": "!", "bad": "✕"}
 FORMS = {"^": "M6 1 11 10H1Z", "v": "M1 1H11L6 10Z", "D": "M6 0 11 5.5 6 11 1 5.5Z",
@@ -41,7 +50,7 @@ def page_of(
     Args:
         facts: What it says.
         sections: What it shows.
-        draw: Turns a chart into an ``svg`` element, whose ids begin with the name it is given.
+        draw: Turns charts into elements.
         tell: Told that one more figure is drawn.
     """
     style = files("tau_live.cli.page").joinpath("style.css").read_text(encoding="utf-8")
@@ -208,15 +217,21 @@ def _figure(figure: Figure, draw: Draw) -> ET.Element:
 
 
 def _drawn(figure: Figure, chart: Chart, draw: Draw) -> ET.Element:
-    svg = draw(chart, figure.name)
-    title = element("title", figure.title, id=f"{figure.name}-svg-title")
-    described = element("desc", figure.described, id=f"{figure.name}-svg-desc")
-    svg.insert(0, title)
-    svg.insert(1, described)
+    """Return the chart twice: the style sheet shows the one that suits the screen."""
+    wide, narrow = (_image(figure, chart, draw, narrow=one) for one in (False, True))
+    return element("div", wide, narrow, class_="drawn")
+
+
+def _image(figure: Figure, chart: Chart, draw: Draw, *, narrow: bool) -> ET.Element:
+    name = f"{figure.name}-narrow" if narrow else figure.name
+    svg = draw(chart, name, narrow=narrow)
+    svg.insert(0, element("title", figure.title, id=f"{name}-svg-title"))
+    svg.insert(1, element("desc", figure.described, id=f"{name}-svg-desc"))
     svg.set("role", "img")
-    svg.set("aria-labelledby", f"{figure.name}-svg-title")
-    svg.set("aria-describedby", f"{figure.name}-svg-desc")
-    return element("div", svg, class_="drawn")
+    svg.set("class", "narrow" if narrow else "wide")
+    svg.set("aria-labelledby", f"{name}-svg-title")
+    svg.set("aria-describedby", f"{name}-svg-desc")
+    return svg
 
 
 def _legend(keys: Sequence[Key]) -> ET.Element:

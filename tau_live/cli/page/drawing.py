@@ -6,6 +6,7 @@ texts stay texts.
 """
 
 import io
+import textwrap
 import warnings
 from collections.abc import Mapping, Sequence
 from unicodedata import east_asian_width
@@ -39,9 +40,17 @@ from tau_live.cli.page.shapes import (
 )
 from tau_live.cli.text import shown
 
-WIDTH_IN = 8.0
-LONGEST = 30
+WIDE_IN, NARROW_IN = 8.0, 4.0
+"""How wide a chart is drawn for a desk, and for a telephone."""
+
+LONGEST, LONGEST_NARROW = 30, 16
 """A label beside a bar is cut behind so many characters; the table has all of it."""
+
+CHARACTER_IN = 0.075
+"""About as wide is a character of a label."""
+
+AXIS_IN = 0.9
+"""About as much of the width is the vertical axis with its labels."""
 
 COLOURS = {role: f"#0102{number:02x}" for number, role in enumerate(Role)}
 """What matplotlib is told; no other colour is ever drawn."""
@@ -84,18 +93,19 @@ PASSED = {
 """What of a style is a presentation attribute, too, which no content policy forbids."""
 
 
-def svg_of(chart: Chart, name: str) -> ET.Element:
+def svg_of(chart: Chart, name: str, *, narrow: bool = False) -> ET.Element:
     """Return a chart as an ``svg`` element without a name space, fit to stand in HTML.
 
     Args:
         chart: What to draw.
         name: Begins every id in it, so that none is twice on a page.
+        narrow: Whether it is for a narrow screen: as large letters, and fewer of them.
     """
     with mpl.rc_context(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a glyph that matplotlib's font lacks the browser's has
         mpl.rcdefaults()  # whatever the user's own matplotlibrc says
         mpl.rcParams.update({**SETTINGS, "svg.hashsalt": name})
-        canvas = Canvas(figsize=(WIDTH_IN, 3.0))
+        canvas = Canvas(figsize=(NARROW_IN if narrow else WIDE_IN, 3.0))
         draw(chart, canvas)
         written = io.BytesIO()
         FigureCanvasSVG(canvas).print_svg(
@@ -120,7 +130,7 @@ def draw(chart: Chart, canvas: Canvas) -> None:
 
 def _curves(chart: Curves, canvas: Canvas) -> None:
     heights = [2.4] + [1.5] * (len(chart.panels) - 1)
-    canvas.set_size_inches(WIDTH_IN, sum(heights) + 0.9)
+    canvas.set_figheight(sum(heights) + 0.9)
     rows = canvas.subplots(len(heights), sharex=True, squeeze=False, height_ratios=heights)
     for axes, panel in zip(rows[:, 0], chart.panels, strict=True):
         for series in panel.series:
@@ -139,13 +149,13 @@ def _curves(chart: Curves, canvas: Canvas) -> None:
         _flagged(axes, chart.flags)
     for axes in rows[:-1, 0]:
         axes.tick_params(axis="x", length=0)
-    _labelled(rows[-1, 0], chart.x_label, chart.ticks)
+    _labelled(rows[-1, 0], chart.x_label, chart.ticks, canvas=canvas)
     _glyphs(rows[0, 0], chart.flags)
     canvas.align_ylabels()
 
 
 def _areas(chart: Areas, canvas: Canvas) -> None:
-    canvas.set_size_inches(WIDTH_IN, 3.0)
+    canvas.set_figheight(3.0)
     axes = canvas.subplots()
     edges = np.ravel([(first - 0.5, last + 0.5) for first, last in chart.spans])
     shares = [np.repeat(values, 2) for values in _shares(chart.parts)]
@@ -160,11 +170,11 @@ def _areas(chart: Areas, canvas: Canvas) -> None:
     axes.set_axisbelow(True)
     axes.margins(x=0.0)
     axes.set_ylabel("share of decisions")
-    _labelled(axes, chart.x_label, chart.ticks)
+    _labelled(axes, chart.x_label, chart.ticks, canvas=canvas)
 
 
 def _bars(chart: Bars, canvas: Canvas) -> None:
-    canvas.set_size_inches(WIDTH_IN, 0.28 * len(chart.rows) + 0.8)
+    canvas.set_figheight(0.28 * len(chart.rows) + 0.8)
     axes = canvas.subplots()
     places = np.arange(len(chart.rows))
     values = _shares(chart.parts) if chart.share else [np.array(p.values) for p in chart.parts]
@@ -172,7 +182,8 @@ def _bars(chart: Bars, canvas: Canvas) -> None:
     for part, lengths in zip(chart.parts, values, strict=True):
         axes.barh(places, lengths, left=left, color=COLOURS[part.role], height=0.72)
         left = left + lengths
-    axes.set_yticks(places, [_cut(row) for row in chart.rows])
+    most = LONGEST_NARROW if _is_narrow(canvas) else LONGEST
+    axes.set_yticks(places, [_cut(row, most) for row in chart.rows])
     for label, head in zip(axes.get_yticklabels(), chart.heads, strict=True):
         label.set_fontweight("bold" if head else "normal")
     axes.tick_params(axis="y", length=0)
@@ -183,15 +194,16 @@ def _bars(chart: Bars, canvas: Canvas) -> None:
     axes.spines["left"].set_visible(False)
     if chart.share:
         axes.set_xlim(0.0, 1.0)
+        axes.xaxis.set_major_locator(MaxNLocator(2 if _is_narrow(canvas) else 5))
         axes.xaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
     else:
-        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+        axes.xaxis.set_major_locator(MaxNLocator(3 if _is_narrow(canvas) else 6, integer=True))
         _named(axes, left, chart.heads)
-    axes.set_xlabel(chart.x_label)
+    _across(axes, chart.x_label, canvas)
 
 
 def _marked(chart: Dots, canvas: Canvas) -> None:
-    canvas.set_size_inches(WIDTH_IN, 3.6)
+    canvas.set_figheight(3.6)
     axes = canvas.subplots()
     for series in chart.series:
         _dots(axes, series)
@@ -201,7 +213,7 @@ def _marked(chart: Dots, canvas: Canvas) -> None:
         axes.plot([low, high], [low, high], color=MUTED, linewidth=1.0, dashes=(4, 3), zorder=1)
     axes.set_ylabel(chart.y_label)
     axes.margins(x=0.08)
-    _labelled(axes, chart.x_label, chart.ticks)
+    _labelled(axes, chart.x_label, chart.ticks, canvas=canvas)
     if chart.ticks:
         axes.set_xlim(-0.5, len(chart.ticks) - 0.5)
 
@@ -249,10 +261,28 @@ def _powers(axes: Axes) -> None:
     axes.yaxis.set_minor_formatter(NullFormatter())
 
 
-def _labelled(axes: Axes, label: str, ticks: Sequence[Tick]) -> None:
-    axes.set_xlabel(label)
+def _labelled(axes: Axes, label: str, ticks: Sequence[Tick], *, canvas: Canvas) -> None:
+    _across(axes, label, canvas)
+    ticks = _fitting(ticks) if _is_narrow(canvas) else ticks
     if ticks:
         axes.set_xticks([tick.x for tick in ticks], [shown_lines(tick.label) for tick in ticks])
+
+
+def _across(axes: Axes, label: str, canvas: Canvas) -> None:
+    """Name the horizontal axis, in as many lines as there have to be."""
+    room = int((canvas.get_figwidth() - AXIS_IN / 2) / CHARACTER_IN)
+    axes.set_xlabel("\n".join(textwrap.wrap(label, room)))
+
+
+def _fitting(ticks: Sequence[Tick]) -> Sequence[Tick]:
+    """Return as many of the ticks as find room beside each other on a narrow screen."""
+    longest = max((len(line) for tick in ticks for line in tick.label.split("\n")), default=1)
+    room = max(2, int((NARROW_IN - AXIS_IN) / ((longest + 2) * CHARACTER_IN)))
+    return ticks[:: -(-len(ticks) // room)] if ticks else ticks
+
+
+def _is_narrow(canvas: Canvas) -> bool:
+    return bool(canvas.get_figwidth() < WIDE_IN)
 
 
 def shown_lines(label: str) -> str:
@@ -288,13 +318,13 @@ def _floats(values: Sequence[float | None]) -> np.ndarray:
     return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
 
 
-def _cut(text: str) -> str:
+def _cut(text: str, most: int) -> str:
     """Return a label that has room beside a bar; wide characters count for two."""
     safe = shown(text)
     widths = np.cumsum([2 if east_asian_width(character) in "WF" else 1 for character in safe])
-    if not safe or widths[-1] <= LONGEST:
+    if not safe or widths[-1] <= most:
         return safe
-    return safe[: int(np.searchsorted(widths, LONGEST))] + "…"
+    return safe[: int(np.searchsorted(widths, most))] + "…"
 
 
 def _cleaned(root: ET.Element, name: str) -> ET.Element:
@@ -311,7 +341,7 @@ def _cleaned(root: ET.Element, name: str) -> ET.Element:
         element.attrib.update(_attributes(attributes, used, name))
         if element.tag != "text":
             element.text = element.tail = None
-    box = root.get("viewBox", f"0 0 {WIDTH_IN * 72:g} 200")
+    box = root.get("viewBox", f"0 0 {WIDE_IN * 72:g} 200")
     root.attrib.clear()
     root.set("viewBox", box)
     return root

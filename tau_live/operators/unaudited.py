@@ -1,13 +1,15 @@
 """The audit of what is done while the store may not work: in the store, else in a file beside it.
 
-What is in the file comes into the store with the next thing that is written down so.
+What is in the file comes into the store as soon as somebody has that open: a process that writes
+to it, or the next thing that is written down so.
 """
 
 import fcntl
 import os
-from collections.abc import Iterator
+import stat
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import msgspec
@@ -17,10 +19,17 @@ from tau_live.machine.private_files import give_to_owner_of_folder, make_folders
 from tau_live.operators.kill_switch import kill_file
 from tau_live.settings import Settings
 from tau_live.store.records import AuditEntry
+from tau_live.store.roles import Store
 from tau_live.store.sqlite import SqliteStore
 
 PATIENCE_S = 0.5
 """How long a locked store is waited for."""
+
+MOST_BYTES = 2**20
+"""A larger file is left to the next line that is written down."""
+
+NEWEST = 1_000
+"""Among so many lines of the store is looked for one that came in just before a process died."""
 
 
 def write_down(settings: Settings, entry: AuditEntry) -> str | None:
@@ -28,8 +37,7 @@ def write_down(settings: Settings, entry: AuditEntry) -> str | None:
 
     Never fails: what was done is done.
     """
-    switch = kill_file(settings.store, settings.kill_file)
-    log = switch.with_name(f"{switch.name}.log")
+    log = _log_of(settings)
     try:
         if not settings.store.exists():
             raise TauLiveError(  # noqa: TRY301  # as any other failure
@@ -42,6 +50,54 @@ def write_down(settings: Settings, entry: AuditEntry) -> str | None:
     return None
 
 
+def take_in(store: Store, settings: Settings) -> int:
+    """Write down what waits for the store, which works again; return how many lines that were.
+
+    A file that somebody is at work on, or that is none, is left for the next time.
+
+    Raises:
+        StoreUnavailableError: The store cannot take it after all; it waits on.
+    """
+    log = _log_of(settings)
+    if not os.path.lexists(log):  # as nearly always
+        return 0
+    try:
+        with _alone(log, os.O_RDONLY, wait=False) as file:
+            if file is None or not _is_ours(os.fstat(file)):
+                return 0
+            entries = [*_waiting(file)]
+            with store.begin():
+                _add(store, entries)
+            log.unlink(missing_ok=True)
+            return len(entries)
+    except OSError:
+        return 0
+
+
+def _log_of(settings: Settings) -> Path:
+    switch = kill_file(settings.store, settings.kill_file)
+    return switch.with_name(f"{switch.name}.log")
+
+
+def _is_ours(found: os.stat_result) -> bool:
+    """Say whether nobody else could have written it, so that nobody speaks for an operator."""
+    ours = found.st_uid in {0, os.geteuid()} and not found.st_mode & 0o022
+    return ours and stat.S_ISREG(found.st_mode) and found.st_size <= MOST_BYTES
+
+
+def _add(store: Store, entries: Sequence[AuditEntry]) -> None:
+    """Add lines that the store has not yet, in one transaction."""
+    known = {_key(entry) for entry in store.audit.entries(limit=NEWEST)}
+    for entry in entries:
+        if _key(entry) not in known:
+            store.audit.add(entry)
+            known.add(_key(entry))
+
+
+def _key(entry: AuditEntry) -> bytes:
+    return msgspec.json.encode(replace(entry, seq=0), order="sorted")
+
+
 def _store(settings: Settings, log: Path, entry: AuditEntry) -> None:
     with _alone(log, os.O_RDONLY) as file:
         store = SqliteStore.open(
@@ -49,8 +105,8 @@ def _store(settings: Settings, log: Path, entry: AuditEntry) -> None:
         )
         try:
             with store.begin():
-                for earlier in _waiting(file):
-                    store.audit.add(earlier)
+                if file is not None:
+                    _add(store, [*_waiting(file)])
                 store.audit.add(entry)
         finally:
             store.close()
@@ -59,7 +115,7 @@ def _store(settings: Settings, log: Path, entry: AuditEntry) -> None:
 
 
 @contextmanager
-def _alone(log: Path, flags: int) -> Iterator[int | None]:
+def _alone(log: Path, flags: int, *, wait: bool = True) -> Iterator[int | None]:
     """Open the file while nobody else adds to it or takes it away; ``None`` if it is not there."""
     flags |= os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # to open a pipe may never end
     while True:
@@ -69,7 +125,7 @@ def _alone(log: Path, flags: int) -> Iterator[int | None]:
             yield None
             return
         try:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
             if os.fstat(file).st_nlink:  # else its lines are in the store, and it is no more
                 yield file
                 return
@@ -77,9 +133,7 @@ def _alone(log: Path, flags: int) -> Iterator[int | None]:
             os.close(file)
 
 
-def _waiting(file: int | None) -> Iterator[AuditEntry]:
-    if file is None:
-        return
+def _waiting(file: int) -> Iterator[AuditEntry]:
     with open(file, "rb", closefd=False) as opened:
         lines = opened.read().splitlines()
     for line in lines:
