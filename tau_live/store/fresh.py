@@ -218,8 +218,8 @@ class Fresh:
         return sum(told.close(status=status, at=at) for told in mine)
 
     def add_decision(self, decision: Decision, *, assigned: bool) -> bool | None:
-        """Add a decision; ``False`` if its place is taken, ``None`` where it is late or lost."""
-        if decision.attempt not in self.attempts or self.rollout.ready_seq is not None:
+        """Add a decision; ``False`` if its place is taken, ``None`` without an attempt."""
+        if decision.attempt not in self.attempts:
             return None
         place = (decision.attempt, decision.ordinal)
         if place in self.decisions:

@@ -8,7 +8,7 @@ from itertools import chain
 
 import msgspec
 
-from tau_live.rollouts import Attempt, Rollout
+from tau_live.rollouts import Attempt, Rollout, RolloutStatus
 from tau_live.store.connection import Connection, Value
 from tau_live.store.fresh import Fresh
 from tau_live.store.json_text import json_of
@@ -83,11 +83,12 @@ class Stage:
         That is written behind all that began before it.
         """
         rollout_id = rollout.rollout_id
-        if rollout_id in self._absent:
+        if rollout_id in self._absent and rollout.status is RolloutStatus.RUNNING:
             self._fresh[rollout_id] = Fresh(rollout)
             self._absent.remove(rollout_id)
             return True
         if rollout_id not in self._begun:
+            self._absent.discard(rollout_id)
             self.write()
         return False
 
