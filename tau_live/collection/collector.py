@@ -13,7 +13,13 @@ from tau_live import events as ev
 from tau_live.breath import Breathe, at_once
 from tau_live.collection import attempts, naming
 from tau_live.collection.endings import Ending, ending_for, ending_of
-from tau_live.collection.event_rows import decision_of, metadata_of_end, reward_of, rollout_of
+from tau_live.collection.event_rows import (
+    decision_of,
+    reward_of,
+    rollout_of,
+    told_by_end,
+    told_late,
+)
 from tau_live.collection.spans import span_of
 from tau_live.errors import AmbiguousIdError, UnknownError
 from tau_live.guard import logger, text_of
@@ -29,7 +35,6 @@ from tau_live.rollouts import (
     rollout_id_of,
     rollout_may_become,
 )
-from tau_live.store.records import Amendment
 from tau_live.store.roles import Batch, Store
 
 KNOWN_LIMIT = 20_000
@@ -177,11 +182,7 @@ class Collector:
         if self._store.rollouts.begin_rollout(rollout):
             self._begin_attempt(event, rollout_id, existing=[])
             return
-        late = Amendment(
-            name=rollout.name, session_id=rollout.session_id, parent_id=rollout.parent_id,
-            input=rollout.input, metadata=rollout.metadata, started_at=event.at,
-        )  # fmt: skip
-        self._store.rollouts.amend_rollout(rollout_id, late)
+        self._store.rollouts.amend_rollout(rollout_id, told_late(rollout))
         existing = self._store.rollouts.attempts(rollout_id)
         found = attempts.of_event(event, existing)
         if found is None or attempts.is_over(found, event):
@@ -294,9 +295,7 @@ class Collector:
         self._close(
             current, ending.attempt, spans=_left_open(ending), at=event.at, error=error_type
         )
-        told = Amendment(
-            name=event.agent or "", metadata=metadata_of_end(event), later=len(existing) > 1
-        )
+        told = told_by_end(event, later=len(existing) > 1)
         self._store.rollouts.amend_rollout(rollout.rollout_id, told)
         if last:
             self._end(rollout, ending, at=event.at, error_type=error_type)
@@ -305,8 +304,7 @@ class Collector:
         self, rollout: Rollout, ending: Ending, *, at: float, error_type: str | None = None
     ) -> None:
         """End a rollout with all of its attempts, unless it has ended already."""
-        rollout_id = rollout.rollout_id
-        self._open.pop(rollout_id, None)
+        self._open.pop(rollout_id := rollout.rollout_id, None)
         if rollout.status in ROLLOUT_ENDS:
             return
         unheard = AttemptStatus.UNRESPONSIVE  # what did not end by itself did not succeed

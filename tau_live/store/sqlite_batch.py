@@ -27,7 +27,7 @@ from tau_live.store.sqlite_decisions import SqliteDecisions
 from tau_live.store.sqlite_names import SqliteNames
 from tau_live.store.sqlite_rewards import SqliteRewards
 from tau_live.store.sqlite_rollouts import SqliteRollouts
-from tau_live.store.stage import Stage
+from tau_live.store.sqlite_stage import Stage
 
 
 class SqliteBatch(AbstractContextManager["SqliteBatch"]):
