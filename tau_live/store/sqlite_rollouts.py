@@ -17,6 +17,7 @@ from tau_live.rollouts import (
 )
 from tau_live.store.connection import Connection
 from tau_live.store.json_text import json_of
+from tau_live.store.many_rows import insert
 from tau_live.store.records import Amendment, Page, RolloutQuery
 from tau_live.store.sqlite_counters import count
 from tau_live.store.sqlite_moves import Ending, move_attempt, move_rollout, touch_attempt
@@ -162,7 +163,8 @@ class SqliteRollouts:
                 signs[attempt] = at
         with self._connection.begin():
             seqs = {attempt: self._seq_of_living(*attempt, at=at) for attempt, at in signs.items()}
-            added = self._connection.change_many(
+            added = insert(
+                self._connection,
                 INSERT_SPAN,
                 [
                     values_of_span(

@@ -1,17 +1,16 @@
 """Rollouts that begin in a transaction: kept in memory, and stored at its end by few statements."""
 
-import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cache
-from itertools import chain
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 
 import msgspec
 
-from tau_live.rollouts import Attempt, Rollout, RolloutStatus
+from tau_live.rollouts import Rollout, RolloutStatus
 from tau_live.store.connection import Connection, Value
 from tau_live.store.fresh import Fresh
 from tau_live.store.json_text import json_of
+from tau_live.store.many_rows import insert
 from tau_live.store.sqlite_counters import SqliteCounters
 from tau_live.store.sqlite_rewards import INSERT_REWARD
 from tau_live.store.sqlite_rollouts import INSERT_SPAN
@@ -23,9 +22,6 @@ from tau_live.store.sqlite_rows import (
     values_of_rollout,
 )
 from tau_live.store.sqlite_trials import ASSIGN
-
-SIZES = (256, 64, 16, 4, 1)
-"""How many rows one statement inserts; few sizes, so that SQLite has seen each before."""
 
 KNOWN = """
 select
@@ -56,7 +52,6 @@ on conflict (name_id, rollout_seq) do nothing
 
 _IDS = msgspec.json.Decoder(list[str])
 _SEQS = msgspec.json.Decoder(dict[str, int])
-_ROW = re.compile(r"\((\?, )*\?\)")
 
 
 class Stage:
@@ -148,68 +143,41 @@ class Stage:
     def _write_rollouts(self, kept: Sequence[Fresh], names: Mapping[str, Sequence[str]]) -> None:
         if not kept:
             return
-        self._insert(
-            INSERT_ROLLOUT, (values_of_rollout(one.rollout, left_out=one.left_out) for one in kept)
-        )
-        stored = json_of([one.rollout.rollout_id for one in kept])
-        seqs = _SEQS.decode(self._connection.rows(SEQS, {"ids": stored})[0][0])
-        numbered = [(seqs[one.rollout.rollout_id], one) for one in kept]
-        self._insert(
-            INSERT_ATTEMPT,
-            (
-                _values_of_attempt(attempt, seq, one.rollout)
-                for seq, one in numbered
-                for attempt in one.attempts.values()
-            ),
-        )
-        self._insert(
-            INSERT_SPAN, (told.values(seq) for seq, one in numbered for told in one.spans.values())
-        )
-        self._insert(
+        store = partial(insert, self._connection)
+        store(INSERT_ROLLOUT, (values_of_rollout(f.rollout, left_out=f.left_out) for f in kept))
+        ids = json_of([fresh.rollout.rollout_id for fresh in kept])
+        seqs = _SEQS.decode(self._connection.rows(SEQS, {"ids": ids})[0][0])
+        rows = [(seqs[fresh.rollout.rollout_id], fresh) for fresh in kept]
+        store(INSERT_ATTEMPT, (values for row in rows for values in _attempts(*row)))
+        store(INSERT_SPAN, (told.values(seq) for seq, f in rows for told in f.spans.values()))
+        store(
             INSERT_DECISION,
-            (
-                values_of_decision(decision, seq)
-                for seq, one in numbered
-                for decision in one.decisions.values()
-            ),
+            (values_of_decision(one, seq) for seq, f in rows for one in f.decisions.values()),
         )
-        self._insert(ASSIGN, ((seq, *arm) for seq, one in numbered for arm in one.arms.values()))
-        self._insert(
-            INSERT_REWARD,
-            (values_of_reward(reward) for one in kept for reward in one.rewards.values()),
-        )
-        self._insert(INSERT_READY, (place for seq, one in numbered for place in _places(seq, one)))
-        self._insert(
-            INSERT_AWAITING, ((seq, one.until) for seq, one in numbered if one.until is not None)
-        )
-        self._insert(INSERT_NAME, ((name, seqs[one]) for name, ids in names.items() for one in ids))
-
-    def _insert(self, sql: str, rows: Iterable[Sequence[Value]]) -> None:
-        kept, at = [*self._connection.breathing(rows)], 0
-        for size in SIZES:
-            while len(kept) - at >= size:
-                values = [*chain.from_iterable(kept[at : at + size])]
-                self._connection.change(_of_rows(sql, size), values)
-                self._connection.breathe()
-                at += size
+        store(ASSIGN, ((seq, *arm) for seq, f in rows for arm in f.arms.values()))
+        store(INSERT_REWARD, (values_of_reward(one) for f in kept for one in f.rewards.values()))
+        store(INSERT_READY, (values for row in rows for values in _places(*row)))
+        store(INSERT_AWAITING, ((seq, f.until) for seq, f in rows if f.until is not None))
+        store(INSERT_NAME, ((name, seqs[one]) for name, ids_ in names.items() for one in ids_))
 
 
-def _values_of_attempt(attempt: Attempt, rollout_seq: int, rollout: Rollout) -> Sequence[Value]:
-    """Return the parameters of ``INSERT_ATTEMPT``."""
-    limit = rollout.config.timeout_s
-    return (
-        rollout_seq,
-        attempt.number,
-        attempt.status,
-        attempt.execution,
-        attempt.worker_id,
-        attempt.started_at,
-        attempt.last_heartbeat_at,
-        attempt.ended_at,
-        attempt.error_message,
-        None if limit is None else attempt.started_at + limit,
-        rollout.config.unresponsive_s,
-    )
+def _attempts(rollout_seq: int, fresh: Fresh) -> Iterator[Sequence[Value]]:
+    """Yield the parameters of ``INSERT_ATTEMPT`` for each attempt."""
+    limits = fresh.rollout.config
+    for attempt in fresh.attempts.values():
+        yield (
+            rollout_seq,
+            attempt.number,
+            attempt.status,
+            attempt.execution,
+            attempt.worker_id,
+            attempt.started_at,
+            attempt.last_heartbeat_at,
+            attempt.ended_at,
+            attempt.error_message,
+            None if limits.timeout_s is None else attempt.started_at + limits.timeout_s,
+            limits.unresponsive_s,
+        )
 
 
 def _places(rollout_seq: int, fresh: Fresh) -> Iterator[Sequence[Value]]:
@@ -218,9 +186,3 @@ def _places(rollout_seq: int, fresh: Fresh) -> Iterator[Sequence[Value]]:
     if ready_seq is not None:
         points = {decision.point: None for decision in fresh.decisions.values()} or {"": None}
         yield from ((rollout_seq, point, ready_seq) for point in points)
-
-
-@cache
-def _of_rows(sql: str, size: int) -> str:
-    """Return the statement that inserts several rows, of one that inserts one."""
-    return _ROW.sub(lambda row: ", ".join([row[0]] * size), sql)
