@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tau_live import events as ev
 from tau_live.collection.collector import Collector
 from tau_live.rollouts import Reward, Rollout
-from tau_live.store.roles import Store
+from tau_live.store.roles import Batch, Store
 from tau_live.store.sqlite import SqliteStore
 
 HOST = "host"
@@ -23,10 +23,10 @@ class ByReward:
     def refuses(self, reward: Reward) -> bool:
         return False
 
-    def rejects(self, rollout: Rollout, *, store: Store) -> bool:
+    def rejects(self, rollout: Rollout, *, store: Batch) -> bool:
         return False
 
-    def settle(self, rollout: Rollout, *, store: Store, now: float) -> bool:
+    def settle(self, rollout: Rollout, *, store: Batch, now: float) -> bool:
         rewards = store.rewards.rewards(rollout.rollout_id)
         values = [r.value for r in rewards if r.value is not None and r.decision_id is None]
         return bool(values) and store.rewards.mark_ready(

@@ -5,7 +5,7 @@ same rows. Every step may be repeated: what is already stored adds nothing.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
@@ -13,7 +13,13 @@ from tau_live import events as ev
 from tau_live.breath import Breathe, at_once
 from tau_live.collection import attempts, naming
 from tau_live.collection.endings import Ending, ending_for, ending_of
-from tau_live.collection.event_rows import decision_of, metadata_of_end, reward_of, rollout_of
+from tau_live.collection.event_rows import (
+    decision_of,
+    reward_of,
+    rollout_of,
+    told_by_end,
+    told_late,
+)
 from tau_live.collection.spans import span_of
 from tau_live.errors import AmbiguousIdError, UnknownError
 from tau_live.guard import logger, text_of
@@ -29,7 +35,7 @@ from tau_live.rollouts import (
     rollout_id_of,
     rollout_may_become,
 )
-from tau_live.store.roles import Store
+from tau_live.store.roles import Batch, Store
 
 KNOWN_LIMIT = 20_000
 SPANS_AT_ONCE = 128  # more cost no less each, and keep the interpreter longer
@@ -38,11 +44,11 @@ SPANS_AT_ONCE = 128  # more cost no less each, and keep the interpreter longer
 class Rewarding(Protocol):
     """What decides whether a finished rollout may be learned from."""
 
-    def settle(self, rollout: Rollout, *, store: Store, now: float) -> bool:
+    def settle(self, rollout: Rollout, *, store: Batch, now: float) -> bool:
         """Mark a finished rollout ready, waiting or left out; ``True`` if it became ready."""
         ...
 
-    def rejects(self, rollout: Rollout, *, store: Store) -> bool:
+    def rejects(self, rollout: Rollout, *, store: Batch) -> bool:
         """Say whether safety makes a failure of a run that ended well."""
         ...
 
@@ -84,7 +90,8 @@ class Collector:
         redact: Callable[[Span], Span] = lambda span: span,
         breathe: Breathe = at_once,
     ) -> None:
-        self._store = store
+        self._whole = store
+        self._store: Batch = store  # while events are applied, their batch
         self._rewarding = rewarding
         self._owner = owner
         self._redact = redact
@@ -104,19 +111,22 @@ class Collector:
         """
         self._finished = self._ready = 0
         self._spans.clear()
-        for event in events:
-            self._apply(event)
-            if len(self._spans) >= SPANS_AT_ONCE:
+        try:
+            with self._whole.batch(naming.ids_in(events, known=self._open)) as self._store:
+                for event in events:
+                    self._apply(event)
+                    if len(self._spans) >= SPANS_AT_ONCE:
+                        self._store_spans()
+                    self._breathe()
                 self._store_spans()
-            self._breathe()
-        self._store_spans()
+        finally:
+            self._store = self._whole
         return Applied(self._finished, self._ready)
 
     def _apply(self, event: ev.Event) -> None:
         match event:
             case ev.RunStart():
                 self._start_run(event)
-                self._add_names(event, event.aliases)
             case ev.RunEnd():
                 self._end_run(event)
             case ev.RunInterrupt():
@@ -129,8 +139,7 @@ class Collector:
                 self._add_reward(event)
             case _:
                 self._add_span(event, self._attempt_of(event))
-                if isinstance(event, ev.ModelEnd) and event.response_id:
-                    self._add_names(event, [event.response_id])
+        self._add_names(event)
 
     def forget(self) -> None:
         """Drop what is remembered of the store, after a transaction that was not kept."""
@@ -139,19 +148,19 @@ class Collector:
 
     def expire(self, now: float, *, limit: int = 256) -> int:
         """Settle the finished rollouts whose wait for a reward is over; return how many."""
-        overdue = self._store.rewards.overdue(now, limit=limit)
+        overdue = self._whole.rewards.overdue(now, limit=limit)
         for rollout_id in overdue:
             self._settle(rollout_id, now=now)
         return len(overdue)
 
     def end_open(self, *, reason: Reason, at: float) -> int:
         """End what this process left open, truthfully; return how many rollouts that were."""
-        owned = [] if self._owner is None else self._store.rollouts.open_rollouts(self._owner)
+        owned = [] if self._owner is None else self._whole.rollouts.open_rollouts(self._owner)
         return self._end_all([*dict.fromkeys([*owned, *self._open])], ending_for(reason), at=at)
 
     def end_owned(self, owner: str, *, reason: Reason, at: float) -> int:
         """End what another process left open, truthfully; return how many rollouts that were."""
-        return self._end_all(self._store.rollouts.open_rollouts(owner), ending_for(reason), at=at)
+        return self._end_all(self._whole.rollouts.open_rollouts(owner), ending_for(reason), at=at)
 
     def _end_all(self, rollout_ids: Sequence[str], ending: Ending, *, at: float) -> int:
         ended = 0
@@ -173,11 +182,7 @@ class Collector:
         if self._store.rollouts.begin_rollout(rollout):
             self._begin_attempt(event, rollout_id, existing=[])
             return
-        self._store.rollouts.amend_rollout(
-            rollout_id, name=rollout.name, session_id=rollout.session_id,
-            parent_id=rollout.parent_id, input_=rollout.input, metadata=rollout.metadata,
-            started_at=event.at,
-        )  # fmt: skip
+        self._store.rollouts.amend_rollout(rollout_id, told_late(rollout))
         existing = self._store.rollouts.attempts(rollout_id)
         found = attempts.of_event(event, existing)
         if found is None or attempts.is_over(found, event):
@@ -290,12 +295,8 @@ class Collector:
         self._close(
             current, ending.attempt, spans=_left_open(ending), at=event.at, error=error_type
         )
-        self._store.rollouts.amend_rollout(
-            rollout.rollout_id,
-            name=event.agent or "",
-            metadata=metadata_of_end(event),
-            later=len(existing) > 1,
-        )
+        told = told_by_end(event, later=len(existing) > 1)
+        self._store.rollouts.amend_rollout(rollout.rollout_id, told)
         if last:
             self._end(rollout, ending, at=event.at, error_type=error_type)
 
@@ -303,8 +304,7 @@ class Collector:
         self, rollout: Rollout, ending: Ending, *, at: float, error_type: str | None = None
     ) -> None:
         """End a rollout with all of its attempts, unless it has ended already."""
-        rollout_id = rollout.rollout_id
-        self._open.pop(rollout_id, None)
+        self._open.pop(rollout_id := rollout.rollout_id, None)
         if rollout.status in ROLLOUT_ENDS:
             return
         unheard = AttemptStatus.UNRESPONSIVE  # what did not end by itself did not succeed
@@ -383,10 +383,10 @@ class Collector:
             self._count("duplicate_rewards")
         self._settle(reward.rollout_id, now=event.at)
 
-    def _add_names(self, event: ev.Event, names: Iterable[str]) -> None:
+    def _add_names(self, event: ev.Event) -> None:
         """Note other ids of a run, which gets the rewards that came for them before."""
         rollout_id = rollout_id_of(event.host, event.run_id)
-        for name in names:
+        for name in naming.names_in(event):
             name_id = rollout_id_of(event.host, name)
             if name_id != rollout_id and self._store.names.add(name_id, rollout_id):
                 self._settle(rollout_id, now=event.at)

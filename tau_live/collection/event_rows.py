@@ -4,6 +4,7 @@ from math import isfinite
 
 from tau_live import events as ev
 from tau_live.rollouts import Decision, Reward, Rollout, RolloutStatus, rollout_id_of
+from tau_live.store.records import Amendment
 
 _OF_A_START = ("model", "tools", "trigger", "instructions_hash", "host_version", "adapter_version")
 DROPPED = "dropped_events"
@@ -36,7 +37,19 @@ def _metadata_of(start: ev.RunStart) -> dict[str, object]:
     return {**start.metadata, **found}
 
 
-def metadata_of_end(end: ev.RunEnd) -> dict[str, object]:
+def told_late(rollout: Rollout) -> Amendment:
+    """Return what a start tells of a rollout that has begun already."""
+    return Amendment(
+        name=rollout.name,
+        session_id=rollout.session_id,
+        parent_id=rollout.parent_id,
+        input=rollout.input,
+        metadata=rollout.metadata,
+        started_at=rollout.started_at,
+    )
+
+
+def told_by_end(end: ev.RunEnd, *, later: bool) -> Amendment:
     """Return what the end of a run tells besides how it ended."""
     found = {name: getattr(end, name) for name in _OF_AN_END if getattr(end, name) is not None}
     if end.usage:
@@ -45,7 +58,7 @@ def metadata_of_end(end: ev.RunEnd) -> dict[str, object]:
         found["output"] = content_of(end.output)
     if end.dropped > 0:
         found[DROPPED] = end.dropped
-    return found
+    return Amendment(name=end.agent or "", metadata=found, later=later)
 
 
 def decision_of(event: ev.Decision, *, rollout_id: str, attempt: int) -> Decision:

@@ -8,12 +8,17 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 
-from tau_live.breath import Breathe, at_once
+from tau_live.breath import PAUSE_S, Breathe, at_once
 from tau_live.collection.leaving import Later, Run, left, made, run_of
 from tau_live.events import Event, Reward, RunEnd, RunStart
 from tau_live.machine.tally import Tally
 
 BATCH_LIMIT = 512
+PRESSED = BATCH_LIMIT
+"""Where so many wait, and have waited for long, who puts one more lets the writer have a turn."""
+LONG_S = 0.1
+TURN_S = 0.005
+"""No more often than this: Python's own switch interval."""
 TICK_S = 0.2
 ENDING = 0.2
 """The part of the time for the end that is kept for ending what is open."""
@@ -77,6 +82,7 @@ class Inbox:
         self._closing = threading.Event()
         self._limit = limit
         self._half = limit // 2
+        self._taken = self._turned = 0.0
         self._breathe = breathe
         self._queue: SimpleQueue[Event | Later | Callable[[], None] | None] = SimpleQueue()
         self._dropped = Tally()
@@ -108,7 +114,10 @@ class Inbox:
 
     def put(self, event: Event) -> bool:
         """Take an event; ``False`` if it was dropped, which is counted."""
-        if self.closed or self._cut or self._queue.qsize() >= self._half:
+        waiting = self._queue.qsize()
+        if waiting >= PRESSED:
+            self._give_turn()
+        if self.closed or self._cut or waiting >= self._half:
             return self._put_if_it_may(event)
         self._queue.put(event)
         return True
@@ -118,7 +127,10 @@ class Inbox:
 
         Where it cannot be made, the end of its run says that one more event was lost.
         """
-        if self.closed or self._cut or self._queue.qsize() >= self._half:
+        waiting = self._queue.qsize()
+        if waiting >= PRESSED:
+            self._give_turn()
+        if self.closed or self._cut or waiting >= self._half:
             return self._put_if_it_may(made(later))
         self._queue.put(later)
         return True
@@ -128,6 +140,18 @@ class Inbox:
         with self._lock:
             self._remember(start, _Cut(begun=False, why="paused"))
             return self._drop("paused")
+
+    def _give_turn(self) -> None:
+        """Let the thread that writes have the interpreter, if it has long waited for it.
+
+        Python promises it after its switch interval, but not beside a thread that lets go of it
+        and takes it back all the time, as numpy does for each of our decisions: beside a loop that
+        decides and never waits, nothing at all was written.
+        """
+        now = time.perf_counter()
+        if now - self._taken >= LONG_S and now - self._turned >= TURN_S and self._takes():
+            self._turned = now
+            time.sleep(PAUSE_S)
 
     def _put_if_it_may(self, event: Event) -> bool:
         with self._lock:
@@ -261,6 +285,7 @@ class Inbox:
 
     def _next_batch(self) -> tuple[list[Event], list[Callable[[], None]], bool]:
         batch: list[Event] = []
+        self._taken = time.perf_counter()
         try:
             item = self._queue.get(timeout=TICK_S)
             while True:

@@ -1,16 +1,16 @@
 """Which rollout is meant by a host's own id, or by a session."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 
 from tau_live.errors import AmbiguousIdError, UnknownError
-from tau_live.events import Reward
+from tau_live.events import Event, ModelEnd, Reward, RunStart
 from tau_live.rollouts import rollout_id_of
-from tau_live.store.roles import Store
+from tau_live.store.roles import Batch
 
 LISTED = 5
 
 
-def rollout_named(store: Store, rollout_id: str) -> str:
+def rollout_named(store: Batch, rollout_id: str) -> str:
     """Return the rollout that has an id: as its own, or as one of its others; else the id itself.
 
     Args:
@@ -28,7 +28,7 @@ def rollout_named(store: Store, rollout_id: str) -> str:
     return found[0] if found else rollout_id
 
 
-def last_run(store: Store, session_id: str, *, host: str = "") -> str:
+def last_run(store: Batch, session_id: str, *, host: str = "") -> str:
     """Return the rollout that began last in a session; inside it, others may have begun later.
 
     Args:
@@ -54,7 +54,25 @@ def last_run(store: Store, session_id: str, *, host: str = "") -> str:
     return next(iter(found.values()))
 
 
-def meant(store: Store, reward: Reward) -> str:
+def names_in(event: Event) -> Sequence[str]:
+    """Return the other ids of its run that an event tells."""
+    if isinstance(event, RunStart):
+        return event.aliases
+    return [event.response_id] if isinstance(event, ModelEnd) and event.response_id else []
+
+
+def ids_in(events: Iterable[Event], *, known: Container[str]) -> set[str]:
+    """Return all ids of the runs that events are about, but for those that are known."""
+    ids: set[str] = set()
+    for event in events:
+        rollout_id = rollout_id_of(event.host, event.run_id)
+        if rollout_id not in known:
+            ids.add(rollout_id)
+            ids.update(rollout_id_of(event.host, name) for name in names_in(event))
+    return ids
+
+
+def meant(store: Batch, reward: Reward) -> str:
     """Return the rollout that a reward is for: by its id, by the host's, or by its session.
 
     Raises:

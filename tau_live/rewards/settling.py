@@ -19,7 +19,7 @@ from tau_live.rewards.sources import refuses, trusted
 from tau_live.rollouts import Reason, Reward, RewardSource, Rollout, RolloutStatus, Span
 from tau_live.settings import InferReward, Settings
 from tau_live.store.records import LearnableRollout
-from tau_live.store.roles import Store
+from tau_live.store.roles import Batch
 
 REFERENCE = "reference."
 """Begins the parts of the reference's inference, which count only where no other plugin has any."""
@@ -43,7 +43,7 @@ class Rewarding:
         self._safety = settings.safety
         self._told: set[str] = set()
 
-    def settle(self, rollout: Rollout, *, store: Store, now: float) -> bool:
+    def settle(self, rollout: Rollout, *, store: Batch, now: float) -> bool:
         """Mark a finished rollout ready, waiting or left out; ``True`` if it became ready."""
         rewards = store.rewards.rewards(rollout.rollout_id)
         if rollout.host != OWN_HOST and any(map(_is_reported, rewards)):
@@ -56,7 +56,7 @@ class Rewarding:
                 found = self._outcome(rollout, rewards, now=now)
         return self._noted(rollout, found, store)
 
-    def rejects(self, rollout: Rollout, *, store: Store) -> bool:
+    def rejects(self, rollout: Rollout, *, store: Batch) -> bool:
         """Say whether safety makes a failure of a run that ended well."""
         if not self._safety.reject_rollout_on_hard_gate or rollout.host == OWN_HOST:
             return False
@@ -81,7 +81,7 @@ class Rewarding:
             ceiling=self._settings.safety.hard_gate_reward_ceiling,
         )
 
-    def _noted(self, rollout: Rollout, found: Outcome, store: Store) -> bool:
+    def _noted(self, rollout: Rollout, found: Outcome, store: Batch) -> bool:
         reason = found.reason if found.state is State.LEFT_OUT else None
         store.rewards.leave_out(rollout.rollout_id, reason)
         if found.state is State.READY and found.earned is not None:
@@ -105,7 +105,7 @@ class Rewarding:
         at_once = when is not InferReward.DEADLINE
         return at_once or now >= rollout.ended_at + self._settings.reward_deadline_s
 
-    def _inferred(self, rollout: Rollout, store: Store) -> Reward | None:
+    def _inferred(self, rollout: Rollout, store: Batch) -> Reward | None:
         parts = self._plugins.infer_reward(
             summary_of(rollout, store.rollouts.spans(rollout.rollout_id))
         )
@@ -126,7 +126,7 @@ class Rewarding:
         return reward
 
     def _with_safety(
-        self, rollout: Rollout, rewards: Iterable[Reward], store: Store
+        self, rollout: Rollout, rewards: Iterable[Reward], store: Batch
     ) -> list[Reward]:
         if any(reward.source == SAFETY for reward in rewards):
             return []

@@ -1,6 +1,6 @@
 """What a store can do with what happened: rollouts with their spans, decisions, rewards."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from tau_live.rollouts import (
@@ -13,11 +13,11 @@ from tau_live.rollouts import (
     RolloutStatus,
     Span,
 )
-from tau_live.store.records import LearnableRollout, Page, RolloutQuery, Shadowed
+from tau_live.store.records import Amendment, LearnableRollout, Page, RolloutQuery, Shadowed
 
 
-class RolloutLog(Protocol):
-    """Rollouts, attempts and spans."""
+class RunRecord(Protocol):
+    """What is told of rollouts, attempts and spans, and what is asked meanwhile."""
 
     def begin_rollout(self, rollout: Rollout) -> bool:
         """Store a rollout as it is given; ``False`` if the id is already there."""
@@ -47,19 +47,8 @@ class RolloutLog(Protocol):
         """
         ...
 
-    def amend_rollout(
-        self,
-        rollout_id: str,
-        *,
-        name: str = "",
-        session_id: str | None = None,
-        parent_id: str | None = None,
-        input_: object = None,
-        metadata: Mapping[str, object] | None = None,
-        started_at: float | None = None,
-        later: bool = False,
-    ) -> None:
-        """Fill in what a late start tells, or with ``later`` what a later attempt's end does.
+    def amend_rollout(self, rollout_id: str, told: Amendment) -> None:
+        """Fill in what a late start tells, or a later attempt's end. Raises: UnknownError.
 
         What is already known stays, but for metadata that is told ``later``, and a start that
         was earlier.
@@ -86,15 +75,6 @@ class RolloutLog(Protocol):
         """Move an attempt on; as ``set_status``."""
         ...
 
-    def add_span(self, span: Span) -> bool:
-        """Store a span, or the end of one that is open; ``False`` if it was there already.
-
-        A span is a heartbeat of its attempt and moves a preparing attempt (and its rollout) to
-        running. The same span id again within the attempt is ignored and counted
-        (``duplicate_spans``), except that a closed form of an open span closes it.
-        """
-        ...
-
     def add_spans(self, spans: Sequence[Span]) -> int:
         """Store spans as ``add_span`` does, and return how many were new or closed an open one.
 
@@ -117,6 +97,27 @@ class RolloutLog(Protocol):
         """Return one rollout, or ``None``."""
         ...
 
+    def attempts(self, rollout_id: str) -> list[Attempt]:
+        """Return the attempts of a rollout by number."""
+        ...
+
+    def spans(self, rollout_id: str, number: int | None = None) -> list[Span]:
+        """Return the spans of a rollout (or of one attempt) in the order of arrival."""
+        ...
+
+
+class RolloutLog(RunRecord, Protocol):
+    """Rollouts, attempts and spans."""
+
+    def add_span(self, span: Span) -> bool:
+        """Store a span, or the end of one that is open; ``False`` if it was there already.
+
+        A span is a heartbeat of its attempt and moves a preparing attempt (and its rollout) to
+        running. The same span id again within the attempt is ignored and counted
+        (``duplicate_spans``), except that a closed form of an open span closes it.
+        """
+        ...
+
     def ids_beginning_with(self, beginning: str, *, limit: int) -> list[str]:
         """Return the ids of up to ``limit`` rollouts that begin so, in order."""
         ...
@@ -127,14 +128,6 @@ class RolloutLog(Protocol):
 
     def query(self, query: RolloutQuery) -> Page:
         """Return the rollouts that are asked for, and how many there are in all."""
-        ...
-
-    def attempts(self, rollout_id: str) -> list[Attempt]:
-        """Return the attempts of a rollout by number."""
-        ...
-
-    def spans(self, rollout_id: str, number: int | None = None) -> list[Span]:
-        """Return the spans of a rollout (or of one attempt) in the order of arrival."""
         ...
 
     def open_rollouts(self, owner: str) -> list[str]:
@@ -155,8 +148,8 @@ class RolloutLog(Protocol):
         ...
 
 
-class DecisionLog(Protocol):
-    """Decisions."""
+class DecisionRecord(Protocol):
+    """What is told of decisions."""
 
     def add_decision(self, decision: Decision, *, assigned: bool = True) -> bool:
         """Store a decision; ``False`` if its place in the attempt is taken.
@@ -173,6 +166,10 @@ class DecisionLog(Protocol):
             UnknownError: The attempt is not stored.
         """
         ...
+
+
+class DecisionLog(DecisionRecord, Protocol):
+    """Decisions."""
 
     def decision(self, decision_id: str) -> Decision:
         """Return one decision. Raises: UnknownError."""
@@ -191,8 +188,8 @@ class DecisionLog(Protocol):
         ...
 
 
-class RewardLog(Protocol):
-    """Rewards, joined by id whenever they come, and what they make ready for learning."""
+class RewardRecord(Protocol):
+    """What is told of rewards, and of what they make ready for learning."""
 
     def add_reward(self, reward: Reward) -> str:
         """Store a reward; return ``new``, ``same``, ``replaced`` or ``older``.
@@ -233,6 +230,10 @@ class RewardLog(Protocol):
         The counter ``left_out_<reason>`` tells of how many that is so now.
         """
         ...
+
+
+class RewardLog(RewardRecord, Protocol):
+    """Rewards, joined by id whenever they come, and what they make ready for learning."""
 
     def redate(self, *, before: float, after: float) -> int:
         """Let rollouts wait on whose time a clock has passed over that was set; return how many.

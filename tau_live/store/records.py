@@ -265,6 +265,29 @@ class Assigned:
     until: float | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amendment:
+    """What is told of a rollout after its beginning.
+
+    Attributes:
+        name: What kind of run it is; empty where that is not told.
+        session_id: What runs of one conversation share.
+        parent_id: The rollout inside which it ran.
+        input: Open-ended JSON data.
+        metadata: Open-ended JSON data, by name.
+        started_at: Epoch seconds, UTC.
+        later: Whether a later attempt tells it, whose metadata counts more than what is known.
+    """
+
+    name: str = ""
+    session_id: str | None = None
+    parent_id: str | None = None
+    input: object = None
+    metadata: Mapping[str, object] = field(default_factory=dict)
+    started_at: float | None = None
+    later: bool = False
+
+
 class LearnableRollout(NamedTuple):
     """A finished and rewarded rollout with its decisions and rewards."""
 

@@ -5,16 +5,24 @@ one transaction. Times are epoch seconds, UTC, and are always passed in: a store
 Every method may raise ``StoreUnavailableError``; a value that cannot be stored is a ``StoreError``.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Protocol
 
 from tau_live.store.alert_log import Alerts
-from tau_live.store.history import DecisionLog, RewardLog, RolloutLog
+from tau_live.store.history import (
+    DecisionLog,
+    DecisionRecord,
+    RewardLog,
+    RewardRecord,
+    RolloutLog,
+    RunRecord,
+)
 from tau_live.store.names import Names
 from tau_live.store.serving import (
     Audit,
     Counters,
+    Counting,
     GateState,
     Leases,
     Monitors,
@@ -31,6 +39,7 @@ from tau_live.store.trials import Trials
 __all__ = [
     "Alerts",
     "Audit",
+    "Batch",
     "Counters",
     "DecisionLog",
     "GateState",
@@ -51,7 +60,36 @@ __all__ = [
 ]
 
 
-class Store(Protocol):
+class Batch(Protocol):
+    """What a batch of events is told to."""
+
+    @property
+    def rollouts(self) -> RunRecord:
+        """Rollouts, attempts and spans."""
+        ...
+
+    @property
+    def decisions(self) -> DecisionRecord:
+        """Decisions."""
+        ...
+
+    @property
+    def rewards(self) -> RewardRecord:
+        """Rewards and what they make ready."""
+        ...
+
+    @property
+    def names(self) -> Names:
+        """Other ids of rollouts, and sessions."""
+        ...
+
+    @property
+    def counters(self) -> Counting:
+        """Counters."""
+        ...
+
+
+class Store(Batch, Protocol):
     """All roles of one open store."""
 
     @property
@@ -146,6 +184,17 @@ class Store(Protocol):
 
     def begin(self) -> AbstractContextManager[None]:
         """Open a transaction that takes the write lock at once; may be nested (savepoints)."""
+        ...
+
+    def batch(self, ids: Collection[str]) -> AbstractContextManager[Batch]:
+        """Open a batch, inside a transaction; it is stored when it is left without an error.
+
+        Until then only the batch knows all that it was told, and nothing else may be written.
+
+        Args:
+            ids: The rollouts that may be told of and are not known to be stored, by all ids that
+                they may have.
+        """
         ...
 
     def is_there(self) -> bool:

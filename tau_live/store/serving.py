@@ -246,12 +246,16 @@ class Leases(Protocol):
         ...
 
 
-class Counters(Protocol):
-    """How often something happened."""
+class Counting(Protocol):
+    """Counts how often something happens."""
 
     def add(self, counts: Mapping[str, int]) -> None:
         """Add to counters."""
         ...
+
+
+class Counters(Counting, Protocol):
+    """How often something happened."""
 
     def counts(self) -> dict[str, int]:
         """Return every counter."""

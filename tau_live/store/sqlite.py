@@ -1,8 +1,8 @@
 """A store in one SQLite file, which several processes may share."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 
 from tau_live import fault
@@ -10,8 +10,10 @@ from tau_live.breath import Breathe, at_once
 from tau_live.store.aside import BESIDE, beside, set_aside
 from tau_live.store.connection import Connection, Synchronous, connect
 from tau_live.store.migrations import SCHEMA_VERSION, check, migrate
+from tau_live.store.roles import Batch
 from tau_live.store.sealing import Sealer, key_in
 from tau_live.store.sqlite_alerts import SqliteAlerts
+from tau_live.store.sqlite_batch import SqliteBatch
 from tau_live.store.sqlite_counters import SqliteAudit, SqliteCounters
 from tau_live.store.sqlite_decisions import SqliteDecisions
 from tau_live.store.sqlite_export import exported
@@ -130,6 +132,10 @@ class SqliteStore:
     def begin(self) -> AbstractContextManager[None]:
         """Open a transaction that takes the write lock at once; may be nested (savepoints)."""
         return self._connection.begin()
+
+    def batch(self, ids: Collection[str]) -> AbstractContextManager[Batch]:
+        """Open a batch, inside a transaction; it is stored when it is left without an error."""
+        return SqliteBatch(self._connection, ids) if ids else nullcontext(self)
 
     def is_there(self) -> bool:
         """Say whether the file is still where it was opened, neither another one nor emptied."""

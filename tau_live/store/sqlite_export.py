@@ -62,7 +62,7 @@ TABLES: Mapping[str, Table] = {
         attributes as json_attributes, spans.started_at, spans.ended_at
         """,
         "spans join rollouts on rollouts.seq = rollout_seq",
-        "spans.seq",
+        "rollout_seq, spans.seq",
         "spans.seq",
         f"rollout_seq in {GIVEN}",
     ),
@@ -75,7 +75,7 @@ TABLES: Mapping[str, Table] = {
         latency_us, at, context as json_context, features as json_features, encoded
         """,
         "decisions join rollouts on rollouts.seq = rollout_seq",
-        "decisions.seq",
+        "rollout_seq, decisions.seq",
         "decisions.seq",
         f"rollout_seq in {GIVEN}",
     ),
@@ -85,7 +85,7 @@ TABLES: Mapping[str, Table] = {
         source, key, at, decisions_before
         """,
         "rewards",
-        "seq",
+        "rollout_id, seq",
         "seq",
         f"rollout_id in (select rollout_id from rollouts where seq in {GIVEN})",
     ),
@@ -106,7 +106,7 @@ TABLES: Mapping[str, Table] = {
     ),
     "resources": Table("version, resources as json_resources", "resources", "version"),
 }
-"""The tables in the order of the export.
+"""The tables in the order of the export; of one rollout, rows come as they arrived.
 
 Left out is what a clock, a process or a machine decided: owners, workers, the times at which
 policies, updates and resources were made, and what a report says about durations.

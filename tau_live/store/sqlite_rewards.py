@@ -9,15 +9,18 @@ from tau_live.store.connection import Connection, Parameters
 from tau_live.store.json_text import json_of
 from tau_live.store.records import LearnableRollout
 from tau_live.store.sqlite_counters import count
-from tau_live.store.sqlite_rows import DECISION, decision_of, reward_of, rollout_of
+from tau_live.store.sqlite_rows import (
+    DECISION,
+    decision_of,
+    reward_of,
+    rollout_of,
+    values_of_reward,
+)
 
 INSERT_REWARD = """
 insert into rewards (
     rollout_id, decision_id, name, value, label, comment, source, key, at, decisions_before
-) values (
-    :rollout_id, :decision_id, :name, :value, :label, :comment, :source, :key, :at,
-    :decisions_before
-)
+) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 on conflict (rollout_id, decision_id, name, source, key) do nothing
 """
 
@@ -74,33 +77,33 @@ class SqliteRewards:
         which the later to arrive is kept. One that replaces another takes a new place, so that
         whoever watches for what has come behind a place sees the correction too.
         """
-        values = {
-            "rollout_id": reward.rollout_id,
-            "decision_id": reward.decision_id or "",
-            "name": reward.name,
-            "value": reward.value,
-            "label": reward.label,
-            "comment": reward.comment,
-            "source": reward.source,
-            "key": reward.key,
-            "at": reward.at,
-            "decisions_before": reward.decisions_before,
-        }
+        values = values_of_reward(reward)
         with self._connection.begin():
             if self._connection.change(INSERT_REWARD, values):
                 return "new"
+            known: Parameters = {
+                "rollout_id": reward.rollout_id,
+                "decision_id": reward.decision_id or "",
+                "name": reward.name,
+                "value": reward.value,
+                "label": reward.label,
+                "comment": reward.comment,
+                "source": reward.source,
+                "key": reward.key,
+                "at": reward.at,
+            }
             same = self._connection.change(
                 f"""
                 update rewards set at = max(at, :at) {SAME_REWARD}
                 and value is :value and label is :label and comment is :comment
                 """,
-                values,
+                known,
             )
             if same:
                 return "same"
             count(self._connection, "conflicting_rewards")
             replaced = self._connection.change(
-                f"delete from rewards {SAME_REWARD} and at <= :at", values
+                f"delete from rewards {SAME_REWARD} and at <= :at", known
             )
             if replaced:  # and anew: it has a place behind what anybody has looked at
                 self._connection.change(INSERT_REWARD, values)

@@ -1,7 +1,7 @@
 """Rollouts, attempts and spans in SQLite."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import inf
 from threading import Event
 
@@ -17,7 +17,8 @@ from tau_live.rollouts import (
 )
 from tau_live.store.connection import Connection
 from tau_live.store.json_text import json_of
-from tau_live.store.records import Page, RolloutQuery
+from tau_live.store.many_rows import insert
+from tau_live.store.records import Amendment, Page, RolloutQuery
 from tau_live.store.sqlite_counters import count
 from tau_live.store.sqlite_moves import Ending, move_attempt, move_rollout, touch_attempt
 from tau_live.store.sqlite_query import page_of
@@ -27,6 +28,7 @@ from tau_live.store.sqlite_rows import (
     rollout_of,
     span_of,
     values_of_rollout,
+    values_of_span,
 )
 
 POLL_S = 0.01
@@ -62,8 +64,7 @@ class SqliteRollouts:
 
     def begin_rollout(self, rollout: Rollout) -> bool:
         """Store a rollout as it is given; ``False`` if the id is already there."""
-        values = values_of_rollout(rollout, enqueued=False)
-        return self._connection.change(INSERT_ROLLOUT, values) > 0
+        return self._connection.change(INSERT_ROLLOUT, values_of_rollout(rollout)) > 0
 
     def set_status(
         self,
@@ -80,19 +81,8 @@ class SqliteRollouts:
         with self._connection.begin():
             return move_rollout(self._connection, rollout_id, new, ending)
 
-    def amend_rollout(
-        self,
-        rollout_id: str,
-        *,
-        name: str = "",
-        session_id: str | None = None,
-        parent_id: str | None = None,
-        input_: object = None,
-        metadata: Mapping[str, object] | None = None,
-        started_at: float | None = None,
-        later: bool = False,
-    ) -> None:
-        """Fill in what a late start tells, or with ``later`` what a later attempt's end does."""
+    def amend_rollout(self, rollout_id: str, told: Amendment) -> None:
+        """Fill in what a late start tells, or a later attempt's end."""
         changed = self._connection.change(
             """
             update rollouts set
@@ -107,13 +97,13 @@ class SqliteRollouts:
             where rollout_id = :rollout_id
             """,
             {
-                "name": name,
-                "session_id": session_id,
-                "parent_id": parent_id,
-                "input": None if input_ is None else json_of(input_),
-                "metadata": json_of(metadata or {}),
-                "started_at": started_at,
-                "later": later,
+                "name": told.name,
+                "session_id": told.session_id,
+                "parent_id": told.parent_id,
+                "input": None if told.input is None else json_of(told.input),
+                "metadata": json_of(told.metadata),
+                "started_at": told.started_at,
+                "later": told.later,
                 "rollout_id": rollout_id,
             },
         )
@@ -173,21 +163,15 @@ class SqliteRollouts:
                 signs[attempt] = at
         with self._connection.begin():
             seqs = {attempt: self._seq_of_living(*attempt, at=at) for attempt, at in signs.items()}
-            added = self._connection.change_many(
+            added = insert(
+                self._connection,
                 INSERT_SPAN,
                 [
-                    (
+                    values_of_span(
+                        span,
                         seqs[span.rollout_id, span.attempt],
-                        span.attempt,
-                        span.span_id,
-                        span.parent_span_id,
-                        span.kind,
-                        span.name,
-                        span.status,
-                        json_of(span.attributes),
-                        span.started_at,
-                        span.ended_at,
-                        START if span.ended_at is None else END,
+                        attributes=json_of(span.attributes),
+                        told=START if span.ended_at is None else END,
                     )
                     for span in spans
                 ],

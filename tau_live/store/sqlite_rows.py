@@ -26,8 +26,8 @@ INSERT_ROLLOUT = """
 insert into rollouts (
     rollout_id, host, run_id, session_id, parent_id, name, status, mode, reason, error_type, input,
     max_attempts, retry_on, timeout_s, unresponsive_s, metadata, owner, worker_id, attempt_count,
-    started_at, ended_at, enqueued
-) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    started_at, ended_at, ready_seq, total_reward, run_reward, left_out, enqueued
+) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 on conflict (rollout_id) do nothing
 """
 
@@ -52,7 +52,9 @@ _NUMBERS = msgspec.json.Decoder(tuple[float, ...])
 _STATUSES = msgspec.json.Decoder(tuple[AttemptStatus, ...])
 
 
-def values_of_rollout(rollout: Rollout, *, enqueued: bool) -> Sequence[Value]:
+def values_of_rollout(
+    rollout: Rollout, *, enqueued: bool = False, left_out: str | None = None
+) -> Sequence[Value]:
     """Return the parameters of ``INSERT_ROLLOUT``."""
     config = rollout.config
     return (
@@ -77,6 +79,10 @@ def values_of_rollout(rollout: Rollout, *, enqueued: bool) -> Sequence[Value]:
         rollout.attempt_count,
         rollout.started_at,
         rollout.ended_at,
+        rollout.ready_seq,
+        rollout.total_reward,
+        rollout.run_reward,
+        left_out,
         enqueued,
     )
 
@@ -157,6 +163,23 @@ def span_of(row: Row, rollout_id: str) -> Span:
         )
     except ValueError as error:
         raise _invalid(f"a span of rollout '{rollout_id}'", error) from error
+
+
+def values_of_span(span: Span, rollout_seq: int, *, attributes: str, told: int) -> Sequence[Value]:
+    """Return the parameters of ``INSERT_SPAN``."""
+    return (
+        rollout_seq,
+        span.attempt,
+        span.span_id,
+        span.parent_span_id,
+        span.kind,
+        span.name,
+        span.status,
+        attributes,
+        span.started_at,
+        span.ended_at,
+        told,
+    )
 
 
 def values_of_decision(decision: Decision, rollout_seq: int) -> Sequence[Value]:
@@ -257,6 +280,22 @@ def shadowed_of(row: Row) -> Shadowed:
         )
     except ValueError as error:
         raise _invalid("a decision in shadow", error) from error
+
+
+def values_of_reward(reward: Reward) -> Sequence[Value]:
+    """Return the parameters of ``INSERT_REWARD``."""
+    return (
+        reward.rollout_id,
+        reward.decision_id or "",
+        reward.name,
+        reward.value,
+        reward.label,
+        reward.comment,
+        reward.source,
+        reward.key,
+        reward.at,
+        reward.decisions_before,
+    )
 
 
 def reward_of(row: Row) -> Reward:

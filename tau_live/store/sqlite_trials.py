@@ -1,11 +1,12 @@
 """Trials in SQLite: assignments, evidence, exposure, champions."""
 
+from collections.abc import Sequence
 from sqlite3 import Row
 
 import msgspec
 
 from tau_live.rollouts import Decision
-from tau_live.store.connection import Connection
+from tau_live.store.connection import Connection, Value
 from tau_live.store.json_text import json_of, mapping_of
 from tau_live.store.records import Assigned, Trial
 from tau_live.store.sqlite_rows import rollout_of
@@ -134,12 +135,19 @@ class SqliteTrials:
 
 def assign(connection: Connection, decision: Decision, rollout_seq: int) -> None:
     """Note the arm that decided a rollout at a point, if this is its first decision there."""
+    arm = arm_of(decision)
+    if arm is not None:
+        connection.change(ASSIGN, (rollout_seq, *arm))
+
+
+def arm_of(decision: Decision) -> Sequence[Value] | None:
+    """Return the parameters of ``ASSIGN`` behind the rollout; ``None`` for an impossible arm."""
     share = decision.share
     if share is None or not _is_possible(decision.arm, share):
-        return
+        return None
     is_known = None not in (decision.chosen, decision.applied) and decision.arm == "control"
     agreed = decision.chosen == decision.applied if is_known else None
-    connection.change(ASSIGN, (rollout_seq, decision.point, decision.arm, share, agreed))
+    return decision.point, decision.arm, share, agreed
 
 
 def trial_of(row: Row) -> Trial:

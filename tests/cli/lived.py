@@ -9,7 +9,7 @@ import pytest
 import tau_live
 from tau_live.gate import GateEntry
 from tau_live.settings import Learner, Settings
-from tau_live.store.records import AuditEntry, RolloutQuery
+from tau_live.store.records import Amendment, AuditEntry, RolloutQuery
 from tau_live.store.sqlite import SqliteStore
 
 ROLLOUTS = 192
@@ -85,4 +85,4 @@ def _add_costs(store: SqliteStore) -> None:
     page = store.rollouts.query(RolloutQuery())
     for row in page.rollouts[::2]:
         cost = {"cost_usd": 0.001 * (1 + row.seq % 7)}
-        store.rollouts.amend_rollout(row.rollout_id, metadata=cost)
+        store.rollouts.amend_rollout(row.rollout_id, Amendment(metadata=cost))

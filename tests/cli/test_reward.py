@@ -4,6 +4,7 @@ import pytest
 
 from tau_live.machine.lineage import PARENT, Link, carried
 from tau_live.rollouts import Reward, rollout_id_of
+from tau_live.store.records import Amendment
 from tau_live.store.sqlite import SqliteStore
 from tests.cli.conftest import Read, Run
 from tests.cli.filled import CHILD, EARLY, OPEN, SOLVED
@@ -129,7 +130,7 @@ def named(path: Path) -> None:
     store = SqliteStore.open(path)
     with store.begin():
         for rollout_id in (OPEN, CHILD):
-            store.rollouts.amend_rollout(rollout_id, session_id="user-1")
+            store.rollouts.amend_rollout(rollout_id, Amendment(session_id="user-1"))
             store.names.add(rollout_id_of("tests", "shared"), rollout_id)
         store.names.add(rollout_id_of("tests", "response-1"), OPEN)
     store.close()

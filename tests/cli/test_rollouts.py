@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from tau_live.store.records import Amendment
 from tau_live.store.sqlite import SqliteStore
 from tests.cli.conftest import Read, Run
 from tests.cli.filled import CHILD, FAILED, OPEN, QUEUED, SOLVED
@@ -73,7 +74,7 @@ def test_names_cannot_steer_the_terminal(filled: Path, run: Run) -> None:
     store = SqliteStore.open(filled)
     evil = "\x1b]0;gone\x07\x1b[2J\u202e\x9b1m[bold]"
     store.rollouts.begin_rollout(rollout("live-\x1b[31mred"))
-    store.rollouts.amend_rollout("live-\x1b[31mred", name=evil)
+    store.rollouts.amend_rollout("live-\x1b[31mred", Amendment(name=evil))
     store.close()
 
     result = run("rollouts", "--store", filled)

@@ -6,7 +6,7 @@ from tau_live import events as ev
 from tau_live.collection import collector as collecting
 from tau_live.rollouts import Reward, Rollout
 from tau_live.store.records import RolloutQuery
-from tau_live.store.roles import Store
+from tau_live.store.roles import Batch, Store
 from tests.collecting import R, decision, end, start
 from tests.streams import ByReward, collected, collector_of, event
 
@@ -78,10 +78,10 @@ class Waiting(ByReward):
     def refuses(self, reward: Reward) -> bool:
         return False
 
-    def rejects(self, rollout: Rollout, *, store: Store) -> bool:
+    def rejects(self, rollout: Rollout, *, store: Batch) -> bool:
         return False
 
-    def settle(self, rollout: Rollout, *, store: Store, now: float) -> bool:
+    def settle(self, rollout: Rollout, *, store: Batch, now: float) -> bool:
         if now >= 20.0:
             return store.rewards.mark_ready(rollout.rollout_id, total_reward=0.0)
         store.rewards.await_reward(rollout.rollout_id, until=20.0)

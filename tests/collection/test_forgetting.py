@@ -19,6 +19,7 @@ from tau_live.collection.forgetting import (
 from tau_live.rollouts import RolloutStatus
 from tau_live.settings import Settings
 from tau_live.store.keeping import Limits
+from tau_live.store.records import Amendment
 from tau_live.store.sqlite import SqliteStore
 from tests.contracts.making import begun, ready, reward
 
@@ -48,7 +49,7 @@ def fill(store: SqliteStore, count: int, *, at: float = 1.0, unlearned: int = 0)
             ready(store, f"unlearned-{n}", "model")
         for n in range(count):
             begun(store, f"live-{n}")
-            store.rollouts.amend_rollout(f"live-{n}", metadata={"text": "x" * 2000})
+            store.rollouts.amend_rollout(f"live-{n}", Amendment(metadata={"text": "x" * 2000}))
             store.rollouts.set_status(f"live-{n}", RolloutStatus.FAILED, at=at + n)
 
 

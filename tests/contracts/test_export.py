@@ -50,7 +50,7 @@ def test_an_empty_store_exports_nothing(store: Store) -> None:
     assert list(store.export()) == []
 
 
-def test_the_tables_come_in_a_fixed_order_and_rows_in_that_of_arrival(store: Store) -> None:
+def test_the_tables_come_in_a_fixed_order_and_rows_by_their_rollouts(store: Store) -> None:
     _recorded(store)
 
     rows = list(store.export())
@@ -70,7 +70,7 @@ def test_the_tables_come_in_a_fixed_order_and_rows_in_that_of_arrival(store: Sto
         "live-1",
         "q-1",
     ]
-    assert [r["span_id"] for r in rows if r["table"] == "spans"] == ["z", "a"]
+    assert [r["span_id"] for r in rows if r["table"] == "spans"] == ["a", "z"]
 
 
 def test_rows_are_told_with_public_ids_and_open_data_as_it_is(store: Store) -> None:

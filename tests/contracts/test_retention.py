@@ -5,7 +5,7 @@ import pytest
 from tau_live.errors import StoreError
 from tau_live.rollouts import RolloutStatus
 from tau_live.store.keeping import OLDEST, Kept, Place, Rows
-from tau_live.store.records import RolloutQuery
+from tau_live.store.records import Amendment, RolloutQuery
 from tau_live.store.roles import Store
 from tests.contracts.making import begun, decision, ready, reward, span, update
 
@@ -168,7 +168,7 @@ def test_what_keeps_rollouts_is_counted(store: Store) -> None:
 def test_the_size_is_what_is_in_use(store: Store) -> None:
     for number in range(40):
         begun(store, f"live-{number}")
-        store.rollouts.amend_rollout(f"live-{number}", metadata={"text": "x" * 5000})
+        store.rollouts.amend_rollout(f"live-{number}", Amendment(metadata={"text": "x" * 5000}))
         store.rollouts.set_status(f"live-{number}", RolloutStatus.FAILED, at=5.0)
     before = store.retention.size()
 

@@ -19,7 +19,7 @@ from tau_live.rollouts import (
     RolloutMode,
     RolloutStatus,
 )
-from tau_live.store.records import RolloutQuery
+from tau_live.store.records import Amendment, RolloutQuery
 from tau_live.store.roles import Store
 from tests.contracts.making import LIVE, attempt, begun, queued, rollout, span
 
@@ -216,11 +216,13 @@ def test_a_late_start_fills_in_what_is_not_known(store: Store) -> None:
 
     store.rollouts.amend_rollout(
         LIVE,
-        name="triage",
-        session_id="s-1",
-        parent_id="live-0",
-        input_={"question": "why"},
-        metadata={"kept": 2, "new": 3},
+        Amendment(
+            name="triage",
+            session_id="s-1",
+            parent_id="live-0",
+            input={"question": "why"},
+            metadata={"kept": 2, "new": 3},
+        ),
     )
 
     found = store.rollouts.rollout(LIVE)
@@ -234,7 +236,7 @@ def test_a_late_start_changes_nothing_that_is_known(store: Store) -> None:
     before = store.rollouts.rollout(FULL.rollout_id)
 
     store.rollouts.amend_rollout(
-        FULL.rollout_id, name="x", session_id="x", parent_id="x", input_="x", metadata={}
+        FULL.rollout_id, Amendment(name="x", session_id="x", parent_id="x", input="x", metadata={})
     )
 
     assert store.rollouts.rollout(FULL.rollout_id) == before
@@ -242,7 +244,7 @@ def test_a_late_start_changes_nothing_that_is_known(store: Store) -> None:
 
 def test_only_what_is_stored_can_be_amended(store: Store) -> None:
     with pytest.raises(UnknownError, match="rollout 'live-1' not found"):
-        store.rollouts.amend_rollout(LIVE, name="triage")
+        store.rollouts.amend_rollout(LIVE, Amendment(name="triage"))
 
 
 def test_an_attempt_comes_back_as_it_was_given(store: Store) -> None:

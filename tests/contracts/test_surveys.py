@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from tau_live.rollouts import Reason, RolloutStatus
+from tau_live.store.records import Amendment
 from tau_live.store.roles import Store
 from tau_live.store.surveys import Assignment, Choice, Surveyed
 from tests.contracts.conftest import OpenStore
@@ -38,7 +39,7 @@ def test_rollouts_are_found_by_place_and_those_that_are_not_there_left_out(
     store = opened()
     for number in range(1, 4):
         begun(store, number)
-    store.rollouts.amend_rollout("live-2", metadata={"cost_usd": 0.25})
+    store.rollouts.amend_rollout("live-2", Amendment(metadata={"cost_usd": 0.25}))
     store.rollouts.set_status("live-2", RolloutStatus.FAILED, at=9.0, reason=Reason.ERROR)
     store.rewards.mark_ready("live-2", total_reward=0.5)
 
@@ -53,7 +54,7 @@ def test_rollouts_are_found_by_place_and_those_that_are_not_there_left_out(
 def test_a_cost_that_is_no_number_is_not_known(opened: OpenStore) -> None:
     store = opened()
     for number, cost in enumerate(("0.25", None, True, [1.0]), start=1):
-        store.rollouts.amend_rollout(begun(store, number), metadata={"cost_usd": cost})
+        store.rollouts.amend_rollout(begun(store, number), Amendment(metadata={"cost_usd": cost}))
 
     assert [one.cost_usd for one in store.surveys.rollouts([1, 2, 3, 4])] == [None] * 4
 

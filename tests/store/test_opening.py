@@ -12,7 +12,7 @@ import pytest
 
 from tau_live.errors import StoreError, StoreUnavailableError, StoreVersionError
 from tau_live.rollouts import RolloutStatus
-from tau_live.store.records import Trial
+from tau_live.store.records import Amendment, Trial
 from tau_live.store.sqlite import SqliteStore
 from tests.contracts.making import LIVE, begun, decision, ready, reward, span, update
 
@@ -228,7 +228,9 @@ def test_a_full_disk_is_an_error_of_ours_and_leaves_nothing_half_written(
         for number in range(10_000):
             with store.begin():
                 begun(store, f"live-{number}")
-                store.rollouts.amend_rollout(f"live-{number}", metadata={"x": "y" * 1000})
+                store.rollouts.amend_rollout(
+                    f"live-{number}", Amendment(metadata={"x": "y" * 1000})
+                )
             written.append(f"live-{number}")
 
     found = list(store.export())
@@ -246,7 +248,7 @@ def test_after_a_full_disk_nothing_of_the_same_transaction_is_kept(store: Sqlite
         begun(store)
         with pytest.raises(StoreUnavailableError, match="the disk is full"):
             for number in range(1000):
-                store.rollouts.amend_rollout(LIVE, metadata={f"x{number}": "y" * 5000})
+                store.rollouts.amend_rollout(LIVE, Amendment(metadata={f"x{number}": "y" * 5000}))
         store.counters.add({"after": 1})
 
     assert store.rollouts.find_rollout(LIVE) is None
@@ -275,7 +277,7 @@ def test_space_is_given_back_in_steps(path: Path, store: SqliteStore) -> None:
     with store.begin():
         for number in range(400):
             begun(store, f"live-{number}")
-            store.rollouts.amend_rollout(f"live-{number}", metadata={"x": "y" * 5000})
+            store.rollouts.amend_rollout(f"live-{number}", Amendment(metadata={"x": "y" * 5000}))
             store.rollouts.set_status(f"live-{number}", RolloutStatus.SUCCEEDED, at=5.0)
     store._connection.rows("pragma wal_checkpoint(truncate)")
     before = path.stat().st_size

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from tau_live.rollouts import AttemptStatus, RolloutConfig, RolloutStatus
-from tau_live.store.records import CostsSeen, Monitor, RolloutQuery, Trial
+from tau_live.store.records import Amendment, CostsSeen, Monitor, RolloutQuery, Trial
 from tau_live.store.sqlite import SqliteStore
 from tests.contracts.making import LIVE, begun, decision, queued, ready, reward, span, update
 from tests.store.scans import ALLOWED
@@ -37,7 +37,7 @@ LOOPS: dict[str, Callable[[SqliteStore], object]] = {
     "set_attempt_status": lambda s: s.rollouts.set_attempt_status(
         "live-open", 1, AttemptStatus.FAILED, at=9.0
     ),
-    "amend": lambda s: s.rollouts.amend_rollout(LIVE, metadata={"x": 1}),
+    "amend": lambda s: s.rollouts.amend_rollout(LIVE, Amendment(metadata={"x": 1})),
     "rollout": lambda s: s.rollouts.rollout(LIVE),
     "attempts": lambda s: s.rollouts.attempts(LIVE),
     "add_span": lambda s: s.rollouts.add_span(span("new")),

@@ -9,7 +9,7 @@ from msgspec.structs import replace as changed
 
 from tau_live.rollouts import RolloutStatus
 from tau_live.store.connection import connect
-from tau_live.store.records import RolloutQuery
+from tau_live.store.records import Amendment, RolloutQuery
 from tau_live.store.sqlite import SqliteStore
 from tests.contracts.making import attempt, decision, reward, rollout, span
 
@@ -69,7 +69,9 @@ def fill(store: SqliteStore, rng: random.Random) -> None:
             store.decisions.add_decision(
                 replace(decision(step + 1, rollout_id), context={"text": text})
             )
-            store.rollouts.amend_rollout(rollout_id, metadata={f"step {step}": text}, later=True)
+            store.rollouts.amend_rollout(
+                rollout_id, Amendment(metadata={f"step {step}": text}, later=True)
+            )
             store.rewards.add_reward(replace(reward(1.0, rollout_id, name=f"{step}"), comment=text))
         for n in numbers:
             ended = span(f"{step}-{marker(n)}", f"live-{marker(n)}", ended_at=9.0, status="ok")
