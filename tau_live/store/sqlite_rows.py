@@ -53,9 +53,16 @@ _STATUSES = msgspec.json.Decoder(tuple[AttemptStatus, ...])
 
 
 def values_of_rollout(
-    rollout: Rollout, *, enqueued: bool = False, left_out: str | None = None
+    rollout: Rollout, *, enqueued: bool = False, settled: bool = False, left_out: str | None = None
 ) -> Sequence[Value]:
-    """Return the parameters of ``INSERT_ROLLOUT``."""
+    """Return the parameters of ``INSERT_ROLLOUT``.
+
+    Args:
+        rollout: What is to be stored.
+        enqueued: Whether it waits in the queue.
+        settled: Whether its place among those that are ready is its own, and what it earned.
+        left_out: Why nothing is learned of it.
+    """
     config = rollout.config
     return (
         rollout.rollout_id,
@@ -79,9 +86,9 @@ def values_of_rollout(
         rollout.attempt_count,
         rollout.started_at,
         rollout.ended_at,
-        rollout.ready_seq,
-        rollout.total_reward,
-        rollout.run_reward,
+        rollout.ready_seq if settled else None,
+        rollout.total_reward if settled else None,
+        rollout.run_reward if settled else None,
         left_out,
         enqueued,
     )

@@ -144,7 +144,10 @@ class Stage:
         if not kept:
             return
         store = partial(insert, self._connection)
-        store(INSERT_ROLLOUT, (values_of_rollout(f.rollout, left_out=f.left_out) for f in kept))
+        store(
+            INSERT_ROLLOUT,
+            (values_of_rollout(f.rollout, settled=True, left_out=f.left_out) for f in kept),
+        )
         ids = json_of([fresh.rollout.rollout_id for fresh in kept])
         seqs = _SEQS.decode(self._connection.rows(SEQS, {"ids": ids})[0][0])
         rows = [(seqs[fresh.rollout.rollout_id], fresh) for fresh in kept]
