@@ -19,6 +19,8 @@ PRESSED = BATCH_LIMIT
 LONG_S = 0.1
 TURN_S = 0.005
 """No more often than this: Python's own switch interval."""
+OWN_TURNS = 4
+"""So many times as long as a turn took the host has the interpreter to itself before the next."""
 TICK_S = 0.2
 ENDING = 0.2
 """The part of the time for the end that is kept for ending what is open."""
@@ -44,10 +46,11 @@ class _Cut:
 class Inbox:
     """Takes events in the host's thread and hands them, in batches, to ``write`` in its own.
 
-    Putting costs about a microsecond and never waits for the disk. Behind half of ``limit`` no new
-    run is begun, so that those under way have room: a rollout is kept or dropped whole. If one has
-    to be cut all the same, its end is still taken and says how many events were lost. Rewards and
-    ends are taken up to twice the ``limit``; beyond that nothing is.
+    Putting costs about a microsecond and never waits for the disk; where the thread that writes has
+    long waited for the interpreter, now and then it sleeps for a moment. Behind half of ``limit``
+    no new run is begun, so that those under way have room: a rollout is kept or dropped whole. If
+    one has to be cut all the same, its end is still taken and says how many events were lost.
+    Rewards and ends are taken up to twice the ``limit``; beyond that nothing is.
 
     Args:
         write: Stores a batch; it may take as long as it wants and must not raise.
@@ -82,7 +85,7 @@ class Inbox:
         self._closing = threading.Event()
         self._limit = limit
         self._half = limit // 2
-        self._taken = self._turned = 0.0
+        self._taken = self._next_turn = 0.0
         self._breathe = breathe
         self._queue: SimpleQueue[Event | Later | Callable[[], None] | None] = SimpleQueue()
         self._dropped = Tally()
@@ -115,12 +118,14 @@ class Inbox:
     def put(self, event: Event) -> bool:
         """Take an event; ``False`` if it was dropped, which is counted."""
         waiting = self._queue.qsize()
+        if self.closed or self._cut or waiting >= self._half:
+            taken = self._put_if_it_may(event)
+        else:
+            self._queue.put(event)
+            taken = True
         if waiting >= PRESSED:
             self._give_turn()
-        if self.closed or self._cut or waiting >= self._half:
-            return self._put_if_it_may(event)
-        self._queue.put(event)
-        return True
+        return taken
 
     def put_later(self, later: Later) -> bool:
         """Take an event that is made in the thread that writes; ``False`` if it was dropped.
@@ -128,12 +133,14 @@ class Inbox:
         Where it cannot be made, the end of its run says that one more event was lost.
         """
         waiting = self._queue.qsize()
+        if self.closed or self._cut or waiting >= self._half:
+            taken = self._put_if_it_may(made(later))
+        else:
+            self._queue.put(later)
+            taken = True
         if waiting >= PRESSED:
             self._give_turn()
-        if self.closed or self._cut or waiting >= self._half:
-            return self._put_if_it_may(made(later))
-        self._queue.put(later)
-        return True
+        return taken
 
     def leave_out(self, start: RunStart) -> bool:
         """Take nothing of a run that begins now, up to its end; it is counted as ``paused``."""
@@ -148,10 +155,16 @@ class Inbox:
         and takes it back all the time, as numpy does for each of our decisions: beside a loop that
         decides and never waits, nothing at all was written.
         """
-        now = time.perf_counter()
-        if now - self._taken >= LONG_S and now - self._turned >= TURN_S and self._takes():
-            self._turned = now
-            time.sleep(PAUSE_S)
+        began = time.perf_counter()
+        if began < self._next_turn or began - self._taken < LONG_S:
+            return
+        if not self.closed and self._thread.is_alive() and self._takes():
+            self._next_turn = float("inf")  # one thread of the host's at a time
+            try:
+                time.sleep(PAUSE_S)
+            finally:
+                now = time.perf_counter()
+                self._next_turn = now + max(TURN_S, OWN_TURNS * (now - began))
 
     def _put_if_it_may(self, event: Event) -> bool:
         with self._lock:

@@ -189,7 +189,8 @@ class Store(Batch, Protocol):
     def batch(self, ids: Collection[str]) -> AbstractContextManager[Batch]:
         """Open a batch, inside a transaction; it is stored when it is left without an error.
 
-        Until then only the batch knows all that it was told, and nothing else may be written.
+        Until then only the batch knows all that it was told, and nothing else may be written. Rows
+        of several rollouts may be numbered by these, not by the order in which they were told.
 
         Args:
             ids: The rollouts that may be told of and are not known to be stored, by all ids that

@@ -16,7 +16,7 @@ from tau_live.builtin import load_plugins
 from tau_live.collection.collector import Collector
 from tau_live.rewards.settling import Rewarding
 from tau_live.rollouts import decision_id_of, rollout_id_of
-from tau_live.settings import DeclaredReward, InferReward, Settings
+from tau_live.settings import DeclaredReward, InferReward, SafetySettings, Settings
 from tau_live.store.sealing import SEALED, Sealer
 from tau_live.store.sqlite import SqliteStore
 from tests.store.everything import everything
@@ -28,6 +28,7 @@ HOW = [
     Settings(),
     Settings(reward_deadline_s=0.5),
     Settings(infer_reward=InferReward.OFF),
+    Settings(safety=SafetySettings(reject_rollout_on_hard_gate=True)),
     Settings(rewards=(DeclaredReward(name="reward"), DeclaredReward(name="other", weight=2.0))),
 ]
 
@@ -45,6 +46,9 @@ def _varied(draw: st.DrawFn, one: ev.Event) -> ev.Event:
     match one:
         case ev.RunStart():
             return replace(one, aliases=(name,) if name else (), session_id=name or None)
+        case ev.Message() if name:
+            blocked = event(ev.Policy, run=one.run_id, blocked=name == "name-0", stage="input")
+            return replace(blocked, at=one.at, seq=one.seq, pid=one.pid, execution=one.execution)
         case ev.ModelEnd():
             return replace(one, response_id=name or None)
         case ev.Decision():
@@ -102,13 +106,13 @@ def rows(events: Sequence[ev.Event], how: Settings, *, at_once: int) -> dict[str
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
 )
-@given(told(), st.sampled_from(HOW))
+@given(told(), st.sampled_from(HOW), st.integers(2, 60))
 def test_a_batch_stores_what_its_events_would_store_alone(
-    events: list[ev.Event], how: Settings
+    events: list[ev.Event], how: Settings, at_once: int
 ) -> None:
     alone = rows(events, how, at_once=1)
 
-    together = rows(events, how, at_once=max(1, len(events)))
+    together = rows(events, how, at_once=at_once)
 
     assert together == alone
 
