@@ -2,8 +2,8 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,11 +16,11 @@ from tau_live.machine.processes import PROCESSES, this_process
 from tau_live.pauses import Part, Pause
 from tau_live.policies.files import checkpoint_folder
 from tau_live.projects import surroundings
-from tau_live.rollouts import Decision
 from tau_live.settings import Settings
 from tau_live.store.connection import connect
 from tau_live.store.sqlite import SqliteStore
 from tests.cli.filled import hold
+from tests.cli.written import decide, installed, writing
 from tests.contracts.making import begun, decision, ready, reward, update
 
 Environ = dict[str, str]
@@ -37,30 +37,6 @@ def makes(code: str) -> Callable[[Make], Make]:
         return make
 
     return known
-
-
-@contextmanager
-def writing(file: Path) -> Iterator[SqliteStore]:
-    with closing(SqliteStore.open(file)) as store, store.begin():
-        yield store
-
-
-def decide(file: Path, times: int, like: Decision) -> None:
-    """Store decisions of one new rollout."""
-    with writing(file) as store:
-        begun(store, "live-many")
-        for ordinal in range(1, times + 1):
-            one = replace(like, ordinal=ordinal, rollout_id="live-many", at=time.time())
-            store.decisions.add_decision(one)
-
-
-def installed(folder: Path, name: str, version: str, entry_points: str = "") -> Path:
-    """Write what an installer writes of a package."""
-    info = folder / "site" / f"{name.replace('-', '_')}-{version}.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-    (info / "entry_points.txt").write_text(entry_points)
-    return folder / "site"
 
 
 @makes("packages-missing")

@@ -21,7 +21,8 @@ from tau_live.projects.frameworks import FRAMEWORKS, Framework, older
 from tau_live.rollouts import RewardSource
 from tau_live.store.sqlite import SqliteStore
 from tests.cli.conftest import Read, Run
-from tests.cli.mistaken import MAKE, OPEN, decide, writing
+from tests.cli.mistaken import MAKE, OPEN
+from tests.cli.written import decide, writing
 from tests.contracts.making import decision, reward
 from tests.scratch import ROOT
 

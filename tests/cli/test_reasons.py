@@ -10,7 +10,7 @@ from tau_live.cli.commands import Commands
 from tau_live.rollouts import rollout_id_of
 from tau_live.store.sqlite import SqliteStore
 from tests.cli.conftest import Run
-from tests.cli.mistaken import installed
+from tests.cli.written import installed
 
 REDACTOR = """
 from threading import Event
