@@ -24,6 +24,7 @@ def options(
     every: str = "run",
     exploit_only: Sequence[str] = (),
     never: Sequence[Mapping[str, object]] = (),
+    exposure: float | None = None,
 ) -> Callable[[Function], Function]:
     """Declare what may be chosen at a point: a function that returns names and what they mean.
 
@@ -37,6 +38,8 @@ def options(
         every: How long a choice stays: ``run`` or ``request``.
         exploit_only: Options that are never tried out.
         never: Options that are not offered where something is known, as in TOML.
+        exposure: The share of runs that the learner decides from the first one on; ``None``
+            begins in shadow.
     """
     if point not in list(Point):
         import logging
@@ -62,6 +65,7 @@ def options(
                             "every": every,
                             "exploit_only": tuple(exploit_only),
                             "never": never,
+                            "exposure": exposure,
                         }
                         known.append(_declared(point, {"options": function(), **parts}))
                     finally:

@@ -175,16 +175,17 @@ class Runtime:
         default: object,
         allowed: object = None,
         exploit_only: object = None,
-        ladder: bool = False,
+        start: float | None = None,
         unsettled: list[Unsettled] | None = None,
     ) -> Choice:
         """Choose one of the options, or return the host's own choice whenever in doubt.
 
-        With ``ladder``, for adapters that act on a host's own decision points: there the learner
-        begins in shadow, and decides as many rollouts as its evidence allows. Given ``unsettled``,
-        a decision is appended to it, to be told when it is known what was applied.
+        ``start`` is for adapters that act on a host's own decision points: the share of runs that
+        the learner decides at first, 0 in shadow, and from which it climbs on evidence. Given
+        ``unsettled``, a decision is appended to it, to be settled when it is known what was
+        applied.
         """
-        asked = Asked(point, options, context, default, allowed, exploit_only, ladder)
+        asked = Asked(point, options, context, default, allowed, exploit_only, start)
         if handle.home is not self._events:
             return self._decide_apart(handle, asked)
         recorded = self._is_recorded(handle)

@@ -18,6 +18,7 @@ act = true
 options = ["small", "large"]
 every = "request"
 exploit-only = ["large"]
+exposure = 1.0
 never = [{ option = "large", where = { tier = "free", country = ["fr", "de"] } }]
 
 [tool.tau-live.decisions.params]
@@ -37,6 +38,7 @@ def test_decisions_are_declared_in_toml(told: Settings) -> None:
     assert told.act
     assert (model.point, dict(model.options)) == ("model", {"small": "small", "large": "large"})
     assert (model.every, model.exploit_only) == (Every.REQUEST, ("large",))
+    assert (model.exposure, params.exposure) == (1.0, None)
     assert params.options["cool"] == {"temperature": 0.0}
     assert params.every is Every.RUN
 

@@ -216,7 +216,7 @@ class Choices:
             default=own,
             allowed=allowed,
             exploit_only=told.exploit_only or None,
-            ladder=True,
+            start=told.exposure or 0.0,
             unsettled=unsettled,
         )
         return str(choice.option)

@@ -133,12 +133,13 @@ def settings_of(path: Path | None, *, changes: bool = False) -> Settings:
 
 
 @contextmanager
-def opened(path: Path | None, *, write: bool = False) -> Iterator[Opened]:
-    """Open the store, which has to be there.
+def opened(path: Path | None, *, write: bool = False, create: bool = False) -> Iterator[Opened]:
+    """Open the store, which has to be there unless it is to be created.
 
     Args:
         path: What ``--store`` says.
         write: Whether anything will be written.
+        create: Whether to create a store that is not there.
 
     Raises:
         SettingsError: A setting is wrong.
@@ -148,7 +149,7 @@ def opened(path: Path | None, *, write: bool = False) -> Iterator[Opened]:
     """
     settings = settings_of(path, changes=write)
     placed(settings)  # or it would be said that there is none yet
-    if not settings.store.exists():
+    if not create and not settings.store.exists():
         raise StoreUnavailableError(
             f"no store at {settings.store} yet: run your agent with {SWITCH}=1, or `tau-live demo`"
         )

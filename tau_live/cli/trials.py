@@ -24,6 +24,7 @@ from tau_live.cli.text import shown
 from tau_live.operators import trials
 from tau_live.operators.trials import Changed, Order
 from tau_live.settings import Settings
+from tau_live.settings.decisions import Point
 from tau_live.store.roles import Store
 
 Callback = TypeVar("Callback", bound=Callable[..., None])
@@ -72,13 +73,15 @@ def command(name: str, *examples: str) -> Callable[[Callback], click.Command]:
 @command(
     "exposure",
     'tau-live policy exposure model 25% --reason "looks good in shadow"',
+    'tau-live policy exposure model 1.0 --reason "act from the first run on"',
 )
 @click.argument("share", callback=share_of)
 def exposure(*, point: str, share: float, reason: str, path: Path | None, as_json: bool) -> None:
     """Let the learner decide SHARE of the rollouts at POINT; one that was stopped starts again.
 
     With 0 it decides none, but is still asked, so that its agreement with the host is known.
-    From there on it climbs, as evidence allows.
+    From there on it climbs, as evidence allows. A decision point of a host (model, prompt, params,
+    tools, tool_gate or retry) can be exposed before the first run.
     """
     _act(
         partial(trials.exposed, share=share),
@@ -87,6 +90,7 @@ def exposure(*, point: str, share: float, reason: str, path: Path | None, as_jso
         reason=reason,
         path=path,
         as_json=as_json,
+        create=point in list(Point),
     )
 
 
@@ -159,11 +163,18 @@ def stop(*, point: str, reason: str, path: Path | None, as_json: bool) -> None:
 COMMANDS = (exposure, promote, reject, freeze, rollback, pin, unpin, stop)
 
 
-def _act(
-    act: Act, action: str, point: str, *, reason: str, path: Path | None, as_json: bool
+def _act(  # noqa: PLR0913  # what every verb has, all keyword-only but three
+    act: Act,
+    action: str,
+    point: str,
+    *,
+    reason: str,
+    path: Path | None,
+    as_json: bool,
+    create: bool = False,
 ) -> None:
     order = Order(action, point, reason, operator(), time.time())
-    with opened(path, write=True) as (store, settings):
+    with opened(path, write=True, create=create) as (store, settings):
         changed = act(store, settings, order)
         warn_of_stops(store, settings)
     if as_json:

@@ -33,25 +33,26 @@ def arm_of(share: float, at: float) -> Arm:
 
 
 def share_of(
-    trial: Trial | None, *, ladder: bool, has_control: bool, control_share: float
+    trial: Trial | None, *, start: float | None, has_control: bool, control_share: float
 ) -> float:
     """Return the share of rollouts that the learner may decide at a point.
 
     Args:
         trial: What is known of the point; ``None`` if nothing is.
-        ladder: Whether an adapter acts here, which begins in shadow.
+        start: What the learner decides before any exposure was set, where an adapter acts on a
+            host's own decision point; 0 is shadow. ``None`` for an explicit decision.
         has_control: Whether the host named a choice of its own.
         control_share: What is kept back for the control where no exposure was set.
     """
     if trial is not None and trial.stopped is not None:
         return 0.0
     champion = None if trial is None else trial.control
-    if not (ladder or has_control or champion is not None):
+    if start is None and not has_control and champion is None:
         return 1.0  # there is nothing to compare with, and somebody has to choose
-    if trial is not None and trial.exposure is not None:
+    if trial is not None and trial.exposure is not None and not (start and trial.in_first_shadow):
         share = trial.exposure
     else:
-        share = 0.0 if ladder else 1.0 - control_share
+        share = 1.0 - control_share if start is None else start
     if trial is not None and trial.kept:
         share = min(share, 1.0 - KEPT_SHARE)
     return share

@@ -94,12 +94,18 @@ class Decider:
             self._champions = others
 
     def arm(
-        self, point: str, rollout_id: str, *, ladder: bool, has_control: bool, control_share: float
+        self,
+        point: str,
+        rollout_id: str,
+        *,
+        start: float | None,
+        has_control: bool,
+        control_share: float,
     ) -> Arm:
         """Return the arm of a rollout at a point; ``arms.share_of`` says what is what."""
         share = share_of(
             self._trials.get(point),
-            ladder=ladder,
+            start=start,
             has_control=has_control,
             control_share=control_share,
         )

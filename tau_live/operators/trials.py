@@ -5,7 +5,7 @@ as well. Running processes hear of it within a second.
 """
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -13,6 +13,7 @@ from tau_live import fault
 from tau_live.errors import PolicyError
 from tau_live.policies.files import check_policy, checkpoint_folder
 from tau_live.settings import Settings
+from tau_live.settings.decisions import Point
 from tau_live.store.records import AuditEntry, Trial
 from tau_live.store.roles import Store
 from tau_live.trials.promoter import since
@@ -88,16 +89,17 @@ def exposed(store: Store, settings: Settings, order: Order, *, share: float) -> 
     """Let the learner decide a share of the rollouts; one that was stopped starts again.
 
     What is known of the learner stays, unless it had been stopped: then its test begins anew.
+    A decision point of hosts can be exposed before its first run.
 
     Raises:
-        PolicyError: The point is unknown.
+        PolicyError: The point is unknown, and no decision point of hosts.
     """
 
     def change(trial: Trial, _serving: Serving) -> _Wanted:
         again = restarted(trial) if trial.stopped is not None else trial
         return _Wanted(replace(again, stopped=None, exposure=share))
 
-    return _ordered(store, settings, order, change)
+    return _ordered(store, settings, order, change, ahead=True)
 
 
 def stopped(store: Store, settings: Settings, order: Order) -> Changed:
@@ -287,11 +289,17 @@ def unpinned(store: Store, settings: Settings, order: Order) -> Changed:
     return _ordered(store, settings, order, change)
 
 
-def _ordered(store: Store, settings: Settings, order: Order, change: _Change) -> Changed:
-    """Change a point, and write down who and why, in one transaction that locks at once."""
+def _ordered(
+    store: Store, settings: Settings, order: Order, change: _Change, *, ahead: bool = False
+) -> Changed:
+    """Change a point and record who and why, in one transaction that locks at once.
+
+    With ``ahead`` the point may be one of a host's that no run has reached yet.
+    """
     point = order.point
     with store.begin():
-        _check_known(store, point)
+        if not (ahead and point in list(Point)):
+            _check_known(store, point, others=list(Point) if ahead else ())
         trial = store.trials.trial(point)
         found = store.policies.in_service().get(point)
         serving = Serving(found.version, found.pinned) if found else Serving(0, pinned=False)
@@ -355,12 +363,13 @@ def _entry(
     )
 
 
-def _check_known(store: Store, point: str) -> None:
+def _check_known(store: Store, point: str, *, others: Sequence[str] = ()) -> None:
     known = {
         *(row.point for row in store.policies.versions()),
         *store.policies.in_service(),
         *store.trials.trials(),
         *store.trials.points(),
+        *others,
     }
     if point not in known:
         listed = ", ".join(repr(name) for name in sorted(known)) or "none yet"

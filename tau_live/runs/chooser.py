@@ -31,7 +31,7 @@ class Chooser:
         self._guard = guard
         self._control_share = control_share
 
-    def arm(self, handle: RunHandle, point: str, *, ladder: bool, has_control: bool) -> Arm:
+    def arm(self, handle: RunHandle, point: str, *, start: float | None, has_control: bool) -> Arm:
         """Return the arm of a run at a point, which it keeps; one that may not decide is out."""
         if self._decider.paused:
             return NEITHER
@@ -42,7 +42,7 @@ class Chooser:
             arm = self._decider.arm(
                 point,
                 handle.rollout_id,
-                ladder=ladder,
+                start=start,
                 has_control=has_control,
                 control_share=self._control_share,
             )

@@ -31,7 +31,8 @@ class Asked(NamedTuple):
         default: The host's own choice.
         allowed: Those of the options that may be chosen this time; ``None`` for all.
         exploit_only: Those that are unsafe to explore.
-        ladder: Whether the learner begins in shadow, and climbs on evidence.
+        start: The share of runs that the learner decides at first where an adapter acts, and from
+            which it climbs on evidence; ``None`` for an explicit decision.
     """
 
     point: object
@@ -40,7 +41,7 @@ class Asked(NamedTuple):
     default: object
     allowed: object
     exploit_only: object
-    ladder: bool
+    start: float | None
 
 
 class Decisions:
@@ -118,7 +119,7 @@ class Decisions:
     ) -> Choice | None:
         point = text_of(asked.point)
         has_control = asked.default is not None
-        arm = self._chooser.arm(handle, point, ladder=asked.ladder, has_control=has_control)
+        arm = self._chooser.arm(handle, point, start=asked.start, has_control=has_control)
         began = time.perf_counter()
         offer = self._offer(offered, asked.default, mask)
         if offer is None:

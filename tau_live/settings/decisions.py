@@ -6,7 +6,7 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from tau_live.errors import SettingsError
-from tau_live.settings.kinds import Kind, as_table, checked, choice, names
+from tau_live.settings.kinds import Kind, as_table, checked, choice, names, number, optional
 from tau_live.settings.rows import made, rows_of, setting, settle
 
 
@@ -155,6 +155,11 @@ class DeclaredDecision:
         checked("a list of tables, each with an option and where", _nevers),
         "Options that are not offered where something is known.",
     )
+    exposure: float | None = setting(
+        None,
+        optional(number(least=0.0, most=1.0, expects="a number from 0 to 1")),
+        "The share of runs that the learner decides from the first one on; without it none.",
+    )
 
     def __post_init__(self) -> None:
         known = ", ".join(Point)
@@ -214,6 +219,7 @@ def decision_tables(decisions: Iterable[DeclaredDecision]) -> dict[str, dict[str
                 {"option": bar.option, "where": {name: list(t) for name, t in bar.where.items()}}
                 for bar in one.never
             ],
+            **({} if one.exposure is None else {"exposure": one.exposure}),
         }
         for one in decisions
     }

@@ -239,6 +239,11 @@ class Trial:
     revision: int = 0
 
     @property
+    def in_first_shadow(self) -> bool:
+        """Whether it is in the shadow it began in: no order or evidence has changed it."""
+        return self.ladder and self.exposure == 0.0 and not self.changed_at
+
+    @property
     def control(self) -> int | None:
         """The version that the learner is compared with; ``None`` is the host's own choice."""
         return self.previous if self.kept else self.champion

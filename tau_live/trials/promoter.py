@@ -116,7 +116,7 @@ class Promoter:
         page = self._store.trials.assigned(trial.point, after=trial.watermark, limit=PAGE)
         ready = settled(page, self._settings, now=now)
         if ready:
-            trial = begun(trial, page[0].share)
+            trial = begun(trial, ready, self._settings)
         others = [one for one in ready if one.place <= trial.since]
         if others:  # another control decided them
             trial = replace(trial, watermark=others[-1].place)

@@ -13,7 +13,7 @@ from tau_live.deciding.arms import KEPT_SHARE
 from tau_live.rl.sequential import Interval
 from tau_live.rl.verdict import Evidence, Finding, Rule, Verdict
 from tau_live.settings import Settings
-from tau_live.store.records import Trial
+from tau_live.store.records import Assigned, Trial
 from tau_live.trials.outcomes import COSTS, Result, outcomes_of
 
 RUNGS = (0.05, 0.25, 0.5)
@@ -108,13 +108,24 @@ def tallied(trial: Trial, results: Sequence[Result]) -> Trial:
     )
 
 
-def begun(trial: Trial, share: float) -> Trial:
-    """Return a trial with its first rollout at hand, which tells whether it began in shadow.
+def begun(trial: Trial, page: Sequence[Assigned], settings: Settings) -> Trial:
+    """Return a trial as its next rollouts find it; the share of the first says how it starts.
 
-    Only where an adapter acts does a learner decide nothing that nobody has stopped or exposed.
+    A share of 0 that nobody ordered is the shadow of an adapter; any other one is an adapter's
+    only where the settings say with which exposure the point starts. The shadow ends at once where
+    an exposure is set later: what came before is not compared with what comes after.
     """
-    is_new = not trial.watermark and trial.exposure is None and trial.stopped is None
-    return replace(trial, ladder=True, exposure=0.0) if is_new and share == 0.0 else trial
+    if trial.in_first_shadow:
+        acting = next((one for one in page if one.share), None)
+        if acting is None:
+            return trial
+        return replace(restarted(trial), exposure=acting.share, since=acting.place - 1)
+    if trial.watermark or trial.exposure is not None or trial.stopped is not None:
+        return trial
+    share = page[0].share
+    if share and not any(one.point == trial.point and one.exposure for one in settings.decisions):
+        return trial
+    return replace(trial, ladder=not share, exposure=share)
 
 
 def restarted(trial: Trial) -> Trial:

@@ -53,6 +53,20 @@ def test_a_learner_that_was_stopped_starts_again_with_a_new_test(filled: Path, r
     assert (started.test, started.tally) == (halted.test + 1, {})
 
 
+@pytest.mark.parametrize("point", ["model", "retry"])
+def test_a_point_of_hosts_is_exposed_before_the_first_run(
+    tmp_path: Path, read: Read, point: str
+) -> None:
+    path = tmp_path / "new" / "store.sqlite"
+
+    found = read("policy", "exposure", point, "1.0", "--reason", "why", "--store", path)
+
+    assert isinstance(found, dict)
+    assert (found["exposure"], found["version"], found["idempotent"]) == (1.0, 0, False)
+    assert trial_of(path, point).exposure == 1.0
+    assert path.stat().st_mode & 0o077 == 0
+
+
 @pytest.mark.parametrize("share", ["2", "-0.1", "101%", "much", "nan"])
 def test_what_is_no_share_is_refused(filled: Path, run: Run, share: str) -> None:
     result = run("policy", "exposure", "model", "--reason", "why", "--store", filled, "--", share)

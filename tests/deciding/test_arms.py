@@ -11,12 +11,18 @@ from tau_live.store.records import Trial
 UNIT = st.floats(0.0, 1.0, exclude_max=True)
 
 
-def share(trial: Trial | None = None, *, ladder: bool = False, has_control: bool = True) -> float:
-    return share_of(trial, ladder=ladder, has_control=has_control, control_share=0.2)
+def share(
+    trial: Trial | None = None, *, start: float | None = None, has_control: bool = True
+) -> float:
+    return share_of(trial, start=start, has_control=has_control, control_share=0.2)
 
 
 def trial(**fields: object) -> Trial:
     return Trial(point="model", **fields)  # type: ignore[arg-type]  # its fields
+
+
+def shadow(**fields: object) -> Trial:
+    return trial(ladder=True, exposure=0.0, watermark=9, **fields)
 
 
 @given(UNIT, UNIT, UNIT)
@@ -45,10 +51,14 @@ def test_the_learner_gets_its_share_of_the_rollouts(wanted: float) -> None:
     [
         pytest.param(share(), 0.8, id="explicit: all but the control's"),
         pytest.param(share(has_control=False), 1.0, id="explicit, nothing to compare with"),
-        pytest.param(share(ladder=True), 0.0, id="an adapter's: shadow"),
-        pytest.param(share(ladder=True, has_control=False), 0.0, id="likewise without a default"),
+        pytest.param(share(start=0.0), 0.0, id="an adapter's: shadow"),
+        pytest.param(share(start=0.0, has_control=False), 0.0, id="likewise without a default"),
         pytest.param(share(trial(exposure=0.25)), 0.25, id="as an operator or evidence said"),
-        pytest.param(share(trial(exposure=0.25), ladder=True), 0.25, id="a rung"),
+        pytest.param(share(trial(exposure=0.25), start=0.0), 0.25, id="a rung"),
+        pytest.param(share(start=0.5), 0.5, id="an adapter's that acts from the start"),
+        pytest.param(share(shadow(), start=0.5), 0.5, id="likewise, set while in its shadow"),
+        pytest.param(share(shadow(changed_at=1.0), start=0.5), 0.0, id="a shadow was ordered"),
+        pytest.param(share(trial(exposure=0.25), start=0.5), 0.25, id="evidence or an order wins"),
         pytest.param(share(trial(exposure=1.0, kept=3)), 0.95, id="a champion before keeps some"),
         pytest.param(share(trial(exposure=0.5, kept=3)), 0.5, id="which is there already"),
         pytest.param(share(trial(exposure=1.0, stopped="why")), 0.0, id="stopped"),

@@ -206,7 +206,7 @@ def acting(key: object, *, default: str = "small") -> Choice:
     with tau_live.run("arms", key=key) as run:
         assert run.handle is not None
         return runtime.decide(
-            run.handle, "model", options=OPTIONS, context=None, default=default, ladder=True
+            run.handle, "model", options=OPTIONS, context=None, default=default, start=0.0
         )
 
 
@@ -225,6 +225,17 @@ def test_an_acting_adapter_begins_in_shadow_and_its_agreement_is_told(
     assert len(rows) == 12
     assert told()["agreement"] == sum(map(bool, rows)) / 12
     assert (told()["exposure"], told()["ladder"]) == (0.0, True)
+
+
+def test_an_order_before_the_first_run_decides_it(live: Path, settings: Settings) -> None:
+    again(settings)
+    with opened(live) as store:
+        exposed(store, settings, order(), share=1.0)
+    again(settings)
+
+    choices = [acting(key) for key in range(4)]
+
+    assert {choice.source for choice in choices} == {"policy"}
 
 
 def test_a_shadow_that_was_long_enough_ends_at_the_first_rung(

@@ -95,7 +95,7 @@ GOOD: Mapping[str, tuple[object, ...]] = {
     "resumed": (None, {}),
     "event": (None,),
     "parent": (None,),
-    "ladder": (False, True),
+    "start": (None, 0.0, 1.0),
     "unsettled": (None,),
     "unread": (False, True),
     "instead": (None, "replaced"),
@@ -106,7 +106,7 @@ GOOD: Mapping[str, tuple[object, ...]] = {
 """Good values of every argument by its name, whichever function has it."""
 
 MINE = frozenset(
-    {"around", "handle", "inside", "parent", "unsettled", "kind", "traceback", "ladder"}
+    {"around", "handle", "inside", "parent", "unsettled", "kind", "traceback", "start"}
 )
 """Arguments that are ours, an adapter's own, or the interpreter's: never a host's."""
 

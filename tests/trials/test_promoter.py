@@ -9,7 +9,7 @@ import numpy as np
 from tau_live.learning.lease import LEASE
 from tau_live.rl.verdict import Evidence, Outcomes
 from tau_live.rollouts import RolloutStatus
-from tau_live.settings import DeclaredReward, Settings
+from tau_live.settings import DeclaredDecision, DeclaredReward, Settings
 from tau_live.store.records import Trial
 from tau_live.store.sqlite import SqliteStore
 from tau_live.trials.promoter import Promoter, voided
@@ -132,6 +132,36 @@ def test_a_reward_that_comes_before_the_first_end_does_not_hide_a_shadow(
 
     trial = store.trials.trial("model")
     assert (trial.ladder, trial.exposure) == (True, 0.0)
+
+
+def test_an_exposure_in_the_settings_is_where_a_point_starts(
+    path: Path, store: SqliteStore
+) -> None:
+    declared = DeclaredDecision(point="model", exposure=0.5)
+    fill(store, 16, Arms(), seed=11)
+
+    advanced(store, settings_of(path, decisions=(declared,)))
+
+    trial = store.trials.trial("model")
+    assert (trial.ladder, trial.exposure) == (False, 0.5)
+    assert trial.tally["seen"] == 16
+
+
+def test_a_shadow_ends_where_an_exposure_is_set_later(path: Path, store: SqliteStore) -> None:
+    settings = settings_of(path)
+    for name in ("a", "b"):
+        add(store, name, learner=False, share=0.0)
+        end(store, name, 1.0)
+    advanced(store, settings)
+    for name in ("c", "d"):
+        add(store, name, learner=True, share=1.0)
+        end(store, name, 1.0)
+
+    advanced(store, settings)
+
+    trial = store.trials.trial("model")
+    assert (trial.ladder, trial.exposure, trial.test) == (True, 1.0, 2)
+    assert (trial.tally["learner"], trial.tally.get("control", 0.0)) == (2.0, 0.0)
 
 
 def test_without_a_range_nothing_is_claimed_and_the_rollouts_are_counted(
