@@ -30,6 +30,7 @@ NUMBER = """
     effective_sample_size ended_at entropy estimate expected exposure high information
     interval_s largest_weight last_heartbeat_at latency_us lines_per_s logged lower low mb mean
     mean_total_loss mean_weight median observed_approx_kl option_share place probability propensity
+    control_share margin median_days ninetieth ninetieth_days spread
     return reward reward_mean reward_spread run_reward share shift since sources standard_error
     started_at total_reward upper used_mb value happened seconds lift silent
 """
@@ -55,7 +56,8 @@ NULL = """
     previous problem propensity ready_seq reason refused return reward reward_mean reward_spread
     rollouts run_reward session_id sha256 share since skipped_reason standard_error started_at
     stopped total_reward update upper value verdict version why why_not worker_id chosen applied
-    default allowed exploit_only probabilities information low high used_mb shift
+    default allowed exploit_only probabilities information median_days ninetieth
+    ninetieth_days spread low high used_mb shift
 """
 """Keys whose value may be null."""
 
@@ -88,6 +90,7 @@ EXACT: Mapping[str, object] = {
     "mean_reward.first": ["number", "null"],
     "mean_reward.last": ["number", "null"],
     "replay:bad[]": "array",
+    "power:missing": "number",
     "status:learner": ["string", "null"],
     "config:settings[].value": "string",
     "why:recomputed.terms.*": "array",

@@ -35,6 +35,7 @@ COMMANDS: Mapping[str, str] = {
     "updates": "List the updates of policies, or show one.",
     "policy": "List, show, choose or roll back policies.",
     "evaluate": "Estimate what a policy would have earned.",
+    "power": "Estimate how many runs a proof takes.",
     "report": "Draw it all on one page, or print it as JSON.",
     "replay": "Store and learn from a recording.",
     "ingest": "Store events from a file, a pipe or a socket.",

@@ -38,7 +38,7 @@ ONLY_READING = {
     "demo", "run", "autostart enable", "autostart disable", "autostart status", "status",
     "top",
     "gate show", "gate log", "rollouts", "show", "why", "updates", "policy list", "policy show",
-    "evaluate", "export", "config", "verify", "doctor", "report", "init",
+    "evaluate", "power", "export", "config", "verify", "doctor", "report", "init",
     "alerts list", "alerts test", "metrics", "completion",
 }  # fmt: skip
 """What changes nothing, or nothing of a store (`autostart`, `init`, `run`, `demo`)."""

@@ -48,6 +48,7 @@ CALLS: Mapping[str, Sequence[str]] = {
     "policy pin": ["policy", "pin", "model", "--reason", "review"],
     "policy unpin": ["policy", "unpin", "pinned", "--reason", "reviewed"],
     "policy stop": ["policy", "stop", "model", "--reason", "complaints"],
+    "power": ["power", "--difference", "0.3"],
     "replay": ["replay", __file__],
     "ingest": ["ingest", __file__],
     "import-log": ["import-log", __file__],
@@ -62,7 +63,7 @@ CALLS: Mapping[str, Sequence[str]] = {
     "restore": ["restore", os.devnull],
     "gc": ["gc", "--older-than", "30d"],
 }
-WITHOUT_STORE = {"autostart status", "init"}
+WITHOUT_STORE = {"autostart status", "init", "power"}
 ELSEWHERE = {"report"}
 """Needs a store that has learned: ``test_report`` looks at its keys."""
 
