@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "hooks")]
+sys.path.insert(0, str(ROOT))
 
 from tau_live import __version__  # noqa: E402  # found by the line above
 
@@ -13,18 +13,11 @@ author = "the tau-live authors"
 project_copyright = author
 version = release = __version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_parser"]
 exclude_patterns = ["_build"]
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 suppress_warnings = ["myst.strikethrough"]
-
-autodoc_typehints = "none"
-autodoc_member_order = "bysource"
-napoleon_google_docstring = True
-napoleon_numpy_docstring = False
-napoleon_use_ivar = True
-napoleon_custom_sections = ["Source"]
 
 html_theme = "furo"
 html_title = f"tau-live {release}"

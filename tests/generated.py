@@ -8,10 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import fields
 from pathlib import Path
+from textwrap import dedent
+from typing import get_args
 
 import click
 
-from tau_live import cli, envelope, events, hookspecs, metrics, pauses, rollouts
+import tau_live
+from tau_live import cli, envelope, errors, events, hookspecs, metrics, pauses, rollouts
 from tau_live.alerts.kinds import ALERTS
 from tau_live.cli.commands import COMMANDS
 from tau_live.cli.doctor_checks.mistakes import MISTAKES
@@ -34,6 +37,7 @@ __all__ = [
     "alerts_reference",
     "commands_reference",
     "decisions_reference",
+    "errors_reference",
     "events_reference",
     "exit_codes_reference",
     "figures_reference",
@@ -42,6 +46,7 @@ __all__ = [
     "metrics_reference",
     "mistakes_reference",
     "prices_reference",
+    "python_reference",
     "reasons_reference",
     "rewards_reference",
     "schema_reference",
@@ -53,6 +58,7 @@ __all__ = [
 WIDTH = 88
 TEMPLATES = Path(__file__).parents[1] / "docs/templates"
 NO_FIELDS = "It has no fields of its own.\n"
+ENTRY = re.compile(r"^([\w*]+):")
 MODULE = re.compile(r"\b(?:[a-z_]+\.)+(?=[A-Za-z])")
 
 ROW_TYPES: Mapping[str, type] = {
@@ -200,6 +206,80 @@ def hooks_reference() -> str:
              hookspecs.RewardPart, hookspecs.Alert)  # fmt: skip
     parts += [_described(of, level="###") for of in owned]
     return "\n".join(parts)
+
+
+def python_reference() -> str:
+    """Return every public function and class with its signature and its docstring."""
+    names = [name for name in tau_live.__all__ if inspect.isroutine(getattr(tau_live, name))]
+    parts = [_documented(f"tau_live.{name}", getattr(tau_live, name)) for name in names]
+    parts.append("## tau_live.Run\n\n" + _prose(tau_live.Run))
+    for name, member in vars(tau_live.Run).items():
+        if isinstance(member, property) and name != "handle":
+            parts.append(f"### Run.{name}\n\n{_prose(member)}")
+        elif inspect.isfunction(member) and not name.startswith("_"):
+            parts.append(_documented(f"Run.{name}", member, level="###"))
+    parts.append("## tau_live.Choice\n\n" + _prose(tau_live.Choice))
+    parts += [
+        _documented(f"tau_live.events.{name}", getattr(events, name))
+        for name in ("encode", "decode")
+    ]
+    return "\n".join(parts)
+
+
+def errors_reference() -> str:
+    """Return the tree of errors, and every error with what it means."""
+    tree = re.search(r"```\n(.*?)```", errors.__doc__ or "", re.DOTALL)
+    assert tree is not None
+    described = [
+        f"### {name}\n\n{_prose(error)}"
+        for name, error in vars(errors).items()
+        if isinstance(error, type) and issubclass(error, errors.TauLiveError)
+    ]
+    return f"```text\n{tree[1]}```\n\n" + "\n".join(described)
+
+
+def _documented(name: str, function: Callable[..., object], *, level: str = "##") -> str:
+    return f"{level} {name}\n\n```text\n{_signature(name, function)}\n```\n\n{_prose(function)}"
+
+
+def _signature(name: str, function: Callable[..., object]) -> str:
+    """Return a call on one line, or each argument on its own."""
+    found, arguments = inspect.signature(function), []
+    for argument in found.parameters.values():
+        if argument.kind is argument.KEYWORD_ONLY and "*" not in arguments:
+            arguments.append("*")
+        default = "" if argument.default is argument.empty else f" = {argument.default!r}"
+        arguments.append(f"{argument.name}: {_annotation(argument.annotation)}{default}")
+    if arguments and arguments[0].startswith("self:"):
+        del arguments[0]
+    end = f") -> {_annotation(found.return_annotation)}"
+    line = f"{name}({', '.join(arguments)}{end}"
+    if len(line) <= WIDTH:
+        return line
+    return f"{name}(\n" + "".join(f"    {argument},\n" for argument in arguments) + end
+
+
+def _annotation(annotation: object) -> str:
+    if isinstance(annotation, type) and not get_args(annotation):
+        return annotation.__name__
+    return MODULE.sub("", str(annotation).replace("'", "").replace('"', ""))
+
+
+def _prose(documented: object) -> str:
+    """Return a docstring as Markdown: its sections become lists of names and meanings."""
+    text = inspect.getdoc(documented) or ""
+    head, *sections = re.split(
+        r"^(Args|Attributes|Returns|Raises|Source):\n", text, flags=re.MULTILINE
+    )
+    lines = [head.replace("``", "`").strip(), ""]
+    for title, body in zip(sections[::2], sections[1::2], strict=True):
+        entries = re.sub(r"\n +", " ", dedent(body).replace("``", "`")).strip().splitlines()
+        marked = (
+            entries if title == "Returns" else [ENTRY.sub(r"- `\1`:", line) for line in entries]
+        )
+        lines += [f"{title}:", "", *marked]
+        lines.append("")
+    return "\n".join(lines)
 
 
 def hook_functions() -> dict[str, Callable[..., object]]:

@@ -51,6 +51,7 @@ def test_others_go_on_while_a_thread_computes() -> None:
     assert next(turns) > 0
 
 
+@pytest.mark.timed
 def test_it_costs_next_to_nothing_until_it_is_time() -> None:
     breathe = Breath()
     breathe()

@@ -1,6 +1,7 @@
 """Everything that there is stands in the documentation, and what stands there is."""
 
 import ast
+import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -79,7 +80,18 @@ def test_every_reason_is_described() -> None:
 def test_every_public_function_is_described() -> None:
     page = (REFERENCE / "python.md").read_text()
 
-    assert all(f"tau_live.{name}\n" in page for name in tau_live.__all__)
+    assert all(f"## tau_live.{name}\n" in page for name in tau_live.__all__)
+
+
+def test_a_public_function_is_described_with_every_argument() -> None:
+    page = (REFERENCE / "python.md").read_text()
+
+    for name in tau_live.__all__:
+        function = getattr(tau_live, name)
+        if inspect.isroutine(function):
+            section = page.partition(f"## tau_live.{name}\n")[2].partition("\n## ")[0]
+            arguments = inspect.signature(function).parameters
+            assert all(f"{argument}: " in section for argument in arguments), name
 
 
 def test_every_command_with_json_has_its_keys_described() -> None:

@@ -5,6 +5,8 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from tau_live.store.connection import connect
 from tau_live.store.lately import DECISIONS, REWARDS, lately
 from tau_live.store.sqlite import SqliteStore
@@ -55,6 +57,7 @@ def test_options_that_cannot_be_read_are_none(tmp_path: Path) -> None:
     assert [one.options for one in found.decisions] == [(), ()]
 
 
+@pytest.mark.timed
 def test_it_is_quick_in_a_store_of_many_rows(tmp_path: Path) -> None:
     filled(tmp_path / "store.sqlite", 1_500)
 
