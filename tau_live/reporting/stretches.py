@@ -15,8 +15,8 @@ from tau_live.rollouts import RolloutStatus
 from tau_live.store.roles import Store
 from tau_live.store.surveys import Assignment, Choice, Surveyed
 
-STRETCHES = 48
-"""At most: more could not be told apart in a figure."""
+STRETCHES = 15
+"""At most: more flicker, since each has fewer rollouts and a wider interval."""
 
 EACH = 512
 """So many rollouts of a stretch are looked at; a mean of theirs is known to a twentieth of their

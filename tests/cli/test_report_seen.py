@@ -21,7 +21,7 @@ FIGURES = 10
 TITLES = {
     "Reward over time", "Reward and exposure", "Choices over time", "Choices by context",
     "Calibration of the value estimate", "Off-policy against live", "Drift", "Cost of a rollout",
-    "How long it took", "What was lost, and what taught nothing",
+    "Duration", "Dropped, or not learned from",
 }  # fmt: skip
 CONTRAST = """(() => {
     const light = colour => {
@@ -201,6 +201,19 @@ def test_on_a_narrow_screen_every_chart_is_whole_and_its_letters_can_be_read(
     assert min(letters) >= 8.0
     images = [name for role, name in browser.spoken() if role in {"img", "image"}]
     assert sorted(images) == sorted(TITLES), "each is read aloud once"
+
+
+def test_the_contents_stay_in_view(page: Path, browser: Browser) -> None:
+    browser.open(page)
+
+    browser.evaluate("document.querySelector('#drops').scrollIntoView()")
+
+    top, heading = (
+        browser.evaluate(f"document.querySelector('{one}').getBoundingClientRect().top")
+        for one in ("nav", "#drops")
+    )
+    assert top == 0
+    assert heading >= browser.evaluate("document.querySelector('nav').offsetHeight")
 
 
 def test_the_four_answers_fit_on_one_screen(page: Path, browser: Browser) -> None:

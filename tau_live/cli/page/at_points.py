@@ -1,10 +1,14 @@
 """The figures of one decision point: exposure, choices, calibration, off-policy, drift."""
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
 from tau_live.cli.page.figures import band
 from tau_live.cli.page.saying import (
     ORDER,
     WORDS,
     ends_of,
+    finding_of,
     keys_of,
     marks_table,
     mean_cells,
@@ -12,6 +16,7 @@ from tau_live.cli.page.saying import (
     places,
     role_of,
     said,
+    short,
     shown_marks,
     ticks_of,
 )
@@ -31,7 +36,10 @@ from tau_live.cli.page.shapes import (
     Tick,
 )
 from tau_live.cli.text import number
-from tau_live.reporting.facts import Compared, Facts, Point
+from tau_live.reporting.facts import Compared, Facts, Mean, Point
+
+LEAST_CHANGE = 0.05
+"""A share that changed by less is the same."""
 
 READY = "rollouts in the order in which their reward was known"
 
@@ -83,7 +91,8 @@ def _exposure(facts: Facts, point: Point, name: str) -> Figure:
     )
     return Figure(
         name=f"{name}-exposure",
-        title="Reward and exposure",
+        title=_earned(learner, control),
+        subject="Reward and exposure",
         said="Above, what rollouts earned that the learner decided, against those of the control "
         "(the champion, or the host's own choice). Below, the share that the learner decided. "
         "Bands are 95 % intervals of each stretch on its own.",
@@ -114,6 +123,61 @@ def _exposure(facts: Facts, point: Point, name: str) -> Figure:
     )  # fmt: skip
 
 
+def _earned(learner: Sequence[Mean], control: Sequence[Mean]) -> str:
+    known = [[one for one in means if one.mean is not None] for means in (learner, control)]
+    if not known[0]:
+        return "The learner has decided no rewarded rollout"
+    if not known[1]:
+        return finding_of("The learner's reward", learner)
+    ours, theirs = (
+        sum(one.count * (one.mean or 0.0) for one in means) / sum(one.count for one in means)
+        for means in known
+    )
+    return f"The learner's rollouts earned {short(ours)}, the control's {short(theirs)}"
+
+
+def _habit(point: Point) -> str:
+    """Return the option whose share grew most from the first third to the last."""
+    decided = [one.options for one in point.stretches if sum(one.options.values())]
+    if not decided:
+        return "Nothing was applied yet"
+    third = max(1, len(decided) // 3)
+    first, last = _shares(decided[:third]), _shares(decided[-third:])
+    option = max(point.options, key=lambda name: last.get(name, 0.0) - first.get(name, 0.0))
+    before, after = first.get(option, 0.0), last.get(option, 0.0)
+    if after - before < LEAST_CHANGE:
+        usual = max(last, key=lambda name: last[name])
+        return f"Choices have not changed: {usual} in {last[usual]:.0%}"
+    return f"{option} rose from {before:.0%} to {after:.0%} of the choices"
+
+
+def _shares(counts: Sequence[Mapping[str, int]]) -> dict[str, float]:
+    total = sum((Counter(one) for one in counts), Counter[str]())
+    return {name: count / total.total() for name, count in total.items()}
+
+
+def _bias(error: Mean) -> str:
+    if error.mean is None or error.lower is None or error.upper is None:
+        return "The value estimate cannot be checked yet"
+    if error.lower <= 0.0 <= error.upper:
+        return "The value estimate is right on average"
+    return f"The value estimate is {abs(error.mean):.2g} too {'low' if error.mean > 0 else 'high'}"
+
+
+def _agreement(rows: Sequence[Compared]) -> str:
+    pairs = [
+        (row.estimate, row.live) for row in rows if row.estimate.mean is not None and row.live.count
+    ]
+    if not pairs:
+        return "No version has both an off-policy estimate and live rewards"
+    agree = sum(
+        (a.lower is None or b.upper is None or a.lower <= b.upper)
+        and (b.lower is None or a.upper is None or b.lower <= a.upper)
+        for a, b in pairs
+    )
+    return f"Off-policy estimates agree with live rewards in {agree} of {len(pairs)} comparisons"
+
+
 def _option_keys(point: Point) -> list[Key]:
     return [
         Key(label=option, role=role_of(place), form="box")
@@ -139,7 +203,8 @@ def _choices(facts: Facts, point: Point, name: str) -> Figure:
     )
     return Figure(
         name=f"{name}-choices",
-        title="Choices over time",
+        title=_habit(point),
+        subject="Choices over time",
         said="The share of decisions in which each option was applied.",
         described="Over all: "
         + ", ".join(f"{option} {count / seen:.0%}" for option, count in totals.items())
@@ -189,7 +254,10 @@ def _contexts(point: Point, name: str) -> Figure:
     told = ", ".join(f"{one.key} ({one.information:.0%})" for one in point.contexts)
     return Figure(
         name=f"{name}-contexts",
-        title="Choices by context",
+        title=f"{point.contexts[0].key} explains {point.contexts[0].information:.0%} of the choice"
+        if point.contexts
+        else "No context has values to compare",
+        subject="Choices by context",
         said="What was applied, by what the policy was told. What tells most about the choice "
         "stands first; 0 % tells nothing, 100 % everything.",
         described=f"How much of the choice each tells: {told}."
@@ -233,7 +301,8 @@ def _calibration(point: Point, name: str) -> Figure:
     )
     return Figure(
         name=f"{name}-calibration",
-        title="Calibration of the value estimate",
+        title=_bias(point.error),
+        subject="Calibration of the value estimate",
         said="Decisions with about the same estimate together. On the dashed line what came is "
         "what had been expected; above it, more came. It is learned, too, and begins at 0.",
         described=f"In {inside} of {len(bins)} groups what had been expected is within the 95 % "
@@ -269,7 +338,8 @@ def _compared(point: Point, name: str) -> Figure:
     )
     return Figure(
         name=f"{name}-compared",
-        title="Off-policy against live",
+        title=_agreement(rows),
+        subject="Off-policy against live",
         said="What the log before some rollouts said that their policy would earn, and what they "
         "then earned. Where the log says too little there is no estimate, which is usual for runs "
         "of many steps. The policy goes on learning, so live may be a little above.",
@@ -327,7 +397,8 @@ def _drift(point: Point, name: str) -> Figure:
     alarms = [f"{one.get('option')} became {one.get('direction')}" for one in point.alarms]
     return Figure(
         name=f"{name}-drift",
-        title="Drift",
+        title="; ".join(alarms) if alarms else "No option has changed",
+        subject="Drift",
         said="What came less what had been expected. Once the estimate has been learned, a world "
         "that stays as it is stays around 0; an alarm says that an option is no longer what it "
         "was.",

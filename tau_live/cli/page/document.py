@@ -201,7 +201,8 @@ def _figure(figure: Figure, draw: Draw) -> ET.Element:
     name = figure.name
     caption = element(
         "figcaption",
-        element("h3", figure.title, id=f"{name}-title"),
+        element("p", figure.subject, id=f"{name}-subject", class_="subject"),
+        element("h3", figure.title),
         element("p", figure.said, class_="said"),
     )
     tables = [table for table in figure.tables if table.rows]
@@ -211,7 +212,7 @@ def _figure(figure: Figure, draw: Draw) -> ET.Element:
         *([_legend(figure.keys), _drawn(figure, figure.chart, draw)] if figure.chart else []),
         element("p", figure.described, id=f"{name}-described", class_="described"),
         _data(figure, tables) if tables else None,
-        aria_labelledby=f"{name}-title",
+        aria_labelledby=f"{name}-subject",
         id=f"{name}-figure",
     )
 
@@ -225,7 +226,7 @@ def _drawn(figure: Figure, chart: Chart, draw: Draw) -> ET.Element:
 def _image(figure: Figure, chart: Chart, draw: Draw, *, narrow: bool) -> ET.Element:
     name = f"{figure.name}-narrow" if narrow else figure.name
     svg = draw(chart, name, narrow=narrow)
-    svg.insert(0, element("title", figure.title, id=f"{name}-svg-title"))
+    svg.insert(0, element("title", figure.subject, id=f"{name}-svg-title"))
     svg.insert(1, element("desc", figure.described, id=f"{name}-svg-desc"))
     svg.set("role", "img")
     svg.set("class", "narrow" if narrow else "wide")
@@ -255,7 +256,7 @@ def _data(figure: Figure, tables: Sequence[Table]) -> ET.Element:
     rows = sum(len(table.rows) for table in tables)
     return element(
         "details",
-        element("summary", f"Data: {figure.title} ({number(rows)} rows)"),
+        element("summary", f"Data: {figure.subject} ({number(rows)} rows)"),
         *(_table(table) for table in tables),
     )
 

@@ -1,10 +1,11 @@
 """The figures about all rollouts: reward and exposure, cost and latency, drops."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tau_live.cli.page.saying import (
     ORDER,
     ends_of,
+    finding_of,
     marks_table,
     mean_cells,
     places,
@@ -95,7 +96,8 @@ def _reward(facts: Facts) -> Figure:
     is_known = any(one.count for one in means)
     return Figure(
         name="reward",
-        title="Reward over time",
+        title=finding_of("Mean reward", means),
+        subject="Reward over time",
         said="The band is the 95 % interval of each stretch's mean, on its own. Below, how many "
         "rollouts failed and how many ended without a reward so far.",
         described=ends_of("Mean reward", means) if is_known else "No rollout has a reward yet.",
@@ -133,7 +135,7 @@ def _cost(facts: Facts) -> Figure:
         name="costs",
         title="Cost of a rollout",
         label="US dollars",
-        nothing="No rollout's cost is known; prices can be declared (see Operate it).",
+        nothing="No rollout's cost is known",
     )
 
 
@@ -152,7 +154,10 @@ def _latency(facts: Facts) -> Figure:
     )
     return Figure(
         name="latency",
-        title="How long it took",
+        title=_latest(durations, "A rollout takes", seconds)
+        + _latest(deciding, ", a decision", _microseconds)
+        or "Nothing has ended yet",
+        subject="Duration",
         said="Above, rollouts from start to end; below, one decision in the host's thread. Both "
         "axes are logarithmic.",
         described=_ends(durations, "A rollout", " s") + " " + _ends(deciding, "A decision", " µs")
@@ -196,7 +201,8 @@ def _spreads(  # what it is called, all keyword-only but the first two
     )
     return Figure(
         name=name,
-        title=title,
+        title=_latest(spreads, "A rollout costs", _dollars) or nothing,
+        subject=title,
         said="Of rollouts whose cost is known: unknown is not zero.",
         described=_ends(spreads, "A rollout", " US dollars") if is_known else nothing,
         chart=chart if is_known else None,
@@ -254,7 +260,8 @@ def _drops(facts: Facts) -> Figure:
     )
     return Figure(
         name="drops",
-        title="What was lost, and what taught nothing",
+        title=_lost(facts),
+        subject="Dropped, or not learned from",
         said="Counted since the store began. The pages Counters and Reasons of the documentation "
         "say what each means.",
         described="; ".join(
@@ -292,6 +299,28 @@ def _ends(spreads: Sequence[Spread], what: str, unit: str) -> str:
         f"{number(last.median)}{unit} in the last; 95 of 100 were below "
         f"{number(last.high)}{unit}."
     )
+
+
+def _latest(spreads: Sequence[Spread], what: str, spell: Callable[[float], str]) -> str:
+    """Return the newest median as part of a title; empty where none is known."""
+    known = [one.median for one in spreads if one.median is not None]
+    return f"{what} {spell(known[-1])}" if known else ""
+
+
+def _microseconds(value: float) -> str:
+    return seconds(value / 1e6) if value >= 1000.0 else f"{value:.0f} µs"
+
+
+def _dollars(value: float) -> str:
+    return f"${value:.2g}"
+
+
+def _lost(facts: Facts) -> str:
+    dropped, untaught = sum(facts.drops.values()), sum(facts.untaught.values())
+    if not dropped and not untaught:
+        return "Nothing was dropped, and everything was learned from"
+    lost = f"{dropped:,} dropped or refused" if dropped else "Nothing was dropped"
+    return f"{lost}, {untaught:,} not learned from"
 
 
 def _unrewarded(one: Stretch) -> float | None:

@@ -1,5 +1,6 @@
 """What figures have in common: their horizontal axis, their marks, and numbers in words."""
 
+import math
 from collections.abc import Callable, Sequence
 
 from tau_live.cli.page.shapes import FLAGS, OPTIONS, Flag, Key, Role, Table, Tick
@@ -127,6 +128,37 @@ def ends_of(
     if len(known) == 1:
         return f"{what}: {first}."
     return f"{what}: {first} in the first stretch, {last} in the last."
+
+
+def finding_of(what: str, means: Sequence[Mean]) -> str:
+    """Return whether something rose or fell from its first third to its last, as a title.
+
+    A change counts where it is twice its standard error.
+    """
+    known = [one for one in means if one.mean is not None]
+    if not known:
+        return f"{what} is unknown"
+    third = max(1, len(known) // 3)
+    (first, first_error), (last, last_error) = _pooled(known[:third]), _pooled(known[-third:])
+    if len(known) == 1:
+        return f"{what} is {short(last)}"
+    is_clear = abs(last - first) >= 2.0 * math.hypot(first_error, last_error)
+    if not is_clear or last == first:
+        return f"{what}: no clear change, {short(first)} at first and {short(last)} lately"
+    return f"{what} {'rose' if last > first else 'fell'} from {short(first)} to {short(last)}"
+
+
+def _pooled(means: Sequence[Mean]) -> tuple[float, float]:
+    """Return the mean of several stretches together, and its standard error."""
+    total = sum(one.count for one in means)
+    mean = sum(one.count * (one.mean or 0.0) for one in means) / total
+    variance = sum(
+        (one.count / total * (one.upper - one.lower) / 4.0) ** 2
+        if one.lower is not None and one.upper is not None
+        else math.inf
+        for one in means
+    )
+    return mean, math.sqrt(variance)
 
 
 def role_of(place: int) -> Role:

@@ -208,7 +208,8 @@ class Figure:
 
     Attributes:
         name: Unique on the page, of letters, digits and ``-`` alone.
-        title: What it shows.
+        title: The finding, as a short sentence.
+        subject: What it shows, as a noun.
         said: How to read it, for everybody.
         described: What is to be seen in it, for those who do not see it.
         chart: What is drawn; ``None`` where there is nothing to draw.
@@ -218,6 +219,7 @@ class Figure:
 
     name: str
     title: str
+    subject: str
     said: str
     described: str
     chart: Chart | None
