@@ -97,154 +97,178 @@ class Settings:
 
     config: Path | None = setting(None, optional(path()), "A TOML file with more settings.")
     store: Path = setting(
-        Path(".tau/live/store.sqlite"), path(), "Where everything is kept.",
+        Path(".tau/live/store.sqlite"), path(), "The store: one SQLite file.",
         alias=f"{PREFIX}STORE_SQLITE",
     )  # fmt: skip
-    seed: int = setting(0, whole(least=0, most=2**63 - 1), "Every random choice comes from it.")
-    update_interval: int = setting(8, whole(least=1), "New rewarded rollouts that make an update.")
-    max_rollouts_per_update: int = setting(64, whole(least=1), "New rollouts an update may take.")
-    max_failure_streak: int = setting(
-        3, whole(least=1, most=1000), "Failures in a row of one kind that hold the gate."
+    seed: int = setting(0, whole(least=0, most=2**63 - 1), "Seeds every random choice.")
+    update_interval: int = setting(
+        8, whole(least=1), "New rewarded rollouts that trigger an update."
     )
-    record: Path | None = setting(None, optional(path()), "A file that every event is written to.")
-    content: Content = setting(Content.NONE, choice(Content), "What is stored of texts.")
+    max_rollouts_per_update: int = setting(
+        64, whole(least=1), "New rollouts that one update learns from at most."
+    )
+    max_failure_streak: int = setting(
+        3, whole(least=1, most=1000), "Consecutive failures of one kind after which the gate holds."
+    )
+    record: Path | None = setting(None, optional(path()), "A file that every event is appended to.")
+    content: Content = setting(
+        Content.NONE,
+        choice(Content),
+        "Whether texts are stored (redacted), or only their sizes and hashes (none).",
+    )
     stream: str | None = setting(
-        None, optional(text()), "Names the stream that ids of runs without a key come from."
+        None, optional(text()), "Name of the stream from which runs without a key get their ids."
     )
     children: bool = setting(
-        True, flag(), "Whether processes that an attached one starts are attached too."
+        True, flag(), "Whether child processes of an attached process are attached too."
     )
     learner: Learner = setting(
         Learner.THREAD, choice(Learner),
-        "Where updates are made: a background thread, only inside flush(), or not here.",
+        "Where updates run: in a background thread, only inside flush(), or not in this process.",
     )  # fmt: skip
     decide_deadline_ms: float = setting(
         50.0,
         number(above=0.0, most=60_000.0, expects="milliseconds above 0 and at most 60000"),
         "How long a decision may take before the default is used.",
     )
-    queue_limit: int = setting(100_000, whole(least=1), "Events that may wait to be stored.")
-    payload_limit: int = setting(65_536, whole(least=256), "Bytes of an event that are kept.")
+    queue_limit: int = setting(100_000, whole(least=1), "Events that may wait in the queue.")
+    payload_limit: int = setting(
+        65_536, whole(least=256), "Bytes of an event beyond which it is cut."
+    )
     durability: Durability = setting(
         Durability.NORMAL, choice(Durability), "Whether each commit waits for the disk (full)."
     )
     exploration: float = setting(
         0.02,
         number(least=0.0, most=0.5, expects="a number from 0 to 0.5"),
-        "The share of decisions that are made at random.",
+        "Share of decisions made uniformly at random.",
     )
     window: int = setting(256, whole(least=0), "Earlier rollouts that an update replays.")
-    reward_deadline_s: float = setting(86_400.0, SECONDS, "How long a reward may take.")
+    reward_deadline_s: float = setting(
+        86_400.0, SECONDS, "How long to wait for a reward after the end of its rollout."
+    )
     infer_reward: InferReward = setting(
-        InferReward.AUTO, choice(InferReward), "When a reward is inferred from how a run went."
+        InferReward.AUTO, choice(InferReward), "When to infer a reward from how a run went."
     )
     rewards: tuple[DeclaredReward, ...] = setting(
-        (), Kind("a table of rewards", parsed_rewards), "The rewards that are expected."
+        (), Kind("a table of rewards", parsed_rewards), "The rewards to expect."
     )
     reward_sources: tuple[str, ...] = setting(
-        (), names(), "Who may give rewards, as names or patterns (user:*); none allows everybody."
+        (),
+        names(),
+        "Sources that may report rewards, as names or patterns (user:*); none allows all.",
     )
     source_caps: Mapping[str, float] = setting(
         MappingProxyType({}),
         Kind("a table of sources and shares above 0 and at most 1", parsed_caps),
-        "The share of an update's rollouts that may be valued by a source, by name or pattern.",
+        "Largest share of an update's rollouts that a source may reward, by name or pattern.",
     )
-    self_rewards: bool = setting(
-        True, flag(), "Whether code that runs inside a run may give that run its rewards."
-    )
+    self_rewards: bool = setting(True, flag(), "Whether code inside a run may reward that run.")
     act: bool = setting(
-        False, flag(), "Whether adapters may act on the decision points of their hosts."
+        False, flag(), "Whether adapters may act at the decision points of their hosts."
     )
-    decisions: tuple[DeclaredDecision, ...] = setting((), DECISIONS, "What may be chosen there.")
-    prices: tuple[DeclaredPrice, ...] = setting((), PRICES, "What tokens cost, by model.")
+    decisions: tuple[DeclaredDecision, ...] = setting(
+        (), DECISIONS, "Decision points of hosts, with their options."
+    )
+    prices: tuple[DeclaredPrice, ...] = setting((), PRICES, "Token prices, by model.")
     known_prices: bool = setting(
-        True, flag(), "Whether genai-prices, where it is installed, tells the prices of others."
+        True, flag(), "Whether other prices are looked up in genai-prices, where it is installed."
     )
     learn_from_host: bool = setting(
-        False, flag(), "Whether a host's own choices may teach the critic, though never the actor."
+        False, flag(), "Whether the critic learns from a host's own choices; the actor never does."
     )
     reward_range: tuple[float, float] | None = setting(
-        None, optional(span()), "The lowest and highest total reward, where none is declared."
+        None, optional(span()), "Lowest and highest total reward, where no reward is declared."
     )
     control_share: float = setting(
         0.0,
         number(least=0.0, most=0.5, expects="a number from 0 to 0.5"),
-        "The share of rollouts kept back for the control.",
+        "Share of rollouts held back for the control.",
     )
     promote_margin: float = setting(
         0.0,
         number(least=0.0, expects="a finite number of at least 0"),
-        "What the learner has to be better by, in units of reward.",
+        "How much better than the control the learner must be, in units of reward.",
     )
     probation: int = setting(
-        2_000, whole(least=0), "Rollouts for which a replaced champion keeps 5 percent."
+        2_000,
+        whole(least=0),
+        "Rollouts during which a replaced champion keeps 5 percent of the traffic.",
     )
     keep_checkpoints: int = setting(
-        10, whole(least=2), "Newest checkpoints kept, of all points; what is in use is kept too."
+        10,
+        whole(least=2),
+        "Newest checkpoints to keep, over all points; those in use are always kept.",
     )
     retention_days: float | None = setting(
         None,
         optional(number(above=0.0, most=1e6, expects="days above 0 and at most 1e6")),
-        "Days after which what was learned from is forgotten.",
+        "Days after which learned rollouts are deleted.",
     )
     retention_rollouts: int | None = setting(
         None,
         optional(whole(least=1)),
-        "Rollouts beyond which the oldest that were learned from are forgotten.",
+        "Number of rollouts beyond which the oldest learned ones are deleted.",
     )
     retention_mb: float | None = setting(
         None,
         optional(number(above=0.0, most=1e9, expects="megabytes above 0 and at most 1e9")),
-        "Size of the store in MB beyond which the oldest that were learned from are forgotten.",
+        "Store size in MB beyond which the oldest learned rollouts are deleted.",
     )
-    lease_ttl_s: float = setting(30.0, SECONDS, "How long the updater of a dead process blocks.")
+    lease_ttl_s: float = setting(
+        30.0, SECONDS, "How long the lease of a dead learner blocks others."
+    )
     cost_limit: float | None = setting(
-        None, optional(share()), "Mean safety cost of a rollout that must not be exceeded."
+        None, optional(share()), "Largest acceptable mean safety cost of a rollout."
     )
     missing_reward_limit: float | None = setting(
-        None, optional(share()), "Share of rewards that never come, beyond which the gate holds."
+        None, optional(share()), "Share of missing rewards above which the gate holds."
     )
     entropy_floor: float | None = setting(
-        None, optional(share()), "Entropy of choices, as a share of the most, that holds the gate."
+        None,
+        optional(share()),
+        "Entropy of choices, as a share of the maximum, below which the gate holds.",
     )
     option_share_limit: float | None = setting(
-        None, optional(share()), "Share of one option, beyond which the gate holds."
+        None, optional(share()), "Share of a single option above which the gate holds."
     )
     reward_spread_floor: float | None = setting(
         None,
         optional(number(above=0.0, expects="a finite number above 0")),
-        "Standard deviation of rewards, below which the gate holds.",
+        "Standard deviation of rewards below which the gate holds.",
     )
     source_share_limit: float | None = setting(
-        None, optional(share()), "Share of one source of rewards, beyond which the gate holds."
+        None, optional(share()), "Share of a single reward source above which the gate holds."
     )
     drift_holds: bool = setting(
         False, flag(), "Whether the gate holds when an option becomes worse."
     )
     audit_key_file: Path | None = setting(
-        None, optional(path()), "A file with the key that rows are sealed with; made if missing."
+        None, optional(path()), "A file with the key that rows are sealed with; created if missing."
     )
     kill_file: Path | None = setting(
         None,
         optional(path()),
-        "While this file is there, everything stops; by default `.off` behind the store's name.",
+        "While this file exists, everything stops; by default the store's name plus `.off`.",
     )
     access: Path | None = setting(
-        None, optional(path()), "A JSON file that says who may do what; none allows everybody."
+        None,
+        optional(path()),
+        "A JSON file that says who may do what; none allows everybody everything.",
     )
     principal: str | None = setting(
-        None, optional(text()), "Who calls, as the file of TAU_LIVE_RL_ACCESS names people."
+        None, optional(text()), "The caller's name in the file of TAU_LIVE_RL_ACCESS."
     )
     alert_command: tuple[str, ...] = setting(
-        (), words(), "The command that each alert is given to, without a shell."
+        (), words(), "Command that each alert is passed to, without a shell."
     )
     alert_interval_s: float = setting(
         900.0, SECONDS, "Of one kind no alert is told sooner after the last one."
     )
     alert_timeout_s: float = setting(
-        30.0, SECONDS, "How long TAU_LIVE_RL_ALERT_COMMAND may take before it is killed."
+        30.0, SECONDS, "Seconds after which TAU_LIVE_RL_ALERT_COMMAND is killed."
     )
-    plugins_off: tuple[str, ...] = setting((), names(), "Plugins that are not loaded.")
+    plugins_off: tuple[str, ...] = setting((), names(), "Plugins not to load.")
     safety: SafetySettings = field(default_factory=SafetySettings)
 
     def __post_init__(self) -> None:
