@@ -87,8 +87,7 @@ class Pending(Generic[R]):
     def over(self) -> None:
         """Tell the decisions of a request that was never sent; nothing if it was."""
         waiting, self._open = self._open, []
-        for unsettled, _, _ in waiting:
-            unsettled.settle(NOT_ASKED)
+        settle([unsettled for unsettled, _, _ in waiting], NOT_ASKED)
 
 
 class _Kept(NamedTuple):
@@ -156,18 +155,31 @@ class Choices:
         chosen = self._chosen(_Named(told, OWN, {*told.allowed(known), OWN}), known)
         return None if chosen == OWN else str(told.options[chosen])
 
-    def again(self, known: Mapping[str, object], *, own: bool) -> bool:
+    def again(
+        self,
+        known: Mapping[str, object],
+        *,
+        own: bool,
+        unsettled: list[Unsettled] | None = None,
+    ) -> bool:
         """Say whether what failed is tried again.
 
         Args:
             known: The situation, with what failed as ``what``.
             own: Whether the host would.
+            unsettled: Takes a decision for what the host would not do, to be settled when it is
+                known whether that happened; ``None`` settles it at once.
         """
         told = self._declared(Point.RETRY)
         if told is None:
             return own
         name = next((name for name, value in told.options.items() if value is own), OWN)
-        chosen = self._chosen(_Named(told, name, {*told.allowed(known), name}), known)
+        made: list[Unsettled] = []
+        chosen = self._decided(_Named(told, name, {*told.allowed(known), name}), known, made)
+        if chosen == name or unsettled is None:
+            settle(made)
+        else:
+            unsettled += made
         return own if chosen == name else bool(told.options[chosen])
 
     def _declared(self, point: Point) -> DeclaredDecision | None:
@@ -190,8 +202,7 @@ class Choices:
             if name != named.own:
                 changed = _put(seam, point, request, told.options[name])
         except Exception as error:
-            for one in unsettled:
-                one.settle(f"error: {type(error).__name__}")
+            settle(unsettled, f"error: {type(error).__name__}")
             raise
         pending.add(unsettled, point, seam.said(point, changed))
         self._kept[point] = _Kept(name, told.options.get(name))
@@ -200,8 +211,7 @@ class Choices:
     def _chosen(self, named: _Named, known: Mapping[str, object]) -> str:
         unsettled: list[Unsettled] = []
         name = self._decided(named, known, unsettled)
-        for one in unsettled:
-            one.settle()
+        settle(unsettled)
         return name
 
     def _decided(
@@ -220,6 +230,12 @@ class Choices:
             unsettled=unsettled,
         )
         return str(choice.option)
+
+
+def settle(unsettled: Sequence[Unsettled], why_not: str | None = None) -> None:
+    """Record decisions: as applied, or why not."""
+    for one in unsettled:
+        one.settle(why_not)
 
 
 def prompted(text: str, own: str) -> str:

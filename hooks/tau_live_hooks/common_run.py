@@ -17,6 +17,7 @@ from tau_live.runtime import Runtime
 from tau_live_hooks.common_text import is_a, printed
 
 _NOTHING: Mapping[str, object] = MappingProxyType({})
+_USED_AGAIN = "#again-"
 _UNCOUNTED: Mapping[str, float] = MappingProxyType({})
 
 
@@ -58,6 +59,8 @@ class RunBook:
         self._usage: Counter[str] = Counter()
         self._costs: list[float] = []
         self._steps: dict[str, float] = {}
+        self._calls: Counter[str] = Counter()
+        self._open_calls: dict[str, list[str]] = {}
         self._first: dict[str, float] = {}
 
     def tell(self, kind: type[ev.Event], fields: Mapping[str, object] = _NOTHING) -> None:
@@ -149,13 +152,29 @@ class RunBook:
             took["duration_ms"] = since(began)
         self.tell(ev.ModelEnd, {"span_id": span_id, **took, **fields})
 
-    def called(self, call_id: str, tool: str, fields: Mapping[str, object] = _NOTHING) -> None:
-        """Tell that a tool is called; ``call_id`` is the model's id of it, or one made for it."""
-        self._steps[f"tool {printed(call_id)}"] = time.perf_counter()
+    def called(self, call_id: str, tool: str, fields: Mapping[str, object] = _NOTHING) -> str:
+        """Record that a tool is called; return the span of the call, for ``returned``.
+
+        Args:
+            call_id: The model's id of it, or one made for it. A model may use one again: then it
+                is another call.
+            tool: The tool's name.
+            fields: More fields of ``events.ToolStart``.
+        """
+        span_id = self._call_span(call_id)
+        self._steps[span_id] = time.perf_counter()
         with self._lock:
             self._turn_calls += 1
-        told = {"call_id": call_id, "tool": tool, "tool_kind": "function"}
+            self._open_calls.setdefault(printed(call_id), []).append(span_id)
+        told = {"call_id": call_id, "tool": tool, "tool_kind": "function", **_again(span_id)}
         self.tell(ev.ToolStart, {**told, **fields})
+        return span_id
+
+    def _call_span(self, call_id: str) -> str:
+        with self._lock:
+            self._calls[printed(call_id)] += 1
+            number = self._calls[printed(call_id)]
+        return f"tool:{printed(call_id)}" + (f"{_USED_AGAIN}{number}" if number > 1 else "")
 
     def returned(
         self,
@@ -165,20 +184,43 @@ class RunBook:
         *,
         error: BaseException | None = None,
         status: ev.Status | None = None,
+        span_id: str | None = None,
     ) -> None:
-        """Tell what a tool returned or raised; ``status`` where the error's kind does not say it.
+        """Record what a tool returned or raised.
 
         One that has to wait for somebody, and one that was vetoed, did not fail.
+
+        Args:
+            call_id: As it was called; one that was not is a call of its own.
+            tool: The tool's name.
+            fields: More fields of ``events.ToolEnd``.
+            error: What it raised.
+            status: How it ended, where the error's kind does not say it.
+            span_id: What ``called`` returned; ``None`` is the call of that id that began first.
         """
         how = status or ending_of(error)[0]
         meant = how in {ev.Status.INTERRUPTED, ev.Status.VETOED, ev.Status.OK}
         told: dict[str, object] = {"status": how, "is_error": not meant}
         if error is not None:
             told["error"] = error_of(error)
-        began = self._steps.pop(f"tool {printed(call_id)}", None)
+        span_id = self._ended_call(printed(call_id), span_id)
+        began = self._steps.pop(span_id, None)
         if began is not None:
             told["duration_ms"] = since(began)
-        self.tell(ev.ToolEnd, {"call_id": call_id, "tool": tool, **told, **fields})
+        self.tell(
+            ev.ToolEnd, {"call_id": call_id, "tool": tool, **_again(span_id), **told, **fields}
+        )
+
+    def _ended_call(self, call_id: str, span_id: str | None) -> str:
+        with self._lock:
+            waiting = self._open_calls.get(call_id, [])
+            if span_id is None and waiting:
+                span_id = waiting[0]
+            if span_id in waiting:
+                waiting.remove(span_id)
+            if not waiting:
+                self._open_calls.pop(call_id, None)
+        return span_id or self._call_span(call_id)
 
     def retried(self, what: str, *, number: int | None = None, reason: str | None = None) -> None:
         """Tell that the host tries something again: a ``model``, a ``tool`` or an ``output``."""
@@ -221,6 +263,11 @@ class RunBook:
                 "fidelity": self._fidelity,
             }
             self.runtime.end_run(self.handle, error, {**told, **fields})
+
+
+def _again(span_id: str) -> dict[str, object]:
+    """Return the span of a call whose id was used before; else the id itself names it."""
+    return {"span_id": span_id} if _USED_AGAIN in span_id else {}
 
 
 def since(began: float) -> float:

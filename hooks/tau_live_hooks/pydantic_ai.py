@@ -1,14 +1,19 @@
 """The adapter of pydantic-ai: every run of every agent is seen, through its own capabilities.
 
 The host has no list of capabilities for all agents. So ``Agent.iter``, through which each way of
-running an agent goes, is wrapped to add one of ours to those of the call.
+running an agent goes, is wrapped to add one of ours to those of the call. A run that has
+capabilities of its own resolves the names of models once for the agent's and once for its own, and
+makes a model for each; so names are resolved as if ours were not there.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tau_live.adapters import Adapter, Detach, InForce
 from tau_live_hooks.pydantic_ai_events import resumed_run
+
+if TYPE_CHECKING:
+    from tau_live_hooks.pydantic_ai_capability import TauCapability
 
 MODULE = "pydantic_ai"
 CALLBACKS = (
@@ -50,13 +55,24 @@ def attach(in_force: InForce) -> Detach:
     ) -> Any:
         return wrapped(*args, **_with(kwargs, agent, in_force, TauCapability))
 
-    original = Agent.__dict__["iter"]
-    ours = wrapt.FunctionWrapper(original, iterated)
-    Agent.iter = ours
+    def resolved(
+        wrapped: Callable[..., Any], agent: object, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        named = isinstance(args[0] if args else kwargs.get("selection"), str)
+        return wrapped(*args, **(_without_ours(kwargs, agent, TauCapability) if named else kwargs))
+
+    wraps = {"iter": iterated, "_resolve_model_selection": resolved}
+    originals = {name: Agent.__dict__[name] for name in wraps if name in Agent.__dict__}
+    ours = {
+        name: wrapt.FunctionWrapper(original, wraps[name]) for name, original in originals.items()
+    }
+    for name, wrapper in ours.items():
+        setattr(Agent, name, wrapper)
 
     def detach() -> None:
-        if Agent.__dict__.get("iter") is ours:  # whoever wrapped it after us keeps what is theirs
-            Agent.iter = original
+        for name, wrapper in ours.items():
+            if Agent.__dict__.get(name) is wrapper:  # whoever wrapped it after us keeps it
+                setattr(Agent, name, originals[name])
 
     return detach
 
@@ -81,13 +97,42 @@ def _with(
         return kwargs
 
 
+def _without_ours(
+    kwargs: dict[str, Any], agent: object, kind: type["TauCapability"]
+) -> Mapping[str, Any]:
+    """Return the arguments of a resolution with the capability that there would be without ours.
+
+    The host remembers a resolved name by the identity of the capability that resolved it. Ours
+    resolves none.
+    """
+    try:
+        capability: Any = kwargs.get("capability")
+        if capability is None:
+            return kwargs
+        parts = _parts(capability)
+        ours = next((one for one in parts if isinstance(one, kind)), None)
+        if ours is None:
+            return kwargs
+        own = getattr(agent, "_root_capability", None)
+        if not ours.resolvers and own is not None:
+            ours.resolvers[frozenset(map(id, _parts(own)))] = own
+        others = frozenset(id(one) for one in parts if one is not ours)
+        return {**kwargs, "capability": ours.resolvers.setdefault(others, capability)}
+    except Exception:  # noqa: BLE001  # the border to the host
+        return kwargs
+
+
+def _parts(capability: Any) -> list[object]:
+    found: list[object] = []
+    capability.apply(found.append)
+    return found
+
+
 def _is_durable(agent: object) -> bool:
     """Say whether a run may be replayed from a journal, where nothing may be added to it."""
-    found: list[bool] = []
     root = getattr(agent, "_root_capability", None)
-    if root is not None:
-        root.apply(lambda one: found.append(bool(getattr(one, "in_durable_context", False))))
-    return any(found)
+    parts = [] if root is None else _parts(root)
+    return any(bool(getattr(one, "in_durable_context", False)) for one in parts)
 
 
 ADAPTER = Adapter(host="pydantic-ai", module=MODULE, probe=probe, attach=attach)

@@ -7,7 +7,7 @@ further.
 
 from contextlib import suppress
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
 from pydantic_ai.exceptions import ModelRetry
@@ -16,10 +16,10 @@ from tau_live import door
 from tau_live import events as ev
 from tau_live.adapters import InForce
 from tau_live.gate import Kind
-from tau_live.runs.handles import RunHandle
+from tau_live.runs.handles import RunHandle, Unsettled
 from tau_live_hooks import pydantic_ai_events as said
 from tau_live_hooks.common_border import Border
-from tau_live_hooks.common_choices import Choices, Pending
+from tau_live_hooks.common_choices import REPLACED, Choices, Pending, settle
 from tau_live_hooks.common_run import RunBook
 from tau_live_hooks.pydantic_ai_choices import RequestSeam, call_situation, situation
 from tau_live_hooks.pydantic_ai_first import FirstChunk
@@ -31,12 +31,22 @@ PREPARES = hasattr(AbstractCapability, "prepare_model_request")
 _handing_over: ContextVar[RunBook | None] = ContextVar("tau_live_handing_over", default=None)
 
 
+class _Retry(NamedTuple):
+    """What lets a model try again, and the decisions for that."""
+
+    error: ModelRetry
+    unsettled: list[Unsettled]
+
+
 class TauCapability(AbstractCapability[Any]):
     """Sees one run of one agent.
 
     Args:
         in_force: Returns the running system.
         resumes: The host's id of the run that waited and goes on with this one; ``None`` if none.
+
+    Attributes:
+        resolvers: What resolves the names of models, by the identities of its parts without ours.
     """
 
     def __init__(self, in_force: InForce, resumes: str | None = None) -> None:
@@ -46,6 +56,8 @@ class TauCapability(AbstractCapability[Any]):
         self._run: HostRun | None = None
         self._choices: Choices | None = None
         self._pending: Pending[Any] | None = None
+        self._retries: dict[int, _Retry] = {}
+        self.resolvers: dict[frozenset[int], Any] = {}
 
     def get_ordering(self) -> CapabilityOrdering:
         """Be outermost, so that what other capabilities do is seen."""
@@ -108,8 +120,10 @@ class TauCapability(AbstractCapability[Any]):
         try:
             result = await handler(args)
         except BaseException as raised:
+            self._border.safely(self._retried, call, raised, kind=Kind.DECISION)
             self._border.safely(self._told, "returned", ctx, call, None, raised)
             raise
+        self._border.safely(self._retried, call, None, kind=Kind.DECISION)
         self._border.safely(self._told, "returned", ctx, call, result, None)
         return result
 
@@ -205,12 +219,31 @@ class TauCapability(AbstractCapability[Any]):
         return self._choices.vetoed(call_situation(ctx, call))
 
     def _again(self, ctx: Any, call: Any, error: Exception) -> ModelRetry | None:
-        """Return what lets the model try again; ``None`` to fail as the tool did."""
+        """Return what lets the model try again; ``None`` to fail as the tool did.
+
+        Nothing is decided where the host would refuse a retry: it then raises another error than
+        the tool's.
+        """
         if not self._decides or self._choices is None:
             return None
-        told = ModelRetry(str(error))  # first: what cannot be printed cannot be told to a model
+        if ctx.retry >= ctx.max_retries:
+            return None
+        retry = ModelRetry(str(error))  # first: what cannot be printed cannot be given to a model
         known = {**call_situation(ctx, call), "what": "tool", "error": type(error).__name__}
-        return told if self._choices.again(known, own=False) else None
+        unsettled: list[Unsettled] = []
+        if not self._choices.again(known, own=False, unsettled=unsettled):
+            return None
+        if self._run is not None and self._run.goes_on(call):
+            self._retries[id(call)] = _Retry(retry, unsettled)
+        else:  # an older host asks after the call, and nobody behind us sees the retry
+            settle(unsettled)
+        return retry
+
+    def _retried(self, call: Any, raised: BaseException | None) -> None:
+        """Settle whether the model tries again; a capability behind us may have seen to it."""
+        made = self._retries.pop(id(call), None)
+        if made is not None:
+            settle(made.unsettled, None if raised is made.error else REPLACED)
 
     @property
     def _decides(self) -> bool:

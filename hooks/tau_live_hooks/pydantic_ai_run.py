@@ -1,5 +1,6 @@
 """One run of a pydantic-ai agent, as it is told to the runtime; nothing here imports the host."""
 
+from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -31,7 +32,8 @@ class HostRun:
         self.book = book
         self._run_id = run_id
         self._heard = 0
-        self._called: set[str] = set()
+        self._called: Counter[str] = Counter()
+        self._spans: dict[int, str] = {}
 
     def asked(self, ctx: Any, request: Any) -> None:
         """Tell that a model is asked, once for each attempt; a new step is a new turn."""
@@ -61,23 +63,40 @@ class HostRun:
 
     def calls(self, ctx: Any, call: Any, tool: Any) -> None:
         """Tell that a tool is called."""
-        self._called.add(call.tool_call_id)
+        self._called[printed(call.tool_call_id)] += 1
         raw = {"retry": ctx.retry, "kind": printed(getattr(tool, "kind", ""))}
         fields = {"args": content_of(call.args), "raw": raw}
-        self.book.called(call.tool_call_id, call.tool_name, fields)
+        self._spans[id(call)] = self.book.called(call.tool_call_id, call.tool_name, fields)
+
+    def goes_on(self, call: Any) -> bool:
+        """Say whether a tool's call has begun and not ended."""
+        return id(call) in self._spans
 
     def returned(self, ctx: Any, call: Any, result: object, error: BaseException | None) -> None:
         """Tell what a tool returned or raised."""
         status = None if error is None else _tool_status(error)
         told = {"result": content_of(result)}
-        self.book.returned(call.tool_call_id, call.tool_name, told, error=error, status=status)
+        self.book.returned(
+            call.tool_call_id,
+            call.tool_name,
+            told,
+            error=error,
+            status=status,
+            span_id=self._spans.pop(id(call), None),
+        )
         if status is ev.Status.RETRY:
             self.book.retried("tool", number=ctx.retry + 1, reason=call.tool_name)
 
     def vetoed(self, call: Any, text: str) -> None:
         """Tell that a tool was not run, and what the model is told instead."""
         told = {"result": content_of(text)}
-        self.book.returned(call.tool_call_id, call.tool_name, told, status=ev.Status.VETOED)
+        self.book.returned(
+            call.tool_call_id,
+            call.tool_name,
+            told,
+            status=ev.Status.VETOED,
+            span_id=self._spans.pop(id(call), None),
+        )
 
     def listen(self, messages: Any) -> None:
         """Tell the messages of this run that were not told yet; older ones were other runs'."""
@@ -96,8 +115,9 @@ class HostRun:
         call_id, retried = raw.get("tool_call_id"), raw.get("outcome") == "retried"
         if raw["part"] in {"retry-prompt", "retry-feedback"} and call_id is None:
             self.book.retried("output")
-        elif (retried or raw["part"] == "retry-prompt") and call_id not in self._called:
-            self._called.add(printed(call_id))
+        elif raw["part"] in {"tool-return", "retry-prompt"} and self._called[printed(call_id)]:
+            self._called[printed(call_id)] -= 1  # the answer to a call that reached its tool
+        elif retried or raw["part"] == "retry-prompt":
             tool = printed(raw.get("tool_name", ""))
             told = {"result": fields["content"]}
             self.book.returned(printed(call_id), tool, told, status=ev.Status.RETRY)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,14 @@ from tests.live.running import decisions, opened
 
 pytest.importorskip("pydantic_ai")
 
-from pydantic_ai import Agent
+from pydantic_ai import Agent, ModelRetry
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel
 
 from tau_live_hooks.pydantic_ai import ADAPTER
+from tau_live_hooks.pydantic_ai_capability import PREPARES
 
 pytestmark = pytest.mark.slow
 
@@ -283,6 +285,70 @@ def test_a_failed_tool_is_tried_again_where_that_is_decided(
     assert str(getattr(found, "output", found)) == (
         "['take']: ['taken']" if forced == "again" else "slipped"
     )
+
+
+def broken(**more: Any) -> Any:
+    """Ask an agent whose one tool always fails; return what came of it."""
+    agent: Agent[Any, Any] = Agent(FunctionModel(shelf), name="asker")
+
+    @agent.tool_plain
+    def fetch() -> str:
+        raise ConnectionError("no route")
+
+    try:
+        found: Any = asyncio.run(agent.run("hello", **more))
+    except Exception as error:  # what reaches the program is what is tested
+        found = error
+    return found
+
+
+@pytest.mark.parametrize("retries", [0, 1, 3])
+def test_a_tool_that_fails_for_good_fails_with_its_own_error(
+    path: Path, monkeypatch: pytest.MonkeyPatch, retries: int
+) -> None:
+    with acting(settings(path, exposing(AGAIN)), monkeypatch, forced="again"):
+        found = broken(retries=retries)
+        assert tau_live.flush()
+        with opened(path) as store:
+            [only] = store.rollouts.query(RolloutQuery(limit=9)).rollouts
+            rows = store.decisions.decisions(only.rollout_id)
+
+    assert type(found) is ConnectionError
+    assert [(row.applied, row.why_not) for row in rows] == [("again", None)] * retries
+
+
+@pytest.mark.skipif(not PREPARES, reason="this version asks about a failure after the call")
+def test_a_retry_that_a_capability_behind_us_prevents_was_not_applied(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Mending(AbstractCapability[Any]):
+        async def wrap_tool_execute(self, ctx: Any, *, handler: Any, args: Any, **_: Any) -> Any:
+            try:
+                return await handler(args)
+            except ModelRetry:
+                return "mended"
+
+    with acting(settings(path, exposing(AGAIN)), monkeypatch, forced="again"):
+        result = broken(capabilities=[Mending()])
+        [row] = decided(path, result)
+
+    assert result.output == "['fetch']: ['mended']"
+    assert (row.chosen, row.applied, row.why_not) == ("again", None, "replaced")
+
+
+def exposing(told: DeclaredDecision) -> DeclaredDecision:
+    return replace(told, exposure=1.0)
+
+
+def test_a_point_may_act_from_its_first_run(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = DeclaredDecision(point="model", options={"test": "test"}, exposure=1.0)
+
+    with acting(settings(path, told), monkeypatch, forced="test"):
+        result = question()
+        [row] = decided(path, result)
+
+    assert result.output == "success (no tool calls)"
+    assert (row.arm, row.share, row.applied) == ("learner", 1.0, "test")
 
 
 class Dropping(AbstractCapability[Any]):

@@ -2,19 +2,21 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tau_live.settings import DeclaredDecision, Learner, Settings
+from tau_live.rollouts import Span
+from tau_live.settings import Content, DeclaredDecision, Learner, Settings
 from tau_live.system import start
 from tau_live.testing import Recorded, recorded_in
 
 pytest.importorskip("pydantic_ai")
 
 from pydantic_ai import Agent, CallDeferred, DeferredToolRequests, DeferredToolResults
+from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import (
     ModelMessage,
     ModelMessagesTypeAdapter,
@@ -211,3 +213,96 @@ def test_a_stream_stays_one_and_says_when_it_began(path: Path, act: bool) -> Non
     assert asked.attributes["streaming"] is True
     if PREPARES:
         assert 0.0 < float(str(asked.attributes["ttft_ms"])) < 60_000.0
+
+
+def test_calls_that_share_an_id_are_calls_of_their_own(path: Path) -> None:
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        step = sum(message.kind == "response" for message in messages)
+        if step < 3:
+            return ModelResponse(parts=[ToolCallPart("look", {"at": step}, tool_call_id="same")])
+        return ModelResponse(parts=[TextPart("seen")])
+
+    agent: Agent[Any, Any] = Agent(FunctionModel(answer), name="looker")
+
+    @agent.tool_plain
+    def look(at: int) -> str:
+        return f"seen {at}"
+
+    with attached(path, content=Content.REDACTED) as settings:
+        asyncio.run(agent.run("look"))
+
+    tools = found(settings).of("tool")
+    assert [span.attributes["call_id"] for span in tools] == ["same"] * 3
+    assert [text_of(span, "result") for span in tools] == ["seen 0", "seen 1", "seen 2"]
+    assert {span.status for span in tools} == {"ok"}
+
+
+def text_of(span: Span, name: str) -> object:
+    content = span.attributes[name]
+    return content["text"] if isinstance(content, dict) else content
+
+
+def found(settings: Settings) -> Recorded:
+    [only] = recorded_in(settings)
+    return only
+
+
+def test_a_call_refused_before_its_tool_is_kept_beside_one_of_the_same_id(path: Path) -> None:
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        step = sum(message.kind == "response" for message in messages)
+        if step < 3:
+            given = {"at": "nowhere" if step == 1 else step}
+            return ModelResponse(parts=[ToolCallPart("look", given, tool_call_id="same")])
+        return ModelResponse(parts=[TextPart("seen")])
+
+    agent: Agent[Any, Any] = Agent(FunctionModel(answer), name="looker")
+
+    @agent.tool_plain
+    def look(at: int) -> str:
+        return f"seen {at}"
+
+    with attached(path) as settings:
+        asyncio.run(agent.run("look"))
+
+    tools = found(settings).of("tool")
+    assert [span.status for span in tools] == ["ok", "retry", "ok"]
+
+
+@pytest.mark.parametrize("entered", [False, True])
+@pytest.mark.parametrize("chosen", ["test:one", lambda _: "test:one"], ids=["name", "selector"])
+def test_a_model_is_made_and_entered_as_often_as_without_us(
+    path: Path, monkeypatch: pytest.MonkeyPatch, chosen: Any, entered: bool
+) -> None:
+    class Selecting(AbstractCapability[Any]):
+        def get_model(self) -> Any:
+            return chosen
+
+    class Counted(TestModel):
+        async def __aenter__(self) -> Any:
+            done.append("entered")
+            return await super().__aenter__()
+
+    def infer(model: Any, *_: Any, **__: Any) -> Any:
+        done.append("made")
+        return Counted()
+
+    async def play() -> None:
+        agent: Agent[Any, Any] = Agent(None, name="chooser", capabilities=[Selecting()])
+        agent.tool_plain(look)
+        async with agent if entered else nullcontext():
+            await agent.run("hello")
+            await agent.run("again")
+
+    def look() -> str:
+        return "seen"
+
+    done: list[str] = []
+    monkeypatch.setattr("pydantic_ai.models.infer_model", infer)
+    asyncio.run(play())
+    alone = [*done]
+    done.clear()
+    with attached(path):
+        asyncio.run(play())
+
+    assert done == alone
+    assert "made" in done
