@@ -50,8 +50,8 @@ def at_point(facts: Facts, point: Point, *, place: int) -> Section:
     return Section(
         name=name,
         title=f"Decision point: {point.point}",
-        said=f"{point.decisions:,} of its decisions were looked at, and what "
-        f"{point.lived:,} of its newest rewarded rollouts earned.",
+        said=f"Based on {point.decisions:,} decisions and the "
+        f"{point.lived:,} newest rewarded rollouts.",
         figures=[
             _exposure(facts, point, name),
             _choices(facts, point, name),
@@ -93,9 +93,9 @@ def _exposure(facts: Facts, point: Point, name: str) -> Figure:
         name=f"{name}-exposure",
         title=_earned(learner, control),
         subject="Reward and exposure",
-        said="Above, what rollouts earned that the learner decided, against those of the control "
-        "(the champion, or the host's own choice). Below, the share that the learner decided. "
-        "Bands are 95 % intervals of each stretch on its own.",
+        said="Top: mean reward of the learner's rollouts and of the control's (the champion, or "
+        "the host's own choice). Bottom: the share of rollouts that the learner decided. Bands are "
+        "95 % intervals, each stretch on its own.",
         described=f"{ends_of('Reward of the learner', learner)} "
         f"{ends_of('Of the control', control)} {ends_of('Exposure', exposure, spell=percent)}",
         chart=chart if any(one.count for one in exposure) else None,
@@ -205,8 +205,8 @@ def _choices(facts: Facts, point: Point, name: str) -> Figure:
         name=f"{name}-choices",
         title=_habit(point),
         subject="Choices over time",
-        said="The share of decisions in which each option was applied.",
-        described="Over all: "
+        said="Share of decisions in which each option was applied.",
+        described="Overall: "
         + ", ".join(f"{option} {count / seen:.0%}" for option, count in totals.items())
         + "."
         if seen
@@ -258,16 +258,16 @@ def _contexts(point: Point, name: str) -> Figure:
         if point.contexts
         else "No context has values to compare",
         subject="Choices by context",
-        said="What was applied, by what the policy was told. What tells most about the choice "
-        "stands first; 0 % tells nothing, 100 % everything.",
-        described=f"How much of the choice each tells: {told}."
+        said="Options applied, by context value. The context that explains most of the choice "
+        "comes first: 0 % explains nothing, 100 % everything.",
+        described=f"Share of the choice that each explains: {told}."
         if told
-        else "Nothing that the policy was told has a few values that could be compared.",
+        else "No context has few enough values to compare.",
         chart=chart if rows else None,
         keys=_option_keys(point),
         tables=[
             Table(
-                caption=f"By {habits.key}, which tells {habits.information:.0%} of the choice",
+                caption=f"By {habits.key}, which explains {habits.information:.0%} of the choice",
                 columns=(habits.key, "decisions#", *(f"{option}#" for option in point.options)),
                 rows=[
                     (
@@ -287,10 +287,10 @@ def _calibration(point: Point, name: str) -> Figure:
     bins = point.calibration
     chart = Dots(
         series=[
-            band("what came", Role.LEARNER, [one.expected for one in bins], [b.came for b in bins])
+            band("observed", Role.LEARNER, [one.expected for one in bins], [b.came for b in bins])
         ],
-        x_label="what the policy expected (reward from there on)",
-        y_label="what came",
+        x_label="estimated return (reward from there on)",
+        y_label="observed return",
         diagonal=True,
     )
     inside = sum(
@@ -303,18 +303,18 @@ def _calibration(point: Point, name: str) -> Figure:
         name=f"{name}-calibration",
         title=_bias(point.error),
         subject="Calibration of the value estimate",
-        said="Decisions with about the same estimate together. On the dashed line what came is "
-        "what had been expected; above it, more came. It is learned, too, and begins at 0.",
-        described=f"In {inside} of {len(bins)} groups what had been expected is within the 95 % "
-        f"interval of what came. What came less what was expected: {said(point.error)}."
+        said="Decisions grouped by estimate. On the dashed line the observed return equals the "
+        "estimate; above it, the estimate is too low. The estimate is learned and starts at 0.",
+        described=f"In {inside} of {len(bins)} groups the estimate is within the 95 % interval of "
+        f"the observed return. Observed minus estimated: {said(point.error)}."
         if bins
         else "No decision with a value estimate has a reward yet.",
         chart=chart if bins else None,
         keys=(Key(label="mean, with its 95 % interval", role=Role.LEARNER, form="dot"),),
         tables=[
             Table(
-                caption="Expected and came",
-                columns=("expected#", "decisions#", "came#", "lower#", "upper#"),
+                caption="Estimated and observed return",
+                columns=("estimated#", "decisions#", "observed#", "lower#", "upper#"),
                 rows=[(number(one.expected), *mean_cells(one.came)) for one in bins],
             )
         ],
@@ -329,7 +329,7 @@ def _compared(point: Point, name: str) -> Figure:
             band("estimated", Role.CONTROL, [x - 0.08 for x in at], [one.estimate for one in rows]),
             band("live", Role.LEARNER, [x + 0.08 for x in at], [one.live for one in rows]),
         ],
-        x_label="version, and the rollouts that were compared",
+        x_label="version, and the rollouts compared",
         y_label="mean reward",
         ticks=[
             Tick(x=x, label=f"version {row.version}\n{row.first:,} to {row.last:,}")
@@ -340,10 +340,10 @@ def _compared(point: Point, name: str) -> Figure:
         name=f"{name}-compared",
         title=_agreement(rows),
         subject="Off-policy against live",
-        said="What the log before some rollouts said that their policy would earn, and what they "
-        "then earned. Where the log says too little there is no estimate, which is usual for runs "
-        "of many steps. The policy goes on learning, so live may be a little above.",
-        described=" ".join(_outcome(row) for row in rows) or "There is nothing to compare yet.",
+        said="Off-policy estimate from the log before a range of rollouts, and the mean reward "
+        "they then earned. Where the log has too little support there is no estimate, as is usual for "
+        "runs of many steps. The policy keeps learning, so live rewards may be slightly higher.",
+        described=" ".join(_outcome(row) for row in rows) or "Nothing to compare yet.",
         chart=chart if rows else None,
         keys=(
             Key(label="estimated from the log before", role=Role.CONTROL, form="diamond"),
@@ -386,7 +386,7 @@ def _drift(point: Point, name: str) -> Figure:
     chart = Curves(
         panels=[
             Panel(
-                label="came - expected",
+                label="observed - estimated",
                 zero=True,
                 series=[band("error", Role.ALL, x, [one.error for one in point.errors])],
             )
@@ -399,10 +399,9 @@ def _drift(point: Point, name: str) -> Figure:
         name=f"{name}-drift",
         title="; ".join(alarms) if alarms else "No option has changed",
         subject="Drift",
-        said="What came less what had been expected. Once the estimate has been learned, a world "
-        "that stays as it is stays around 0; an alarm says that an option is no longer what it "
-        "was.",
-        described=f"{ends_of('What came less what was expected', [e.error for e in point.errors])} "
+        said="Observed minus estimated return. Once the estimate is learned, this stays around 0 "
+        "while the world stays the same. An alarm means that an option's reward has changed.",
+        described=f"{ends_of('Observed minus estimated return', [e.error for e in point.errors])} "
         + (f"Alarms: {'; '.join(alarms)}." if alarms else "No alarm."),
         chart=chart if point.errors else None,
         keys=[
@@ -411,7 +410,7 @@ def _drift(point: Point, name: str) -> Figure:
         ],
         tables=[
             Table(
-                caption="What came less what was expected, by stretch",
+                caption="Observed minus estimated return, by stretch",
                 columns=("rollouts", "decisions#", "mean#", "lower#", "upper#"),
                 rows=[
                     (f"{one.first} to {one.last}", *mean_cells(one.error)) for one in point.errors

@@ -117,8 +117,8 @@ def _body(
             "p",
             "Made by ",
             element("code", "tau-live report"),
-            ". Everything is in this file; it loads nothing and runs nothing. It may show what "
-            "your agent was told: it is as private as the store.",
+            ". This file is self-contained: it loads and runs nothing. It may contain what your "
+            "agent saw, so it is as private as the store.",
         ),
     )
 
@@ -126,7 +126,7 @@ def _body(
 def _looked_at(facts: Facts) -> str:
     if facts.looked_at >= facts.rollouts:
         return f"{facts.rollouts:,} rollouts"
-    return f"{facts.rollouts:,} rollouts, of which {facts.looked_at:,} were looked at"
+    return f"{facts.rollouts:,} rollouts, {facts.looked_at:,} of them examined"
 
 
 def _left_out(facts: Facts) -> ET.Element | None:

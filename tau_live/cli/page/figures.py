@@ -35,19 +35,19 @@ def whole(facts: Facts) -> list[Section]:
         Section(
             name="reward",
             title="Reward",
-            said="What all rollouts earned, and how they ended.",
+            said="Rewards of all rollouts, and how they ended.",
             figures=[_reward(facts)],
         ),
         Section(
             name="cost",
             title="Cost and latency",
-            said="What rollouts cost and how long they and their decisions took.",
+            said="Cost and duration of rollouts, and latency of decisions.",
             figures=[_cost(facts), _latency(facts)],
         ),
         Section(
             name="drops",
             title="Drops",
-            said="What did not arrive, and what arrived and taught nothing.",
+            said="What was dropped, and what was not learned from.",
             figures=[_drops(facts)],
         ),
     ]
@@ -98,8 +98,8 @@ def _reward(facts: Facts) -> Figure:
         name="reward",
         title=finding_of("Mean reward", means),
         subject="Reward over time",
-        said="The band is the 95 % interval of each stretch's mean, on its own. Below, how many "
-        "rollouts failed and how many ended without a reward so far.",
+        said="Top: mean reward, with the 95 % interval of each stretch. Bottom: the share of "
+        "rollouts that failed, and the share still without a reward.",
         described=ends_of("Mean reward", means) if is_known else "No rollout has a reward yet.",
         chart=chart if facts.stretches else None,
         keys=[
@@ -111,7 +111,7 @@ def _reward(facts: Facts) -> Figure:
         tables=[
             Table(
                 caption="Rewards and ends by stretch",
-                columns=("rollouts", "began (UTC)", "looked at#", "rewarded#", "mean#", "lower#",
+                columns=("rollouts", "began (UTC)", "examined#", "rewarded#", "mean#", "lower#",
                          "upper#", "failed#", "without a reward#", "open#"),
                 rows=[
                     (
@@ -158,7 +158,7 @@ def _latency(facts: Facts) -> Figure:
         + _latest(deciding, ", a decision", _microseconds)
         or "Nothing has ended yet",
         subject="Duration",
-        said="Above, rollouts from start to end; below, one decision in the host's thread. Both "
+        said="Top: rollouts from start to end. Bottom: one decision in the host's thread. Both "
         "axes are logarithmic.",
         described=_ends(durations, "A rollout", " s") + " " + _ends(deciding, "A decision", " µs")
         if is_known
@@ -168,8 +168,8 @@ def _latency(facts: Facts) -> Figure:
         tables=[
             Table(
                 caption="Durations by stretch",
-                columns=("rollouts", "ended#", "median#", "95 of 100 below#", "decisions#",
-                         "median, µs#", "95 of 100 below, µs#"),
+                columns=("rollouts", "ended#", "median#", "95th percentile#", "decisions#",
+                         "median, µs#", "95th percentile, µs#"),
                 rows=[
                     (
                         f"{one.first} to {one.last}", number(one.duration_s.count),
@@ -185,7 +185,7 @@ def _latency(facts: Facts) -> Figure:
 
 SPREAD_KEYS = (
     Key(label="median", role=Role.ALL, form="line"),
-    Key(label="95 of 100 are below", role=Role.MUTED, form="dash"),
+    Key(label="95th percentile", role=Role.MUTED, form="dash"),
 )
 
 
@@ -210,7 +210,7 @@ def _spreads(  # what it is called, all keyword-only but the first two
         tables=[
             Table(
                 caption=f"{title} by stretch",
-                columns=("rollouts", "known#", "median#", "95 of 100 below#"),
+                columns=("rollouts", "known#", "median#", "95th percentile#"),
                 rows=[
                     (f"{one.first} to {one.last}", *spread_cells(spread))
                     for one, spread in zip(facts.stretches, spreads, strict=True)
@@ -224,7 +224,7 @@ def _lines(x: Sequence[float], spreads: Sequence[Spread]) -> list[Series]:
     return [
         Series(label="median", role=Role.ALL, x=x, y=[_above_0(one.median) for one in spreads]),
         Series(
-            label="95 of 100 are below",
+            label="95th percentile",
             role=Role.MUTED,
             x=x,
             y=[_above_0(one.high) for one in spreads],
@@ -239,7 +239,7 @@ def _above_0(value: float | None) -> float | None:
 
 
 def _drops(facts: Facts) -> Figure:
-    parts = [("Dropped or refused", facts.drops, 0), ("Taught nothing", facts.untaught, 1)]
+    parts = [("Dropped or refused", facts.drops, 0), ("Not learned from", facts.untaught, 1)]
     names: list[str] = []
     heads: list[bool] = []
     lengths: list[tuple[float, float]] = []
@@ -262,8 +262,8 @@ def _drops(facts: Facts) -> Figure:
         name="drops",
         title=_lost(facts),
         subject="Dropped, or not learned from",
-        said="Counted since the store began. The pages Counters and Reasons of the documentation "
-        "say what each means.",
+        said="Counted since the store was created. The pages Counters and Reasons of the "
+        "documentation explain each.",
         described="; ".join(
             f"{title}: " + (", ".join(f"{n.replace('_', ' ')} {c:,}" for n, c in counts.items()))
             for title, counts, _ in parts
@@ -273,7 +273,7 @@ def _drops(facts: Facts) -> Figure:
         chart=chart if names else None,
         keys=(
             Key(label="dropped or refused", role=Role.BAD, form="box"),
-            Key(label="taught nothing", role=Role.DOUBTFUL, form="box"),
+            Key(label="not learned from", role=Role.DOUBTFUL, form="box"),
         ),
         tables=[
             Table(
@@ -296,7 +296,7 @@ def _ends(spreads: Sequence[Spread], what: str, unit: str) -> str:
     first, last = known[0], known[-1]
     return (
         f"{what} took a median of {number(first.median)}{unit} in the first stretch and "
-        f"{number(last.median)}{unit} in the last; 95 of 100 were below "
+        f"{number(last.median)}{unit} in the last, with a 95th percentile of "
         f"{number(last.high)}{unit}."
     )
 

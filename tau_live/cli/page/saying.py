@@ -13,14 +13,14 @@ DAYS_S = 20 * 86_400.0
 """In less the hour is told beside the day."""
 
 WORDS = {
-    "promotion": "a champion was made",
+    "promotion": "version became the champion",
     "rollback": "another version put into service",
     "exposure": "exposure changed",
     "stop": "learner stopped",
     "hold": "gate holds",
-    "reset": "gate passes again",
-    "worse": "an option became worse",
-    "better": "an option became better",
+    "reset": "gate reset",
+    "worse": "an option got worse",
+    "better": "an option got better",
 }
 """What the kinds of marks mean."""
 
@@ -83,7 +83,7 @@ def marks_table(marks: Sequence[Mark]) -> list[Table]:
         )
         for mark in marks
     ]
-    columns = ("when (UTC)", "near rollout#", "what", "point", "in its words", "who")
+    columns = ("when (UTC)", "near rollout#", "what", "point", "reason", "who")
     return [Table(caption="What happened", columns=columns, rows=rows)]
 
 
