@@ -342,7 +342,7 @@ def _compared(point: Point, name: str) -> Figure:
         subject="Off-policy against live",
         said="Off-policy estimate from the log before a range of rollouts, and the mean reward "
         "they then earned. Where the log has too little support there is no estimate, as is usual "
-        "for runs of many steps. The policy keeps learning, so live rewards may be slightly higher.",
+        "for runs of many steps. The policy keeps learning, so live may be slightly higher.",
         described=" ".join(_outcome(row) for row in rows) or "Nothing to compare yet.",
         chart=chart if rows else None,
         keys=(
