@@ -135,6 +135,8 @@ def _stands(status: Mapping[str, object], version: str) -> Iterator[Family]:
     paused: Values = [({"part": part}, 1.0) for part in mapping(status.get("paused"))]
     yield _of("paused", "1 for each part that is paused.", paused)
     yield _of("processes", "Processes that are attached.", [({}, _length(status, "processes"))])
+    held = "Processes that hold in memory because the store cannot say so."
+    yield _of("processes_held_in_memory", held, [({}, _length(status, "held_in_memory"))])
     silent = "Attached processes that cannot write."
     yield _of("silent_processes", silent, [({}, _length(status, "silent"))])
     yield _of("last_update_timestamp_seconds", "When the last update ended.", _one(last))

@@ -8,7 +8,7 @@ from tau_live.alerts.growing import grew
 from tau_live.alerts.rules import missing_now
 from tau_live.collection.forgetting import MB, excess, limits_of
 from tau_live.errors import UnknownError
-from tau_live.gate import GateRow
+from tau_live.gate import GateRow, memory_holds
 from tau_live.learning.learner import report_of
 from tau_live.learning.lease import LEASE
 from tau_live.learning.monitoring import told
@@ -58,6 +58,7 @@ def status_of(
         "store": str(settings.store),
         "at": now,
         "gate": _gate(store.gate.load()),
+        "held_in_memory": [hold._asdict() for hold in memory_holds(settings.store)],
         "paused": paused(store.pauses.pauses()),
         "kill_switch": None if killed is None else killed._asdict(),
         "rollouts": rollouts_by_status(store),
@@ -98,7 +99,7 @@ def _gate(row: GateRow) -> dict[str, object]:
         "state": row.state,
         "reason": row.reason,
         "detail": row.detail,
-        "since": row.since,
+        "since": row.since or None,
         "streaks": dict(row.streaks),
     }
 

@@ -7,6 +7,7 @@ from tau_live.cli.text import ago, number, shown, since
 from tau_live.collection.forgetting import Excess
 from tau_live.handed.reading import counts, mapping, real, sequence
 from tau_live.operators.kill_switch import ended_by
+from tau_live.reporting.summary import held_in_memory
 from tau_live.store.keeping import Kept
 
 
@@ -27,6 +28,10 @@ def details(found: Mapping[str, object], *, now: float) -> Iterator[tuple[str, o
         failed = any(counts(gate["streaks"]).values())
         yield "  last error" if failed else "  in words", gate["detail"]
         yield "  then", 'tau-live gate reset --reason "..."'
+    holds = held_in_memory(found)
+    if holds:
+        yield "held in memory", holds
+        yield "  then", "tau-live doctor"
     yield from _stopped(found, now=now)
     rollouts = mapping(found["rollouts"])
     yield "rollouts", _counted(rollouts)

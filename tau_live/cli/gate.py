@@ -28,7 +28,14 @@ from tau_live.cli.output import (
 from tau_live.cli.standing import warn_of_stops
 from tau_live.cli.text import ago, moment, shown
 from tau_live.errors import StoreUnavailableError
-from tau_live.gate import GateEntry, GateKeeper, GateRow, HoldReason
+from tau_live.gate import (
+    GateEntry,
+    GateKeeper,
+    GateRow,
+    HoldReason,
+    MemoryHold,
+    memory_holds,
+)
 from tau_live.operators.kill_switch import Killed, ended_by, kill_file, now_killed
 from tau_live.operators.killed_processes import killed_inside
 from tau_live.settings import Settings
@@ -60,19 +67,26 @@ def gate(ctx: click.Context, path: Path | None, as_json: bool) -> None:
 @json_option
 @click.pass_context
 def show(ctx: click.Context, path: Path | None, as_json: bool) -> None:
-    """Show the gate. Exit code 0 means pass, 3 means hold, or that the kill switch is on."""
+    """Show the gate. Exit code 0 means pass.
+
+    Exit code 3 means hold, in the store or in the memory of a process that cannot write it, or
+    that the kill switch is on.
+    """
     with opened(path) as (store, settings):
         row = store.gate.load()
         killed = now_killed(kill_file(settings.store, settings.kill_file)) or killed_inside(
             store.leases, now=time.time()
         )
         newest = store.gate.log(limit=1)
+        holds = memory_holds(settings.store)
     if as_json:
         switch = None if killed is None else killed._asdict()
-        print_json({**asdict(row), "kill_switch": switch})
+        held = [hold._asdict() for hold in holds]
+        changed = {"since": row.since or None, "kill_switch": switch, "held_in_memory": held}
+        print_json({**asdict(row), **changed})
     else:
-        print_all(facts_of(_facts(row, killed, newest, now=time.time())))
-    ctx.exit(0 if row.state == "pass" and killed is None else HELD)
+        print_all(facts_of(_facts(row, killed, newest, holds, now=time.time())))
+    ctx.exit(0 if row.state == "pass" and killed is None and not holds else HELD)
 
 
 @gate.command("reset", epilog=epilog("gate reset", 'tau-live gate reset --reason "disk replaced"'))
@@ -200,11 +214,16 @@ def held_of(store: Store, settings: Settings, *, reason: str, who: str, at: floa
 
 
 def _facts(
-    row: GateRow, killed: Killed | None, newest: Sequence[GateEntry], *, now: float
+    row: GateRow,
+    killed: Killed | None,
+    newest: Sequence[GateEntry],
+    holds: Sequence[MemoryHold],
+    *,
+    now: float,
 ) -> list[tuple[str, object]]:
     streaks = ", ".join(f"{kind} {count}" for kind, count in row.streaks.items() if count)
-    facts: list[tuple[str, object]] = [("gate", styled(row.state))]
-    if row.revision:
+    facts: list[tuple[str, object]] = [("gate", styled("hold" if holds else row.state))]
+    if row.since:
         facts.append(("since", ago(row.since, now=now)))
     facts.append(("failures in a row", streaks or "none"))
     if row.detail:
@@ -213,6 +232,11 @@ def _facts(
         facts.append(("because", row.reason or "nobody said why"))
         facts += [("said by", entry.who) for entry in newest if entry.event == "hold"]
         facts.append(("then", 'tau-live gate reset --reason "..."'))
+    for hold in holds:
+        when = ago(hold.since, now=now)
+        facts.append(("held in memory", f"by process {hold.pid} since {when}: {hold.reason}"))
+    if holds:
+        facts.append(("then", "tau-live doctor"))
     if killed is not None:
         facts.append(("kill switch", f"on since {ago(killed.at, now=now)}: {killed}"))
         facts.append(("then", ended_by(killed.reason).strip("`")))

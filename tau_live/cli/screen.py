@@ -15,7 +15,7 @@ from tau_live.cli.text import clipped, moment, number, seconds, shown, since
 from tau_live.handed.reading import counts, integer, mapping, real
 from tau_live.reporting.facts import Answer, Mean, Stretch
 from tau_live.reporting.glance import Glance
-from tau_live.reporting.summary import BAD, DOUBTFUL, GOOD
+from tau_live.reporting.summary import BAD, DOUBTFUL, GOOD, held_in_memory
 
 STYLES: Mapping[str, str] = {GOOD: "bold green", DOUBTFUL: "bold yellow", BAD: "bold red"}
 VERDICTS: Mapping[str, str] = {
@@ -189,6 +189,9 @@ def _health(glance: Glance, room: int) -> Iterator[Row]:
         why = ": ".join(str(gate[name]) for name in ("reason", "detail") if gate[name])
         held = f" since {_ago(real(gate['since']), glance.at)}; {_cut(why, room)}"
     yield Row("gate", [joined(styled(gate["state"]), safe(held))])
+    holds = held_in_memory(glance.status)
+    if holds:
+        yield Row("held in memory", [safe(_cut(holds, room), "red")])
     streaks = {kind: count for kind, count in counts(gate["streaks"]).items() if count}
     said = ", ".join(f"{kind} {count}" for kind, count in streaks.items())
     told = f"{said} in a row" if said else "none in a row"

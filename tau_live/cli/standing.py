@@ -8,6 +8,7 @@ import click
 
 from tau_live.cli.text import shown
 from tau_live.errors import TauLiveError
+from tau_live.gate import memory_holds
 from tau_live.operators.kill_switch import ended_by, kill_file, now_killed
 from tau_live.operators.killed_processes import killed_inside
 from tau_live.pauses import Part
@@ -27,6 +28,8 @@ def stops(store: Store, settings: Settings) -> Iterator[str]:
     gate = store.gate.load()
     if gate.state != "pass":
         yield f"the gate holds: {gate.reason}: `tau-live gate reset --reason ...`"
+    for hold in memory_holds(settings.store):
+        yield f"process {hold.pid} holds in memory: {hold.reason}: `tau-live doctor`"
     for part, pause in store.pauses.pauses().items():
         yield f"{part} is paused: {pause.reason}: `tau-live resume {part} --reason ...`"
 

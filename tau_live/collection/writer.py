@@ -19,7 +19,7 @@ from tau_live.collection.pipeline import Pipeline
 from tau_live.collection.trouble import Trouble
 from tau_live.errors import StoreBusyError, StoreError
 from tau_live.events import Event
-from tau_live.gate import GateKeeper, HoldReason, Kind
+from tau_live.gate import GateKeeper, HoldReason, Kind, MemoryHoldSign
 from tau_live.guard import logger
 from tau_live.machine.clock_jumps import Jump, Jumps
 from tau_live.machine.processes import PROCESSES, is_alive
@@ -92,6 +92,7 @@ class Writer:
         self._gate = gate
         self._owner = owner
         self._forgetting = Forgetting(limits_of(settings))
+        self._sign = MemoryHoldSign(settings.store)
         self._listeners = listeners
         self._clock = clock
         self._store: Store | None = None
@@ -148,6 +149,7 @@ class Writer:
         except Exception as error:  # noqa: BLE001  # nothing may end this thread
             self._failed(error)
         self.kept_back = self.backlog > 0
+        self._sign.show(self._gate.held_in_memory)
         if self._passed != self._gate.passes:
             self._passed = self._gate.passes
             self._listeners.gate_changed()
@@ -161,6 +163,7 @@ class Writer:
         self._kept = self._tried = float("-inf")
         self._epoch = self._gate.epoch  # what is open is ended here in any case
         self.tick()
+        self._sign.show(None)
         if self._store is None or self._pipeline is None:
             return
         try:
@@ -221,6 +224,7 @@ class Writer:
             store.close()
             raise
         self._store = store
+        self._sign.prepare()
         self._knows = True
         return True
 

@@ -6,6 +6,7 @@ only an operator's reset lets it pass again (law 10).
 
 from tau_live.gate.holding import hold_stored
 from tau_live.gate.keeper import GateKeeper, GateStore
+from tau_live.gate.memory_holds import MemoryHold, MemoryHoldSign, memory_holds
 from tau_live.gate.state import Gate, GateEntry, GateRow, HoldReason, Kind, State
 
 __all__ = [
@@ -16,6 +17,9 @@ __all__ = [
     "GateStore",
     "HoldReason",
     "Kind",
+    "MemoryHold",
+    "MemoryHoldSign",
     "State",
     "hold_stored",
+    "memory_holds",
 ]

@@ -94,6 +94,19 @@ class GateKeeper:
         """Why the last refresh failed; ``None`` if it did not."""
         return self._store_error
 
+    @property
+    def held_in_memory(self) -> tuple[str | None, float] | None:
+        """Why and since when it holds although the store does not say so; ``None`` if it does.
+
+        The kill switch does not count: its file says so itself.
+        """
+        with self._lock:
+            if self._suspended is not None:
+                return self._suspended.reason, self._suspended.at
+            if self._gate.passes or not self._stored.passes:
+                return None
+            return self._gate.reason, self._gate.since
+
     def snapshot(self) -> dict[str, object]:
         """Return what an operator asks first, as plain values."""
         with self._lock:

@@ -62,24 +62,52 @@ def drops_lately(status: Mapping[str, object]) -> dict[str, int]:
 
 
 def _on(status: Mapping[str, object]) -> Answer:
-    processes, killed = sequence(status["processes"]), mapping(status["kill_switch"])
-    attached = f"{len(processes)} attached process{'' if len(processes) == 1 else 'es'}"
+    return _stopped(status) or _attached(status)
+
+
+def _stopped(status: Mapping[str, object]) -> Answer | None:
+    """Return what keeps it from acting; ``None`` if nothing does."""
+    killed, paused = mapping(status["kill_switch"]), mapping(status["paused"])
     if killed:
         said = f"The kill switch is on: {killed['reason']}{_by(killed)}."
         return Answer(state=BAD, answer="killed", said=said)
     if mapping(status["gate"])["state"] != "pass":
         return Answer(state=BAD, answer="held", said="The gate holds: the host does all by itself.")
-    paused = mapping(status["paused"])
+    if held := held_in_memory(status):
+        return Answer(state=BAD, answer="held", said=f"{held}: the host does all by itself there.")
     if paused:
         each = (f"{part}: {mapping(one)['reason']}{_by(one)}" for part, one in paused.items())
         return Answer(state=DOUBTFUL, answer="paused", said=f"Paused: {'; '.join(each)}.")
+    return None
+
+
+def _attached(status: Mapping[str, object]) -> Answer:
+    processes, silent = sequence(status["processes"]), mapping(status["silent"])
     if processes:
-        return Answer(state=GOOD, answer="on", said=f"{attached}.")
+        return Answer(state=GOOD, answer="on", said=f"{_processes(len(processes), 'attached ')}.")
+    if silent:
+        said = f"{_processes(len(silent), 'attached ')} cannot write to the store."
+        return Answer(state=BAD, answer="cut off", said=said)
     if status["enabled"]:
-        said = "TAU_LIVE_RL is on in the shell that asks, but no process is attached now."
-        return Answer(state=GOOD, answer="on, idle", said=said)
-    said = "No process is attached, and TAU_LIVE_RL is off in the shell that asks."
+        said = "TAU_LIVE_RL is on in this shell, but no process is attached now."
+        return Answer(state=DOUBTFUL, answer="on, idle", said=said)
+    said = "No process is attached, and TAU_LIVE_RL is off in this shell."
     return Answer(state=DOUBTFUL, answer="off here", said=said)
+
+
+def _processes(count: int, which: str = "") -> str:
+    return f"{count} {which}process{'' if count == 1 else 'es'}"
+
+
+def held_in_memory(status: Mapping[str, object]) -> str:
+    """Return how many processes hold although the store does not say so, why and since when."""
+    holds = [mapping(one) for one in sequence(status["held_in_memory"])]
+    if not holds:
+        return ""
+    verb = "holds" if len(holds) == 1 else "hold"
+    why = _listed(sorted({str(one["reason"]) for one in holds}))
+    since = _utc(min(real(one["since"]) or 0.0 for one in holds))
+    return f"{_processes(len(holds))} {verb} in memory because of {why}, since {since}"
 
 
 def _by(said: object) -> str:
@@ -92,6 +120,8 @@ def _healthy(status: Mapping[str, object]) -> Answer:
     if gate["state"] != "pass":
         said = f"The gate holds because of {gate['reason']}: {gate['detail'] or 'no detail'}."
         return Answer(state=BAD, answer="no", said=said)
+    if held := held_in_memory(status):
+        return Answer(state=BAD, answer="no", said=f"{held}, and can store nothing.")
     streaks = {name: count for name, count in counts(gate["streaks"]).items() if count}
     recent = drops_lately(status)
     drops = _unwanted(recent)
@@ -183,6 +213,8 @@ def _rests(status: Mapping[str, object]) -> str:
         return "not while it is killed"
     if mapping(status["gate"])["state"] != "pass":
         return "not while it is held"
+    if status["held_in_memory"]:
+        return "not while processes hold in memory"
     return "not while it is paused" if "learning" in mapping(status["paused"]) else ""
 
 
@@ -219,7 +251,7 @@ def _lift(point: str, status: Mapping[str, object]) -> Iterator[str]:
 def _next(status: Mapping[str, object], stretches: Sequence[Stretch], *, due: int) -> Iterator[str]:
     rollouts, drops = counts(status["rollouts"]), drops_lately(status)
     yield from _about_stops(status)
-    if status["silent"]:
+    if status["silent"] or status["held_in_memory"]:
         yield "Find what keeps processes from writing: `tau-live doctor`."
     if not any(rollouts.values()):
         yield "Run your agent with `TAU_LIVE_RL=1`, or try `TAU_LIVE_RL=1 tau-live demo`."

@@ -22,6 +22,7 @@ from tau_live.store.sqlite import SqliteStore
 from tests.cli.filled import hold
 from tests.cli.written import decide, installed, writing
 from tests.contracts.making import begun, decision, ready, reward, update
+from tests.gate.holding import holding
 
 Environ = dict[str, str]
 Make = Callable[[Path, pytest.MonkeyPatch], Environ | None]
@@ -260,6 +261,13 @@ def _(file: Path, patch: pytest.MonkeyPatch) -> Environ:
 @makes("gate-held")
 def _(file: Path, patch: pytest.MonkeyPatch) -> None:
     hold(file)
+
+
+@makes("held-in-memory")
+def _(file: Path, patch: pytest.MonkeyPatch) -> None:
+    process = holding(file)
+    OPEN.append(lambda: process.__exit__(None, None, None))
+    OPEN.append(process.kill)
 
 
 @makes("process-silent")

@@ -1,8 +1,12 @@
+import time
+from contextlib import closing
 from pathlib import Path
 
+from tau_live.gate import GateKeeper, Kind
 from tau_live.store.sqlite import SqliteStore
 from tests.cli.conftest import Read, Run
 from tests.cli.filled import hold
+from tests.gate.holding import holding
 
 
 def test_a_gate_that_passes_is_exit_code_0(filled: Path, run: Run) -> None:
@@ -76,3 +80,36 @@ def test_the_log_shows_the_newest_first(filled: Path, run: Run, read: Read) -> N
 
     assert isinstance(found, dict)
     assert [entry["reason"] for entry in found["entries"]] == ["again"]
+
+
+def test_failures_that_did_not_hold_it_do_not_date_it_to_1970(
+    tmp_path: Path, run: Run, read: Read
+) -> None:
+    path = tmp_path / "new.sqlite"
+    with closing(SqliteStore.open(path)) as store:
+        keeper = GateKeeper(limit=3, who="p")
+        keeper.failed(Kind.DECISION, "no such option", at=time.time())
+        keeper.refresh(store.gate, at=time.time())
+        assert store.gate.load().revision == 1
+
+    result, shown = run("gate", "--store", path), read("gate", "--store", path)
+    status, figures = read("status", "--store", path), run("metrics", "--store", path)
+
+    assert isinstance(shown, dict)
+    assert isinstance(status, dict)
+    assert "decision 1" in result.stdout
+    assert "since" not in result.stdout
+    assert shown["since"] is status["gate"]["since"] is None
+    assert "\ntau_live_gate_changed_timestamp_seconds" not in figures.stdout
+
+
+def test_a_hold_in_the_memory_of_a_process_is_exit_code_3(filled: Path, run: Run) -> None:
+    with holding(filled) as process:
+        result = run("gate", "--store", filled)
+        reset = run("gate", "reset", "--reason", "tried", "--store", filled)
+        process.kill()
+
+    assert result.exit_code == 3
+    assert f"note: process {process.pid} holds in memory" in reset.stderr
+    assert f"by process {process.pid} since 2027-01-15 08:00:00" in result.stdout
+    assert result.stdout.endswith("tau-live doctor\n")

@@ -1,7 +1,9 @@
 """A disk that really fails: the gate holds, the host goes on, and all is well when the disk is."""
 
+import json
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 import tau_live
 from tau_live.policies.files import checkpoint_folder
 from tau_live.settings import Settings
+from tau_live.store.sqlite import SqliteStore
 from tests.live.running import (
     done,
     environ,
@@ -71,8 +74,13 @@ tell(waited=waited, sources=sorted(after), flushed=tau_live.flush(30))
 
 def reset(path: Path) -> subprocess.CompletedProcess[str]:
     """Reset the gate as an operator does."""
+    return command(path, "gate", "reset", "--reason", "disk replaced")
+
+
+def command(path: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a command as an operator does."""
     return subprocess.run(
-        [sys.executable, "-m", "tau_live.cli", "gate", "reset", "--reason", "disk replaced"],
+        [sys.executable, "-m", "tau_live.cli", *words],
         env=environ(path),
         capture_output=True,
         text=True,
@@ -123,6 +131,56 @@ def test_a_full_disk_holds_the_gate_until_there_is_room_again(path: Path) -> Non
         counted = store.counters.counts()
     assert events == [("held_in_memory", "store_unavailable")]
     assert counted["runs_not_recorded_while_held"] == refused["runs_not_recorded_while_held"]
+
+
+@pytest.mark.slow
+def test_a_hold_that_only_memory_knows_is_seen_by_every_command(path: Path) -> None:
+    more = {"TAU_LIVE_RL_DECIDE_DEADLINE_MS": "60000"}
+    with process(FULL, path, **more) as one, process(FULL, path, **more) as two:
+        pids = sorted([one.pid, two.pid])
+        assert {said(one)["flushed"], said(two)["flushed"]} == {False}
+        held, status = command(path, "gate", "--json"), command(path, "status", "--json")
+        shown, doctor = command(path, "status"), command(path, "doctor")
+        go(two)
+        said(two)
+        done(two)
+        less = command(path, "gate")
+        one.kill()
+        one.wait()
+        over = command(path, "gate", "--json")
+
+    assert held.returncode == 3
+    for told in (held, status):
+        found = json.loads(told.stdout)["held_in_memory"]
+        assert sorted(hold["pid"] for hold in found) == pids
+        assert {hold["reason"] for hold in found} == {"store_unavailable"}
+    assert "2 processes hold in memory because of store_unavailable" in shown.stdout
+    assert "no process is attached" not in shown.stdout
+    assert doctor.returncode == 1
+    assert doctor.stdout.count("(held-in-memory)") == 2
+    assert (less.returncode, less.stdout.count("held in memory")) == (3, 1)
+    assert (over.returncode, json.loads(over.stdout)["held_in_memory"]) == (0, [])
+
+
+@pytest.mark.slow
+def test_the_doctor_fails_where_nothing_can_be_written(path: Path) -> None:
+    limited = (
+        "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY));"
+        "from tau_live.cli import main; main(['doctor', '--json'])"
+    )
+
+    with closing(SqliteStore.open(path)):  # as an agent has it, with its shared memory
+        done = subprocess.run(
+            [sys.executable, "-c", limited],
+            env=environ(path),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    states = {check["check"]: check["state"] for check in json.loads(done.stdout)["checks"]}
+    assert (done.returncode, states["writing"]) == (1, "fail")
 
 
 def stored_gate(path: Path) -> str:

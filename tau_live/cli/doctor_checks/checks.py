@@ -19,7 +19,13 @@ from tau_live.cli.doctor_checks.hosts import attached_checks, autostart_check, h
 from tau_live.cli.doctor_checks.learning import acting_checks, learning_checks
 from tau_live.cli.doctor_checks.places import place_checks
 from tau_live.cli.doctor_checks.retention import retention_checks
-from tau_live.cli.doctor_checks.stops import access_check, inside_checks, kill_check, pause_checks
+from tau_live.cli.doctor_checks.stops import (
+    access_check,
+    inside_checks,
+    kill_check,
+    memory_hold_checks,
+    pause_checks,
+)
 from tau_live.cli.doctor_checks.stores import store_checks, unusable
 from tau_live.cli.text import ago, number, since
 from tau_live.errors import SettingsError, TauLiveError
@@ -38,6 +44,9 @@ OLDEST_SQLITE = (3, 37, 0)
 """The first with strict tables."""
 
 LEAST_DISK_BYTES = 200 * 1024 * 1024
+FULL_DISK_BYTES = 4 * 1024 * 1024
+"""With less than a batch may need, the store fails now or soon."""
+
 LOOKED_AT = 100
 
 
@@ -184,7 +193,10 @@ def _file(file: Path) -> Iterator[Check]:
     if free < LEAST_DISK_BYTES:
         found = f"{free / 1e6:.0f} MB are free on its disk"
         advice = "make room, or `tau-live gc --older-than 30d`"
-        yield Check("disk", WARN, found, advice, "disk-full")
+        if free < FULL_DISK_BYTES:
+            yield Check("disk", FAIL, found, advice, "disk-full")
+        else:
+            yield Check("disk", WARN, found, advice, "disk-full")
 
 
 def _inside(file: Path, *, now: float) -> Iterator[Check]:
@@ -198,6 +210,7 @@ def _inside(file: Path, *, now: float) -> Iterator[Check]:
     try:
         yield Check("schema", OK, f"{file}, {file.stat().st_size / 1e6:,.1f} MB")
         yield _gate(store, now=now)
+        yield from memory_hold_checks(file, now=now)
         yield from inside_checks(store, now=now)
         yield from pause_checks(store, now=now)
         yield _processes(store, now=now)

@@ -147,6 +147,10 @@ MISTAKES: Mapping[str, Mistake] = MappingProxyType(
         "gate-held": Mistake(
             "The gate holds.", 'Mend the cause, then `tau-live gate reset --reason "..."`.'
         ),
+        "held-in-memory": Mistake(
+            "An attached process holds because it cannot write its store; its host decides alone.",
+            "Its log says why (`store_fails`): make room or give access; it goes on by itself.",
+        ),
         "process-silent": Mistake(
             "An attached process lives and writes nothing.", "Its log says why."
         ),

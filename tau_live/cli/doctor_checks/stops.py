@@ -6,6 +6,7 @@ from pathlib import Path
 from tau_live.cli.doctor_checks.check import FAIL, OK, WARN, Check
 from tau_live.cli.text import ago
 from tau_live.errors import AccessError
+from tau_live.gate import memory_holds
 from tau_live.operators.access import principal_of, read
 from tau_live.operators.kill_switch import ended_by, kill_file, now_killed
 from tau_live.operators.killed_processes import killed_inside
@@ -32,6 +33,14 @@ def pause_checks(store: Store, *, now: float) -> Iterator[Check]:
     for part, pause in store.pauses.pauses().items():
         found = f"{part} is paused since {ago(pause.at, now=now)} by {pause.who}: {pause.reason}"
         yield Check("pauses", WARN, found, f'`tau-live resume {part} --reason "..."`', "paused")
+
+
+def memory_hold_checks(file: Path, *, now: float) -> Iterator[Check]:
+    """Yield a failure for each process that holds because the store cannot be written."""
+    for hold in memory_holds(file):
+        found = f"process {hold.pid} holds in memory since {ago(hold.since, now=now)}"
+        advice = "its log says why (store_fails); it goes on by itself once the store works"
+        yield Check("gate", FAIL, f"{found}: {hold.reason}", advice, "held-in-memory")
 
 
 def inside_checks(store: Store, *, now: float) -> Iterator[Check]:

@@ -6,7 +6,7 @@ value of an object whose keys are data. What is under a path that ends in ``**``
 
 from collections.abc import Mapping
 
-from tau_live.cli.json_keys.doing import DOING, KILLED, MISSING, PAUSED
+from tau_live.cli.json_keys.doing import DOING, HELD_IN_MEMORY, KILLED, MISSING, PAUSED
 from tau_live.cli.json_keys.projects import INIT
 from tau_live.cli.json_keys.reports import REPORT
 from tau_live.cli.json_keys.rows import ATTEMPT, CREDIT, DECISION, REWARD, ROLLOUT, SPAN, Keys
@@ -165,6 +165,7 @@ STATUS: Keys = {
     "store": "the store's file",
     "at": "epoch seconds of this answer",
     **_under("gate.", GATE),
+    "held_in_memory**": HELD_IN_MEMORY,
     "paused**": PAUSED,
     "kill_switch**": KILLED,
     "rollouts.completed": "rollouts at any end",
@@ -209,6 +210,7 @@ KEYS: Mapping[str, Keys] = {
         **GATE,
         "revision": "grows with every change",
         "kill_switch**": KILLED,
+        "held_in_memory**": HELD_IN_MEMORY,
     },
     **DOING,
     **WATCHING,

@@ -9,6 +9,9 @@ MISSING = (
     "while too many rewards stay away: since (epoch seconds), and missing of how many settled when "
     "that was last counted; else null"
 )
+HELD_IN_MEMORY = (
+    "processes that hold although the store does not say so: pid, reason, since (epoch seconds)"
+)
 KILLED = "the kill switch: reason, who and at (epoch seconds); null while it is off"
 
 DOING: Mapping[str, Keys] = {
