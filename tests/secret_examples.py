@@ -53,9 +53,39 @@ SECRETS = {
         "redis://:hunter2hunter2@localhost:6379/0",
         "https://me:p@ss:w0rd-hunter2@example.com/",
     ],
-    "azure": [
-        "AccountKey=" + LETTERS[:60] + "==",
+    "azure_app": ["aB1" + "8Q~" + LETTERS[:34]],
+    "signature": [
         "https://x.blob.core.windows.net/c?se=1&sig=" + LETTERS[:40] + "%3D",
+        "https://b.s3.amazonaws.com/k?X-Amz-Signature=" + HEX,
+        "https://maps.example.com/tile?key=" + LETTERS[:32],
+    ],
+    "webhook": ["https://discord" + ".com/api/webhooks/109876543210987654/" + LETTERS[:68]],
+    "telegram": ["8123456789:A" + LETTERS[:34]],
+    "discord": ["MT" + LETTERS[:24] + ".Gx3b5d." + LETTERS[:38]],
+    "langfuse": ["sk-" + "lf-12345678-1234-4123-8123-" + HEX[:12]],
+    "notion": ["nt" + "n_12345678901" + LETTERS[:35], "sec" + "ret_" + LETTERS[:43]],
+    "supabase": ["sb" + "p_" + HEX[:40]],
+    "atlassian": ["ATA" + "TT3" + LETTERS[:90]],
+    "terraform": [LETTERS[:14] + ".atlas" + "v1." + LETTERS[:64]],
+    "mailchimp": [HEX[:32] + "-us" + "12"],
+    "token": [
+        "pp" + "lx-" + LETTERS[:48],
+        "tv" + "ly-dev-" + LETTERS[:32],
+        "f" + "w_" + LETTERS[:24],
+    ],
+    "card": ["4111 1111 " + "1111 1111", "37828224" + "6310005"],
+    "basic": [
+        "curl -H 'Proxy-Auth: Basic YWRhOmh1bnRlcjJodW50ZXIy'",
+        '{"auths": {"reg.io": {"auth": "YWRhOmh1bnRlcjJodW50ZXIy"}}}',
+    ],
+    "command": [
+        "psql --password hunter2hunter2 -h db",
+        "deploy --api-key 'hunter2 hunter2'",
+        "curl -sSu ada:hunter2hunter2 https://example.com",
+        "mysql -u root -phunter2hunter2 shop",
+        "sshpass -p hunter2hunter2 ssh root@example.com",
+        "docker login -u ada -p hunter2hunter2 reg.io",
+        "echo hunter2hunter2 | sudo -S id",
     ],
     "bearer": ["Bearer " + LETTERS[:30], "bearer  " + LETTERS[:30] + "=="],
     "authorization": [
@@ -69,6 +99,13 @@ SECRETS = {
         '{"pwd": "hunter2hunter2"}',
         '\\"passwd\\": \\"hunter2hunter2\\"',
         "passphrase => hunter2hunter2",
+        "log in as ada, password hunter2hunter2",
+        "openssl rsa -passin pass:hunter2hunter2",
+        "the password is hunter2hunter2!",
+        "machine example.com login ada password hunter2hunter2",
+        "create user ada identified by 'hunter2 hunter2'",
+        "<password>hunter2hunter2</password>",
+        "- name: DB_PASSWORD\n  value: hunter2hunter2",
     ],
     "secret": [
         "api_key: hunter2hunter2",
@@ -77,6 +114,8 @@ SECRETS = {
         '{"access_token": "hunter2hunter2"}',
         "aws_secret_access_key = hunter2hunter2",
         "AWS_ACCESS_KEY_ID=hunter2hunter2",
+        "your API key is hunter2hunter2",
+        "AccountName=x;AccountKey=" + LETTERS[:60] + "==",
     ],
 }
 BENIGN = [
@@ -88,6 +127,11 @@ BENIGN = [
     "commit 0123456789abcdef0123456789abcdef01234567 on main",
     "user@example.com wrote to http://example.com/~user",
     "5f0d7f0e-2b0c-5c53-9a5e-0d1f6f1d7c11",
+    "the password is required; the token was revoked at 12:30, the API key rotates every 90 days",
+    "Use --password to be prompted, or --token TOKEN; docker run -p 8080:80; zip -r out.zip dir",
+    "the password is hashed with PBKDF2-HMAC-SHA256, never end-to-end-encrypted",
+    "order 4000 1234 5678 9011, ISBN 978-3-16-148410-0, 1732275600000000000 ns",
+    "a Set-Cookie: header; Basic understanding; auth: disabled; password: required",
 ]
 
 

@@ -55,7 +55,8 @@ _MIXED_SHARE = 0.28
 _NAME_CHARS = 40
 _LAST_WORD = re.compile(r"\S{1,128}\Z")
 _FIRST_WORD = re.compile(r"\S{1,256}")
-_NOT_A_WORD = re.compile(r"[^A-Za-z]")
+_NOT_A_WORD = re.compile(r"[^A-Za-z]|[A-Z][a-z][A-Z]")
+_OPTION = re.compile(r"--?[a-z][a-z-]*\b(?!\d)")
 _STANDS_FOR = re.compile(r"\A…\[|\[redacted:[\w:]*\]\Z")
 """What stands for something else ends as no name does, or is all of it."""
 
@@ -252,6 +253,8 @@ def _is_named(before: str, text: str) -> bool:
         return False
     if " " in text or len(text) < 6 or not is_secret_key(name):
         return False
-    if text.startswith(("-", "[redacted", "…")) or _STANDS_FOR.search(name) is not None:
+    if text.startswith(("[redacted", "…")) or _OPTION.fullmatch(text) is not None:
+        return False
+    if _STANDS_FOR.search(name) is not None:
         return False
     return before.startswith("--") or _NOT_A_WORD.search(text) is not None

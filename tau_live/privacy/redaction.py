@@ -12,7 +12,16 @@ from tau_live.handed.cleaning import clean, cut
 from tau_live.handed.plain import DEFAULT_LIMITS, Json, Limits, plain
 from tau_live.privacy.hidden_secrets import Found, Seams, hidden_secrets
 from tau_live.privacy.plans import Plan, plan_of
-from tau_live.privacy.secret_kinds import KEYWORDS, TOKENS, alternation, is_secret_key
+from tau_live.privacy.secret_kinds import (
+    CARD,
+    CHECKS,
+    KEYWORDS,
+    TOKENS,
+    alternation,
+    following,
+    is_card,
+    is_secret_key,
+)
 
 PAYLOAD_LIMIT = 65_536
 FREE_TEXT = 64
@@ -136,16 +145,26 @@ class Redactor:
 
     def finds(self, text: str) -> bool:
         """Say whether a secret stands in a text as it is."""
-        return self._pattern.search(text) is not None
+        return self._pattern.search(text) is not None or CARD.search(text) is not None
 
     def written(self, text: str) -> list[Found]:
         """Return the secrets that stand in a text as they are."""
         found = []
-        for match in self._pattern.finditer(text):
-            group = match.lastindex or 0
-            secret = match.start(group) if match.start(group) < match.end() else match.start()
-            found.append(Found(secret, match.end(), self._kinds[group]))
-        return found
+        match = self._pattern.search(text)
+        while match is not None:
+            kind, before, after = self._kinds[match.lastindex or 0]
+            place, first = match.start() + 1, match.start() - before
+            if after is not None:
+                match = following(after).match(text, match.end())
+            if match is not None:
+                start, end = match.start(match.lastindex or 0), match.end()
+                secret = start if start < end else first
+                if kind not in CHECKS or CHECKS[kind](text[secret:end]):
+                    found.append(Found(secret, end, kind))
+                    place = end
+            match = self._pattern.search(text, place)
+        cards = [Found(*card.span(), "card") for card in CARD.finditer(text) if is_card(card[0])]
+        return sorted([*found, *cards]) if cards else found
 
     def _tokens(self, text: str) -> list[Found]:
         return [found for found in self.written(text) if found.kind not in KEYWORDS]
@@ -328,11 +347,18 @@ def signed(id_: str) -> str:
     kept, end = "", 0
     for start, stop, kind in found:
         secret = id_[start:stop]
-        if start < end or secret.startswith("[redacted:"):
+        if secret.startswith("[redacted:"):
+            continue
+        if start < end:  # what begins within another may end behind it
+            end = max(end, stop)
             continue
         is_drawn = kind in TOKENS or (start, stop, kind) in written  # not a word, encoded
-        hard = is_drawn and len(secret) >= _HARD_TO_GUESS
-        sign = f":{(_sha256(secret) or '')[:12]}" if hard else ""
+        sign = ""
+        if kind == "card":  # as receipts show it: a hash of sixteen digits can be undone
+            digits = "".join(filter(str.isdigit, secret))
+            sign = f":{digits[:6]}-{digits[-4:]}"
+        elif is_drawn and len(secret) >= _HARD_TO_GUESS:
+            sign = f":{(_sha256(secret) or '')[:12]}"
         kept, end = f"{kept}{id_[end:start]}[redacted:{kind}{sign}]", stop
     return kept + id_[end:]
 

@@ -7,6 +7,7 @@ import string
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 from urllib.parse import quote
+from uuid import UUID
 
 LOWER_HEX = "0123456789abcdef"
 WORD = string.ascii_letters + string.digits
@@ -81,6 +82,44 @@ def _slack(rng: random.Random) -> Secret:
     return Secret("slack", text, text)
 
 
+def _langfuse(rng: random.Random) -> Secret:
+    text = f"{'sk'}-lf-{UUID(bytes=rng.randbytes(16), version=4)}"
+    return Secret("langfuse", text, text)
+
+
+def _discord(rng: random.Random) -> Secret:
+    text = f"{'M'}T{_drawn(rng, WORD, 24)}.G{_drawn(rng, WORD, 5)}.{_drawn(rng, URL_SAFE, 38)}"
+    return Secret("discord", text, text)
+
+
+def _service_account(rng: random.Random) -> Secret:
+    core = "\n".join(_drawn(rng, WORD + "+/", 64) for _ in range(24))
+    pem = f"-----BEGIN {'PRIVATE'} KEY-----\n{core}\n-----END {'PRIVATE'} KEY-----\n"
+    account = {"type": "service_account", "private_key_id": "0a1b2c", "private_key": pem}
+    return Secret("google account", json.dumps(account), core.replace("\n", "\\n"))
+
+
+def _card(rng: random.Random) -> Secret:
+    digits = rng.choice("45") + "".join(rng.choice("123456789") for _ in range(14))
+    doubled = [sum(divmod(int(d) * (2 - n % 2), 10)) for n, d in enumerate(digits)]
+    digits += str(-sum(doubled) % 10)
+    gap = rng.choice(["", " ", "-"])
+    text = gap.join(digits[n : n + 4] for n in range(0, 16, 4))
+    return Secret("card", text, text)
+
+
+def _docker_auth(rng: random.Random) -> Secret:
+    core = base64.b64encode(f"ada:{_drawn(rng, WORD, 16)}".encode()).decode()
+    return Secret("docker auth", f'{{"auths": {{"reg.io": {{"auth": "{core}"}}}}}}', core)
+
+
+def _pgp_key(rng: random.Random) -> Secret:
+    core = "\n".join(_drawn(rng, WORD + "+/", 64) for _ in range(8))
+    kind = "PGP " + "PRIVATE KEY BLOCK"
+    text = f"-----BEGIN {kind}-----\n\n{core}\n=aB3d\n-----END {kind}-----"
+    return Secret("PGP key", text, core)
+
+
 KINDS: Mapping[str, Draw] = {
     "anthropic": _token("anthropic", "sk-" + "ant-api03-", URL_SAFE, 93, "AA"),
     "openai": _token("openai", "sk-" + "proj-", WORD, 48),
@@ -125,6 +164,92 @@ KINDS: Mapping[str, Draw] = {
     "cookie": _phrase("cookie", "Cookie: sid={}", WORD, 32),
     "password": _phrase("password", "DB_PASSWORD={}", WORD + "!#%+-", 16),
     "api key": _phrase("api key", "api_key: {}", WORD, 32),
+    "telegram": _phrase("telegram", "8123456789:A{}", URL_SAFE, 34),
+    "discord": _discord,
+    "discord hook": _phrase(
+        "discord hook", "https://discord" + ".com/api/webhooks/1098765432109876543/{}", URL_SAFE, 68
+    ),
+    "langsmith": _phrase("langsmith", "lsv2" + "_pt_{}_0a1b2c3d4e", LOWER_HEX, 32),
+    "tavily": _token("tavily", "tv" + "ly-dev-", WORD, 32),
+    "perplexity": _token("perplexity", "pp" + "lx-", WORD, 48),
+    "pinecone": _token("pinecone", "pc" + "sk_", WORD, 63),
+    "notion": _token("notion", "nt" + "n_12345678901", WORD, 35),
+    "notion secret": _token("notion secret", "sec" + "ret_", WORD, 43),
+    "supabase": _token("supabase", "sb" + "p_", LOWER_HEX, 40),
+    "supabase secret": _token("supabase secret", "sb" + "_secret_", URL_SAFE, 31),
+    "fireworks": _token("fireworks", "f" + "w_", WORD, 24),
+    "google refresh": _token("google refresh", "1/" + "/0", URL_SAFE, 60),
+    "google account": _service_account,
+    "card": _card,
+    "openrouter": _token("openrouter", "sk-" + "or-v1-", LOWER_HEX, 64),
+    "nvidia": _token("nvidia", "nv" + "api-", URL_SAFE, 64),
+    "langfuse": _langfuse,
+    "elevenlabs": _token("elevenlabs", "s" + "k_", LOWER_HEX, 48),
+    "azure app": _phrase("azure app", "aB1" + "8Q~{}", URL_SAFE, 34),
+    "alibaba": _token("alibaba", "LT" + "AI", WORD, 20),
+    "bedrock": _token("bedrock", "AB" + "SK", WORD + "+/", 128),
+    "airtable": _phrase("airtable", "pat" + "Ab3dE5gH7jK9mN.{}", LOWER_HEX, 64),
+    "atlassian": _token("atlassian", "ATA" + "TT3", URL_SAFE, 186),
+    "artifactory": _token("artifactory", "AK" + "Cp", WORD, 69),
+    "doppler": _token("doppler", "dp" + ".pt.", WORD, 43),
+    "dynatrace": _phrase("dynatrace", "dt0" + "c01.AB3DE5GH7JK9MN1PQ3ST5VW7.{}", UPPER, 64),
+    "fly": _token("fly", "fo" + "1_", URL_SAFE, 43),
+    "grafana": _phrase("grafana", "gl" + "sa_{}_0a1b2c3d", WORD, 32),
+    "heroku": _token("heroku", "HRK" + "U-AA", URL_SAFE, 58),
+    "mailchimp": _token("mailchimp", "", LOWER_HEX, 32, "-us" + "12"),
+    "planetscale": _token("planetscale", "pscale" + "_pw_", URL_SAFE, 43),
+    "postman": _phrase("postman", "PM" + "AK-0123456789abcdef01234567-{}", LOWER_HEX, 34),
+    "pulumi": _token("pulumi", "pu" + "l-", LOWER_HEX, 40),
+    "rubygems": _token("rubygems", "ruby" + "gems_", LOWER_HEX, 48),
+    "sentry": _token("sentry", "sntr" + "yu_", LOWER_HEX, 64),
+    "shippo": _token("shippo", "ship" + "po_live_", LOWER_HEX, 40),
+    "sonar": _token("sonar", "sq" + "p_", LOWER_HEX, 40),
+    "square": _token("square", "sq0" + "atp-", URL_SAFE, 22),
+    "typeform": _token("typeform", "tf" + "p_", URL_SAFE, 59),
+    "brevo": _phrase("brevo", "xkey" + "sib-{}-aB3dE5gH7jK9mN1p", LOWER_HEX, 64),
+    "1password": _token("1password", "ops" + "_eyJ", WORD, 260),
+    "terraform": _phrase("terraform", "aB3dE5gH7jK9mN" + ".atlasv1.{}", URL_SAFE, 64),
+    "teams hook": _phrase(
+        "teams hook",
+        "https://acme.webhook" + ".office.com/webhookb2/0a1b2c3d@0a1b/IncomingWebhook/{}/0a1b2c3d",
+        LOWER_HEX,
+        32,
+    ),
+    "signed S3 URL": _phrase(
+        "signed S3 URL",
+        "https://b.s3.amazonaws.com/k?X-Amz-Expires=60&X-Amz-Signature={}",
+        LOWER_HEX,
+        64,
+    ),
+    "signed GCS URL": _phrase(
+        "signed GCS URL", "https://storage.googleapis.com/b/k?X-Goog-Signature={}", LOWER_HEX, 128
+    ),
+    "signed CDN URL": _phrase(
+        "signed CDN URL",
+        "https://d1.cloudfront.net/k?Expires=1&Signature={}&Key-Pair-Id=K1",
+        URL_SAFE,
+        120,
+    ),
+    "token in a URL": _phrase("token in a URL", "https://{}@git.example.com/a/b.git", WORD, 40),
+    "--password": _phrase("--password", "psql -h db --password {} -c 'select 1'", WORD, 16),
+    "--token": _phrase("--token", "deploy --token {} --now", WORD, 24),
+    "--api-key": _phrase("--api-key", "llm --api-key {} ask", WORD, 24),
+    "curl -u": _phrase("curl -u", "curl -sS -u admin:{} https://api.example.com/v1", WORD, 16),
+    "mysql -p": _phrase("mysql -p", "mysql -u root -p{} shop", WORD, 16),
+    "sshpass": _phrase("sshpass", "sshpass -p {} ssh root@example.com", WORD, 16),
+    "redis-cli": _phrase("redis-cli", "redis-cli -h cache -a {} ping", WORD, 16),
+    "docker login": _phrase("docker login", "docker login -u ada -p {} reg.example.com", WORD, 16),
+    "password of sudo": _phrase("password of sudo", "echo {} | sudo -S id", WORD, 16),
+    "password, a word": _phrase("password, a word", "log in as ada, password {}", WORD, 16),
+    "password, said": _phrase("password, said", "the password is {}", WORD + "!#%", 16),
+    "key, said": _phrase("key, said", "your API key is {}", WORD, 32),
+    "netrc": _phrase("netrc", "machine api.example.com login ada password {}", WORD, 16),
+    "docker auth": _docker_auth,
+    "SQL": _phrase("SQL", "create user ada identified by '{}'", WORD, 16),
+    "XML": _phrase("XML", "<user>ada</user><password>{}</password>", WORD, 16),
+    "env of a pod": _phrase("env of a pod", "- name: DB_PASSWORD\n  value: {}", WORD, 16),
+    "npmrc": _phrase("npmrc", "//registry.npmjs.org/:_authToken={}", WORD, 36),
+    "PGP key": _pgp_key,
 }
 """How each kind is drawn."""
 
@@ -244,14 +369,12 @@ WHOLE = frozenset({"over two lines", "over two values"})
 
 TOLD_BY_WORDS = frozenset(
     {
-        "password in a URL",
-        "azure",
-        "bearer",
-        "authorization",
-        "cookie",
-        "password",
-        "api key",
-        "aws secret",
+        *("password in a URL", "azure", "bearer", "authorization", "cookie", "password", "api key"),
+        *("aws secret", "telegram", "discord hook", "teams hook", "card", "google account"),
+        *("signed S3 URL", "signed GCS URL", "signed CDN URL", "token in a URL", "--password"),
+        *("--token", "--api-key", "curl -u", "mysql -p", "sshpass", "redis-cli", "docker login"),
+        *("password of sudo", "password, a word", "password, said", "key, said", "netrc"),
+        *("docker auth", "SQL", "XML", "env of a pod", "npmrc"),
     }
 )
 
