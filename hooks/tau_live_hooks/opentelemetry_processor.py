@@ -25,7 +25,9 @@ AMID_REMEMBERED = 1_000
 """So many spans are remembered that began while something was being cancelled."""
 
 NOTHING_SAID: Mapping[str, Any] = {}
-_CANCELLED = frozenset({"CancelledError", "GeneratorExit", "KeyboardInterrupt", "SystemExit"})
+_CANCELLED = frozenset({"CancelledError", "KeyboardInterrupt", "SystemExit"})
+"""What cancels by going through. ``GeneratorExit`` does not: agents that stream their events are
+closed when their reader has what it wanted, and some frameworks cancel a task of their own then."""
 
 
 class TauSpanProcessor:

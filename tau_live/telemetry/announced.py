@@ -42,10 +42,15 @@ def key_of(node: Node) -> str:
     return begun.trace if begun.parent is None else f"{begun.trace}:{begun.id}"
 
 
-def start_of(run: Run) -> dict[str, Any]:
-    """Return the fields of a run's start, as far as they are known, and note what was told."""
+def start_of(run: Run, *, settled: bool) -> dict[str, Any]:
+    """Return the fields of a run's start, as far as they are known, and note what was told.
+
+    The run around it is left out while a span between the two may turn out to be one, unless
+    ``settled``: a store keeps the first that it is given.
+    """
     begun = run.node.begun
-    said, above = begun.attributes, _above(run)
+    run.placed = settled or not run.whole or home_of(run.node, settled=False).behind is None
+    said, above = begun.attributes, _above(run) if run.placed else None
     run.told = True
     run.session = run.session or _session(run.node)
     run.agent = run.agent or (says.agent_of(said) if run.whole else None)

@@ -93,11 +93,12 @@ class Runs:
             return found
         node = self._added(trace, begun, around)
         if node.is_run():
+            found += self._woken(trace, node.above)
             node.run = Run(key_of(node), node, whole=True)
         elif self._roots and begun.parent is None:
             node.run = Run(key_of(node), node, whole=False)
         if node.run is not None:
-            found += self._started(node.run)
+            found += self._started(trace, node.run)
         while len(self._open) > OPEN_TRACES or self._has_too_many():
             found += self._forgotten()
         return found
@@ -134,8 +135,10 @@ class Runs:
             values: What it was worth, each by a key that tells it from others.
             at: When that was said, in epoch seconds.
         """
+        known = self._open.get(trace)
+        found = [] if known is None else [*self._woken(known, known.nodes.get(span))]
         target = self.run_of(trace, span) or (HOST, trace, "")
-        return [
+        return found + [
             event_of(
                 ev.Reward,
                 target,
@@ -195,14 +198,11 @@ class Runs:
         return node
 
     def _told(self, trace: Trace, node: Node, ended: Ended) -> Iterator[ev.Event]:
+        yield from self._woken(trace, node.above)
         if node.is_run():
             node.run = node.run or Run(key_of(node), node, whole=True)
             node.run.whole = True
-        if node.waiting:
-            waiting, node.waiting = node.waiting, None
-            trace.waiting -= len(waiting)
-            for one, its in waiting:
-                yield from self._step(trace, one, its)
+        yield from self._heard(trace, node)
         kind = node.known()
         if not node.native and kind in STEPS:
             yield from self._step(trace, node, ended)
@@ -210,6 +210,37 @@ class Runs:
             yield from self._valued_by(node, ended)
         if node.run is not None:
             yield from self._ended(trace, node.run, ended)
+
+    def _woken(self, trace: Trace, node: Node | None) -> Iterator[ev.Event]:
+        """Yield the starts of runs that said what they are after they began, the outermost first.
+
+        Their steps were looked at before that, or are now: agents of google-adk say it just after
+        their span began, others as late as its end.
+        """
+        late: list[Node] = []
+        while node is not None:
+            if node.is_late_run():
+                late.append(node)
+            node = node.above
+        for one in reversed(late):
+            one.run = one.run or Run(key_of(one), one, whole=True)
+            one.run.whole = True
+            if not one.run.told:
+                yield from self._started(trace, one.run)
+            yield from self._heard(trace, one)
+
+    def _heard(self, trace: Trace, node: Node) -> Iterator[ev.Event]:
+        """Yield what waited until it was known what a span is."""
+        waiting, node.waiting = node.waiting or (), None
+        trace.waiting -= len(waiting)
+        for one, its in waiting:
+            yield from self._step(trace, one, its)
+        unplaced, trace.unplaced = trace.unplaced, []
+        for run in unplaced:
+            if home_of(run.node, settled=False).behind is None:
+                yield from self._started(trace, run)
+            else:
+                trace.unplaced.append(run)
 
     def _valued_by(self, node: Node, ended: Ended) -> Iterator[ev.Event]:
         """Yield what a span says of its run, or one that evaluates of the spans it points to."""
@@ -236,7 +267,7 @@ class Runs:
         if run is not None:
             run.session = run.session or says.session_of(ended.begun.attributes)
             if not run.told:
-                yield from self._started(run)
+                yield from self._started(trace, run)
         elif home.around is None or not (home.in_tool or home.around.host == OWN_HOST):
             return  # its own adapter tells what it asked its models
         of = run or (ids_around(home.around) if home.around is not None else None)
@@ -259,6 +290,9 @@ class Runs:
             for one, its in waiting:
                 yield from self._step(trace, one, its, settled=True)
         trace.waiting = 0
+        unplaced, trace.unplaced = trace.unplaced, []
+        for run in unplaced:
+            yield from self._started(trace, run, settled=True)
 
     def _run_at(self, home: Home) -> Run | None:
         """Return the run of ours that a step is of, inferred where there has to be one."""
@@ -268,15 +302,18 @@ class Runs:
         root.run = root.run or Run(key_of(root), root, whole=False)
         return root.run
 
-    def _started(self, run: Run) -> Iterator[ev.Event]:
-        yield event_of(ev.RunStart, run, start_of(run))
+    def _started(self, trace: Trace, run: Run, *, settled: bool = False) -> Iterator[ev.Event]:
+        fields = start_of(run, settled=settled or trace.settled)
+        if not run.placed and run not in trace.unplaced:
+            trace.unplaced.append(run)
+        yield event_of(ev.RunStart, run, fields)
 
     def _ended(self, trace: Trace, run: Run, ended: Ended) -> Iterator[ev.Event]:
         if not run.told and not run.whole:
             return
         yield from self._orphans(trace, run)
         if not knows_all(run, ended):
-            yield from self._started(run)
+            yield from self._started(trace, run)
         run.ended = True
         yield event_of(ev.RunEnd, run, end_of(run, ended))
 
@@ -329,7 +366,3 @@ class Runs:
                 if run.told and not run.ended:
                     unheard = {"at": trace.heard, "status": ev.Status.UNKNOWN}
                     yield event_of(ev.RunEnd, run, unheard)
-
-
-def _key(node: Node) -> str:
-    return f"{node.begun.trace}:{node.begun.id}"

@@ -35,6 +35,7 @@ class Run:
         session: What is known of its session.
         agent: The agent's name.
         told: Whether its start was told, and with which session.
+        placed: Whether its start has said inside of which run it is.
         ended: Whether its end was.
     """
 
@@ -46,6 +47,7 @@ class Run:
     agent: str | None = None
     told: bool = False
     input_told: bool = False
+    placed: bool = False
     ended: bool = False
 
 
@@ -87,6 +89,11 @@ class Node:
                 kind = Kind.RUN
             self.kind = kind
         return self.kind
+
+    def is_late_run(self) -> bool:
+        """Say whether it goes on and has said, after its beginning, that it is a run."""
+        unheard = self.run is None or not self.run.whole
+        return unheard and not self.ended and not self.inherited and self.is_run()
 
     def is_run(self) -> bool:
         """Say whether it is a run: an agent, or a chain with nothing of an agent around it."""
@@ -197,6 +204,7 @@ class Trace:
         heard: When something was last heard of it, in epoch seconds.
         waiting: How many steps wait.
         settled: Whether so many waited that none does any more.
+        unplaced: Runs inside of a span that does not say yet whether it is one.
     """
 
     nodes: dict[str, Node] = field(default_factory=dict)
@@ -205,6 +213,7 @@ class Trace:
     heard: float = 0.0
     waiting: int = 0
     settled: bool = False
+    unplaced: list[Run] = field(default_factory=list)
 
     def add(self, node: Node) -> None:
         """Take a span that begins."""

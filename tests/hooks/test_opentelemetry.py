@@ -1,9 +1,11 @@
 """What is stored of real spans, however they begin and end."""
 
 import asyncio
+import gc
 import inspect
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -219,6 +221,62 @@ def test_a_cancelled_task_cancels_its_run(watched: Any, path: Path) -> None:
 
     [(rollout, _)] = stored(path).values()
     assert (rollout.status, rollout.reason) == (RolloutStatus.CANCELLED, Reason.CANCELLED)
+
+
+async def streaming() -> AsyncGenerator[int]:
+    with tracer().start_as_current_span("invoke_agent anna", attributes=AGENT):
+        yield 1
+        yield 2
+
+
+async def read() -> None:
+    async for _ in streaming():
+        pass
+
+
+async def close() -> None:
+    async with aclosing(streaming()) as events:
+        await anext(events)
+
+
+async def drop() -> None:
+    async for _ in streaming():
+        break
+    gc.collect()
+    for _ in range(3):  # turns of the loop, which closes what was dropped
+        await asyncio.sleep(0)
+
+
+async def cancel() -> None:
+    async def cancelled() -> None:
+        with tracer().start_as_current_span("invoke_agent anna", attributes=AGENT):
+            started.set()
+            await asyncio.Event().wait()
+
+    started = asyncio.Event()
+    task = asyncio.create_task(cancelled())
+    await started.wait()
+    task.cancel()
+    await task
+
+
+@pytest.mark.parametrize(
+    ("reader", "status"),
+    [
+        (read, RolloutStatus.SUCCEEDED),
+        (close, RolloutStatus.SUCCEEDED),
+        (drop, RolloutStatus.SUCCEEDED),
+        (cancel, RolloutStatus.CANCELLED),
+    ],
+)
+def test_an_agent_that_streams_ends_as_its_reader_lets_it(
+    watched: Any, path: Path, reader: Any, status: RolloutStatus
+) -> None:
+    with suppress(asyncio.CancelledError):
+        asyncio.run(reader())
+
+    [(rollout, _)] = stored(path).values()
+    assert rollout.status is status
 
 
 def test_what_cleans_up_behind_a_cancellation_is_not_cancelled(watched: Any, path: Path) -> None:

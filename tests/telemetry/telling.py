@@ -67,6 +67,10 @@ class Told:
         ended = Ended(whole, self.now, failed, "", happened, linked, raised)
         self.events += self.runs.ended(ended, around=None, now=self.now)
 
+    def say(self, id_: str, said: Mapping[str, object]) -> None:
+        """Let a span that goes on say something."""
+        self._begun[id_].attributes.update(said)  # type: ignore[attr-defined]  # that of ``begin``
+
     def span(self, id_: str, said: Mapping[str, object], **how: object) -> None:
         """Tell a span that begins and ends at once."""
         self.begin(id_, said, **how)  # type: ignore[arg-type]  # passed on as it came

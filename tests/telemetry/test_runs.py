@@ -8,6 +8,7 @@ from tau_live import events as ev
 from tau_live.telemetry import runs as bounds
 from tau_live.telemetry.runs import IDLE_S, OPEN_TRACES, SPANS_KEPT
 from tau_live.telemetry.spans import Happened
+from tau_live.telemetry.values import Value
 from tests.telemetry.telling import AGENT, CHAIN, CHAT, HTTP, TOOL, Door, Told
 
 EVALUATOR = {"openinference.span.kind": "EVALUATOR"}
@@ -113,6 +114,86 @@ def test_what_a_span_is_may_be_said_as_it_ends() -> None:
     assert told.models() == [("t1:agent", "chat")]
     assert parents(told)["t1"] is None
     assert told.ends() == [("t1:agent", "ok"), ("t1", "ok")]
+
+
+@pytest.mark.parametrize("root", [AGENT, HTTP], ids=["in an agent", "in a request"])
+def test_what_a_span_is_may_be_said_just_after_it_began(root: Mapping[str, object]) -> None:
+    told = Told()
+
+    told.begin("root", root)
+    told.begin("agent", {}, inside="root")
+    told.say("agent", AGENT)
+    told.span("chat", CHAT, inside="agent")
+    told.begin("tool", TOOL, inside="agent")
+    told.begin("inner", {}, inside="tool")
+    told.say("inner", AGENT)
+    told.span("deeper", CHAT, inside="inner")
+    told.end("inner")
+    told.end("tool")
+    told.end("agent")
+    told.end("root")
+
+    assert told.models() == [("t1:agent", "chat"), ("t1:inner", "deeper")]
+    above = "t1" if root is AGENT else None
+    assert parents(told) | {"t1": None} == {"t1": None, "t1:agent": above, "t1:inner": "t1:agent"}
+    assert told.ends()[:2] == [("t1:inner", "ok"), ("t1:agent", "ok")]
+
+
+def test_a_step_before_a_span_said_that_it_is_a_run_is_that_runs() -> None:
+    told = Told()
+
+    told.begin("root", AGENT)
+    told.begin("agent", {}, inside="root")
+    told.span("before", CHAT, inside="agent")
+    told.say("agent", AGENT)
+    told.span("after", CHAT, inside="agent")
+    told.end("agent")
+    told.end("root")
+
+    assert told.models() == [("t1:agent", "before"), ("t1:agent", "after")]
+    assert [event.turn for event in told.of(ev.TurnEnd)] == [1, 2]
+
+
+@pytest.mark.parametrize("between", [AGENT, HTTP], ids=["a run", "nothing"])
+@pytest.mark.parametrize("first", ["child", "between"])
+def test_a_run_that_came_before_what_is_around_it_is_put_right(
+    between: Mapping[str, object], first: str
+) -> None:
+    told = Told()
+
+    told.begin("root", AGENT)
+    told.begin("between", {}, inside="root")
+    told.begin("child", AGENT, inside="between")
+    early = parents(told)
+    for id_ in ("child", "between") if first == "child" else ("between", "child"):
+        told.end(id_, between if id_ == "between" else None)
+    told.end("root")
+
+    assert early["t1:child"] is None
+    assert parents(told)["t1:child"] == ("t1:between" if between is AGENT else "t1")
+
+
+def test_a_run_whose_surroundings_are_never_known_is_put_where_it_can_be() -> None:
+    told = Told()
+
+    told.begin("root", AGENT)
+    told.begin("between", {}, inside="root")
+    told.begin("child", AGENT, inside="between")
+    told.events += told.runs.finished()
+
+    assert parents(told)["t1:child"] == "t1"
+
+
+def test_what_is_said_later_of_a_span_that_is_a_run_by_now_is_its_own() -> None:
+    told = Told()
+
+    told.begin("root", AGENT)
+    told.begin("agent", {}, inside="root")
+    told.say("agent", AGENT)
+    told.events += told.runs.valued("t1", "agent", {"k": Value("good", 1.0)}, at=told.now)
+
+    [reward] = told.of(ev.Reward)
+    assert reward.run_id == "t1:agent"
 
 
 def test_a_step_may_end_and_even_begin_after_its_run() -> None:
