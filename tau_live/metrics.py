@@ -159,6 +159,11 @@ def _rollouts(status: Mapping[str, object]) -> Iterator[Family]:
     yield _of("rollouts_waiting_for_reward", waiting, _one(status.get("waiting_for_reward")))
     ready = "Rollouts that wait to be learned from, counted up to 10000."
     yield _of("rollouts_ready", ready, _each("point", status.get("ready_to_learn")))
+    behind: Values = [
+        ({"point": point}, float(point in mapping(status.get("behind"))))
+        for point in mapping(status.get("ready_to_learn"))
+    ]
+    yield _of("learner_behind", "1 where updates are larger than usual to catch up.", behind)
     said = "Mean reward of the first and of the last rollouts that became ready."
     yield _of("mean_reward", said, _each("of", mean))
 

@@ -75,6 +75,7 @@ class WhyNot(StrEnum):
     ONE_OPTION = "one_option"
     TOO_OLD = "too_old"
     SOURCE_OVER_CAP = "source_over_cap"
+    NO_ROOM = "no_room"
 
 
 SENTENCES: Mapping[WhyNot, str] = MappingProxyType(
@@ -115,7 +116,11 @@ SENTENCES: Mapping[WhyNot, str] = MappingProxyType(
         ),
         WhyNot.TOO_OLD: (
             "The version that decided is more versions old than the lag bound allows; it teaches "
-            "the critic, not the actor."
+            "the regressions and the critic, not the actor."
+        ),
+        WhyNot.NO_ROOM: (
+            "Update after update was skipped, and the next one that was kept had no room for all "
+            "of their rollouts (TAU_LIVE_RL_MAX_ROLLOUTS_PER_UPDATE)."
         ),
     }
 )

@@ -15,6 +15,9 @@ import msgspec
 
 NAMESPACE = UUID("5f0d7f0e-2b0c-5c53-9a5e-0d1f6f1d7c11")
 
+IMPORTED = "import"
+"""The source of decisions that were made elsewhere, by no version of ours."""
+
 
 class RolloutStatus(StrEnum):
     """Where a rollout stands; the last three are its ends."""

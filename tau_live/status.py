@@ -9,7 +9,7 @@ from tau_live.alerts.rules import missing_now
 from tau_live.collection.forgetting import MB, excess, limits_of
 from tau_live.errors import UnknownError
 from tau_live.gate import GateRow, memory_holds
-from tau_live.learning.learner import report_of
+from tau_live.learning.learner import LARGER, report_of
 from tau_live.learning.lease import LEASE
 from tau_live.learning.monitoring import told
 from tau_live.machine.processes import PROCESSES, is_alive
@@ -53,6 +53,12 @@ def status_of(
     killed = killed_inside(store.leases, now=now) if killed is None else killed
     counts, waiting = store.counters.counts(), store.rewards.waiting(limit=COUNTED)
     noted = store.alerts.noted()
+    ready = {
+        point: store.rewards.ready_count(
+            point, after=store.policies.watermark(point), limit=COUNTED
+        )
+        for point in points
+    }
     return {
         "enabled": enabled,
         "store": str(settings.store),
@@ -66,12 +72,8 @@ def status_of(
         "became_ready": store.rewards.became_ready(),
         "rewards_missing": missing_now(noted),
         "not_learned_from": not_learned_from(counts, waiting),
-        "ready_to_learn": {
-            point: store.rewards.ready_count(
-                point, after=store.policies.watermark(point), limit=COUNTED
-            )
-            for point in points
-        },
+        "ready_to_learn": ready,
+        "behind": behind(ready, settings),
         "mean_reward": {
             "first": store.rewards.mean_reward(of=REWARDS, newest=False),
             "last": store.rewards.mean_reward(of=REWARDS, newest=True),
@@ -152,6 +154,21 @@ def now_learning(store: Store, *, now: float) -> str | None:
     """Return the process that makes an update; ``None`` where none does, or it is dead."""
     owner = store.leases.holder(LEASE, now=now)
     return None if owner is None or is_alive(owner) is False else owner
+
+
+def behind(ready: Mapping[str, int], settings: Settings) -> dict[str, dict[str, int]]:
+    """Return the points where more waits than an update usually takes, so that it takes more.
+
+    Args:
+        ready: How many rollouts wait to be learned from, by decision point.
+        settings: How many an update takes.
+    """
+    usual = settings.max_rollouts_per_update
+    return {
+        point: {"ready": waiting, "update_takes": min(LARGER * usual, waiting)}
+        for point, waiting in ready.items()
+        if waiting > usual
+    }
 
 
 def not_learned_from(counts: Mapping[str, int], waiting: int) -> dict[str, int]:

@@ -101,7 +101,7 @@ class World:
             state=self.state,
             at=float(self.made),
         )
-        found = lessons.learnt(fresh, self.past)
+        found = lessons.learnt(fresh, self.past, new=lessons.collected(fresh))
         self.past += fresh
         if found.result is None or found.result.skipped_reason or found.result.undone:
             return

@@ -269,7 +269,9 @@ class Alerting:
         )
 
 
-LASTING = frozenset({Kind.GATE_HOLD, Kind.KILL_SWITCH_ON, Kind.CHOICES_COLLAPSED})
+LASTING = frozenset(
+    {Kind.GATE_HOLD, Kind.KILL_SWITCH_ON, Kind.CHOICES_COLLAPSED, Kind.LEARNER_BEHIND}
+)
 """What is over once it is not found any more."""
 
 

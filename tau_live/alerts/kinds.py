@@ -29,6 +29,7 @@ class Kind(StrEnum):
     POLICY_DEMOTED = "policy-demoted"
     EXPOSURE_RAISED = "exposure-raised"
     LEARNER_STOPPED = "learner-stopped"
+    LEARNER_BEHIND = "learner-behind"
     TRIAL = "trial"
 
 
@@ -103,6 +104,11 @@ ALERTS: Mapping[Kind, About] = MappingProxyType(
             Severity.CRITICAL,
             "The learner of a decision point was taken out and decides nothing there.",
             "tau-live status",
+        ),
+        Kind.LEARNER_BEHIND: About(
+            Severity.WARNING,
+            "More rollouts wait to be learned from than two of the largest updates take.",
+            "tau-live status --all",
         ),
         Kind.TRIAL: About(
             Severity.INFO, "A trial: somebody tries out how alerts arrive.", "tau-live alerts"

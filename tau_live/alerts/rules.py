@@ -6,7 +6,9 @@ from typing import NamedTuple
 
 from tau_live.alerts.kinds import EXPOSURE, MOVES, Kind
 from tau_live.handed.reading import integer, mapping, real
+from tau_live.learning.learner import LARGER
 from tau_live.learning.quality import FEWEST, TUMBLES, missing_rewards, rewarded
+from tau_live.pauses import Part
 from tau_live.reasons import DROPPED, lost_events
 from tau_live.rl.drift import Direction
 from tau_live.settings import Settings
@@ -81,6 +83,7 @@ def found_in(status: Mapping[str, object], noted: NotedAll, settings: Settings) 
         *_drops(mapping(status.get("counters")), noted),
         *_missing(status, noted, settings),
         *_points(mapping(status.get("monitors")), noted, settings),
+        *_behind(status, noted, settings),
     ]
 
 
@@ -253,6 +256,25 @@ def _worse(point: str, figures: Mapping[str, object]) -> Iterator[Found]:
             ),
             facts={"point": point, **alarm},
         )
+
+
+def _behind(status: Mapping[str, object], noted: NotedAll, settings: Settings) -> Iterator[Found]:
+    """Yield the points where the learner falls behind; nothing where an operator paused it."""
+    if Part.LEARNING.value in mapping(status.get("paused")):
+        return
+    most = 2 * LARGER * settings.max_rollouts_per_update
+    for point, found in mapping(status.get("behind")).items():
+        ready = integer(mapping(found).get("ready"))
+        was = noted.get((Kind.LEARNER_BEHIND.value, point))
+        if ready > (most // 2 if was is not None and was.mark else most):
+            yield Found(
+                kind=Kind.LEARNER_BEHIND,
+                subject=point,
+                mark="behind",
+                sentence=f"{ready} rollouts of {point!r} wait to be learned from.",
+                facts={"point": point, "ready": ready, "limit": most},
+                lasts=True,
+            )
 
 
 def _marked(noted: NotedAll, kind: Kind) -> _Marked:

@@ -38,7 +38,7 @@ def details(found: Mapping[str, object], *, now: float) -> Iterator[tuple[str, o
     yield "wait for a reward", number(real(found["waiting_for_reward"]))
     yield from _missing(mapping(found["rewards_missing"]), now=now)
     yield "not learned from", _counted(mapping(found["not_learned_from"])) or "none"
-    yield "ready to learn", _counted(mapping(found["ready_to_learn"])) or "none"
+    yield from _ready(found)
     reward = mapping(found["mean_reward"])
     if reward["last"] is not None:
         first, last = number(real(reward["first"])), number(real(reward["last"]))
@@ -59,6 +59,14 @@ def details(found: Mapping[str, object], *, now: float) -> Iterator[tuple[str, o
     yield "counters", _counted(mapping(found["counters"])) or "none"
     yield from _grew(mapping(found["counters_grew"]), now=now)
     yield from _running(found)
+
+
+def _ready(found: Mapping[str, object]) -> Iterator[tuple[str, object]]:
+    """Yield how many rollouts wait to be learned from, and where the learner is behind."""
+    yield "ready to learn", _counted(mapping(found["ready_to_learn"])) or "none"
+    for point, one in mapping(found["behind"]).items():
+        takes = number(real(mapping(one)["update_takes"]))
+        yield f"behind {shown(point)}", f"the next update takes {takes} rollouts to catch up"
 
 
 def _missing(missing: Mapping[str, object], *, now: float) -> Iterator[tuple[str, object]]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from tau_live.cli.text import clipped, number
 from tau_live.deciding.arms import CONTROL
 from tau_live.pauses import PAUSED
-from tau_live.rollouts import Decision, Reward
+from tau_live.rollouts import IMPORTED, Decision, Reward
 from tau_live.why import Why
 
 NAMED = 6
@@ -55,7 +55,7 @@ def _offered(found: Why) -> str:
 
 
 def _chosen(one: Decision) -> str:
-    if one.source == "import":
+    if one.source == IMPORTED:
         took = "nobody knows what" if one.applied is None else _name(one.applied)
         return f"It was decided elsewhere, and imported: {took} was taken."
     if one.why_not is None and one.chosen is not None:

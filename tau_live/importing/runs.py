@@ -14,10 +14,10 @@ from tau_live.handed.values import text_of
 from tau_live.importing.logged import Logged
 from tau_live.privacy.redaction import clean_id
 from tau_live.rl.features import encode, pack
-from tau_live.rollouts import decision_id_of, rollout_id_of
+from tau_live.rollouts import IMPORTED, decision_id_of, rollout_id_of
 
 HOST = "import"
-SOURCE = "import"
+SOURCE = IMPORTED
 """Who says so: in the arm and the source of decisions, and in the source of rewards."""
 
 OPEN_RUNS = 10_000

@@ -73,6 +73,7 @@ class Lessons:
         fresh: Sequence[LearnableRollout],
         older: Sequence[LearnableRollout],
         *,
+        new: Collected,
         price: float = 0.0,
         changed: Collection[str] = (),
     ) -> Learnt:
@@ -84,16 +85,16 @@ class Lessons:
         Args:
             fresh: Rollouts never learned from.
             older: Rollouts learned from before.
+            new: What of ``fresh`` can be learned from.
             price: What one unit of safety cost weighs, in units of reward.
             changed: Options that are no longer what they were.
 
         Raises:
             ValueError: Only all of them together make it fail.
         """
+        if new.trajectories is None:
+            return Learnt(None, new)
         try:
-            new = self.collected(fresh)
-            if new.trajectories is None:
-                return Learnt(None, new)
             older_ones = self.collected(older).trajectories
             return Learnt(self._update(new, older_ones, price=price, changed=changed), new)
         except _ERRORS as error:

@@ -17,7 +17,7 @@ from tau_live.reasons import CRITIC_ONLY, LEFT_OUT, WhyNot
 from tau_live.rl.batch import Trajectories
 from tau_live.rl.bounds import is_usable
 from tau_live.rl.features import WIDTH, Encoded
-from tau_live.rollouts import Decision, Reason, Reward, Rollout
+from tau_live.rollouts import IMPORTED, Decision, Reason, Reward, Rollout
 from tau_live.store.records import LearnableRollout
 
 if TYPE_CHECKING:
@@ -95,7 +95,8 @@ def trajectories_of(  # noqa: PLR0913  # what it depends on, all keyword-only bu
             by then: no later decision can have earned it.
         cost: What a rollout cost in safety.
         born: When each of ``versions`` was made, in epoch seconds. A replayed decision names a
-            version of another store, so its lag is counted in those made after it.
+            version of another store, so its lag is counted in those made after it. An imported
+            one was made by no version of ours, so it never grows old.
         width: How wide the policy's features are; a decision encoded otherwise is left out.
         lag_bound: What is older by more versions is counted as too old; ``None`` counts none.
         learn_from_host: Whether a host's own choices may teach the critic.
@@ -228,6 +229,8 @@ class _Rows:
         return None
 
     def _newer(self, decision: Decision, rollout: Rollout, versions: Sequence[int]) -> int:
+        if decision.source == IMPORTED:
+            return 0
         if rollout.owner is None and self.born:
             return len(self.born) - bisect_right(self.born, decision.at)
         return len(versions) - bisect_right(versions, decision.policy_version)

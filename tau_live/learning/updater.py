@@ -181,12 +181,20 @@ class Updater:
             return False
 
     def _settled(self, store: Store, learner: Learner, *, upto: int | None) -> bool:
-        """Run updates, or wait for whoever is at it, until none is due; ``False`` if one stays."""
+        """Run updates, or wait for whoever is at it, until none is due; ``False`` if one stays.
+
+        Under steady load something always is: where nobody asked what ``upto`` bounds, it ends
+        after a while all the same, or as soon as somebody asks, and is gone on with afterwards.
+        """
+        until = time.monotonic() + POLL_S
         while learner.due(upto=upto):
             late = not self._learns and time.monotonic() > self._until
             if late or self._stopping or self._rests() or not self._may():
                 return False
-            learned = learner.run_next(now=time.time()) if self._learns else None
+            if upto is None and (self._asked > self._done or time.monotonic() > until):
+                self.wake()
+                return False
+            learned = learner.run_next(now=time.time(), upto=upto) if self._learns else None
             if learned is not None:
                 self._learned(store, learned)
                 continue

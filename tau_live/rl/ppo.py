@@ -100,7 +100,7 @@ def update(  # noqa: PLR0913  # its data, and who may interrupt, all keyword-onl
     )
     reason = _reason_to_skip(learned, config)
     if reason is not None:
-        waits = learned.acting.any()
+        waits = learned.acting.any() or _teaches_regressions(learned, fresh)
         return _waiting(started, diagnostics) if waits else _skipped(counted, diagnostics, reason)
     return _stepped(counted, started, learned, diagnostics, config=config, rng=rng, breathe=breathe)
 
@@ -153,13 +153,19 @@ def _skipped(state: LearnerState, diagnostics: Diagnostics, reason: str) -> Upda
 def _reason_to_skip(learned: Lesson, config: PPOConfig) -> str | None:
     actors = int(learned.acting.sum())
     if not actors:
-        return "no decision with a choice, a propensity and a version that is recent enough"
+        return "no decision with a choice and a propensity"
     if learned.effective_sample_size < config.effective_share * actors:
         return (
             f"effective sample of {learned.effective_sample_size:.1f} is too small "
             f"for {actors} decisions"
         )
     return None
+
+
+def _teaches_regressions(learned: Lesson, fresh: Trajectories) -> bool:
+    """Say whether a new decision teaches the regressions, too old for the actor or not."""
+    counts = learned.batch.counts[: len(fresh.encoded)]
+    return bool((np.isfinite(fresh.propensity) & (counts > 1)).any())
 
 
 def _measured(

@@ -105,7 +105,9 @@ class Settings:
         8, whole(least=1), "New rewarded rollouts that trigger an update."
     )
     max_rollouts_per_update: int = setting(
-        64, whole(least=1), "New rollouts that one update learns from at most."
+        64,
+        whole(least=1),
+        "New rollouts that one update learns from at most; four times as many while it is behind.",
     )
     max_failure_streak: int = setting(
         3, whole(least=1, most=1000), "Consecutive failures of one kind after which the gate holds."

@@ -135,6 +135,10 @@ class Policies(Protocol):
         """
         ...
 
+    def newest_update(self, point: str) -> int:
+        """Return the number of the newest update of a point; 0 before the first."""
+        ...
+
     def updates(self, *, limit: int | None = None, point: str | None = None) -> list[Update]:
         """Return updates, newest first."""
         ...

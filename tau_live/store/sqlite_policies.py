@@ -12,6 +12,7 @@ WATERMARK = "select last_ready from updates where point = ? order by last_ready 
 LEARNED = (
     "select last_ready from updates where point = ? and executed order by last_ready desc limit 1"
 )
+NEWEST_UPDATE = "select coalesce(max(number), 0) from updates where point = ?"
 
 INSERT_UPDATE = """
 insert into updates (
@@ -76,6 +77,10 @@ class SqlitePolicies:
         """Return the ``last_ready`` of the newest update of a point; 0 before the first."""
         row = self._connection.row(LEARNED if executed else WATERMARK, (point,))
         return row["last_ready"] if row else 0
+
+    def newest_update(self, point: str) -> int:
+        """Return the number of the newest update of a point; 0 before the first."""
+        return self._connection.count(NEWEST_UPDATE, (point,))
 
     def updates(self, *, limit: int | None = None, point: str | None = None) -> list[Update]:
         """Return updates, newest first."""

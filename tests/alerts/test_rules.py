@@ -76,6 +76,27 @@ def test_missing_rewards_are_told_where_surely_too_many_are(
     assert found == ([("rewards-missing", "")] if expected else [])
 
 
+@pytest.mark.parametrize(
+    ("ready", "paused", "before", "expected"),
+    [
+        pytest.param(512, {}, "", False, id="two of the largest updates"),
+        pytest.param(513, {}, "", True, id="more"),
+        pytest.param(513, {"learning": {}}, "", False, id="while learning is paused"),
+        pytest.param(257, {}, "behind", True, id="half of it, and it was told"),
+        pytest.param(256, {}, "behind", False, id="caught up"),
+    ],
+)
+def test_a_learner_that_does_not_keep_up_at_a_point_is_an_alert_until_it_has_caught_up(
+    ready: int, paused: dict[str, object], before: str, expected: bool
+) -> None:
+    said = status(behind={"model": {"ready": ready}, "tools": {"ready": 100}}, paused=paused)
+    noted = {**KNOWN, (Kind.LEARNER_BEHIND.value, "model"): Noted(before, told=True)}
+
+    found = told(said, noted)
+
+    assert found == ([("learner-behind", "model")] if expected else [])
+
+
 def test_missing_rewards_are_counted_from_the_first_look() -> None:
     said = status(became_ready=10, counters={"left_out_reward_missing": 90})
 

@@ -47,6 +47,7 @@ def test_a_skipped_update_moves_the_schedule_and_nothing_else(store: Store) -> N
     )
     assert store.policies.watermark("model") == 16
     assert store.policies.watermark("model", executed=True) == 8
+    assert (store.policies.newest_update("model"), store.policies.newest_update("other")) == (2, 0)
     assert store.policies.in_service()["model"].version == 1
 
 

@@ -341,7 +341,7 @@ def test_what_was_logged_without_teaches_the_actor_nothing(
 
     assert learned is not None
     assert (learned.policy, learned.update.executed) == (None, False)
-    assert learned.update.report["left_out"] == {"no_propensity": 64, "no_usable_decisions": 64}
+    assert learned.update.report["left_out"] == {"no_propensity": 200, "no_usable_decisions": 200}
 
 
 @pytest.mark.slow

@@ -17,6 +17,9 @@ from tau_live.store.sqlite import SqliteStore
 
 DEADLINE_S = 30.0
 
+LIFE_S = 10 * DEADLINE_S
+"""So long a process lives at most, so that nobody waits for its next line for ever."""
+
 
 def until(found: Callable[[], object], *, deadline_s: float = DEADLINE_S) -> None:
     """Wait until something is true, and fail when it does not become so."""
@@ -44,7 +47,7 @@ def environ(store: Path, **more: str) -> dict[str, str]:
 def process(
     code: str, store: Path, *arguments: object, **more: str
 ) -> Iterator[subprocess.Popen[str]]:
-    """Run Python code in a process of its own, which is killed if it still runs at the end."""
+    """Run Python code in a process of its own, which is killed at the end, or after ``LIFE_S``."""
     started = subprocess.Popen(
         [sys.executable, "-W", "error", "-c", code, *map(str, arguments)],
         env=environ(store, **more),
@@ -53,10 +56,14 @@ def process(
         stdout=subprocess.PIPE,
         text=True,
     )
+    deadline = threading.Timer(LIFE_S, started.kill)
+    deadline.daemon = True
+    deadline.start()
     with started:
         try:
             yield started
         finally:
+            deadline.cancel()
             if started.poll() is None:
                 started.kill()
 

@@ -9,6 +9,7 @@ import pytest
 import tau_live
 from tau_live.settings import Settings
 from tests.live.running import (
+    DEADLINE_S,
     done,
     integrity,
     opened,
@@ -81,7 +82,7 @@ def test_what_was_acknowledged_before_a_kill_is_there(path: Path) -> None:
                 assert isinstance(found["acknowledged"], list)
                 known = found["acknowledged"]
             os.kill(load.pid, signal.SIGKILL)
-            load.wait()
+            load.wait(DEADLINE_S)
         still_open = found["open"]
         assert isinstance(still_open, str)
         acknowledged += known
@@ -109,7 +110,7 @@ def test_learning_goes_on_after_a_kill(path: Path, monkeypatch: pytest.MonkeyPat
     with process(LOAD, path) as load:
         said(load)
         os.kill(load.pid, signal.SIGKILL)
-        load.wait()
+        load.wait(DEADLINE_S)
     with opened(path) as store:
         before = len(store.policies.updates())
     monkeypatch.setenv("TAU_LIVE_RL", "1")

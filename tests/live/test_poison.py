@@ -38,7 +38,7 @@ POISONS = {
 }
 
 
-def add(store: Store, number: int, *, total: float) -> str:
+def add(store: Store, number: int, *, total: float, point: str = "model") -> str:
     """Store a finished and rewarded rollout with one decision."""
     rollout_id = f"live-{number}"
     store.rollouts.begin_rollout(rollout(rollout_id))
@@ -46,8 +46,9 @@ def add(store: Store, number: int, *, total: float) -> str:
     row = decision(1, rollout_id)
     chosen = row.options[number % 2]
     store.decisions.add_decision(
-        replace(row, chosen=chosen, applied=chosen, propensity=0.5, probabilities=(0.5, 0.5),
-                value=0.0, policy_version=0, arm="learner", encoded=pack(GOOD))
+        replace(row, point=point, chosen=chosen, applied=chosen, propensity=0.5,
+                probabilities=(0.5, 0.5), value=0.0, policy_version=0, arm="learner",
+                encoded=pack(GOOD))
     )  # fmt: skip
     store.rewards.add_reward(reward(total, rollout_id))
     store.rollouts.set_status(rollout_id, RolloutStatus.SUCCEEDED, at=9.0)

@@ -12,7 +12,7 @@ import tau_live
 from tau_live.learning.learner import Learner
 from tau_live.settings import Learner as LearnerMode
 from tau_live.settings import Settings
-from tau_live.status import status_file
+from tau_live.status import status_file, status_of
 from tests.live.learned import LEARNS, due, updates, versions
 from tests.live.running import exported, line, opened, process, rounds, until
 from tests.live.test_poison import add, worth
@@ -30,17 +30,78 @@ def test_an_update_is_due_at_the_interval_and_not_before(live: Path) -> None:
     assert [(update.first_ready, update.last_ready) for update in updates(live)] == [(1, 8)]
 
 
-def test_an_update_takes_at_most_so_many(path: Path) -> None:
+@pytest.mark.parametrize(
+    ("waiting", "expected"),
+    [
+        pytest.param(6, [(1, 6)], id="not behind"),
+        pytest.param(15, [(1, 15)], id="behind"),
+        pytest.param(31, [(1, 24), (25, 31)], id="far behind"),
+    ],
+)
+def test_an_update_takes_at_most_so_many_and_four_times_as_many_when_behind(
+    path: Path, waiting: int, expected: list[tuple[int, int]]
+) -> None:
     settings = Settings(store=path, update_interval=4, max_rollouts_per_update=6)
     with opened(path) as store:
-        for number in range(15):
+        for number in range(waiting):
             add(store, number, total=worth(number))
         learner = Learner(store, settings, holder="test")
 
         while learner.run_next(now=1.0) is not None:
             pass
 
-    assert [(row.first_ready, row.last_ready) for row in updates(path)] == [(1, 6), (7, 12)]
+    assert [(row.first_ready, row.last_ready) for row in updates(path)] == expected
+
+
+def test_what_skipped_updates_leave_no_room_for_is_counted(path: Path) -> None:
+    settings = Settings(store=path, update_interval=4, max_rollouts_per_update=6)
+    with opened(path) as store:
+        learner = Learner(store, settings, holder="test")
+        for number in range(20):
+            add(store, number, total=1.0 if number < 16 else worth(number))
+            learner.run_next(now=1.0)
+        last = store.policies.updates(limit=1)[0]
+        counted = store.counters.counts()
+
+    assert (last.executed, last.first_ready, last.last_ready) == (True, 15, 20)
+    assert last.report["left_out"] == {"no_room": 14}
+    assert counted["left_out_no_room"] == 14
+
+
+POINTS = ("a", "b", "c")
+
+
+def test_points_that_are_all_due_take_turns_and_none_waits_for_two_rounds(path: Path) -> None:
+    settings = Settings(store=path, update_interval=2, max_rollouts_per_update=2)
+    with opened(path) as store:
+        learner = Learner(store, settings, holder="test")
+        number, order = 0, []
+        for _ in range(9):
+            for _ in range(8):  # more than an update takes: every point stays due
+                for point in POINTS:
+                    add(store, number, total=worth(number), point=point)
+                    number += 1
+            learned = learner.run_next(now=1.0)
+            assert learned is not None
+            order.append(learned.update.point)
+
+    assert order == [*POINTS] * 3
+
+
+def test_status_says_where_the_learner_is_behind_and_what_the_next_update_takes(
+    path: Path,
+) -> None:
+    settings = Settings(store=path, update_interval=2, max_rollouts_per_update=2)
+    with opened(path) as store:
+        for number in range(10):
+            add(store, number, total=worth(number), point="busy")
+        for number in range(10, 12):
+            add(store, number, total=worth(number), point="idle")
+
+        found = status_of(store, settings, now=1.0)
+
+    assert found["ready_to_learn"] == {"busy": 10, "idle": 2}
+    assert found["behind"] == {"busy": {"ready": 10, "update_takes": 8}}
 
 
 def test_an_update_that_is_skipped_is_a_row_with_its_reason_too(live: Path) -> None:
@@ -94,7 +155,7 @@ def test_a_reader_of_the_report_never_sees_half_of_it(live: Path, settings: Sett
         rounds(8, start=start)
         assert tau_live.flush(30)
     stop.set()
-    reader.join()
+    reader.join(30)
 
     assert len(seen) > 3
     assert len(updates(live)) == 20

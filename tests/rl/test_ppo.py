@@ -112,11 +112,6 @@ def test_what_was_rewarded_becomes_more_probable(seed: int) -> None:
             "no decision with a choice",
             id="no propensity",
         ),
-        pytest.param(
-            replace(one_step([1.0, 0.0] * 4), version_lag=np.full(8, 33)),
-            "no decision with a choice",
-            id="too old",
-        ),
     ],
 )
 def test_too_little_to_learn_from_is_skipped_and_counted(fresh: Trajectories, reason: str) -> None:
@@ -145,6 +140,17 @@ def test_what_was_decided_too_unlike_now_teaches_by_its_returns_alone() -> None:
     assert not found.state.policy.weights.any()
     assert found.state.policy.base.gains.any()
     assert found.state.policy.critic.any()
+    assert found.diagnostics.epochs_run == 0
+
+
+def test_what_is_too_old_for_the_actor_teaches_the_regressions() -> None:
+    fresh = replace(one_step([1.0, 0.0] * 8), version_lag=np.full(16, 33))
+
+    found = updated(LearnerState.untrained(SMALL), fresh)
+
+    assert found.skipped_reason is None
+    assert found.state.adam.steps == 0
+    assert found.state.policy.base.gains.any()
     assert found.diagnostics.epochs_run == 0
 
 

@@ -178,6 +178,8 @@ STATUS: Keys = {
     "rewards_missing**": MISSING,
     "not_learned_from.*": "rollouts and decisions that taught nothing, by reason",
     "ready_to_learn.*": "rollouts not learned from, by decision point, counted up to 10000",
+    "behind**": "points where more wait than an update usually takes, each with `ready`, how many "
+    "wait, and `update_takes`, how many of them the next update takes",
     "mean_reward.first": "mean reward of the first rollouts that became ready",
     "mean_reward.last": "mean reward of the last ones",
     "mean_reward.of": "how many rollouts these are, at most",
