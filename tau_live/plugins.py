@@ -31,7 +31,7 @@ from tau_live.rollouts import Span
 GROUP = hookspecs.PROJECT
 T = TypeVar("T")
 _CHANCES = 3
-_MUST_SEE = frozenset({"redact", "redact_text"})  # what their plugins cannot see is not kept
+MUST_SEE = frozenset({"redact", "redact_text"})  # what their plugins cannot see is not kept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +158,11 @@ class Plugins:
     def listens(self, hook: str) -> bool:
         """Say whether calling a hook does anything; costs a look into a table."""
         return self._listening[hook]
+
+    @property
+    def keeps_no_text(self) -> bool:
+        """Whether a plugin that redacts texts is not called: then none is kept."""
+        return "redact_text" in self._blind
 
     def report(self) -> list[PluginReport]:
         """Return what became of every plugin, by name."""
@@ -353,7 +358,7 @@ class Plugins:
             )
             for hook in self._hooks
         }
-        self._blind = _MUST_SEE.intersection(
+        self._blind = MUST_SEE.intersection(
             hook
             for name, standing in self._standings.items()
             for hook in standing.hooks

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tau_live.alerts.growing import grew
-from tau_live.alerts.rules import missing_now
+from tau_live.alerts.rules import fallen_now, missing_now
 from tau_live.collection.forgetting import MB, excess, limits_of
 from tau_live.errors import UnknownError
 from tau_live.gate import GateRow, memory_holds
@@ -14,6 +14,7 @@ from tau_live.learning.lease import LEASE
 from tau_live.learning.monitoring import told
 from tau_live.machine.processes import PROCESSES, is_alive
 from tau_live.machine.whole_files import write_whole
+from tau_live.operators.disabled_plugins import disabled_plugins
 from tau_live.operators.kill_switch import kill_file, now_killed
 from tau_live.operators.killed_processes import killed_inside
 from tau_live.pauses import told as paused
@@ -71,6 +72,7 @@ def status_of(
         "waiting_for_reward": waiting,
         "became_ready": store.rewards.became_ready(),
         "rewards_missing": missing_now(noted),
+        "reward_fell": fallen_now(noted),
         "not_learned_from": not_learned_from(counts, waiting),
         "ready_to_learn": ready,
         "behind": behind(ready, settings),
@@ -90,6 +92,7 @@ def status_of(
         "retention": _retention(store, settings, now=now),
         "counters": counts,
         "counters_grew": grew(counts, noted),
+        "plugins_disabled": disabled_plugins(store.leases, now=now),
         "processes": attached_processes(store, now=now),
         "silent": silent_processes(store, now=now),
         "learner": now_learning(store, now=now),

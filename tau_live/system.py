@@ -34,6 +34,7 @@ from tau_live.machine.children import link_children
 from tau_live.machine.lineage import ATTACHED, Link, is_unwanted_child, parent_of
 from tau_live.machine.processes import this_process
 from tau_live.machine.whole_files import sweep
+from tau_live.operators.disabled_plugins import DisabledPlugins
 from tau_live.operators.kill_switch import Killed, KillWatch, kill_file
 from tau_live.operators.killed_processes import StoppedByWord
 from tau_live.operators.unaudited import take_in
@@ -149,6 +150,7 @@ class _System:
             kill_file(settings.store, settings.kill_file), said=killed_by_word, changed=self._killed
         )
         self._stopped = StoppedByWord(self._owner)
+        self._disabled = DisabledPlugins(self._owner)
         self._breath = Breath(hurried=self._is_behind)  # of the thread that writes
         self._pricer = Pricer(settings.prices, known=settings.known_prices)
         self._writer = self._made_writer()
@@ -309,6 +311,7 @@ class _System:
         """Refresh what is known of the store in memory, and say there what stops us."""
         take_in(store, self._settings)
         self._stopped.say(store.leases, self._kill.by_word, now=time.time())
+        self._disabled.say(store.leases, self._plugins.report(), now=time.time())
         self._board.stored = status_of(store, self._settings, now=time.time())
         self._hold(self._missing.looked(self._board.stored), at=time.time())
         self._alarm.look(store, self._board.stored)

@@ -201,7 +201,7 @@ class Alerting:
         """Say whether anything has to be noted or told; most often nothing has, at little cost."""
         if upto is not None or any(_over(found, noted)):
             return True
-        last: Mapping[str, float] | None = None
+        last: Mapping[tuple[str, str], float] | None = None
         for one in found:
             was = noted.get((one.kind, one.subject))
             is_new = was is None or was.mark != one.mark
@@ -209,17 +209,20 @@ class Alerting:
                 return True
             if is_new or (was is not None and not was.told):
                 last = store.alerts.last_told() if last is None else last
-                if self._may(one.kind, last):
+                if self._may(one, last):
                     return True
         return False
 
-    def _may(self, kind: str, last: Mapping[str, float]) -> bool:
-        """Say whether an alert of a kind may be told now, also after the clock was set back."""
-        since = self._clock() - last.get(kind, float("-inf"))
+    def _may(self, one: Found, last: Mapping[tuple[str, str], float]) -> bool:
+        """Say whether an alert may be told now, also after the clock was set back.
+
+        It is limited by kind and subject: what one point or option tells hides no other's.
+        """
+        since = self._clock() - last.get((one.kind, one.subject), float("-inf"))
         return not 0.0 <= since < self._settings.alert_interval_s
 
     def _told(
-        self, store: Store, one: Found, was: Noted | None, last: dict[str, float]
+        self, store: Store, one: Found, was: Noted | None, last: dict[tuple[str, str], float]
     ) -> AlertRow | None:
         is_new = was is None or was.mark != one.mark
         if not is_new and was is not None and was.told:
@@ -228,16 +231,17 @@ class Alerting:
             store.alerts.note(one.kind, one.subject, one.mark, told=True)
             return None
         if was is not None and is_new and not was.told:
-            store.alerts.suppress(one.kind)  # what was there before came and went untold
+            # What was there before came and went untold.
+            store.alerts.suppress(one.kind, one.subject)
         # Only an operator ends a hold: another one is news, also where nobody looked in between.
         is_next = one.kind == Kind.GATE_HOLD and is_new and was is not None and was.told
-        if not is_next and not self._may(one.kind, last):
+        if not is_next and not self._may(one, last):
             if is_new and not one.grows:
                 store.alerts.note(one.kind, one.subject, one.mark, told=not one.lasts)
                 if not one.lasts:
-                    store.alerts.suppress(one.kind)
+                    store.alerts.suppress(one.kind, one.subject)
             return None
-        now = last[one.kind] = self._clock()
+        now = last[one.kind, one.subject] = self._clock()
         store.alerts.note(one.kind, one.subject, one.mark, told=True)
         return store.alerts.tell(self._row(one, now=now), at=now)
 
@@ -247,10 +251,10 @@ class Alerting:
         """Note what is over, so that it is told when it comes again."""
         for kind, subject in _over(found, noted):
             if not noted[kind, subject].told:
-                store.alerts.suppress(kind)
+                store.alerts.suppress(kind, subject)
             store.alerts.note(kind, subject, "", told=True)
             if kind == Kind.GATE_HOLD:  # an operator ended it, who wants to hear of the next
-                store.alerts.release(kind)
+                store.alerts.release(kind, subject)
 
     def _row(self, found: Found, *, now: float) -> AlertRow:
         about = ALERTS[found.kind]
@@ -270,7 +274,13 @@ class Alerting:
 
 
 LASTING = frozenset(
-    {Kind.GATE_HOLD, Kind.KILL_SWITCH_ON, Kind.CHOICES_COLLAPSED, Kind.LEARNER_BEHIND}
+    {
+        Kind.GATE_HOLD,
+        Kind.KILL_SWITCH_ON,
+        Kind.CHOICES_COLLAPSED,
+        Kind.LEARNER_BEHIND,
+        Kind.PLUGIN_DISABLED,
+    }
 )
 """What is over once it is not found any more."""
 

@@ -23,6 +23,7 @@ class Kind(StrEnum):
     KILL_SWITCH_ON = "kill-switch-on"
     EVENTS_DROPPED = "events-dropped"
     REWARDS_MISSING = "rewards-missing"
+    REWARD_FELL = "reward-fell"
     OPTION_WORSE = "option-worse"
     CHOICES_COLLAPSED = "choices-collapsed"
     POLICY_PROMOTED = "policy-promoted"
@@ -30,6 +31,7 @@ class Kind(StrEnum):
     EXPOSURE_RAISED = "exposure-raised"
     LEARNER_STOPPED = "learner-stopped"
     LEARNER_BEHIND = "learner-behind"
+    PLUGIN_DISABLED = "plugin-disabled"
     TRIAL = "trial"
 
 
@@ -77,6 +79,11 @@ ALERTS: Mapping[Kind, About] = MappingProxyType(
             "Too many rollouts get no reward in time, and nothing is learned from those.",
             "tau-live doctor",
         ),
+        Kind.REWARD_FELL: About(
+            Severity.WARNING,
+            "The mean reward of a decision point is far below what it was.",
+            "tau-live status",
+        ),
         Kind.OPTION_WORSE: About(
             Severity.WARNING,
             "Drift: an option earns less than it used to, so what was learned of it is doubted.",
@@ -109,6 +116,12 @@ ALERTS: Mapping[Kind, About] = MappingProxyType(
             Severity.WARNING,
             "More rollouts wait to be learned from than two of the largest updates take.",
             "tau-live status --all",
+        ),
+        Kind.PLUGIN_DISABLED: About(
+            Severity.WARNING,
+            "A plugin is not called any more. Where it redacts, no text is kept, and the host "
+            "decides by itself.",
+            "tau-live doctor",
         ),
         Kind.TRIAL: About(
             Severity.INFO, "A trial: somebody tries out how alerts arrive.", "tau-live alerts"

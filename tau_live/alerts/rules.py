@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import sqrt
 from typing import NamedTuple
 
 from tau_live.alerts.kinds import EXPOSURE, MOVES, Kind
-from tau_live.handed.reading import integer, mapping, real
+from tau_live.handed.reading import integer, mapping, real, sequence
 from tau_live.learning.learner import LARGER
 from tau_live.learning.quality import FEWEST, TUMBLES, missing_rewards, rewarded
 from tau_live.pauses import Part
@@ -28,6 +29,13 @@ SAME_CHOICES = 256
 STILL_SAME = 0.95
 """A collapse lasts until another option has more than the rest of it: a good policy explores
 little, so that by chance all are the same now, and one is not the next moment."""
+
+FALL, CERTAIN, FALL_OF_LEVEL = 0.5, 8.0, 0.05
+"""A reward fell by at least half a standard deviation, by eight standard errors, and by a twentieth
+of what it was."""
+
+SETTLED = 10
+"""After so many times the rollouts of a mean what it fell to is what it is."""
 
 _SINCE = 3
 """In the mark of rewards that are missing the numbers from here on say since when, and of what."""
@@ -60,6 +68,22 @@ class Found:
     grows: bool = False
 
 
+class _Usual(NamedTuple):
+    """What the mean reward of a point is when all is well, as a mark holds it.
+
+    Attributes:
+        mean: The highest that was seen.
+        spread: The standard deviation of rewards then.
+        at: How many rollouts had become ready when it fell; ``None`` while it has not.
+        to: What it fell to.
+    """
+
+    mean: float
+    spread: float
+    at: int | None = None
+    to: float | None = None
+
+
 class _Marked(NamedTuple):
     """The numbers of a mark, and whether what was told of them lasts; all of them if it does."""
 
@@ -84,6 +108,8 @@ def found_in(status: Mapping[str, object], noted: NotedAll, settings: Settings) 
         *_missing(status, noted, settings),
         *_points(mapping(status.get("monitors")), noted, settings),
         *_behind(status, noted, settings),
+        *_fallen(status, noted),
+        *_plugins(status),
     ]
 
 
@@ -275,6 +301,91 @@ def _behind(status: Mapping[str, object], noted: NotedAll, settings: Settings) -
                 facts={"point": point, "ready": ready, "limit": most},
                 lasts=True,
             )
+
+
+def _fallen(status: Mapping[str, object], noted: NotedAll) -> Iterator[Found]:
+    """Yield where the mean reward fell, and note what it was before."""
+    ready = integer(status.get("became_ready"))
+    for point, found in mapping(status.get("monitors")).items():
+        figures = mapping(found)
+        count = integer(figures.get("rollouts"))
+        mean, spread = real(figures.get("reward_mean")), real(figures.get("reward_spread"))
+        if mean is None or spread is None or count < FEWEST:
+            continue
+        known = noted.get((Kind.REWARD_FELL.value, point))
+        was = _usual(known)
+        if was is None or (was.at is None and mean > was.mean):
+            yield _reward(point, _Usual(mean, spread))
+            continue
+        margin = _margin(max(spread, was.spread), count, near=was.mean)
+        if was.at is None and was.mean - mean > margin:
+            yield _reward(point, was._replace(at=ready, to=mean), count=count)
+        elif was.at is not None and known is not None and not known.told:
+            yield _reward(point, was, count=count)
+        elif was.at is not None and was.mean - mean < margin / 2.0:
+            yield _reward(point, was._replace(at=None, to=None))
+        elif was.at is not None and ready - was.at > SETTLED * count:
+            yield _reward(point, _Usual(mean, spread))
+
+
+def _reward(point: str, usual: "_Usual", *, count: int = 0) -> Found:
+    return Found(
+        kind=Kind.REWARD_FELL,
+        subject=point,
+        mark=" ".join("-" if number is None else repr(number) for number in usual),
+        sentence=(
+            f"The mean reward at {point!r} fell from {usual.mean:.3g} to {usual.to:.3g} "
+            f"(the newest {count} rollouts)."
+            if count
+            else ""
+        ),
+        facts={"point": point, "was": usual.mean, "is": usual.to, "rollouts": count},
+        lasts=True,
+    )
+
+
+def _margin(spread: float, count: int, *, near: float) -> float:
+    """Return how far a mean must fall: more than chance moves the largest of many of them."""
+    return max(spread * max(FALL, CERTAIN / sqrt(count)), FALL_OF_LEVEL * abs(near))
+
+
+def _usual(known: Noted | None) -> "_Usual | None":
+    words = known.mark.split() if known else []
+    try:
+        mean, spread, at, to = (None if word == "-" else float(word) for word in words)
+    except ValueError:  # nothing, or somebody has spoiled it
+        return None
+    if mean is None or spread is None:
+        return None
+    return _Usual(mean, spread, None if at is None else int(at), to)
+
+
+def fallen_now(noted: NotedAll) -> dict[str, dict[str, float]]:
+    """Return by point from what to what the mean reward fell, while that lasts.
+
+    Args:
+        noted: What was noted by whoever looked last.
+    """
+    usual = {point: _usual(one) for (kind, point), one in noted.items() if kind == Kind.REWARD_FELL}
+    return {
+        point: {"was": one.mean, "fell_to": one.to}
+        for point, one in sorted(usual.items())
+        if one is not None and one.to is not None
+    }
+
+
+def _plugins(status: Mapping[str, object]) -> Iterator[Found]:
+    """Yield each plugin that is not called any more, in whichever process."""
+    disabled = map(mapping, sequence(status.get("plugins_disabled")))
+    for plugin, one in {str(one.get("plugin")): one for one in disabled}.items():
+        yield Found(
+            kind=Kind.PLUGIN_DISABLED,
+            subject=plugin,
+            mark="disabled",
+            sentence=f"Plugin {plugin!r} is disabled: {one.get('problem')}.",
+            facts=one,
+            lasts=True,
+        )
 
 
 def _marked(noted: NotedAll, kind: Kind) -> _Marked:

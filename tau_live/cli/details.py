@@ -7,7 +7,7 @@ from tau_live.cli.text import ago, number, shown, since
 from tau_live.collection.forgetting import Excess
 from tau_live.handed.reading import counts, mapping, real, sequence
 from tau_live.operators.kill_switch import ended_by
-from tau_live.reporting.summary import held_in_memory
+from tau_live.reporting.summary import disabled_plugins, fallen, held_in_memory
 from tau_live.store.keeping import Kept
 
 
@@ -28,15 +28,11 @@ def details(found: Mapping[str, object], *, now: float) -> Iterator[tuple[str, o
         failed = any(counts(gate["streaks"]).values())
         yield "  last error" if failed else "  in words", gate["detail"]
         yield "  then", 'tau-live gate reset --reason "..."'
-    holds = held_in_memory(found)
-    if holds:
-        yield "held in memory", holds
-        yield "  then", "tau-live doctor"
     yield from _stopped(found, now=now)
     rollouts = mapping(found["rollouts"])
     yield "rollouts", _counted(rollouts)
     yield "wait for a reward", number(real(found["waiting_for_reward"]))
-    yield from _missing(mapping(found["rewards_missing"]), now=now)
+    yield from _alerted(found, now=now)
     yield "not learned from", _counted(mapping(found["not_learned_from"])) or "none"
     yield from _ready(found)
     reward = mapping(found["mean_reward"])
@@ -69,10 +65,16 @@ def _ready(found: Mapping[str, object]) -> Iterator[tuple[str, object]]:
         yield f"behind {shown(point)}", f"the next update takes {takes} rollouts to catch up"
 
 
-def _missing(missing: Mapping[str, object], *, now: float) -> Iterator[tuple[str, object]]:
+def _alerted(found: Mapping[str, object], *, now: float) -> Iterator[tuple[str, object]]:
+    """Yield what alerts are about while it lasts."""
+    missing = mapping(found["rewards_missing"])
     if missing:
         when = ago(real(missing["since"]), now=now)
         yield "rewards missing", f"{missing['missing']} of {missing['settled']}, since {when}"
+    for told in fallen(found):
+        yield "reward fell", told
+    for told in disabled_plugins(found):
+        yield "plugin disabled", told
 
 
 def _grew(times: Mapping[str, object], *, now: float) -> Iterator[tuple[str, object]]:
@@ -84,6 +86,10 @@ def _grew(times: Mapping[str, object], *, now: float) -> Iterator[tuple[str, obj
 
 
 def _stopped(found: Mapping[str, object], *, now: float) -> Iterator[tuple[str, object]]:
+    holds = held_in_memory(found)
+    if holds:
+        yield "held in memory", holds
+        yield "  then", "tau-live doctor"
     killed = mapping(found["kill_switch"])
     if killed:
         when = ago(real(killed["at"]), now=now)

@@ -40,7 +40,9 @@ def metrics(path: Path | None, as_json: bool, out: Path | None) -> None:
         if out is not None:
             refuse_store(out, settings)
         status = status_of(store, settings, now=time.time(), enabled=is_enabled())
-        last_told = store.alerts.last_told()
+        last_told: dict[str, float] = {}
+        for (kind, _), at in store.alerts.last_told().items():
+            last_told[kind] = max(at, last_told.get(kind, at))
     found = families(status, version=__version__, last_told=last_told)
     if out is not None:
         try:

@@ -15,7 +15,14 @@ from tau_live.cli.text import clipped, moment, number, seconds, shown, since
 from tau_live.handed.reading import counts, integer, mapping, real
 from tau_live.reporting.facts import Answer, Mean, Stretch
 from tau_live.reporting.glance import Glance
-from tau_live.reporting.summary import BAD, DOUBTFUL, GOOD, held_in_memory
+from tau_live.reporting.summary import (
+    BAD,
+    DOUBTFUL,
+    GOOD,
+    disabled_plugins,
+    fallen,
+    held_in_memory,
+)
 
 STYLES: Mapping[str, str] = {GOOD: "bold green", DOUBTFUL: "bold yellow", BAD: "bold red"}
 VERDICTS: Mapping[str, str] = {
@@ -203,6 +210,10 @@ def _health(glance: Glance, room: int) -> Iterator[Row]:
         of = f"{number(real(missing['missing']))} of {number(real(missing['settled']))}"
         told = f"{of} rewards when last counted; began {_ago(real(missing['since']), glance.at)}"
         yield Row("missing", [safe(_cut(told, room), "yellow")])
+    for told in fallen(glance.status):
+        yield Row("reward fell", [safe(_cut(told, room), "yellow")])
+    for told in disabled_plugins(glance.status):
+        yield Row("plugin", [safe(_cut(told, room), "red")])
     silent = mapping(glance.status["silent"])
     if silent:
         named = ", ".join(f"{who} for {seconds(real(s))}" for who, s in silent.items())

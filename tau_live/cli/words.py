@@ -19,6 +19,7 @@ NOT_OURS: Mapping[str, str] = {
         "this run belongs to the group that is left as it always was, so that it can be seen "
         "whether the learned choices are better"
     ),
+    "redactor_disabled": "a plugin that redacts is disabled, so nothing is known of the context",
     "stopped": "the learner is stopped here, because somebody or its own bounds stopped it",
     PAUSED: "an operator had paused deciding",
     "deadline": "the answer came too late, and the agent never waits",

@@ -13,6 +13,7 @@ from tau_live.settings import Settings
 from tau_live.trials.facts import NO_CONTROL
 
 GOOD, DOUBTFUL, BAD = "good", "doubtful", "bad"
+REDACTS = frozenset({"redact", "redact_text"})
 HELD_BACK = "runs_not_recorded_while_held"
 
 
@@ -129,7 +130,7 @@ def _healthy(status: Mapping[str, object]) -> Answer:
     doubts = [f"{count} {name} failures in a row." for name, count in streaks.items()]
     if silent:
         doubts.append(f"Cannot write: {_listed(sorted(silent))}.")
-    doubts += _missing(status)
+    doubts += [*_missing(status), *fallen(status), *disabled_plugins(status)]
     if drops:
         what = f"{sum(drops.values()):,} events, decisions or rewards"
         doubts.append(f"{what} were dropped or refused so far, {_last(drops, status)}.")
@@ -152,6 +153,24 @@ def _missing(status: Mapping[str, object]) -> Iterator[str]:
         since = "" if at is None else f" since {_utc(at)}"
         of = f"{integer(missing['missing']):,} of {integer(missing['settled']):,}"
         yield f"Rewards are missing{since}: {of} did not come in time when that was last counted."
+
+
+def fallen(status: Mapping[str, object]) -> Iterator[str]:
+    """Yield where the mean reward fell, while that lasts."""
+    for point, one in mapping(status["reward_fell"]).items():
+        was, now = (real(mapping(one)[name]) or 0.0 for name in ("was", "fell_to"))
+        yield f"The mean reward at {point} fell from {was:.3g} to {now:.3g}."
+
+
+def disabled_plugins(status: Mapping[str, object]) -> Iterator[str]:
+    """Yield which plugins are not called any more, and what follows from it."""
+    found = [mapping(one) for one in sequence(status["plugins_disabled"])]
+    for plugin in sorted({str(one["plugin"]) for one in found}):
+        same = [one for one in found if one["plugin"] == plugin]
+        blind = any(str(hook) in REDACTS for one in same for hook in sequence(one["hooks"]))
+        then = ": no text is kept, and the host decides by itself" if blind else ""
+        where = f"{_processes(len(same))} ({same[0]['problem']})"
+        yield f"Plugin {plugin} is disabled in {where}{then}."
 
 
 def _last(drops: Mapping[str, int], status: Mapping[str, object]) -> str:
@@ -251,11 +270,10 @@ def _lift(point: str, status: Mapping[str, object]) -> Iterator[str]:
 def _next(status: Mapping[str, object], stretches: Sequence[Stretch], *, due: int) -> Iterator[str]:
     rollouts, drops = counts(status["rollouts"]), drops_lately(status)
     yield from _about_stops(status)
-    if status["silent"] or status["held_in_memory"]:
-        yield "Find what keeps processes from writing: `tau-live doctor`."
     if not any(rollouts.values()):
         yield "Run your agent with `TAU_LIVE_RL=1`, or try `TAU_LIVE_RL=1 tau-live demo`."
         return
+    yield from _about_alerts(status)
     yield from _about_rewards(status, stretches)
     if rollouts.get("completed") and any(one.reward.count for one in stretches):
         yield from _about_decisions(status)
@@ -288,9 +306,21 @@ def _about_stops(status: Mapping[str, object]) -> Iterator[str]:
             "Read why it holds (`tau-live gate log`), mend that, then "
             '`tau-live gate reset --reason "..."`.'
         )
+    if status["silent"] or status["held_in_memory"]:
+        yield "Find what keeps processes from writing: `tau-live doctor`."
     parts = " ".join(mapping(status["paused"]))
     if parts:
         yield f'Let it go on when its reason is gone: `tau-live resume {parts} --reason "..."`.'
+
+
+def _about_alerts(status: Mapping[str, object]) -> Iterator[str]:
+    if status["plugins_disabled"]:
+        yield "Fix the plugin that is disabled, and start the process again: `tau-live doctor`."
+    for point in mapping(status["reward_fell"]):
+        yield (
+            f"Find out why the reward at {point} fell: `tau-live rollouts --limit 20`, and "
+            "`tau-live report --html report.html` shows since when."
+        )
 
 
 def _about_rewards(status: Mapping[str, object], stretches: Sequence[Stretch]) -> Iterator[str]:

@@ -33,7 +33,7 @@ class Chooser:
 
     def arm(self, handle: RunHandle, point: str, *, start: float | None, has_control: bool) -> Arm:
         """Return the arm of a run at a point, which it keeps; one that may not decide is out."""
-        if self._decider.paused:
+        if self._decider.paused or self._plugins.keeps_no_text:
             return NEITHER
         if self._decider.is_stopped(point):
             return Arm(CONTROL, 0.0)
@@ -62,6 +62,8 @@ class Chooser:
         """Return what the arm chose, or the learner would have, and why that is not applied."""
         if self._decider.paused:
             return None, PAUSED
+        if self._plugins.keeps_no_text:  # what is stored of it teaches nothing
+            return None, "redactor_disabled"
         champion = self._decider.champion(point) if arm.name == CONTROL else None
         if champion is None and self._decider.is_stopped(point):
             return None, "stopped"

@@ -265,7 +265,7 @@ class Settings:
         (), words(), "Command that each alert is passed to, without a shell."
     )
     alert_interval_s: float = setting(
-        900.0, SECONDS, "Of one kind no alert is told sooner after the last one."
+        900.0, SECONDS, "Of one kind and subject no alert is told sooner after the last one."
     )
     alert_timeout_s: float = setting(
         30.0, SECONDS, "Seconds after which TAU_LIVE_RL_ALERT_COMMAND is killed."

@@ -29,7 +29,7 @@ class AlertRow:
         todo: The command to look next.
         facts: The numbers behind it.
         at: When it happened; epoch seconds, UTC.
-        suppressed: Alerts of its kind that were not told since the last one that was.
+        suppressed: Alerts of its kind and subject that were not told since the last one that was.
         owner: The process that told it.
         seq: Its place in the order of arrival; 0 before it is stored.
     """
@@ -57,24 +57,24 @@ class Alerts(Protocol):
         """Note a condition; in the transaction that read what was noted before."""
         ...
 
-    def last_told(self) -> Mapping[str, float]:
-        """Return when an alert of each kind was last told, in epoch seconds."""
+    def last_told(self) -> Mapping[tuple[str, str], float]:
+        """Return when an alert of each kind and subject was last told, in epoch seconds."""
         ...
 
-    def suppress(self, kind: str) -> None:
-        """Count an alert that is not told because another of its kind was told just now."""
+    def suppress(self, kind: str, subject: str = "") -> None:
+        """Count an alert that is not told because another like it was told just now."""
         ...
 
     def suppressed(self) -> Mapping[str, int]:
-        """Return how many alerts of each kind wait to be told of by the next one."""
+        """Return how many alerts of each kind wait to be told of by the next ones."""
         ...
 
-    def release(self, kind: str) -> None:
-        """Let the next alert of a kind be told at once."""
+    def release(self, kind: str, subject: str = "") -> None:
+        """Let the next alert of a kind and subject be told at once."""
         ...
 
     def tell(self, row: AlertRow, *, at: float) -> AlertRow:
-        """Store an alert that is told now, with how many of its kind were suppressed before it.
+        """Store an alert that is told now, with how many like it were suppressed before it.
 
         The oldest beyond 1,000 are forgotten.
         """

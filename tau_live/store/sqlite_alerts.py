@@ -68,42 +68,52 @@ class SqliteAlerts:
             (kind, subject, mark, int(told)),
         )
 
-    def last_told(self) -> Mapping[str, float]:
-        """Return when an alert of each kind was last told, in epoch seconds."""
+    def last_told(self) -> Mapping[tuple[str, str], float]:
+        """Return when an alert of each kind and subject was last told, in epoch seconds."""
         rows = self._connection.rows(
             "select kind, told_at from alert_limits where told_at is not null"
         )
-        return {row["kind"]: row["told_at"] for row in rows}
+        return {_parted(row["kind"]): row["told_at"] for row in rows}
 
-    def suppress(self, kind: str) -> None:
-        """Count an alert that is not told because another of its kind was told just now."""
+    def suppress(self, kind: str, subject: str = "") -> None:
+        """Count an alert that is not told because another like it was told just now."""
         self._connection.change(
             """
             insert into alert_limits (kind, told_at, suppressed) values (?, null, 1)
             on conflict (kind) do update set suppressed = suppressed + 1
             """,
-            (kind,),
+            (_limited(kind, subject),),
         )
 
     def suppressed(self) -> Mapping[str, int]:
-        """Return how many alerts of each kind wait to be told of by the next one."""
-        rows = self._connection.rows("select kind, suppressed from alert_limits")
-        return {row["kind"]: row["suppressed"] for row in rows if row["suppressed"]}
+        """Return how many alerts of each kind wait to be told of by the next ones."""
+        found: dict[str, int] = {}
+        for row in self._connection.rows("select kind, suppressed from alert_limits"):
+            if row["suppressed"]:
+                kind, _ = _parted(row["kind"])
+                found[kind] = found.get(kind, 0) + row["suppressed"]
+        return found
 
-    def release(self, kind: str) -> None:
-        """Let the next alert of a kind be told at once."""
-        self._connection.change("update alert_limits set told_at = null where kind = ?", (kind,))
+    def release(self, kind: str, subject: str = "") -> None:
+        """Let the next alert of a kind and subject be told at once."""
+        self._connection.change(
+            "update alert_limits set told_at = null where kind = ?", (_limited(kind, subject),)
+        )
 
     def tell(self, row: AlertRow, *, at: float) -> AlertRow:
-        """Store an alert that is told now, with how many of its kind were suppressed before it."""
+        """Store an alert that is told now, with how many like it were suppressed before it."""
+        limited = _limited(row.kind, row.subject)
         with self._connection.begin():
-            told = replace(row, suppressed=self.suppressed().get(row.kind, 0))
+            suppressed = self._connection.row(
+                "select suppressed from alert_limits where kind = ?", (limited,)
+            )
+            told = replace(row, suppressed=suppressed["suppressed"] if suppressed else 0)
             self._connection.change(
                 """
                 insert into alert_limits (kind, told_at, suppressed) values (?, ?, 0)
                 on conflict (kind) do update set told_at = excluded.told_at, suppressed = 0
                 """,
-                (row.kind, at),
+                (limited, at),
             )
             self._connection.change(
                 """
@@ -124,3 +134,13 @@ class SqliteAlerts:
         """Return the alerts that were told, newest first."""
         rows = self._connection.rows("select * from alerts order by seq desc limit ?", (limit,))
         return [AlertRow(**{**dict(row), "facts": mapping_of(row["facts"])}) for row in rows]
+
+
+def _limited(kind: str, subject: str) -> str:
+    """Return what an alert is limited by: the kind, which has no space in it, and the subject."""
+    return f"{kind} {subject}" if subject else kind
+
+
+def _parted(limited: str) -> tuple[str, str]:
+    kind, _, subject = limited.partition(" ")
+    return kind, subject

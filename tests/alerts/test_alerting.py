@@ -190,13 +190,13 @@ def test_moves_that_come_too_soon_are_counted_and_told_of_by_the_next(path: Path
 def test_what_came_too_soon_but_lasts_is_told_when_it_may_be(path: Path) -> None:
     one = Process(path)
     figures = {"rollouts": 300, "decisions": 300, "option": "a", "option_share": 1.0, "entropy": 0}
-    both = {"model": figures, "tools": figures}
+    collapsed = {"model": figures}
 
-    told = [one.look(monitors={"model": figures}), one.look(monitors=both)]
+    told = [one.look(monitors=collapsed), one.look(), one.look(monitors=collapsed)]
     one.now += 61.0
-    told.append(one.look(monitors=both))
+    told.append(one.look(monitors=collapsed))
 
-    assert told == [[("choices-collapsed", 0)], [], [("choices-collapsed", 0)]]
+    assert told == [[("choices-collapsed", 0)], [], [], [("choices-collapsed", 0)]]
 
 
 def test_a_flood_of_drops_is_told_by_its_sum(path: Path) -> None:
@@ -295,3 +295,29 @@ def test_what_raises_while_it_is_told_is_counted_and_the_next_one_is_told() -> N
 
     assert teller.close(30.0)
     assert (told, lost) == ([2.0], ["alerts_failed"])
+
+
+def test_what_one_point_tells_hides_no_other_point(path: Path) -> None:
+    one = Process(path)
+    first = {"model": choices(1.0)["model"]}
+
+    told = [one.look(monitors=first), one.look(monitors={**first, "route": first["model"]})]
+
+    assert told == [[("choices-collapsed", 0)], [("choices-collapsed", 0)]]
+
+
+def test_an_option_that_becomes_worse_again_and_again_is_told_no_oftener_than_that(
+    path: Path,
+) -> None:
+    one = Process(path)
+
+    def worse(option: str, seq: int) -> dict[str, object]:
+        alarm = {"direction": "worse", "option": option, "shift": -2.0, "ready_seq": seq}
+        return {"model": {"rollouts": 9, "drift": [alarm]}}
+
+    told = [one.look(monitors=worse("a", 1)), one.look(monitors=worse("a", 2))]
+    told.append(one.look(monitors=worse("b", 3)))
+    one.now += 61.0
+    told.append(one.look(monitors=worse("a", 4)))
+
+    assert told == [[("option-worse", 0)], [], [("option-worse", 0)], [("option-worse", 1)]]

@@ -1,8 +1,11 @@
 """What somebody should hear of, from what a store says of itself."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tau_live.alerts.kinds import ALERTS, MOVES, Kind
 from tau_live.alerts.rules import NotedAll, found_in, moves
@@ -181,3 +184,62 @@ def test_every_kind_is_described_and_every_move_of_evidence_that_matters_is_told
     assert {move.value for move in Move} - quiet <= set(MOVES)
     assert all(about.means.endswith(".") for about in ALERTS.values())
     assert all(about.todo.startswith("tau-live ") for about in ALERTS.values())
+
+
+def reward(mean: float, *, spread: float = 0.4, rollouts: int = 256) -> dict[str, object]:
+    figures = {"rollouts": rollouts, "reward_mean": mean, "reward_spread": spread, "drift": []}
+    return {"model": figures}
+
+
+def followed(means: Sequence[float], *, each: int = 64, **more: float) -> list[list[str]]:
+    """Return what is told of mean rewards one after the other, as a store remembers them."""
+    noted, sentences = dict(KNOWN), []
+    for number, mean in enumerate(means):
+        said = status(monitors=reward(mean, **more), became_ready=each * number)  # type: ignore[arg-type]
+        found = [one for one in found_in(said, noted, Settings()) if one.kind is Kind.REWARD_FELL]
+        noted |= {(one.kind.value, one.subject): Noted(one.mark, told=True) for one in found}
+        sentences.append([one.sentence for one in found if one.sentence])
+    return sentences
+
+
+def test_a_reward_that_collapses_is_told_once_and_again_after_it_came_back() -> None:
+    told = followed([0.8, 0.83, 0.7, 0.3, 0.05, 0.06, 0.81, 0.05])
+
+    fell = "The mean reward at 'model' fell from 0.83 to {} (the newest 256 rollouts)."
+    assert [(n, one) for n, one in enumerate(told) if one] == [
+        (3, [fell.format(0.3)]),
+        (7, [fell.format(0.05)]),
+    ]
+
+
+def test_what_a_reward_has_fallen_to_for_long_is_what_it_is() -> None:
+    told = followed([0.8, 0.3, *[0.3] * 42, 0.3, 0.05])
+
+    assert [n for n, one in enumerate(told) if one] == [1, 45]
+
+
+@given(st.integers(0, 10**6))
+def test_chance_alone_is_hardly_ever_told(seed: int) -> None:
+    """A coin of .5 in windows of 64 and 256, looked at 200 times after every eighth rollout."""
+    coins = np.random.default_rng(seed).integers(0, 2, 256 + 8 * 200)
+    for window in (64, 256):
+        means = [float(coins[8 * n : 8 * n + window].mean()) for n in range(200)]
+
+        told = followed(means, each=8, spread=0.5, rollouts=window)
+
+        assert not any(told)
+
+
+def test_a_plugin_that_is_disabled_is_told_once_for_all_processes() -> None:
+    plugins = [
+        {"plugin": "ours", "problem": "redact_text: it raises", "process": process}
+        for process in ("a:1:1", "a:2:2")
+    ]
+
+    [found] = [
+        one for one in found_in(status(plugins_disabled=plugins), KNOWN, Settings())
+        if one.kind is Kind.PLUGIN_DISABLED
+    ]  # fmt: skip
+
+    assert (found.subject, found.lasts) == ("ours", True)
+    assert found.sentence == "Plugin 'ours' is disabled: redact_text: it raises."

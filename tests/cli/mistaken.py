@@ -13,7 +13,9 @@ from tau_live.cli.doctor_checks import checks, places
 from tau_live.cli.doctor_checks import retention as retention_checks
 from tau_live.cli.doctor_checks import stores as store_checks
 from tau_live.machine.processes import PROCESSES, this_process
+from tau_live.operators.disabled_plugins import DisabledPlugins
 from tau_live.pauses import Part, Pause
+from tau_live.plugins import PluginReport
 from tau_live.policies.files import checkpoint_folder
 from tau_live.projects import surroundings
 from tau_live.settings import Settings
@@ -268,6 +270,13 @@ def _(file: Path, patch: pytest.MonkeyPatch) -> None:
     process = holding(file)
     OPEN.append(lambda: process.__exit__(None, None, None))
     OPEN.append(process.kill)
+
+
+@makes("plugin-disabled")
+def _(file: Path, patch: pytest.MonkeyPatch) -> None:
+    report = PluginReport(name="ours", hooks=("redact_text",), disabled=True, problem="it raises")
+    with writing(file) as store:
+        DisabledPlugins(this_process()).say(store.leases, [report], now=time.time())
 
 
 @makes("process-silent")

@@ -37,7 +37,7 @@ def test_when_a_kind_was_told_is_known_until_it_is_released(store: Store) -> Non
 
     store.alerts.release("gate-hold")
 
-    assert (before, store.alerts.last_told()) == ({"gate-hold": 5.0}, {})
+    assert (before, store.alerts.last_told()) == ({("gate-hold", ""): 5.0}, {})
 
 
 def test_what_was_noted_last_is_what_is_known(store: Store) -> None:

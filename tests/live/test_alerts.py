@@ -4,15 +4,20 @@ import json
 import os
 import shlex
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
 
 import tau_live
 from tau_live.cli.gate import held_of
 from tau_live.learner_process import learn_until
+from tau_live.reporting.summary import summary_of
 from tau_live.settings import Settings
+from tau_live.status import status_of
+from tau_live.store.alert_log import AlertRow
 from tests.live.running import done, go, line, opened, process, rollout, until
 
 ATTACHED = """
@@ -100,3 +105,35 @@ def test_a_learner_that_has_nothing_to_learn_tells_a_hold(
     learner.join()
 
     assert [one["kind"] for one in told(heard)] == ["gate-hold"]
+
+
+@pytest.mark.slow
+def test_a_reward_that_collapses_is_reported_and_no_store_is_healthy_then(
+    live: Path, settings: Settings
+) -> None:
+    rng = Random(7)
+
+    def work(runs: int, good: float) -> None:
+        for number in range(runs):
+            with tau_live.run("work") as run:
+                run.decide("model", ["a", "b"], default="a")
+                run.reward(float(rng.random() < good))
+            if number % 64 == 63:
+                assert tau_live.flush(30.0)
+
+    def fell() -> list[AlertRow]:
+        with opened(live) as store:
+            return [row for row in store.alerts.latest(limit=100) if row.kind == "reward-fell"]
+
+    work(320, 0.83)
+    before = fell()
+    work(320, 0.05)
+    until(fell)
+    with opened(live) as store:
+        said = status_of(store, settings, now=time.time())
+
+    assert before == []
+    assert [row.subject for row in fell()] == ["model"]
+    healthy = summary_of(said, [], ["model"], settings=settings).healthy
+    assert (healthy.state, healthy.answer) == ("doubtful", "look closer")
+    assert "The mean reward at model fell from 0." in healthy.said

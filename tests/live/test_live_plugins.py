@@ -1,6 +1,7 @@
 """Plugins that really take part in a running process."""
 
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -9,10 +10,31 @@ import pluggy
 import pytest
 
 import tau_live
+from tau_live.cli.doctor_checks.stops import plugin_checks
 from tau_live.events import Event
-from tau_live.hookspecs import Answer, DecisionRequest, RewardPart, RolloutSummary, hookimpl
+from tau_live.hookspecs import (
+    Alert,
+    Answer,
+    DecisionRequest,
+    RewardPart,
+    RolloutSummary,
+    Text,
+    hookimpl,
+)
+from tau_live.reporting.summary import summary_of
 from tau_live.settings import InferReward, Settings
-from tests.live.running import decisions, done, gate, process, rewards, rollout, rounds, until
+from tau_live.status import status_of
+from tests.live.running import (
+    decisions,
+    done,
+    gate,
+    opened,
+    process,
+    rewards,
+    rollout,
+    rounds,
+    until,
+)
 
 
 class Everything:
@@ -189,3 +211,69 @@ def test_an_installed_plugin_is_found_by_its_entry_point(path: Path, tmp_path: P
 
     assert found == ["b", "0.25", "None", "True"]
     assert sys.modules.get("lucky") is None
+
+
+class Redacts:
+    """A redactor that fails from some moment on."""
+
+    def __init__(self) -> None:
+        self.fails = False
+
+    @hookimpl
+    def redact_text(self, text: Text) -> str | None:
+        if self.fails:
+            raise ZeroDivisionError
+        return text.text.replace("Ada", "[name]")
+
+
+class Misspells(Redacts):
+    """Its other function has an argument that there is none of, so it is left out as a whole."""
+
+    @hookimpl
+    def infer_reward(self, summary: RolloutSummary, more: object) -> list[RewardPart]:
+        return []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("redactor", [Redacts(), Misspells()], ids=["disabled", "left out"])
+def test_a_redactor_that_is_not_called_is_reported_and_leaves_decisions_to_the_host(
+    redactor: Redacts, live: Path, settings: Settings
+) -> None:
+    heard = Hears()
+    attached(redactor, settings)
+    manager = pluggy.PluginManager("another_host")
+    manager.register(heard, name="hears")
+    tau_live.attach(manager)
+    redactor.fails = True
+    with tau_live.run("work", metadata={"who": "Ada", "where": "here", "why": "so"}) as run:
+        run.reward(1.0)
+    assert tau_live.flush(10.0)
+
+    with tau_live.run("work") as run:
+        choice = run.decide("model", ["a", "b"], context={"who": "Ada"}, default="b")
+        run.reward(1.0)
+    assert tau_live.flush(10.0)
+    until(lambda: heard.alerts)
+
+    assert (choice.option, choice.source) == ("b", "default")
+    assert decisions(live, run.id)[0].why_not == "redactor_disabled"
+    assert heard.alerts == [("plugin-disabled", "host:ours")]
+    with opened(live) as store:
+        said = status_of(store, settings, now=time.time())
+        healthy = summary_of(said, [], [], settings=settings).healthy
+        checks = [*plugin_checks(store, now=time.time())]
+    assert healthy.answer == "look closer"
+    assert "Plugin host:ours is disabled in 1 process" in healthy.said
+    assert "no text is kept, and the host decides by itself" in healthy.said
+    assert [check.mistake for check in checks] == ["plugin-disabled"]
+
+
+class Hears:
+    """Hears alerts."""
+
+    def __init__(self) -> None:
+        self.alerts: list[tuple[str, str]] = []
+
+    @hookimpl
+    def alert_raised(self, alert: Alert) -> None:
+        self.alerts.append((alert.kind, alert.subject))

@@ -25,10 +25,12 @@ from tau_live.cli.doctor_checks.stops import (
     kill_check,
     memory_hold_checks,
     pause_checks,
+    plugin_checks,
 )
 from tau_live.cli.doctor_checks.stores import store_checks, unusable
 from tau_live.cli.text import ago, number, since
 from tau_live.errors import SettingsError, TauLiveError
+from tau_live.plugins import MUST_SEE
 from tau_live.policies.files import check_policy, checkpoint_folder
 from tau_live.reasons import QUEUE_FULL, lost_events
 from tau_live.rollouts import RewardSource
@@ -159,8 +161,12 @@ def _plugins(settings: Settings) -> Iterator[Check]:
     for report in reports:
         if report.problem or report.disabled:
             found = f"{report.name}: {report.problem or 'disabled after failing'}"
-            advice = f"mend it, or name it in {SWITCH}_PLUGINS_OFF"
-            yield Check("plugins", WARN, found, advice, "plugin-broken")
+            advice = f"fix it, or name it in {SWITCH}_PLUGINS_OFF"
+            if MUST_SEE.isdisjoint(report.hooks):
+                yield Check("plugins", WARN, found, advice, "plugin-broken")
+            else:
+                found += "; it redacts, so no text is kept and the host decides by itself"
+                yield Check("plugins", FAIL, found, advice, "plugin-broken")
     well = [f"{one.name} ({', '.join(one.hooks)})" for one in reports if not one.problem]
     yield Check("plugins", OK, ", ".join(well) or "none")
 
@@ -213,6 +219,7 @@ def _inside(file: Path, *, now: float) -> Iterator[Check]:
         yield from memory_hold_checks(file, now=now)
         yield from inside_checks(store, now=now)
         yield from pause_checks(store, now=now)
+        yield from plugin_checks(store, now=now)
         yield _processes(store, now=now)
         yield _learner(store, now=now)
         yield _last_update(store, now=now)

@@ -147,6 +147,11 @@ MISTAKES: Mapping[str, Mistake] = MappingProxyType(
         "gate-held": Mistake(
             "The gate holds.", 'Mend the cause, then `tau-live gate reset --reason "..."`.'
         ),
+        "plugin-disabled": Mistake(
+            "An attached process does not call a plugin any more: it failed three times, or is "
+            "wrong. Where it redacts, no text is kept, and the host decides by itself.",
+            "Fix it, or name it in `TAU_LIVE_RL_PLUGINS_OFF`, and start the process again.",
+        ),
         "held-in-memory": Mistake(
             "An attached process holds because it cannot write its store; its host decides alone.",
             "Its log says why (`store_fails`): make room or give access; it goes on by itself.",

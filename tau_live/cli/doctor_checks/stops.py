@@ -8,6 +8,7 @@ from tau_live.cli.text import ago
 from tau_live.errors import AccessError
 from tau_live.gate import memory_holds
 from tau_live.operators.access import principal_of, read
+from tau_live.operators.disabled_plugins import disabled_plugins
 from tau_live.operators.kill_switch import ended_by, kill_file, now_killed
 from tau_live.operators.killed_processes import killed_inside
 from tau_live.settings import Settings
@@ -41,6 +42,14 @@ def memory_hold_checks(file: Path, *, now: float) -> Iterator[Check]:
         found = f"process {hold.pid} holds in memory since {ago(hold.since, now=now)}"
         advice = "its log says why (store_fails); it goes on by itself once the store works"
         yield Check("gate", FAIL, f"{found}: {hold.reason}", advice, "held-in-memory")
+
+
+def plugin_checks(store: Store, *, now: float) -> Iterator[Check]:
+    """Yield a failure for each plugin that an attached process does not call any more."""
+    for one in disabled_plugins(store.leases, now=now):
+        found = f"{one['plugin']} is disabled in {one['process']}: {one['problem']}"
+        advice = "fix it, or name it in TAU_LIVE_RL_PLUGINS_OFF, and start that process again"
+        yield Check("plugins", FAIL, found, advice, "plugin-disabled")
 
 
 def inside_checks(store: Store, *, now: float) -> Iterator[Check]:

@@ -176,6 +176,9 @@ STATUS: Keys = {
     "waiting_for_reward": "ended rollouts whose reward has not come, counted up to 10000",
     "became_ready": "rollouts whose reward was known so far, those forgotten since too",
     "rewards_missing**": MISSING,
+    "reward_fell**": "by point, from what (was) to what (fell_to) the mean reward fell, while it "
+    "lasts",
+    "plugins_disabled**": "plugins that are not called any more: plugin, hooks, problem, process",
     "not_learned_from.*": "rollouts and decisions that taught nothing, by reason",
     "ready_to_learn.*": "rollouts not learned from, by decision point, counted up to 10000",
     "behind**": "points where more wait than an update usually takes, each with `ready`, how many "
