@@ -92,6 +92,8 @@ def _booted(door: str) -> bool:
 def _boot() -> None:
     from functools import partial
 
+    import wrapt
+
     from tau_live.attaching.hosts import Hosts, built_in
     from tau_live.door import in_force, is_detached
     from tau_live_hooks import HOSTS
@@ -105,8 +107,26 @@ def _boot() -> None:
         for module, (host, trigger) in HOSTS.items():
             hosts.add(host, trigger, partial(built_in, module))
         _add_registered(hosts)
+        wrapt.register_post_import_hook(partial(_watch_api, hosts), "opentelemetry.trace")
     finally:
         _State.booting = False
+
+
+def _watch_api(hosts: "Hosts", api: object) -> None:
+    """Notice where agents make spans of OpenTelemetry that nobody takes."""
+    from contextlib import suppress
+    from functools import partial
+
+    from tau_live.door import running
+
+    def is_native(host: str) -> bool:
+        runtime = running()
+        return runtime is not None and runtime.hosts.get(host) == "attached"
+
+    with suppress(Exception):  # another layout than was known
+        from tau_live_hooks.opentelemetry_unseen import Unseen
+
+        Unseen(api, doubt=partial(hosts.doubt, "opentelemetry"), native=is_native).watch()
 
 
 def _forked() -> None:

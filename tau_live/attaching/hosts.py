@@ -49,7 +49,7 @@ class Standing:
         module: The import that makes it attach.
         state: What it is doing.
         version: The host's version; ``None`` where nobody tells it, or it was not imported.
-        problem: Why it is disabled; ``None`` if it is not.
+        problem: Why it is disabled, or sees no runs all the same; ``None`` if neither.
     """
 
     host: str
@@ -123,6 +123,14 @@ class Hosts:
             self._stand(host, HostState.DISABLED, problem=problem)
         for host in waiting:
             self._stand(host, HostState.DISABLED, problem=DETACHED)
+
+    def doubt(self, host: str, problem: str | None) -> None:
+        """Note what keeps the runs of a host from being seen, or that nothing does any more."""
+        if self.detached:
+            return
+        if problem is not None:
+            logger().warning("host_unseen", host=host, problem=problem)
+        self._stand(host, self._standings[host].state, problem=problem)
 
     def _imported(self, host: str, module: object) -> None:
         """Attach; called by the import of the host, which nothing here may make fail."""

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tau_live.attaching.attachments import note
+from tau_live.attaching.hosts import Standing
 from tau_live.cli.doctor_checks import checks, places
 from tau_live.cli.doctor_checks import retention as retention_checks
 from tau_live.cli.doctor_checks import stores as store_checks
@@ -21,6 +23,7 @@ from tau_live.projects import surroundings
 from tau_live.settings import Settings
 from tau_live.store.connection import connect
 from tau_live.store.sqlite import SqliteStore
+from tau_live_hooks.opentelemetry_unseen import PROBLEM
 from tests.cli.filled import hold
 from tests.cli.written import decide, installed, writing
 from tests.contracts.making import begun, decision, ready, reward, update
@@ -152,6 +155,12 @@ def _(file: Path, patch: pytest.MonkeyPatch) -> Environ:
     points = "[tau_live]\nbroken = nothing_of_that_name\n"
     patch.syspath_prepend(installed(Path.cwd(), "broken", "1.0", points))
     return {"TAU_LIVE_RL_PLUGINS_OFF": "broken"}
+
+
+@makes("spans-unseen")
+def _(file: Path, patch: pytest.MonkeyPatch) -> None:
+    standing = Standing(host="opentelemetry", module="opentelemetry.sdk.trace", problem=PROBLEM)
+    note(file, this_process(), ["run"], [standing])
 
 
 @makes("adapter-disabled")

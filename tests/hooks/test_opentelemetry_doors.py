@@ -271,19 +271,61 @@ def test_a_program_is_seen_through_each_door(tmp_path: Path, how: str) -> None:
         pytest.importorskip("opentelemetry.distro")
         program = Path(sys.executable).with_name("opentelemetry-instrument")
         command = [str(program), sys.executable, "agent.py"]
-    environ = {
-        **{name: value for name, value in os.environ.items() if not name.startswith("TAU_LIVE")},
-        "TAU_LIVE_RL": "1",
-        "TAU_LIVE_RL_STORE": str(tmp_path / "live.db"),
-        "OTEL_TRACES_EXPORTER": "none",
-        "OTEL_METRICS_EXPORTER": "none",
-        "OTEL_LOGS_EXPORTER": "none",
-    }
-
-    done = subprocess.run(
-        command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=60, check=False
-    )
+    done = done_by(command, tmp_path)
 
     assert (done.stdout, done.returncode) == ("ran\n", 0), done.stderr
     [rollout] = rollouts(tmp_path / "live.db")
     assert (rollout.host, rollout.status) == ("opentelemetry", RolloutStatus.SUCCEEDED)
+
+
+def done_by(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    environ = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("TAU_LIVE")},
+        "TAU_LIVE_RL": "1",
+        "TAU_LIVE_RL_STORE": str(folder / "live.db"),
+        "OTEL_TRACES_EXPORTER": "none",
+        "OTEL_METRICS_EXPORTER": "none",
+        "OTEL_LOGS_EXPORTER": "none",
+    }
+    return subprocess.run(
+        command, cwd=folder, env=environ, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+LATE_FILE = """
+import sys
+from opentelemetry import trace
+
+tracer = trace.get_tracer(sys.argv[1])
+for number in range(3):
+    with tracer.start_as_current_span("invoke_agent anna"):
+        pass
+if "later" in sys.argv:
+    from opentelemetry.sdk.trace import TracerProvider
+
+    trace.set_tracer_provider(TracerProvider())
+    with tracer.start_as_current_span("invoke_agent anna") as span:
+        span.set_attribute("gen_ai.operation.name", "invoke_agent")
+print("opentelemetry.sdk.trace" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize(("more", "seen"), [([], 0), (["later"], 1)], ids=["never", "later"])
+def test_agents_without_a_provider_are_reported_until_there_is_one(
+    tmp_path: Path, more: list[str], seen: int
+) -> None:
+    (tmp_path / "agent.py").write_text(LATE_FILE)
+    cli = [sys.executable, "-m", "tau_live.cli"]
+
+    done = done_by([*cli, "run", "--", sys.executable, "agent.py", "acme", *more], tmp_path)
+    doctor = done_by([*cli, "doctor", "--json"], tmp_path)
+
+    told = [
+        check
+        for check in json.loads(doctor.stdout)["checks"]
+        if "no TracerProvider" in check["found"]
+    ]
+    assert (done.stdout, done.returncode) == (f"{bool(more)}\n", 0), done.stderr
+    assert done.stderr.count("no TracerProvider is set") == 1
+    assert len(told) == 1 - seen
+    assert len(rollouts(tmp_path / "live.db") if seen else []) == seen

@@ -76,6 +76,10 @@ def _of_process(one: Attachment) -> Iterator[Check]:
             found = f"{process}: {_named(host)} disabled: {host.problem}"
             advice = "its runs are not seen; the host itself is well"
             yield Check("attached", WARN, found, advice, "adapter-disabled")
+        elif host.problem is not None:
+            found = f"{process}: {host.problem}"
+            advice = "set a provider where the program starts: pip install opentelemetry-sdk"
+            yield Check("attached", WARN, found, advice, "spans-unseen")
 
 
 def _known(settings: Settings) -> Mapping[str, tuple[str, object]]:

@@ -95,6 +95,10 @@ MISTAKES: Mapping[str, Mistake] = MappingProxyType(
             "An installed plugin is switched off.",
             "Take it out of `TAU_LIVE_RL_PLUGINS_OFF` if it is meant to work.",
         ),
+        "spans-unseen": Mistake(
+            "An attached process has agents that make spans of OpenTelemetry, and no provider.",
+            "Set a `TracerProvider` of `opentelemetry-sdk` where the program starts.",
+        ),
         "adapter-disabled": Mistake(
             "The adapter of a host does not fit it, here or in an attached process.",
             "Install a version of the host that is supported; its runs are not seen until then.",
