@@ -23,7 +23,7 @@ WHOLE = """
     points_left_out policy_version previous read ready_seq ready_to_learn revision rewards rollouts
     rows samples seals seen seq spans streaks succeeded suppressed test total trajectories
     uncounted unexplored unlearned untaught update updates used version waiting waiting_for_reward
-    was with_propensity without_choice champion refused
+    outliers was with_propensity without_choice champion refused
 """
 NUMBER = """
     advantage agreement at before began_at confidence cost cost_multiplier created_at difference
@@ -32,6 +32,7 @@ NUMBER = """
     mean_total_loss mean_weight median observed_approx_kl option_share place probability propensity
     control_share margin median_days ninetieth ninetieth_days spread
     return reward reward_mean reward_spread run_reward share shift since sources standard_error
+    highest_reward lowest_reward
     started_at total_reward upper used_mb value happened seconds lift silent
 """
 WORDS = """
@@ -58,6 +59,7 @@ NULL = """
     stopped total_reward update upper value verdict version why why_not worker_id chosen applied
     default allowed exploit_only probabilities information median_days ninetieth
     ninetieth_days spread low high used_mb shift
+    highest_reward lowest_reward
 """
 """Keys whose value may be null."""
 

@@ -147,6 +147,9 @@ def _monitored(point: str, found: Mapping[str, object]) -> Iterator[tuple[str, o
         shares = mapping(found["sources"]).items()
         parts = ", ".join(f"{real(part) or 0.0:.0%} {shown(source)}" for source, part in shares)
         yield "  rewards", f"deviate by {spread:.3g}, from {parts or 'nobody'}"
+    if outliers := real(found["outliers"]):
+        low, high = real(found["lowest_reward"]) or 0.0, real(found["highest_reward"]) or 0.0
+        yield "  outliers", f"{number(outliers)}, counted as {low:.3g} or {high:.3g}"
     if found["cost"] is not None:
         cost, price = real(found["cost"]) or 0.0, real(found["cost_multiplier"]) or 0.0
         words = f"{cost:.3g} (of {number(real(found['costs']))})"

@@ -4,8 +4,8 @@ import click
 
 from tau_live.cli.opening import epilog, json_option, settings_of
 from tau_live.cli.output import facts_of, print_all, print_json, progress_bar, table_of
+from tau_live.rewards.settling import reward_range
 from tau_live.settings import Settings
-from tau_live.trials.outcomes import reward_range
 from tau_live.trials.power import MOST, STREAMS, Experiment, Power, power_of
 
 

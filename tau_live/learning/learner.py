@@ -259,6 +259,8 @@ class Learner:
                 self._hold(outcome.hold, row.at)
             if watched is not None:
                 self._store.monitors.save(watched.monitor, watched.costs)
+                if watched.outliers:
+                    self._store.counters.add({"reward_outliers": watched.outliers})
                 if watched.alarms:
                     self._store.counters.add({"drift_alarms": len(watched.alarms)})
                 if any(map(is_worse, watched.alarms)):
@@ -314,10 +316,9 @@ class Learner:
             breathe=self._breathe,
         )
         late = late_of(self._store, monitor, self._settings, at=at, rewarded=rewarded)
-        new = lessons.collected(fresh)
         watch = watched(
             monitor,
-            Seen(fresh, older, new, at, late),
+            Seen(fresh, older, lessons.collected(fresh), at, late),
             settings=self._settings,
             state=head.state,
             config=self._ppo,
@@ -326,9 +327,10 @@ class Learner:
         result, new = lessons.learnt(
             fresh,
             [] if watch.doubted else older,
-            new=new,
+            new=watch.new,
             price=watch.price,
             changed=watch.doubted,
+            limits=watch.limits,
         )
         if result is None or new.trajectories is None:
             report = {"left_out": by_reason(new.left_out), **watch.report}

@@ -11,8 +11,14 @@ from tau_live.breath import Breathe, at_once
 from tau_live.guard import logger
 from tau_live.learning.trajectories import Collected, LeftOut, trajectories_of
 from tau_live.reasons import WhyNot
-from tau_live.rewards.settling import earned_by_decisions, earned_early, incurred
+from tau_live.rewards.settling import (
+    earned_by_decisions,
+    earned_early,
+    incurred,
+    taken_by_safety,
+)
 from tau_live.rewards.sources import capped
+from tau_live.rl.bounds import Limits
 from tau_live.rl.ppo import Circumstances, LearnerState, PPOConfig, Trajectories, Update, update
 from tau_live.settings import Settings
 from tau_live.store.records import LearnableRollout, PolicyVersion
@@ -20,6 +26,7 @@ from tau_live.store.records import LearnableRollout, PolicyVersion
 VERSIONS_KNOWN = 1_000
 """The newest of a point; no decision is told to be older by more versions."""
 
+_NONE = Limits()
 _ERRORS = (ValueError, ArithmeticError, np.linalg.LinAlgError)
 
 
@@ -76,6 +83,7 @@ class Lessons:
         new: Collected,
         price: float = 0.0,
         changed: Collection[str] = (),
+        limits: Limits = _NONE,
     ) -> Learnt:
         """Return what learning from new rollouts, and from older ones once more, comes to.
 
@@ -85,9 +93,10 @@ class Lessons:
         Args:
             fresh: Rollouts never learned from.
             older: Rollouts learned from before.
-            new: What of ``fresh`` can be learned from.
+            new: What of ``fresh`` can be learned from, with rewards within the limits.
             price: What one unit of safety cost weighs, in units of reward.
             changed: Options that are no longer what they were.
+            limits: The lowest and the highest that a reward counts as.
 
         Raises:
             ValueError: Only all of them together make it fail.
@@ -95,27 +104,27 @@ class Lessons:
         if new.trajectories is None:
             return Learnt(None, new)
         try:
-            older_ones = self.collected(older).trajectories
+            older_ones = self.collected(older, limits).trajectories
             return Learnt(self._update(new, older_ones, price=price, changed=changed), new)
         except _ERRORS as error:
             logger().warning("update_broke", point=self._point, error=str(error))
-        sound = [one for one in fresh if self._is_sound(one)]
+        sound = [one for one in fresh if self._is_sound(one, limits)]
         bad = [
             LeftOut(one.rollout.rollout_id, None, WhyNot.BREAKS_UPDATE)
             for one in fresh
             if one not in sound
         ]
-        new = self.collected(sound)
+        new = self.collected(sound, limits)
         new = new._replace(left_out=[*new.left_out, *bad])
         if new.trajectories is None:
             return Learnt(None, new)
-        window = self.collected([one for one in older if self._is_sound(one)])
+        window = self.collected([one for one in older if self._is_sound(one, limits)], limits)
         return Learnt(self._update(new, window.trajectories, price=price, changed=changed), new)
 
-    def _is_sound(self, one: LearnableRollout) -> bool:
+    def _is_sound(self, one: LearnableRollout, limits: Limits) -> bool:
         """Say whether an update on this rollout alone goes well."""
         try:
-            alone = self.collected([one])
+            alone = self.collected([one], limits)
             if alone.trajectories is not None:
                 self._update(alone, None)
         except _ERRORS:
@@ -152,8 +161,8 @@ class Lessons:
             raise ValueError(f"not finite after the update: {', '.join(bad)}")
         return result
 
-    def collected(self, rollouts: Sequence[LearnableRollout]) -> Collected:
-        """Return what of some rollouts can be learned from together."""
+    def collected(self, rollouts: Sequence[LearnableRollout], limits: Limits = _NONE) -> Collected:
+        """Return what of some rollouts can be learned from together, with rewards within limits."""
         kept, over = capped(rollouts, self._settings)
         found = trajectories_of(
             kept,
@@ -167,10 +176,12 @@ class Lessons:
             earned=lambda found: earned_by_decisions(found, self._settings),
             early=lambda found: earned_early(found, self._settings),
             cost=lambda found: incurred(found, self._settings, now=self._at),
+            taken=lambda found: taken_by_safety(found, self._settings),
             breathe=self._breathe,
         )
         too_many = (LeftOut(one.rollout.rollout_id, None, WhyNot.SOURCE_OVER_CAP) for one in over)
-        return found._replace(left_out=[*found.left_out, *too_many])
+        found = found._replace(left_out=[*found.left_out, *too_many])
+        return found.within(limits, alone=self._settings.reward_range)[0]
 
 
 def known_at(rollouts: Sequence[LearnableRollout]) -> float:

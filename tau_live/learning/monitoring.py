@@ -6,6 +6,7 @@ stored with the update that saw it: stopped and started again comes to the same 
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from math import isfinite
 from typing import NamedTuple
 
 import numpy as np
@@ -29,7 +30,8 @@ from tau_live.learning.quality import (
 )
 from tau_live.learning.safety_price import Late, multiplier_of, numbers_in, priced
 from tau_live.learning.trajectories import Collected
-from tau_live.rewards.settling import incurred
+from tau_live.rewards.settling import incurred, reward_range
+from tau_live.rl.bounds import Fence, Limits
 from tau_live.rl.drift import Alarm, Direction, Drift, DriftRule
 from tau_live.rl.ppo import LearnerState, PPOConfig
 from tau_live.rl.residuals import forward_residuals
@@ -58,6 +60,9 @@ class Watched(NamedTuple):
         hold: Why the gate should hold; ``None`` if it need not.
         doubted: Options that became worse and that no update has doubted yet.
         costs: What the price has counted of rollouts, to be stored with the monitor.
+        limits: The lowest and the highest that a reward counts as.
+        outliers: Rollouts that no update has seen and that had rewards beyond these.
+        new: What can be learned from, with rewards within the limits.
     """
 
     monitor: Monitor
@@ -67,6 +72,9 @@ class Watched(NamedTuple):
     hold: Hold | None
     doubted: frozenset[str]
     costs: Mapping[int, float]
+    limits: Limits
+    outliers: int
+    new: Collected
 
     def learned(self) -> "Watched":
         """Return the same for an update that was kept: it has doubted what it had to."""
@@ -80,7 +88,7 @@ class Seen(NamedTuple):
     Attributes:
         fresh: Those it takes, in their order; some of them were seen by an update that was skipped.
         older: Those it replays.
-        new: What of ``fresh`` can be learned from.
+        new: What of ``fresh`` can be learned from, with rewards as they came.
         at: Epoch seconds, when the last of ``fresh`` was known.
         late: What became known of the cost of others.
     """
@@ -112,7 +120,11 @@ def watched(
         lift: Lower and upper bound of learner minus control, where they are compared.
     """
     unseen = [one for one in seen.fresh if (one.rollout.ready_seq or 0) > before.watermark]
-    drift, alarms = _drift(before, unseen, seen.new, state=state, config=config)
+    fence = _fenced(before, unseen, seen.new)
+    limits = fence.limits.spanning(reward_range(settings))
+    bounded, beyond = seen.new.within(limits, alone=settings.reward_range)
+    outliers = len({*beyond} & {one.rollout.rollout_id for one in unseen})
+    drift, alarms = _drift(before, unseen, bounded, state=state, config=config)
     found_costs = priced(before, unseen, seen.late, settings=settings, at=seen.at)
     multiplier = found_costs.multiplier
     held = integer(before.numbers.get("held"))
@@ -135,6 +147,9 @@ def watched(
             "streaks": {} if hold else streaks,
             "figures": found.plain(),
             "doubted": sorted(doubted),
+            "fence": fence.numbers(),
+            "limits": _ends(limits),
+            "outliers": fence.outliers(limits),
         },
         alarms=(*before.alarms, *said)[-KEPT_ALARMS:],
     )
@@ -146,16 +161,32 @@ def watched(
         "cost_price": price,
         "hold": hold.reason.value if hold else None,
     }
-    return Watched(monitor, {"monitors": report}, alarms, price, hold, doubted, found_costs.costs)
+    return Watched(
+        monitor,
+        {"monitors": report},
+        alarms,
+        price,
+        hold,
+        doubted,
+        found_costs.costs,
+        limits,
+        outliers,
+        bounded,
+    )
 
 
 def told(monitor: Monitor) -> dict[str, object]:
     """Return what an operator wants to know of a point, as JSON data."""
     found = monitor.numbers.get("figures")
     multiplier = multiplier_of(monitor)
+    limits = monitor.numbers.get("limits")
+    lowest, highest = limits if isinstance(limits, list) else (None, None)
     return {
         **(dict(found) if isinstance(found, Mapping) else Figures(sources={}).plain()),
         "cost_multiplier": multiplier.value,
+        "lowest_reward": lowest,
+        "highest_reward": highest,
+        "outliers": integer(monitor.numbers.get("outliers")),
         "drift": [dict(alarm) for alarm in monitor.alarms],
     }
 
@@ -246,6 +277,26 @@ def drift_of(monitor: Monitor) -> Drift:
         return Drift.from_numbers(_tables(monitor.numbers.get("drift")))
     except ValueError:
         return Drift.none()
+
+
+def fence_of(monitor: Monitor) -> Fence:
+    """Return how far rewards may reach; nothing where a monitor remembers none, or nonsense."""
+    found = monitor.numbers.get("fence")
+    try:
+        return Fence.from_numbers(found) if isinstance(found, Mapping) else Fence()
+    except ValueError:
+        return Fence()
+
+
+def _fenced(before: Monitor, unseen: Iterable[LearnableRollout], new: Collected) -> Fence:
+    """Return how far rewards may reach after rollouts that no update has seen."""
+    ids = {one.rollout.rollout_id for one in unseen}
+    found = zip(new.rollout_ids, new.extremes(), strict=True)
+    return fence_of(before).including(pair for rollout_id, pair in found if rollout_id in ids)
+
+
+def _ends(limits: Limits) -> list[float] | None:
+    return [*limits] if isfinite(limits.high - limits.low) else None
 
 
 def _figures(point: str, seen: Seen, settings: Settings, *, held: int) -> Figures:

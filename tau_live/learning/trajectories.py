@@ -6,7 +6,8 @@ The steps of a trajectory are the decisions at one point, nothing else: telemetr
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from math import isnan, nan
+from dataclasses import replace
+from math import inf, isnan, nan
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -14,8 +15,9 @@ import numpy as np
 from tau_live.breath import Breathe, at_once
 from tau_live.learning.usable import Step, last_attempt, own_reward, step_of, why_not_all
 from tau_live.reasons import CRITIC_ONLY, LEFT_OUT, WhyNot
+from tau_live.rl.arrays import FloatArray, offsets
 from tau_live.rl.batch import Trajectories
-from tau_live.rl.bounds import is_usable
+from tau_live.rl.bounds import Limits, is_usable
 from tau_live.rl.features import WIDTH, Encoded
 from tau_live.rollouts import IMPORTED, Decision, Reason, Reward, Rollout
 from tau_live.store.records import LearnableRollout
@@ -30,6 +32,9 @@ Incurred = Callable[[LearnableRollout], float | None]
 """Returns what a rollout cost in safety, ``None`` where that is not known."""
 Early = Callable[[LearnableRollout], Mapping[int, float]]
 """Returns what of a rollout's total was given before its end, by its decisions until then."""
+
+Taken = Callable[[LearnableRollout], tuple[float, float]]
+"""Returns what safety took from a rollout's reward, at most 0, and the most it may be worth."""
 
 CUT_OFF = frozenset({Reason.INTERRUPTED, Reason.TIMEOUT, Reason.CANCELLED, Reason.ABANDONED})
 
@@ -51,6 +56,7 @@ class Collected(NamedTuple):
         left_out: Everything else.
         critic_only: The decisions among them that teach the critic, but not the actor.
         decisions: ``[N]``, the decisions that the trajectories consist of.
+        safety: ``[R, 2]``, what safety took from each rollout, and the most it may be worth.
     """
 
     trajectories: Trajectories | None
@@ -58,6 +64,60 @@ class Collected(NamedTuple):
     left_out: list[LeftOut]
     critic_only: list[LeftOut]
     decisions: Sequence[Decision] = ()
+    safety: Sequence[tuple[float, float]] = ()
+
+    def extremes(self) -> list[tuple[float, float]]:
+        """Return ``[R, 2]`` the lowest and the highest reward that came after a decision of each.
+
+        Without what safety took. Where nothing came there is no reward, but at the end there is.
+        """
+        if self.trajectories is None:
+            return []
+        given = self._given(self.trajectories)
+        starts = offsets(self.trajectories.length)
+        came = given != 0.0
+        came[starts[1:] - 1] = True
+        lowest = np.minimum.reduceat(np.where(came, given, inf), starts[:-1])
+        highest = np.maximum.reduceat(np.where(came, given, -inf), starts[:-1])
+        return list(zip(lowest.tolist(), highest.tolist(), strict=True))
+
+    def within(
+        self, limits: Limits, *, alone: tuple[float, float] | None = None
+    ) -> tuple["Collected", list[str]]:
+        """Return the same with every reward within limits, and which rollouts had others.
+
+        What safety takes away is the operator's word, and no outlier.
+
+        Args:
+            limits: The lowest and the highest that a reward counts as.
+            alone: The same for rollouts of one step, whose reward is the total; ``None`` for
+                ``limits``.
+        """
+        found = self.trajectories
+        if found is None:
+            return self, []
+        low, high = np.full(len(found.length), limits.low), np.full(len(found.length), limits.high)
+        if alone is not None:
+            low[found.length == 1], high[found.length == 1] = alone
+        low, high = np.repeat(low, found.length), np.repeat(high, found.length)
+        given = self._given(found)
+        beyond = (given < low) | (given > high)
+        if not beyond.any():
+            return self, []
+        ends = offsets(found.length)[1:] - 1
+        bounded = np.clip(given, low, high)
+        for end, (taken, most) in zip(ends.tolist(), self.safety, strict=True):
+            bounded[end] = min(bounded[end] + taken, most)
+        reward = np.where(beyond, bounded, found.reward)
+        rollouts = np.repeat(np.arange(len(ends)), found.length)[beyond]
+        ids = [self.rollout_ids[at] for at in np.unique(rollouts).tolist()]
+        return self._replace(trajectories=replace(found, reward=reward)), ids
+
+    def _given(self, found: Trajectories) -> FloatArray:
+        """Return ``[N]`` the rewards before safety took any of them."""
+        given = found.reward.copy()
+        given[offsets(found.length)[1:] - 1] -= [taken for taken, _ in self.safety]
+        return given
 
 
 def trajectories_of(  # noqa: PLR0913  # what it depends on, all keyword-only but the first two
@@ -69,6 +129,7 @@ def trajectories_of(  # noqa: PLR0913  # what it depends on, all keyword-only bu
     earned: Earned,
     early: Early = lambda _: {},
     cost: Incurred = lambda _: None,
+    taken: Taken = lambda _: (0.0, inf),
     born: Sequence[float] = (),
     width: int = WIDTH,
     lag_bound: int | None = None,
@@ -94,6 +155,7 @@ def trajectories_of(  # noqa: PLR0913  # what it depends on, all keyword-only bu
         early: What of the total was given while the run went on, by how many decisions it had made
             by then: no later decision can have earned it.
         cost: What a rollout cost in safety.
+        taken: What safety took from its reward.
         born: When each of ``versions`` was made, in epoch seconds. A replayed decision names a
             version of another store, so its lag is counted in those made after it. An imported
             one was made by no version of ours, so it never grows old.
@@ -103,6 +165,7 @@ def trajectories_of(  # noqa: PLR0913  # what it depends on, all keyword-only bu
         breathe: Called between two rollouts.
     """
     rows = _Rows(earned, early, cost, born, lag_bound=lag_bound)
+    safety: list[tuple[float, float]] = []
     used: list[str] = []
     left_out: list[LeftOut] = []
     for learnable in rollouts:
@@ -116,10 +179,11 @@ def trajectories_of(  # noqa: PLR0913  # what it depends on, all keyword-only bu
             reason = rows.add(steps, learnable, versions=versions, discount=discount)
         if reason is None:
             used.append(rollout_id)
+            safety.append(taken(learnable))
         else:
             left_out.append(LeftOut(rollout_id, None, reason))
     found = rows.trajectories() if used else None
-    return Collected(found, used, left_out, rows.critic_only, rows.decisions)
+    return Collected(found, used, left_out, rows.critic_only, rows.decisions, safety)
 
 
 def counts_of(found: Collected | None, rollout_ids: Collection[str]) -> dict[str, int]:

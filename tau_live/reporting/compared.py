@@ -12,13 +12,13 @@ from tau_live.evaluating.report import Asked, report_of
 from tau_live.policies.files import checkpoint_folder, load_policy, policy_config
 from tau_live.reporting.facts import Compared, Mean
 from tau_live.reporting.means import mean_of
+from tau_live.rewards.settling import reward_range
 from tau_live.rl.arrays import FloatArray
 from tau_live.rl.evaluation import Estimator
 from tau_live.rl.policy import Policy
 from tau_live.settings import Settings
 from tau_live.store.records import PolicyVersion
 from tau_live.store.roles import Store
-from tau_live.trials.outcomes import reward_range
 
 PARTS = 5
 """Into so many parts the newest rollouts are cut, at most; each is estimated from those before."""

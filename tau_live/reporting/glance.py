@@ -10,10 +10,10 @@ from tau_live.reporting.facts import Mark, Stretch, Summary
 from tau_live.reporting.marks import marks_of
 from tau_live.reporting.stretches import cuts_of, glanced
 from tau_live.reporting.summary import drops_lately, points_of, summary_of
+from tau_live.rewards.settling import reward_range
 from tau_live.settings import Settings
 from tau_live.status import status_of
 from tau_live.store.roles import Store
-from tau_live.trials.outcomes import reward_range
 
 STRETCHES = 24
 """So many points of the reward curve find room beside each other on a narrow screen."""

@@ -15,10 +15,10 @@ from tau_live.reporting.lived import Lived, lived
 from tau_live.reporting.marks import marks_of
 from tau_live.reporting.stretches import Surveyor, cuts_of, nothing_decided, surveyed
 from tau_live.reporting.summary import summary_of
+from tau_live.rewards.settling import reward_range
 from tau_live.settings import Settings
 from tau_live.status import COUNTED, not_learned_from, status_of
 from tau_live.store.roles import Store
-from tau_live.trials.outcomes import reward_range
 
 __all__ = ["POINTS", "report_facts"]
 

@@ -403,6 +403,13 @@ def _about_monitors(status: Mapping[str, object]) -> Iterator[str]:
                 f"The newest rewards at {point} are all the same, which teaches nothing: "
                 "look at one, `tau-live rollouts --limit 1`."
             )
+        if outliers := integer(mapping(one)["outliers"]):
+            low, high = (mapping(one)[name] for name in ("lowest_reward", "highest_reward"))
+            yield (
+                f"{outliers} of the newest rewards at {point} are far beyond the others and count "
+                f"as {low:.3g} or {high:.3g}. If they are real, declare the range: "
+                "`export TAU_LIVE_RL_REWARD_RANGE=low,high`; if not, see whose they are."
+            )
         if worse:
             yield (
                 f"Look at what became worse at {point}, {_listed(sorted(set(worse)))}: "

@@ -5,7 +5,7 @@ plugins infer where nothing better is there.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from tau_live.envelope import OWN_HOST
 from tau_live.guard import logger
@@ -13,11 +13,11 @@ from tau_live.hookspecs import RolloutSummary
 from tau_live.plugins import Plugins
 from tau_live.rewards.cost import cost_of
 from tau_live.rewards.join import Outcome, State, outcome
+from tau_live.rewards.safety import HARD_GATE_TRIGGERED, hard_gates, penalties
 from tau_live.rewards.safety import SOURCE as SAFETY
-from tau_live.rewards.safety import hard_gates, penalties
 from tau_live.rewards.sources import refuses, trusted
 from tau_live.rollouts import Reason, Reward, RewardSource, Rollout, RolloutStatus, Span
-from tau_live.settings import InferReward, Settings
+from tau_live.settings import DeclaredReward, InferReward, Settings
 from tau_live.store.records import LearnableRollout
 from tau_live.store.roles import Batch
 
@@ -171,6 +171,14 @@ def earned_early(found: LearnableRollout, settings: Settings) -> Mapping[int, fl
     return _outcome_of(found, settings).early
 
 
+def taken_by_safety(found: LearnableRollout, settings: Settings) -> tuple[float, float]:
+    """Return what safety took from a run's own reward, at most 0, and the most it may be worth."""
+    given = [one for one in found.rewards if one.source == SAFETY and one.decision_id is None]
+    gated = any(one.name == HARD_GATE_TRIGGERED for one in given)
+    most = settings.safety.hard_gate_reward_ceiling if gated else math.inf
+    return math.fsum(min(0.0, one.value or 0.0) for one in given), most
+
+
 def incurred(found: LearnableRollout, settings: Settings, *, now: float) -> float | None:
     """Return what a rollout cost in safety, in ``[0, 1]``; ``None`` where that is not known."""
     return cost_of(
@@ -181,6 +189,30 @@ def incurred(found: LearnableRollout, settings: Settings, *, now: float) -> floa
         now=now,
         deadline_s=settings.reward_deadline_s,
     ).value
+
+
+def reward_range(settings: Settings) -> tuple[float, float] | None:
+    """Return the lowest and highest reward that a rollout can have; ``None`` if nobody said."""
+    return settings.reward_range or declared_range(settings.rewards)
+
+
+def declared_range(declared: Sequence[DeclaredReward]) -> tuple[float, float] | None:
+    """Return the lowest and highest total of declared rewards; ``None`` if one has no range.
+
+    What need not come may be worth nothing: only a primary reward, or the only one, always counts.
+    """
+    low = high = 0.0
+    counted = sum(not one.cost for one in declared)
+    for one in declared:
+        if one.cost:
+            continue
+        if one.range is None:
+            return None
+        ends = sorted(one.weight * end for end in one.range)
+        if not (one.primary or counted == 1):
+            ends = [min(0.0, ends[0]), max(0.0, ends[1])]
+        low, high = low + ends[0], high + ends[1]
+    return (low, high) if low < high else None
 
 
 def safety_of(spans: Iterable[Span]) -> tuple[int, set[str]]:

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
+from tau_live.rewards.settling import reward_range
 from tau_live.settings import Settings
 from tau_live.store.records import Trial
 from tau_live.store.roles import Store
-from tau_live.trials.outcomes import reward_range
 from tau_live.trials.rules import plain_lift, share_now
 
 NO_RANGE = (

@@ -13,7 +13,7 @@ from tau_live.rewards.cost import cost_of
 from tau_live.rewards.settling import earned_by_decisions
 from tau_live.rl.verdict import Outcomes
 from tau_live.rollouts import ROLLOUT_ENDS, Reward
-from tau_live.settings import DeclaredReward, Settings
+from tau_live.settings import Settings
 from tau_live.store.records import Assigned, LearnableRollout
 
 GRACE_S = 5.0
@@ -41,30 +41,6 @@ class Result(NamedTuple):
     reward: float
     cost: float
     agreed: bool | None
-
-
-def reward_range(settings: Settings) -> tuple[float, float] | None:
-    """Return the lowest and highest reward that a rollout can have; ``None`` if nobody said."""
-    return settings.reward_range or declared_range(settings.rewards)
-
-
-def declared_range(declared: Sequence[DeclaredReward]) -> tuple[float, float] | None:
-    """Return the lowest and highest total of declared rewards; ``None`` if one has no range.
-
-    What need not come may be worth nothing: only a primary reward, or the only one, always counts.
-    """
-    low = high = 0.0
-    counted = sum(not one.cost for one in declared)
-    for one in declared:
-        if one.cost:
-            continue
-        if one.range is None:
-            return None
-        ends = sorted(one.weight * end for end in one.range)
-        if not (one.primary or counted == 1):
-            ends = [min(0.0, ends[0]), max(0.0, ends[1])]
-        low, high = low + ends[0], high + ends[1]
-    return (low, high) if low < high else None
 
 
 def settled(page: Iterable[Assigned], settings: Settings, *, now: float) -> list[Assigned]:

@@ -13,10 +13,11 @@ from tau_live import fault
 from tau_live.guard import logger
 from tau_live.learning.lease import give_back, taken
 from tau_live.rewards.cost import cost_of
+from tau_live.rewards.settling import reward_range
 from tau_live.settings import Settings
 from tau_live.store.records import Assigned, AuditEntry, Trial
 from tau_live.store.roles import Store
-from tau_live.trials.outcomes import Result, result_of, reward_range, settled
+from tau_live.trials.outcomes import Result, result_of, settled
 from tau_live.trials.rules import (
     EVERY,
     Move,

@@ -22,6 +22,7 @@ from tau_live.policies.files import checkpoint_folder
 from tau_live.projects import surroundings
 from tau_live.settings import Settings
 from tau_live.store.connection import connect
+from tau_live.store.records import Monitor
 from tau_live.store.sqlite import SqliteStore
 from tau_live_hooks.opentelemetry_unseen import PROBLEM
 from tests.cli.filled import hold
@@ -340,6 +341,13 @@ def _(file: Path, patch: pytest.MonkeyPatch) -> None:
 def _(file: Path, patch: pytest.MonkeyPatch) -> None:
     with writing(file) as store:
         store.counters.add({"left_out_reward_out_of_range": 3})
+
+
+@makes("rewards-beyond")
+def _(file: Path, patch: pytest.MonkeyPatch) -> None:
+    with writing(file) as store:
+        numbers = {"outliers": 3, "limits": [0.0, 1.0]}
+        store.monitors.save(Monitor(point="tools", watermark=1, numbers=numbers), {})
 
 
 @makes("rewards-of-one")

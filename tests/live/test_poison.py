@@ -9,13 +9,19 @@ import pytest
 
 import tau_live
 from tau_live.learning.learner import Learner
+from tau_live.learning.monitoring import told
 from tau_live.policies.files import checkpoint_folder, load_policy
 from tau_live.reasons import WhyNot
+from tau_live.rewards.settling import taken_by_safety
+from tau_live.rl.bounds import Fence
 from tau_live.rl.features import encode, pack
 from tau_live.rollouts import RolloutStatus
+from tau_live.settings import Learner as Where
 from tau_live.settings import Settings
 from tau_live.store.roles import Store
+from tests import learnables
 from tests.contracts.making import attempt, decision, reward, rollout
+from tests.learnables import collected, learnable
 from tests.live.running import gate, opened, rounds
 
 GOOD = encode({"words": 3.0}, [("small", None), ("large", None)])
@@ -146,3 +152,77 @@ def test_a_nan_in_the_store_does_not_stop_a_live_process(live: Path) -> None:
     serving = tau_live.snapshot()["policies_in_service"]
     assert isinstance(serving, dict)
     assert serving["model"] >= 1
+
+
+def lived(lie: float, *, seed: int) -> float:
+    """Return how often the bad option was taken lately, with 5 % of the rewards being lies."""
+    rng = np.random.default_rng(seed)
+    taken: list[object] = []
+    for number in range(400):
+        with tau_live.run("lied to", key=number) as run:
+            choice = run.decide("model", ["good", "bad"])
+            option = choice.option
+            assert choice.source == "policy"
+            worth = float(rng.random() < (0.8 if option == "good" else 0.2))
+            if rng.random() < 0.05:
+                worth = lie if option == "bad" else -lie
+            run.reward(worth)
+        taken.append(option)
+        if number % 8 == 7:
+            assert tau_live.flush(60)
+    return taken[-200:].count("bad") / 200
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lie", [3.0, 100.0, 1e6])
+def test_one_user_in_twenty_does_not_own_the_policy(
+    live: Path, settings: Settings, lie: float
+) -> None:
+    tau_live.detach()
+    tau_live.attach(replace(settings, stream="lies", learner=Where.FLUSH, seed=3))
+
+    bad = lived(lie, seed=4)
+
+    tau_live.detach()
+    assert bad < 0.1
+    with opened(live) as store:
+        found = told(store.monitors.monitor("model"))
+        counted = store.counters.counts().get("reward_outliers", 0)
+    if lie > 3.0:
+        assert (found["lowest_reward"], found["highest_reward"]) == (0.0, 1.0)
+        assert found["outliers"] == pytest.approx(13, abs=10)  # 5 % of 256
+        assert counted >= 10
+
+
+def test_a_declared_reward_is_no_outlier_however_rare(path: Path) -> None:
+    """A jackpot within the range counts in full; one beyond it counts as the range's end."""
+    expected = learned_from(path, jackpot=40.0, within=(0.0, 40.0))
+
+    assert learned_from(path.with_name("b.sqlite"), jackpot=90.0, within=(0.0, 40.0)) == expected
+    assert learned_from(path.with_name("c.sqlite"), jackpot=40.0, within=None) != expected
+
+
+def learned_from(path: Path, *, jackpot: float, within: tuple[float, float] | None) -> list[float]:
+    settings = Settings(store=path, reward_range=within, max_rollouts_per_update=32)
+    with opened(path) as store:
+        for number in range(32):
+            add(store, number, total=jackpot if number == 5 else worth(number))
+        assert Learner(store, settings, holder="test").run_next(now=1.0) is not None
+    return probabilities(path, settings)
+
+
+def test_what_safety_takes_away_is_no_outlier() -> None:
+    penalty = learnables.reward(-50.0, source="safety", name="safety.penalty_total")
+    taken = learnables.decision(1)
+    rows = [learnable(taken, total_reward=worth(number)) for number in range(11)]
+    rows.append(learnable(taken, total_reward=-49.0, rewards=(penalty,)))
+    rows.append(learnable(taken, total_reward=950.0, rewards=(penalty,)))
+    found = collected(*rows, taken=lambda one: taken_by_safety(one, Settings()))
+
+    limits = Fence().including(found.extremes()).limits
+    bounded, beyond = found.within(limits)
+
+    assert limits == (0.0, 1.25)
+    assert len(beyond) == 1
+    assert bounded.trajectories is not None
+    assert bounded.trajectories.reward[-2:].tolist() == [-49.0, 1.25 - 50.0]

@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tau_live.rewards.join import State, outcome
+from tau_live.rewards.settling import declared_range, reward_range
 from tau_live.rollouts import RolloutStatus
 from tau_live.settings import DeclaredReward, Settings
 from tau_live.store.records import Assigned
-from tau_live.trials.outcomes import declared_range, is_settled, reward_range
+from tau_live.trials.outcomes import is_settled
 from tests.contracts.making import reward, rollout
 
 WEIGHTS = st.floats(-3.0, 3.0)

@@ -11,9 +11,12 @@ from tau_live.builtin import BUILT_IN
 from tau_live.cli.doctor_checks.check import OK, WARN, Check
 from tau_live.cli.text import number, seconds
 from tau_live.errors import TauLiveError
+from tau_live.handed.reading import integer
 from tau_live.learning.lease import LEASE
+from tau_live.learning.monitoring import told as told_of
 from tau_live.plugins import GROUP
 from tau_live.reasons import FOREIGN_DEFAULT
+from tau_live.rewards.settling import reward_range
 from tau_live.rollouts import RewardSource
 from tau_live.settings import Learner, Settings
 from tau_live.settings.kinds import nearest
@@ -89,6 +92,7 @@ def learning_checks(file: Path, settings: Settings, *, now: float) -> Iterator[C
         yield from _of_points(found.decisions, settings)
         yield from _of_defaults(recent)
         yield from _of_rewards(recent, found)
+        yield from _of_range(store, settings, found)
         yield from _of_runs(store)
         yield from _of_learner(store, settings, now=now)
         yield _of_clock(found, now=now)
@@ -159,6 +163,22 @@ def _untried(point: str, rows: Sequence[Offered], exploration: float) -> Iterato
             found = f"'{point}': {option} was offered {number(times)} times and never chosen"
             advice = "raise TAU_LIVE_RL_EXPLORATION, or take it out"
             yield Check("options", WARN, found, advice, "option-untried")
+
+
+def _of_range(store: Store, settings: Settings, found: Lately) -> Iterator[Check]:
+    """Yield that rewards have no range, and where some are far beyond the others."""
+    for point, one in store.monitors.monitors().items():
+        if outliers := integer(told_of(one)["outliers"]):
+            told = f"'{point}': {number(outliers)} of the newest were far beyond the others"
+            advice = (
+                "if they are real, declare the range (TAU_LIVE_RL_REWARD_RANGE); "
+                "if not, see whose they are: `tau-live status --all`"
+            )
+            yield Check("rewards", WARN, told, advice, "rewards-beyond")
+    if found.rewards and reward_range(settings) is None:
+        told = "no range is declared: one far beyond the others counts as the farthest of these"
+        advice = "declare it, so that a difference can be proven: TAU_LIVE_RL_REWARD_RANGE=0,1"
+        yield Check("rewards", OK, told, advice)
 
 
 def _of_rewards(counts: Mapping[str, int], found: Lately) -> Iterator[Check]:

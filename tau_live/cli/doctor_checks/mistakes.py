@@ -189,6 +189,10 @@ MISTAKES: Mapping[str, Mistake] = MappingProxyType(
             "Rewards are outside the range that is declared for them.",
             "Correct their unit, or the range.",
         ),
+        "rewards-beyond": Mistake(
+            "Some rewards are far beyond the others, and no range says that they may be.",
+            "Declare the range, `TAU_LIVE_RL_REWARD_RANGE`, or see whose they are.",
+        ),
         "rewards-of-one": Mistake(
             "One person gives nearly all rewards.",
             "Ask others too, or limit each with `TAU_LIVE_RL_SOURCE_CAPS`.",
