@@ -205,6 +205,11 @@ def reason_option(callback: Callback) -> Callback:
     )(callback)
 
 
+def valid_reason(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """Return a reason as it may be recorded; none is none."""
+    return None if value is None else _not_blank(ctx, parameter, value)
+
+
 def _not_blank(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
     if not value.strip():
         raise click.BadParameter("say why.", ctx=ctx, param=parameter)

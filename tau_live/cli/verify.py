@@ -9,7 +9,15 @@ from typing import NamedTuple
 
 import click
 
-from tau_live.cli.opening import epilog, json_option, opened, store_option
+from tau_live.cli.opening import (
+    epilog,
+    json_option,
+    opened,
+    operator,
+    settings_of,
+    store_option,
+    valid_reason,
+)
 from tau_live.cli.output import print_json, progress_bar
 from tau_live.cli.text import number, shown
 from tau_live.errors import CheckpointError, TauLiveError
@@ -17,7 +25,16 @@ from tau_live.guard import text_of
 from tau_live.pauses import Part
 from tau_live.policies.files import check_policy, checkpoint_folder, needed_versions
 from tau_live.settings import Settings
-from tau_live.store.sealing import SEALED, Sealer, key_in
+from tau_live.store.records import AuditEntry
+from tau_live.store.sealing import (
+    NOT_SEALED,
+    SEALED,
+    Begins,
+    Sealer,
+    keep_beginning,
+    key_in,
+    known_beginning,
+)
 from tau_live.store.sqlite import SqliteStore
 from tau_live.store.sqlite_seals import Finding, Head
 
@@ -31,29 +48,54 @@ class Verified(NamedTuple):
 
     findings: list[Finding]
     seals: int
+    without_key: int
     head: Head
     checkpoints: int
 
 
 @click.command(
-    epilog=epilog("verify", "tau-live verify", "tau-live verify --head 1200:9f86d081884c7d65...")
+    epilog=epilog(
+        "verify",
+        "tau-live verify",
+        "tau-live verify --head 1200:9f86d081884c7d65...",
+        'tau-live verify --adopt --reason "restored from the backup of Monday"',
+    )
 )
 @click.option(
     "--head", "known", metavar="PLACE:LINK",
     help="An earlier head, kept elsewhere: the chain must still lead through it.",
 )  # fmt: skip
+@click.option(
+    "--adopt", is_flag=True,
+    help="First take over a store whose seals begin without the key; needs --reason.",
+)  # fmt: skip
+@click.option("--reason", callback=valid_reason, help="Why; recorded in the audit log.")
 @store_option
 @json_option
 @click.pass_context
-def verify(ctx: click.Context, path: Path | None, as_json: bool, known: str | None) -> None:
+def verify(  # one for each option
+    ctx: click.Context,
+    path: Path | None,
+    *,
+    as_json: bool,
+    known: str | None,
+    adopt: bool,
+    reason: str | None,
+) -> None:
     """Find rows that were edited, removed or added by others, and damaged checkpoints.
 
-    Every decision, reward, update, version and line of the audit is sealed when it is stored, each
-    seal bound to the one before. Without a key (TAU_LIVE_RL_AUDIT_KEY_FILE) whoever can write the
-    file can also seal anew; and only a head that was kept elsewhere shows that the end of the chain
-    was cut off together with its numbering. Exit code 1 means that something was found.
+    Decisions, rewards, totals, assignments, updates, trials, versions and which of them serve,
+    alerts and the audit are sealed when they are stored, each seal bound to the one before. Without
+    a key (TAU_LIVE_RL_AUDIT_KEY_FILE) whoever can write the file can also seal anew; and only a
+    head that was kept elsewhere shows that the end of the chain was cut off together with its
+    numbering. A store that the key had sealed and that begins without it is not written to until
+    --adopt takes it over. Exit code 1 means that something was found.
     """
     anchor = None if known is None else _head_of(known)
+    if adopt != (reason is not None):
+        raise click.UsageError("--adopt and --reason belong together", ctx)
+    if adopt and reason is not None:
+        _adopt(path, reason)
     with opened(path) as (store, settings), progress_bar(quiet=as_json) as bar:
         seals = store.seals.count()
         task = bar.add_task("seals", total=seals)
@@ -67,6 +109,8 @@ def verify(ctx: click.Context, path: Path | None, as_json: bool, known: str | No
                 "sound": not found.findings,
                 "findings": [finding._asdict() for finding in found.findings],
                 "seals": found.seals,
+                "without_key": found.without_key,
+                "not_covered": NOT_SEALED,
                 "checkpoints": found.checkpoints,
                 "head": str(found.head),
                 "key_id": found.head.key_id or None,
@@ -98,7 +142,8 @@ def verified(
     key_file = settings.audit_key_file
     sealer = Sealer(key_in(key_file))
     findings: list[Finding] = []
-    for n, finding in enumerate(store.seals.broken_links(sealer)):
+    begins = known_beginning(key_file, store.path)
+    for n, finding in enumerate(store.seals.broken_links(sealer, begins=begins)):
         if finding is not None:
             findings.append(finding)
         if n % TOLD_EVERY == 0:
@@ -110,7 +155,29 @@ def verified(
     findings += _against(store, anchor)
     files = list(_checkpoints(store, checkpoint_folder(settings)))
     findings += [finding for finding in files if finding is not None]
-    return Verified(findings, store.seals.count(), store.seals.head(), len(files))
+    without = store.seals.count_without(sealer)
+    return Verified(findings, store.seals.count(), without, store.seals.head(), len(files))
+
+
+def _adopt(path: Path | None, reason: str) -> None:
+    """Take over a store whose seals begin without the key, and record who did and why."""
+    settings_of(path, changes=True)
+    with opened(path) as (store, settings):
+        head, key_file = store.seals.head(), settings.audit_key_file
+    if key_file is None:
+        raise TauLiveError("there is no key to adopt it with: set TAU_LIVE_RL_AUDIT_KEY_FILE")
+    try:
+        key_in(key_file, make=True)
+        keep_beginning(key_file, settings.store, Begins(head.place, head.link))
+    except OSError as error:
+        raise TauLiveError(f"cannot keep beside '{key_file}' what it seals: {error}") from error
+    with opened(path, write=True) as (store, settings):
+        store.audit.add(
+            AuditEntry(
+                at=time.time(), who=operator(), action="adopt", reason=reason,
+                details={"head": str(head), "key_id": head.key_id or None},
+            )
+        )  # fmt: skip
 
 
 def _of_gate(store: SqliteStore) -> Iterator[Finding]:
@@ -185,8 +252,11 @@ def _print(found: Verified) -> None:
     if len(found.findings) > SHOWN:
         click.echo(f"and {number(len(found.findings) - SHOWN)} more; --json lists them")
     sealed = f"sealed with the key {found.head.key_id}" if found.head.key_id else "without a key"
-    said = f"{number(len(found.findings))} found" if found.findings else "nothing was changed"
+    if found.head.key_id and found.without_key:
+        sealed += f", of which {number(found.without_key)} from before it had one"
+    said = f"{number(len(found.findings))} found" if found.findings else "no sealed row was changed"
     click.echo(
-        f"{said}: {number(found.seals)} seals, {sealed}, {number(found.checkpoints)} checkpoints"
+        f"{said}: {number(found.seals)} seals, {sealed}, {number(found.checkpoints)} checkpoints; "
+        f"not covered: {NOT_SEALED}"
     )
     click.echo(f"head {found.head}")

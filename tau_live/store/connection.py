@@ -21,7 +21,7 @@ from tau_live.machine.private_files import narrowed, refuse_pipe
 from tau_live.store.files import files_of, is_emptied, make_private, read_locked
 from tau_live.store.json_text import merged
 from tau_live.store.log_damage import keep_if_damaged, written
-from tau_live.store.sealing import Sealer, digest_of, install
+from tau_live.store.sealing import Sealer, digest_of, install, number_of
 
 _T = TypeVar("_T")
 
@@ -392,4 +392,5 @@ def connect(
         raise explained(error, path) from error
     raw.create_function("merged", 2, merged, deterministic=True)
     raw.create_function("row_digest", -1, digest_of, deterministic=True)
+    raw.create_function("numbered", 1, number_of, deterministic=True)
     return Connection(raw, path, breathe=breathe)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 APPLICATION_ID = 0x7461754C
 """``tauL``, by which SQLite files of ours are known."""
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """How many migrations there are; ``pragma user_version`` holds it."""
 
 
@@ -30,6 +30,10 @@ def migrations() -> "Migrations":
     def m001_first_schema(db: "Database") -> None:
         for statement in (*RECORDING, *NAMING, *WORKING, *PAUSING, *SEALING, *SHOWING):
             db.execute(statement)
+
+    @known()
+    def m002_seals_of_what_decides(db: "Database") -> None:
+        db.execute("insert into sequences values ('to_seal', 1)")  # until `seal_from_here`
 
     return known
 

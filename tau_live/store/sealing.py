@@ -9,28 +9,79 @@ Source: Schneier and Kelsey 1999, "Secure audit logs to support computer forensi
 """
 
 import hashlib
+import os
 import secrets
 import sqlite3
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from tau_live.errors import StoreUnavailableError
 from tau_live.machine.private_files import make_folders, narrowed, opened_new
 
-SEALED: Mapping[str, str] = {
-    "decisions": "seq",
-    "rewards": "seq",
-    "updates": "number",
-    "policies": "version",
-    "audit": "seq",
-    "gate_log": "seq",
+
+class Sealed(NamedTuple):
+    """How the rows of a table are sealed.
+
+    Attributes:
+        number: What numbers a row.
+        columns: What of it is sealed; empty for all of it.
+        where: Which rows are sealed; empty for all.
+        changes: Whether rows are changed after they are stored.
+        since: Whether rows that were stored before the table was sealed stay without a seal.
+    """
+
+    number: str
+    columns: tuple[str, ...] = ()
+    where: str = ""
+    changes: bool = False
+    since: bool = False
+
+    def number_of(self, row: str) -> str:
+        """Return the number of a row as SQL."""
+        name, _, column = self.number.rpartition("(")
+        return f"{name}({row}.{column}" if name else f"{row}.{column}"
+
+    def where_in(self, row: str) -> str:
+        """Return the condition for a row as SQL; always true where all are sealed."""
+        return self.where.replace("{}", row) or "true"
+
+
+SEALED: Mapping[str, Sealed] = {
+    "decisions": Sealed("seq"),
+    "rewards": Sealed("seq"),
+    "updates": Sealed("number"),
+    "policies": Sealed("version"),
+    "audit": Sealed("seq"),
+    "gate_log": Sealed("seq"),
+    "arms": Sealed("place", since=True),
+    "rollouts": Sealed(
+        "seq",
+        ("rollout_id", "ready_seq", "total_reward", "run_reward", "left_out"),
+        "({}.ready_seq is not null or {}.left_out is not null)",
+        changes=True,
+        since=True,
+    ),
+    "trials": Sealed("numbered(point)", changes=True),
+    "in_service": Sealed("numbered(point)", changes=True),
+    "monitors": Sealed("numbered(point)", changes=True),
+    "alerts": Sealed("seq"),
 }
-"""The tables whose rows are sealed, and what numbers their rows."""
+"""The tables whose rows are sealed."""
+
+NOT_SEALED = (
+    "attempts, spans, prompts, the times, names and contents of rollouts, when a reward came, "
+    "costs in the order of learning, counters"
+)
+"""What is stored and not sealed, as people are to know it."""
 
 UNSEALED = frozenset({("rewards", "at")})
 """Given again, the same reward becomes a later one."""
+
+SINCE = "since:"
+"""Begins the kind of a seal that holds the last row of a table before that was sealed."""
 
 PRUNED = "pruned"
 """The kind of a seal that says where the chain begins since its beginning was forgotten."""
@@ -89,6 +140,13 @@ def digest_of(*parts: object) -> bytes:
     return hashlib.blake2b(told, digest_size=DIGEST_BYTES).digest()
 
 
+def number_of(name: str | None) -> int | None:
+    """Return the number that stands for a row without one in its seals; ``None`` for no row."""
+    if name is None:
+        return None
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=7).digest(), "big")
+
+
 def install(raw: sqlite3.Connection, sealer: Sealer) -> None:
     """Let a connection that writes seal what it writes.
 
@@ -102,16 +160,22 @@ def install(raw: sqlite3.Connection, sealer: Sealer) -> None:
     raw.create_function("sealed", -1, sealed)
     raw.create_function("resealed", 4, sealer.seal)
     raw.create_function("sealing_key", 0, lambda: sealer.key_id)
-    for table, number in SEALED.items():
-        for event in ("insert", "delete"):  # none of these rows is ever changed, but as below
+    for table, sealed_as in SEALED.items():
+        changed = f"update of {', '.join(sealed_as.columns)}" if sealed_as.columns else "update"
+        for event in ("insert", "delete", *([changed] if sealed_as.changes else [])):
             which = "old" if event == "delete" else "new"
+            number = sealed_as.number_of(which)
             parts = "" if event == "delete" else f", {parts_of(raw, table, which)}"
+            condition = sealed_as.where_in(which)
+            if event == changed:  # what was sealed and no longer has to be has changed, too
+                condition = f"{condition} or {sealed_as.where_in('old')}"
             raw.execute(
                 f"""
-                create temp trigger sealed_{table}_{event} after {event} on main.{table} begin
+                create temp trigger sealed_{table}_{event[:6]} after {event} on main.{table}
+                when {condition} begin
                     insert into seals (kind, row, seal, key_id) values (
-                        '{table}', {which}.{number},
-                        sealed(({LAST}), '{table}', {which}.{number}{parts}), '{sealer.key_id}'
+                        '{table}', {number},
+                        sealed(({LAST}), '{table}', {number}{parts}), '{sealer.key_id}'
                     );
                 end
                 """
@@ -120,10 +184,73 @@ def install(raw: sqlite3.Connection, sealer: Sealer) -> None:
 
 def parts_of(raw: sqlite3.Connection, table: str, which: str) -> str:
     """Return the arguments of ``row_digest`` for a row of a table, as SQL."""
-    columns = [row[1] for row in raw.execute(f"pragma table_info({table})")]
+    columns = SEALED[table].columns or [
+        row[1] for row in raw.execute(f"pragma table_info({table})")
+    ]
     return ", ".join(
         f"'{column}', {which}.{column}" for column in columns if (table, column) not in UNSEALED
     )
+
+
+class Begins(NamedTuple):
+    """Where the seals of a key begin in a store's chain.
+
+    Attributes:
+        place: The last seal before them; 0 where the chain begins with them.
+        link: Its link, in hexadecimal.
+    """
+
+    place: int = 0
+    link: str = ""
+
+
+def known_beginning(key_file: Path | None, store: Path) -> Begins | None:
+    """Return where a key's seals begin in a store, as is known beside the key.
+
+    ``None`` without a key, and for a store that was never sealed with it.
+
+    Raises:
+        StoreUnavailableError: What is known beside the key cannot be read.
+    """
+    if key_file is None:
+        return None
+    found = None
+    try:
+        for line in _beside(key_file).read_bytes().splitlines():
+            known = msgspec.json.decode(line, type=_Chain)
+            if known.store == str(store.resolve()):
+                found = Begins(known.place, known.link)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.MsgspecError) as error:
+        beside = _beside(key_file)
+        raise StoreUnavailableError(f"'{beside}' cannot be read: {error}") from error
+    return found
+
+
+def keep_beginning(key_file: Path, store: Path, begins: Begins) -> None:
+    """Keep beside a key where its seals begin in a store.
+
+    Raises:
+        OSError: Nothing can be written there.
+    """
+    line = msgspec.json.encode(_Chain(str(store.resolve()), *begins)) + b"\n"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    file = os.open(_beside(key_file), flags, 0o600)
+    try:
+        os.write(file, line)
+    finally:
+        os.close(file)
+
+
+class _Chain(msgspec.Struct, frozen=True):
+    store: str
+    place: int
+    link: str
+
+
+def _beside(key_file: Path) -> Path:
+    return key_file.with_name(f"{key_file.name}.chains")
 
 
 def key_in(path: Path | None, *, make: bool = False) -> bytes:

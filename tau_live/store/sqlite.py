@@ -123,7 +123,10 @@ class SqliteStore:
                 fault.point("store.prepared")
                 migrate(connection)
                 connection.narrow()
-                connection.seal_with(Sealer(key_in(key_file, make=True)))
+                sealer = Sealer(key_in(key_file, make=True))
+                SqliteSeals(connection).begin_with(sealer, key_file)
+                connection.seal_with(sealer)
+                SqliteSeals(connection).seal_from_here()
             return cls(connection, busy_timeout_s=busy_timeout_s)
         except BaseException:
             connection.close()

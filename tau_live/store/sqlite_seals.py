@@ -1,9 +1,12 @@
 """The chain of seals in SQLite: its head, what contradicts it, and its forgotten beginning."""
 
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 from sqlite3 import Row
 from typing import NamedTuple
 
+from tau_live.errors import StoreUnavailableError
 from tau_live.store.connection import Connection
 from tau_live.store.sealing import (
     DIGEST_BYTES,
@@ -12,7 +15,11 @@ from tau_live.store.sealing import (
     NEWEST,
     PRUNED,
     SEALED,
+    SINCE,
+    Begins,
     Sealer,
+    keep_beginning,
+    known_beginning,
     parts_of,
 )
 
@@ -26,6 +33,15 @@ NAMES = {
     "policies": "select 'version ' || version from policies where version = ?",
     "audit": "select '#' || seq from audit where seq = ?",
     "gate_log": "select '#' || seq from gate_log where seq = ?",
+    "arms": """
+        select arms.point || ' of ' || rollout_id from arms
+        join rollouts on rollouts.seq = rollout_seq where place = ?
+    """,
+    "rollouts": "select rollout_id from rollouts where seq = ?",
+    "trials": "select point from trials where numbered(point) = ?",
+    "in_service": "select point from in_service where numbered(point) = ?",
+    "monitors": "select point from monitors where numbered(point) = ?",
+    "alerts": "select '#' || seq from alerts where seq = ?",
 }
 """How a row is named for people."""
 
@@ -36,8 +52,16 @@ SINGULAR = {
     "policies": "policy",
     "audit": "line of the audit",
     "gate_log": "line of the gate's history",
+    "arms": "assignment",
+    "rollouts": "rollout",
+    "trials": "trial",
+    "in_service": "version in service",
+    "monitors": "monitor",
+    "alerts": "alert",
 }
 
+NEWLY_SEALED = frozenset({"trials", "in_service", "monitors", "alerts"})
+"""What was stored before it was sealed, and is sealed when a store comes to this schema."""
 
 OLDEST = "select * from seals where place > 0 order by place limit ?"
 
@@ -90,17 +114,86 @@ class SqliteSeals:
         """Return how many seals there are."""
         return self._connection.count("select count(*) from seals")
 
+    def count_without(self, sealer: Sealer) -> int:
+        """Return how many seals were made without this key."""
+        return self._connection.count(
+            "select count(*) from seals where key_id <> ?", (sealer.key_id,)
+        )
+
     def link_at(self, place: int) -> str | None:
         """Return the link at a place; ``None`` where there is none any more, or not yet."""
         row = self._connection.row("select seal from seals where place = ?", (place,))
         return None if row is None else row["seal"][DIGEST_BYTES:].hex()
 
-    def broken_links(self, sealer: Sealer) -> Iterator[Finding | None]:
+    def begin_with(self, sealer: Sealer, key_file: Path | None) -> None:
+        """Keep beside the key where its seals begin in this chain, when they begin.
+
+        A chain that had the key and begins without it is another one: it was put in its place.
+
+        Raises:
+            StoreUnavailableError: The chain begins without the key, although it had it.
+        """
+        if key_file is None:
+            return
+        path = self._connection.path
+        oldest = self._connection.row(OLDEST, (1,))
+        is_ours = oldest is None or oldest["key_id"] == sealer.key_id
+        known = known_beginning(key_file, path)
+        if known is None:
+            head = self.head()
+            begins = Begins() if is_ours else Begins(head.place, head.link)
+            with suppress(OSError):  # a key may be mounted read-only
+                keep_beginning(key_file, path, begins)
+        elif not is_ours and (not known.place or self.link_at(known.place) != known.link):
+            raise StoreUnavailableError(
+                f"store '{path}' is sealed from its beginning without the key "
+                f"'{key_file}', which had sealed it: another store was put in its place. "
+                "Put the right one back, or look at this one with `tau-live verify` and take it "
+                "over with `tau-live verify --adopt --reason TEXT`"
+            )
+
+    def seal_from_here(self) -> None:
+        """Seal what decides and was stored before that was sealed, once in the life of a store.
+
+        Of what is stored for each rollout only where it ends is sealed: the chain holds from there.
+        """
+        pending = "from sequences where name = 'to_seal'"
+        if not self._connection.rows(f"select 1 {pending}"):
+            return
+        with self._connection.begin():
+            if self._connection.change(f"delete {pending}") and not self._connection.rows(
+                "select 1 from seals where kind like ? limit 1", (f"{SINCE}%",)
+            ):  # else somebody would have rows sealed that were edited
+                for table, known in SEALED.items():
+                    number = known.number_of("t")
+                    if known.since:
+                        last = f"select coalesce(max({number}), 0) from {table} as t"
+                        self._add(f"{SINCE}{table}", self._connection.count(last), GONE)
+                    elif table in NEWLY_SEALED:
+                        parts = parts_of(self._connection.raw, table, "t")
+                        for row in self._connection.rows(
+                            f"select {number}, row_digest({parts}) from {table} as t"
+                        ):
+                            self._add(table, row[0], row[1])
+
+    def broken_links(
+        self, sealer: Sealer, *, begins: Begins | None = None
+    ) -> Iterator[Finding | None]:
         """Yield, for each seal in order, what is wrong with it, or ``None``; then of the whole.
 
         What was sealed without a key before the first with one counts: that one binds it.
+
+        Args:
+            sealer: With the key at hand.
+            begins: Where the seals of the key begin, as is known beside it.
         """
-        check = _Check(sealer)
+        if begins is not None and begins.place:
+            held = self.link_at(begins.place)
+            if held not in {None, begins.link}:
+                yield Finding(
+                    "replaced", f"seal {begins.place}", "the chain is not the one that was adopted"
+                )
+        check = _Check(sealer, begins)
         for row in self._connection.stream("select * from seals order by place"):
             yield check.next(row)
         if sealer.key_id and check.last and not check.keyed:
@@ -130,15 +223,16 @@ class SqliteSeals:
 
     def changed_rows(self, table: str) -> Iterator[Finding]:
         """Yield every row of a table that was edited, removed or added by somebody else."""
-        number, what = SEALED[table], SINGULAR[table]
+        known, what = SEALED[table], SINGULAR[table]
+        number, sealed = known.number_of("t"), known.where_in("t")
         parts = parts_of(self._connection.raw, table, "t")
         for row in self._connection.rows(
             f"""
-            select s.row, t.{number} is null as missing
+            select s.row, {number} is null as missing
             from (select row, max(place) as place from seals where kind = ? group by row) as l
-            join seals as s on s.place = l.place left join {table} as t on t.{number} = s.row
-            where (t.{number} is null) <> (substr(s.seal, 1, 16) = ?)
-            or (t.{number} is not null and row_digest({parts}) <> substr(s.seal, 1, 16))
+            join seals as s on s.place = l.place left join {table} as t on {number} = s.row
+            where ({number} is null) <> (substr(s.seal, 1, 16) = ?)
+            or ({number} is not null and row_digest({parts}) <> substr(s.seal, 1, 16))
             order by s.place
             """,
             (table, GONE),
@@ -152,7 +246,10 @@ class SqliteSeals:
         for row in self._connection.rows(
             f"""
             select {number} as row from {table} as t
-            where {number} not in (select row from seals where kind = ?) order by 1
+            where {sealed} and {number} > (
+                select coalesce(max(row), -1) from seals where kind = '{SINCE}{table}'
+            )
+            and {number} not in (select row from seals where kind = ?) order by 1
             """,
             (table,),
         ):
@@ -186,9 +283,12 @@ class SqliteSeals:
     def _is_in_force(self, seal: Row) -> bool:
         """Say whether a seal is what is known of a row that is still there, edited or not."""
         table, digest = seal["kind"], seal["seal"][:16]
+        if table.startswith(SINCE):
+            return True
         parts = parts_of(self._connection.raw, table, "t")
         found = self._connection.row(
-            f"select row_digest({parts}) as digest from {table} as t where {SEALED[table]} = ?",
+            f"select row_digest({parts}) as digest from {table} as t "
+            f"where {SEALED[table].number_of('t')} = ?",
             (seal["row"],),
         )
         if found is None or digest == GONE:
@@ -217,8 +317,9 @@ class _Check:
         keyed: Whether a seal was made with the key at hand.
     """
 
-    def __init__(self, sealer: Sealer) -> None:
+    def __init__(self, sealer: Sealer, begins: Begins | None) -> None:
         self._sealer = sealer
+        self._upto = None if begins is None else begins.place
         self._without = Sealer()
         self._before: bytes | None = None
         self._key_id: str | None = None
@@ -233,11 +334,12 @@ class _Check:
         first, before, last = not self.begins, self._before, self.last
         self.begins = self.begins or place
         self._before, self.last = row["seal"][DIGEST_BYTES:], place
-        early = not key_id and not self.keyed
+        early = not self.keyed and (not key_id if self._upto is None else place <= self._upto)
+        early = early and key_id != self._sealer.key_id
         self.keyed = self.keyed or key_id == self._sealer.key_id != ""
         if key_id != self._sealer.key_id and not early:
             return _other_key(place, key_id, self._sealer.key_id) if changed else None
-        if first and place > 1:
+        if (first and place > 1) or (early and key_id):  # adopted: another key had sealed it
             return None
         maker = self._without if early else self._sealer
         made = maker.seal(before, row["kind"], row["row"], row["seal"][:DIGEST_BYTES])

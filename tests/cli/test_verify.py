@@ -3,16 +3,20 @@
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tau_live.errors import StoreUnavailableError
 from tau_live.policies.files import checkpoint_folder
 from tau_live.settings import Settings
 from tau_live.store.sqlite import SqliteStore
 from tests.cli.conftest import Run
 from tests.cli.filled import SOLVED
 from tests.contracts.making import begun, decision
+
+ALERT = "insert into alerts values (99, 'a', 'b', 'c', 'd', 'e', '{}', 1.0, 0, 'f')"
 
 
 def _do(path: Path, *statements: str) -> None:
@@ -49,6 +53,16 @@ def test_a_store_that_nobody_touched_is_sound(filled: Path, read: Callable[..., 
         ("update audit set reason = 'nothing'", "edited", "line of the audit"),
         ("delete from gate_log", "removed", "line of the gate's history"),
         ("insert into audit values (99, 1.0, 'x', 'y', 'z', '{}')", "added", "line of the audit"),
+        ("update trials set exposure = 1.0", "edited", "trial model"),
+        ("update trials set evidence = '{}', tally = '{}'", "edited", "trial model"),
+        ("update trials set champion = 7", "edited", "trial model"),
+        ("delete from trials", "removed", "trial"),
+        ("update in_service set version = 0", "edited", "version in service model"),
+        ("update monitors set numbers = '{}'", "edited", "monitor model"),
+        ("delete from monitors", "removed", "monitor"),
+        ("update rollouts set total_reward = 9.0 where ready_seq = 1", "edited", "rollout live-"),
+        ("update rollouts set left_out = 'x' where ready_seq is null", "added", "rollout live-"),
+        (ALERT, "added", "alert #99"),
         ("update gate set state = 'hold'", "gate", "its history ends with pass"),
         ("insert into pauses values ('deciding', 'x', 'y', 1.0)", "pauses", "it is paused, and"),
         ("delete from seals where place = 2", "broken_link", "seal 3"),
@@ -157,7 +171,7 @@ def test_an_end_that_was_cut_off_cleanly_shows_against_an_earlier_head(
     _do(
         filled,
         "delete from audit",
-        "delete from seals where kind = 'audit'",
+        "delete from seals where place >= (select min(place) from seals where kind = 'audit')",
         "update sqlite_sequence set seq = (select max(place) from seals) where name = 'seals'",
     )
 
@@ -181,3 +195,124 @@ def test_a_head_that_is_still_led_through_is_fine(
 
 def test_what_is_no_head_is_a_wrong_use(filled: Path, run: Run) -> None:
     assert run("verify", "--store", filled, "--head", "nonsense").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ("update arms set arm = 'control'", "assignment model of keyed-1: it was edited"),
+        ("delete from arms", "assignment #1: it was removed"),
+    ],
+)
+def test_an_assignment_that_was_touched_is_found(
+    statement: str, expected: str, tmp_path: Path, run: Run
+) -> None:
+    path = tmp_path / "store.sqlite"
+    store = SqliteStore.open(path)
+    begun(store, "keyed-1")
+    store.decisions.add_decision(replace(decision(1, "keyed-1"), arm="learner", share=0.5))
+    store.close()
+    _do(path, statement)
+
+    found = run("verify", "--store", path)
+
+    assert expected in " ".join(found.stdout.split())
+
+
+def test_what_was_stored_before_it_was_sealed_is_sealed_once(filled: Path, run: Run) -> None:
+    _do(
+        filled,
+        "delete from seals",
+        "update sqlite_sequence set seq = 0 where name = 'seals'",
+        "insert into sequences values ('to_seal', 1)",
+    )  # as a store of the schema before, with nothing sealed
+    SqliteStore.open(filled).close()
+    first = run("verify", "--store", filled).stdout
+    _do(filled, "update trials set exposure = 1.0", "insert into sequences values ('to_seal', 1)")
+    SqliteStore.open(filled).close()
+
+    second = run("verify", "--store", filled).stdout
+
+    assert not any(f"{what} " in first for what in ("trial", "monitor", "rollout live", "alert #"))
+    assert "trial model: it was edited" in second
+
+
+def test_what_is_not_covered_is_named(filled: Path, run: Run) -> None:
+    told = " ".join(run("verify", "--store", filled).stdout.split())
+
+    assert told.startswith("no sealed row was changed: ")
+    assert "not covered: attempts, spans, prompts, the times" in told
+
+
+def _forged(path: Path) -> None:
+    """Put a store that was made without a key in the place of one."""
+    for file in path.parent.glob(f"{path.name}*"):
+        file.unlink()
+    _first(path)
+
+
+def test_a_store_without_a_key_in_place_of_one_that_had_it_is_not_written_to(
+    tmp_path: Path, run: Run
+) -> None:
+    path, key = tmp_path / "store.sqlite", tmp_path / "keys" / "audit"
+    _keyed(path, key)
+    _forged(path)
+
+    with pytest.raises(StoreUnavailableError, match=r"put in its place.*--adopt"):
+        _keyed(path, key)
+
+    found = run("verify", "--store", path, TAU_LIVE_RL_AUDIT_KEY_FILE=str(key))
+    assert found.exit_code == 1
+    assert "it was made without a key; the key at hand is" in " ".join(found.stdout.split())
+
+
+def test_it_is_found_even_if_something_wrote_to_it_with_the_key(tmp_path: Path, run: Run) -> None:
+    path, key = tmp_path / "store.sqlite", tmp_path / "keys" / "audit"
+    _keyed(path, key)
+    known = key.with_name("audit.chains").read_bytes()
+    key.with_name("audit.chains").unlink()
+    _forged(path)
+    _keyed(path, key)  # as before what is known was kept
+    key.with_name("audit.chains").write_bytes(known)
+
+    found = run("verify", "--store", path, TAU_LIVE_RL_AUDIT_KEY_FILE=str(key))
+
+    assert found.exit_code == 1
+    assert "seal 1: it was made without a key" in found.stdout
+
+
+def test_an_operator_may_adopt_it_and_is_recorded(tmp_path: Path, run: Run) -> None:
+    path, key = tmp_path / "store.sqlite", tmp_path / "keys" / "audit"
+    _keyed(path, key)
+    _forged(path)
+    environ = {"TAU_LIVE_RL_AUDIT_KEY_FILE": str(key)}
+
+    adopted = run("verify", "--store", path, "--adopt", "--reason", "from the backup", **environ)
+    _keyed(path, key)
+    sound = run("verify", "--store", path, **environ)
+
+    assert (adopted.exit_code, sound.exit_code) == (0, 0)
+    assert "from before it had one" in " ".join(sound.stdout.split())
+    store = SqliteStore.open(path, read_only=True)
+    entry = store.audit.entries()[0]
+    store.close()
+    assert (entry.action, entry.reason) == ("adopt", "from the backup")
+
+
+def test_what_follows_the_adopted_part_needs_the_key(tmp_path: Path, run: Run) -> None:
+    path, key = tmp_path / "store.sqlite", tmp_path / "keys" / "audit"
+    _first(path)
+    _keyed(path, key)
+    _forged(path)  # it begins with the same row, and goes on with another
+    store = SqliteStore.open(path)
+    store.decisions.add_decision(decision(2, "first-1"))
+    store.close()
+
+    found = run("verify", "--store", path, TAU_LIVE_RL_AUDIT_KEY_FILE=str(key))
+
+    assert found.exit_code == 1
+
+
+@pytest.mark.parametrize("options", [["--adopt"], ["--reason", "x"]])
+def test_to_adopt_takes_a_reason(options: list[str], filled: Path, run: Run) -> None:
+    assert run("verify", "--store", filled, *options).exit_code == 2

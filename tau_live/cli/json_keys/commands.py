@@ -416,10 +416,12 @@ KEYS: Mapping[str, Keys] = {
         "at": "epoch seconds",
         "sound": "whether nothing was found",
         "findings[].code": "edited, removed, added, broken_link, cut_off, no_beginning, "
-        "other_key, not_keyed, not_the_head, gate, pauses, checkpoint or unreadable",
+        "other_key, not_keyed, replaced, not_the_head, gate, pauses, checkpoint or unreadable",
         "findings[].what": "the row, seal or version concerned",
         "findings[].detail": "a sentence",
         "seals": "how many seals there are",
+        "without_key": "how many of them were not made with the key at hand",
+        "not_covered": "what is stored and not sealed",
         "checkpoints": "how many checkpoints were read",
         "head": "the end of the chain, for a later --head; keep it elsewhere",
         "key_id": "names the key of the last seal; null without one",
