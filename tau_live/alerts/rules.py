@@ -121,12 +121,17 @@ def moves(entries: Sequence[AuditEntry]) -> list[Found]:
             subject=str(entry.details.get("point", "")),
             mark=str(entry.seq),
             sentence=_sentence(entry),
-            facts={"action": entry.action, "who": entry.who, **entry.details},
+            facts={"action": entry.action, "who": entry.who, **_without_states(entry.details)},
             at=entry.at,
         )
         for entry in entries
         if (kind := _kind_of(entry)) is not None and not entry.details.get("idempotent")
     ]
+
+
+def _without_states(details: Mapping[str, object]) -> dict[str, object]:
+    """Return what an order says of itself, without what only `policy undo` needs."""
+    return {name: value for name, value in details.items() if name not in {"before", "after"}}
 
 
 def _kind_of(entry: AuditEntry) -> Kind | None:

@@ -31,12 +31,14 @@ from tau_live.cli.standing import warn_of_stops
 from tau_live.cli.text import moment, shown
 from tau_live.cli.trials import COMMANDS
 from tau_live.errors import CheckpointError, PolicyError, UnknownError
+from tau_live.operators.trials import state_of
 from tau_live.policies import checkpoints
 from tau_live.policies.files import check_policy, checkpoint_folder
 from tau_live.settings import Settings
 from tau_live.status import in_service
 from tau_live.store.records import AuditEntry, InService, PolicyVersion
 from tau_live.store.roles import Store
+from tau_live.trials.rules import Serving
 
 
 class Change(NamedTuple):
@@ -191,7 +193,19 @@ def put_in_service(store: Store, settings: Settings, asked: Asked, *, at: float)
         version = asked.version
         _check(store, settings, point, version)
         now = store.policies.put_in_service(point, version, pinned=asked.pin, at=at)
-        details = {"point": point, "version": version, "was": was, "pinned": asked.pin}
+        trial, before = (
+            store.trials.trial(point),
+            Serving(was, serving is not None and serving.pinned),
+        )
+        details = {
+            "point": point,
+            "version": version,
+            "was": was,
+            "pinned": asked.pin,
+            "idempotent": before == (version, asked.pin),
+            "before": state_of(trial, before),
+            "after": state_of(trial, Serving(version, asked.pin)),
+        }
         store.audit.add(
             AuditEntry(at=at, who=who, action=asked.action, reason=asked.reason, details=details)
         )

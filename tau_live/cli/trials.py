@@ -131,6 +131,7 @@ def rollback(*, point: str, reason: str, path: Path | None, as_json: bool, pin: 
 
     To the champion before while it keeps a share; else to the champion; where that decides already
     or there is none, to the version before. Without --pin the next update goes on from there.
+    To take back an order given by mistake, use `undo`.
     """
     _act(
         partial(trials.rolled_back, pin=pin),
@@ -150,8 +151,20 @@ def pin(*, point: str, reason: str, path: Path | None, as_json: bool) -> None:
 
 @command("unpin", 'tau-live policy unpin model --reason "reviewed"')
 def unpin(*, point: str, reason: str, path: Path | None, as_json: bool) -> None:
-    """Let the newest version decide at POINT, and each one that updates make after it."""
+    """Let the newest version decide at POINT, and each one that updates make after it.
+
+    A version that was rolled back or rejected stays out of service; `use` puts it back.
+    """
     _act(trials.unpinned, "policy_unpin", point, reason=reason, path=path, as_json=as_json)
+
+
+@command("undo", 'tau-live policy undo model --reason "wrong point"')
+def undo(*, point: str, reason: str, path: Path | None, as_json: bool) -> None:
+    """Take back the last order at POINT: all that it changed is as it was before.
+
+    What updates and evidence did since stays. Given again, the order is in force again.
+    """
+    _act(trials.undone, "policy_undo", point, reason=reason, path=path, as_json=as_json)
 
 
 @command("stop", 'tau-live policy stop model --reason "complaints"')
@@ -160,7 +173,7 @@ def stop(*, point: str, reason: str, path: Path | None, as_json: bool) -> None:
     _act(trials.stopped, "policy_stop", point, reason=reason, path=path, as_json=as_json)
 
 
-COMMANDS = (exposure, promote, reject, freeze, rollback, pin, unpin, stop)
+COMMANDS = (exposure, promote, reject, freeze, rollback, pin, unpin, undo, stop)
 
 
 def _act(  # noqa: PLR0913  # what every verb has, all keyword-only but three

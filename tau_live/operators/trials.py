@@ -1,23 +1,45 @@
-"""What operators do about who decides: exposure, promote, freeze, reject, rollback, pin, stop.
+"""What operators do about who decides: exposure, promote, reject, rollback, pin, undo, stop.
 
 Each is one transaction with its audit row; what is so already stays as it is, and is written down
 as well. Running processes hear of it within a second.
 """
 
 import shlex
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import NamedTuple
+
+import msgspec
 
 from tau_live import fault
 from tau_live.errors import PolicyError
+from tau_live.handed.reading import integer, mapping
 from tau_live.policies.files import check_policy, checkpoint_folder
 from tau_live.settings import Settings
 from tau_live.settings.decisions import Point
 from tau_live.store.records import AuditEntry, Trial
 from tau_live.store.roles import Store
 from tau_live.trials.promoter import since
-from tau_live.trials.rules import RUNGS, Serving, frozen, restarted, returned, share_now, top_of
+from tau_live.trials.rules import (
+    RUNGS,
+    Move,
+    Serving,
+    frozen,
+    restarted,
+    returned,
+    share_now,
+    top_of,
+)
+
+ORDERED = "policy_"
+"""Begins the action of every order in the audit."""
+
+TAKEN_OUT = frozenset({"policy_rollback", "policy_reject", Move.RETURNED.value})
+PUT_BACK = frozenset({"policy_use", "policy_undo"})
+
+_SERVED = ("version", "pinned")
+_UNDONE = ("exposure", "champion", "previous", "kept", "stopped")
+_EVIDENCE = ("test", "evidence", "tally", "finding")
 
 
 class Order(NamedTuple):
@@ -214,7 +236,8 @@ def _nothing_to_reject(store: Store, trial: Trial, serving: Serving) -> _Wanted:
 def _untrained(point: str, undo: str) -> PolicyError:
     return PolicyError(
         f"point {point!r} runs the untrained policy: nothing to {undo}; "
-        f"{_command('stop', point)} lets the host decide"
+        f"{_command('stop', point)} lets the host decide, "
+        f"{_command('undo', point)} takes back the last order"
     )
 
 
@@ -230,6 +253,8 @@ def _verb(order: Order) -> str:
 def rolled_back(store: Store, settings: Settings, order: Order, *, pin: bool) -> Changed:
     """Go back: to the champion before while it is kept, to the champion, or to the parent.
 
+    The champion itself is left alone where an operator has put an older version into service.
+
     Raises:
         PolicyError: The point is unknown, or there is nothing to go back to.
         UnknownError: The version to go back to has been forgotten.
@@ -237,7 +262,10 @@ def rolled_back(store: Store, settings: Settings, order: Order, *, pin: bool) ->
     """
 
     def change(trial: Trial, serving: Serving) -> _Wanted:
-        if trial.kept:
+        version: int | None
+        if serving.version < (trial.champion or 0):
+            version, after = _before_older(store, trial, serving), trial
+        elif trial.kept:
             step = returned(trial, serving._replace(pinned=False), order.reason)
             version, after = step.serve, step.trial
         elif trial.champion and trial.champion < serving.version:
@@ -257,6 +285,20 @@ def rolled_back(store: Store, settings: Settings, order: Order, *, pin: bool) ->
     return _ordered(store, settings, order, change)
 
 
+def _before_older(store: Store, trial: Trial, serving: Serving) -> int | None:
+    """Return where to go from a version older than the champion, which an operator chose.
+
+    That is not about the champion, which stays one. Behind the untrained policy there is nothing,
+    unless `policy use` put it into service: then the champion is what was before.
+    """
+    if serving.version:
+        return store.policies.version(serving.version).parent
+    last = next(_orders(store, trial.point), None)
+    if last is None or last.action != "policy_use":
+        raise _untrained(trial.point, "go back to")
+    return trial.champion
+
+
 def pinned(store: Store, settings: Settings, order: Order) -> Changed:
     """Keep what the learner decides with; updates go on learning and leave it in service.
 
@@ -273,6 +315,8 @@ def pinned(store: Store, settings: Settings, order: Order) -> Changed:
 def unpinned(store: Store, settings: Settings, order: Order) -> Changed:
     """Let the newest version decide, which has learned on meanwhile, and every one after it.
 
+    A version that was taken out of service stays out: the newest of the others decides.
+
     Raises:
         PolicyError: The point is unknown.
         CheckpointError: The newest version's file is missing or damaged.
@@ -281,12 +325,101 @@ def unpinned(store: Store, settings: Settings, order: Order) -> Changed:
     def change(trial: Trial, serving: Serving) -> _Wanted:
         if not serving.pinned:
             return _Wanted()
-        versions = store.policies.versions(trial.point, limit=1)
-        if versions:
-            check_policy(checkpoint_folder(settings), versions[-1])
-        return _Wanted(None, Serving(versions[-1].version if versions else 0, pinned=False))
+        out = _taken_out(store, trial.point) - {serving.version}
+        fit = [one for one in store.policies.versions(trial.point) if one.version not in out]
+        if fit:
+            check_policy(checkpoint_folder(settings), fit[-1])
+        return _Wanted(None, Serving(fit[-1].version if fit else 0, pinned=False))
 
     return _ordered(store, settings, order, change)
+
+
+def undone(store: Store, settings: Settings, order: Order) -> Changed:
+    """Restore what the last order changed at a point, exactly as it was; again, it is redone.
+
+    What updates and evidence did since stays, as far as the order did not change the same.
+
+    Raises:
+        PolicyError: The point is unknown, no order is recorded there, or evidence has moved the
+            champion since.
+        UnknownError: The version that served has been forgotten.
+        CheckpointError: Its file is missing or damaged.
+    """
+
+    def change(trial: Trial, _serving: Serving) -> _Wanted:
+        last = _last_order(store, order.point)
+        before, after = mapping(last.details["before"]), mapping(last.details["after"])
+        if trial.champion != after["champion"]:
+            raise PolicyError(
+                f"the champion of {order.point!r} has changed since {last.action}: "
+                f"{_command('rollback', order.point)} goes back from what there is now"
+            )
+        names = [name for name in _UNDONE if before[name] != after[name]]
+        if trial.test == after["test"] != before["test"]:
+            names += _EVIDENCE
+        restored = _with(trial, {name: before[name] for name in names})
+        serve = None
+        if [before[name] for name in _SERVED] != [after[name] for name in _SERVED]:
+            serve = Serving(integer(before["version"]), bool(before["pinned"]))
+            if serve.version:
+                check_policy(checkpoint_folder(settings), store.policies.version(serve.version))
+        return _Wanted(restored, serve)
+
+    return _ordered(store, settings, order, change)
+
+
+def _with(trial: Trial, fields: Mapping[str, object]) -> Trial:
+    try:
+        return msgspec.convert({**asdict(trial), **fields}, Trial)
+    except msgspec.ValidationError as error:
+        raise PolicyError(
+            f"the audit line of that order is spoiled, as `tau-live verify` says: {error}"
+        ) from error
+
+
+def _last_order(store: Store, point: str) -> AuditEntry:
+    """Return the newest order at a point that changed anything."""
+    last = next(_orders(store, point), None)
+    if last is None or "before" not in last.details:  # or one of an older tau-live
+        raise PolicyError(
+            f"no order is recorded at point {point!r} that could be undone; "
+            f"`tau-live policy list --point {shlex.quote(point)}` shows what there is"
+        )
+    return last
+
+
+def _orders(store: Store, point: str) -> Iterator[AuditEntry]:
+    """Yield the orders at a point that changed anything, newest first."""
+    for entry in store.audit.entries():
+        is_here = entry.details.get("point") == point and entry.action.startswith(ORDERED)
+        if is_here and not entry.details.get("idempotent"):
+            yield entry
+
+
+def _taken_out(store: Store, point: str) -> set[int]:
+    """Return the versions of a point that were taken out of service and not put back since."""
+    out: set[int] = set()
+    versions = store.policies.versions(point)
+    for entry in reversed(store.audit.entries()):
+        if entry.details.get("point") != point:
+            continue
+        serves = entry.details.get("version", entry.details.get("serve"))
+        if entry.action in TAKEN_OUT and isinstance(serves, int):
+            out |= {
+                one.version
+                for one in versions
+                if one.version > serves and one.created_at <= entry.at
+            }
+        elif entry.action in PUT_BACK and isinstance(serves, int):
+            out.discard(serves)
+    return out
+
+
+def state_of(trial: Trial, serving: Serving) -> dict[str, object]:
+    """Return what an order may change at a point, as it is recorded for `policy undo`."""
+    state = asdict(trial)
+    names = (*_UNDONE, *_EVIDENCE)
+    return {**serving._asdict(), **{name: state[name] for name in names}}
 
 
 def _ordered(
@@ -303,7 +436,7 @@ def _ordered(
         trial = store.trials.trial(point)
         found = store.policies.in_service().get(point)
         serving = Serving(found.version, found.pinned) if found else Serving(0, pinned=False)
-        share_was = share_now(trial, settings)
+        share_was, before = share_now(trial, settings), state_of(trial, serving)
         wanted = change(trial, serving)
         revision = found.revision if found else 0
         serves = wanted.serve if wanted.serve is not None and wanted.serve != serving else None
@@ -327,7 +460,8 @@ def _ordered(
         idempotent = serves is None and tried is None
         entry = _entry(order, trial, now, was=serving, idempotent=idempotent)
         shares = {"share": share_now(trial, settings), "share_was": share_was}
-        store.audit.add(replace(entry, details={**entry.details, **shares}))
+        states = {"before": before, "after": state_of(trial, now)}
+        store.audit.add(replace(entry, details={**entry.details, **shares, **states}))
     return Changed(
         point=point,
         action=order.action,

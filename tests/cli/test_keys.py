@@ -64,7 +64,7 @@ CALLS: Mapping[str, Sequence[str]] = {
     "gc": ["gc", "--older-than", "30d"],
 }
 WITHOUT_STORE = {"autostart status", "init", "power"}
-ELSEWHERE = {"report"}
+ELSEWHERE = {"policy undo", "report"}
 """Needs a store that has learned: ``test_report`` looks at its keys."""
 
 

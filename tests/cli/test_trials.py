@@ -1,5 +1,6 @@
 """The verbs with which an operator says who decides, and how much."""
 
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from tau_live.store.records import Trial
 from tau_live.store.sqlite import SqliteStore
 from tests.cli.conftest import Read, Run
 from tests.cli.filled import version_in_service
+from tests.cli.test_keys import undocumented
 from tests.trialled import serve
 
 VERBS = ["promote", "reject", "freeze", "rollback", "pin", "stop"]
@@ -308,3 +310,138 @@ def test_the_audit_tells_which_share_it_was_and_is(filled: Path, run: Run) -> No
     details = store.audit.entries()[0].details
     store.close()
     assert (details["share_was"], details["share"]) == (0.25, 0.5)
+
+
+WHY = ("--reason", "why")
+ORDERS = [
+    ("exposure", "model", "25%"), ("promote", "model"), ("freeze", "model"), ("reject", "model"),
+    ("rollback", "model"), ("rollback", "model", "--pin"), ("pin", "model"), ("stop", "model"),
+    ("use", "0", "--point", "model"), ("use", "1", "--point", "model", "--pin"),
+]  # fmt: skip
+
+
+def state(path: Path) -> tuple[object, ...]:
+    """Return all that decides who decides, and what is known of it."""
+    with closing(SqliteStore.open(path, read_only=True)) as store:
+        trial, serves = store.trials.trial("model"), store.policies.in_service()["model"]
+    return (
+        serves.version, serves.pinned, trial.exposure, trial.champion, trial.previous, trial.kept,
+        trial.stopped, trial.test, trial.evidence, trial.tally, trial.finding,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("order", ORDERS, ids=" ".join)
+def test_undo_restores_exactly_what_was_before_the_last_order_and_redoes_it(
+    filled: Path, run: Run, read: Read, order: tuple[str, ...]
+) -> None:
+    store = ("--store", filled)
+    set_trial(filled, exposure=0.5, champion=1, evidence={"alpha": 0.25}, tally={"seen": 7.0})
+    before = state(filled)
+    assert run("policy", *order, *WHY, *store).exit_code == 0
+    after = state(filled)
+    assert after != before
+
+    undone = read("policy", "undo", "model", *WHY, *store)
+
+    assert undocumented("policy undo", undone) == (set(), set())
+    assert state(filled) == before
+    assert run("policy", "undo", "model", *WHY, *store).exit_code == 0
+    assert state(filled) == after
+
+
+@pytest.mark.parametrize("order", ORDERS, ids=" ".join)
+def test_undo_restores_a_champion_on_probation(
+    filled: Path, run: Run, order: tuple[str, ...]
+) -> None:
+    store = ("--store", filled)
+    set_trial(filled, champion=2, previous=1, kept=50, tally={"seen": 3.0})
+    before = state(filled)
+    run("policy", *order, *WHY, *store)
+
+    run("policy", "undo", "model", *WHY, *store)
+
+    assert state(filled) == before
+
+
+def test_undo_leaves_what_updates_and_evidence_did_since(filled: Path, run: Run) -> None:
+    store = ("--store", filled)
+    run("policy", "exposure", "model", "25%", *WHY, *store)
+    with closing(SqliteStore.open(filled)) as opened:
+        serve(opened, Settings(store=filled), 10, parent=2)
+    set_trial(filled, tally={"seen": 9.0}, stopped="too expensive (a process)")
+
+    run("policy", "undo", "model", *WHY, *store)
+
+    trial = trial_of(filled)
+    assert (trial.exposure, trial.tally) == (None, {"seen": 9.0})
+    assert trial.stopped == "too expensive (a process)"
+    assert version_in_service(filled) == 10
+
+
+def test_undo_is_refused_where_nothing_was_ordered_or_evidence_moved_the_champion(
+    filled: Path, run: Run
+) -> None:
+    store = ("--store", filled)
+
+    nothing = run("policy", "undo", "model", *WHY, *store)
+    run("policy", "freeze", "model", *WHY, *store)
+    set_trial(filled, champion=1, previous=None)
+    moved = run("policy", "undo", "model", *WHY, *store)
+
+    assert (nothing.exit_code, moved.exit_code) == (1, 1)
+    assert "no order is recorded at point 'model' that could be undone" in nothing.stderr
+    assert "the champion of 'model' has changed since policy_freeze" in moved.stderr
+
+
+def test_rollback_after_a_mistaken_use_of_0_goes_to_the_champion_and_leaves_it_on_probation(
+    filled: Path, run: Run
+) -> None:
+    store = ("--store", filled)
+    set_trial(filled, champion=2, previous=1, kept=50)
+    run("policy", "use", "0", "--point", "model", *WHY, *store)
+
+    result = run("policy", "rollback", "model", *WHY, *store)
+
+    assert result.exit_code == 0
+    assert version_in_service(filled) == 2
+    trial = trial_of(filled)
+    assert (trial.champion, trial.previous, trial.kept) == (2, 1, 50)
+
+
+def test_rollback_from_a_version_before_the_champion_leaves_the_champion_alone(
+    filled: Path, run: Run
+) -> None:
+    store = ("--store", filled)
+    set_trial(filled, champion=2, previous=None, kept=50)
+    run("policy", "use", "1", "--point", "model", *WHY, *store)
+
+    run("policy", "rollback", "model", *WHY, *store)
+
+    assert version_in_service(filled) == 0
+    trial = trial_of(filled)
+    assert (trial.champion, trial.kept) == (2, 50)
+
+
+def test_unpin_never_puts_back_a_version_that_was_rolled_back(filled: Path, run: Run) -> None:
+    """As in the tutorial: rolled back, another pinned for a while, then unpinned."""
+    store = ("--store", filled)
+    run("policy", "rollback", "model", *WHY, *store)
+    rolled_back_to = version_in_service(filled)
+    run("policy", "use", "0", "--point", "model", "--pin", *WHY, *store)
+
+    run("policy", "unpin", "model", *WHY, *store)
+
+    assert (rolled_back_to, version_in_service(filled)) == (1, 1)
+
+
+def test_unpin_puts_back_what_was_learned_since_or_what_somebody_used_again(
+    filled: Path, run: Run
+) -> None:
+    store = ("--store", filled)
+    run("policy", "rollback", "model", "--pin", *WHY, *store)
+    run("policy", "use", "2", "--point", "model", *WHY, *store)
+    run("policy", "use", "1", "--point", "model", "--pin", *WHY, *store)
+
+    run("policy", "unpin", "model", *WHY, *store)
+
+    assert version_in_service(filled) == 2

@@ -288,7 +288,17 @@ KEYS: Mapping[str, Keys] = {
     "policy use": CHANGE,
     **{
         f"policy {verb}": CHANGED
-        for verb in ["exposure", "promote", "reject", "freeze", "rollback", "pin", "unpin", "stop"]
+        for verb in [
+            "exposure",
+            "promote",
+            "reject",
+            "freeze",
+            "rollback",
+            "pin",
+            "unpin",
+            "undo",
+            "stop",
+        ]
     },
     "evaluate": {
         "policy": "what was evaluated",
