@@ -39,6 +39,18 @@ left join awaiting on awaiting.rollout_seq = arms.rollout_seq
 where point = ? and place > ? order by place limit ?
 """
 
+DELAYS = """
+select started_at, case when ready_seq is not null then max(
+    ended_at,
+    coalesce((
+        select max(at) from rewards
+        where rewards.rollout_id = rollouts.rollout_id and value is not null
+    ), ended_at)
+) - started_at end as delay
+from arms join rollouts on rollouts.seq = arms.rollout_seq
+where point = ? and started_at is not null order by place desc limit ?
+"""
+
 REWARDED = """
 select rewards.seq, rewards.rollout_id from rewards
 join rollouts on rollouts.rollout_id = rewards.rollout_id
@@ -116,6 +128,11 @@ class SqliteTrials:
             )
             for row in rows
         ]
+
+    def delays(self, point: str, *, limit: int) -> list[tuple[float, float | None]]:
+        """Return when the newest assigned rollouts of a point began, and how long rewards took."""
+        rows = self._connection.rows(DELAYS, (point, limit))
+        return [(row["started_at"], row["delay"]) for row in rows]
 
     def newest_place(self, point: str) -> int:
         """Return the place of the newest assignment at a point; 0 before the first."""

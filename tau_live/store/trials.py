@@ -32,6 +32,14 @@ class Trials(Protocol):
         """Return assignments with a place behind ``after``, in their order."""
         ...
 
+    def delays(self, point: str, *, limit: int) -> list[tuple[float, float | None]]:
+        """Return when the newest assigned rollouts of a point began, and how long rewards took.
+
+        Each as epoch seconds, and the seconds from there until it had ended and its last reward
+        was given; ``None`` where nothing is known of what it was worth.
+        """
+        ...
+
     def newest_place(self, point: str) -> int:
         """Return the place of the newest assignment at a point; 0 before the first."""
         ...

@@ -17,7 +17,15 @@ from tau_live.rewards.settling import reward_range
 from tau_live.settings import Settings
 from tau_live.store.records import Assigned, AuditEntry, Trial
 from tau_live.store.roles import Store
-from tau_live.trials.outcomes import Result, result_of, settled
+from tau_live.trials.outcomes import (
+    MOST,
+    NEWEST,
+    Result,
+    may_give_up,
+    patience,
+    result_of,
+    settled,
+)
 from tau_live.trials.rules import (
     EVERY,
     Move,
@@ -47,6 +55,14 @@ class _Found(NamedTuple):
     is_all: bool
 
 
+class _Wait(NamedTuple):
+    """How long rewards are waited for, and from when until when that need not be looked up."""
+
+    at: float
+    until: float
+    patience_s: float | None
+
+
 class Promoter:
     """Counts what became of assigned rollouts, and climbs, freezes and takes back on evidence.
 
@@ -69,6 +85,7 @@ class Promoter:
         self._settings = settings
         self._holder = holder
         self._clock = clock
+        self._waits: dict[str, _Wait] = {}
 
     def advance(self, *, now: float) -> list[Step]:
         """Count every rollout that is settled by now; return what followed from it.
@@ -94,7 +111,34 @@ class Promoter:
         if self._store.trials.newest_reward() > trial.watched:
             return True
         page = self._store.trials.assigned(point, after=trial.watermark, limit=1)
-        return bool(settled(page, self._settings, now=now))
+        return bool(self._settled(point, page, now=now))
+
+    def _settled(self, point: str, page: list[Assigned], *, now: float) -> list[Assigned]:
+        """Return the first assignments of a page whose outcome is known, or waited for no more."""
+        found = settled(page, self._settings, now=now)
+        if len(found) == len(page) or not may_give_up(self._settings):
+            return found
+        patience_s = self._patience(point, now=now)
+        if patience_s is None:
+            return found
+        return settled(page, self._settings, now=now, patience_s=patience_s)
+
+    def _patience(self, point: str, *, now: float) -> float | None:
+        """Return how long rewards are waited for; looked up anew when that may have changed."""
+        known = self._waits.get(point)
+        if known is not None and known.at <= now < known.until:
+            return known.patience_s
+        limit, most_s = NEWEST, self._settings.reward_deadline_s
+        while True:
+            delays = self._store.trials.delays(point, limit=limit)
+            patience_s = patience(delays, now=now, most_s=most_s)
+            if patience_s is not None or len(delays) < limit or limit >= MOST:
+                break
+            limit *= 4  # slow rewards show only in rollouts that were followed for long
+        reached_s = now - delays[-1][0] if delays else 0.0
+        again_s = (reached_s if patience_s is None else patience_s) / 8.0
+        self._waits[point] = _Wait(now, now + max(1.0, again_s), patience_s)
+        return patience_s
 
     def _advance(self, point: str, *, now: float) -> list[Step]:
         steps: list[Step] = []
@@ -115,7 +159,7 @@ class Promoter:
             step = taken_out(trial, f"critical violation in rollout {violation}")
             return _Found(before, step.trial, step, is_all=False)
         page = self._store.trials.assigned(trial.point, after=trial.watermark, limit=PAGE)
-        ready = settled(page, self._settings, now=now)
+        ready = self._settled(trial.point, page, now=now)
         if ready:
             trial = begun(trial, ready, self._settings)
         others = [one for one in ready if one.place <= trial.since]

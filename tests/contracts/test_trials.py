@@ -100,6 +100,7 @@ def test_rollouts_are_told_in_the_order_of_their_first_decisions(store: Store) -
     assert store.trials.assigned("model", after=found[0].place, limit=1) == found[1:2]
     assert store.trials.points() == ["model"]
     assert store.trials.newest_place("model") == found[-1].place
+    assert store.trials.delays("model", limit=9) == [(1.0, None)] * len(found)
     assert store.trials.newest_place("tools") == 0
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from tau_live.learning.lease import LEASE
 from tau_live.rl.verdict import Evidence, Outcomes
@@ -14,7 +15,7 @@ from tau_live.store.records import Trial
 from tau_live.store.sqlite import SqliteStore
 from tau_live.trials.promoter import Promoter, voided
 from tau_live.trials.rules import Move, Step
-from tests.contracts.making import begun, reward
+from tests.contracts.making import attempt, begun, decision, reward, rollout
 from tests.trialled import NOW, Arms, add, advanced, end, fill, moves, serve, settings_of
 
 
@@ -87,6 +88,31 @@ def test_a_rollout_whose_reward_may_still_come_holds_up_those_behind_it(
 
     assert (early["learner"], early["learner_known"]) == (1, 1)
     assert (late["learner"], late["learner_known"]) == (3, 2)
+
+
+def test_a_fifth_that_never_comes_does_not_hold_up_the_others(
+    path: Path, store: SqliteStore
+) -> None:
+    """Their deadline is a day, and everybody else's reward came at once."""
+    with store.begin():
+        for at in range(2_000):
+            name, began = f"r-{at}", NOW + 0.1 * at
+            store.rollouts.begin_rollout(rollout(name, started_at=began))
+            store.rollouts.begin_attempt(attempt(name))
+            arm = "learner" if at % 2 else "control"
+            store.decisions.add_decision(replace(decision(1, name), arm=arm, share=0.5))
+            store.rollouts.set_status(name, RolloutStatus.SUCCEEDED, at=began + 0.05)
+            if at % 5 == 4:
+                store.rewards.await_reward(name, until=began + 86_400.0)
+            else:
+                store.rewards.add_reward(reward(1.0, name, at=began + 0.1))
+                store.rewards.mark_ready(name, total_reward=1.0)
+
+    advanced(store, settings_of(path), now=NOW + 201.0)
+
+    tally = store.trials.trial("model").tally
+    assert tally["seen"] >= 1_980
+    assert tally["learner_known"] + tally["control_known"] == pytest.approx(1_600, abs=16)
 
 
 def test_a_rollout_that_never_ends_is_given_up_after_the_deadline(
