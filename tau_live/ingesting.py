@@ -42,6 +42,10 @@ class Ingested:
     bad: dict[str, int]
     refused: dict[str, int]
 
+    def nothing(self) -> bool:
+        """Say whether some lines were not understood, and the others told nothing."""
+        return bool(self.bad) and not self.events
+
 
 class _Stream:
     """One stream of lines: our own events are taken as they are, others are translated."""

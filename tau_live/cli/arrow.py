@@ -1,14 +1,19 @@
-"""The store's tables as Parquet files; the only module that needs pyarrow."""
+"""Tables of Parquet and Arrow, written and read; the only module that needs pyarrow."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
 from itertools import groupby, islice
+from math import isnan
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tau_live.cli.output import as_json
+from tau_live.errors import TauLiveError
+from tau_live.importing.log import Format, Table
 from tau_live.machine.private_files import make_folders, opened_new
 
 ROWS_AT_ONCE = 10_000
@@ -74,3 +79,70 @@ def _column(rows: Sequence[Mapping[str, object]], name: str) -> list[object]:
     return [
         value if value is None or isinstance(value, str) else as_json(value) for value in values
     ]
+
+
+def read_table(path: Path, format_: Format) -> Table:
+    """Return the rows of a file of Parquet or Arrow (IPC, as a file or a stream).
+
+    Times become epoch seconds, decimals numbers, and a NaN is a number that nobody knows.
+
+    Raises:
+        TauLiveError: It cannot be read.
+        OSError: Likewise.
+    """
+    try:
+        if format_ is Format.PARQUET:
+            file = pq.ParquetFile(path)
+            return Table(file.metadata.num_rows, _rows_of(path, file.iter_batches(ROWS_AT_ONCE)))
+        try:
+            batches = pa.ipc.open_file(path)
+        except pa.ArrowInvalid:
+            return Table(0, _rows_of(path, pa.ipc.open_stream(path)))
+        at = range(batches.num_record_batches)
+        return Table(0, _rows_of(path, (batches.get_batch(number) for number in at)))
+    except pa.ArrowException as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: Exception) -> TauLiveError:
+    return TauLiveError(f"cannot read table '{path}': {' '.join(str(error).split())}")
+
+
+def _rows_of(path: Path, batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, object]]:
+    try:
+        for batch in batches:
+            names = batch.schema.names
+            columns = [*map(_values, batch.columns)]
+            for row in zip(*columns, strict=True):
+                yield dict(zip(names, row, strict=True))
+    except pa.ArrowException as error:
+        raise _unreadable(path, error) from error
+
+
+def _values(column: pa.Array) -> list[object]:
+    """Return the values of a column as those of a line of JSON would be."""
+    if pa.types.is_timestamp(column.type):  # nanoseconds are more than Python's times hold
+        column = column.cast(pa.timestamp("us", column.type.tz), safe=False)
+    values: list[object] = column.to_pylist()
+    return values if {*map(type, values)} <= _AS_IN_JSON else [*map(_plain, values)]
+
+
+def _plain(value: object) -> object:
+    made = _MADE.get(type(value))
+    return made(value) if made else value
+
+
+def _seconds(value: datetime) -> float:
+    return (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
+
+
+_AS_IN_JSON = frozenset({str, int, bool, type(None)})
+_MADE: Mapping[type, Callable[..., object]] = {
+    float: lambda value: None if isnan(value) else value,
+    datetime: _seconds,
+    date: lambda value: _seconds(datetime.combine(value, time())),
+    Decimal: float,
+    bytes: lambda value: value.decode(errors="replace"),
+    list: lambda value: [*map(_plain, value)],
+    dict: lambda value: {name: _plain(one) for name, one in value.items()},
+}

@@ -13,7 +13,7 @@ from tau_live.importing.fields import FIELDS, Place, parsed_map
 from tau_live.importing.values import time_of
 
 if TYPE_CHECKING:
-    from tau_live.importing.log import Imported
+    from tau_live.importing.log import Format, Imported, Table
     from tau_live.importing.rows import BadRow
 
 
@@ -47,13 +47,14 @@ def _time(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -
         "tau-live import-log log.csv --point model --options small,large",
         "tau-live import-log log.jsonl --point ad --map option=action,reward=-cost",
         "tau-live import-log traces.jsonl --format otel",
+        "tau-live import-log log.parquet --point model --map at=time",
     ),
 )
 @click.argument("source", metavar="FILE|-")
 @click.option(
     "--format",
     "format_",
-    type=click.Choice(["jsonl", "csv", "otel"]),
+    type=click.Choice(["jsonl", "csv", "otel", "parquet", "arrow"]),
     help="How it is written.  [default: as it looks]",
 )
 @click.option("--point", metavar="NAME", help="The decision point of rows that name none.")
@@ -104,9 +105,10 @@ def import_log(  # noqa: PLR0913  # one for each option
 ) -> None:
     """Store earlier decisions of any system, to start from what they teach.
 
-    FILE holds JSON Lines, a table with a head, or the JSON lines of OpenTelemetry's collector. A
-    row is a decision. Those with a propensity teach the policy; the others are recorded. Nothing
-    is learned yet: `tau-live learn --once` does that. What is stored already is left alone.
+    FILE holds JSON Lines, a table with a head, a table of Parquet or Arrow (which needs pyarrow),
+    or the JSON lines of OpenTelemetry's collector. A row is a decision. Those with a propensity
+    teach the policy; the others are recorded. Nothing is learned yet: `tau-live learn --once` does
+    that. What is stored already is left alone.
     """
     from tau_live.importing.log import Format, LogSource
     from tau_live.importing.log import import_log as imported
@@ -123,15 +125,27 @@ def import_log(  # noqa: PLR0913  # one for each option
         strict=strict,
     )
     with progress_bar(quiet=as_json) as bar:
-        task = bar.add_task("bytes", total=None)
+        task = bar.add_task("importing", total=None)
         report = imported(
             log,
             settings_of(path, changes=True),
             progress=lambda done, total: bar.update(task, completed=done, total=total or None),
+            open_table=_open_table,
         )
     print_json(report) if as_json else _print(report)
     if report.nothing():
         raise TauLiveError(f"no line of '{source}' could be read; {_said(report.bad[0])}")
+
+
+def _open_table(path: Path, format_: "Format") -> "Table":
+    try:
+        from tau_live.cli.arrow import read_table  # the one module that needs it
+    except ImportError as error:
+        raise TauLiveError(
+            f"'{path}' is a table of {format_.value}, which needs pyarrow ({error}): "
+            "pip install pyarrow"
+        ) from error
+    return read_table(path, format_)
 
 
 def _print(report: "Imported") -> None:

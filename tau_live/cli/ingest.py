@@ -8,6 +8,7 @@ import click
 from tau_live.cli.opening import epilog, json_option, plugins, settings_of, store_option
 from tau_live.cli.output import print_json, print_report, progress_bar
 from tau_live.cli.signals import stopping
+from tau_live.errors import TauLiveError
 
 
 @click.command(
@@ -53,3 +54,6 @@ def ingest(source: str, *, host: str, stream: str | None, path: Path | None, as_
             progress=lambda done, total: bar.update(task, completed=done, total=total),
         )
     print_json(report) if as_json else print_report(report)
+    if report.nothing():
+        why = ", ".join(f"{count} {reason}" for reason, count in sorted(report.bad.items()))
+        raise TauLiveError(f"none of {report.lines} lines of '{source}' was understood: {why}")

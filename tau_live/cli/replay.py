@@ -6,6 +6,7 @@ import click
 
 from tau_live.cli.opening import epilog, json_option, settings_of, store_option
 from tau_live.cli.output import print_json, print_report, progress_bar
+from tau_live.errors import TauLiveError
 
 
 @click.command(epilog=epilog("replay", "tau-live replay events.jsonl --store again.sqlite"))
@@ -28,3 +29,8 @@ def replay(file: Path, path: Path | None, as_json: bool) -> None:
             progress=lambda done, total: bar.update(task, completed=done, total=total),
         )
     print_json(report) if as_json else print_report(report)
+    if report.bad and not report.events:
+        first = report.bad[0]
+        raise TauLiveError(
+            f"no line of '{file}' holds an event; line {first.number}: {first.reason}"
+        )

@@ -5,19 +5,20 @@ come from the log alone: again into one store it adds nothing, and two stores ge
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from hashlib import sha256
 from itertools import chain, islice
 from pathlib import Path
+from typing import NamedTuple
 
 from tau_live.collection.recording import Line
 from tau_live.errors import LogLineError, TauLiveError
 from tau_live.events import Decision, Event, Reward
 from tau_live.handed.plain import Limits
 from tau_live.handed.values import OPTIONS_LIMIT
-from tau_live.importing.fields import FieldError, Places
+from tau_live.importing.fields import FieldError, Places, Row, column_of, standing
 from tau_live.importing.logged import Reader
 from tau_live.importing.otel import Traces
 from tau_live.importing.rows import BadRow, NumberedRow, json_rows, table_rows
@@ -40,6 +41,34 @@ class Format(StrEnum):
     JSONL = "jsonl"
     CSV = "csv"
     OTEL = "otel"
+    PARQUET = "parquet"
+    ARROW = "arrow"
+
+
+TABLES = frozenset({Format.PARQUET, Format.ARROW})
+"""Formats whose rows have types, and which a library has to read."""
+
+MAGIC: Mapping[bytes, Format] = {
+    b"PAR1": Format.PARQUET,
+    b"ARROW1": Format.ARROW,
+    b"\xff\xff\xff\xff": Format.ARROW,
+}
+"""How such a file begins; the last is a stream's."""
+
+
+class Table(NamedTuple):
+    """A file whose rows have types.
+
+    Attributes:
+        total: How many rows it has; 0 where that is not known beforehand.
+        rows: Its rows in their order, as plain data.
+    """
+
+    total: int
+    rows: Iterator[Row]
+
+
+OpenTable = Callable[[Path, Format], Table]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,9 +133,8 @@ class Imported:
     lines_per_s: float
 
     def nothing(self) -> bool:
-        """Say whether there were lines, and none of them (but for a table's head) was read."""
-        told = self.decisions + self.rewards + self.rollouts
-        return not told and 0 < self.bad_lines >= self.lines - 1
+        """Say whether some lines could not be read, and nothing was told by the others."""
+        return self.bad_lines > 0 and not self.decisions + self.rewards + self.rollouts
 
 
 class _Counts:
@@ -127,8 +155,16 @@ class _Counts:
             self.lines = line.number
             self.done += len(line.data) + 1
             if line.number % TOLD_EVERY == 0:
-                self.progress(min(self.done, self.total) if self.total else 0, self.total)
+                self.progress(min(self.done, self.total or self.done), self.total)
             yield line
+
+    def rows(self, table: Table) -> Iterator[NumberedRow]:
+        """Number the rows of a table, and count them."""
+        for number, row in enumerate(table.rows, start=1):
+            self.lines = number
+            if number % TOLD_EVERY == 0:
+                self.progress(number, table.total)
+            yield NumberedRow(number, row)
 
     def wrong(self, row: BadRow) -> None:
         """Count a bad line. Raises: LogLineError, if the first one is to end it."""
@@ -149,15 +185,25 @@ class _Counts:
             yield event
 
 
+def _no_table(path: Path, _format: Format) -> Table:
+    raise TauLiveError(f"'{path}' is a table that nothing here can open")
+
+
 def import_log(
-    source: LogSource, settings: Settings, *, progress: Callable[[int, int], None]
+    source: LogSource,
+    settings: Settings,
+    *,
+    progress: Callable[[int, int], None],
+    open_table: OpenTable = _no_table,
 ) -> Imported:
     """Store a log; nothing is learned yet, `tau-live learn` does that.
 
     Args:
         source: What to read.
         settings: Where to.
-        progress: Told how many bytes of how many are done; of 0 where that is not known.
+        progress: Told how many bytes (or rows of a table) of how many are done; of 0 where that is
+            not known.
+        open_table: Opens a file of Parquet or Arrow.
 
     Raises:
         LogLineError: A line cannot be read, and ``strict`` was asked for.
@@ -175,9 +221,16 @@ def import_log(
         total = path.stat().st_size if path else 0
         written = path.stat().st_mtime if path else time.time()
         counts = _Counts(strict=source.strict, progress=progress, total=total)
-        lines = file_lines(path) if path else stdin_lines()
-        first, lines = _peeked(counts.read(lines))
-        told = _told(source, first, lines, counts, settings=settings, written=written)
+        format_ = source.format or _format_of_table(path)
+        if path is not None and format_ in TABLES:
+            table = open_table(path, format_)
+            told = _told_by_table(
+                source, format_, counts.rows(table), counts, settings=settings, written=written
+            )
+        else:
+            lines = file_lines(path) if path else stdin_lines()
+            first, lines = _peeked(counts.read(lines))
+            told = _told(source, first, lines, counts, settings=settings, written=written)
         offline = Offline(settings)
         try:
             offline.take(counts.told(told.events))
@@ -225,11 +278,14 @@ def _told(  # what a log is read with
         traces = Traces(width=width, limits=limits, reward=source.reward)
         return _Told(format_, _of_traces(traces, json_rows(lines), counts), list)
     rows = table_rows(lines) if format_ is Format.CSV else json_rows(lines)
+    if format_ is Format.CSV:
+        _check_head(first, source.places, counts)
     reader = Reader(
         source.places,
         point=source.point,
         offered=_offered(source, format_),
         cells=format_ is Format.CSV,
+        columns=format_ is Format.CSV,
     )
     runs = Runs(
         source.stream or _stream(source.path, first[: 1 + (format_ is Format.CSV)]),
@@ -239,6 +295,49 @@ def _told(  # what a log is read with
         limits=limits,
     )
     return _Told(format_, _of_rows(runs, reader, rows, counts), lambda: reader.unseen)
+
+
+def _check_head(first: Sequence[Line], places: Places, counts: _Counts) -> None:
+    """Count a head as bad in which no column is the option, also where no row follows it."""
+    column = column_of("option", places)
+    for head in table_rows([*first, *first]) if len(first) == 1 else ():
+        if isinstance(head, NumberedRow) and standing(head.row, column) is None:
+            counts.wrong(BadRow(1, column, "the table has no such column"))
+
+
+def _told_by_table(  # what a log is read with
+    source: LogSource,
+    format_: Format,
+    rows: Iterator[NumberedRow],
+    counts: _Counts,
+    *,
+    settings: Settings,
+    written: float,
+) -> _Told:
+    first = list(islice(rows, 1))
+    if source.options == (EVERY,):
+        raise TauLiveError("the options of a table cannot be read beforehand: name them")
+    reader = Reader(
+        source.places, point=source.point, offered=source.options, cells=False, columns=True
+    )
+    runs = Runs(
+        source.stream or _stream(source.path, [Line(1, repr(one.row).encode()) for one in first]),
+        otherwise=written if source.at is None else source.at,
+        width=policy_config(settings).width,
+        reward=source.reward,
+        limits=Limits(chars=settings.payload_limit),
+    )
+    events = _of_rows(runs, reader, chain(first, rows), counts)
+    return _Told(format_, events, lambda: reader.unseen)
+
+
+def _format_of_table(path: Path | None) -> Format | None:
+    """Return the format of a file that begins like a table of Parquet or Arrow."""
+    if path is None:
+        return None
+    with path.open("rb") as file:
+        begins = file.read(8)
+    return next((format_ for magic, format_ in MAGIC.items() if begins.startswith(magic)), None)
 
 
 def _of_rows(

@@ -65,16 +65,24 @@ class Reader:
         places: Where fields stand that do not stand under their own names.
         point: The decision point of rows that name none.
         offered: The options of rows that name none; empty for the applied one alone.
-        cells: Whether rows are of a table, so that all they hold is text.
+        cells: Whether all that rows hold is text.
+        columns: Whether rows are of a table, whose context may be columns of its own.
     """
 
     def __init__(
-        self, places: Places, *, point: str | None, offered: Sequence[str], cells: bool
+        self,
+        places: Places,
+        *,
+        point: str | None,
+        offered: Sequence[str],
+        cells: bool,
+        columns: bool = False,
     ) -> None:
         self._places = places
         self._point = point
         self._offered = Options(tuple(offered), (None,) * len(offered))
         self._cells = cells
+        self._columns = columns
         self._unseen = {path for place in places.values() for path in place.paths}
 
     @property
@@ -181,10 +189,11 @@ class Reader:
 
     def _context(self, row: Row, found: Row) -> Features:
         given = found["context"]
-        if self._cells:
-            if given is None:
-                own = {name: row[name] for name in row if name.startswith("context.")}
-                return values.cells_of({n.removeprefix("context."): own[n] for n in own})
-            if isinstance(given, Mapping):
-                given = values.cells_of(given)
+        if self._columns and given is None:
+            begins = "context."
+            given = {n.removeprefix(begins): row[n] for n in row if n.startswith(begins)}
+            if self._cells:
+                return values.cells_of(given)
+        elif self._cells and isinstance(given, Mapping):
+            given = values.cells_of(given)
         return reading("context", given, values.features_of, self._places)

@@ -1,8 +1,12 @@
 """The command that imports logs; what it does has tests of its own."""
 
 import json
+import math
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
@@ -10,6 +14,7 @@ from tau_live.cli import main
 from tests.cli.conftest import Read, Run
 from tests.cli.filled import hold
 from tests.cli.test_long_work import rollouts
+from tests.live.running import exported
 
 ROW = {"action": "b", "p": 0.5, "cost": 2, "at": 1}
 
@@ -58,8 +63,10 @@ def test_people_are_shown_each_bad_line_on_a_line(tmp_path: Path, run: Run) -> N
         (b"option,propensity,reward\na,0.5,1\n", "line 2, column point: expected a decision point"),
         (b"arm,reward\na,1\n", "line 2, column option: expected an option"),
         (b"\x1f\x8b\x08\x00\xff\xfe\x03", "line 1, column 2: not UTF-8"),
+        (b"hello\n", "line 1, column option: the table has no such column"),
+        (b"hello\n\n\nworld\n\n\n", "line 4, column option: expected an option"),
     ],
-    ids=["no point", "no option", "compressed"],
+    ids=["no point", "no option", "compressed", "one line", "blank lines between"],
 )
 def test_a_log_of_which_nothing_can_be_read_fails(
     content: bytes, expected: str, tmp_path: Path, run: Run
@@ -72,6 +79,78 @@ def test_a_log_of_which_nothing_can_be_read_fails(
     assert told.exit_code == 1
     assert told.stderr.count("\n") == 1
     assert f"no line of '{file}' could be read; {expected}" in told.stderr
+
+
+def tables(folder: Path) -> dict[str, Path]:
+    """Write the same 20 rows as JSON Lines, Parquet, and Arrow, with the types of a table."""
+    began = datetime(2024, 5, 1, tzinfo=UTC)
+    times = [began + timedelta(seconds=n) for n in range(20)]
+    known = {
+        "action": ["a", "b"] * 10,
+        "p": [0.5] * 20,
+        "context": [{"kind": "sum", "size": n} for n in range(20)],
+        "options": [["a", "b"]] * 20,
+    }
+    scores = [n / 20 for n in range(20)]
+    typed = {
+        "score": [math.nan, *scores[1:]],
+        "time": pa.array(times, pa.timestamp("ns", "UTC")),
+    }
+    rows = pa.table(known).to_pylist()
+    for row, score, at in zip(rows, [None, *scores[1:]], times, strict=True):
+        row |= {"score": score, "time": at.timestamp()}
+    table = pa.table(known | typed)
+    names = ("log.jsonl", "log.parquet", "file.arrow", "stream.arrow")
+    found = {name: folder / name for name in names}
+    found["log.jsonl"].write_text("".join(json.dumps(row) + "\n" for row in rows))
+    pq.write_table(table, found["log.parquet"])
+    with pa.ipc.new_file(found["file.arrow"], table.schema) as file:
+        file.write_table(table)
+    with pa.ipc.new_stream(found["stream.arrow"], table.schema) as stream:
+        stream.write_table(table)
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["log.parquet", "file.arrow", "stream.arrow"])
+def test_a_table_of_parquet_or_arrow_becomes_the_same_rollouts_as_its_rows_in_json(
+    name: str, tmp_path: Path, read: Read
+) -> None:
+    files = tables(tmp_path)
+    fields = "option=action,at=time,propensity=p,reward=score"
+    more = ("--point", "ad", "--map", fields, "--stream", "log")
+
+    expected = read("import-log", files["log.jsonl"], *more, "--store", tmp_path / "json.sqlite")
+    done = read("import-log", files[name], *more, "--store", tmp_path / "s.sqlite")
+
+    assert isinstance(done, dict)
+    assert isinstance(expected, dict)
+    own = {"format": files[name].suffix[1:], "lines_per_s": done["lines_per_s"]}
+    assert done == {**expected, **own}
+    assert (done["lines"], done["rewards"], done["rollouts"]) == (20, 19, 20)
+    assert exported(tmp_path / "s.sqlite") == exported(tmp_path / "json.sqlite")
+
+
+@pytest.mark.parametrize("content", [b"PAR1 and nothing more", b"ARROW1 and nothing more"])
+def test_a_table_that_is_damaged_fails(content: bytes, tmp_path: Path, run: Run) -> None:
+    file = tmp_path / "log"
+    file.write_bytes(content)
+
+    told = run("import-log", file, *MAP, "--store", tmp_path / "s.sqlite")
+
+    assert told.exit_code == 1
+    assert f"cannot read table '{file}'" in told.stderr
+
+
+@pytest.mark.slow
+def test_a_table_without_the_option_fails(tmp_path: Path, run: Run) -> None:
+    file = tmp_path / "log.parquet"
+    pq.write_table(pa.table({"x": [1, 2, 3]}), file)
+
+    told = run("import-log", file, *MAP, "--store", tmp_path / "s.sqlite")
+
+    assert told.exit_code == 1
+    assert "line 1, column action: expected an option, got nothing" in told.stderr
 
 
 def test_a_log_without_any_choice_is_told_to_teach_nothing(tmp_path: Path, run: Run) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tau_live.cli.json_keys.commands import KEYS
+from tau_live.events import RunStart, encode
 from tau_live.rollouts import Rollout
 from tau_live.store.sqlite import SqliteStore
 from tests.cli.conftest import Read, Run
@@ -49,9 +50,9 @@ CALLS: Mapping[str, Sequence[str]] = {
     "policy unpin": ["policy", "unpin", "pinned", "--reason", "reviewed"],
     "policy stop": ["policy", "stop", "model", "--reason", "complaints"],
     "power": ["power", "--difference", "0.3"],
-    "replay": ["replay", __file__],
-    "ingest": ["ingest", __file__],
-    "import-log": ["import-log", __file__],
+    "replay": ["replay", "events.jsonl"],
+    "ingest": ["ingest", "events.jsonl"],
+    "import-log": ["import-log", "log.jsonl", "--point", "model"],
     "learn": ["learn", "--once"],
     "export": ["export", "-o", "out.jsonl"],
     "config": ["config"],
@@ -73,6 +74,9 @@ def test_json_has_the_documented_keys_and_no_others(command: str, filled: Path, 
     learning = {"TAU_LIVE_RL": "1", "TAU_LIVE_RL_UPDATE_INTERVAL": "1"}
 
     make_project(Path.cwd())
+    event = encode(RunStart(host="tau", run_id="r", at=1.0))
+    Path("events.jsonl").write_bytes(event + b"\n{\n")
+    Path("log.jsonl").write_text('{"option": "a"}\n{\n')
     store = () if command in WITHOUT_STORE else ("--store", filled)
     found = read(*CALLS[command], *store, **learning)
 

@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from tau_live.events import Event, Reward, RunEnd, RunStart, Status, encode
 from tau_live.store.records import RolloutQuery
 from tau_live.store.sqlite import SqliteStore
@@ -64,6 +66,26 @@ def test_the_reference_hosts_lines_are_taken_in(tmp_path: Path, read: Read) -> N
 
     assert isinstance(done, dict)
     assert done["rollouts"] == rollouts(tmp_path / "new.sqlite") > 0
+
+
+@pytest.mark.parametrize("command", ["replay", "ingest"])
+@pytest.mark.parametrize(
+    "content",
+    [b"hello\n\nworld\n", b'{"a": 1}\n', b"PAR1\x00\xff\n\x00", b"[1]\n"],
+    ids=["text", "another object", "binary", "a list"],
+)
+def test_a_file_of_which_nothing_is_understood_fails(
+    command: str, content: bytes, tmp_path: Path, run: Run
+) -> None:
+    file = tmp_path / "garbage"
+    file.write_bytes(content)
+
+    result = run(command, file, "--json", "--store", tmp_path / "new.sqlite")
+
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["events"] == 0
+    assert result.stderr.count("\n") == 1
+    assert str(file) in result.stderr
 
 
 def test_a_file_that_is_not_there_is_one_line(tmp_path: Path, run: Run) -> None:

@@ -352,8 +352,8 @@ KEYS: Mapping[str, Keys] = {
         "refused.*": "events that could not be stored, by what is wrong",
     },
     "import-log": {
-        "format": "jsonl, csv or otel",
-        "lines": "lines read",
+        "format": "jsonl, csv, otel, parquet or arrow",
+        "lines": "lines read, or rows of a table",
         "decisions": "decisions that they told",
         "with_propensity": "how many of these may teach the policy",
         "without_choice": "how many of these offered one option alone, which teaches nothing",
