@@ -16,8 +16,9 @@ from tau_live.importing.log import LogSource, import_log
 from tau_live.importing.runs import OPEN_RUNS
 from tau_live.learning.learner import Learner
 from tau_live.learning.usable import why_not
-from tau_live.reasons import WhyNot
+from tau_live.reasons import CRITIC_ONLY, LEFT_OUT, WhyNot
 from tau_live.rl.features import encode, unpack
+from tau_live.rl.ppo import PPOConfig
 from tau_live.rollouts import Decision, RolloutStatus
 from tau_live.settings import Settings
 from tests.importing.conftest import Import, written
@@ -328,6 +329,27 @@ def test_what_was_logged_with_propensities_teaches_the_policy(
     for kind, right in (("sum", 0), ("fact", 1)):
         asked = encode({"kind": kind}, [("small", None), ("large", None)])
         assert learned.policy.probabilities(asked)[right] > 0.6
+
+
+@pytest.mark.slow
+def test_a_log_goes_in_whole_however_many_versions_are_made_of_it(
+    tmp_path: Path, store: Path, imported: Import
+) -> None:
+    imported(logged_by_chance(tmp_path / "log.jsonl", propensity=0.5))
+    settings = Settings(store=store, update_interval=1, max_rollouts_per_update=1)
+
+    with opened(store) as open_:
+        learner = Learner(open_, settings, holder="me")
+        while learner.run_next(now=2e9) is not None:
+            pass
+        updates = open_.policies.updates()
+        counted = open_.counters.counts()
+
+    learned = [row for row in updates if row.executed]
+    assert len(learned) > PPOConfig().lag_bound + 8
+    assert learned[-1].first_ready == 1
+    assert sum(row.trajectories for row in learned) == learned[0].last_ready == 200
+    assert not any(name.startswith((LEFT_OUT, CRITIC_ONLY)) for name in counted)
 
 
 @pytest.mark.slow

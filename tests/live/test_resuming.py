@@ -81,6 +81,31 @@ def test_what_a_skipped_or_undone_update_looked_at_is_counted_once_by_the_next(
     assert state.action_fit.samples == state.value_fit.samples == 80
 
 
+def caught_up(path: Path, *, resumed: bool) -> list[Update]:
+    """Learn from 300 rollouts that wait already, by one learner or by a new one each time."""
+    with opened(path) as store, store.begin():
+        for number in range(300):
+            add(store, number, total=worth(number))
+    with opened(path) as store:
+        kept = learner_of(store, 0)
+        while (learner_of(store, 0) if resumed else kept).run_next(now=1.0):
+            pass
+        return store.policies.updates(point="model")[::-1]
+
+
+def test_resumed_after_every_update_equals_uninterrupted_where_the_learner_was_behind(
+    tmp_path: Path,
+) -> None:
+    one, two = tmp_path / "one" / "s.sqlite", tmp_path / "two" / "s.sqlite"
+
+    whole, resumed = caught_up(one, resumed=False), caught_up(two, resumed=True)
+
+    assert [(row.first_ready, row.last_ready) for row in whole] == [(1, 256), (257, 300)]
+    assert len(resumed) == len(whole)
+    assert exported(one) == exported(two)
+    assert newest(one).digest() == newest(two).digest()
+
+
 def doubt_of(path: Path, option: int) -> float:
     """Return how unsure the newest version is of an option."""
     policy = newest(path).policy

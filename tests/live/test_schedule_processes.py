@@ -41,7 +41,7 @@ from tau_live.machine.processes import this_process
 from tau_live.settings import Settings
 from tau_live.store.sqlite import SqliteStore
 store = SqliteStore.open(sys.argv[1])
-settings = Settings(store=Path(sys.argv[1]), max_rollouts_per_update=16)
+settings = Settings(store=Path(sys.argv[1]), update_interval=4, max_rollouts_per_update=4)
 learner = Learner(store, settings, holder=this_process())
 print("ready", flush=True)
 sys.stdin.readline()
