@@ -260,6 +260,7 @@ class Assigned:
         share: The probability with which it would have been the learner.
         agreed: Whether the learner would have chosen what the host did; ``None`` if unknown.
         until: Epoch seconds until which its reward is waited for; ``None`` if it is not.
+        version: The policy of its first decision at the point.
     """
 
     place: int
@@ -268,6 +269,7 @@ class Assigned:
     share: float
     agreed: bool | None = None
     until: float | None = None
+    version: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

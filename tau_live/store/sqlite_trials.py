@@ -33,7 +33,11 @@ on conflict (rollout_seq, point) do nothing
 """
 
 ASSIGNED = """
-select rollouts.*, place, arm, share, agreed, until from arms
+select rollouts.*, place, arm, share, agreed, until, (
+    select policy_version from decisions
+    where decisions.rollout_seq = arms.rollout_seq and decisions.point = arms.point
+    order by attempt, ordinal limit 1
+) as decided_by from arms
 join rollouts on rollouts.seq = arms.rollout_seq
 left join awaiting on awaiting.rollout_seq = arms.rollout_seq
 where point = ? and place > ? order by place limit ?
@@ -125,6 +129,7 @@ class SqliteTrials:
                 share=row["share"],
                 agreed=None if row["agreed"] is None else bool(row["agreed"]),
                 until=row["until"],
+                version=row["decided_by"],
             )
             for row in rows
         ]

@@ -48,6 +48,7 @@ class Result(NamedTuple):
         reward: What it was worth with all of its decisions; NaN where no reward came in time.
         cost: Of safety; NaN if unknown.
         agreed: Whether the learner would have chosen what the host did; ``None`` if unknown.
+        version: What the learner decided it with; ``None`` for the control.
     """
 
     place: int
@@ -56,6 +57,7 @@ class Result(NamedTuple):
     reward: float
     cost: float
     agreed: bool | None
+    version: int | None = None
 
 
 def settled(
@@ -97,8 +99,8 @@ def patience(
     It looks at both arms together, and never at what a reward was. So with two equal arms it says
     nothing about who decided a rollout that is given up, and the evidence stays what it is: with a
     fifth of the rewards never coming, and failures taking eight times as long as successes, 1 of
-    1,000 A/A streams of 3,000 rollouts was promoted (``tests/trials/test_outcomes.py``). Where the arms lose
-    different shares, the verdict is ``unequal_missing``.
+    1,000 A/A streams of 3,000 rollouts was promoted (``tests/trials/test_outcomes.py``). Where
+    the arms lose different shares, the verdict is ``unequal_missing``.
 
     Args:
         delays: When rollouts began, and how long each reward took; ``None`` where none came.
@@ -169,6 +171,7 @@ def result_of(one: Assigned, rewards: Sequence[Reward], settings: Settings) -> R
         reward=worth,
         cost=math.nan if cost is None else cost,
         agreed=one.agreed,
+        version=one.version if one.arm == LEARNER else None,
     )
 
 

@@ -10,10 +10,13 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from tau_live import fault
+from tau_live.deciding.arms import LEARNER
 from tau_live.guard import logger
 from tau_live.learning.lease import give_back, taken
+from tau_live.policies.files import checkpoint_folder
 from tau_live.rewards.cost import cost_of
 from tau_live.rewards.settling import reward_range
+from tau_live.rl.verdict import Verdict
 from tau_live.settings import Settings
 from tau_live.store.records import Assigned, AuditEntry, Trial
 from tau_live.store.roles import Store
@@ -28,12 +31,14 @@ from tau_live.trials.outcomes import (
 )
 from tau_live.trials.rules import (
     EVERY,
+    LATELY,
     Move,
     Serving,
     Step,
     begun,
     counted,
     finding_of,
+    has_fallen,
     released,
     restarted,
     stepped,
@@ -209,7 +214,46 @@ class Promoter:
         finding = finding_of(trial, self._settings)
         if finding is None:
             return None
-        return stepped(trial, finding, self._serving(trial.point), self._settings)
+        serving = self._serving(trial.point)
+        if finding.verdict is Verdict.PROMOTE:
+            if self._has_fallen(trial):
+                newest = self._store.trials.newest_place(trial.point)
+                reason = "it earns less lately than when it was shown to be better"
+                return Step(Move.RESTARTED, reason, replace(restarted(trial), since=newest))
+            serving = serving._replace(version=self._earner(trial, serving))
+        return stepped(trial, finding, serving, self._settings)
+
+    def _has_fallen(self, trial: Trial) -> bool:
+        """Say whether the learner's newest rewards, counted or not, are below those of its test."""
+        rewards = reward_range(self._settings)
+        known = trial.evidence.get("reward_learner_count", 0.0)
+        if rewards is None or not known:
+            return False
+        share = trial.evidence["reward_learner_total"] / known
+        newest = [
+            one.rollout.total_reward
+            for one in self._store.rewards.ready_rollouts(
+                trial.point, after=0, limit=4 * LATELY, newest=True
+            )
+            if one.rollout.total_reward is not None
+            and any(of.point == trial.point and of.arm == LEARNER for of in one.decisions)
+        ]
+        mean = rewards[0] + share * (rewards[1] - rewards[0])
+        return has_fallen(newest[-LATELY:], mean, rewards=rewards)
+
+    def _earner(self, trial: Trial, serving: Serving) -> int:
+        """Return the version that decided the last rollout which counts, or the next that is kept.
+
+        What serves by now has learned from rollouts that nobody has compared yet.
+        """
+        earner = int(trial.tally.get("version", 0.0))
+        folder = checkpoint_folder(self._settings)
+        kept = (
+            row.version
+            for row in self._store.policies.versions(trial.point)
+            if earner <= row.version <= serving.version and (folder / row.file).exists()
+        )
+        return min(kept, default=serving.version)
 
     def _result(self, one: Assigned) -> Result:
         rewards = self._store.rewards.rewards(one.rollout.rollout_id)
@@ -265,14 +309,24 @@ def since(store: Store, before: Trial, after: Trial) -> int:
 def voided(store: Store, point: str, *, reason: str, who: str, at: float) -> None:
     """Begin the test of a point anew: what was seen of it does not hold any more.
 
-    For whoever finds that the world has changed, such as a monitor of drift.
+    For whoever finds that the world has changed, such as a monitor of drift. Rollouts that were
+    decided before prove nothing, whenever their rewards come. A champion was proven better in a
+    world that is gone, and may love the very option that broke: until another is proven, the
+    control is the host's own choice.
     """
     while True:
         with store.begin():
             trial = store.trials.trial(point)
-            after = replace(restarted(trial), revision=trial.revision + 1)
+            after = replace(
+                restarted(trial),
+                champion=None,
+                previous=None,
+                kept=0,
+                since=store.trials.newest_place(point),
+                revision=trial.revision + 1,
+            )
             if store.trials.save(after):
-                details = {"point": point, "test": after.test}
+                details = {"point": point, "test": after.test, "champion": trial.champion}
                 store.audit.add(
                     AuditEntry(
                         at=at,

@@ -23,6 +23,11 @@ EVERY = 8
 """The evidence is looked at after so many rollouts, however they come in: what follows from them
 does not depend on when somebody looked."""
 
+LATELY = 64
+"""So many of the learner's newest rewards say whether the world is still as it was."""
+
+LATELY_LEAST = 16
+
 
 class Move(StrEnum):
     """What evidence or an operator did about who decides; the name in the audit."""
@@ -100,6 +105,8 @@ def tallied(trial: Trial, results: Sequence[Result]) -> Trial:
         _add(tally, f"{arm}_reward", one.reward if known else 0.0)
         _add(tally, "asked", float(one.agreed is not None))
         _add(tally, "agreed", float(one.agreed or False))
+        if one.version is not None:
+            tally["version"] = float(one.version)
     return replace(
         trial,
         tally=tally,
@@ -143,6 +150,27 @@ def finding_of(trial: Trial, settings: Settings) -> Finding | None:
     evidence = Evidence.from_numbers(trial.evidence)
     has_costs = evidence.cost.learner_count + evidence.cost.control_count > 0.0
     return evidence.finding(rule_of(settings, has_costs=has_costs))
+
+
+def has_fallen(newest: Sequence[float], mean: float, *, rewards: tuple[float, float]) -> bool:
+    """Say whether a learner earns less lately than when it was shown to be better.
+
+    Then what was shown is of another world, even if the control fell with it. It errs once in 1,000
+    looks.
+
+    Args:
+        newest: Its newest known rewards.
+        mean: Its mean reward in the test.
+        rewards: Lowest and highest reward.
+
+    Source:
+        Hoeffding 1963, theorem 1.
+    """
+    if len(newest) < LATELY_LEAST:
+        return False
+    low, high = rewards
+    now = math.fsum(min(max(one, low), high) for one in newest) / len(newest)
+    return mean - now > (high - low) * math.sqrt(math.log(1_000.0) / (2.0 * len(newest)))
 
 
 def told(finding: Finding | None) -> dict[str, object]:

@@ -259,3 +259,71 @@ def test_points_are_counted_apart(path: Path, store: SqliteStore) -> None:
         "tools": True,
     }
     assert found["tools"].exposure == 0.0
+
+
+def test_a_change_takes_the_champion_down_and_what_was_decided_before_it_proves_nothing(
+    path: Path, store: SqliteStore
+) -> None:
+    """The rewards of 40 rollouts come after the alarm, and were decided before it."""
+    settings = settings_of(path)
+    store.trials.save(Trial(point="model", champion=3, previous=2, kept=9, revision=1))
+    for at in range(40):
+        add(store, f"r-{at}", learner=at % 2 == 0, share=0.5)
+
+    voided(store, "model", reason="drift", who="learner", at=9.0)
+    for at in range(40):
+        end(store, f"r-{at}", float(at % 2 == 0))
+    fill(store, 8, Arms(), seed=5, start=40)
+    advanced(store, settings)
+
+    trial = store.trials.trial("model")
+    assert (trial.champion, trial.previous, trial.kept, trial.control) == (None, None, 0, None)
+    assert trial.tally["seen"] == 8
+    assert store.audit.entries()[0].details["champion"] == 3
+
+
+def test_frozen_is_the_version_that_earned_it(path: Path, store: SqliteStore) -> None:
+    settings = settings_of(path)
+    for version in range(1, 6):
+        serve(store, settings, version, parent=version - 1)
+    for at in range(300):
+        decided_by(store, f"r-{at}", 2, learner=at % 2 == 0)
+        end(store, f"r-{at}", float(at % 2 == 0))
+
+    steps = advanced(store, settings)
+
+    assert moves(steps) == [Move.FROZEN]
+    assert store.trials.trial("model").champion == 2
+    assert store.policies.in_service()["model"].version == 5
+
+
+@pytest.mark.parametrize(
+    ("later", "expected"), [(1.0, Move.FROZEN), (0.0, Move.RESTARTED)], ids=["as before", "fallen"]
+)
+def test_what_collapsed_since_is_not_promoted_for_what_it_was(
+    path: Path, store: SqliteStore, later: float, expected: Move
+) -> None:
+    """The evidence is counted in its order, and what is known by now is far ahead of it."""
+    settings = settings_of(path)
+    serve(store, settings, 1)
+    for at in range(300):
+        decided_by(store, f"before-{at}", 1, learner=at % 2 == 0)
+        end(store, f"before-{at}", float(at % 2 == 0))
+    for at in range(128):
+        decided_by(store, f"after-{at}", 1, learner=at % 2 == 0)
+        end(store, f"after-{at}", later)
+
+    steps = advanced(store, settings)
+
+    assert moves(steps) == [expected]
+    trial = store.trials.trial("model")
+    assert trial.champion == (1 if later else None)
+    assert trial.since == (0 if later else store.trials.newest_place("model"))
+
+
+def decided_by(store: SqliteStore, name: str, version: int, *, learner: bool) -> None:
+    """Begin a rollout that a version decided, or the control."""
+    begun(store, name)
+    arm = "learner" if learner else "control"
+    row = replace(decision(1, name), arm=arm, share=0.5, policy_version=version)
+    store.decisions.add_decision(row)
