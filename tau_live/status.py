@@ -53,7 +53,7 @@ def status_of(
     killed = now_killed(kill_file(settings.store, settings.kill_file))
     killed = killed_inside(store.leases, now=now) if killed is None else killed
     counts, waiting = store.counters.counts(), store.rewards.waiting(limit=COUNTED)
-    noted = store.alerts.noted()
+    noted, ready_so_far = store.alerts.noted(), store.rewards.became_ready()
     ready = {
         point: store.rewards.ready_count(
             point, after=store.policies.watermark(point), limit=COUNTED
@@ -70,14 +70,17 @@ def status_of(
         "kill_switch": None if killed is None else killed._asdict(),
         "rollouts": rollouts_by_status(store),
         "waiting_for_reward": waiting,
-        "became_ready": store.rewards.became_ready(),
+        "became_ready": ready_so_far,
+        "last_reward_at": store.rewards.newest_at(),
         "rewards_missing": missing_now(noted),
         "reward_fell": fallen_now(noted),
         "not_learned_from": not_learned_from(counts, waiting),
         "ready_to_learn": ready,
         "behind": behind(ready, settings),
         "mean_reward": {
-            "first": store.rewards.mean_reward(of=REWARDS, newest=False),
+            "first": store.rewards.mean_reward(of=REWARDS, newest=False)
+            if ready_so_far >= 2 * REWARDS
+            else None,
             "last": store.rewards.mean_reward(of=REWARDS, newest=True),
             "of": REWARDS,
         },

@@ -33,7 +33,7 @@ NUMBER = """
     control_share margin median_days ninetieth ninetieth_days spread
     return reward reward_mean reward_spread run_reward share shift since sources standard_error
     highest_reward lowest_reward
-    started_at total_reward upper used_mb value happened seconds lift silent
+    last_reward_at started_at total_reward upper used_mb value happened seconds lift silent
 """
 WORDS = """
     action advice algorithm answer applied arm audit changed check children chosen code column
@@ -56,7 +56,7 @@ NULL = """
     observed_approx_kl option option_share output owner parent parent_id parent_span_id place point
     previous problem propensity ready_seq reason refused return reward reward_mean reward_spread
     rollouts run_reward session_id sha256 share since skipped_reason standard_error started_at
-    stopped total_reward update upper value verdict version why why_not worker_id chosen applied
+    last_reward_at stopped total_reward update upper value verdict version why why_not worker_id chosen applied
     default allowed exploit_only probabilities information median_days ninetieth
     ninetieth_days spread low high used_mb shift
     highest_reward lowest_reward

@@ -44,7 +44,7 @@ def test_it_counts_what_is_stored(tmp_path: Path) -> None:
     assert found["waiting_for_reward"] == 1
     assert found["ready_to_learn"] == {"model": 0, "tools": 1}
     assert found["behind"] == {}
-    assert found["mean_reward"] == {"first": 0.25, "last": 0.25, "of": 100}
+    assert found["mean_reward"] == {"first": None, "last": 0.25, "of": 100}
     assert found["processes"] == [HOST_PROCESS]
 
 

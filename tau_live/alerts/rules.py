@@ -16,6 +16,7 @@ from tau_live.settings import Settings
 from tau_live.store.alert_log import Noted
 from tau_live.store.records import AuditEntry
 from tau_live.switch import KILL
+from tau_live.trials.rules import Move
 
 AUDIT = ("audit", "")
 """Where it is noted up to which line the audit has been read."""
@@ -147,6 +148,8 @@ def _kind_of(entry: AuditEntry) -> Kind | None:
 def _sentence(entry: AuditEntry) -> str:
     point = entry.details.get("point")
     where = f" at {point!r}" if point else ""
+    if entry.action in frozenset(Move):
+        return f"{entry.action.replace('_', ' ').capitalize()}{where} on evidence: {entry.reason}."
     return f"{entry.action.replace('_', ' ').capitalize()}{where} by {entry.who}: {entry.reason}."
 
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping
 
 from tau_live.cli.output import styled
-from tau_live.cli.text import ago, number, shown, since
+from tau_live.cli.text import ago, moment, number, shown, since
 from tau_live.collection.forgetting import Excess
-from tau_live.handed.reading import counts, mapping, real, sequence
+from tau_live.handed.reading import counts, integer, mapping, real, sequence
 from tau_live.operators.kill_switch import ended_by
 from tau_live.reporting.summary import disabled_plugins, fallen, held_in_memory
 from tau_live.store.keeping import Kept
@@ -37,8 +37,11 @@ def details(found: Mapping[str, object], *, now: float) -> Iterator[tuple[str, o
     yield from _ready(found)
     reward = mapping(found["mean_reward"])
     if reward["last"] is not None:
-        first, last = number(real(reward["first"])), number(real(reward["last"]))
-        yield "mean reward", f"{last} (the last {reward['of']}), {first} (the first {reward['of']})"
+        told = f"{number(real(reward['last']))} (the last {reward['of']})"
+        first = real(reward["first"])
+        if first is not None:
+            told += f", {number(first)} (the first {reward['of']})"
+        yield "mean reward", told
     for point, shadow in mapping(found["agreement"]).items():
         yield f"agreement {shown(point)}", _agreement(mapping(shadow))
     report = mapping(found["last_report"])
@@ -49,8 +52,7 @@ def details(found: Mapping[str, object], *, now: float) -> Iterator[tuple[str, o
     for point, monitored in mapping(found["monitors"]).items():
         yield from _monitored(point, mapping(monitored))
     for point, trial in mapping(found["trials"]).items():
-        yield f"exposure {shown(point)}", exposure(mapping(trial))
-        yield f"lift {shown(point)}", lift(mapping(trial))
+        yield from _trial(point, mapping(trial), now=now)
     yield "retention", _kept(mapping(found["retention"]))
     yield "counters", _counted(mapping(found["counters"])) or "none"
     yield from _grew(mapping(found["counters_grew"]), now=now)
@@ -163,8 +165,10 @@ def last_update(report: Mapping[str, object]) -> str:
     """Return in words what an update came to; of none the report is empty."""
     if not report:
         return "none yet"
+    rests = report.get("ppo_skipped")
+    alone = f", by the regressions alone: PPO took no step ({rests})" if rests else ""
     what = (
-        f"made version {report['version']} from {report['trajectories']} rollouts"
+        f"made version {report['version']} from {report['trajectories']} rollouts{alone}"
         if report["executed"]
         else f"skipped: {report['skipped_reason']}"
     )
@@ -210,6 +214,27 @@ def lift(trial: Mapping[str, object]) -> str:
     elif estimate is not None:
         told += " (a mere difference of means)"
     return f"{told}; {trial['why']}" if trial["why"] else told
+
+
+def _trial(point: str, trial: Mapping[str, object], *, now: float) -> Iterator[tuple[str, object]]:
+    yield f"exposure {shown(point)}", exposure(trial)
+    yield f"lift {shown(point)}", lift(trial)
+    counted = counted_of(trial, now=now)
+    if counted:
+        yield "  counted", counted.removeprefix("; ")
+
+
+def counted_of(trial: Mapping[str, object], *, now: float) -> str:
+    """Return of how many rollouts the evidence is, and what holds the rest up."""
+    uncounted, held_up = integer(trial["uncounted"]), mapping(trial["held_up"])
+    counted = sum(counts(trial["rollouts"]).values())
+    if not uncounted or not held_up:
+        return ""
+    until = real(held_up["until"])
+    waits = "is still open" if held_up["open"] else "waits for its reward"
+    by = f" until {moment(until)} UTC at the latest" if until is not None and until > now else ""
+    told = f"; {number(counted)} of {number(counted + uncounted)} rollouts counted"
+    return f"{told}, the next, {held_up['rollout_id']}, {waits}{by}"
 
 
 def _counted(found: Mapping[str, object]) -> str:

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tau_live.cli.curve import curve
-from tau_live.cli.details import excess_of, last_update
+from tau_live.cli.details import counted_of, excess_of, last_update
 from tau_live.cli.output import NARROW, joined, safe, styled
 from tau_live.cli.text import clipped, moment, number, seconds, shown, since
 from tau_live.handed.reading import counts, integer, mapping, real
@@ -156,7 +156,8 @@ def _rows(glance: Glance, *, width: int) -> Iterator[Row]:
     well = [safe(_cut(summary.healthy.said, room))] if is_well else []
     yield Row("Is it healthy?", well, 0, _word(summary.healthy))
     yield from () if is_well else _health(glance, room)
-    yield Row("Is it learning?", [], 0, _word(summary.learning))
+    why = [safe(_cut(summary.learning.said, room))] if summary.learning.state != GOOD else []
+    yield Row("Is it learning?", why, 0, _word(summary.learning))
     yield from _learning(glance, room)
     yield Row("What next?", list(_next(summary.next, room)), 0)
 
@@ -248,11 +249,12 @@ def _learning(glance: Glance, room: int) -> Iterator[Row]:
         trial = mapping(mapping(status["trials"]).get(point))
         if trial:
             level = 1 if point == points[0] else 2
-            yield Row("lift", [safe(_cut(f"{point}: {_lift(trial)}", room))], level)
+            told = f"{point}: {_lift(trial)}{counted_of(trial, now=glance.at)}"
+            yield Row("lift", [safe(_cut(told, room))], level)
     latest = glance.latest
     if latest is not None:
         where = f" at {latest.point}" if latest.point else ""
-        by = "" if latest.who.count(":") > 1 else f" ({latest.who})"  # by itself, in a process
+        by = "" if latest.who.count(":") > 1 else f" ({latest.who})"  # the gate, in a process
         told = f"{_ago(latest.at, glance.at)}{where}: {latest.said}{by}"
         yield Row("last change", [safe(_cut(told, room, lines=2))])
 
@@ -296,11 +298,13 @@ def _rollouts(glance: Glance) -> str:
     lost = (f"{number(ends[end])} {end}" for end in ("failed", "cancelled") if ends[end])
     told = ", ".join(lost)
     ready = max(counts(status["ready_to_learn"]).values(), default=0)
+    rewarded = real(status["last_reward_at"])
     parts = (
         f"{number(ends['completed'])} ended" + (f" ({told})" if told else ""),
         f"{number(ends['open'])} open" if ends["open"] else "",
         f"{number(waiting)} without a reward yet" if waiting else "",
         f"{number(ready)} ready to learn" if ready else "",
+        f"last reward {_ago(rewarded, glance.at)}" if rewarded is not None else "",
     )
     return ", ".join(part for part in parts if part)
 

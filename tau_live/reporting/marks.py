@@ -6,6 +6,7 @@ import numpy as np
 
 from tau_live.reporting.facts import Mark, Stretch
 from tau_live.store.roles import Store
+from tau_live.trials.rules import Move
 
 MOST = 200
 """So many marks are shown, the newest."""
@@ -29,6 +30,10 @@ KINDS: Mapping[str, str] = {
 }
 """Lines of the audit by action; what is not here changes nobody who decides."""
 
+BY_ITSELF = frozenset(Move)
+EVIDENCE = "evidence"
+"""Who did what no operator did."""
+
 GATE: Mapping[str, str] = {"hold": "hold", "held_in_memory": "hold", "reset": "reset"}
 
 
@@ -46,7 +51,7 @@ def marks_of(store: Store, stretches: Sequence[Stretch], *, look: int = LOOKED_A
             place=None,
             kind=KINDS[entry.action],
             point=_text(entry.details.get("point")),
-            who=entry.who,
+            who=EVIDENCE if entry.action in BY_ITSELF else entry.who,
             said=f"{entry.action.replace('_', ' ')}: {entry.reason}",
         )
         for entry in store.audit.entries(limit=look)

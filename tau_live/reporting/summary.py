@@ -13,6 +13,9 @@ from tau_live.settings import Settings
 from tau_live.trials.facts import NO_CONTROL
 
 GOOD, DOUBTFUL, BAD = "good", "doubtful", "bad"
+HELD_UP = 32
+"""So many rollouts may wait behind another before somebody should hear of it."""
+
 REDACTS = frozenset({"redact", "redact_text"})
 HELD_BACK = "runs_not_recorded_while_held"
 
@@ -36,7 +39,7 @@ def summary_of(
     return Summary(
         on=_on(status),
         healthy=_healthy(status),
-        learning=_learning(status, points),
+        learning=_learning(status, points, due=settings.update_interval),
         next=[*dict.fromkeys(_next(status, stretches, due=due))]
         or ["Nothing: it goes on by itself."],
     )
@@ -200,7 +203,17 @@ def _unwanted(drops: Mapping[str, int]) -> dict[str, int]:
     }
 
 
-def _learning(status: Mapping[str, object], points: Sequence[str]) -> Answer:
+def _waits_for(status: Mapping[str, object], due: int) -> str:
+    """Return how far it is to the first update, and when the last reward came."""
+    ready, at = counts(status["ready_to_learn"]), real(status["last_reward_at"])
+    each = [f"{count:,} of {due:,} at {point}" for point, count in ready.items() if count < due]
+    waits = f" An update waits for rewarded rollouts: {', '.join(each)}." if each else ""
+    waiting = integer(status["waiting_for_reward"])
+    more = f" {waiting:,} rollouts wait for a reward." if waiting else ""
+    return waits + more + (f" The last reward came at {_utc(at)}." if at is not None else "")
+
+
+def _learning(status: Mapping[str, object], points: Sequence[str], *, due: int) -> Answer:
     versions = [
         integer(mapping(one).get("version")) for one in mapping(status["in_service"]).values()
     ]
@@ -210,7 +223,7 @@ def _learning(status: Mapping[str, object], points: Sequence[str]) -> Answer:
     if not versions:
         report = mapping(status["last_report"])
         skipped = f" The last update was skipped: {report['skipped_reason']}." if report else ""
-        said = f"No version has been made yet.{skipped}"
+        said = f"No version has been made yet.{skipped}{_waits_for(status, due)}"
         return Answer(state=DOUBTFUL, answer="not yet", said=said)
     lifts = [said for point in points for said in _lift(point, status)]
     newest = f"Newest version in service: {max(versions)}."
@@ -388,7 +401,24 @@ def _about_trials(status: Mapping[str, object]) -> Iterator[str]:
                 "Keep a tenth of the rollouts back, so that there is something to compare with "
                 "(each choice needs its `default`): `export TAU_LIVE_RL_CONTROL_SHARE=0.1`."
             )
+    yield from _about_waiting(status)
     yield from _about_monitors(status)
+
+
+def _about_waiting(status: Mapping[str, object]) -> Iterator[str]:
+    """Yield where a comparison stands still because a reward is awaited."""
+    now = real(status["at"]) or 0.0
+    for point, one in mapping(status["trials"]).items():
+        trial = mapping(one)
+        held_up, uncounted = mapping(trial["held_up"]), integer(trial["uncounted"])
+        until, counted = real(held_up.get("until")), sum(counts(trial["rollouts"]).values())
+        if until is not None and until > now and uncounted > max(HELD_UP, counted // 10):
+            yield (
+                f"The comparison at {point} has counted {counted:,} of {counted + uncounted:,} "
+                f"rollouts: it waits for the reward of {held_up['rollout_id']} until "
+                f"{_utc(until)} at the latest. Give missing rewards, or shorten "
+                "`TAU_LIVE_RL_REWARD_DEADLINE_S`."
+            )
 
 
 def _about_monitors(status: Mapping[str, object]) -> Iterator[str]:

@@ -29,6 +29,8 @@ class Diagnostics:
         gradient_norm: Of the scorer, before it is cut, mean over the steps.
         epochs_run: Passes begun.
         early_stop: Whether the divergence ended the update before its last step.
+        ppo_skipped: Why PPO took no step, so that the regressions alone moved the policy; ``None``
+            where it did, and where the whole update was skipped.
         explained_variance: Of the new returns, by the values logged when they were still unknown.
         near_certain_share: Share of decisions in which one option has 0.95 or more.
     """
@@ -53,5 +55,6 @@ class Diagnostics:
     gradient_norm: float | None = None
     epochs_run: int = 0
     early_stop: bool = False
+    ppo_skipped: str | None = None
     explained_variance: float | None = None
     near_certain_share: float | None = None

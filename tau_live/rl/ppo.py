@@ -26,6 +26,8 @@ __all__ = [
     "update",
 ]
 
+SAME_REWARDS = "fewer than two distinct rewards"
+
 _NEAR_CERTAIN = 0.95
 
 
@@ -87,8 +89,8 @@ def update(  # noqa: PLR0913  # its data, and who may interrupt, all keyword-onl
     paid = charged(everything, now.price)
     if len(np.unique(paid.rollout_rewards)) < 2:
         if counted.action_fit.deviation > 0.0:  # what they all earned is news to the regression
-            return _waiting(started, diagnostics)
-        return _skipped(counted, diagnostics, "fewer than two distinct rewards")
+            return _waiting(started, diagnostics, SAME_REWARDS)
+        return _skipped(counted, diagnostics, SAME_REWARDS)
     breathe()
     learned = lesson(counted, started, batch, paid, config=config, new=new)
     decisions = len(fresh.encoded)
@@ -101,7 +103,8 @@ def update(  # noqa: PLR0913  # its data, and who may interrupt, all keyword-onl
     reason = _reason_to_skip(learned, config)
     if reason is not None:
         waits = learned.acting.any() or _teaches_regressions(learned, fresh)
-        return _waiting(started, diagnostics) if waits else _skipped(counted, diagnostics, reason)
+        left = _waiting if waits else _skipped
+        return left(started if waits else counted, diagnostics, reason)
     return _stepped(counted, started, learned, diagnostics, config=config, rng=rng, breathe=breathe)
 
 
@@ -139,10 +142,11 @@ def _stepped(  # noqa: PLR0913  # what it goes on from, and who may interrupt
     return Update(_promoted(started, learned, moved), diagnostics, None, False)
 
 
-def _waiting(started: LearnerState, diagnostics: Diagnostics) -> Update:
+def _waiting(started: LearnerState, diagnostics: Diagnostics, reason: str) -> Update:
     """Return the update of the regressions alone: the evidence holds, only the actor waits."""
     counts = started.counts._replace(updates=started.counts.updates + 1)
-    return Update(replace(started, counts=counts), diagnostics, None, False)
+    found = replace(diagnostics, ppo_skipped=reason)
+    return Update(replace(started, counts=counts), found, None, False)
 
 
 def _skipped(state: LearnerState, diagnostics: Diagnostics, reason: str) -> Update:

@@ -255,6 +255,10 @@ class RewardLog(RewardRecord, Protocol):
         """Return how many finished rollouts wait for their reward, counted up to ``limit``."""
         ...
 
+    def newest_at(self) -> float | None:
+        """Return when the newest reward was given, in epoch seconds; ``None`` before the first."""
+        ...
+
     def became_ready(self) -> int:
         """Return how many rollouts have become ready so far; those forgotten since count too."""
         ...

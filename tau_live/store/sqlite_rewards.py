@@ -232,6 +232,11 @@ class SqliteRewards:
         """Return how many rollouts have become ready so far; those forgotten since count too."""
         return self._connection.count("select value from sequences where name = 'ready'")
 
+    def newest_at(self) -> float | None:
+        """Return when the newest reward was given, in epoch seconds; ``None`` before the first."""
+        row = self._connection.row("select at from rewards order by seq desc limit 1")
+        return row["at"] if row else None
+
     def ready_points(self) -> list[str]:
         """Return every decision point that has decisions in ready rollouts, sorted."""
         return [row["point"] for row in self._connection.rows(READY_POINTS)]

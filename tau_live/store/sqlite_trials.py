@@ -55,6 +55,10 @@ from arms join rollouts on rollouts.seq = arms.rollout_seq
 where point = ? and started_at is not null order by place desc limit ?
 """
 
+UNCOUNTED = """
+select count(*) from (select 1 from arms where point = ? and place > ? limit ?)
+"""
+
 REWARDED = """
 select rewards.seq, rewards.rollout_id from rewards
 join rollouts on rollouts.rollout_id = rewards.rollout_id
@@ -138,6 +142,10 @@ class SqliteTrials:
         """Return when the newest assigned rollouts of a point began, and how long rewards took."""
         rows = self._connection.rows(DELAYS, (point, limit))
         return [(row["started_at"], row["delay"]) for row in rows]
+
+    def uncounted(self, point: str, *, after: int, limit: int) -> int:
+        """Return how many assignments at a point are behind ``after``, counted up to ``limit``."""
+        return self._connection.count(UNCOUNTED, (point, after, limit))
 
     def newest_place(self, point: str) -> int:
         """Return the place of the newest assignment at a point; 0 before the first."""

@@ -40,6 +40,10 @@ class Trials(Protocol):
         """
         ...
 
+    def uncounted(self, point: str, *, after: int, limit: int) -> int:
+        """Return how many assignments at a point are behind ``after``, counted up to ``limit``."""
+        ...
+
     def newest_place(self, point: str) -> int:
         """Return the place of the newest assignment at a point; 0 before the first."""
         ...

@@ -4,10 +4,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tau_live.rewards.settling import reward_range
+from tau_live.rollouts import ROLLOUT_ENDS
 from tau_live.settings import Settings
 from tau_live.store.records import Trial
 from tau_live.store.roles import Store
 from tau_live.trials.rules import plain_lift, share_now
+
+COUNTED = 10_000
+"""So far is counted what waits to be counted: a look must not take long."""
 
 NO_RANGE = (
     "no claim is made while rewards have no range: declare it, or set TAU_LIVE_RL_REWARD_RANGE"
@@ -25,6 +29,7 @@ def trial_at(store: Store, point: str, settings: Settings) -> dict[str, object] 
 def trial_facts(store: Store, trial: Trial, settings: Settings) -> dict[str, object]:
     """Return what is told of a trial, as JSON data."""
     tally, trial = trial.tally, _as_assigned(store, trial)
+    uncounted = store.trials.uncounted(trial.point, after=trial.watermark, limit=COUNTED)
     return {
         "exposure": share_now(trial, settings),
         "ladder": trial.ladder,
@@ -37,11 +42,26 @@ def trial_facts(store: Store, trial: Trial, settings: Settings) -> dict[str, obj
         "test": trial.test,
         "verdict": trial.finding.get("verdict"),
         "why": _why(trial, settings),
-        "lift": _lift(trial),
+        "lift": _lift(trial, settings),
         "cost": _interval(trial.finding.get("cost")),
         "rollouts": {arm: int(tally.get(arm, 0.0)) for arm in ("learner", "control")},
+        "uncounted": uncounted,
+        "held_up": _held_up(store, trial) if uncounted else None,
         "missing": {arm: _missing(tally, arm) for arm in ("learner", "control")},
         "agreement": tally["agreed"] / tally["asked"] if tally.get("asked") else None,
+    }
+
+
+def _held_up(store: Store, trial: Trial) -> dict[str, object] | None:
+    """Return the rollout whose reward the comparison waits for, and until when at most."""
+    page = store.trials.assigned(trial.point, after=trial.watermark, limit=1)
+    if not page:
+        return None
+    rollout = page[0].rollout
+    return {
+        "rollout_id": rollout.rollout_id,
+        "open": rollout.status not in ROLLOUT_ENDS,
+        "until": page[0].until,
     }
 
 
@@ -67,13 +87,19 @@ def _why(trial: Trial, settings: Settings) -> str | None:
     return NO_CONTROL if share >= 1.0 else NOTHING_DECIDED if share <= 0.0 else None
 
 
-def _lift(trial: Trial) -> dict[str, object]:
-    """Return the lift with its bounds, or the plain difference of means without any."""
+def _lift(trial: Trial, settings: Settings) -> dict[str, object]:
+    """Return the lift with its bounds, or the plain difference of means without any.
+
+    While the learner decides every rollout and nothing was proven before, the few that a control
+    once decided say nothing: no lift is claimed.
+    """
     found = _interval(trial.finding.get("lift"))
     if found is None:
         return {"estimate": plain_lift(trial.tally), "lower": None, "upper": None, "plain": True}
     if not _compares(trial):  # then its middle is a guess, and its bounds are all that is possible
         return {**found, "estimate": None, "plain": False}
+    if _why(trial, settings) == NO_CONTROL and trial.finding.get("verdict") == "wait":
+        return {"estimate": None, "lower": None, "upper": None, "plain": False}
     return {**found, "plain": False}
 
 

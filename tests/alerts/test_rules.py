@@ -156,7 +156,7 @@ def test_who_decides_is_told_from_the_audit_but_for_what_was_so_already() -> Non
     [found] = moves([frozen, again, other])
 
     assert (found.kind, found.subject, found.at) == (Kind.POLICY_PROMOTED, "model", 5.0)
-    assert "by host:1: version 3: better" in found.sentence
+    assert found.sentence == "Champion frozen at 'model' on evidence: version 3: better."
 
 
 @pytest.mark.parametrize(

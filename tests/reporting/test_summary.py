@@ -7,14 +7,18 @@ import pytest
 
 from tau_live.alerts.alerting import Alerting
 from tau_live.alerts.growing import GREW
+from tau_live.cli.details import counted_of, last_update
 from tau_live.reasons import drops_of
 from tau_live.reporting.facts import Facts
+from tau_live.reporting.marks import marks_of
 from tau_live.reporting.report import report_facts
 from tau_live.rollouts import RolloutStatus
 from tau_live.settings import Settings
-from tau_live.store.records import Trial
+from tau_live.store.records import AuditEntry, Trial
 from tau_live.store.sqlite import SqliteStore
+from tau_live.trials.facts import NO_CONTROL, trial_at
 from tests.contracts.making import begun, policy, ready, update
+from tests.trialled import NOW, add, advanced, end, settings_of
 
 
 @pytest.fixture
@@ -225,3 +229,96 @@ def test_only_what_was_lost_counts_as_lost() -> None:
         ("dropped_queue_full", 2),
         ("events_not_taken_while_held", 1),
     ]
+
+
+def test_what_holds_the_comparison_up_is_said_with_how_much_it_has_counted(
+    store: SqliteStore,
+) -> None:
+    settings = settings_of(store.path)
+    for number in range(60):
+        add(store, f"r-{number}", learner=bool(number % 2), share=0.5)
+        if number != 16:
+            end(store, f"r-{number}", 1.0)
+    store.rollouts.set_status("r-16", RolloutStatus.SUCCEEDED, at=2.0)
+    store.rewards.await_reward("r-16", until=NOW + 86_400.0)
+    advanced(store, settings)
+
+    found = report_facts(store, settings, now=NOW, enabled=True)
+
+    trial = found.status["trials"]["model"]  # type: ignore[index]  # it is JSON
+    assert trial["uncounted"] == 44
+    assert trial["held_up"] == {"rollout_id": "r-16", "open": False, "until": NOW + 86_400.0}
+    told = " ".join(found.summary.next)
+    assert "has counted 16 of 60 rollouts: it waits for the reward of r-16 until 1970-01-02" in told
+    assert "; 16 of 60 rollouts counted, the next, r-16, waits for its reward until" in counted_of(
+        trial, now=NOW
+    )
+    assert counted_of({**trial, "uncounted": 0, "held_up": None}, now=NOW) == ""
+
+
+def test_why_no_version_was_made_yet_is_said(store: SqliteStore) -> None:
+    for number in range(3):
+        ready(store, f"live-{number}", "model")
+
+    learning = facts(store).summary.learning
+
+    assert learning.answer == "not yet"
+    assert "An update waits for rewarded rollouts: 3 of 8 at model." in learning.said
+
+
+def test_where_no_process_is_attached_nothing_is_good(store: SqliteStore) -> None:
+    on = facts(store).summary.on
+
+    assert (on.state, on.answer) == ("doubtful", "on, idle")
+
+
+def test_the_first_rewards_are_told_apart_once_they_are_not_the_last(store: SqliteStore) -> None:
+    for number in range(199):
+        ready(store, f"live-{number}", "model")
+    early = facts(store).status["mean_reward"]
+    ready(store, "live-199", "model")
+    late = facts(store).status["mean_reward"]
+
+    assert isinstance(early, Mapping)
+    assert isinstance(late, Mapping)
+    assert early["first"] is None
+    assert None not in (early["last"], late["first"], late["last"])
+
+
+def test_at_full_exposure_the_few_that_a_control_once_decided_claim_nothing(
+    store: SqliteStore,
+) -> None:
+    lift = {"estimate": 0.0, "lower": -2.0, "upper": 2.0}
+    finding: Mapping[str, Any] = {"verdict": "wait", "lift": lift, "cost": lift}
+    evidence = {"test": 1.0, "reward_learner_count": 900.0, "reward_control_count": 3.0}
+    store.trials.save(
+        Trial(point="model", exposure=1.0, finding=finding, evidence=evidence, revision=1)
+    )
+
+    trial = trial_at(store, "model", Settings(store=store.path, reward_range=(0.0, 1.0)))
+
+    assert trial is not None
+    assert trial["lift"] == {"estimate": None, "lower": None, "upper": None, "plain": False}
+    assert trial["why"] == NO_CONTROL
+
+
+def test_an_update_in_which_ppo_took_no_step_says_so() -> None:
+    report = {
+        "update": 5, "point": "model", "executed": True, "version": 5, "trajectories": 8,
+        "ppo_skipped": "fewer than two distinct rewards",
+    }  # fmt: skip
+
+    assert last_update(report) == (
+        "#5 model: made version 5 from 8 rollouts, by the regressions alone: PPO took no step "
+        "(fewer than two distinct rewards)"
+    )
+
+
+def test_what_evidence_changed_no_process_is_named_for(store: SqliteStore) -> None:
+    process = "vm/[4026531836]:11205:95296-23e692bd"
+    for action in ("champion_frozen", "policy_stop"):
+        details = {"point": "model"}
+        entry = AuditEntry(at=5.0, who=process, action=action, reason="why", details=details)
+        store.audit.add(entry)
+
+    assert [mark.who for mark in marks_of(store, [])] == [process, "evidence"]

@@ -141,6 +141,8 @@ def test_what_was_decided_too_unlike_now_teaches_by_its_returns_alone() -> None:
     assert found.state.policy.base.gains.any()
     assert found.state.policy.critic.any()
     assert found.diagnostics.epochs_run == 0
+    assert found.diagnostics.ppo_skipped is not None
+    assert found.diagnostics.ppo_skipped.startswith("effective sample of")
 
 
 def test_what_is_too_old_for_the_actor_teaches_the_regressions() -> None:

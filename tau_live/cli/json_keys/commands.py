@@ -13,7 +13,7 @@ from tau_live.cli.json_keys.rows import ATTEMPT, CREDIT, DECISION, REWARD, ROLLO
 from tau_live.cli.json_keys.watching import WATCHING
 
 UPDATE: Keys = {
-    "executed": "whether weights changed",
+    "executed": "whether a version was made; `ppo_skipped` says where PPO had no part in it",
     "trajectories": "rollouts learned from",
     "samples": "decisions learned from",
     "mean_total_loss": "the loss; null where nothing was learned",
@@ -149,6 +149,9 @@ TRIAL: Keys = {
     **_under("cost.", INTERVAL),
     "rollouts.learner": "rollouts of this test that the learner decided",
     "rollouts.control": "rollouts of this test that the control decided",
+    "uncounted": "rollouts assigned and not counted yet, counted up to 10000",
+    "held_up**": "the rollout that these wait for: rollout_id, open, until (epoch seconds, null "
+    "if nothing is awaited); null where none waits",
     "missing.learner": "the share of them without a reward; null before the first",
     "missing.control": "likewise",
     "agreement": "how often the learner would have chosen what the host did; null if unknown",
@@ -177,6 +180,7 @@ STATUS: Keys = {
     "rollouts.cancelled": "cancelled",
     "rollouts.open": "rollouts that have not ended",
     "waiting_for_reward": "ended rollouts whose reward has not come, counted up to 10000",
+    "last_reward_at": "epoch seconds of the newest reward; null before the first",
     "became_ready": "rollouts whose reward was known so far, those forgotten since too",
     "rewards_missing**": MISSING,
     "reward_fell**": "by point, from what (was) to what (fell_to) the mean reward fell, while it "
@@ -186,7 +190,8 @@ STATUS: Keys = {
     "ready_to_learn.*": "rollouts not learned from, by decision point, counted up to 10000",
     "behind**": "points where more wait than an update usually takes, each with `ready`, how many "
     "wait, and `update_takes`, how many of them the next update takes",
-    "mean_reward.first": "mean reward of the first rollouts that became ready",
+    "mean_reward.first": "mean reward of the first rollouts that became ready; null until twice "
+    "as many are ready, because they would be the last ones too",
     "mean_reward.last": "mean reward of the last ones",
     "mean_reward.of": "how many rollouts these are, at most",
     "agreement.*.decisions": "newest decisions in shadow, at most 256, by decision point",
