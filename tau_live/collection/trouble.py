@@ -6,6 +6,7 @@ monitor works, and no operator can be heard; so after a few failures in a row th
 memory, and the host decides by itself until the store works again.
 """
 
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -15,6 +16,13 @@ from tau_live.gate import GateKeeper
 from tau_live.guard import logger, text_of
 
 _CAUSES = 20
+_RANDOM = re.compile(r"\.[^/'\"\s]*\.part|[0-9]+|0x[0-9a-f]+")
+"""What differs from one message of the same cause to the next: temporary names, numbers."""
+
+RELAPSE_S = 5.0
+"""A store that fails again so soon did not work again: each time the gate holds twice as long."""
+
+LONGEST_HOLD_S = 60.0
 
 BUSY = "decisions go on; what is to be stored waits in memory"
 FAILS = "the host decides by itself until the store works again"
@@ -31,22 +39,31 @@ class Trouble:
         gate: Holds in memory while it lasts, unless others merely keep the store busy.
         limit: How many failures in a row are needed for that.
         clock: Epoch seconds.
+        monotonic: Seconds, for how long a store works and fails.
 
     Attributes:
         lasts: Whether the gate holds because of it.
     """
 
     def __init__(
-        self, gate: GateKeeper, *, limit: int, clock: Callable[[], float] = time.time
+        self,
+        gate: GateKeeper,
+        *,
+        limit: int,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._gate = gate
         self._limit = limit
         self._clock = clock
+        self._monotonic = monotonic
         self._lock = threading.Lock()
         self._error: TauLiveError | None = None
         self._since = 0.0
         self._streak = 0
         self._causes: set[str] = set()
+        self._relapses = 0
+        self._failed_at = self._worked_at = float("-inf")
         self._works = 0
         self._seen_working = -1
         self.lasts = False
@@ -63,9 +80,11 @@ class Trouble:
             error: What failed.
             opening: Whether the store was being opened for the first time: then one is enough.
         """
+        now = self._monotonic()
         if self._error is None:
             self._since = self._clock()
-        self._error = error
+            self._relapses = self._relapses + 1 if now - self._worked_at < RELAPSE_S else 0
+        self._error, self._failed_at = error, now
         self.say(error)
         if isinstance(error, StoreBusyError):
             return
@@ -79,9 +98,19 @@ class Trouble:
         self._works += 1
 
     def worked(self) -> None:
-        """Take note that all that waited was written: what was in the way is over."""
+        """Take note that all that waited was written: what was in the way is over.
+
+        A store that works for a moment only, such as one whose log may not grow any more, is not
+        believed at once: or the gate would change every second.
+        """
+        now = self._monotonic()
         if self._error is None:
             return
+        if self._relapses:
+            wait_s = min(RELAPSE_S * 2.0 ** (self._relapses - 1), LONGEST_HOLD_S)
+            if self.lasts and now - self._failed_at < wait_s:
+                return
+        self._worked_at = now
         logger().warning(
             "store_works_again", after_s=round(max(0.0, self._clock() - self._since), 1)
         )
@@ -104,10 +133,11 @@ class Trouble:
     def say(self, error: TauLiveError) -> None:
         """Log why the store cannot be used, and what follows; once for each cause."""
         text = text_of(error)
+        cause = f"{type(error).__name__} {_RANDOM.sub('…', text)}"
         with self._lock:
-            if text in self._causes or len(self._causes) >= _CAUSES:
+            if cause in self._causes or len(self._causes) >= _CAUSES:
                 return
-            self._causes.add(text)
+            self._causes.add(cause)
         busy = isinstance(error, StoreBusyError)
         logger().warning(
             "store_busy" if busy else "store_fails",

@@ -1,5 +1,6 @@
 """One connection to one SQLite file: opened privately, with transactions and errors in words."""
 
+import os
 import sqlite3
 import time
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
@@ -62,6 +63,10 @@ KINDS: Mapping[str, type[StoreUnavailableError]] = {
 """Those that mean more than that it cannot be used."""
 
 
+_LOST: set[Path] = set()
+"""Stores whose descriptors the host has closed: SQLite goes on sharing them within a process."""
+
+
 class Connection(AbstractContextManager[None]):
     """A connection to a store's file, used by one thread at a time; entered, a transaction.
 
@@ -78,6 +83,7 @@ class Connection(AbstractContextManager[None]):
         self._writing = raw.cursor()  # one for all statements: making one takes 0.4 us
         self._reading = raw.cursor()
         self._reading.row_factory = sqlite3.Row
+        self._descriptor = _descriptor_of(path)
         self._begun: list[str | None] = []  # savepoints; the outermost transaction is ``None``
         self._working = RLock()  # held while a statement or a transaction runs
 
@@ -88,7 +94,7 @@ class Connection(AbstractContextManager[None]):
             with self._working:
                 found: list[sqlite3.Row] = self._reading.execute(sql, parameters).fetchall()
         except (sqlite3.Error, ValueError, OverflowError) as error:
-            raise explained(error, self.path) from error
+            raise self._explained(error) from error
         self.breathe()
         return found
 
@@ -99,7 +105,7 @@ class Connection(AbstractContextManager[None]):
             cursor.row_factory = sqlite3.Row
             yield from cursor.execute(sql, parameters)
         except sqlite3.Error as error:
-            raise explained(error, self.path) from error
+            raise self._explained(error) from error
 
     def breathing(self, found: Iterable[_T]) -> Iterator[_T]:
         """Yield what was found, and let others have the interpreter between two of them."""
@@ -123,7 +129,7 @@ class Connection(AbstractContextManager[None]):
             with self._working:
                 return self._writing.execute(sql, parameters).rowcount
         except (sqlite3.Error, ValueError, OverflowError) as error:
-            raise explained(error, self.path) from error
+            raise self._explained(error) from error
 
     def change_many(self, sql: str, rows: Sequence[Parameters]) -> int:
         """Run a statement that writes once for each of ``rows``; return how many rows changed."""
@@ -132,7 +138,7 @@ class Connection(AbstractContextManager[None]):
             with self._working:
                 return self._writing.executemany(sql, rows).rowcount
         except (sqlite3.Error, ValueError, OverflowError) as error:
-            raise explained(error, self.path) from error
+            raise self._explained(error) from error
 
     def begin(self) -> AbstractContextManager[None]:
         """Open a transaction that takes the write lock at once; inside another, a savepoint.
@@ -272,7 +278,7 @@ class Connection(AbstractContextManager[None]):
             self.raw.execute("pragma temp_store = memory")
             install(self.raw, sealer)
         except sqlite3.Error as error:
-            raise explained(error, self.path) from error
+            raise self._explained(error) from error
 
     def data_version(self) -> int:
         """Return a number that changes whenever another connection has committed."""
@@ -296,7 +302,13 @@ class Connection(AbstractContextManager[None]):
         self._working.release()
 
     def close(self) -> None:
-        """Close the connection; an open transaction is undone."""
+        """Close the connection; an open transaction is undone.
+
+        Not where the host has closed its descriptors: those numbers may be the host's own files.
+        """
+        if self._was_closed():
+            self.abandon()
+            return
         with suppress(sqlite3.Error):
             self.raw.close()
 
@@ -315,6 +327,22 @@ class Connection(AbstractContextManager[None]):
             import ctypes
 
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.raw))
+
+    def _explained(self, error: Exception) -> StoreError:
+        if self._was_closed():
+            _LOST.add(self.path)
+        return explained(error, self.path)
+
+    def _was_closed(self) -> bool:
+        """Say whether somebody in this process has closed the descriptor of the file."""
+        if self._descriptor is None:
+            return False
+        number, identity = self._descriptor
+        try:
+            found = os.fstat(number)
+        except OSError:
+            return True
+        return (found.st_dev, found.st_ino) != identity
 
     def _check(self) -> None:
         # A full disk may make SQLite undo the whole transaction on its own. What follows in it
@@ -335,9 +363,32 @@ class Connection(AbstractContextManager[None]):
                 self.raw.execute(f"release {savepoint}")
 
 
+def _descriptor_of(path: Path) -> tuple[int, tuple[int, int]] | None:
+    """Return the newest descriptor of a file in this process, and which file that is.
+
+    ``None`` where there is none, and where no system lists them.
+    """
+    try:
+        known = path.stat()
+        numbers = sorted(map(int, os.listdir("/proc/self/fd")), reverse=True)  # noqa: PTH208  # one call
+    except (OSError, ValueError):
+        return None
+    for number in numbers:
+        with suppress(OSError):
+            found = os.fstat(number)
+            if (found.st_dev, found.st_ino) == (known.st_dev, known.st_ino):
+                return number, (known.st_dev, known.st_ino)
+    return None
+
+
 def explained(error: Exception, path: Path) -> StoreError:
     """Return the error of ours that says what an error of SQLite means, naming the file."""
     code = getattr(error, "sqlite_errorname", "") or ""
+    if path in _LOST and code.startswith(tuple(CAUSES)):  # whatever SQLite takes it for
+        return StoreUnavailableError(
+            f"store '{path}' cannot be used: its files were closed by this process itself, as "
+            "os.closerange does; start it again"
+        )
     for known, cause in CAUSES.items():
         if code.startswith(known):
             kind = KINDS.get(known, StoreUnavailableError)

@@ -1,6 +1,7 @@
 """The files of a store: made for their owner alone, and never closed under somebody's locks."""
 
 import os
+import stat
 import struct
 import tempfile
 from collections.abc import Iterator
@@ -55,10 +56,14 @@ def make_private(path: Path, *, timeout_s: float) -> None:
     It is made under another name and linked: SQLite's locks on a file are lost as soon as this
     process closes any descriptor of it, which must not happen to one that somebody already uses.
     What an earlier file of that name has left is set aside: SQLite would take it for the new one's.
+    What SQLite made beside a store that could not be written takes over its mode, and keeps it: it
+    may be written again as soon as the store may.
     """
     make_folders(path.absolute().parent)
-    for file in files_of(path):
-        mode_of(file)
+    store, *others = [mode_of(file) for file in files_of(path)]
+    for file, mode in zip(files_of(path)[1:], others, strict=True):
+        if store and mode is not None and store & stat.S_IWUSR and not mode & stat.S_IWUSR:
+            file.chmod(stat.S_IRUSR | stat.S_IWUSR)
     if os.path.lexists(path):
         return
     with alone_in(path.absolute().parent, timeout_s=timeout_s):
@@ -69,7 +74,10 @@ def make_private(path: Path, *, timeout_s: float) -> None:
 
 def _make_empty(path: Path) -> None:
     begin, end = unfinished_name(path)
-    descriptor, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=begin, suffix=end)
+    try:
+        descriptor, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=begin, suffix=end)
+    except OSError as error:  # the name is another each time, and nobody's
+        raise OSError(error.errno, error.strerror, str(path)) from error
     os.close(descriptor)
     try:
         fault.point("store.made")

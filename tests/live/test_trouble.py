@@ -1,5 +1,6 @@
 """A store that cannot be used for a while: what goes on, what waits, and what is said."""
 
+import itertools
 import json
 import sqlite3
 from pathlib import Path
@@ -101,7 +102,8 @@ def test_what_one_cause_says_is_said_once_until_it_is_over(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     keeper = GateKeeper(limit=3, who="one")
-    trouble = Trouble(keeper, limit=3)
+    minutes = itertools.count(step=60)
+    trouble = Trouble(keeper, limit=3, monotonic=lambda: float(next(minutes)))
 
     for _ in range(2):
         for _ in range(50):

@@ -4,6 +4,8 @@ import os
 import re
 import sqlite3
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -103,6 +105,18 @@ def test_a_read_only_store_reads_and_refuses_to_write(path: Path, store: SqliteS
     with pytest.raises(StoreUnavailableError, match="read-only"):
         reader.rollouts.set_status(LIVE, RolloutStatus.FAILED, at=9.0)
     reader.close()
+
+
+def test_what_sqlite_made_beside_a_store_that_was_read_only_may_be_written_again(
+    path: Path, store: SqliteStore
+) -> None:
+    beside = [path.with_name(f"{path.name}{end}") for end in ("-wal", "-shm")]
+    for file in beside:
+        file.chmod(0o400)  # as SQLite makes them beside a store of that mode
+
+    SqliteStore.open(path).close()
+
+    assert [file.stat().st_mode & 0o777 for file in beside] == [0o600, 0o600]
 
 
 def test_a_read_only_store_must_be_there_and_is_not_made(path: Path) -> None:
@@ -287,3 +301,34 @@ def test_space_is_given_back_in_steps(path: Path, store: SqliteStore) -> None:
 
     assert path.stat().st_size < before / 4
     assert store._connection.count("pragma freelist_count") == 0
+
+
+CLOSED = """
+import os, sys
+from tau_live.errors import StoreError
+from tau_live.store.sqlite import SqliteStore
+
+store = SqliteStore.open(sys.argv[1])
+store.counters.add({"a": 1})
+os.closerange(3, 64)
+files = [open(__file__ if "__file__" in globals() else os.devnull) for _ in range(20)]
+try:
+    store.counters.add({"a": 1})
+except StoreError as error:
+    print(error)
+store.close()
+print(all(os.fstat(file.fileno()) for file in files))
+"""
+
+
+@pytest.mark.slow
+def test_who_closes_the_stores_own_descriptors_is_named_and_keeps_what_took_their_numbers(
+    path: Path,
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CLOSED, str(path)], capture_output=True, text=True, check=True
+    )
+
+    said, kept = done.stdout.splitlines()
+    assert "closed by this process itself" in said
+    assert kept == "True"
