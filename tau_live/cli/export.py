@@ -18,6 +18,7 @@ from tau_live.cli.output import as_json as json_of
 from tau_live.cli.output import print_json, progress_bar
 from tau_live.errors import TauLiveError
 from tau_live.machine.private_files import opened_new
+from tau_live.version import packages_for
 
 Row = Mapping[str, object]
 Rows = Iterable[Row]
@@ -133,6 +134,6 @@ def write_tables(folder: Path, rows: Rows) -> None:
         from tau_live.cli.arrow import write_parquet  # the one module that needs it
     except ImportError as error:
         raise TauLiveError(
-            f"--format parquet needs pyarrow ({error}): pip install 'tau-live[arrow]'"
+            f"--format parquet needs pyarrow ({error}): pip install {packages_for('arrow')}"
         ) from error
     write_parquet(folder, rows)

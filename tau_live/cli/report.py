@@ -11,6 +11,7 @@ from tau_live.cli.page.document import Draw, page_of, sections_of
 from tau_live.errors import TauLiveError
 from tau_live.machine.whole_files import write_whole
 from tau_live.reporting.report import report_facts
+from tau_live.version import packages_for
 
 
 @click.command(
@@ -69,6 +70,6 @@ def drawing() -> Draw:
         from tau_live.cli.page.drawing import svg_of  # the one module that needs it
     except ImportError as error:
         raise TauLiveError(
-            f"--html needs matplotlib ({error}): pip install 'tau-live[report]'"
+            f"--html needs matplotlib ({error}): pip install {packages_for('report')}"
         ) from error
     return svg_of

@@ -6,11 +6,14 @@ the same on every machine, and one of every byte of the file, in the comment tha
 is made of one for each array, so that who needs only some of them can verify these alone.
 """
 
+import errno
 import hashlib
 import io
 import json
 import re
 import struct
+import sys
+import threading
 import tokenize
 import zipfile
 from collections.abc import Collection, Mapping
@@ -23,7 +26,7 @@ import numpy.typing as npt
 
 from tau_live import fault
 from tau_live.breath import Breathe, at_once
-from tau_live.errors import CheckpointError
+from tau_live.errors import CheckpointError, StoreUnavailableError, TauLiveError
 from tau_live.machine.private_files import make_folders, narrowed
 from tau_live.machine.whole_files import sweep, write_whole
 from tau_live.policies.bounds import check_entries, check_file, check_list
@@ -64,6 +67,10 @@ _UNREADABLE = (
     zipfile.LargeZipFile,
 )
 """What zipfile, numpy and json raise for a file that was made to harm."""
+
+
+_OWN_FAILURES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EBADF, errno.EIO})
+"""What is not the file's: no descriptors or memory left, or closed by others in this process."""
 
 
 class _Header(TypedDict):
@@ -195,12 +202,13 @@ def load(path: Path, *, sha256: str | None = None) -> Checkpoint:
 
     Raises:
         CheckpointError: It is missing, damaged, of another format, or not the one expected.
+        StoreUnavailableError: This process cannot read it now, or is about to end.
     """
     try:
         header, arrays = _read(io.BytesIO(_verified(path)))
         checkpoint = _described(header, arrays)
     except _UNREADABLE as error:
-        raise CheckpointError(f"cannot read checkpoint {path}: {error}") from error
+        raise _unread(path, error) from error
     if checkpoint.sha256s != header["arrays"]:
         raise CheckpointError(f"checkpoint {path} is damaged: its checksum does not fit")
     _identified(path, checkpoint, header, sha256)
@@ -220,6 +228,7 @@ def load_some(
     Raises:
         CheckpointError: It is missing, of another format, not the one expected, or what was read
             of it is damaged.
+        StoreUnavailableError: This process cannot read it now, or is about to end.
     """
     try:
         check_file(path)
@@ -227,13 +236,21 @@ def load_some(
             header, arrays = _read(file, names)
         checkpoint = _described(header, arrays)
     except _UNREADABLE as error:
-        raise CheckpointError(f"cannot read checkpoint {path}: {error}") from error
+        raise _unread(path, error) from error
     known = header["arrays"]
     expected = {name: known[name] for name in sorted(known) if name in names}
     if checkpoint.sha256s != expected:
         raise CheckpointError(f"checkpoint {path} is damaged: its checksum does not fit")
     _identified(path, checkpoint, header, sha256)
     return dict(arrays)
+
+
+def _unread(path: Path, error: Exception) -> TauLiveError:
+    """Return what it means that a file could not be read: a process that ends proves nothing."""
+    is_own = isinstance(error, OSError) and error.errno in _OWN_FAILURES
+    if is_own or sys.is_finalizing() or not threading.main_thread().is_alive():
+        return StoreUnavailableError(f"this process cannot read checkpoint {path} now: {error}")
+    return CheckpointError(f"cannot read checkpoint {path}: {error}")
 
 
 def _identified(path: Path, checkpoint: Checkpoint, header: _Header, sha256: str | None) -> None:

@@ -8,6 +8,7 @@ from tau_live.projects import surroundings
 from tau_live.projects.findings import OWN, Finding, Kind, findings
 from tau_live.projects.frameworks import FRAMEWORKS
 from tau_live.projects.sources import Bounds, Reading
+from tau_live.version import own_source
 
 MOST_FINDINGS = 5_000
 
@@ -109,7 +110,7 @@ def _doubts(folder: Path, hosts: Iterable[HostFound], reading: Reading) -> Itera
         yield f"notebooks are not read ({reading.notebooks:,} found)"
     other = surroundings.other_environment(folder)
     if other is not None:
-        installs = "" if surroundings.has_us(other) else f": {other}/bin/pip install tau-live"
+        installs = "" if surroundings.has_us(other) else f": {other}/bin/pip install {own_source()}"
         yield f"the project has an environment of its own, {other}, and this is another{installs}"
     for host in hosts:
         if host.version is None and (host.imported or host.declared):

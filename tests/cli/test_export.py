@@ -101,7 +101,7 @@ def test_without_pyarrow_it_says_what_to_install(
     result = run("export", "--format", "parquet", "-o", "out", "--store", filled)
 
     assert result.exit_code == 1
-    assert result.stderr.endswith("pip install 'tau-live[arrow]'\n")
+    assert result.stderr.endswith("pip install 'pyarrow>=17'\n")
     assert result.stderr.count("\n") == 1
 
 

@@ -139,7 +139,7 @@ def test_without_matplotlib_it_says_what_to_install(
 
     assert result.exit_code == 1
     assert result.stderr.count("\n") == 1
-    assert result.stderr.endswith("pip install 'tau-live[report]'\n")
+    assert result.stderr.endswith("pip install 'matplotlib>=3.9'\n")
     assert not Path("out.html").exists()
 
 

@@ -1,6 +1,7 @@
 """Checkpoints: what is read is what was written, or an error."""
 
 import os
+import resource
 import signal
 import stat
 import subprocess
@@ -13,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tau_live.errors import CheckpointError
+from tau_live.errors import CheckpointError, StoreUnavailableError
 from tau_live.machine.whole_files import write_whole
 from tau_live.policies.checkpoints import (
     Checkpoint,
@@ -382,3 +383,43 @@ def test_a_file_that_cannot_be_deleted_stays(tmp_path: Path) -> None:
     (tmp_path / file_of(1)).mkdir()
 
     assert prune(tmp_path, keep=0, needed=frozenset()) == [2]
+
+
+def test_a_process_without_descriptors_does_not_call_a_version_damaged(tmp_path: Path) -> None:
+    path = save(tmp_path / "policies", GOOD)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+
+    try:
+        with pytest.raises(StoreUnavailableError, match="this process cannot read"):
+            load_some(path, ARRAYS)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+ENDING = """
+import sys, threading
+from pathlib import Path
+from tau_live.errors import TauLiveError
+from tau_live.policies.checkpoints import load
+
+def last():
+    threading.main_thread().join()
+    try:
+        load(Path(sys.argv[1]))
+    except TauLiveError as error:
+        print(type(error).__name__)
+
+threading.Thread(target=last).start()
+"""
+
+
+def test_a_process_that_ends_does_not_call_a_version_damaged(tmp_path: Path) -> None:
+    path = save(tmp_path / "policies", GOOD)
+    path.write_bytes(path.read_bytes()[:100])
+
+    done = subprocess.run(
+        [sys.executable, "-c", ENDING, str(path)], capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout.strip() == "StoreUnavailableError"

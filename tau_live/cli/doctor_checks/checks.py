@@ -124,7 +124,8 @@ def _packages() -> Check:
             missing.append(name)
     if missing:
         said = f"missing: {', '.join(missing)}"
-        return Check("packages", FAIL, said, "pip install tau-live", "packages-missing")
+        advice = f"pip install {' '.join(missing)}"
+        return Check("packages", FAIL, said, advice, "packages-missing")
     return Check("packages", OK, ", ".join(found))
 
 

@@ -13,6 +13,7 @@ from tau_live.projects.late import late_switches
 from tau_live.projects.sources import Bounds, Reading
 from tau_live.projects.surroundings import has_us, other_environment
 from tau_live.settings.places import here
+from tau_live.version import own_source
 
 LOOKS = Bounds(files=500, entries=20_000, seconds=2.0)
 SAID = 3
@@ -32,7 +33,8 @@ def environment_checks(environ: Mapping[str, str]) -> Iterator[Check]:
     else:
         have = "" if has_us(other) else ", and tau-live is not installed there"
         found = f"this is {sys.prefix}, and {which} is {other}{have}"
-        advice = f"{other}/bin/python -m pip install tau-live; then {other}/bin/tau-live doctor"
+        install = f"{other}/bin/python -m pip install {own_source()}"
+        advice = f"{install}; then {other}/bin/tau-live doctor"
         yield Check("environment", WARN, found, advice, "other-environment")
     versions = dict.fromkeys(one.version for one in metadata.distributions(name="tau-live"))
     if len(versions) > 1:

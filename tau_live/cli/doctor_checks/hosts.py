@@ -23,6 +23,7 @@ from tau_live.guard import text_of
 from tau_live.projects.frameworks import FRAMEWORKS, older
 from tau_live.settings import Settings
 from tau_live.switch import SWITCH
+from tau_live.version import packages_for
 
 
 class BuiltIn(str):
@@ -141,7 +142,7 @@ def _check_of(standing: Standing) -> Check:
             oldest = known.oldest if known else None
             if older(standing.version, oldest):
                 found = f"{name} is older than {oldest}, the oldest that its adapter is tested with"
-                advice = f"pip install --upgrade 'tau-live[{standing.host}]'"
+                advice = f"pip install --upgrade {packages_for(standing.host)}"
                 return Check("hosts", WARN, found, advice, "host-old")
             return Check("hosts", OK, f"{name} can be attached to")
         case HostState.DISABLED:

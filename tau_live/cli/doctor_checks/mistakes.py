@@ -21,7 +21,7 @@ MISTAKES: Mapping[str, Mistake] = MappingProxyType(
     {
         "packages-missing": Mistake(
             "A package that tau-live needs is not installed.",
-            "`pip install tau-live` in the same environment.",
+            "`pip install` it in the same environment; `doctor` names the command.",
         ),
         "sqlite-old": Mistake(
             "The SQLite of this Python is too old.", "Use a Python that has a newer one."
