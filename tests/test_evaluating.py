@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tau_live.errors import PolicyError
 from tau_live.evaluating.files import records_of
 from tau_live.evaluating.model import CHUNK, WIDTH, predictions
 from tau_live.evaluating.records import (
@@ -17,6 +19,7 @@ from tau_live.evaluating.records import (
     Records,
     best_fixed,
     constant,
+    of_function,
     of_policy,
     returns_of,
     uniform,
@@ -333,3 +336,92 @@ def test_what_may_not_be_chosen_has_no_probability() -> None:
     assert constant("a")(record).tolist() == [1.0, 0.0, 0.0]
     assert constant("b")(record).tolist() == [0.5, 0.0, 0.5]
     assert constant("z")(record).tolist() == [0.5, 0.0, 0.5]
+
+
+@pytest.mark.slow
+def test_the_interval_of_the_direct_method_holds_although_its_model_is_wrong() -> None:
+    """What is best hangs on the product of two numbers, which slopes cannot say."""
+    held = {Estimator.DM: 0, Estimator.DR: 0}
+    logs = 40
+    for seed in range(logs):
+        rng = np.random.default_rng([seed, 23])
+        found = Records()
+        for line in range(500):
+            x, y = rng.choice([-1.0, 1.0], 2).tolist()
+            option = int(rng.random() < 0.2)
+            reward = float(rng.random() < (0.9 if option == (x * y > 0.0) else 0.1))
+            known = encode({"x": x, "y": y}, [("a", None), ("b", None)])
+            found.records.append(
+                Record(f"{line}", ("a", "b"), None, option, None, (0.8, 0.2)[option], reward,
+                       pack(known), context={"x": x, "y": y})
+            )  # fmt: skip
+
+        target = of_function(lambda told, _: "b" if told["x"] * told["y"] > 0 else "a", "rule")  # type: ignore[operator]  # numbers
+        estimates = report_of(found, target, Asked(replicates=200), tell=quiet).decisions.estimates
+        for name in held:
+            interval = estimates[name].bootstrap
+            assert interval is not None
+            held[name] += interval.low <= 0.9 <= interval.high
+
+    assert held[Estimator.DR] >= 0.85 * logs
+    assert held[Estimator.DM] >= held[Estimator.DR]
+
+
+@pytest.mark.parametrize("scale", [{"a": 1.0}, {"a": 0.8, "b": 1.6}])
+def test_wrong_propensities_of_an_option_refuse_every_estimate(
+    scale: dict[str, float], tmp_path: Path
+) -> None:
+    """In the mean of all weights the two errors cancel."""
+    lines = made(4_000)
+    for line in lines:
+        option, propensity = str(line["option"]), line["propensity"]
+        assert isinstance(propensity, float)
+        line["propensity"] = propensity * scale.get(option, 1.0)
+
+    found = report(records_of(as_csv(tmp_path, lines), tell=quiet), "constant:c")
+
+    if len(scale) == 1:
+        assert found.refused == ()
+    else:
+        assert "mean weight 1.2" in found.refused[0]
+        assert "'a'" in found.refused[0]
+
+
+def test_a_function_is_asked_with_what_was_known_and_what_was_allowed(tmp_path: Path) -> None:
+    asked: list[tuple[object, object]] = []
+
+    def rule(context: Mapping[str, object], options: Mapping[str, object]) -> object:
+        asked.append((context, options))
+        return {"b": 0.75, "a": 0.25} if context["lang"] == "de" else "a"
+
+    found = records_of(as_jsonl(tmp_path, made(40)), tell=quiet)
+    shares = [of_function(rule, "rule")(record) for record in found.records]
+    first = found.records[0]
+    masked = first._replace(allowed=tuple(name != "b" for name in first.options))
+    with pytest.raises(PolicyError, match="must return"):
+        of_function(lambda _c, _o: "b", "rule")(masked)
+
+    assert {*asked[0][1]} == {"a", "b", "c"}  # type: ignore[misc]  # a mapping
+    for record, share in zip(found.records, shares, strict=True):
+        assert record.context is not None
+        german = record.context["lang"] == "de"
+        by_name = dict(zip(record.options, share.tolist(), strict=True))
+        assert by_name == {"c": 0.0} | ({"a": 0.25, "b": 0.75} if german else {"a": 1.0, "b": 0.0})
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [None, "never", {"a": 2.0}, {"a": float("nan")}, {"a": "b"}, {"a": 0.5, "z": 0.5}, ["a"]],
+)
+def test_an_answer_that_is_none_is_named(answer: object, tmp_path: Path) -> None:
+    record = records_of(as_jsonl(tmp_path, made(3)), tell=quiet).records[0]
+
+    with pytest.raises(PolicyError, match="rule must return"):
+        of_function(lambda _context, _options: answer, "rule")(record)
+
+
+def test_a_function_that_raises_is_named(tmp_path: Path) -> None:
+    record = records_of(as_jsonl(tmp_path, made(3)), tell=quiet).records[0]
+
+    with pytest.raises(PolicyError, match="rule raised KeyError"):
+        of_function(lambda context, _options: context["none"], "rule")(record)

@@ -1,5 +1,8 @@
 """``tau-live evaluate``: what a policy would have earned, from what another one did."""
 
+import importlib
+import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from math import inf, isnan
 from pathlib import Path
@@ -15,10 +18,12 @@ from tau_live.cli.text import number, when
 from tau_live.errors import PolicyError
 from tau_live.evaluating.files import records_of
 from tau_live.evaluating.records import (
+    Function,
     Records,
     Target,
     best_fixed,
     constant,
+    of_function,
     of_policy,
     uniform,
 )
@@ -35,6 +40,7 @@ INSUFFICIENT_CODE = 4
 """How the command ends when the log says too little."""
 
 UNIFORM, BEST_FIXED, CONSTANT = "uniform", "best-fixed", "constant:"
+FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 
 class Named(NamedTuple):
@@ -44,11 +50,13 @@ class Named(NamedTuple):
         name: As it is shown.
         version: A version of ours, if it is one.
         policy: Its weights, if it is one.
+        function: The function of the user's that it is, if it is one.
     """
 
     name: str
     version: int | None = None
     policy: Policy | None = None
+    function: Function | None = None
 
     @property
     def width(self) -> int:
@@ -61,11 +69,13 @@ class Named(NamedTuple):
         "evaluate",
         "tau-live evaluate --policy 3",
         "tau-live evaluate --log decisions.csv --policy best-fixed",
+        "tau-live evaluate --point model --policy my_rules:choose",
     )
 )
 @click.option(
     "--policy", "asked_for", required=True, metavar="POLICY",
-    help="A version, 0 for the untrained one, `uniform`, `best-fixed`, or `constant:OPTION`.",
+    help="A version, 0 for the untrained one, `uniform`, `best-fixed`, `constant:OPTION`, or a "
+    "function of yours, `module:function`.",
     shell_complete=completing.versions,
 )  # fmt: skip
 @click.option(
@@ -153,7 +163,7 @@ def answered(
     """
     _check(request)
     if request.log is not None:
-        named = Named(request.asked_for)
+        named = Named(request.asked_for, function=_function_of(request.asked_for))
         settings = settings_of(path)
         if _version_of(request.asked_for) is not None:
             with opened(path) as (store, settings):
@@ -172,6 +182,7 @@ def answered(
             since=request.since,
             limit=request.limit,
             width=named.width,
+            given=named.function is not None,
             tell=tell,
         )
     answer = _answer(request, named, found, settings=settings, tell=tell, expect=expect)
@@ -219,6 +230,8 @@ def _answer(
 def _target(named: Named, found: Records) -> tuple[str, Target]:
     if named.policy is not None:
         return named.name, of_policy(named.policy)
+    if named.function is not None:
+        return named.name, of_function(named.function, named.name)
     if named.name == UNIFORM:
         return named.name, uniform
     if named.name == BEST_FIXED:
@@ -232,7 +245,8 @@ def _target(named: Named, found: Records) -> tuple[str, Target]:
         listed = ", ".join(sorted(known)[:10]) or "none"
         raise PolicyError(f"no decision had an option {option!r}; options: {listed}")
     raise PolicyError(
-        f"no policy {named.name!r}: name a version, {UNIFORM}, {BEST_FIXED}, or {CONSTANT}OPTION"
+        f"no policy {named.name!r}: name a version, {UNIFORM}, {BEST_FIXED}, {CONSTANT}OPTION, "
+        "or module:function"
     )
 
 
@@ -240,10 +254,32 @@ def _version_of(asked_for: str) -> int | None:
     return int(asked_for) if asked_for.isascii() and asked_for.isdigit() else None
 
 
+def _function_of(asked_for: str) -> Function | None:
+    """Return the function that ``module:function`` names; ``None`` where it names none.
+
+    Raises:
+        PolicyError: The module cannot be imported, or has no such function.
+    """
+    if asked_for.startswith(CONSTANT) or not FUNCTION.fullmatch(asked_for):
+        return None
+    module, _, name = asked_for.partition(":")
+    sys.path.insert(0, "")  # where the command was given, as with `python -m`
+    try:
+        found = getattr(importlib.import_module(module), name, None)
+    except Exception as error:  # somebody else's code
+        raise PolicyError(f"cannot import {module}: {type(error).__name__}: {error}") from error
+    finally:
+        sys.path.remove("")
+    if not callable(found):
+        raise PolicyError(f"{module} has no function {name!r}")
+    function: Function = found
+    return function
+
+
 def _named(store: Store, settings: Settings, asked_for: str) -> Named:
     version = _version_of(asked_for)
     if version is None:
-        return Named(asked_for)
+        return Named(asked_for, function=_function_of(asked_for))
     if version == 0:
         return Named("version 0, untrained", 0, Policy.untrained(policy_config(settings)))
     row = store.policies.version(version)

@@ -213,6 +213,8 @@ def _record(
         propensity=_number(place, PROPENSITY, row[PROPENSITY]),
         reward=_number(place, REWARD, row[REWARD]),
         packed=pack(encode(known, list(offered.items()), width=width)),
+        context=known,
+        features=tuple(offered.values()),
     )
 
 

@@ -2,16 +2,19 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
+from tau_live.errors import PolicyError
 from tau_live.rl.arrays import FloatArray
 from tau_live.rl.bounds import is_usable
 from tau_live.rl.features import unpack
 from tau_live.rl.policy import Policy
+
+_SUM_ROUNDING = 1e-6
 
 
 class Record(NamedTuple):
@@ -31,6 +34,8 @@ class Record(NamedTuple):
         value: What had been expected to come after it; NaN if nothing had.
         version: The version that decided; 0 is the untrained policy.
         place: The ``ready_seq`` of its rollout; 0 in a log from elsewhere.
+        context: What was known, as the host gave it; ``None`` where it was not read.
+        features: ``[A]``, of each option, as the host gave them; empty where they were not read.
     """
 
     rollout: str
@@ -46,6 +51,8 @@ class Record(NamedTuple):
     value: float = math.nan
     version: int = 0
     place: int = 0
+    context: Mapping[str, object] | None = None
+    features: tuple[Mapping[str, object] | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +72,47 @@ class Records:
 
 Target = Callable[[Record], FloatArray]
 """Returns ``[A]``, with which probability a policy would have chosen each option."""
+
+
+Function = Callable[[Mapping[str, object], Mapping[str, Mapping[str, object]]], object]
+"""A policy of the user's: takes the context and the options with their features, and returns the
+option that it takes, or a mapping of options to probabilities."""
+
+
+def of_function(function: Function, name: str) -> Target:
+    """Return the policy that a function of the user's is.
+
+    Raises:
+        PolicyError: When it is asked: it raised, or returned neither an option that might be chosen
+            nor probabilities of such.
+    """
+
+    def chosen(record: Record) -> FloatArray:
+        features = record.features or (None,) * len(record.options)
+        offered = {
+            option: dict(given or {})
+            for at, (option, given) in enumerate(zip(record.options, features, strict=True))
+            if record.allowed is None or record.allowed[at]
+        }
+        try:
+            found = function(dict(record.context or {}), offered)
+        except Exception as error:  # somebody else's code
+            raise PolicyError(f"{name} raised {type(error).__name__}: {error}") from error
+        given = {found: 1.0} if isinstance(found, str) else found
+        if not isinstance(given, Mapping) or not {*given} <= {*offered}:
+            raise PolicyError(
+                f"{name} must return one of {sorted(offered)}, or their probabilities, "
+                f"got {found!r}"
+            )
+        try:
+            shares = np.array([float(given.get(option, 0.0)) for option in record.options])
+        except (TypeError, ValueError) as error:
+            raise PolicyError(f"{name} must return numbers, got {found!r}") from error
+        if not ((shares >= 0.0).all() and abs(float(shares.sum()) - 1.0) <= _SUM_ROUNDING):
+            raise PolicyError(f"{name} must return probabilities that sum to 1, got {found!r}")
+        return shares
+
+    return chosen
 
 
 def uniform(record: Record) -> FloatArray:

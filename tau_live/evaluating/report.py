@@ -7,7 +7,7 @@ import numpy as np
 
 from tau_live.evaluating.model import predictions
 from tau_live.evaluating.records import Records, Target, returns_of
-from tau_live.evaluating.unexplored import unexplored, without_support
+from tau_live.evaluating.unexplored import misreported, unexplored, without_support
 from tau_live.rl.arrays import FloatArray
 from tau_live.rl.bounds import LARGEST_REWARD
 from tau_live.rl.evaluation import (
@@ -119,11 +119,12 @@ def report_of(found: Records, target: Target, asked: Asked, *, tell: Tell) -> Re
     )
     uncut = replace(config, weight_cap=asked.weight_cap)
     lacking = unexplored(records, targets)
+    why = lacking.why or misreported(records)
     whole = _of_rollouts(found, log, options, uncut, seed=asked.seed)
     decided = evaluate(log, config, rng=np.random.default_rng(asked.seed))
     return Report(
-        decisions=without_support(decided, lacking.why),
-        rollouts=None if whole is None else without_support(whole, lacking.why),
+        decisions=without_support(decided, why),
+        rollouts=None if whole is None else without_support(whole, why),
         reward_range=bounds,
         observed=asked.reward_range is None,
         left_out=dict(sorted(found.left_out.items())),

@@ -1,6 +1,6 @@
 """The decisions of a store, as an evaluation needs them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from math import nan
 
 from tau_live.evaluating.records import Record, Records
@@ -28,6 +28,7 @@ def stored_records(  # noqa: PLR0913  # what to read of it, all keyword-only but
     since: float | None = None,
     limit: int | None = None,
     width: int = WIDTH,
+    given: bool = False,
     tell: Callable[[int], None],
 ) -> Records:
     """Return the decisions at a point of every rollout that is ready to be learned from.
@@ -39,13 +40,17 @@ def stored_records(  # noqa: PLR0913  # what to read of it, all keyword-only but
         since: Only of rollouts that ended then or later, in epoch seconds.
         limit: Only of so many rollouts, the newest.
         width: How wide the features must be.
+        given: Whether contexts and features are read as the host gave them, too.
         tell: Told how many more rollouts were read.
     """
     found = Records()
     for page in _pages(store, point, limit=limit):
         for one in page:
             if since is None or (one.rollout.ended_at or 0.0) >= since:
-                _add(found, one, point, settings=settings, width=width)
+                rollout_id = one.rollout.rollout_id
+                decisions = store.decisions.decisions(rollout_id) if given else one.decisions
+                whole = one._replace(decisions=decisions)
+                _add(found, whole, point, settings=settings, width=width)
         tell(len(page))
     return found
 
@@ -117,4 +122,10 @@ def _record(decision: Decision, reward: float, *, place: int) -> Record:
         value=nan if decision.value is None else decision.value,
         version=decision.policy_version,
         place=place,
+        context=decision.context,
+        features=tuple(_features(decision.features.get(option)) for option in options),
     )
+
+
+def _features(given: object) -> Mapping[str, object] | None:
+    return given if isinstance(given, Mapping) else None

@@ -1,7 +1,8 @@
-"""Options that were unsafe to explore: where they were hardly ever chosen, a log says nothing."""
+"""Where a log says nothing of an option: hardly ever chosen, or with wrong propensities."""
 
 from collections.abc import Iterable
 from dataclasses import replace
+from math import sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +15,12 @@ from tau_live.rl.evaluation.support import Support
 MOST = 0.01
 """So much of what a policy would do may be without support; an estimate is off by at most as much
 of the range of rewards."""
+
+
+FEWEST_TAKEN = 30
+"""So often an option must have been taken before its propensities are called wrong."""
+
+_ROUNDING = 1e-9
 
 
 class Unexplored(NamedTuple):
@@ -54,6 +61,43 @@ def unexplored(records: Iterable[Record], targets: Iterable[FloatArray | None]) 
         for record, target in zip(records, targets, strict=True)
     ]
     return Unexplored(sum(share > least for share in shares), float(np.mean(shares or [0.0])))
+
+
+def misreported(records: Iterable[Record]) -> str | None:
+    """Return which option's logged propensities cannot be right; ``None`` where all may be.
+
+    Where an option is offered, its indicator over its propensity is 1 on average, whatever the
+    policy that is evaluated: errors of two options may cancel in the mean of all weights, and one
+    of an option that the policy never takes does not show there at all.
+
+    Source:
+        Li et al. 2015, arXiv:1409.6890 (checks of logged randomisation); Horvitz and Thompson 1952.
+    """
+    sums: dict[str, list[float]] = {}
+    for record in records:
+        if record.applied < 0 or not 0.0 < record.propensity <= 1.0 + 1e-9:
+            continue
+        weight = 1.0 / record.propensity
+        for at, name in enumerate(record.options):
+            if record.allowed is not None and not record.allowed[at]:
+                continue
+            found = sums.setdefault(name, [0.0, 0.0, 0.0, 0.0])
+            taken = at == record.applied
+            found[0] += 1.0
+            found[1] += taken
+            found[2] += weight * taken
+            found[3] += weight * weight * taken
+    for name, (offered, times, total, squares) in sorted(sums.items()):
+        if times < FEWEST_TAKEN:
+            continue
+        mean = total / offered
+        error = sqrt(max(squares / offered - mean * mean, 0.0) / offered)
+        if abs(mean - 1.0) > Support().mean_errors * error + _ROUNDING:
+            return (
+                f"mean weight {mean:.3g} of option {name!r}, which is 1 where propensities are "
+                f"right (it was taken {times:.0f} times of {offered:.0f})"
+            )
+    return None
 
 
 def without_support(found: Evaluation, why: str | None) -> Evaluation:

@@ -237,3 +237,35 @@ def test_what_cannot_be_used_is_counted_so_that_all_are_accounted_for(
     assert found.left_out == {"no_propensity": 40, "applied_unknown": 40, "events_dropped": 2}
     assert len(found.records) + sum(found.left_out.values()) == 2 * ROLLOUTS
     assert len(found.spoilt) == 40 + 20 + 1
+
+
+def test_a_function_of_the_user_may_be_evaluated(
+    lived: Path, read: Read, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It knows what made an option right, so it earns more than what was logged."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own_rules.py").write_text(
+        "def choose(context, options):\n"
+        "    assert {*options} == {'small', 'large'}\n"
+        "    return 'large' if context['lang'] == 'de' else 'small'\n"
+    )
+
+    found = read("evaluate", "--policy", "own_rules:choose", "--point", "model", "--store", lived)
+
+    assert isinstance(found, dict)
+    decided = found["decisions"]
+    assert found["policy"] == "own_rules:choose"
+    assert decided["estimates"]["dr"]["value"] > decided["logged"] + 0.1
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [("no_such_module:choose", "cannot import no_such_module"), ("json:no", "no function 'no'")],
+)
+def test_a_function_that_is_not_there_is_one_line(
+    lived: Path, run: Run, policy: str, said: str
+) -> None:
+    found = run("evaluate", "--policy", policy, "--point", "model", "--store", lived)
+
+    assert found.exit_code == 1
+    assert said in found.stderr

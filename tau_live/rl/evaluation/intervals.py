@@ -33,7 +33,7 @@ def bootstrap(
 
     All estimates see the same draws. Where a draw leaves one undefined (no weight at all), it
     counts as the lower limit for ``low`` and as the upper for ``high``. A reward model is taken as
-    it is: what fitting it again would change is not in the interval.
+    it is: what fitting it again would change is not in the interval (``report`` widens it).
 
     Args:
         estimates: Each of ``[R, K]``, ``R`` at least 1.
