@@ -22,7 +22,8 @@ WHOLE = """
     lineage lines lived log looked_at not_learned_from number of open options ordinal page parent
     points_left_out policy_version previous read ready_seq ready_to_learn revision rewards rollouts
     rows samples seals seen seq spans streaks succeeded suppressed test total trajectories
-    uncounted unexplored unlearned untaught update updates used version waiting waiting_for_reward
+    uncounted without_key unexplored unlearned untaught update updates used version waiting
+    waiting_for_reward
     outliers was with_propensity without_choice champion refused
 """
 NUMBER = """
@@ -56,7 +57,8 @@ NULL = """
     observed_approx_kl option option_share output owner parent parent_id parent_span_id place point
     previous problem propensity ready_seq reason refused return reward reward_mean reward_spread
     rollouts run_reward session_id sha256 share since skipped_reason standard_error started_at
-    last_reward_at stopped total_reward update upper value verdict version why why_not worker_id chosen applied
+    last_reward_at stopped total_reward update upper value verdict version why why_not worker_id
+    chosen applied
     default allowed exploit_only probabilities information median_days ninetieth
     ninetieth_days spread low high used_mb shift
     highest_reward lowest_reward
@@ -93,6 +95,7 @@ EXACT: Mapping[str, object] = {
     "mean_reward.last": ["number", "null"],
     "replay:bad[]": "array",
     "power:missing": "number",
+    "verify:not_covered": "string",
     "status:learner": ["string", "null"],
     "config:settings[].value": "string",
     "why:recomputed.terms.*": "array",

@@ -1,6 +1,7 @@
 """What only one floor may touch; that imports go down only is import-linter's."""
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ ALLOWED = {
     "click": ("tau_live.cli",),
     "rich": ("tau_live.cli", "tau_live.demo"),
     "matplotlib": ("tau_live.cli",),
-    "wrapt": ("tau_live.attaching.hosts", "tau_live.machine.children"),
+    "wrapt": ("tau_live.attaching", "tau_live.machine.children"),
     "pickle": (),
     "marshal": (),
     "shelve": (),
@@ -23,6 +24,7 @@ ALLOWED = {
 READS_THE_ENVIRONMENT = {"tau_live.attaching.booting", "tau_live.door", "tau_live.process_switch"}
 
 
+@cache
 def modules() -> dict[str, ast.Module]:
     return {dotted(path): ast.parse(path.read_text()) for path in sorted(ROOT.rglob("*.py"))}
 
@@ -81,24 +83,15 @@ def test_numpy_allow_pickle_is_never_true() -> None:
                 assert node.value.value is False, name
 
 
-LONGER = {
-    "cli/json_keys/commands.py": 460,
-    "cli/page/at_points.py": 440,
-    "alerts/rules.py": 420,
-    "importing/log.py": 420,
-    "learning/learner.py": 460,
-    "privacy/secret_kinds.py": 520,
-    "rollouts.py": 410,
-}
-"""Modules of which one thing is longer than 400 lines."""
+LONGEST = 600
+"""Lines of a module. A limit is no reason to cut one thing in two."""
 
 
 def test_every_module_is_short_enough_to_read() -> None:
     long = {
         path.relative_to(ROOT).as_posix(): lines
         for path in ROOT.rglob("*.py")
-        if (lines := len(path.read_text().splitlines()))
-        > LONGER.get(path.relative_to(ROOT).as_posix(), 400)
+        if (lines := len(path.read_text().splitlines())) > LONGEST
     }
 
     assert long == {}

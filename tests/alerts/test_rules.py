@@ -219,6 +219,7 @@ def test_what_a_reward_has_fallen_to_for_long_is_what_it_is() -> None:
 
 
 @given(st.integers(0, 10**6))
+@pytest.mark.slow
 def test_chance_alone_is_hardly_ever_told(seed: int) -> None:
     """A coin of .5 in windows of 64 and 256, looked at 200 times after every eighth rollout."""
     coins = np.random.default_rng(seed).integers(0, 2, 256 + 8 * 200)

@@ -40,7 +40,9 @@ def walked(command: click.Command, path: str) -> Iterator[tuple[str, click.Comma
 
 EVERY = dict(walked(main, "tau-live"))
 
-WITHOUT_STORE = ("tau-live run", "tau-live autostart", "tau-live init", "tau-live completion")
+WITHOUT_STORE = (
+    "tau-live run", "tau-live autostart", "tau-live init", "tau-live completion", "tau-live power"
+)  # fmt: skip
 """What one looks after no store with."""
 
 

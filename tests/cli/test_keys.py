@@ -69,14 +69,19 @@ ELSEWHERE = {"policy undo", "report"}
 """Needs a store that has learned: ``test_report`` looks at its keys."""
 
 
+def make_inputs(folder: Path) -> None:
+    """Make a project, and files to read, each with a line that can be read and one that cannot."""
+    make_project(folder)
+    event = encode(RunStart(host="tau", run_id="r", at=1.0))
+    (folder / "events.jsonl").write_bytes(event + b"\n{\n")
+    (folder / "log.jsonl").write_text('{"option": "a"}\n{\n')
+
+
 @pytest.mark.parametrize("command", CALLS)
 def test_json_has_the_documented_keys_and_no_others(command: str, filled: Path, read: Read) -> None:
     learning = {"TAU_LIVE_RL": "1", "TAU_LIVE_RL_UPDATE_INTERVAL": "1"}
 
-    make_project(Path.cwd())
-    event = encode(RunStart(host="tau", run_id="r", at=1.0))
-    Path("events.jsonl").write_bytes(event + b"\n{\n")
-    Path("log.jsonl").write_text('{"option": "a"}\n{\n')
+    make_inputs(Path.cwd())
     store = () if command in WITHOUT_STORE else ("--store", filled)
     found = read(*CALLS[command], *store, **learning)
 

@@ -10,8 +10,7 @@ import pytest
 
 from tests.cli.conftest import Run
 from tests.cli.test_commands import EVERY
-from tests.cli.test_keys import CALLS, WITHOUT_STORE
-from tests.projects.making import make_project
+from tests.cli.test_keys import CALLS, WITHOUT_STORE, make_inputs
 
 MORE = {
     "alerts": ["alerts"], "completion": ["completion", "zsh"], "gate": ["gate"],
@@ -21,15 +20,15 @@ MORE = {
 }  # fmt: skip
 ALL = {**CALLS, **MORE, "metrics": ["metrics"]}
 WITHOUT = WITHOUT_STORE | {"completion", "gate", "policy", "--help", "unknown", "alerts"}
-NOT_RUN = {"tau-live demo", "tau-live run", "tau-live autostart enable", "tau-live report",
-           "tau-live autostart disable"}  # fmt: skip
-"""What learns for a minute, runs something else, changes the environment, or draws a page."""
+NOT_RUN = {"tau-live policy undo", "tau-live demo", "tau-live run", "tau-live report",
+           "tau-live autostart enable", "tau-live autostart disable"}  # fmt: skip
+"""Learns for a minute, needs an order, runs something else, changes the environment, or draws."""
 
 STEERING = re.compile(r"[^\n\x20-\x7e\u00a0-\uffff]")
 
 
 def called(command: str, filled: Path) -> list[str]:
-    make_project(Path.cwd())
+    make_inputs(Path.cwd())
     store = [] if command in WITHOUT else ["--store", str(filled)]
     return [*ALL[command], *store]
 

@@ -9,8 +9,7 @@ import pytest
 from tau_live.store.sqlite import SqliteStore
 from tests.cli.conftest import Run
 from tests.cli.filled import hold
-from tests.cli.test_keys import CALLS, WITHOUT_STORE
-from tests.projects.making import make_project
+from tests.cli.test_keys import CALLS, WITHOUT_STORE, make_inputs
 from tests.schemas import FOLDER, Schema, schema_of, schemas, text_of, untyped
 
 jsonschema = pytest.importorskip("jsonschema", reason="pip install '.[test]'")
@@ -48,7 +47,7 @@ def test_every_key_has_a_type() -> None:
 
 @pytest.mark.parametrize("command", CALLS)
 def test_what_a_command_prints_is_as_its_schema_says(command: str, filled: Path, run: Run) -> None:
-    make_project(Path.cwd())
+    make_inputs(Path.cwd())
     store = () if command in WITHOUT_STORE else ("--store", filled)
 
     result = run(*CALLS[command], *store, "--json", **LEARNING)

@@ -73,6 +73,7 @@ GOOD: Mapping[str, tuple[object, ...]] = {
     "default": (None, "small", "large"),
     "allowed": (None, ["small"], OPTIONS),
     "exploit_only": (None, ["large"]),
+    "exposure": (None, 0.5),
     "value": (1.0, True, 0, "good"),
     "name": ("reward", "quality"),
     "source": ("api", "user"),
