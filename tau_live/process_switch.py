@@ -2,17 +2,36 @@
 
 import os
 
-from tau_live.switch import switched_on
+from tau_live.switch import KILL, OLD_SWITCH, SWITCH, switched_on
 
 
 class _State:
     """What was told last."""
 
     warned: str = ""
+    held: tuple[object, ...] = ()
+    on: bool = False
+
+
+_READ = tuple(map(os.fsencode, (SWITCH, OLD_SWITCH, KILL)))
 
 
 def is_on() -> bool:
-    """Say whether the environment switches tau-live on now."""
+    """Say whether the environment switches tau-live on now.
+
+    Adapters ask at every callback of their hosts. So what the environment holds is only read anew
+    where it has changed; looked at as it is kept, because asking for it encodes and decodes it.
+    """
+    raw = getattr(os.environ, "_data", None)
+    held = tuple(map(raw.get, _READ)) if isinstance(raw, dict) else ()
+    if held and held == _State.held:
+        return _State.on
+    _State.on = _is_on()
+    _State.held = held
+    return _State.on
+
+
+def _is_on() -> bool:
     found = switched_on(os.environ)
     if found.warnings and _State.warned != found.warnings[-1]:
         _State.warned = found.warnings[-1]

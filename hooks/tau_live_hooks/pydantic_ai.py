@@ -53,7 +53,7 @@ def attach(in_force: InForce) -> Detach:
     def iterated(
         wrapped: Callable[..., Any], agent: object, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        return wrapped(*args, **_with(kwargs, agent, in_force, TauCapability))
+        return wrapped(*args, **_with(kwargs, agent, in_force))
 
     def resolved(
         wrapped: Callable[..., Any], agent: object, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -77,21 +77,26 @@ def attach(in_force: InForce) -> Detach:
     return detach
 
 
-def _with(
-    kwargs: dict[str, Any],
-    agent: object,
-    in_force: InForce,
-    capability: Callable[[InForce, str | None], Any],
-) -> Mapping[str, Any]:
+def _with(kwargs: dict[str, Any], agent: object, in_force: InForce) -> Mapping[str, Any]:
     """Return the arguments of a run with our capability among them, or as they are."""
+    from tau_live_hooks.pydantic_ai_capability import (
+        TauCapability,
+        WatchingCapability,
+        may_retry,
+    )
+
     try:
-        if in_force() is None or _is_durable(agent):
+        runtime = in_force()
+        parts = _parts_of(agent)
+        if runtime is None or any(getattr(one, "in_durable_context", False) for one in parts):
             return kwargs
         theirs = list(kwargs.get("capabilities") or ())
-        if any(type(one).__name__ == "TauCapability" for one in theirs):
+        if any(isinstance(one, TauCapability) for one in theirs):
             return kwargs
         deferred = kwargs.get("deferred_tool_results") is not None
         resumes = resumed_run(kwargs.get("message_history") or ()) if deferred else None
+        watches = not runtime.settings.act and not any(map(may_retry, [*parts, *theirs]))
+        capability = WatchingCapability if watches else TauCapability
         return {**kwargs, "capabilities": [capability(in_force, resumes), *theirs]}
     except Exception:  # noqa: BLE001  # the border to the host
         return kwargs
@@ -113,7 +118,7 @@ def _without_ours(
         ours = next((one for one in parts if isinstance(one, kind)), None)
         if ours is None:
             return kwargs
-        own = getattr(agent, "_root_capability", None)
+        own = _root_of(agent)
         if not ours.resolvers and own is not None:
             ours.resolvers[frozenset(map(id, _parts(own)))] = own
         others = frozenset(id(one) for one in parts if one is not ours)
@@ -122,17 +127,21 @@ def _without_ours(
         return kwargs
 
 
+def _root_of(agent: object) -> Any:
+    """Return what holds the capabilities of an agent, which ``Agent.override`` may replace."""
+    effective = getattr(agent, "_effective_root_capability", None)
+    return effective() if callable(effective) else getattr(agent, "_root_capability", None)
+
+
+def _parts_of(agent: object) -> list[object]:
+    root = _root_of(agent)
+    return [] if root is None else _parts(root)
+
+
 def _parts(capability: Any) -> list[object]:
     found: list[object] = []
     capability.apply(found.append)
     return found
-
-
-def _is_durable(agent: object) -> bool:
-    """Say whether a run may be replayed from a journal, where nothing may be added to it."""
-    root = getattr(agent, "_root_capability", None)
-    parts = [] if root is None else _parts(root)
-    return any(bool(getattr(one, "in_durable_context", False)) for one in parts)
 
 
 ADAPTER = Adapter(host="pydantic-ai", module=MODULE, probe=probe, attach=attach)

@@ -7,7 +7,7 @@ further.
 
 from contextlib import suppress
 from contextvars import ContextVar
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
 from pydantic_ai.exceptions import ModelRetry
@@ -49,6 +49,9 @@ class TauCapability(AbstractCapability[Any]):
         resolvers: What resolves the names of models, by the identities of its parts without ours.
     """
 
+    prepares: ClassVar[bool] = PREPARES
+    """Whether the host says of each attempt at a request what is sent."""
+
     def __init__(self, in_force: InForce, resumes: str | None = None) -> None:
         self._in_force = in_force
         self._border = Border(in_force)
@@ -83,7 +86,7 @@ class TauCapability(AbstractCapability[Any]):
 
     async def wrap_model_request(self, ctx: Any, *, request_context: Any, handler: Any) -> Any:
         """See how a model request ends."""
-        if not PREPARES:
+        if not self.prepares:
             self._asked(ctx, request_context)
         first = FirstChunk(request_context)
         try:
@@ -260,3 +263,33 @@ class TauCapability(AbstractCapability[Any]):
     def _told(self, name: str, *args: object) -> None:
         if self._run is not None:
             getattr(self._run, name)(*args)
+
+
+class WatchingCapability(TauCapability):
+    """Sees one run in which nothing is decided, and no request is tried again.
+
+    What it does not override the host does not prepare: for ``prepare_model_request`` it copies
+    every tool's definition, which takes a fifth of a trivial run's time.
+    """
+
+    prepares = False
+    before_model_request = AbstractCapability.before_model_request
+    on_tool_execute_error = AbstractCapability.on_tool_execute_error
+    if PREPARES:
+        prepare_model_request = AbstractCapability.prepare_model_request
+
+
+RETRYING = ("prepare_model_request", "on_model_request_error", "after_model_request",
+            "wrap_model_request")  # fmt: skip
+"""The callbacks in which a capability may ask for another attempt at a request."""
+
+
+def may_retry(capability: object) -> bool:
+    """Say whether a capability may let a model's request be tried again; a function may be any."""
+    kind = type(capability)
+    if not isinstance(capability, AbstractCapability) or "Dynamic" in kind.__name__:
+        return True
+    return any(
+        getattr(kind, name, None) is not getattr(AbstractCapability, name, None)
+        for name in RETRYING
+    )

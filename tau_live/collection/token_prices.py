@@ -16,6 +16,10 @@ from tau_live.settings.prices import DeclaredPrice
 
 MILLION = 1e6
 RUNS_REMEMBERED = 10_000
+UNPRICED_REMEMBERED = 1_000
+
+_unpriced: set[tuple[str, str | None]] = set()
+"""Models that genai-prices does not know, each with the provider at which it was sought."""
 
 _INPUT = ("input_tokens", "prompt_tokens", "input", "in")
 _OUTPUT = ("output_tokens", "completion_tokens", "output", "out")
@@ -193,9 +197,14 @@ def _looked_up(names: Sequence[str], tokens: Tokens, provider: str | None) -> fl
     )
     for at in dict.fromkeys((provider, None)):
         for name in names:
+            if (name, at) in _unpriced:
+                continue
             try:
                 return float(calc_price(usage, name, provider_id=at).total_price)
-            except Exception:  # noqa: BLE001, S112  # another's code; it does not know it
+            except LookupError:  # searching all providers in vain takes half a millisecond
+                if len(_unpriced) < UNPRICED_REMEMBERED:
+                    _unpriced.add((name, at))
+            except Exception:  # noqa: BLE001, S112  # another's code
                 continue
     return None
 

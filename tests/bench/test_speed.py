@@ -5,7 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from tests.bench import decide, gae, ingest, keeping, ppo, startup, store, wakeups
+from tests.bench import decide, gae, ingest, keeping, overhead, ppo, startup, store, wakeups
 from tests.bench.timing import Goal, Measured, command, installed, interleaved
 
 pytestmark = pytest.mark.slow
@@ -48,6 +48,16 @@ def test_ingest_runs_and_everything_told_is_stored() -> None:
         strict=True,
     ):
         assert_measured([one], peer=peer)
+
+
+def test_overhead_runs_every_host_that_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TAU_LIVE_RL", "1")
+
+    found = overhead.measure(1, runs=2)
+
+    hosts = [host for host in overhead.HOSTS if installed(host.module)]
+    assert len(found) == 2 * len(hosts)
+    assert all(one.ours and one.theirs for one in found)
 
 
 def test_wakeups_runs_with_and_without_us() -> None:
