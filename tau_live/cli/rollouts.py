@@ -1,6 +1,7 @@
 """``tau-live rollouts``: a filtered, sorted, paged list."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TypedDict, Unpack
 
@@ -11,7 +12,7 @@ from tau_live.cli import completing
 from tau_live.cli.opening import epilog, json_option, opened, store_option
 from tau_live.cli.output import print_all, print_json, safe, stdout_width, styled, table_of
 from tau_live.cli.text import moment, number, seconds, when
-from tau_live.rollouts import Rollout, RolloutMode, RolloutStatus
+from tau_live.rollouts import Reward, RewardSource, Rollout, RolloutMode, RolloutStatus
 from tau_live.store.records import RolloutQuery
 from tau_live.store.sqlite_query import ORDERS
 
@@ -19,8 +20,6 @@ SHORT = 13
 """So many characters of an id are shown where there is no room for all: ``live-`` and eight."""
 
 COLUMNS: Sequence[tuple[str, int, Callable[[Rollout], object]]] = (
-    ("status", 0, lambda rollout: styled(rollout.status)),
-    ("reward#", 0, lambda rollout: number(rollout.total_reward)),
     ("name", 60, lambda rollout: rollout.name),
     ("started (UTC)", 80, lambda rollout: moment(rollout.started_at)),
     ("took#", 80, lambda rollout: seconds(took(rollout.started_at, rollout.ended_at))),
@@ -28,7 +27,7 @@ COLUMNS: Sequence[tuple[str, int, Callable[[Rollout], object]]] = (
     ("why", 130, lambda rollout: rollout.error_type or rollout.reason or ""),
     ("session", 150, lambda rollout: rollout.session_id or ""),
 )
-"""The columns behind the id: name, how wide the terminal has to be, and what stands there."""
+"""Further columns: name, how wide the terminal has to be, and what stands there."""
 
 
 class Asked(TypedDict):
@@ -94,13 +93,19 @@ def rollouts(path: Path | None, as_json: bool, **asked: Unpack[Asked]) -> None:
     limit, page = asked["limit"], asked["page"]
     with opened(path) as (store, _):
         found = store.rollouts.query(query_of(asked))
+        origins = {
+            one.rollout_id: made_up(store.rewards.rewards(one.rollout_id)) for one in found.rollouts
+        }
     if as_json:
-        listed = {"total": found.total, "page": page, "limit": limit, "rollouts": found.rollouts}
+        rows = [
+            {**asdict(one), "reward_made_up": origins[one.rollout_id]} for one in found.rollouts
+        ]
+        listed = {"total": found.total, "page": page, "limit": limit, "rollouts": rows}
         print_json(listed)
         return
     pages = max(1, -(-found.total // limit))
     footer = safe(f"page {page} of {pages}, {number(found.total)} rollouts in all", "dim")
-    print_all(*([rollout_table(found.rollouts)] if found.rollouts else []), footer)
+    print_all(*([rollout_table(found.rollouts, origins)] if found.rollouts else []), footer)
 
 
 def query_of(asked: Asked) -> RolloutQuery:
@@ -121,18 +126,41 @@ def query_of(asked: Asked) -> RolloutQuery:
     )
 
 
-def rollout_table(found: Sequence[Rollout]) -> Table:
-    """Return a list of rollouts, as much of it as fits the terminal."""
+def made_up(rewards: Sequence[Reward]) -> str | None:
+    """Return that nobody gave any of some rewards: ``inferred`` or ``default``; else ``None``."""
+    sources = {reward.source for reward in rewards if reward.value is not None}
+    if not sources or not sources <= {RewardSource.INFERRED, RewardSource.DEFAULT}:
+        return None
+    return str(max(sources))  # inferred, where both are
+
+
+def rollout_table(found: Sequence[Rollout], origins: Mapping[str, str | None]) -> Table:
+    """Return a list of rollouts, as much of it as fits the terminal.
+
+    Args:
+        found: The rollouts.
+        origins: Which rewards nobody gave, by rollout; see ``made_up``.
+    """
     width = stdout_width()
     shown = [column for column in COLUMNS if column[1] <= width]
     room = len(max((rollout.rollout_id for rollout in found), key=len)) if width >= 110 else SHORT
     return table_of(
-        ("rollout", *(name for name, _, _ in shown)),
+        ("rollout", "status", "reward#", *(name for name, _, _ in shown)),
         [
-            (rollout.rollout_id[:room], *(cell(rollout) for _, _, cell in shown))
+            (
+                rollout.rollout_id[:room],
+                styled(rollout.status),
+                _reward(rollout, origins[rollout.rollout_id]),
+                *(cell(rollout) for _, _, cell in shown),
+            )
             for rollout in found
         ],
     )
+
+
+def _reward(rollout: Rollout, origin: str | None) -> str:
+    said = number(rollout.total_reward)
+    return f"{said} ({origin})" if origin and rollout.total_reward is not None else said
 
 
 def took(began: float | None, ended: float | None) -> float | None:

@@ -8,10 +8,10 @@ from rich.text import Text
 from rich.tree import Tree
 
 from tau_live.cli.output import joined, safe, styled
-from tau_live.cli.rollouts import took
-from tau_live.cli.text import moment, number, seconds
+from tau_live.cli.rollouts import made_up, took
+from tau_live.cli.text import clipped, moment, number, seconds, shown
 from tau_live.handed.reading import mapping, real
-from tau_live.rollouts import Attempt, Decision, Reward, Rollout, Span
+from tau_live.rollouts import Attempt, Decision, Reward, Rollout, RolloutStatus, Span
 from tau_live.why import Credit
 
 DEEPEST = 12
@@ -24,6 +24,9 @@ LEAST = 24
 """So many columns are kept for what is said, however deep it stands."""
 
 BAR = 20
+TEXT = 400
+"""So many characters are shown of a text or an error; ``show --json`` has all that is kept."""
+
 LONGEST = 24
 """So many characters of an option's name are lined up."""
 
@@ -42,11 +45,13 @@ class Story(NamedTuple):
 
 def tree_of(story: Story, *, width: int) -> Tree:
     """Return a rollout as a tree that has room in so many columns."""
-    tree = Tree(_rollout_line(story.rollout), guide_style="dim")
+    tree = Tree(_rollout_line(story.rollout, story.rewards), guide_style="dim")
+    for line in _texts_of({"input": story.rollout.input, **story.rollout.metadata}):
+        tree.add(line)
     began = story.rollout.started_at
     deepest = max(1, min(DEEPEST, (width - LEAST) // GUIDE - 1))
     for attempt in story.attempts:
-        node = tree.add(_attempt_line(attempt))
+        node = tree.add(_attempt_line(attempt, story.rollout))
         spans = [span for span in story.spans if span.attempt == attempt.number]
         _add_spans(node, spans, began=began, deepest=deepest)
         for decision in story.decisions:
@@ -63,15 +68,16 @@ def tree_of(story: Story, *, width: int) -> Tree:
     return tree
 
 
-def _rollout_line(rollout: Rollout) -> Text:
+def _rollout_line(rollout: Rollout, rewards: Sequence[Reward]) -> Text:
     why = rollout.error_type or rollout.reason
     reward = "no reward yet" if rollout.total_reward is None else number(rollout.total_reward)
+    origin = f" ({source})" if (source := made_up(rewards)) else ""
     return _joined(
         safe(rollout.rollout_id, "bold"),
         safe(rollout.name),
         safe(rollout.host),
         joined(styled(rollout.status), safe(f" ({why})" if why else "", "dim")),
-        safe(f"reward {reward}" if rollout.total_reward is not None else reward),
+        safe(f"reward {reward}{origin}" if rollout.total_reward is not None else reward),
         safe(moment(rollout.started_at)),
         safe(seconds(took(rollout.started_at, rollout.ended_at))),
         *_spent(rollout.metadata),
@@ -95,10 +101,13 @@ def _since(at: float, began: float | None) -> Text:
     return safe("" if began is None else f"+{seconds(max(0.0, at - began))}", "dim")
 
 
-def _attempt_line(attempt: Attempt) -> Text:
+def _attempt_line(attempt: Attempt, rollout: Rollout) -> Text:
+    """Return what became of an attempt; the contract of attempts has no word for cancelled."""
+    is_last = attempt.number == rollout.attempt_count
+    cancelled = is_last and rollout.status is RolloutStatus.CANCELLED
     return _joined(
         safe(f"attempt {attempt.number}", "bold"),
-        styled(attempt.status),
+        styled(RolloutStatus.CANCELLED if cancelled else attempt.status),
         safe(seconds(took(attempt.started_at, attempt.ended_at))),
         safe(attempt.error_message or "", "red"),
     )
@@ -111,6 +120,7 @@ def _add_spans(root: Tree, spans: Sequence[Span], *, began: float | None, deepes
     for span in spans:
         parent = span.parent_span_id if span.parent_span_id in known else None
         by_parent.setdefault(parent, []).append(span)
+    failed = _failed_inside(spans)
     seen: set[str] = set()
     for first in (*by_parent.get(None, ()), *spans):
         waiting = [(root, 0, first)]
@@ -119,15 +129,51 @@ def _add_spans(root: Tree, spans: Sequence[Span], *, began: float | None, deepes
             if span.span_id in seen:
                 continue
             seen.add(span.span_id)
-            added = node.add(_span_line(span, began))
+            added = node.add(_span_line(span, began, failed_inside=span.span_id in failed))
+            for line in _texts_of(span.attributes):
+                added.add(line)
             below = (added, depth + 1) if depth + 1 < deepest else (node, depth)
             waiting.extend((*below, child) for child in reversed(by_parent.get(span.span_id, ())))
 
 
-def _span_line(span: Span, began: float | None) -> Text:
+def _failed_inside(spans: Sequence[Span]) -> set[str]:
+    """Return the spans in which another has failed, by their ids.
+
+    A host says of a turn that it is over, not how it went; what failed inside may be its child,
+    or have the number of the turn alone.
+    """
+    parents = {span.span_id: span.parent_span_id for span in spans}
+    turns = {span.attributes.get("turn"): span.span_id for span in spans if span.kind == "turn"}
+    found: set[str] = set()
+    for span in spans:
+        if span.status != "error":
+            continue
+        above = [span.parent_span_id, turns.get(span.attributes.get("turn"))]
+        while above:
+            parent = above.pop()
+            if parent is not None and parent != span.span_id and parent not in found:
+                found.add(parent)
+                above.append(parents.get(parent))
+    return found
+
+
+def _texts_of(attributes: Mapping[str, object]) -> Iterator[Text]:
+    """Yield what an error said, and the texts that were kept, each on a line."""
+    error = mapping(attributes.get("error"))
+    if error:
+        told = ": ".join(str(error[name]) for name in ("type", "message") if error.get(name))
+        yield safe(clipped(shown(told or "error"), TEXT), "red")
+    for name, value in attributes.items():
+        text = mapping(value).get("text")
+        if name != "error" and isinstance(text, str) and text:
+            yield joined(safe(f"{name}: ", "dim"), safe(clipped(shown(text), TEXT)))
+
+
+def _span_line(span: Span, began: float | None, *, failed_inside: bool) -> Text:
+    status = styled(span.status) if span.ended_at is not None else safe("open", "cyan")
     return _joined(
         Text.assemble(safe(span.kind, "dim"), " ", safe(span.name)),
-        styled(span.status) if span.ended_at is not None else safe("open", "cyan"),
+        safe("failed inside", "yellow") if failed_inside and span.status == "ok" else status,
         _since(span.started_at, began),
         safe(seconds(took(span.started_at, span.ended_at))),
         *_spent(span.attributes),

@@ -1,12 +1,14 @@
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from tau_live.rollouts import RolloutStatus
 from tau_live.store.records import Amendment
 from tau_live.store.sqlite import SqliteStore
 from tests.cli.conftest import Read, Run
 from tests.cli.filled import CHILD, FAILED, OPEN, QUEUED, SOLVED
-from tests.contracts.making import rollout
+from tests.contracts.making import attempt, reward, rollout
 
 
 @pytest.mark.parametrize(
@@ -82,3 +84,26 @@ def test_names_cannot_steer_the_terminal(filled: Path, run: Run) -> None:
     assert r"live-\x1b[31mred" in result.stdout
     assert r"\x1b]0;gone\x07\x1b[2J\u202e\x9b1m[bold]" in result.stdout
     assert all(character.isprintable() for character in result.stdout.replace("\n", ""))
+
+
+def test_a_reward_that_nobody_gave_is_marked(filled: Path, run: Run, read: Read) -> None:
+    with closing(SqliteStore.open(filled)) as store:
+        for name, source in (("guessed", "inferred"), ("given", "user"), ("missed", "default")):
+            store.rollouts.begin_rollout(rollout(f"live-{name}"))
+            store.rollouts.begin_attempt(attempt(f"live-{name}"))
+            store.rewards.add_reward(reward(0.25, f"live-{name}", source=source))
+            store.rollouts.set_status(f"live-{name}", RolloutStatus.SUCCEEDED, at=9.0)
+            store.rewards.mark_ready(f"live-{name}", total_reward=0.25)
+
+    told = run("rollouts", "--store", filled).stdout
+    found = read("rollouts", "--store", filled)
+    shown = run("show", "live-guessed", "--store", filled).stdout
+
+    lines = {line.split()[0]: line for line in told.splitlines() if line.strip()}
+    assert "0.25 (inferred)" in lines["live-guessed"]
+    assert "0.25 (default)" in lines["live-missed"]
+    assert "0.25 (" not in lines["live-given"]
+    assert "reward 0.25 (inferred)" in shown
+    assert isinstance(found, dict)
+    marked = {one["rollout_id"]: one["reward_made_up"] for one in found["rollouts"]}
+    assert (marked["live-guessed"], marked["live-given"]) == ("inferred", None)

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace as changed
 
+from tau_live.rollouts import AttemptStatus, RolloutStatus
 from tau_live.store.records import RolloutQuery
 from tau_live.store.roles import Store
 from tau_live.store.sqlite import SqliteStore
@@ -231,3 +232,47 @@ def _evil_names(store: Store) -> None:
 
 def _depth(lines: list[str], name: str) -> int:
     return next(line.index(name) for line in lines if f" {name}" in line)
+
+
+def test_what_went_wrong_inside_a_turn_is_drawn_with_its_message_and_the_texts_kept(
+    filled: Path, run: Run
+) -> None:
+    broken = {"error": {"type": "ConnectionError", "message": "the model is down"}, "turn": 1}
+    asked = {"input": {"text": "Where is my order?", "chars": 18}, "turn": 2}
+
+    def add(store: Store) -> None:
+        for id_, name, status, attributes, parent in (
+            ("t1", "agent.turn.1", "ok", {"turn": 1}, None),
+            ("m1", "model.large", "error", broken, None),
+            ("t2", "agent.turn.2", "ok", {"turn": 2}, None),
+            ("m2", "model.small", "ok", asked, "t2"),
+        ):
+            kind = "turn" if id_.startswith("t") else "model"
+            one = span(id_, SOLVED, ended_at=3.0, status=status, attributes=attributes)
+            one = changed(one, kind=kind, name=name, parent_span_id=parent)
+            store.rollouts.add_span(one)
+
+    with_store(filled, add)
+
+    told = run("show", SOLVED, "--store", filled).stdout
+
+    lines = {line.split(" · ")[0].split("─ ")[-1]: line for line in told.splitlines()}
+    assert " · failed inside · " in lines["turn agent.turn.1"]
+    assert " · error · " in lines["model model.large"]
+    assert " · ok · " in lines["turn agent.turn.2"]
+    assert "ConnectionError: the model is down" in told
+    assert "input: Where is my order?" in told
+
+
+def test_the_attempt_of_a_cancelled_run_is_drawn_as_cancelled(filled: Path, run: Run) -> None:
+    def add(store: Store) -> None:
+        store.rollouts.begin_rollout(rollout("live-gone"))
+        store.rollouts.begin_attempt(attempt("live-gone"))
+        store.rollouts.set_attempt_status("live-gone", 1, AttemptStatus.FAILED, at=5.0)
+        store.rollouts.set_status("live-gone", RolloutStatus.CANCELLED, at=5.0)
+
+    with_store(filled, add)
+
+    told = run("show", "live-gone", "--store", filled).stdout
+
+    assert "attempt 1 · cancelled" in told

@@ -249,6 +249,7 @@ KEYS: Mapping[str, Keys] = {
         "page": "the page, from 1",
         "limit": "rollouts on a page",
         **_under("rollouts[].", ROLLOUT),
+        "rollouts[].reward_made_up": "inferred or default, where nobody gave the reward; else null",
     },
     "show": {
         **_under("rollout.", ROLLOUT),

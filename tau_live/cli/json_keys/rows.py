@@ -31,7 +31,8 @@ ROLLOUT: Keys = {
 ATTEMPT: Keys = {
     "rollout_id": "the rollout",
     "number": "counted from 1",
-    "status": "preparing, running, succeeded, failed, timeout or unresponsive",
+    "status": "preparing, running, succeeded, failed, timeout or unresponsive; failed where the "
+    "rollout was cancelled",
     "execution": "tells one execution under the same key from another",
     "worker_id": "the worker that runs it",
     "started_at": "epoch seconds",
