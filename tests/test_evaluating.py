@@ -24,7 +24,7 @@ from tau_live.evaluating.records import (
     returns_of,
     uniform,
 )
-from tau_live.evaluating.report import PASSES, Asked, Report, report_of
+from tau_live.evaluating.report import PASSES, Asked, Report, joint_report, report_of
 from tau_live.rl import features
 from tau_live.rl.crossing import crossed, rows
 from tau_live.rl.evaluation import Estimator, Log, Offered, cross_fitted
@@ -425,3 +425,28 @@ def test_a_function_that_raises_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(PolicyError, match="rule raised KeyError"):
         of_function(lambda context, _options: context["none"], "rule")(record)
+
+
+def test_two_points_together_are_worth_what_neither_is_alone() -> None:
+    """A run is good where both points choose alike; each alone is worth a half."""
+    rng = np.random.default_rng(23)
+    packed = pack(encode({}, [("a", None), ("b", None)]))
+    first, second = Records(), Records()
+    for number in range(400):
+        one, other = rng.integers(2, size=2).tolist()
+        for found, chosen in ((first, one), (second, other)):
+            found.records.append(
+                Record(f"{number}", ("a", "b"), None, chosen, None, 0.5, float(one == other),
+                       packed, total=float(one == other))
+            )  # fmt: skip
+    parts = [(first, constant("a")), (second, constant("a"))]
+
+    alone = report(first, "constant:a").decisions.estimates[Estimator.IPS]
+    together = joint_report(parts, Asked(reward_range=(0.0, 1.0)), tell=quiet).rollouts
+
+    assert together is not None
+    estimates = together.estimates
+    assert alone.value == pytest.approx(0.5, abs=0.1)
+    assert estimates[Estimator.WPDIS].value == pytest.approx(1.0)
+    assert estimates[Estimator.PDIS].value == pytest.approx(1.0, abs=0.2)
+    assert together.weights.rollouts == 400

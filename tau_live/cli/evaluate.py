@@ -27,9 +27,10 @@ from tau_live.evaluating.records import (
     of_policy,
     uniform,
 )
-from tau_live.evaluating.report import PASSES, Asked, Report, report_of
+from tau_live.evaluating.report import PASSES, Asked, Report, joint_report, report_of
 from tau_live.evaluating.stored import stored_records
 from tau_live.policies.files import checkpoint_folder, load_policy, policy_config
+from tau_live.rewards.settling import reward_range
 from tau_live.rl.evaluation import INSUFFICIENT, Evaluation
 from tau_live.rl.features import WIDTH
 from tau_live.rl.policy import Policy
@@ -70,12 +71,13 @@ class Named(NamedTuple):
         "tau-live evaluate --policy 3",
         "tau-live evaluate --log decisions.csv --policy best-fixed",
         "tau-live evaluate --point model --policy my_rules:choose",
+        "tau-live evaluate --policy model=3 --policy tools=constant:search",
     )
 )
 @click.option(
-    "--policy", "asked_for", required=True, metavar="POLICY",
+    "--policy", "asked_for", required=True, multiple=True, metavar="POLICY",
     help="A version, 0 for the untrained one, `uniform`, `best-fixed`, `constant:OPTION`, or a "
-    "function of yours, `module:function`.",
+    "function of yours, `module:function`. For several points together, POINT=POLICY; repeat.",
     shell_complete=completing.versions,
 )  # fmt: skip
 @click.option(
@@ -106,7 +108,7 @@ def evaluate(path: Path | None, as_json: bool, **asked: object) -> None:
     Only decisions whose propensity is known say anything; the others are left out and counted.
     Where too little is left for an estimate, it says so and ends with exit code 4.
     """
-    request = Request(**asked)  # type: ignore[arg-type]  # click has checked each of them
+    request = Request(policies=asked.pop("asked_for"), **asked)  # type: ignore[arg-type]  # click has checked each of them
     with progress_bar(quiet=as_json) as bar:
         task = bar.add_task("decisions", total=None)
 
@@ -129,7 +131,7 @@ def evaluate(path: Path | None, as_json: bool, **asked: object) -> None:
 class Request(NamedTuple):
     """What was asked for, by the options of the command."""
 
-    asked_for: str
+    policies: tuple[str, ...]
     log: Path | None
     context: tuple[str, ...]
     point: str | None
@@ -138,6 +140,17 @@ class Request(NamedTuple):
     reward_range: tuple[float, float] | None
     weight_cap: float | None
     confidence: float
+
+    @property
+    def asked_for(self) -> str:
+        """The policy, where it is one."""
+        return self.policies[0]
+
+    @property
+    def by_point(self) -> dict[str, str]:
+        """The policies by their points; empty where it is one policy for one point."""
+        pairs = (one.partition("=") for one in self.policies if "=" in one)
+        return {point: policy for point, _, policy in pairs}
 
 
 class Answer(NamedTuple):
@@ -162,6 +175,8 @@ def answered(
         TauLiveError: There is no such policy, point, store or log, or it cannot be read.
     """
     _check(request)
+    if len(request.policies) > 1:
+        return _joint(request, path, tell=tell, expect=expect)
     if request.log is not None:
         named = Named(request.asked_for, function=_function_of(request.asked_for))
         settings = settings_of(path)
@@ -189,7 +204,49 @@ def answered(
     return answer._replace(point=point)
 
 
+def _joint(
+    request: Request,
+    path: Path | None,
+    *,
+    tell: Callable[[int], None],
+    expect: Callable[[int], None],
+) -> Answer:
+    """Return the report on policies of several points together."""
+    names: list[str] = []
+    parts: list[tuple[Records, Target]] = []
+    with opened(path) as (store, settings):
+        for asked_for, policy in request.by_point.items():
+            named = _named(store, settings, policy)
+            point = _point(store, named, asked_for)
+            found = stored_records(
+                store,
+                settings,
+                point,
+                since=request.since,
+                width=named.width,
+                given=named.function is not None,
+                tell=tell,
+            )
+            name, target = _target(named, found)
+            names.append(f"{point}={name}")
+            parts.append((found, target))
+    expect(sum(len(found.records) for found, _ in parts))
+    asked = Asked(
+        reward_range=request.reward_range or reward_range(settings),
+        weight_cap=request.weight_cap,
+        confidence=request.confidence,
+        seed=settings.seed,
+    )
+    report = joint_report(parts, asked, tell=tell)
+    return Answer(", ".join(names), ", ".join(request.by_point), request, report)
+
+
 def _check(request: Request) -> None:
+    together = len(request.policies) > 1
+    if together and len(request.by_point) < len(request.policies):
+        raise click.UsageError("several policies need a point each: --policy POINT=POLICY")
+    if together and (request.point or request.limit or request.log is not None):
+        raise click.UsageError("--point, --limit and --log are for one policy alone")
     low, high = request.reward_range or (0.0, 1.0)
     if not -inf < low < high < inf:
         raise click.BadParameter(

@@ -34,6 +34,7 @@ class Record(NamedTuple):
         value: What had been expected to come after it; NaN if nothing had.
         version: The version that decided; 0 is the untrained policy.
         place: The ``ready_seq`` of its rollout; 0 in a log from elsewhere.
+        total: What its whole rollout was worth; NaN if nobody knows.
         context: What was known, as the host gave it; ``None`` where it was not read.
         features: ``[A]``, of each option, as the host gave them; empty where they were not read.
     """
@@ -51,6 +52,7 @@ class Record(NamedTuple):
     value: float = math.nan
     version: int = 0
     place: int = 0
+    total: float = math.nan
     context: Mapping[str, object] | None = None
     features: tuple[Mapping[str, object] | None, ...] = ()
 

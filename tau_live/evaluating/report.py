@@ -1,12 +1,13 @@
 """All estimates of a policy, with what they rest on, or why there are none."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tau_live.evaluating.model import predictions
-from tau_live.evaluating.records import Records, Target, returns_of
+from tau_live.evaluating.records import Record, Records, Target, returns_of
 from tau_live.evaluating.unexplored import misreported, unexplored, without_support
 from tau_live.rl.arrays import FloatArray
 from tau_live.rl.bounds import LARGEST_REWARD
@@ -133,11 +134,80 @@ def report_of(found: Records, target: Target, asked: Asked, *, tell: Tell) -> Re
     )
 
 
+def joint_report(parts: Sequence[tuple[Records, Target]], asked: Asked, *, tell: Tell) -> Report:
+    """Return what the decisions of several points say about a policy for each, taken together.
+
+    A rollout is weighted by the product over all of its decisions at these points, and earns its
+    total at the end; where it decided at some of them only, those are all that count. There is no
+    reward model: it would have to know what the other points do.
+
+    Args:
+        parts: The decisions of each point, and the policy for it.
+        asked: How to evaluate; the range is that of totals.
+        tell: As for ``report_of``.
+
+    Raises:
+        ValueError: As for ``report_of``.
+    """
+    rows: list[tuple[Record, FloatArray | None]] = []
+    why: str | None = None
+    for found, target in parts:
+        for record in found.records:
+            rows.append((record, target(record) if record.options else None))
+            tell(PASSES)
+        why = why or misreported(found.records)
+    rows.sort(key=lambda row: row[0].rollout)  # stable: the steps of a point stay in their order
+    records = [record for record, _ in rows]
+    targets = [target for _, target in rows]
+    lacking = unexplored(records, targets)
+    why = lacking.why or why
+    ids = np.array([record.rollout for record in records], dtype=np.str_)
+    totals = np.array([record.total for record in records], dtype=np.float64)
+    last = np.append(ids[1:] != ids[:-1], True) if len(ids) else np.zeros(0, dtype=np.bool_)
+    offered = Offered.of(targets, np.array([one.applied for one in records], dtype=np.int64))
+    log = Log(
+        rollouts=ids,
+        propensities=np.array([record.propensity for record in records], dtype=np.float64),
+        rewards=totals,
+        targets=offered,
+    )
+    bounds = asked.reward_range or _seen(totals)
+    config = EvaluationConfig(
+        reward_range=bounds,
+        weight_cap=asked.weight_cap or _cap(log.propensities),
+        confidence=asked.confidence,
+        replicates=asked.replicates,
+    )
+    spoilt = {rollout for found, _ in parts for rollout in found.spoilt}
+    merged = Records([record._replace(reward=record.total if end else 0.0)
+                      for record, end in zip(records, last.tolist(), strict=True)],
+                     spoilt=spoilt)  # fmt: skip
+    uncut = replace(config, weight_cap=asked.weight_cap)
+    whole = _whole(merged, log, offered, uncut, seed=asked.seed)
+    decided = evaluate(log, config, rng=np.random.default_rng(asked.seed))
+    left_out: Counter[str] = sum((found.left_out for found, _ in parts), Counter())
+    return Report(
+        decisions=without_support(decided, why),
+        rollouts=without_support(whole, why),
+        reward_range=bounds,
+        observed=asked.reward_range is None,
+        left_out=dict(sorted(left_out.items())),
+        read=len(records) + left_out.total(),
+        unexplored=lacking.decisions,
+    )
+
+
 def _of_rollouts(
     found: Records, log: Log, offered: Offered, config: EvaluationConfig, *, seed: int
 ) -> Evaluation | None:
     if len(set(log.rollouts.tolist())) == len(log.rollouts):
         return None
+    return _whole(found, log, offered, config, seed=seed)
+
+
+def _whole(
+    found: Records, log: Log, offered: Offered, config: EvaluationConfig, *, seed: int
+) -> Evaluation:
     at = np.flatnonzero([record.rollout not in found.spoilt for record in found.records])
     ends = np.cumsum(offered.counts)
     rows: list[FloatArray | None] = [

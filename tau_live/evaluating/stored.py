@@ -9,7 +9,7 @@ from tau_live.learning.usable import explored_of, mask_of
 from tau_live.reasons import WhyNot
 from tau_live.rewards.settling import earned_by_decisions, earned_early
 from tau_live.rl.features import WIDTH
-from tau_live.rollouts import Decision
+from tau_live.rollouts import Decision, Rollout
 from tau_live.settings import Settings
 from tau_live.store.records import LearnableRollout
 from tau_live.store.roles import Store
@@ -102,10 +102,10 @@ def _add(
     if collected.trajectories is None:
         return
     for decision, reward in zip(steps, collected.trajectories.reward.tolist(), strict=True):
-        found.records.append(_record(decision, reward, place=one.rollout.ready_seq or 0))
+        found.records.append(_record(decision, reward, rollout=one.rollout))
 
 
-def _record(decision: Decision, reward: float, *, place: int) -> Record:
+def _record(decision: Decision, reward: float, *, rollout: Rollout) -> Record:
     mask, explored = mask_of(decision), explored_of(decision)
     options = decision.options
     return Record(
@@ -121,7 +121,8 @@ def _record(decision: Decision, reward: float, *, place: int) -> Record:
         logged=decision.probabilities,
         value=nan if decision.value is None else decision.value,
         version=decision.policy_version,
-        place=place,
+        place=rollout.ready_seq or 0,
+        total=nan if rollout.total_reward is None else rollout.total_reward,
         context=decision.context,
         features=tuple(_features(decision.features.get(option)) for option in options),
     )

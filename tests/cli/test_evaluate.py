@@ -269,3 +269,32 @@ def test_a_function_that_is_not_there_is_one_line(
 
     assert found.exit_code == 1
     assert said in found.stderr
+
+
+def test_policies_of_several_points_are_judged_together(lived: Path, read: Read) -> None:
+    found = read(
+        "evaluate", "--policy", "model=uniform", "--policy", "tool=uniform", "--store", lived
+    )
+
+    assert isinstance(found, dict)
+    assert (found["policy"], found["point"]) == ("model=uniform, tool=uniform", "model, tool")
+    assert found["read"] == 3 * ROLLOUTS
+    assert found["rollouts"]["used"] == ROLLOUTS
+    assert found["rollouts"]["estimates"]["wpdis"]["value"] == pytest.approx(1.5, abs=0.3)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--policy", "uniform"), "need a point each"),
+        (("--policy", "model=0"), "need a point each"),
+        (("--policy", "tool=uniform", "--limit", "9"), "one policy alone"),
+    ],
+)
+def test_several_policies_need_a_point_each(
+    lived: Path, run: Run, more: tuple[str, ...], said: str
+) -> None:
+    found = run("evaluate", "--policy", "model=uniform", *more, "--store", lived)
+
+    assert found.exit_code == 2
+    assert said in found.stderr
