@@ -1,0 +1,281 @@
+"""The script ``tau-live``: `gate` and `kill` at the price of what they do, all else by click.
+
+Those two are called by monitors each few seconds, and in need. What is plain about them (no file of
+settings, no plugin, a gate that passes) is done here without the imports of the command line, and
+ends as the command itself would; anything else is left to that, before anything was done.
+"""
+
+import os
+import sys
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+SCHEMA_VERSION = 2
+"""As the store's migrations have it."""
+
+_PLAIN_SETTINGS = frozenset({"TAU_LIVE_RL_STORE"})
+_LOOKED_AT = ("COLUMNS", "FORCE_COLOR", "TTY_COMPATIBLE", "_TAU_LIVE_COMPLETE")
+_REASON_CHARS = 120
+_WORD_CHARS = 16
+_NO_PLAIN_WORD = (
+    *("pass", "pwd", "secret", "token", "key", "credential", "bearer", "basic", "auth", "cookie"),
+    *("login", "curl", "identified", "echo", "http", "mysql", "mongo", "redis", "ldap", "zip"),
+    *("vault", "smbclient", "docker", "podman", "sql", "session", "webhook"),
+)
+"""What may stand before a secret."""
+
+
+def main() -> None:
+    """Run what was asked for."""
+    try:
+        code = _done(sys.argv[1:], os.environ)
+        if code is not None:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        code = 141
+    if code is None:
+        from tau_live.cli import main as run
+
+        run(prog_name="tau-live")
+    sys.exit(code)
+
+
+def _done(arguments: "Sequence[str]", environ: "Mapping[str, str]") -> int | None:
+    """Return the exit code; ``None`` where it is for the command line to do."""
+    command, *rest = arguments or [""]
+    if command == "gate" and rest[:1] == ["show"]:
+        rest = rest[1:]
+    if command not in {"gate", "kill"}:
+        return None
+    options = _options(rest, ("--store", "--reason") if command == "kill" else ("--store",))
+    if options is None or any(name in environ for name in _LOOKED_AT):
+        return None
+    store = _store(options.get("--store"), environ)
+    if store is None or not store.is_file() or store.stat().st_size < 512:
+        return None
+    as_json = "--json" in options
+    if command == "kill":
+        return _kill(store, options.get("--reason", ""), as_json=as_json)
+    return _gate(store, as_json=as_json)
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+
+
+def _options(rest: "Sequence[str]", valued: "Sequence[str]") -> dict[str, str] | None:
+    found: dict[str, str] = {}
+    left = iter(rest)
+    for name in left:
+        value = next(left, "") if name in valued else ""
+        if name in found or (name in valued and (not value or value.startswith("-"))):
+            return None
+        if name not in (*valued, "--json"):
+            return None
+        found[name] = value
+    return found
+
+
+def _store(named: str | None, environ: "Mapping[str, str]") -> "Path | None":
+    """Return the store; ``None`` where more than its path has been set."""
+    from pathlib import Path
+
+    from tau_live.switch import PREFIX, switched_on
+
+    ours = {name for name in environ if name.startswith(PREFIX)}
+    if not ours <= _PLAIN_SETTINGS or switched_on(environ).warnings:
+        return None
+    try:
+        folder = Path.cwd()
+        for place in (folder, *folder.parents):
+            file = place / "pyproject.toml"
+            if file.is_file() and b"tau-live" in (text := file.read_bytes()):
+                import tomllib
+
+                if "tau-live" in tomllib.loads(text.decode()).get("tool", {}):
+                    return None
+    except (OSError, ValueError, AttributeError, TypeError):
+        return None
+    given = named or environ.get("TAU_LIVE_RL_STORE", "").strip() or ".tau/live/store.sqlite"
+    return folder / given if given.isprintable() and not {"~", "$"} & {*given} else None
+
+
+def _gate(store: "Path", *, as_json: bool) -> int | None:
+    """Print a gate that passes."""
+    import json
+    import sqlite3
+
+    beside = {end: store.with_name(store.name + end) for end in (".off", ".held")}
+    if os.path.lexists(beside[".off"]) or _is_locked(beside[".held"]):
+        return None
+    try:
+        db = sqlite3.connect(f"{store.as_uri()}?mode=ro", uri=True, timeout=5.0)
+        try:
+            version = db.execute("pragma user_version").fetchone()[0]
+            names = "state, reason, detail, since, streaks, revision"
+            row = db.execute(f"select {names} from gate").fetchone()
+            stopped = db.execute("select 1 from leases where name like 'killed:%'").fetchone()
+        finally:
+            db.close()
+        state, reason, detail, since, streaks, revision = row or ("pass", None, None, 0, "{}", 0)
+        failures = json.loads(streaks)
+    except (sqlite3.Error, ValueError):
+        return None
+    if version != SCHEMA_VERSION or state != "pass" or stopped is not None:
+        return None
+    if as_json:
+        found = {
+            "state": state, "reason": reason, "detail": detail, "since": since or None,
+            "streaks": failures, "revision": revision, "kill_switch": None, "held_in_memory": [],
+        }  # fmt: skip
+        _say(json.dumps(found))
+        return 0
+    if since or detail or any(failures.values()) or sys.stdout.isatty():
+        return None
+    _say("gate               pass\nfailures in a row  none")
+    return 0
+
+
+def _is_locked(file: "Path") -> bool:
+    """Say whether a process may show there that it holds."""
+    if not os.path.lexists(file):
+        return False
+    if sys.platform != "linux":
+        return True
+    import fcntl
+    import struct
+
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            lock = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+            found = struct.unpack("hhqqi4x", fcntl.fcntl(descriptor, fcntl.F_GETLK, lock))
+        finally:
+            os.close(descriptor)
+    except OSError:
+        return True
+    return int(found[0]) != fcntl.F_UNLCK
+
+
+def _kill(store: "Path", reason: str, *, as_json: bool) -> int | None:
+    """Switch everything off, then record it."""
+    switch = store.with_name(f"{store.name}.off")
+    if not is_plain(reason) or _has_plugins():
+        return None
+    if os.path.lexists(switch) or os.path.lexists(f"{switch}.log"):
+        return None
+    import json
+    import time
+
+    from tau_live.operators.kill_switch import kill
+
+    who, at, reason = _operator(), time.time(), reason.strip()
+    try:
+        if kill(switch, reason, who=who, at=at) is not None:
+            return None  # somebody was quicker, which the command says
+    except OSError:
+        return None
+    problem = _recorded(store, who=who, at=at, reason=reason)
+    if as_json:
+        killed = {"reason": reason, "who": who, "at": at}
+        done = {"changed": True, "file": str(switch), "kill_switch": killed, "audit": problem}
+        _say(json.dumps(done))
+    else:
+        _say(f"everything stops within a second: {switch} is there")
+        if problem is not None:
+            sys.stderr.write(f"note: {problem}\n")
+    return 0
+
+
+def _operator() -> str:
+    import getpass
+
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's user without a name
+        user = f"uid {os.getuid()}"
+    return f"{user}@{os.uname().nodename}"
+
+
+def _recorded(store: "Path", *, who: str, at: float, reason: str) -> str | None:
+    """Record that everything was switched off; return why the store cannot take it."""
+    import json
+
+    details = {"file": f"{store}.off", "idempotent": False}
+    if _added(store, (at, who, reason, json.dumps(details, separators=(",", ":")))):
+        return None
+    from tau_live.operators.unaudited import write_down
+    from tau_live.settings import Settings
+    from tau_live.store.records import AuditEntry
+
+    entry = AuditEntry(at=at, who=who, action="kill", reason=reason, details=details)
+    return write_down(Settings(store=store), entry)
+
+
+def _added(store: "Path", line: tuple[float, str, str, str]) -> bool:
+    """Add a line to the audit of a store that is sealed without a key; ``False`` if it was not."""
+    import sqlite3
+
+    from tau_live.errors import TauLiveError
+    from tau_live.store.connection import connect
+    from tau_live.store.sealing import Sealer
+
+    try:
+        connection = connect(store, busy_timeout_s=0.5, read_only=False)
+    except TauLiveError:
+        return False
+    try:
+        pending = "select 1 from sequences where name = 'to_seal'"
+        if connection.count("pragma user_version") != SCHEMA_VERSION or connection.rows(pending):
+            return False
+        newest = connection.row("select key_id from seals order by place desc limit 1")
+        if newest is not None and newest["key_id"]:
+            return False
+        connection.look_for_lost()
+        connection.prepare(synchronous="normal", busy_timeout_s=0.5)
+        connection.seal_with(Sealer())
+        connection.change(
+            "insert into audit (at, who, action, reason, details) values (?, ?, 'kill', ?, ?)",
+            line,
+        )
+    except (TauLiveError, sqlite3.Error):
+        return False
+    finally:
+        connection.close()
+    return True
+
+
+def is_plain(reason: str) -> bool:
+    """Say whether a reason is ordinary words, in which no secret can be."""
+    words, low = reason.split(), reason.lower()
+    return (
+        bool(words)
+        and len(reason) <= _REASON_CHARS
+        and reason.isascii()
+        and all(c.isalpha() or c in " .,?!" for c in reason)
+        and all(len(word) <= _WORD_CHARS for word in words)
+        and not any(word in low for word in _NO_PLAIN_WORD)
+    )
+
+
+def _has_plugins() -> bool:
+    """Say whether a plugin may be installed, which may want to see a reason."""
+    for place in sys.path:
+        try:
+            names = os.listdir(place or ".")  # noqa: PTH208  # names alone, at a third of the time
+        except OSError:
+            continue
+        for name in names:
+            if name.endswith((".dist-info", ".egg-info")):
+                try:
+                    with open(os.path.join(place, name, "entry_points.txt"), "rb") as file:  # noqa: PTH118, PTH123
+                        if b"[tau_live]" in file.read():
+                            return True
+                except OSError:
+                    continue
+    return False
