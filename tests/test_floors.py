@@ -21,7 +21,12 @@ ALLOWED = {
     "marshal": (),
     "shelve": (),
 }
-READS_THE_ENVIRONMENT = {"tau_live.attaching.booting", "tau_live.door", "tau_live.process_switch"}
+READS_THE_ENVIRONMENT = {
+    "tau_live.attaching.booting",
+    "tau_live.door",
+    "tau_live.lean",
+    "tau_live.process_switch",
+}
 
 
 @cache
