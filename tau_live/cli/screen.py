@@ -299,11 +299,12 @@ def _rollouts(glance: Glance) -> str:
     told = ", ".join(lost)
     ready = max(counts(status["ready_to_learn"]).values(), default=0)
     rewarded = real(status["last_reward_at"])
+    behind = " (the learner is behind)" if status["behind"] else ""
     parts = (
         f"{number(ends['completed'])} ended" + (f" ({told})" if told else ""),
         f"{number(ends['open'])} open" if ends["open"] else "",
         f"{number(waiting)} without a reward yet" if waiting else "",
-        f"{number(ready)} ready to learn" if ready else "",
+        f"{number(ready)} ready to learn{behind}" if ready else "",
         f"last reward {_ago(rewarded, glance.at)}" if rewarded is not None else "",
     )
     return ", ".join(part for part in parts if part)

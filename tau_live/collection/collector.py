@@ -23,6 +23,7 @@ from tau_live.collection.event_rows import (
 from tau_live.collection.spans import span_of
 from tau_live.errors import AmbiguousIdError, UnknownError
 from tau_live.guard import logger, text_of
+from tau_live.machine.quick import changed, made
 from tau_live.rollouts import (
     ROLLOUT_ENDS,
     Attempt,
@@ -220,8 +221,8 @@ class Collector:
             self._reopen(rollout_id, at=event.at)
         number = attempts.number_for(event, existing)
         self._store.rollouts.begin_attempt(
-            Attempt(
-                rollout_id=rollout_id, number=number, status=AttemptStatus.RUNNING,
+            made(
+                Attempt, rollout_id=rollout_id, number=number, status=AttemptStatus.RUNNING,
                 execution=event.execution if execution is None else execution,
                 started_at=event.at, last_heartbeat_at=event.at,
             )
@@ -369,7 +370,7 @@ class Collector:
             self._count("refused_rewards" if reward is None else "rewards_refused_source")
             return
         try:
-            reward = replace(reward, rollout_id=naming.meant(self._store, event))
+            reward = changed(reward, rollout_id=naming.meant(self._store, event))
         except (UnknownError, AmbiguousIdError) as error:
             self._count("rewards_without_a_run")
             if not self._told:  # once, or a flood of them would fill the log

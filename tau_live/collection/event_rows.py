@@ -3,6 +3,7 @@
 from math import isfinite
 
 from tau_live import events as ev
+from tau_live.machine.quick import made
 from tau_live.rollouts import Decision, Reward, Rollout, RolloutStatus, rollout_id_of
 from tau_live.store.records import Amendment
 
@@ -17,7 +18,8 @@ def rollout_of(event: ev.Event, *, owner: str | None) -> Rollout:
     """Return the rollout that an event is the first of."""
     start = event if isinstance(event, ev.RunStart) else None
     parent = event.parent_run_id
-    return Rollout(
+    return made(
+        Rollout,
         rollout_id=rollout_id_of(event.host, event.run_id),
         host=event.host,
         run_id=event.run_id,
@@ -64,7 +66,8 @@ def told_by_end(end: ev.RunEnd, *, later: bool) -> Amendment:
 def decision_of(event: ev.Decision, *, rollout_id: str, attempt: int) -> Decision:
     """Return the decision that an event tells; numbers that are none are left out of it."""
     finite = all(map(isfinite, event.probabilities))
-    return Decision(
+    return made(
+        Decision,
         rollout_id=rollout_id,
         attempt=attempt,
         ordinal=event.ordinal,
@@ -95,7 +98,8 @@ def reward_of(event: ev.Reward) -> Reward | None:
     """Return the reward that an event tells; ``None`` for one whose value is no number."""
     if event.value is not None and not isfinite(event.value):
         return None
-    return Reward(
+    return made(
+        Reward,
         rollout_id=event.rollout_id or rollout_id_of(event.host, event.run_id),
         decision_id=event.decision_id,
         name=event.name,

@@ -16,6 +16,7 @@ from tau_live.importing.fields import (
 )
 from tau_live.importing.fields import read as reading
 from tau_live.importing.values import Features, Options
+from tau_live.machine.quick import made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +127,8 @@ class Reader:
         reward = read("reward", found, values.number_of)
         if reward is not None and self._places.get("reward", Place(())).negated:
             reward = 0.0 - reward
-        return Logged(
+        return made(
+            Logged,
             run=read("run", found, values.name_of),
             step=read("step", found, values.place_of),
             end=read("end", found, values.truth_of),

@@ -6,12 +6,13 @@ run the newest reward waits until it is known whether more follows; so many runs
 
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tau_live import events as ev
 from tau_live.handed.plain import Limits, plain
 from tau_live.handed.values import text_of
 from tau_live.importing.logged import Logged
+from tau_live.machine.quick import made
 from tau_live.privacy.redaction import clean_id
 from tau_live.rl.features import encode, pack
 from tau_live.rollouts import IMPORTED, decision_id_of, rollout_id_of
@@ -65,7 +66,8 @@ class Runs:
             at = before.at if before else self._otherwise
         ordinal = logged.step or (1 if logged.run is None else line)
         if before is None:
-            yield ev.RunStart(
+            yield made(
+                ev.RunStart,
                 host=HOST,
                 run_id=key,
                 execution=execution,
@@ -75,8 +77,10 @@ class Runs:
             )
         elif before.reward is not None:
             yield self._earned(key, before, decision=before.ordinal)
-        decision = self._decision(logged, key, at=at, ordinal=ordinal)
-        yield replace(decision, execution=execution)
+        yield decision_of(
+            logged, host=HOST, run_id=key, at=at, ordinal=ordinal, execution=execution,
+            width=self._width, limits=self._limits,
+        )  # fmt: skip
         now = _Open(at, ordinal, logged.reward, execution)
         if logged.run is None or logged.end:
             yield from self._ended(key, now)
@@ -101,13 +105,19 @@ class Runs:
     def _ended(self, key: str, run: _Open) -> Iterator[ev.Event]:
         if run.reward is not None:
             yield self._earned(key, run, decision=None)
-        yield ev.RunEnd(
-            host=HOST, run_id=key, execution=run.execution, at=run.at, status=ev.Status.OK
+        yield made(
+            ev.RunEnd,
+            host=HOST,
+            run_id=key,
+            execution=run.execution,
+            at=run.at,
+            status=ev.Status.OK,
         )
 
     def _earned(self, key: str, run: _Open, *, decision: int | None) -> ev.Reward:
         rollout_id = rollout_id_of(HOST, key)
-        return ev.Reward(
+        return made(
+            ev.Reward,
             host=HOST,
             run_id=key,
             execution=run.execution,
@@ -117,12 +127,6 @@ class Runs:
             value=run.reward,
             source=SOURCE,
         )
-
-    def _decision(self, logged: Logged, key: str, *, at: float, ordinal: int) -> ev.Decision:
-        return decision_of(
-            logged, host=HOST, run_id=key, at=at, ordinal=ordinal, width=self._width,
-            limits=self._limits,
-        )  # fmt: skip
 
 
 def decision_of(  # noqa: PLR0913  # what an event is made of, all keyword-only
@@ -134,6 +138,7 @@ def decision_of(  # noqa: PLR0913  # what an event is made of, all keyword-only
     ordinal: int,
     width: int,
     limits: Limits,
+    execution: str = "",
 ) -> ev.Decision:
     """Return the event of a decision, with the features encoded as the live path does it.
 
@@ -145,7 +150,9 @@ def decision_of(  # noqa: PLR0913  # what an event is made of, all keyword-only
     names = logged.options.names
     encoded = encode(context, list(zip(names, features, strict=True)), width=width)
     own = logged.option if logged.propensity is None else None
-    return ev.Decision(
+    return made(
+        ev.Decision,
+        execution=execution,
         host=host,
         run_id=run_id,
         at=at,

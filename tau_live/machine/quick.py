@@ -8,6 +8,8 @@ dataclass before anybody sees it. An event took 2.6 us, and takes 1.0.
 import sys
 from collections.abc import Callable
 from dataclasses import MISSING, Field, field, fields, make_dataclass
+from functools import cache
+from operator import attrgetter
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -57,6 +59,28 @@ class Making(dict[type[T], Callable[..., T]]):
         """Remember what makes the instances of a class."""
         made = self[kind] = quick(kind)
         return made
+
+
+@cache
+def _form(
+    kind: type[T],
+) -> tuple[Callable[..., T], tuple[str, ...], Callable[[T], tuple[object, ...]]]:
+    """Return what makes the instances of a class, the names of its fields, and their values."""
+    names = tuple(one.name for one in fields(kind))
+    return quick(kind), names, attrgetter(*names)
+
+
+def made(kind: type[T], **values: object) -> T:
+    """Return an instance of a frozen dataclass, made as ``quick`` makes it."""
+    found: T = _form(kind)[0](**values)
+    return found
+
+
+def changed(record: T, **changes: object) -> T:
+    """Return what ``dataclasses.replace`` does, in half the time; for two fields or more."""
+    make, names, values = _form(type(record))
+    found: T = make(**{**dict(zip(names, values(record), strict=True)), **changes})
+    return found
 
 
 def _same_default(one: "Field[object]") -> object:

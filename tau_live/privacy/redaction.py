@@ -7,9 +7,10 @@ from functools import cache, lru_cache
 from itertools import filterfalse
 from typing import Literal
 
-from tau_live.envelope import Content, ErrorInfo, Event, ToolCall, replaced
+from tau_live.envelope import Content, ErrorInfo, Event, ToolCall
 from tau_live.handed.cleaning import clean, cut
 from tau_live.handed.plain import DEFAULT_LIMITS, Json, Limits, plain
+from tau_live.machine.quick import changed
 from tau_live.privacy.hidden_secrets import Found, Seams, hidden_secrets
 from tau_live.privacy.plans import Plan, plan_of
 from tau_live.privacy.secret_kinds import (
@@ -107,7 +108,7 @@ class Redactor:
                     changes[name] = kept
         if not same_ids:
             changes |= _changed_ids(plan.ids, ids)
-        return replaced(event, changes) if changes else event
+        return changed(event, **changes) if changes else event
 
     def _are_same_ids(self, ids: tuple[str | None, ...]) -> bool:
         """Say whether ids, of which not all are known, are written as they are.

@@ -6,10 +6,10 @@ is answered with ``None``: then all is written, and the statements decide.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import msgspec
 
+from tau_live.machine.quick import changed
 from tau_live.rollouts import (
     ATTEMPT_ENDS,
     ROLLOUT_ENDS,
@@ -32,6 +32,7 @@ from tau_live.store.sqlite_rollouts import END, START
 from tau_live.store.sqlite_rows import values_of_span
 from tau_live.store.sqlite_trials import arm_of
 
+_NOTHING = Amendment()
 OPEN = (AttemptStatus.PREPARING, AttemptStatus.RUNNING)
 
 
@@ -113,11 +114,13 @@ class Fresh:
     )
 
     def __init__(self, rollout: Rollout) -> None:
-        self.rollout = replace(
-            rollout,
-            input=None if rollout.input is None else _decoded(rollout.input),
-            metadata=_plain(rollout.metadata),
-        )
+        self.rollout = rollout
+        if rollout.input is not None or rollout.metadata:
+            self.rollout = changed(
+                rollout,
+                input=None if rollout.input is None else _decoded(rollout.input),
+                metadata=_plain(rollout.metadata),
+            )
         self.attempts: dict[int, Attempt] = {}
         self.spans: dict[tuple[int, str], Told] = {}
         self.decisions: dict[tuple[int, int], Decision] = {}
@@ -128,6 +131,8 @@ class Fresh:
 
     def amend(self, told: Amendment) -> None:
         """Fill in what is not known yet."""
+        if told == _NOTHING:
+            return
         known, metadata = self.rollout, dict(self.rollout.metadata)
         started_at, input_ = known.started_at, known.input
         if started_at is not None and told.started_at is not None:
@@ -137,7 +142,7 @@ class Fresh:
         if told.metadata:
             new = _plain(told.metadata)
             metadata = metadata | new if told.later else new | metadata
-        self.rollout = replace(
+        self.rollout = changed(
             known,
             name=known.name or told.name,
             session_id=told.session_id if known.session_id is None else known.session_id,
@@ -155,7 +160,7 @@ class Fresh:
         known = self.rollout
         count = max(known.attempt_count, attempt.number)
         started_at = attempt.started_at if known.started_at is None else known.started_at
-        self.rollout = replace(known, attempt_count=count, started_at=started_at)
+        self.rollout = changed(known, attempt_count=count, started_at=started_at)
         return True
 
     def move_attempt(
@@ -179,7 +184,7 @@ class Fresh:
             return None
         if known.status not in rollout_may_become(new):
             return None
-        self.rollout = replace(
+        self.rollout = changed(
             known,
             status=new,
             ended_at=at if known.ended_at is None else known.ended_at,
@@ -204,7 +209,7 @@ class Fresh:
         if span.ended_at is not None and span.ended_at > at:
             at = span.ended_at
         if attempt.status is AttemptStatus.RUNNING and at > attempt.last_heartbeat_at:
-            self.attempts[span.attempt] = replace(attempt, last_heartbeat_at=at)
+            self.attempts[span.attempt] = changed(attempt, last_heartbeat_at=at)
         place = (span.attempt, span.span_id)
         told = self.spans.get(place)
         if told is not None:
@@ -236,13 +241,15 @@ class Fresh:
         key = (target, reward.name, reward.source, reward.key)
         if key in self.rewards:
             return None
-        self.rewards[key] = replace(reward, decision_id=target or None)
+        self.rewards[key] = (
+            changed(reward, decision_id=None) if reward.decision_id == "" else reward
+        )
         return True
 
     def earn(self, total: float, *, run_reward: float | None, ready_seq: int) -> None:
         """Give it its place among those that are ready, and what it earned."""
         self.until = None
-        self.rollout = replace(
+        self.rollout = changed(
             self.rollout,
             ready_seq=ready_seq,
             total_reward=total,
@@ -253,7 +260,7 @@ class Fresh:
         self, attempt: Attempt, new: AttemptStatus, *, at: float, error: str | None
     ) -> None:
         ended_at = at if attempt.ended_at is None else attempt.ended_at
-        self.attempts[attempt.number] = replace(
+        self.attempts[attempt.number] = changed(
             attempt, status=new, ended_at=ended_at, error_message=error
         )
 

@@ -5,7 +5,7 @@ from dataclasses import FrozenInstanceError, dataclass, field, fields, replace
 import pytest
 
 from tau_live.events import KINDS, Event, RunStart
-from tau_live.machine.quick import quick
+from tau_live.machine.quick import changed, made, quick
 from tau_live.rollouts import RolloutConfig
 
 GIVEN = {"host": "h", "run_id": "r", "at": 1.0, "span_id": "s", "turn": 2}
@@ -29,6 +29,16 @@ def test_an_event_is_the_same(kind: type[Event]) -> None:
     assert type(found) is kind
     assert found == kind(**parts)  # type: ignore[arg-type]  # they are its fields
     assert replace(found, host="g").host == "g"
+
+
+def test_an_event_is_changed_as_by_replace() -> None:
+    before = made(RunStart, **parts_of(RunStart))
+
+    after = changed(before, host="g", name="other")
+
+    assert type(after) is RunStart
+    assert after == replace(before, host="g", name="other")
+    assert before == RunStart(**parts_of(RunStart))  # type: ignore[arg-type]  # they are its fields
 
 
 def test_an_event_is_as_frozen() -> None:
