@@ -35,12 +35,106 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    if name in __all__:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
         from tau_live import door
 
-        return getattr(door, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = {each: getattr(door, each) for each in __all__}
+    except Exception as error:  # noqa: BLE001  # the border to the host
+        _report(error)
+        return _WITHOUT_DOOR[name]
+    globals().update(found)  # once and for all: nothing can be imported as the interpreter ends
+    return found[name]
 
 
 def __dir__() -> list[str]:
     return [*__all__, "__version__"]
+
+
+def _report(error: Exception) -> None:
+    """Log why the door cannot be opened, unless it is merely too early or too late for it."""
+    try:
+        import sys
+
+        from tau_live.errors import pass_on
+        from tau_live.process_switch import is_on, log_failure
+    except ImportError:  # the interpreter ends
+        return
+    pass_on(error)
+    is_early = "tau_live.door" in sys.modules  # for a signal's handler in the midst of its import
+    if not is_early and not sys.is_finalizing() and is_on():
+        log_failure("start_failed", error)
+
+
+class _Choice(tuple):  # type: ignore[type-arg]  # as choices.Choice, which needs imports
+    option = property(lambda self: self[0])
+    probability = property(lambda self: self[1])
+    source = property(lambda self: self[2])
+    id = property(lambda self: self[3])
+    policy_version = property(lambda self: self[4])
+    run = property(lambda self: self[5])
+
+
+class _Run:
+    """A run that is recorded nowhere; entered, it is itself."""
+
+    id = ""
+    handle = None
+
+    def __init__(self, name: str, **_: object) -> None:
+        self.name = self.run_id = name
+
+    def decide(self, point: str, options: object, **more: object) -> _Choice:
+        return _decide(point, options, **more)
+
+    def reward(self, value: object, **_: object) -> bool:  # noqa: ARG002  # as the door's
+        return False
+
+    def __enter__(self) -> "_Run":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    async def __aenter__(self) -> "_Run":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        return None
+
+    def __call__(self, function: object) -> object:
+        return function
+
+
+def _decide(
+    point: str,  # noqa: ARG001  # as the door's
+    options: object,
+    *,
+    default: object = None,
+    allowed: object = None,
+    **_: object,
+) -> _Choice:
+    """Return the host's own choice as far as it is allowed: the default, else the first option."""
+    try:
+        wanted = options if default is None else (default, *options)  # type: ignore[misc]
+        may = wanted if allowed is None else [one for one in wanted if one in allowed]  # type: ignore[attr-defined,operator]
+        option = next(iter(may), None)  # type: ignore[call-overload]
+    except Exception:  # noqa: BLE001  # a host's object may raise anything when it is read
+        option = default if allowed is None else None
+    return _Choice((option, None, "default", "", 0, ""))
+
+
+_WITHOUT_DOOR: dict[str, object] = {
+    "Choice": _Choice,
+    "Run": _Run,
+    "attach": lambda target=None: None,  # noqa: ARG005
+    "current": lambda: None,
+    "decide": _decide,
+    "detach": lambda timeout_s=5.0: None,  # noqa: ARG005
+    "flush": lambda timeout_s=5.0: True,  # noqa: ARG005
+    "reward": lambda value, **_: False,  # noqa: ARG005
+    "run": _Run,
+    "snapshot": lambda: {"enabled": False},
+}
+"""What answers where the door cannot be imported: as while tau-live is off."""

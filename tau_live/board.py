@@ -1,10 +1,10 @@
 """What one process knows of its store, in memory."""
 
-import threading
 from typing import TYPE_CHECKING, TypeGuard
 
 from tau_live.envelope import OWN_HOST
 from tau_live.events import RunStart
+from tau_live.machine.latch import Latch
 from tau_live.pauses import Part, told
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Board:
         self.stored: Mapping[str, object] = {}
         self.last_report: Mapping[str, object] | None = None
         self.hosts: dict[str, str] = {OWN_HOST: "attached"}
-        self.started = threading.Event()
+        self.started = Latch()
         self.pauses: Mapping[Part, Pause] = {}
         self.killed: Killed | None = None
 

@@ -2,6 +2,8 @@
 
 from typing import Any, NamedTuple
 
+from tau_live.errors import pass_on
+
 
 class Choice(NamedTuple):
     """What was chosen, and how.
@@ -30,6 +32,7 @@ def fallback(options: object, default: object) -> Choice:
         try:
             is_text = issubclass(type(options), str)  # its ``__class__`` is not asked
             option = options if is_text else next(iter(options), None)  # type: ignore[call-overload]  # whatever the host handed over
-        except Exception:  # noqa: BLE001  # a host's object may raise anything when it is looked at
+        except Exception as error:  # noqa: BLE001  # a host's object may raise anything when it is looked at
+            pass_on(error)
             option = None
     return Choice(option, None, "default", "", 0, "")

@@ -2,24 +2,29 @@
 
 With ``TAU_LIVE_RL`` unset, empty or falsy every function here works, returns the host's own
 choice, and imports, starts and writes nothing. With it on, nothing here raises into the host.
+What the host itself raises in the middle of a call, by a signal's handler say, passes through, and
+leaves nothing half done.
 """
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from types import TracebackType
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeVar
+from weakref import ReferenceType, ref
 
 from tau_live.choices import Choice, fallback
+from tau_live.errors import pass_on
 from tau_live.machine.context_variables import put, put_back
-from tau_live.process_runtime import State, started, taken
-from tau_live.process_switch import is_on, log_failure
+from tau_live.process_runtime import State, started, stop
+from tau_live.process_switch import START_FAILED, is_on, log_failure
 
 if TYPE_CHECKING:
     from tau_live.runs.handles import RunHandle
     from tau_live.runtime import Runtime
     from tau_live.settings import Settings
+
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -41,19 +46,19 @@ def attach(target: "object | Settings | None" = None) -> "Runtime | None":
     try:
         if not is_on():
             return None
-        if State.runtime is not None and target is None:
+        if target is None and (State.runtime is not None or State.failed):
             return State.runtime
         return started(target, os.environ, _inside)
+    except RecursionError:  # the host's stack has no room: another time
+        return None
     except Exception as error:  # noqa: BLE001  # the border to the host
-        log_failure("start_failed", error)
+        log_failure(START_FAILED, error)
         return None
 
 
 def detach(timeout_s: float = 5.0) -> None:
     """Store what waits and stop; a later ``attach`` starts anew."""
-    runtime = taken()
-    if runtime is not None:
-        runtime.close(timeout_s)
+    stop(timeout_s)
 
 
 def running() -> "Runtime | None":
@@ -111,10 +116,16 @@ def decide(
     exploit_only: Iterable[object] | None = None,
 ) -> Choice:
     """Choose within the current run; without one, in a run of its own that ends at once."""
-    inside = _current.get()
-    with run(point) if inside is None else nullcontext(inside) as own:
-        return own.decide(point, options, context=context, default=default, allowed=allowed,
-                          exploit_only=exploit_only)  # fmt: skip
+    try:
+        inside = _current.get()
+        if inside is not None:
+            return inside.decide(point, options, context=context, default=default, allowed=allowed,
+                                 exploit_only=exploit_only)  # fmt: skip
+        with run(point) as own:
+            return own.decide(point, options, context=context, default=default, allowed=allowed,
+                              exploit_only=exploit_only)  # fmt: skip
+    except RecursionError:
+        return _without_room(options, default, allowed)
 
 
 def reward(
@@ -146,17 +157,20 @@ def reward(
     Returns:
         Whether it was taken; ``False`` while tau-live is off or holds, or if it makes no sense.
     """
-    runtime, inside = attach(), _current.get()
-    if runtime is None:
+    try:
+        runtime, inside = attach(), _current.get()
+        if runtime is None:
+            return False
+        around = None if inside is None else inside.handle
+        own = run if type(run) is Run else None
+        return runtime.reward(
+            value, run=run if own is None else own.id, host=host if own is None else None,
+            session=session, inside=own.handle if own else around, around=around, key=key,
+            name=name, decision=decision.id if type(decision) is Choice else decision,
+            source=source, comment=comment,
+        )  # fmt: skip
+    except RecursionError:
         return False
-    around = None if inside is None else inside.handle
-    own = run if type(run) is Run else None
-    return runtime.reward(
-        value, run=run if own is None else own.id, host=host if own is None else None,
-        session=session, inside=own.handle if own else around, around=around, key=key, name=name,
-        decision=decision.id if type(decision) is Choice else decision, source=source,
-        comment=comment,
-    )  # fmt: skip
 
 
 def flush(timeout_s: float = 5.0) -> bool:
@@ -165,14 +179,20 @@ def flush(timeout_s: float = 5.0) -> bool:
     Returns whether that was so within ``timeout_s``; ``True`` while tau-live is off, but for a
     child that it stays off in because of how that was forked.
     """
-    runtime = attach()
-    return not State.unfit if runtime is None else runtime.flush(timeout_s)
+    try:
+        runtime = attach()
+        return not State.unfit if runtime is None else runtime.flush(timeout_s)
+    except RecursionError:
+        return False
 
 
 def snapshot() -> dict[str, object]:
     """Return the gate and everything an operator asks first, as plain data, from memory."""
-    runtime = attach()
-    return {"enabled": False} if runtime is None else runtime.snapshot()
+    try:
+        runtime = attach()
+        return {"enabled": False} if runtime is None else runtime.snapshot()
+    except RecursionError:
+        return {"enabled": False}
 
 
 class Run:
@@ -223,15 +243,15 @@ class Run:
             exploit_only: Those that are unsafe to explore: chosen on their estimate alone, without
                 a share of uniform exploration or a bonus for being unknown.
         """
-        if self._handle is None or (runtime := attach()) is None:
-            if allowed is None:
-                return fallback(options, default)
-            from tau_live.handed.masks import mask_of, own_choice
-
-            return own_choice(options, default, mask_of(allowed))
-        return runtime.decide(self._handle, point, options=options, context=context,
-                              default=default, allowed=allowed,
-                              exploit_only=exploit_only)  # fmt: skip
+        try:
+            runtime = None if self._handle is None else attach()
+            if self._handle is None or runtime is None:
+                return _own_choice(options, default, allowed)
+            return runtime.decide(self._handle, point, options=options, context=context,
+                                  default=default, allowed=allowed,
+                                  exploit_only=exploit_only)  # fmt: skip
+        except RecursionError:
+            return _without_room(options, default, allowed)
 
     def reward(
         self,
@@ -246,6 +266,16 @@ class Run:
         """Value this run, or one of its decisions; see ``tau_live.reward``."""
         return reward(value, run=self, decision=decision, name=name, source=source, key=key,
                       comment=comment)  # fmt: skip
+
+
+class _Entered(NamedTuple):
+    """A run that was entered, and what it takes to leave it."""
+
+    run: Run
+    token: "Token[Run | None]"
+
+
+_watched: "dict[Run, ReferenceType[RunContext]]" = {}
 
 
 class RunContext:
@@ -263,12 +293,26 @@ class RunContext:
         self._key = key
         self._session = session
         self._metadata = metadata
-        self._entered: list[tuple[Run, Token[Run | None]]] = []
+        self._entered: list[_Entered] = []
         self._stepped: Run | None = None
 
     def __enter__(self) -> Run:
-        self._entered.append((entered := self._begun(), put(_current, entered)))
-        return entered
+        before, entered = _current.get(), None
+        try:
+            entered = self._begun()
+            self._watch(entered)
+            self._entered.append(_Entered(entered, put(_current, entered)))
+            return entered
+        except BaseException as error:  # an interruption: nobody leaves what was not entered
+            if _current.get() is not before:
+                put(_current, before)
+            if entered is not None:
+                self._entered = [one for one in self._entered if one.run is not entered]
+                _end(entered, error)
+                _watched.pop(entered, None)
+            if isinstance(error, RecursionError):
+                return Run(self._name, self._name, None)
+            raise
 
     def __exit__(
         self,
@@ -276,12 +320,41 @@ class RunContext:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if not self._entered:
-            return  # it was left already
-        places = [n for n, (run_, _) in enumerate(self._entered) if run_ is current()] or [-1]
-        entered, token = self._entered.pop(places[-1])  # threads may share it
-        _reset(token)
-        _end(entered, error)
+        left = None
+        try:
+            if (left := self._innermost()) is not None:
+                self._leave(left, error)
+        except RecursionError:
+            pass
+        except BaseException:  # an interruption: the rest of it, and nothing twice
+            if (left := left or self._innermost()) is not None:
+                self._leave(left, error)
+            raise
+
+    def _innermost(self) -> "_Entered | None":
+        """Return what is to be left now; threads may share this."""
+        inside = _current.get()
+        for one in self._entered:
+            if one.run is inside:
+                return one
+        return self._entered[-1] if self._entered else None  # or it was left already
+
+    def _leave(self, left: "_Entered", error: BaseException | None) -> None:
+        _reset(left.token)
+        _end(left.run, error)
+        _watched.pop(left.run, None)
+        try:
+            self._entered.remove(left)
+        except ValueError as gone:  # before an interruption
+            pass_on(gone)
+
+    def _watch(self, begun: Run) -> None:
+        """End a run that is never left: an interruption can come as ``__exit__`` is being called.
+
+        A finaliser would swallow an interruption that comes in it; this is called in that case
+        alone.
+        """
+        _watched[begun] = ref(self, lambda _: _abandon(begun))
 
     async def __aenter__(self) -> Run:
         return self.__enter__()
@@ -296,41 +369,60 @@ class RunContext:
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Wrap a function, coroutine function or (async) generator: each call is a run."""
-        from tau_live.wrapping import each_call_in
-
+        try:
+            from tau_live.wrapping import each_call_in
+        except Exception as error:  # noqa: BLE001  # the interpreter ends, or a file hides a module
+            log_failure("wrapping_failed", error)
+            return function
         return each_call_in(function, self._for_call)
 
     def begin(self) -> None:
         """Begin the run without making it the current one; for generators."""
         self._stepped = self._begun()
+        self._watch(self._stepped)
 
     @contextmanager
     def step(self) -> Iterator[None]:
         """Make the begun run the current one for a while."""
-        token = put(_current, self._stepped)
+        before = _current.get()
         try:
+            put(_current, self._stepped)
             yield
         finally:
-            _reset(token)
+            try:
+                _step_back(self._stepped, before)
+            except BaseException:  # an interruption
+                _step_back(self._stepped, before)
+                raise
 
     def finish(self, error: BaseException | None) -> None:
         """End the begun run."""
         if self._stepped is not None:
             _end(self._stepped, error)
+            _watched.pop(self._stepped, None)
 
     def _begun(self) -> Run:
         runtime = attach()
         if runtime is None:
             return Run(self._name, self._name, None)
         parent = _current.get()
-        handle = runtime.begin_run(
-            self._name,
-            key=self._key,
-            session=self._session,
-            metadata=self._metadata,
-            parent=parent.handle if parent else None,
-        )
-        return Run(handle.name, handle.run_id, handle)
+        handle = None
+        try:
+            handle = runtime.begin_run(
+                self._name,
+                key=self._key,
+                session=self._session,
+                metadata=self._metadata,
+                parent=parent.handle if parent else None,
+            )
+            return Run(handle.name, handle.run_id, handle)
+        except BaseException as error:
+            if handle is not None:
+                runtime.end_run(handle, error)
+            if not isinstance(error, Exception) or isinstance(error, RecursionError):
+                raise
+            runtime.failed_to_begin(error)  # but for an interruption, which it raises
+            return Run(self._name, self._name, None)
 
     def _for_call(self, *args: object, **kwargs: object) -> "RunContext":
         key = self._key
@@ -338,6 +430,7 @@ class RunContext:
             try:
                 key = key(*args, **kwargs)
             except Exception as error:  # noqa: BLE001  # the call itself must not suffer
+                pass_on(error)
                 log_failure("key_failed", error)
                 key = None
         return RunContext(self._name, key=key, session=self._session, metadata=self._metadata)
@@ -349,8 +442,45 @@ def _end(entered: Run, error: BaseException | None) -> None:
 
 
 def _reset(token: "Token[Run | None]") -> None:
-    with suppress(ValueError):  # left in another context than it was entered in
+    try:
         put_back(_current, token)
+    except (ValueError, RuntimeError) as error:  # of another context, or before an interruption
+        pass_on(error)
+
+
+def _step_back(stepped: Run | None, before: Run | None) -> None:
+    if _current.get() is stepped:
+        put(_current, before)
+
+
+def _abandon(begun: Run) -> None:
+    """End a run that nobody can leave any more."""
+    _watched.pop(begun, None)
+    if _current.get() is begun:
+        put(_current, None)
+    runtime = State.runtime
+    if begun.handle is not None and runtime is not None:
+        runtime.abandon_run(begun.handle)
+
+
+def _own_choice(options: object, default: object, allowed: Iterable[object] | None) -> Choice:
+    """Return the host's own choice, as far as it is allowed."""
+    if allowed is None:
+        return fallback(options, default)
+    try:
+        from tau_live.handed.masks import mask_of, own_choice
+    except Exception as error:  # noqa: BLE001  # the interpreter ends, or a file hides a module
+        log_failure("mask_not_read", error)
+        names = [allowed] if isinstance(allowed, str) else list(allowed)
+        return fallback(names, default if default in names else None)
+    return own_choice(options, default, mask_of(allowed))
+
+
+def _without_room(options: object, default: object, allowed: Iterable[object] | None) -> Choice:
+    """Return the host's own choice where its stack is all but used up."""
+    if default is not None and allowed is None:
+        return Choice(default, None, "default", "", 0, "")
+    return _own_choice(options, default, allowed)
 
 
 def _inside() -> "RunHandle | None":

@@ -25,6 +25,14 @@ TauLiveError
 ```
 """
 
+import sys  # and nothing that takes long: this is imported where tau-live is off
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from _thread import LockType, RLock
+    from types import FrameType, TracebackType
+
 
 class TauLiveError(Exception):
     """Anything tau-live raises on purpose."""
@@ -154,3 +162,128 @@ class CheckpointError(TauLiveError):
 
 class LeaseLostError(TauLiveError):
     """Another process holds the lease that this work needs."""
+
+
+def pass_on(error: BaseException) -> None:
+    """Raise an exception again if it interrupted us; call it wherever others are contained."""
+    if is_interruption(error):
+        raise error
+
+
+def release(lock: "LockType | RLock") -> None:
+    """Release a lock, in a ``finally`` around what acquires it; nothing if that did not.
+
+    Between an ``acquire`` in front of a ``try`` and that ``try`` we may be interrupted, and the
+    lock would be held for ever.
+    """
+    try:
+        lock.release()
+    except RuntimeError as error:  # this thread does not hold it
+        pass_on(error)
+
+
+class suppress:  # noqa: N801  # stands for the one of contextlib
+    """Suppresses exceptions of some classes, as ``contextlib.suppress``; never an interruption."""
+
+    def __init__(self, *kinds: type[BaseException]) -> None:
+        self._kinds = kinds
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: "TracebackType | None",
+    ) -> bool:
+        return isinstance(error, self._kinds) and not is_interruption(error)
+
+
+def is_interruption(error: BaseException) -> bool:
+    """Say whether an exception came from outside, in the middle of whatever was running.
+
+    That is what a signal's handler of the host raises (a job's time limit, an alarm) and what
+    another thread of the host sets (``PyThreadState_SetAsyncExc``). It belongs to the host,
+    although its traceback leads through our frames. What a plugin or an object of the host raises
+    because we called it does not.
+
+    Python gives a handler the number of the signal and the frame that it interrupted, and runs it
+    on top of that frame. So does nothing that anybody calls. A handler that has overwritten its
+    arguments is known while it is installed. An exception that no frame raised shows at an
+    instruction at which Python looks for such requests: at some of these nothing else can fail;
+    at a call it is taken for one if it says nothing, as those do that are set by their class alone.
+
+    A thread of ours is never interrupted.
+    """
+    threading = sys.modules.get("threading")
+    if threading is not None and threading.current_thread().name.startswith(_OUR_THREADS):
+        return False
+    try:
+        entry: TracebackType | None = vars(BaseException)["__traceback__"].__get__(error)
+        while entry is not None and (inner := entry.tb_next) is not None:
+            if _is_handler(inner.tb_frame, entry):
+                return True
+            entry = inner
+        return entry is not None and _is_asynchronous(error, entry)
+    except ImportError:  # the interpreter ends
+        return False
+
+
+_OUR_THREADS = "tau-live-"
+_LOOKS = frozenset({"RESUME", "JUMP_BACKWARD"})
+_LOOKS_AFTER = frozenset({"PRECALL", "CALL", "CALL_KW", "CALL_FUNCTION_EX"})
+_SAY_NOTHING = (MemoryError, RecursionError, StopIteration, StopAsyncIteration, AssertionError)
+"""What Python itself raises without a text."""
+
+_VARARGS = 0x04
+_EMPTY_BYTES = 6
+
+
+def _is_handler(frame: "FrameType", below: "TracebackType") -> bool:
+    """Say whether a frame is a signal's handler that ran on top of another."""
+    code, found = frame.f_code, frame.f_locals
+    names = code.co_varnames[: code.co_argcount]
+    given = [found.get(name) for name in names]
+    if code.co_flags & _VARARGS:
+        rest = found.get(code.co_varnames[code.co_argcount + code.co_kwonlyargcount])
+        given += rest if type(rest) is tuple else ()
+    for number, at in zip(given, given[1:], strict=False):  # noqa: RUF007  # without an import
+        if at is below.tb_frame and isinstance(number, int):
+            return True
+    return code in _installed()
+
+
+def _installed() -> "set[object]":
+    """Return the code of the handlers that are installed."""
+    import signal
+    from functools import partial
+
+    found: set[object] = set()
+    for number in signal.valid_signals():
+        handler = signal.getsignal(number)
+        while isinstance(handler, partial):
+            handler = handler.func
+        for one in (handler, getattr(type(handler), "__call__", None)):  # noqa: B004  # not whether
+            found.add(getattr(getattr(one, "__func__", one), "__code__", None))
+    return found - {None}
+
+
+def _is_asynchronous(error: BaseException, entry: "TracebackType") -> bool:
+    """Say whether an exception was set from outside, and not raised by its innermost frame."""
+    instruction = _instruction(entry)
+    if isinstance(error, _SAY_NOTHING) or type(error).__module__ == "_queue":
+        return False
+    if instruction in _LOOKS:
+        return True
+    return instruction in _LOOKS_AFTER and not vars(BaseException)["args"].__get__(error)
+
+
+def _instruction(entry: "TracebackType") -> str:
+    from opcode import opname
+
+    code = entry.tb_frame.f_code.co_code
+    names = [opname[each] for each in code[::2]] if len(code) <= _EMPTY_BYTES else []
+    if "LOAD_ASSERTION_ERROR" in names:  # compiled by Cython, say, whose frames execute nothing
+        return ""
+    return opname[code[entry.tb_lasti]] if 0 <= entry.tb_lasti < len(code) else ""

@@ -1,7 +1,8 @@
 """The one border to the host: what fails inside it is counted, logged once per cause, and stays.
 
 Only ``Exception`` is caught. ``CancelledError``, ``KeyboardInterrupt``, ``SystemExit`` and
-``GeneratorExit`` belong to the host and pass through at once.
+``GeneratorExit`` belong to the host and pass through at once. So does what interrupts us, whatever
+its class: an exception of a signal's handler, or one that another thread set (``errors``).
 """
 
 import sys
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from tau_live.errors import is_interruption, pass_on
 from tau_live.handed.values import is_soon_printed
 
 if TYPE_CHECKING:
@@ -85,7 +87,8 @@ def text_of(error: BaseException) -> str:
         if not is_soon_printed(error.args):
             return f"{type(error).__name__} of more than is printed"
         return _scrubbed(str.__getitem__(str(error), slice(_SAID)))[:_TEXT]
-    except Exception:  # noqa: BLE001 - a hostile __str__ must not escape
+    except Exception as second:  # noqa: BLE001 - a hostile __str__ must not escape
+        pass_on(second)
         return f"<{type(error).__name__} without a readable text>"
 
 
@@ -155,16 +158,24 @@ class Guard:
         return _Border(self, kind)
 
     def failed(self, kind: str, error: Exception) -> None:
-        """Count a failure, log it if its cause is new, and tell ``on_failure``; never raises."""
+        """Count a failure, log it if its cause is new, and tell ``on_failure``.
+
+        Nothing is raised but what interrupted us, which is not counted.
+        """
         self.noted(kind, error)
         self._tell(kind, error)
 
     def noted(self, kind: str, error: Exception) -> None:
-        """Count what was no failure of ours, and log it if its cause is new; never raises."""
+        """Count what was no failure of ours, and log it if its cause is new.
+
+        Nothing is raised but what interrupted us, which is not counted.
+        """
+        pass_on(error)
         try:
             if self._counted(cause_of(kind, error)):
                 self._log(kind, error)
-        except Exception:  # noqa: BLE001 - a host's broken logging must not reach the host
+        except Exception as second:  # noqa: BLE001 - a host's broken logging must not reach the host
+            pass_on(second)
             self._counted(Cause(kind="guard", type="Exception", place="logging"))
 
     def counts(self) -> dict[Cause, int]:
@@ -195,7 +206,7 @@ class Guard:
         self._telling.now = True
         try:
             self._on_failure(kind, error)
-        except Exception as second:  # noqa: BLE001 - the callback must not reach the host either
+        except Exception as second:  # noqa: BLE001 - a host's broken logging must not reach the host
             self.failed("on_failure", second)
         finally:
             self._telling.now = False
@@ -217,7 +228,7 @@ class _Border:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool:
-        if not isinstance(error, Exception):
+        if not isinstance(error, Exception) or is_interruption(error):
             return False
         self._guard.failed(self._kind, error)
         return True
@@ -226,8 +237,10 @@ class _Border:
 def contained(error: BaseException) -> BaseException:
     """Return the error of a plugin, unless it is meant for whoever called: then raise it.
 
-    Nobody exits or is cancelled in a thread of ours but by us, nor in a hook by asyncio.
+    What interrupted it is. Nobody exits or is cancelled in a thread of ours but by us, nor in a
+    hook by asyncio.
     """
+    pass_on(error)
     if isinstance(error, Exception) or type(error).__module__ == "asyncio.exceptions":
         return error
     thread = threading.current_thread()

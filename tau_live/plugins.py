@@ -3,7 +3,6 @@
 import inspect
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import metadata
 from typing import Any, TypeVar
@@ -12,7 +11,7 @@ import pluggy
 from msgspec import structs
 
 from tau_live import hookspecs
-from tau_live.errors import SettingsError
+from tau_live.errors import SettingsError, pass_on, suppress
 from tau_live.events import Event
 from tau_live.guard import contained, logger, text_of
 from tau_live.handed.given import own
@@ -117,6 +116,7 @@ class Plugins:
             try:
                 plugin = entry_point.load()
             except Exception as error:  # noqa: BLE001 - a border to other people's code
+                pass_on(error)
                 problem = f"cannot be imported: {type(error).__name__}: {text_of(error)}"
                 self._leave_out(entry_point.name, problem)
             else:
@@ -136,6 +136,7 @@ class Plugins:
         try:
             problem = self._problem_of(plugin, name) or self._refused(plugin, name)
         except Exception as error:  # noqa: BLE001 - attributes of other people's objects may raise
+            pass_on(error)
             problem = f"{type(error).__name__}: {text_of(error)}"
         if problem is not None:
             self._leave_out(name, problem, hooks=self._marked(plugin))
@@ -152,7 +153,8 @@ class Plugins:
         """Say whether an object has a function marked as an implementation of our hooks."""
         try:
             return any(self._manager.parse_hookimpl_opts(plugin, name) for name in dir(plugin))
-        except Exception:  # noqa: BLE001 - attributes of other people's objects may raise
+        except Exception as error:  # noqa: BLE001 - attributes of other people's objects may raise
+            pass_on(error)
             return False
 
     def listens(self, hook: str) -> bool:

@@ -1,16 +1,24 @@
-"""The switch as this process's environment has it; what is unclear about it is told once."""
+"""The switch as this process's environment has it; what is unclear about it is logged once."""
 
 import os
 
+from tau_live.errors import pass_on
 from tau_live.switch import KILL, OLD_SWITCH, SWITCH, switched_on
+
+START_FAILED = "start_failed"
+"""What is logged where tau-live cannot be started."""
+
+_NEEDED = frozenset({"msgspec", "numpy", "pluggy", "sqlite_utils", "structlog", "wrapt"})
+_CAUSES, _TEXT = 100, 500
 
 
 class _State:
-    """What was told last."""
+    """What was logged."""
 
     warned: str = ""
     held: tuple[object, ...] = ()
     on: bool = False
+    logged: "set[tuple[str, str, str]]" = set()  # noqa: RUF012  # of the process
 
 
 _READ = tuple(map(os.fsencode, (SWITCH, OLD_SWITCH, KILL)))
@@ -43,14 +51,57 @@ def _is_on() -> bool:
 
 
 def log_failure(event: str, error: Exception) -> None:
-    """Log what failed at the door, where nothing of ours was imported yet; without secrets."""
-    try:
-        import logging
-        from traceback import format_exception
+    """Log once, in one line, what failed at the door, where nothing of ours may be imported yet.
 
+    The line says why, and which files hide modules that we need. Nothing is raised but what
+    interrupted us.
+    """
+    pass_on(error)
+    try:
+        at = error.__traceback__
+        while at is not None and at.tb_next is not None:
+            at = at.tb_next
+        place = f"{at.tb_frame.f_code.co_filename}:{at.tb_lineno}" if at is not None else "unknown"
+        cause = (event, type(error).__name__, place)
+        if cause in _State.logged or len(_State.logged) >= _CAUSES:
+            return
+        _State.logged.add(cause)
+        import logging
+
+        logging.getLogger("tau_live").error(_line(event, error, place))
+    except Exception as second:  # noqa: BLE001  # a host's logging may be broken
+        pass_on(second)
+
+
+def _line(event: str, error: Exception, place: str) -> str:
+    text = " ".join(str(error).split())[:_TEXT]
+    try:
         from tau_live.privacy.redaction import scrubbed
 
-        text = scrubbed("".join(format_exception(error)).rstrip())
-        logging.getLogger("tau_live").error("%s: %s\n%s", event, type(error).__name__, text)
-    except Exception:  # noqa: BLE001, S110  # a host's logging may be broken
-        pass
+        text = scrubbed(text)
+    except Exception as second:  # noqa: BLE001  # for the same reason, maybe
+        pass_on(second)  # what an import says holds no secret
+        text = text if isinstance(error, ImportError) else ""
+    parts = [f"{event}: {type(error).__name__}: {text} ({place})"]
+    parts += [f"{path} hides the module {name!r}: rename it" for name, path in _hidden()]
+    if event == START_FAILED:
+        parts.append("tau-live stays off in this process")
+    return "; ".join(parts)
+
+
+def _hidden() -> "list[tuple[str, str]]":
+    """Return the modules of Python, and of what we need, that a file beside the agent hides."""
+    import sys
+
+    main = getattr(sys.modules.get("__main__"), "__file__", None) or ""
+    beside = {os.path.realpath(f"{main}/.." if main else "."), os.path.realpath(".")}
+    known = sys.stdlib_module_names | _NEEDED
+    found = []
+    for name, module in sys.modules.copy().items():
+        path = getattr(module, "__file__", None) if name in known else None
+        if path:
+            folder, _, file = os.path.realpath(path).rpartition(os.sep)
+            folder = folder.rpartition(os.sep)[0] if file.startswith("__init__.") else folder
+            if folder in beside:
+                found.append((name, path))
+    return sorted(found)

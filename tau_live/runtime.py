@@ -16,7 +16,7 @@ from tau_live.collection.inbox import Inbox
 from tau_live.collection.writer import Writer
 from tau_live.deciding.decider import Decider
 from tau_live.envelope import OWN_HOST, is_sound
-from tau_live.events import Event, RunResume
+from tau_live.events import Event, RunResume, Status
 from tau_live.gate import GateKeeper, Kind
 from tau_live.guard import Guard, logger
 from tau_live.guard import text_of as error_text
@@ -24,6 +24,7 @@ from tau_live.handed.values import ID_LIMIT, seconds, text_of
 from tau_live.learning.updater import Updater
 from tau_live.machine.tally import Tally
 from tau_live.plugins import Plugins
+from tau_live.rollouts import Reason
 from tau_live.runs.chooser import Chooser
 from tau_live.runs.decisions import Asked, Decisions
 from tau_live.runs.handles import RunHandle, Unsettled
@@ -115,15 +116,19 @@ class Runtime:
             name, key=key, session=session, parent=parent, host=host,
             epoch=self._gate.epoch, recorded=self._board.may_begin(self._gate),
         )  # fmt: skip
-        with self._guard.catching(Kind.COLLECTION):
-            if handle.recorded:
-                if resumed is not None:  # first, or the start would begin an attempt of its own
-                    stamp = self._events.stamp()
-                    self._inbox.put(self._events.step(handle, RunResume, resumed, *stamp))
-                self._inbox.put(self._events.started(handle, metadata, told))
-            else:
-                self.count(self._board.why_left_out(self._gate))
-        return handle
+        try:
+            with self._guard.catching(Kind.COLLECTION):
+                if handle.recorded:
+                    if resumed is not None:  # first, or the start would begin an attempt of its own
+                        stamp = self._events.stamp()
+                        self._inbox.put(self._events.step(handle, RunResume, resumed, *stamp))
+                    self._inbox.put(self._events.started(handle, metadata, told))
+                else:
+                    self.count(self._board.why_left_out(self._gate))
+            return handle
+        except BaseException as error:  # an interruption: nobody gets the handle to end it
+            self.end_run(handle, error)
+            raise
 
     def end_run(
         self,
@@ -135,9 +140,20 @@ class Runtime:
         if handle.ended or handle.home is not self._events:
             return
         handle.ended = True
-        with self._guard.catching(Kind.COLLECTION):
+        end: Event | None = None
+        try:
+            with self._guard.catching(Kind.COLLECTION):
+                if self._is_recorded(handle):
+                    end = self._events.ended(handle, error, told)
+                    self._inbox.put(end)
+        except BaseException:  # an interruption; the very same end again is nothing new
             if self._is_recorded(handle):
-                self._inbox.put(self._events.ended(handle, error, told))
+                self._inbox.put(end or self._events.ended(handle, error, told))
+            raise
+
+    def abandon_run(self, handle: RunHandle) -> None:
+        """End a run that nobody can end any more."""
+        self.end_run(handle, None, {"status": Status.ERROR, "reason": Reason.ABANDONED})
 
     def tell(self, handle: RunHandle, kind: type[Event], told: Mapping[str, object]) -> None:
         """Take what happened inside a run, maybe after its end; ``told`` are the event's fields."""
@@ -152,6 +168,10 @@ class Runtime:
     def failed(self, kind: Kind, error: Exception, *, unread: bool = False) -> None:
         """Log what failed in an adapter; count it in the gate, unless its host was ``unread``."""
         self._guard.noted("reading", error) if unread else self._guard.failed(kind, error)
+
+    def failed_to_begin(self, error: Exception) -> None:
+        """Count that a run could not even get its ids."""
+        self._guard.failed(Kind.COLLECTION, error)
 
     def emit(self, event: Event) -> bool:
         """Take an adapter's event; ``False`` while the gate holds or if it was dropped."""
@@ -285,10 +305,23 @@ class Runtime:
 
         At the exit of the process an update that takes too long is broken off, and undone.
         """
-        until = (began := time.monotonic()) + (left := seconds(timeout_s))
-        is_first = not self._inbox.closed
+        left = seconds(timeout_s)
+        try:
+            return self._close(left, at_exit=at_exit)
+        except BaseException:  # an interruption: all is stored and ended, but not waited for
+            self.stop(left)
+            raise
+
+    def stop(self, timeout_s: object) -> None:
+        """Begin to ``close``, without waiting for it."""
         self._updater.stop()
         self._writer.hurry()
+        self._inbox.stop(seconds(timeout_s))
+
+    def _close(self, left: float, *, at_exit: bool) -> bool:
+        until = (began := time.monotonic()) + left
+        is_first = not self._inbox.closed
+        self.stop(left)
         stored = self._inbox.close(left)
         lost = self._inbox.dropped.get("unwritten", 0) + self._inbox.depth + self._writer.backlog
         if lost and is_first:

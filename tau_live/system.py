@@ -100,13 +100,15 @@ def start(
             environ=environ,
             began_in=lambda: parent_of(environ),
             killed_by_word=lambda: killed_by(environ),
-        ).started()
+        ).started(None if given else target)
     except SettingsError as error:
         logger().warning("settings_refused", error=str(error), effect="tau-live stays off")
         return None
-    if target is not None and given is None:
-        runtime.add_target(target)
-    link_children(lambda: _link_to(inside()), environ, wanted=settings.children)
+    try:
+        link_children(lambda: _link_to(inside()), environ, wanted=settings.children)
+    except BaseException:  # an interruption
+        runtime.stop(EXIT_S)
+        raise
     return runtime
 
 
@@ -219,15 +221,22 @@ class _System:
             learns=self._settings.learner is not LearnerMode.OFF,
         )
 
-    def started(self) -> Runtime:
+    def started(self, target: object) -> Runtime:
         """Start the threads; wait until what serves is loaded, or the store turned out bad."""
-        self._kill.start()
-        self._inbox.start()
-        self._updater.start()
-        if self._board.killed is None:
-            self._board.started.wait(START_S)
-        self._stop_at_exit()
-        return self._runtime
+        try:
+            self._kill.start()
+            self._inbox.start()
+            self._updater.start()
+            if self._board.killed is None:
+                self._board.started.wait(START_S)
+            self._stop_at_exit()
+            if target is not None:
+                self._runtime.add_target(target)
+            return self._runtime
+        except BaseException:  # an interruption, or a thread that cannot be started
+            self._kill.stop()
+            self._runtime.stop(EXIT_S)
+            raise
 
     def _stop_at_exit(self) -> None:
         """Store what waits when the process ends; a forked worker ends without ``atexit``."""
@@ -295,7 +304,7 @@ class _System:
         self._board.pauses = pauses
         self._decider.paused = self._board.rests(Part.DECIDING)
         self._service.take_over(store)
-        if not self._board.started.is_set():
+        if not self._board.started.is_set:
             self._remember(store)
             self._look(store)
             self._board.started.set()

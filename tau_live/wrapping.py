@@ -7,8 +7,10 @@ being stepped, never while its caller holds what it yielded.
 import functools
 import inspect
 from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from typing import Any, ParamSpec, Protocol, TypeVar
+
+from tau_live.errors import pass_on, suppress
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -54,7 +56,8 @@ def each_call_in(function: Callable[P, R], scope: Callable[..., Scope]) -> Calla
 def _is(kind: Callable[[object], bool], function: object) -> bool:
     try:
         return kind(function) or kind(type(function).__call__)
-    except Exception:  # noqa: BLE001  # a host's callable may raise whatever it is asked
+    except Exception as error:  # noqa: BLE001  # a host's callable may raise whatever it is asked
+        pass_on(error)
         return False
 
 

@@ -1,10 +1,10 @@
 """The border to a host: what of ours fails there is told to the runtime, and goes no further."""
 
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from tau_live.adapters import InForce
+from tau_live.errors import pass_on, suppress
 from tau_live.gate import Kind
 
 if TYPE_CHECKING:
@@ -22,10 +22,14 @@ class Border:
         self.in_force = in_force
 
     def safely(self, step: Callable[..., Any], *args: object, kind: Kind = Kind.COLLECTION) -> Any:
-        """Return what a step returns, or ``None`` if it fails; a cancellation goes through."""
+        """Return what a step returns, or ``None`` if it fails.
+
+        A cancellation goes through, and whatever else interrupts us.
+        """
         try:
             return step(*args)
         except Exception as error:  # noqa: BLE001  # the border to the host
+            pass_on(error)
             with suppress(Exception):
                 runtime = self.in_force()
                 if runtime is not None:
@@ -40,6 +44,7 @@ def tell(runtime: "Runtime", kind: Kind, error: Exception) -> None:
     the runtime is something of the host's that is not as it was, lacks something or raises when it
     is looked at; three such objects in a row must not end the learning of a process.
     """
+    pass_on(error)
     unread = not _is_ours(error)
     if unread:
         runtime.count("host_objects_unread")

@@ -3,12 +3,12 @@
 import json
 from collections import deque
 from collections.abc import Mapping
-from contextlib import suppress
 from itertools import islice
 from typing import Any, TypeGuard, TypeVar
 from uuid import UUID
 
 from tau_live.envelope import Content
+from tau_live.errors import suppress
 from tau_live.handed.plain import Limits, plain
 from tau_live.handed.values import finite, text_of
 

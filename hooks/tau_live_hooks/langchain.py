@@ -6,11 +6,11 @@ where langgraph's node of tools would run it.
 """
 
 from collections.abc import Callable
-from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any
 
 from tau_live.adapters import Adapter, Detach, InForce
+from tau_live.errors import suppress
 
 MODULE = "langchain_core"
 CALLBACKS = (

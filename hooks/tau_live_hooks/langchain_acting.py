@@ -12,6 +12,7 @@ from typing import Any
 import wrapt
 
 from tau_live.adapters import Detach, InForce
+from tau_live.errors import pass_on
 from tau_live.gate import Kind
 from tau_live_hooks.common_border import Border
 from tau_live_hooks.langchain_begun import in_tool
@@ -142,6 +143,7 @@ class Acting:
         try:
             return execute(*args, **kwargs)
         except Exception as error:
+            pass_on(error)
             told = self._safely(self._refused, node, request, error)
             if told is None:
                 raise
@@ -155,6 +157,7 @@ class Acting:
         try:
             return await execute(*args, **kwargs)
         except Exception as error:
+            pass_on(error)
             told = self._safely(self._refused, node, request, error)
             if told is None:
                 raise

@@ -1,10 +1,10 @@
 """The callbacks of langgraph's own: what waits for somebody; the one import of that host."""
 
-from contextlib import suppress
 from typing import Any
 
 from langgraph.callbacks import GraphCallbackHandler
 
+from tau_live.errors import suppress
 from tau_live_hooks.common_text import printed
 from tau_live_hooks.langchain_tree import Tree
 
@@ -16,7 +16,7 @@ class TauGraphHandler(GraphCallbackHandler):
         tree: What is told.
     """
 
-    raise_error = False
+    raise_error = True
     run_inline = True
     ignore_llm = ignore_chain = ignore_agent = ignore_retriever = True
     ignore_chat_model = ignore_retry = ignore_custom_event = True

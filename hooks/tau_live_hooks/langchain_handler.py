@@ -25,7 +25,7 @@ class TauHandler(BaseCallbackHandler):
         tree: What is told.
     """
 
-    raise_error = False
+    raise_error = True
     run_inline = True
 
     def __init__(self, in_force: InForce, tree: Tree) -> None:

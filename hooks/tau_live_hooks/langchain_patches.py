@@ -1,11 +1,11 @@
 """How names of the host are given something of ours, and given back."""
 
 from collections.abc import Callable
-from contextlib import suppress
 from importlib.machinery import ModuleSpec
 from typing import Any
 
 from tau_live.adapters import Detach
+from tau_live.errors import suppress
 
 
 def replaced(owner: Any, ours: dict[str, Any]) -> Detach:

@@ -7,10 +7,10 @@ if we were not there, and ours is told afterwards, before the model is asked.
 
 import copy
 import functools
-from contextlib import suppress
 from typing import Any
 
 from tau_live.adapters import Detach
+from tau_live.errors import suppress
 from tau_live_hooks.langchain_handler import TauHandler
 from tau_live_hooks.langchain_patches import replaced
 

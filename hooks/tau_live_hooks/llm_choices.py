@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from tau_live.errors import pass_on
 from tau_live.settings.decisions import DeclaredDecision, Point
 from tau_live_hooks.common_choices import Choices
 from tau_live_hooks.common_text import few, situation_of
@@ -70,7 +71,8 @@ class Requests:
         try:
             options_for(request, model)
             return _takes(model, request) and _has_key(model, request)
-        except Exception:  # noqa: BLE001  # whatever a model says then, it is not asked
+        except Exception as error:  # noqa: BLE001  # whatever a model says then, it is not asked
+            pass_on(error)
             return False
 
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import llm
 
+from tau_live.errors import pass_on
 from tau_live_hooks.llm_asked import Asked
 
 _RUNS = "tau_live_hooks.llm_run"
@@ -76,7 +77,8 @@ class _Routing:
         """Return what the own model says; where there is none, ``otherwise``."""
         try:
             return getattr(self.own(), name, otherwise)
-        except Exception:  # noqa: BLE001  # listing models must not fail for one of them
+        except Exception as error:  # noqa: BLE001  # listing models must not fail for one of them
+            pass_on(error)
             return otherwise
 
     @property
@@ -142,6 +144,7 @@ class _Routing:
                 return own
             return run.choices.routed(own, self.meant, run.known())
         except Exception as error:  # noqa: BLE001  # the border to the host
+            pass_on(error)
             if run is not None:
                 run.undecided(error)
             return own

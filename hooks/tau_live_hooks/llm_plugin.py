@@ -34,6 +34,9 @@ def register_commands(cli: Any) -> None:
 
 
 def _failed(event: str, error: Exception) -> None:
+    from tau_live.errors import pass_on
+
+    pass_on(error)
     from tau_live.process_switch import log_failure
 
     log_failure(event, error)

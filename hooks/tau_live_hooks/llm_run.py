@@ -5,7 +5,6 @@ A run is found again by the response that it belongs to, as long as its host kee
 
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
-from contextlib import suppress
 from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakKeyDictionary
@@ -13,6 +12,7 @@ from weakref import WeakKeyDictionary
 from tau_live import door
 from tau_live import events as ev
 from tau_live.adapters import InForce
+from tau_live.errors import suppress
 from tau_live.gate import Kind
 from tau_live.runs.handles import RunHandle
 from tau_live.runtime import Runtime

@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from typing import Any
 
 import click
 
 from tau_live import door
+from tau_live.errors import suppress
 from tau_live.process_switch import is_on
 
 

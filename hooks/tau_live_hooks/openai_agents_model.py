@@ -5,13 +5,13 @@ this version of the host and in later ones. What of ours fails goes no further.
 """
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
 import wrapt
 
+from tau_live.errors import suppress
 from tau_live_hooks.openai_agents_requests import Call, Request
 
 Safely = Callable[..., Any]

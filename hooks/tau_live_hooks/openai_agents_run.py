@@ -4,13 +4,13 @@ Its steps are told by ``openai_agents_steps``. Nothing here imports the host.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from tau_live import door
 from tau_live import events as ev
+from tau_live.errors import suppress
 from tau_live.runs.handles import RunHandle
 from tau_live.runtime import Runtime
 from tau_live_hooks import openai_agents_events as said

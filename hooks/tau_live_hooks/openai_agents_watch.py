@@ -6,12 +6,12 @@ further.
 """
 
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
 from typing import Any, NamedTuple
 
 from tau_live.adapters import InForce
+from tau_live.errors import suppress
 from tau_live.gate import Kind
 from tau_live_hooks.common_border import Border
 from tau_live_hooks.openai_agents_choices import RequestSeam

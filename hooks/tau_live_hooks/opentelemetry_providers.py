@@ -2,11 +2,12 @@
 
 import gc
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 from weakref import WeakSet
 
 import wrapt
+
+from tau_live.errors import pass_on, suppress
 
 HELD = ("_active_span_processor", "_multi_log_record_processor")
 """Where a provider has what hands on to its processors."""
@@ -58,8 +59,8 @@ class Providers:
             if provider not in self._with_ours:
                 getattr(provider, self._add)(self._processor)
                 self._with_ours.add(provider)
-        except Exception:  # noqa: BLE001, S110  # a provider of the host's own kind goes without us
-            pass
+        except Exception as error:  # noqa: BLE001  # a provider of the host's own kind goes without us
+            pass_on(error)
 
 
 def existing(class_: type) -> list[Any]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tau_live.adapters import Adapter, Detach, InForce
+from tau_live.errors import pass_on
 from tau_live_hooks.pydantic_ai_events import resumed_run
 
 if TYPE_CHECKING:
@@ -98,7 +99,8 @@ def _with(kwargs: dict[str, Any], agent: object, in_force: InForce) -> Mapping[s
         watches = not runtime.settings.act and not any(map(may_retry, [*parts, *theirs]))
         capability = WatchingCapability if watches else TauCapability
         return {**kwargs, "capabilities": [capability(in_force, resumes), *theirs]}
-    except Exception:  # noqa: BLE001  # the border to the host
+    except Exception as error:  # noqa: BLE001  # the border to the host
+        pass_on(error)
         return kwargs
 
 

@@ -5,7 +5,6 @@ it returned, and raises what it raised. What of ours fails is told to the runtim
 further.
 """
 
-from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, ClassVar, NamedTuple
 
@@ -15,6 +14,7 @@ from pydantic_ai.exceptions import ModelRetry
 from tau_live import door
 from tau_live import events as ev
 from tau_live.adapters import InForce
+from tau_live.errors import suppress
 from tau_live.gate import Kind
 from tau_live.runs.handles import RunHandle, Unsettled
 from tau_live_hooks import pydantic_ai_events as said

@@ -3,8 +3,12 @@
 That is not public, so a host that has it elsewhere, or not at all, just tells no such time.
 """
 
-from contextlib import AbstractContextManager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from tau_live.errors import suppress
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
 
 
 class FirstChunk:

@@ -1,11 +1,12 @@
 """Going in and out of places in runs, for as long as a piece of the host's own work takes."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from tau_live import door
+from tau_live.errors import suppress
 from tau_live_hooks.smolagents_run import Place, here
 
 if TYPE_CHECKING:

@@ -9,12 +9,12 @@ import itertools
 import os
 import weakref
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 from uuid import uuid4
 
 from tau_live import door
+from tau_live.errors import suppress
 from tau_live_hooks import smolagents_events as said
 from tau_live_hooks.common_border import Border
 from tau_live_hooks.common_choices import Choices

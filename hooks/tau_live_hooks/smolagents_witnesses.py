@@ -2,9 +2,10 @@
 
 import inspect
 from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from typing import Any
 
+from tau_live.errors import suppress
 from tau_live_hooks.smolagents_places import at, within
 from tau_live_hooks.smolagents_run import HostRun, Place
 

@@ -6,6 +6,7 @@ Nothing but the switch is looked at while tau-live is off, and nothing here rais
 import _thread  # and nothing that takes long: while tau-live is off, all of this is for nothing
 import os
 
+from tau_live.errors import pass_on, release
 from tau_live.process_switch import is_on
 
 TYPE_CHECKING = False
@@ -46,14 +47,15 @@ def boot(door: str) -> bool:
     try:
         return is_on() and not _is_unwanted() and _booted(door)
     except Exception as error:  # noqa: BLE001  # the border to the host
+        pass_on(error)
         try:
             import logging
 
             logging.getLogger("tau_live").warning(
                 "boot_failed: %s: %s", type(error).__name__, error
             )
-        except Exception:  # noqa: BLE001, S110  # a host's logging may be broken
-            pass
+        except Exception as second:  # noqa: BLE001  # a host's logging may be broken
+            pass_on(second)
         return False
 
 
@@ -77,15 +79,15 @@ def detach_hosts() -> None:
 
 
 def _booted(door: str) -> bool:
-    if not _State.lock.acquire(timeout=WAIT_S):
-        return True  # by another thread
     try:
+        if not _State.lock.acquire(timeout=WAIT_S):
+            return True  # by another thread
         if door not in _State.doors:
             _State.doors = (*_State.doors, door)
         if not _State.booting and (_State.hosts is None or _State.hosts.detached):
             _boot()
     finally:
-        _State.lock.release()
+        release(_State.lock)
     return True
 
 

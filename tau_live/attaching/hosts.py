@@ -9,7 +9,6 @@ import importlib
 import sys
 import threading
 from collections.abc import Callable, Collection
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import partial
@@ -19,6 +18,7 @@ import wrapt
 
 from tau_live.adapters import Adapter, Detach, InForce
 from tau_live.attaching.reloading import Reloads
+from tau_live.errors import pass_on, suppress
 from tau_live.guard import logger, text_of
 
 Load = Callable[[], Adapter]
@@ -119,6 +119,7 @@ class Hosts:
             try:
                 detach()
             except Exception as error:  # noqa: BLE001  # the border to an adapter
+                pass_on(error)
                 problem = f"detaching raised {_said(error)}"
             self._stand(host, HostState.DISABLED, problem=problem)
         for host in waiting:
@@ -164,6 +165,7 @@ class Hosts:
         try:
             step(host, *args)
         except Exception as error:  # noqa: BLE001  # the border to the host
+            pass_on(error)
             with suppress(Exception):
                 self._disable(host, None, f"attaching raised {_said(error)}")
 
@@ -172,10 +174,12 @@ class Hosts:
             adapter = self._loads[host]()
             self._homes[host] = str(getattr(adapter.attach, "__module__", ""))
         except Exception as error:  # noqa: BLE001  # other people's code
+            pass_on(error)
             return self._disable(host, version, f"its adapter cannot be imported: {_said(error)}")
         try:
             missing = adapter.probe()
         except Exception as error:  # noqa: BLE001  # an unknown layout
+            pass_on(error)
             missing = f"probing raised {_said(error)}"
         if missing is not None:
             return self._disable(host, version, missing)
@@ -184,6 +188,7 @@ class Hosts:
         try:
             self._undo[host] = adapter.attach(self._in_force)
         except Exception as error:  # noqa: BLE001  # other people's code
+            pass_on(error)
             return self._disable(host, version, f"attaching raised {_said(error)}")
         return self._stand(host, HostState.ATTACHED, version=version)
 
@@ -205,6 +210,7 @@ class Hosts:
         try:
             self._changed(found)
         except Exception as error:  # noqa: BLE001  # a full disk must not look like a bad adapter
+            pass_on(error)
             logger().warning("host_not_noted", host=host, error=text_of(error))
 
 

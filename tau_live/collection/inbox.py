@@ -11,6 +11,7 @@ from queue import Empty, SimpleQueue
 from tau_live.breath import PAUSE_S, Breathe, at_once
 from tau_live.collection.leaving import Later, Run, left, made, run_of
 from tau_live.events import Event, Reward, RunEnd, RunStart
+from tau_live.machine.latch import Latch
 from tau_live.machine.tally import Tally
 
 BATCH_LIMIT = 512
@@ -82,7 +83,7 @@ class Inbox:
         self._end = end
         self._failed = failed
         self._takes = takes
-        self._closing = threading.Event()
+        self._closing, self._over = Latch(), Latch()
         self._limit = limit
         self._half = limit // 2
         self._taken = self._next_turn = 0.0
@@ -93,13 +94,18 @@ class Inbox:
         self._unmade: OrderedDict[Run, int] = OrderedDict()  # of the thread that writes alone
         # Re-entrant: a signal or a finaliser may bring the same thread here a second time.
         self._lock = threading.RLock()
-        self.closed = False
+        self.closed = self._ends = False
         self._until = float("inf")
         self._thread = threading.Thread(target=self._run, name="tau-live-writer", daemon=True)
 
     def start(self) -> None:
         """Begin to write."""
         self._thread.start()
+
+    @property
+    def _runs(self) -> bool:
+        """Whether the thread runs; ``is_alive``, interrupted, takes it for over ever after."""
+        return self._thread.ident is not None and not self._over.is_set
 
     @property
     def depth(self) -> int:
@@ -110,7 +116,7 @@ class Inbox:
     def dropped(self) -> dict[str, int]:
         """How many events were not taken, by reason."""
         found = self._dropped.counts()
-        late = self._queue.qsize() if self.closed and not self._thread.is_alive() else 0
+        late = self._queue.qsize() if self.closed and not self._runs else 0
         if late:  # what was put in the very moment in which the thread ended
             found["closed"] = found.get("closed", 0) + late
         return found
@@ -158,11 +164,12 @@ class Inbox:
         began = time.perf_counter()
         if began < self._next_turn or began - self._taken < LONG_S:
             return
-        if not self.closed and self._thread.is_alive() and self._takes():
+        if not self.closed and self._runs and self._takes():
             self._next_turn = float("inf")  # one thread of the host's at a time
             try:
                 time.sleep(PAUSE_S)
             finally:
+                self._next_turn = began + TURN_S  # first, in case of an interruption
                 now = time.perf_counter()
                 self._next_turn = now + max(TURN_S, OWN_TURNS * (now - began))
 
@@ -181,13 +188,15 @@ class Inbox:
                 taken = self._ended(event, waiting)
             else:
                 taken = self._step(event, waiting)
+            if taken is not None:
+                self._queue.put(taken)
+            if isinstance(event, RunEnd) or (taken is not None and isinstance(event, RunStart)):
+                self._cut.pop(run_of(event), None)  # only now, in case of an interruption
             if taken is None:
                 return self._drop("queue_full" if cut is None else cut.why)
-            self._queue.put(taken)
             return True
 
     def _start(self, event: RunStart, waiting: int) -> Event | None:
-        self._cut.pop(run_of(event), None)
         if waiting < self._half:
             return event
         self._remember(event, _Cut(begun=False))
@@ -204,7 +213,7 @@ class Inbox:
         return None
 
     def _ended(self, event: RunEnd, waiting: int) -> Event | None:
-        cut = self._cut.pop(run_of(event), None)
+        cut = self._cut.get(run_of(event))
         if waiting >= 2 * self._limit or (cut is not None and not cut.begun):
             return None
         return event if cut is None else replace(event, dropped=event.dropped + cut.dropped)
@@ -227,9 +236,9 @@ class Inbox:
         """
         if threading.current_thread() is self._thread:
             return False  # it would wait for itself
-        if not self._thread.is_alive():
+        if not self._runs:
             return self._queue.empty()
-        reached = threading.Event()
+        reached = Latch()
         self._queue.put(reached.set)
         until = time.monotonic() + timeout_s
         while not reached.wait(min(TICK_S, max(0.0, until - time.monotonic()))):
@@ -246,31 +255,40 @@ class Inbox:
 
         For what there is no time nothing is written but what keeps rollouts whole; that is counted.
         """
+        self.stop(timeout_s)
+        if not self._runs:  # it was never started, or is over
+            return self._queue.empty()
+        if threading.current_thread() is self._thread:
+            return False
+        return self._over.wait(timeout_s)  # a thread whose ``join`` is interrupted counts as over
+
+    def stop(self, timeout_s: float) -> None:
+        """Begin to ``close``, without waiting for it."""
         self._until = time.monotonic() + timeout_s * (1.0 - ENDING)
         self.closed = True
         self._closing.set()
-        if not self._thread.is_alive():  # it was never started, or is over
-            return self._queue.empty()
-        self._queue.put(None)
-        if threading.current_thread() is self._thread:
-            return False
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
+        if not self._ends and self._runs:
+            self._ends = True
+            self._queue.put(None)
 
     def _run(self) -> None:
+        try:
+            self._work()
+        finally:
+            self._over.set()
+
+    def _work(self) -> None:
         self._tick()
         ticked = time.monotonic()
-        going = True
-        while going or not self._queue.empty():  # also what was put while it was being closed
+        while not self.closed or not self._queue.empty():
             if self.closed and time.monotonic() > self._until:
                 self._leave()
                 break
             if self.closed or self._takes():
-                batch, reached, more = self._next_batch()
+                batch, reached = self._next_batch()
             else:
                 self._closing.wait(TICK_S)
-                batch, reached, more = [], [], True
-            going = going and more
+                batch, reached = [], []
             if batch:
                 self._write(batch)
             for call in reached:
@@ -296,16 +314,16 @@ class Inbox:
                 return
             self._write([one for item in kept[at : at + BATCH_LIMIT] for one in self._event(item)])
 
-    def _next_batch(self) -> tuple[list[Event], list[Callable[[], None]], bool]:
+    def _next_batch(self) -> tuple[list[Event], list[Callable[[], None]]]:
         batch: list[Event] = []
         self._taken = time.perf_counter()
         try:
             item = self._queue.get(timeout=TICK_S)
             while True:
                 if item is None:
-                    return batch, [], False
+                    return batch, []  # it is closed
                 if not isinstance(item, (tuple, Event)):
-                    return batch, [item], True
+                    return batch, [item]
                 batch += self._event(item)
                 if len(batch) >= BATCH_LIMIT:
                     break
@@ -313,7 +331,7 @@ class Inbox:
                 item = self._queue.get_nowait()
         except Empty:
             pass
-        return batch, [], True
+        return batch, []
 
     def _event(self, item: Event | Later) -> list[Event]:
         return self._made_or_counted(item) if isinstance(item, tuple) else [self._told(item)]

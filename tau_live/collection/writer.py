@@ -6,7 +6,6 @@ While the gate holds nothing new is taken; what was open when it tripped is ende
 """
 
 import math
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -22,6 +21,7 @@ from tau_live.events import Event
 from tau_live.gate import GateKeeper, HoldReason, Kind, MemoryHoldSign
 from tau_live.guard import logger
 from tau_live.machine.clock_jumps import Jump, Jumps
+from tau_live.machine.latch import Latch
 from tau_live.machine.processes import PROCESSES, is_alive
 from tau_live.rollouts import Reason
 from tau_live.settings import Settings
@@ -104,7 +104,7 @@ class Writer:
         self._stale = False
         self._beaten = self._kept = self._tried = float("-inf")
         self._counted: dict[str, int] = {}
-        self._pause = threading.Event()
+        self._pause = Latch()
         self._jumps = Jumps(clock)
         self._passed_over: list[Jump] = []
         self._stored_before_jumps = True

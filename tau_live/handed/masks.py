@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from tau_live.choices import Choice, fallback
+from tau_live.errors import pass_on
 from tau_live.handed.values import LISTED_LIMIT, listed, text_of
 
 
@@ -57,7 +58,8 @@ def _names(given: object) -> frozenset[str] | None:
         if issubclass(kind, str) or not issubclass(kind, Iterable):
             return frozenset({text_of(given)})
         found = list(itertools.islice(given, LISTED_LIMIT + 1))  # type: ignore[call-overload]  # it is iterable
-    except Exception:  # noqa: BLE001  # a host's object may raise anything when it is read
+    except Exception as error:  # noqa: BLE001  # a host's object may raise anything when it is read
+        pass_on(error)
         return None
     return frozenset(map(text_of, found)) if len(found) <= LISTED_LIMIT else None
 

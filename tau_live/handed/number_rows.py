@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
+from tau_live.errors import pass_on
 from tau_live.handed.plain import DEFAULT_LIMITS, Limits
 
 _REMEMBERED = 512
@@ -39,7 +40,8 @@ def _are_all(kind: type, values: Iterable[object], size: int) -> bool:
     """Tell whether so many values are of exactly a class; a class of classes may refuse to say."""
     try:
         return [*map(type, values)].count(kind) == size
-    except Exception:  # noqa: BLE001  # whatever a host's class of classes does
+    except Exception as error:  # noqa: BLE001  # whatever a host's class of classes does
+        pass_on(error)
         return False
 
 

@@ -21,6 +21,7 @@ from types import GetSetDescriptorType, MappingProxyType, MemberDescriptorType
 from typing import TypeAlias, TypeGuard, TypeVar
 from uuid import UUID
 
+from tau_live.errors import pass_on
 from tau_live.handed.cleaning import MARKER_ROOM, clean, cut
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
@@ -128,7 +129,8 @@ class _Walk:
             return self._float(value)
         try:
             return self._readable(value, depth)
-        except Exception:  # noqa: BLE001  # the border to the host: whatever its classes do
+        except Exception as error:  # noqa: BLE001  # the border to the host: whatever its classes do
+            pass_on(error)
             return self._string(f"…[unreadable {_name(type(value))}]")
 
     def _readable(self, value: object, depth: int) -> Json:

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 from tau_live.envelope import Content, ErrorInfo, Event, ToolCall, replaced
-from tau_live.errors import EventError
+from tau_live.errors import EventError, pass_on
 from tau_live.events import KINDS
 from tau_live.handed.plain import plain
 
@@ -76,6 +76,7 @@ def sound(event: Event) -> Sound:
                 continue
             made = field.made(value)
         except Exception as error:  # noqa: BLE001  # whatever a host's classes of classes do
+            pass_on(error)
             made = _instead(event, field, error)
             left_out += 1
         if made is not value:
@@ -128,7 +129,8 @@ class _Form:
             if doubtful is None or not max(map(abs, doubtful.numbers(values))) < _WHOLE_LIMIT:
                 return False
             return all(made(values[at]) is values[at] for at, made in doubtful.others)
-        except Exception:  # noqa: BLE001  # whatever a host's classes of classes do, or one is wrong
+        except Exception as error:  # noqa: BLE001  # whatever a host's classes of classes do, or one is wrong
+            pass_on(error)
             return False
 
     def remember(self, values: tuple[object, ...]) -> None:

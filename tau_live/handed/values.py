@@ -8,6 +8,7 @@ from hashlib import sha256
 from math import inf, isfinite
 from typing import NamedTuple
 
+from tau_live.errors import pass_on
 from tau_live.handed.cleaning import beginning, clean
 
 OPTIONS_LIMIT = 256
@@ -52,7 +53,8 @@ def key_text(key: object) -> str | None:
     """Return the text of a key; ``None`` for one that cannot be printed, which names nothing."""
     try:
         return text_of(_printed(key), limit=KEY_LIMIT)
-    except Exception:  # noqa: BLE001  # a host's object may raise anything when it is printed
+    except Exception as error:  # noqa: BLE001  # a host's object may raise anything when it is printed
+        pass_on(error)
         return None
 
 
@@ -89,7 +91,8 @@ def text_of(value: object, *, limit: int = NAME_LIMIT) -> str:
     """
     try:
         text = value if type(value) is str else _printed(value)
-    except Exception:  # noqa: BLE001  # a host's object may raise anything when it is printed
+    except Exception as error:  # noqa: BLE001  # a host's object may raise anything when it is printed
+        pass_on(error)
         return f"unprintable {kind_of(value)}"
     if len(text) > limit:
         text = f"{beginning(text, limit - HASH_CHARS - 1)}…{_hash(text)[:HASH_CHARS]}"
@@ -115,7 +118,8 @@ def finite(value: object) -> float | None:
         if not hasattr(kind, "__float__") and not hasattr(kind, "__index__"):
             return None  # ``float`` reads anything that holds bytes as a text
         number = float(value)  # type: ignore[arg-type]  # anything may come
-    except Exception:  # noqa: BLE001  # a host's object may raise anything when it is converted
+    except Exception as error:  # noqa: BLE001  # a host's object may raise anything when it is converted
+        pass_on(error)
         return None
     return number if isfinite(number) else None
 
@@ -140,7 +144,8 @@ def listed(options: object, default: object = None) -> Listed:
             names = list(itertools.islice(options, LISTED_LIMIT))  # type: ignore[call-overload]  # it is iterable
             found = Listed(names, [None] * len(names))
         return _with_default(found, options, default)
-    except Exception:  # noqa: BLE001  # a host's object may raise anything when it is read
+    except Exception as error:  # noqa: BLE001  # a host's object may raise anything when it is read
+        pass_on(error)
         return Listed([], [], False)
 
 

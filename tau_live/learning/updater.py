@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from tau_live.learning.learner import Learned, Learner
+from tau_live.machine.latch import Latch
 from tau_live.store.roles import Store
 
 POLL_S = 1.0
@@ -62,7 +63,10 @@ class Updater:
         self._learns = learns
         self._store: Store | None = None
         self._learner: Learner | None = None
-        self._condition = threading.Condition()
+        self._lock = threading.RLock()
+        self._condition = threading.Condition(self._lock)  # in the learner's thread alone
+        self._waiting: list[tuple[int, Latch]] = []
+        self._over = Latch()
         self._asked = 0
         self._done = 0
         self._good = 0
@@ -77,7 +81,7 @@ class Updater:
 
     def wake(self) -> None:
         """Look soon: something has become fit to be learned from."""
-        with self._condition:
+        with self._lock:
             self._woken = True
             self._condition.notify_all()
 
@@ -86,21 +90,30 @@ class Updater:
 
         What becomes due meanwhile is not waited for: under load something always is.
         """
-        if not self._thread.is_alive() or threading.current_thread() is self._thread:
+        if (
+            self._thread.ident is None
+            or self._over.is_set
+            or threading.current_thread() is self._thread
+        ):
             return False
-        with self._condition:
+        done = Latch()
+        with self._lock:
+            if self._stopping:
+                return False
             self._asked += 1
             mine = self._asked
+            self._waiting.append((mine, done))
             self._until = max(self._until, time.monotonic() + timeout_s)
             self._condition.notify_all()
-            self._condition.wait_for(lambda: self._done >= mine or self._stopping, timeout_s)
-            return self._good >= mine
+        done.wait(timeout_s)
+        return self._good >= mine
 
     def stop(self) -> None:
         """Stop after the update that is running; does not wait for it."""
-        with self._condition:
+        with self._lock:
             self._stopping = True
             self._condition.notify_all()
+        self._let_go()
 
     def close(self, timeout_s: float, *, break_off: bool = False) -> bool:
         """Stop after the update that is running; ``False`` if it takes longer than that.
@@ -112,11 +125,19 @@ class Updater:
         self.stop()
         if threading.current_thread() is self._thread:
             return False
-        if self._thread.ident is not None:
-            self._thread.join(timeout_s)
-        if self._thread.is_alive() and break_off:
+        if self._thread.ident is None:
+            return True
+        if not self._over.wait(timeout_s) and break_off:
             self._break_off()
-        return not self._thread.is_alive()
+        return self._over.is_set
+
+    def _let_go(self) -> None:
+        """Let those go on whose updates are done, or that wait for nothing."""
+        with self._lock:
+            for number, done in self._waiting:
+                if self._done >= number or self._stopping:
+                    done.set()
+            self._waiting = [one for one in self._waiting if not one[1].is_set]
 
     def _break_off(self) -> None:
         """Break off the update that is running.
@@ -130,13 +151,16 @@ class Updater:
             ctypes.pythonapi.PyThreadState_SetAsyncExc(
                 ctypes.c_ulong(self._thread.ident or 0), ctypes.py_object(_BrokenOff)
             )
-            self._thread.join(BREAK_S)
+            self._over.wait(BREAK_S)
 
     def _run(self) -> None:
-        with suppress(_BrokenOff):
-            self._work()
-        if self._store is not None:
-            self._store.close()
+        try:
+            with suppress(_BrokenOff):
+                self._work()
+            if self._store is not None:
+                self._store.close()
+        finally:
+            self._over.set()
 
     def _work(self) -> None:
         while True:
@@ -154,7 +178,7 @@ class Updater:
                 if good:
                     self._good = max(self._good, asked)
                 self._done = max(self._done, asked)
-                self._condition.notify_all()
+            self._let_go()
 
     def _run_all(self, *, told: bool) -> bool:
         """Run what is due, or was so when somebody asked; ``True`` if nothing of it is any more."""

@@ -8,12 +8,12 @@ worker that is older than the run, such as a pool's, is told it with each task.
 import os
 import shlex
 from collections.abc import Callable, Mapping, MutableMapping
-from contextlib import suppress
 from functools import wraps
 from typing import Any
 
 import wrapt
 
+from tau_live.errors import suppress
 from tau_live.machine.lineage import ATTACHED, PARENT, Link, carried
 from tau_live.switch import switched_on
 
@@ -120,7 +120,7 @@ def _prepared(inside: Inside, environ: Mapping[str, str]) -> Callable[..., Any]:
 
     def prepared(
         wrapped: Callable[..., Any], _: object, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:  # noqa: ANN401
+    ) -> Any:  # noqa: ANN401  # whatever the host's call returns
         data = wrapped(*args, **kwargs)
         with suppress(Exception):
             own = {name: environ.get(name, "") for name in (PARENT, ATTACHED)}
@@ -134,7 +134,7 @@ def _prepared(inside: Inside, environ: Mapping[str, str]) -> Callable[..., Any]:
 def _tasked(inside: Inside, environ: Mapping[str, str]) -> Callable[..., Any]:
     def tasked(
         wrapped: Callable[..., Any], pool: object, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:  # noqa: ANN401
+    ) -> Any:  # noqa: ANN401  # whatever the host's call returns
         with suppress(Exception):
             if args and type(pool).__name__ != "ThreadPool":  # whose tasks stay here
                 link = inside()

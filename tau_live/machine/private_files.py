@@ -9,6 +9,8 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
+from tau_live.errors import pass_on
+
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
@@ -48,7 +50,8 @@ def mode_of(path: Path) -> int | None:
     """
     try:
         found = path.lstat()
-    except FileNotFoundError:
+    except FileNotFoundError as error:
+        pass_on(error)
         return None
     if stat.S_ISLNK(found.st_mode):
         raise PermissionError(f"'{path}' is a symbolic link: name the file itself")

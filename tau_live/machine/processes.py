@@ -4,6 +4,8 @@ import os
 import socket
 from pathlib import Path
 
+from tau_live.errors import pass_on
+
 PROCESSES = "process:"
 """Begins the name of the lease that every attached process holds."""
 
@@ -25,7 +27,8 @@ def is_alive(owner: str) -> bool | None:
     try:
         machine, pid, born = owner.rsplit(":", 2)
         number = int(pid)
-    except ValueError:
+    except ValueError as error:
+        pass_on(error)
         return False
     if machine != _machine():
         return None
@@ -33,10 +36,12 @@ def is_alive(owner: str) -> bool | None:
         return False  # these numbers name groups of processes
     try:
         os.kill(number, 0)
-    except (ProcessLookupError, OverflowError):
+    except (ProcessLookupError, OverflowError) as error:
+        pass_on(error)
         return False
-    except OSError:
-        pass  # it exists, but is somebody else's
+    except OSError as error:
+        pass_on(error)
+        # it exists, but is somebody else's
     status = _status(number)
     if status and status[0] in _DEAD:
         return False
@@ -48,7 +53,8 @@ def _machine() -> str:
     """Return where numbers of processes mean the same: a host, or a container of one."""
     try:
         space = Path("/proc/self/ns/pid").readlink().name
-    except OSError:
+    except OSError as error:
+        pass_on(error)
         return socket.gethostname()
     return f"{socket.gethostname()}/{space.removeprefix('pid:')}"
 
@@ -60,7 +66,8 @@ def _born(pid: int) -> str | None:
         return None
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
+    except OSError as error:
+        pass_on(error)
         boot = ""
     return f"{status[19].decode()}-{boot[:8]}"
 
@@ -69,6 +76,7 @@ def _status(pid: int) -> list[bytes]:
     """Return what the kernel says about a process, from its state on; empty where it does not."""
     try:
         status = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
+    except OSError as error:
+        pass_on(error)
         return []
     return status[status.rfind(b")") + 2 :].split()

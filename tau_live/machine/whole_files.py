@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tau_live import fault
+from tau_live.errors import pass_on
 
 _BESIDE = re.compile(r"\..*\.(?P<pid>[0-9]+)-[0-9A-Za-z_]+\.part")
 
@@ -60,7 +61,8 @@ def left_behind(folder: Path) -> list[Path]:
     """Return the files of a folder that were being written by processes which are gone."""
     try:
         return sorted(path for path in folder.glob(".*.part") if _is_left(path))
-    except OSError:
+    except OSError as error:
+        pass_on(error)
         return []
 
 
@@ -80,16 +82,19 @@ def _is_left(path: Path) -> bool:
         return False
     try:
         return time.time() - path.lstat().st_mtime > ABANDONED_S or not _runs(int(found["pid"]))
-    except OSError:
+    except OSError as error:
+        pass_on(error)
         return False
 
 
 def _runs(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
+    except (ProcessLookupError, OverflowError) as error:
+        pass_on(error)
         return False
-    except OSError:
+    except OSError as error:
+        pass_on(error)
         return True
     return True
 

@@ -15,6 +15,8 @@ from math import isfinite
 from pathlib import Path
 from typing import NamedTuple
 
+from tau_live.errors import pass_on
+from tau_live.machine.latch import Latch
 from tau_live.machine.private_files import give_to_owner_of_folder, make_folders
 from tau_live.machine.whole_files import write_whole
 from tau_live.switch import KILL
@@ -120,7 +122,7 @@ class KillWatch:
         self._path = path
         self._said = said
         self._changed = changed
-        self._stopping = threading.Event()
+        self._stopping = Latch()
         self._thread = threading.Thread(target=self._run, name=THREAD, daemon=True)
         self.killed: Killed | None = None
         self.by_word: Killed | None = None
@@ -138,7 +140,8 @@ class KillWatch:
         """Look now; where that cannot be told, the switch stays as it was."""
         try:
             found = killed(self._path)
-        except (OSError, ValueError):
+        except (OSError, ValueError) as error:
+            pass_on(error)
             found = None if self.by_word else self.killed
         why = self._said() if found is None else None
         if why is None:

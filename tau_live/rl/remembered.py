@@ -8,7 +8,7 @@ dictionary that was changed meanwhile is never taken for what it was.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import is_
-from threading import Lock
+from threading import RLock
 from typing import Generic, TypeVar
 
 _ROWS = 512
@@ -63,7 +63,8 @@ class Remembered(Generic[T]):
     def __init__(self) -> None:
         self._rows: dict[str, _Row[T]] = {}
         self._size = 0
-        self._changing = Lock()
+        self._lock = RLock()
+        self._changing = False
 
     def made_of(self, name: str, row: Mapping[str, object]) -> T | None:
         """Return what was made of exactly this row; ``None`` if it is another.
@@ -100,23 +101,31 @@ class Remembered(Generic[T]):
         size = size_of(own) + len(name) // _CHARS_A_PART
         if sum(map(len, texts)) > _CHARS or size > _PARTS:
             return
-        if not self._changing.acquire(blocking=False):
-            return  # by another thread, or by this one before a signal: another time
-        try:
-            known = self._rows.get(name)
-            if known is not None:
-                self._size -= known.size
-            elif len(self._rows) >= _ROWS:
-                self._forget_oldest()
-            self._rows[name] = _Row(own, made, size, known.missed if known else 0)
-            self._size += size
-            while self._size > _PARTS:
-                self._forget_oldest()
-        finally:
-            self._changing.release()
+        with self._lock:  # no ``acquire`` before a ``try``: an exception may come between
+            if self._changing:
+                return  # this thread is at it, below a signal's handler: another time
+            self._changing = True
+            try:
+                self._keep(name, _Row(own, made, size))
+            finally:
+                self._changing = False
+
+    def _keep(self, name: str, row: _Row[T]) -> None:
+        known = self._rows.get(name)
+        if known is not None:
+            row.missed = known.missed
+        elif len(self._rows) >= _ROWS:
+            self._forget_oldest()
+        self._rows[name] = row
+        self._size += row.size - (known.size if known else 0)
+        while self._size > _PARTS:
+            self._forget_oldest()
 
     def _forget_oldest(self) -> None:
-        self._size -= self._rows.pop(next(iter(self._rows))).size
+        oldest = next(iter(self._rows))
+        size = self._rows[oldest].size
+        del self._rows[oldest]
+        self._size -= size
 
 
 def size_of(value: object) -> int:

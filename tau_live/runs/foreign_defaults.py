@@ -1,8 +1,8 @@
 """Defaults that are not among the options offered: counted, and said once for each point."""
 
 from collections.abc import Callable
-from contextlib import suppress
 
+from tau_live.errors import suppress
 from tau_live.guard import logger
 from tau_live.privacy.redaction import clean_id
 from tau_live.reasons import FOREIGN_DEFAULT

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
-from tau_live.errors import SettingsError
+from tau_live.errors import SettingsError, pass_on
 from tau_live.settings.kinds import Kind, as_table, checked, choice, names, number, optional
 from tau_live.settings.rows import made, rows_of, setting, settle
 
@@ -65,7 +65,8 @@ def _options(raw: object) -> Mapping[str, object] | None:
         return MappingProxyType({one: one for one in given})
     try:
         told = {str(name): value for name, value in as_table(raw).items()}
-    except ValueError:
+    except ValueError as error:
+        pass_on(error)
         return None
     return MappingProxyType(told) if all(name.strip() for name in told) else None
 

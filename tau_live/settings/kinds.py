@@ -12,6 +12,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from tau_live.errors import pass_on
+
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 E = TypeVar("E", bound=StrEnum)
@@ -82,7 +84,8 @@ def as_number(raw: object) -> float | None:
         if isinstance(raw, bool) or not isinstance(raw, int | float | str):
             return None
         value = float(raw)
-    except (ValueError, OverflowError):
+    except (ValueError, OverflowError) as error:
+        pass_on(error)
         return None
     return value if math.isfinite(value) else None
 
@@ -130,7 +133,8 @@ def words() -> Kind[tuple[str, ...]]:
         if isinstance(raw, str):
             try:
                 raw = [] if raw.strip().lower() == "none" else _listed(raw)
-            except ValueError:
+            except ValueError as error:
+                pass_on(error)
                 return None
         if not isinstance(raw, list | tuple):
             return None
@@ -167,7 +171,8 @@ def path() -> Kind[Path]:
             return None
         try:
             return Path(words).expanduser()
-        except (RuntimeError, ValueError):  # "~nobody", no home at all, or not a name
+        except (RuntimeError, ValueError) as error:  # "~nobody", no home at all, or not a name
+            pass_on(error)
             return None
 
     return checked("a path", convert)
@@ -211,7 +216,8 @@ def optional(kind: Kind[T]) -> Kind[T | None]:
             return None
         try:
             return kind.parse(raw)
-        except ValueError:
+        except ValueError as error:
+            pass_on(error)
             raise ValueError(f"must be {expects}, got {shown(raw)}") from None
 
     return Kind(expects, parse)
@@ -227,7 +233,8 @@ def as_table(raw: object) -> Mapping[str, object]:
     if isinstance(raw, str):
         try:
             found = json.loads(raw)
-        except (ValueError, RecursionError):
+        except (ValueError, RecursionError) as error:
+            pass_on(error)
             found = _inline_table(raw)
     if isinstance(found, Mapping):
         return found
@@ -239,7 +246,8 @@ def _inline_table(raw: str) -> object:
 
     try:
         document = tomllib.loads(f"it = {raw.strip()}")
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError) as error:
+        pass_on(error)
         return None
     return document["it"] if document.keys() == {"it"} else None
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from tau_live.errors import SettingsError
+from tau_live.errors import SettingsError, pass_on
 from tau_live.settings import Settings
 
 
@@ -11,7 +11,8 @@ def here() -> Path | None:
     """Return the folder that the process runs in; ``None`` where somebody has removed it."""
     try:
         return Path.cwd()
-    except OSError:
+    except OSError as error:
+        pass_on(error)
         return None
 
 

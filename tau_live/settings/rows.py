@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, TypeVar
 
-from tau_live.errors import SettingsError
+from tau_live.errors import SettingsError, pass_on
 from tau_live.settings.kinds import Kind
 from tau_live.switch import PREFIX
 
@@ -87,6 +87,7 @@ def settle(owner: "DataclassInstance", label: str) -> None:
         try:
             value = row.kind.parse(getattr(owner, row.field))
         except ValueError as error:
+            pass_on(error)
             raise SettingsError(f"{label.format(row.field)} {error}") from None
         object.__setattr__(owner, row.field, value)
 

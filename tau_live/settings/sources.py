@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tau_live.errors import SettingsError
+from tau_live.errors import SettingsError, pass_on
 from tau_live.settings.kinds import nearest, shown
 from tau_live.settings.rows import Setting
 from tau_live.switch import KILL, OLD_SWITCH, PREFIX, SWITCH
@@ -39,6 +39,7 @@ def parsed(row: Setting, given: Given) -> object:
     try:
         value = row.kind.parse(given.raw)
     except ValueError as error:
+        pass_on(error)
         raise SettingsError(f"{label} {error}") from None
     return given.folder / value if isinstance(value, Path) else value
 
@@ -107,13 +108,17 @@ def read_toml(file: Path) -> dict[str, object]:
         content = file.read_bytes()
         return tomllib.loads(content.decode())
     except OSError as error:
+        pass_on(error)
         raise SettingsError(f"cannot read {file}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
+        pass_on(error)
         line = error.object[: error.start].count(b"\n") + 1
         raise SettingsError(f"{file} is not TOML: it is not UTF-8 (at line {line})") from error
     except RecursionError as error:
+        pass_on(error)
         raise SettingsError(f"{file} is not TOML: it is nested too deeply") from error
     except ValueError as error:
+        pass_on(error)
         last = content.count(b"\n") + 1
         why = str(error).replace("at end of document", f"at line {last}, the end")
         raise SettingsError(f"{file} is not TOML: {why}") from error
@@ -133,6 +138,7 @@ def _pyprojects(directory: Path, warnings: list[str]) -> Iterator[Path]:
             if file.is_file() and b"tau-live" in file.read_bytes():
                 yield file
         except OSError as error:
+            pass_on(error)
             warnings.append(f"cannot read {file}: {error.strerror or error}")
 
 

@@ -1,0 +1,126 @@
+"""A start that fails is tried once, logged in one line, and then costs what being off costs."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.live.running import done, process
+
+pytestmark = pytest.mark.slow
+
+RUNS = """
+import logging, sys, time
+lines = []
+logging.getLogger("tau_live").addHandler(type("Kept", (logging.Handler,), {
+    "emit": lambda self, record: lines.append(record.getMessage())})())
+sys.path.insert(0, {beside!r})
+{before}
+import tau_live
+
+def agent():
+    with tau_live.run("agent") as run:
+        choice = run.decide("model", ["a", "b"], default="b", allowed=["b"])
+        assert (choice.option, run.id, run.reward(1.0)) == ("b", "", False)
+    assert tau_live.decide("model", ["a", "b"], default="b").option == "b"
+    tau_live.snapshot(), tau_live.current()
+
+for _ in range(300):
+    agent()
+began = time.thread_time()
+for _ in range(300):
+    agent()
+failed = time.thread_time() - began
+import os
+os.environ["TAU_LIVE_RL"] = "0"
+began = time.thread_time()
+for _ in range(300):
+    agent()
+off = time.thread_time() - began
+import json
+print(json.dumps(dict(lines=lines, ratio=failed / off)))
+"""
+
+
+def life(path: Path, before: str = "") -> dict[str, Any]:
+    code = RUNS.replace("{beside!r}", repr(str(path.parent))).replace("{before}", before)
+    with process(code, path) as running:
+        found: dict[str, Any] = json.loads(done(running).splitlines()[-1])
+    return found
+
+
+def test_a_file_that_hides_a_module_is_named_once(path: Path) -> None:
+    hiding = path.parent / "secrets.py"
+    hiding.write_text("TOKEN = 'mine'\n")
+
+    found = life(path, before="import secrets")
+
+    (line,) = found["lines"]
+    assert "start_failed: " in line
+    assert f"{hiding} hides the module 'secrets': rename it" in line
+    assert "\n" not in line
+    assert found["ratio"] < 3.0
+
+
+@pytest.mark.parametrize("missing", ["_sqlite3", "numpy", "pluggy", "wrapt", "msgspec"])
+def test_what_is_missing_is_named_once(missing: str, path: Path) -> None:
+    found = life(path, before=f"sys.modules[{missing!r}] = None")
+
+    (line,) = found["lines"]
+    assert missing in line
+    assert "tau-live stays off in this process" in line
+    assert found["ratio"] < 3.0
+
+
+ENDING = """
+import sys
+class Late:
+    def __del__(self):
+        with late.run("late") as run:
+            print(run.decide("model", ["a", "b"], default="b").option)
+        late.run("decorated")(print)(late.decide("model", ["a", "b"], allowed=["b"]).option)
+        print(late.current(), late.reward(1.0), late.flush() in (True, False),
+              late.snapshot() and late.attach() and late.detach(), flush=True)
+        late.Choice, late.Run
+import tau_live as late
+kept = Late()
+{first}
+"""
+
+
+@pytest.mark.parametrize("switch", ["0", "1"])
+@pytest.mark.parametrize("first", ["", "late.decide('model', ['a'])"])
+def test_every_name_answers_as_the_interpreter_ends(first: str, switch: str, path: Path) -> None:
+    with process(ENDING.format(first=first), path, TAU_LIVE_RL=switch) as ending:
+        assert done(ending).split() == ["b", "b", "None", "False", "True", "None"]
+
+
+EARLY = """
+import signal, sys
+said = []
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name.startswith("tau_live.") and name not in said:
+            said.append(name)
+            signal.raise_signal(signal.SIGUSR1)
+def handle(number, frame):
+    with tau_live.run("early") as run:
+        assert run.decide("model", ["a", "b"], default="b").option == "b"
+    assert tau_live.decide("model", ["a", "b"], default="b").option in ("a", "b")
+    tau_live.reward(1.0), tau_live.flush(0.0), tau_live.snapshot(), tau_live.current()
+    tau_live.Choice, tau_live.Run
+import tau_live
+signal.signal(signal.SIGUSR1, handle)
+sys.meta_path.insert(0, Finder())
+tau_live.decide("model", ["a", "b"], default="b")
+assert "tau_live.door" in said
+sys.meta_path.pop(0)
+print(type(tau_live.decide("model", ["a"])) is tau_live.Choice, tau_live.flush())
+"""
+
+
+@pytest.mark.parametrize("switch", ["0", "1"])
+def test_every_name_answers_inside_the_first_access(switch: str, path: Path) -> None:
+    with process(EARLY, path, TAU_LIVE_RL=switch) as early:
+        assert done(early) == "True True\n"

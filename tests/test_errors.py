@@ -1,0 +1,92 @@
+"""Whose an exception is: what interrupts us is the host's, what we call may fail."""
+
+import functools
+import signal
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import NoReturn
+
+import pytest
+
+from tau_live.errors import is_interruption, pass_on, suppress
+from tau_live.guard import Guard
+
+
+class LimitError(Exception):
+    pass
+
+
+def deeper() -> NoReturn:
+    raise LimitError
+
+
+def plain(number: int, frame: FrameType | None) -> None:
+    deeper()
+
+
+def overwriting(number: object, frame: object) -> None:
+    del number, frame
+    deeper()
+
+
+class Limit:
+    def method(self, number: int, frame: FrameType | None) -> None:
+        deeper()
+
+    def __call__(self, *given: object) -> None:
+        deeper()
+
+
+class Hostile:
+    def __str__(self) -> str:
+        raise LimitError
+
+    def __iter__(self) -> Iterator[int]:
+        raise LimitError
+
+
+HANDLERS = [plain, overwriting, Limit().method, Limit(), functools.partial(Limit.method, Limit())]
+
+
+@pytest.fixture(params=HANDLERS, ids=str)
+def interrupt(request: pytest.FixtureRequest) -> Iterator[Callable[[], None]]:
+    before = signal.signal(signal.SIGUSR1, request.param)
+    yield lambda: signal.raise_signal(signal.SIGUSR1)
+    signal.signal(signal.SIGUSR1, before)
+
+
+def test_what_a_signal_s_handler_raises_passes_uncounted(interrupt: Callable[[], None]) -> None:
+    guard = Guard()
+
+    with pytest.raises(LimitError):
+        guard.call("decision", interrupt, fallback=None)
+    with pytest.raises(LimitError), guard.catching("decision"):
+        interrupt()
+    with pytest.raises(LimitError), suppress(Exception):
+        interrupt()
+    assert guard.counts() == {}
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        pytest.param(deeper, id="a plugin"),
+        pytest.param(lambda: plain(14, None), id="a handler that is called"),
+        pytest.param(lambda: str(Hostile()), id="a text of the host's"),
+        pytest.param(lambda: [*Hostile()], id="a list of the host's"),
+        pytest.param(lambda: int("one"), id="what is built in"),
+        pytest.param(lambda: next(iter(())), id="what says nothing"),
+    ],
+)
+def test_what_we_call_may_fail(call: Callable[[], object]) -> None:
+    guard = Guard()
+
+    assert guard.call("decision", call, fallback="the host's own") == "the host's own"
+    with suppress(Exception):
+        call()
+    try:
+        call()
+    except Exception as error:
+        assert not is_interruption(error)
+        pass_on(error)
+    assert sum(guard.counts().values()) == 1
