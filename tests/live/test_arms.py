@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import tau_live
@@ -373,3 +374,32 @@ def test_without_a_range_the_status_says_why_nothing_is_claimed(
     report = tau_live.snapshot()["last_report"]
     assert isinstance(report, dict)
     assert "trial" in report
+
+
+@pytest.mark.slow
+def test_a_champion_that_loves_what_broke_is_no_control(live: Path, settings: Settings) -> None:
+    """It was proven by an option that then breaks; afterwards the control is the host again."""
+    ranged = replace(
+        settings, learner=Learner.FLUSH, control_share=0.3, reward_range=(0.0, 1.0), probation=50
+    )
+    again(ranged)
+    rng = np.random.default_rng(1)
+    champions: list[int | None] = []
+    for key in range(900):
+        with tau_live.run("arms", key=key) as run:
+            option = run.decide("model", OPTIONS, default="small").option
+            earned = (0.85 if key < 500 else 0.05) if option == "large" else 0.4
+            run.reward(float(rng.random() < earned))
+        if key % 16 == 15:
+            assert tau_live.flush(60)
+            champions.append(trial(live).champion)
+    tau_live.detach()
+
+    assert champions[30] is not None
+    assert champions[-1] is None
+    with opened(live) as store:
+        late = [
+            store.decisions.decisions(one.rollout.rollout_id)[0]
+            for one in store.trials.assigned("model", after=trial(live).watermark - 200, limit=200)
+        ]
+    assert {one.applied for one in late if one.arm == "control"} == {"small"}
