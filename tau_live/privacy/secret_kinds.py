@@ -187,7 +187,7 @@ PHRASES: Mapping[str, tuple[str, ...]] = {
     "signature": (
         r"[&?]sig=(?P<>)[\w%+/=.-]{16,}+",
         rf"[&?]key=(?P<>){_HAS_DIGIT}[\w-]{{24,}}+",
-        r"[sS]ignature=(?P<>)[\w%+/=~.-]{24,}+",
+        r"[sS]ignature=(?P<>)[\w%+/=~.-]{16,}+",
     ),
     "telegram": (r":(?<=\d{6}:)(?P<>)A[\w-]{34}(?![\w-])",),
     "azure_app": (r"Q~(?<=[\w.~-]{3}\d..)[\w.~-]{31,}+",),
@@ -239,6 +239,8 @@ KEYWORDS: Mapping[str, tuple[tuple[str, str], ...]] = {
     ),
     "password": (
         ("password|passwd|passphrase|passcode|pwd", _PASSWORD),
+        ("_auth=", rf"(?P<>){_BARE}{{6,}}+"),
+        (r"pw(?<![A-Za-z]pw)", rf"{_GIVEN}(?P<>){_DRAWN}{{6,}}+"),
         (r"pass(?<![A-Za-z]pass)", rf"{_GIVEN}(?P<>){_DRAWN}{{6,}}+"),
         ("login ", r"\s{0,8}(?!and\b|or\b)\S{1,128}\s{1,8}password\s{1,8}(?P<>)\S{4,}+"),
         (
@@ -253,7 +255,7 @@ KEYWORDS: Mapping[str, tuple[tuple[str, str], ...]] = {
         ),
         (
             "api key|access key|secret key|private key|license key",
-            rf"{_SAID}(?P<>){_DRAWN}{{10,}}+",
+            rf"(?:{_SAID}|{_GIVEN}\\?[\"']?)(?P<>){_DRAWN}{{10,}}+",
         ),
     ),
     "command": (
@@ -295,7 +297,7 @@ KEYWORDS: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("sqlcmd|unzip|zip|mosquitto_[a-z]{3}", _option(r"-P\s{1,4}")),
         ("ssh-keygen", _option(r"-[NP]\s{1,4}")),
         ("smbclient", _option(r"-U\s{0,4}[^\s%]{1,64}%")),
-        ("vault login", rf"\s{{1,4}}(?:token=)?(?P<>){_DRAWN}{{16,}}+"),
+        ("vault login|wandb login", rf"\s{{1,4}}(?:token=)?(?P<>){_DRAWN}{{16,}}+"),
         (
             "echo",
             (
