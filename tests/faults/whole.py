@@ -120,7 +120,8 @@ def orphans(settings: Settings) -> list[str]:
     known = {row.file for row in store.policies.versions()}
     store.close()
     name = settings.store.name
-    beside = {name, f"{name}-wal", f"{name}-shm", "status.json", "events.jsonl", folder.name}
+    beside = {name, f"{name}-wal", f"{name}-shm", f"{name}.held"}
+    beside |= {"status.json", "events.jsonl", folder.name}
     found = [path.name for path in settings.store.parent.iterdir() if path.name not in beside]
     if folder.is_dir():
         found += [path.name for path in folder.iterdir() if path.name not in known]
