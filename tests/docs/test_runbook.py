@@ -24,7 +24,7 @@ from tests.docs.conftest import ROOT
 from tests.docs.test_complete import counters
 
 PAGE = (ROOT / "docs/howto/runbook.md").read_text()
-SHAPE = ["means", "look", "do", "wake"]
+SHAPE = ["means", "look", "do", "page"]
 FAMILIES = {LEFT_OUT, CRITIC_ONLY, "events_refused_"}
 """Counters whose name goes on with what they count."""
 
@@ -81,7 +81,7 @@ def test_every_counter_has_a_row_and_every_row_a_counter() -> None:
 
     named = rows("Counters")
 
-    assert found - named - rows("Alerts that were not told") == set()
+    assert found - named - rows("Alerts that were not delivered") == set()
     documented = (ROOT / "docs/reference/counters.md").read_text()
     assert {name for name in named - FAMILIES if f"`{name}`" not in documented} == set()
 
@@ -90,7 +90,7 @@ def test_every_warning_of_the_log_has_a_row_and_every_row_a_warning() -> None:
     said = set(warnings())
 
     assert len(said) > 30
-    assert rows("Lines of the log") == said - rows("Alerts that were not told")
+    assert rows("Log lines") == said - rows("Alerts that were not delivered")
 
 
 def test_what_skips_an_update_is_what_the_code_says() -> None:
