@@ -312,7 +312,7 @@ def voided(store: Store, point: str, *, reason: str, who: str, at: float) -> Non
     For whoever finds that the world has changed, such as a monitor of drift. Rollouts that were
     decided before prove nothing, whenever their rewards come. A champion was proven better in a
     world that is gone, and may love the very option that broke: until another is proven, the
-    control is the host's own choice.
+    control is the host's own choice. A probation goes on, against that.
     """
     while True:
         with store.begin():
@@ -321,7 +321,6 @@ def voided(store: Store, point: str, *, reason: str, who: str, at: float) -> Non
                 restarted(trial),
                 champion=None,
                 previous=None,
-                kept=0,
                 since=store.trials.newest_place(point),
                 revision=trial.revision + 1,
             )
