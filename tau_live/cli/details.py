@@ -33,7 +33,7 @@ def details(found: Mapping[str, object], *, now: float) -> Iterator[tuple[str, o
     yield "rollouts", _counted(rollouts)
     yield "wait for a reward", number(real(found["waiting_for_reward"]))
     yield from _alerted(found, now=now)
-    yield "not learned from", _counted(mapping(found["not_learned_from"])) or "none"
+    yield from _untaught(found)
     yield from _ready(found)
     reward = mapping(found["mean_reward"])
     if reward["last"] is not None:
@@ -57,6 +57,13 @@ def details(found: Mapping[str, object], *, now: float) -> Iterator[tuple[str, o
     yield "counters", _counted(mapping(found["counters"])) or "none"
     yield from _grew(mapping(found["counters_grew"]), now=now)
     yield from _running(found)
+
+
+def _untaught(found: Mapping[str, object]) -> Iterator[tuple[str, object]]:
+    yield "not learned from", _counted(mapping(found["not_learned_from"])) or "none"
+    late = real(mapping(found["counters"]).get("decisions_past_deadline"))
+    if late:
+        yield "lost to deadline", f"{number(late)} decisions: the default was served"
 
 
 def _ready(found: Mapping[str, object]) -> Iterator[tuple[str, object]]:

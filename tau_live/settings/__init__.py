@@ -131,7 +131,7 @@ class Settings:
     decide_deadline_ms: float = setting(
         50.0,
         number(above=0.0, most=60_000.0, expects="milliseconds above 0 and at most 60000"),
-        "How long a decision may take before the default is used.",
+        "Processor time a decision may take before the default is served.",
     )
     queue_limit: int = setting(100_000, whole(least=1), "Events that may wait in the queue.")
     payload_limit: int = setting(
