@@ -214,7 +214,8 @@ class Run:
     @property
     def id(self) -> str:
         """The id of the rollout; empty where nothing is recorded."""
-        return self._handle.rollout_id if self._handle is not None else ""
+        handle = self._handle
+        return handle.rollout_id if handle is not None and handle.recorded else ""
 
     @property
     def handle(self) -> "RunHandle | None":

@@ -163,7 +163,8 @@ class Guard:
         Nothing is raised but what interrupted us, which is not counted.
         """
         self.noted(kind, error)
-        self._tell(kind, error)
+        if not isinstance(error, RecursionError):
+            self._tell(kind, error)
 
     def noted(self, kind: str, error: Exception) -> None:
         """Count what was no failure of ours, and log it if its cause is new.
@@ -171,6 +172,8 @@ class Guard:
         Nothing is raised but what interrupted us, which is not counted.
         """
         pass_on(error)
+        if isinstance(error, RecursionError):
+            return  # the host's stack has no room: nothing of ours is wrong
         try:
             if self._counted(cause_of(kind, error)):
                 self._log(kind, error)

@@ -1,6 +1,7 @@
 """What a host hands over, read so that none of it can hurt: names, numbers, options."""
 
 import itertools
+import sys
 from array import array
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
@@ -27,7 +28,9 @@ HASHED_CHARS = 500_000
 PRINTED_PARTS = 1_000
 PRINTED_CHARS = 100_000
 PRINTED_BITS = 10_000
-"""Built-in values of more parts, more characters, or longer integers, are not printed."""
+PRINTED_NUMBERS = 16
+"""Built-in values of more parts, more characters, or longer integers, are not printed, nor are
+arrays of more numbers."""
 
 _TEXTS: tuple[type[Collection[object]], ...] = (str, bytes, bytearray, array)
 _GROUPS: tuple[type[Collection[object]], ...] = (list, tuple, set, frozenset, deque, dict)
@@ -71,6 +74,8 @@ def is_soon_printed(value: object) -> bool:
     while waiting and parts >= 0 and chars >= 0:
         one = waiting.pop()
         kind = type(one)
+        if _is_long_array(one):
+            return False
         if issubclass(kind, int):
             if int.bit_length(one) > PRINTED_BITS:  # type: ignore[arg-type]  # it is one
                 return False
@@ -82,6 +87,15 @@ def is_soon_printed(value: object) -> bool:
                 waiting += group.__iter__(one)  # type: ignore[arg-type]  # it is one
                 waiting += dict.values(one) if group is dict else ()  # type: ignore[arg-type]  # it is one
     return parts >= 0 and chars >= 0
+
+
+def _is_long_array(value: object) -> bool:
+    """Tell whether it is an array of numpy's that takes long to print: 5 ms for 1,000 numbers."""
+    array_ = getattr(sys.modules.get("numpy"), "ndarray", None)
+    if array_ is None or not issubclass(type(value), array_):
+        return False
+    size: int = array_.size.__get__(value)
+    return size > PRINTED_NUMBERS
 
 
 def text_of(value: object, *, limit: int = NAME_LIMIT) -> str:

@@ -3,11 +3,12 @@
 import time
 from pathlib import Path
 
+import numpy
 import pytest
 
 import tau_live
 from tau_live import events as ev
-from tests.live.running import counters, gate
+from tests.live.running import counters, done, gate, process
 
 BOUND_S = 0.25  # five times what is promised: the machine may be shared
 
@@ -91,3 +92,51 @@ def test_a_reward_that_was_there_already_is_counted(live: Path) -> None:
     tau_live.detach()
 
     assert counters(live)["duplicate_rewards"] == 2
+
+
+ROOM = """
+import sys, tau_live
+
+def agent():
+    with tau_live.run("agent") as run:
+        run.decide("model", ["a", "b"], default="b", context={"x": 1.0})
+        run.reward(1.0)
+
+def below(frames, call):
+    return call() if not frames else below(frames - 1, call)
+
+agent()
+for call in (agent, tau_live.flush, tau_live.snapshot, lambda: tau_live.reward(1, run="live-a")):
+    for room in range(6, 70):
+        below(sys.getrecursionlimit() - room - 3, call)
+gate = tau_live.snapshot()["gate"]
+print(gate["state"], sum(gate["streaks"].values()), tau_live.current())
+"""
+
+
+@pytest.mark.slow
+def test_a_stack_that_is_all_but_used_up_fails_nobody(path: Path) -> None:
+    with process(ROOM, path) as deep:
+        assert done(deep) == "pass 0 None\n"
+
+
+def test_arrays_as_options_take_a_moment(live: Path) -> None:
+    rows = numpy.zeros((1_000, 1_000))
+    began = time.thread_time()
+
+    choice = tau_live.decide("model", [*rows])
+
+    assert time.thread_time() - began < 1.0
+    assert choice.option is not None
+
+
+def test_a_run_that_is_not_recorded_has_no_id(live: Path) -> None:
+    runtime = tau_live.attach()
+    assert runtime is not None
+    with tau_live.run("recorded") as run:
+        assert run.id
+    runtime._gate.hold("tried", at=time.time())
+
+    with tau_live.run("held") as run:
+        assert run.id == ""
+        assert not run.reward(1.0)
