@@ -41,12 +41,12 @@ print(sum(saved), flush=True)
 
 
 def filled(path: Path) -> Path:
-    """Fill a store with a learner that is better at first and then worse."""
+    """Fill a store with a learner that is better at first, and a control that then is."""
     settings = settings_of(path)
     with opened(path) as store:
         serve(store, settings, 1)
-        fill(store, 600, Arms(learner=0.9, control=0.3, lost=0.1), seed=1)
-        fill(store, 2_400, Arms(learner=0.1, control=0.9, lost=0.1), seed=2, start=600)
+        fill(store, 600, Arms(learner=0.6, control=0.1, lost=0.1), seed=1)
+        fill(store, 2_400, Arms(learner=0.6, control=1.0, lost=0.1), seed=2, start=600)
     return path
 
 
