@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeVar
 from weakref import ReferenceType, ref
@@ -279,6 +280,22 @@ class _Entered(NamedTuple):
 _watched: "dict[Run, ReferenceType[RunContext]]" = {}
 
 
+class _Exit:
+    """How a run is left, which ``with`` looks up before it enters; ``__enter__`` alone does not.
+
+    Who calls that himself may keep nothing but the run, and leave it when he likes, or never.
+    """
+
+    def __init__(self, function: Callable[..., None]) -> None:
+        self._function = function
+
+    def __get__(self, context: "RunContext | None", owner: object) -> Callable[..., None]:
+        if context is None:
+            return self._function
+        context._by_with = True  # noqa: SLF001  # it is a part of that
+        return partial(self._function, context)
+
+
 class RunContext:
     """What ``tau_live.run`` returns: enters a run, or wraps a function so that each call is one."""
 
@@ -296,12 +313,14 @@ class RunContext:
         self._metadata = metadata
         self._entered: list[_Entered] = []
         self._stepped: Run | None = None
+        self._by_with = False
 
     def __enter__(self) -> Run:
         before, entered = _current.get(), None
         try:
             entered = self._begun()
-            self._watch(entered)
+            if self._by_with:
+                self._watch(entered)
             self._entered.append(_Entered(entered, put(_current, entered)))
             return entered
         except BaseException as error:  # an interruption: nobody leaves what was not entered
@@ -315,11 +334,11 @@ class RunContext:
                 return Run(self._name, self._name, None)
             raise
 
-    def __exit__(
+    def _exit(
         self,
-        kind: type[BaseException] | None,
+        kind: type[BaseException] | None,  # noqa: ARG002  # as Python calls it
         error: BaseException | None,
-        traceback: TracebackType | None,
+        traceback: TracebackType | None,  # noqa: ARG002  # likewise
     ) -> None:
         left = None
         try:
@@ -331,6 +350,11 @@ class RunContext:
             if (left := left or self._innermost()) is not None:
                 self._leave(left, error)
             raise
+
+    if TYPE_CHECKING:
+        __exit__ = _exit
+    else:
+        __exit__ = _Exit(_exit)
 
     def _innermost(self) -> "_Entered | None":
         """Return what is to be left now; threads may share this."""
