@@ -180,7 +180,7 @@ class Alert:
         store: The store's file.
         version: The tau-live that raised it.
         suppressed: Alerts of its kind that were not told since the last one that was.
-        trial: Whether somebody only tries out how alerts arrive.
+        test: Whether it is a test alert, sent by ``tau-live alerts test``.
     """
 
     kind: str
@@ -193,7 +193,7 @@ class Alert:
     store: str
     version: str
     suppressed: int = 0
-    trial: bool = False
+    test: bool = False
 
 
 class Translator(Protocol):

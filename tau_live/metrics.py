@@ -187,13 +187,15 @@ def _points(status: Mapping[str, object]) -> Iterator[Family]:
         yield _of(name, said, _each("point", values))
     stopped = {point: mapping(row).get("stopped") is not None for point, row in trials.items()}
     yield _of("learner_stopped", "1 where the learner decides nothing.", _each("point", stopped))
-    lift: Values = [
+    difference: Values = [
         ({"point": point, "bound": bound}, value)
         for point, row in trials.items()
-        for bound, value in _numbers(mapping(mapping(row).get("lift")))
+        for bound, value in _numbers(mapping(mapping(row).get("difference")))
         if bound in {"estimate", "lower", "upper"}
     ]
-    yield _of("lift", "Reward of the learner minus the control's, with its bounds.", lift)
+    yield _of(
+        "difference", "Reward of the learner minus the control's, with its bounds.", difference
+    )
 
 
 def _counted(counters: Mapping[str, object]) -> Iterator[Family]:

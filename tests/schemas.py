@@ -34,7 +34,7 @@ NUMBER = """
     control_share margin median_days ninetieth ninetieth_days spread
     return reward reward_mean reward_spread run_reward share shift since sources standard_error
     highest_reward lowest_reward
-    last_reward_at started_at total_reward upper used_mb value happened seconds lift silent
+    last_reward_at started_at total_reward upper used_mb value happened seconds difference silent
 """
 WORDS = """
     reward_made_up
@@ -48,7 +48,7 @@ WORDS = """
 """
 TRUTH = """
     command declared dry_run early_stop_triggered enabled executed idempotent in_service ladder
-    more ok pinned plain range_observed ready sound stored trial
+    more ok pinned plain range_observed ready sound stored
 """
 NULL = """
     advantage advice agreement audit before began_at bernstein bootstrap champion column comment
@@ -96,6 +96,7 @@ EXACT: Mapping[str, object] = {
     "mean_reward.first": ["number", "null"],
     "mean_reward.last": ["number", "null"],
     "replay:bad[]": "array",
+    "alert.test": "boolean",
     "power:missing": "number",
     "verify:not_covered": "string",
     "status:learner": ["string", "null"],
@@ -111,7 +112,7 @@ NO_OBJECT = {
     "last_report",
     "cost",
     "summary",
-    "lift",
+    "difference",
     "mean_reward",
     "missing",
     "alarm",

@@ -19,7 +19,7 @@ STATUS: dict[str, object] = {
     "trials": {
         "model": {
             "exposure": 0.25, "champion": None, "stopped": None,
-            "lift": {"estimate": 0.1, "lower": None, "upper": 0.2, "plain": True},
+            "difference": {"estimate": 0.1, "lower": None, "upper": 0.2, "plain": True},
         }
     },
     "counters": {"dropped_queue_full": 7, "left_out_no_reward": 2, "duplicate_spans": 1},
@@ -47,7 +47,7 @@ def test_prometheus_reads_what_status_says() -> None:
     assert found["tau_live_gate_hold_info", (("reason", "update_failures"),)] == 1.0
     assert found["tau_live_rollouts", (("status", "succeeded"),)] == 8.0
     assert found["tau_live_exposure_ratio", (("point", "model"),)] == 0.25
-    assert found["tau_live_lift", (("bound", "estimate"), ("point", "model"))] == 0.1
+    assert found["tau_live_difference", (("bound", "estimate"), ("point", "model"))] == 0.1
     assert found["tau_live_dropped_events_total", (("reason", "queue_full"),)] == 7.0
     assert found["tau_live_counted_total", (("counter", "duplicate_spans"),)] == 1.0
     assert found["tau_live_store_used_bytes", ()] == 1.5e6

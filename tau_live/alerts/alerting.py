@@ -287,16 +287,16 @@ LASTING = frozenset(
 
 def trial_alert(settings: Settings, *, at: float) -> Alert:
     """Return an alert by which somebody tries out how alerts arrive."""
-    about = ALERTS[Kind.TRIAL]
+    about = ALERTS[Kind.TEST]
     return Alert(
-        kind=Kind.TRIAL.value,
+        kind=Kind.TEST.value,
         severity=about.severity.value,
         sentence=about.means,
         todo=about.todo,
         at=at,
         store=str(settings.store),
         version=this_version(),
-        trial=True,
+        test=True,
     )
 
 

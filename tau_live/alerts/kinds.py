@@ -32,7 +32,7 @@ class Kind(StrEnum):
     LEARNER_STOPPED = "learner-stopped"
     LEARNER_BEHIND = "learner-behind"
     PLUGIN_DISABLED = "plugin-disabled"
-    TRIAL = "trial"
+    TEST = "test"
 
 
 class About(NamedTuple):
@@ -123,8 +123,8 @@ ALERTS: Mapping[Kind, About] = MappingProxyType(
             "decides by itself.",
             "tau-live doctor",
         ),
-        Kind.TRIAL: About(
-            Severity.INFO, "A trial: somebody tries out how alerts arrive.", "tau-live alerts"
+        Kind.TEST: About(
+            Severity.INFO, "A test alert, sent by `tau-live alerts test`.", "tau-live alerts"
         ),
     }
 )  # fmt: skip
@@ -137,7 +137,7 @@ MOVES: Mapping[str, Kind] = MappingProxyType(
         "policy_promote": Kind.POLICY_PROMOTED,
         "policy_freeze": Kind.POLICY_PROMOTED,
         "champion_returned": Kind.POLICY_DEMOTED,
-        "policy_reject": Kind.POLICY_DEMOTED,
+        "policy_reset": Kind.POLICY_DEMOTED,
         "policy_rollback": Kind.POLICY_DEMOTED,
         "exposure_lowered": Kind.POLICY_DEMOTED,
         "exposure_climbed": Kind.EXPOSURE_RAISED,

@@ -161,7 +161,7 @@ def run(
 def variables(alert: Alert) -> dict[str, str]:
     """Return an alert as variables of the environment; what is open-ended stands in its JSON."""
     told = {name: value for name, value in asdict(alert).items() if name != "facts"}
-    told["trial"] = "1" if alert.trial else "0"
+    told["test"] = "1" if alert.test else "0"
     return {f"{PREFIX}{name.upper()}": str(value).replace("\0", "") for name, value in told.items()}
 
 

@@ -210,22 +210,22 @@ def exposure(trial: Mapping[str, object]) -> str:
     )
 
 
-def lift(trial: Mapping[str, object]) -> str:
-    """Return the lift of the learner in words, with its interval, or why there is none."""
-    found = mapping(trial["lift"])
+def difference(trial: Mapping[str, object]) -> str:
+    """Return the difference of the learner in words, with its interval, or why there is none."""
+    found = mapping(trial["difference"])
     estimate, lower, upper = (real(found[name]) for name in ("estimate", "lower", "upper"))
     told = "unknown" if estimate is None else f"{estimate:+.3g}"
     if lower is not None and upper is not None:
         told += f" (at least {lower:+.3g}, at most {upper:+.3g})"
         told += f", {trial['verdict']}" if trial["verdict"] else ""
     elif estimate is not None:
-        told += " (a mere difference of means)"
+        told += " (unproven difference of means)"
     return f"{told}; {trial['why']}" if trial["why"] else told
 
 
 def _trial(point: str, trial: Mapping[str, object], *, now: float) -> Iterator[tuple[str, object]]:
     yield f"exposure {shown(point)}", exposure(trial)
-    yield f"lift {shown(point)}", lift(trial)
+    yield f"difference {shown(point)}", difference(trial)
     counted = counted_of(trial, now=now)
     if counted:
         yield "  counted", counted.removeprefix("; ")

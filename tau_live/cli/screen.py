@@ -249,8 +249,8 @@ def _learning(glance: Glance, room: int) -> Iterator[Row]:
         trial = mapping(mapping(status["trials"]).get(point))
         if trial:
             level = 1 if point == points[0] else 2
-            told = f"{point}: {_lift(trial)}{counted_of(trial, now=glance.at)}"
-            yield Row("lift", [safe(_cut(told, room))], level)
+            told = f"{point}: {_difference(trial)}{counted_of(trial, now=glance.at)}"
+            yield Row("difference", [safe(_cut(told, room))], level)
     latest = glance.latest
     if latest is not None:
         where = f" at {latest.point}" if latest.point else ""
@@ -274,15 +274,15 @@ def _version(status: Mapping[str, object], point: str) -> str:
     return f"{told}{pinned}{decides}"
 
 
-def _lift(trial: Mapping[str, object]) -> str:
-    """Return the lift with its interval in words, or what keeps it unknown."""
-    found = mapping(trial["lift"])
+def _difference(trial: Mapping[str, object]) -> str:
+    """Return the difference with its interval in words, or what keeps it unknown."""
+    found = mapping(trial["difference"])
     estimate, lower, upper = (real(found[name]) for name in ("estimate", "lower", "upper"))
     over = "over the host" if trial["control"] is None else f"over version {trial['control']}"
     if estimate is None:
         told = "not known yet"
     elif lower is None or upper is None:
-        told = f"{estimate:+.3g} {over}, a mere difference of means"
+        told = f"{estimate:+.3g} {over}, unproven difference of means"
     else:
         verdict = str(trial["verdict"])
         if verdict == "wait" and lower > 0.0:

@@ -1,4 +1,4 @@
-"""``tau-live policy exposure|promote|reject|...``: who decides, and how much."""
+"""``tau-live policy exposure|promote|reset|...``: who decides, and how much."""
 
 import time
 from collections.abc import Callable
@@ -104,14 +104,14 @@ def promote(*, point: str, reason: str, path: Path | None, as_json: bool) -> Non
     _act(trials.promoted, "policy_promote", point, reason=reason, path=path, as_json=as_json)
 
 
-@command("reject", 'tau-live policy reject model --reason "answers got too short"')
-def reject(*, point: str, reason: str, path: Path | None, as_json: bool) -> None:
+@command("reset", 'tau-live policy reset model --reason "answers got too short"')
+def reset(*, point: str, reason: str, path: Path | None, as_json: bool) -> None:
     """Take what the learner decides with at POINT out of service.
 
     It goes on from the champion, or untrained where there is none, and begins its test anew on
     the lowest rung. A champion on probation gives way to the one before.
     """
-    _act(trials.rejected, "policy_reject", point, reason=reason, path=path, as_json=as_json)
+    _act(trials.reset, "policy_reset", point, reason=reason, path=path, as_json=as_json)
 
 
 @command("freeze", 'tau-live policy freeze model --reason "passed the review"')
@@ -153,7 +153,7 @@ def pin(*, point: str, reason: str, path: Path | None, as_json: bool) -> None:
 def unpin(*, point: str, reason: str, path: Path | None, as_json: bool) -> None:
     """Let the newest version decide at POINT, and each one that updates make after it.
 
-    A version that was rolled back or rejected stays out of service; `use` puts it back.
+    A version that was rolled back or reset stays out of service; `use` puts it back.
     """
     _act(trials.unpinned, "policy_unpin", point, reason=reason, path=path, as_json=as_json)
 
@@ -173,7 +173,7 @@ def stop(*, point: str, reason: str, path: Path | None, as_json: bool) -> None:
     _act(trials.stopped, "policy_stop", point, reason=reason, path=path, as_json=as_json)
 
 
-COMMANDS = (exposure, promote, reject, freeze, rollback, pin, unpin, undo, stop)
+COMMANDS = (exposure, promote, reset, freeze, rollback, pin, unpin, undo, stop)
 
 
 def _act(  # noqa: PLR0913  # what every verb has, all keyword-only but three

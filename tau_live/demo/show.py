@@ -87,7 +87,7 @@ def rendered(report: Report) -> RenderableType:
         ),
         Text.assemble(("outcomes          ", "bold"), told),
         Text.assemble(
-            ("lift              ", "bold"),
+            ("difference        ", "bold"),
             f"{report.after.reward - best.reward:+.3f} over the best fixed strategy, "
             f"{report.after.reward - report.baselines.host_default.reward:+.3f} over the host's "
             "own choice",

@@ -327,7 +327,7 @@ class Learner:
             settings=self._settings,
             state=head.state,
             config=self._ppo,
-            lift=self._lift(point),
+            difference=self._difference(point),
         )
         result, new = lessons.learnt(
             fresh,
@@ -366,13 +366,13 @@ class Learner:
             new=new,
         )
 
-    def _lift(self, point: str) -> tuple[float, float] | None:
-        """Return the bounds of the learner's lift over a champion; ``None`` where there is none."""
+    def _difference(self, point: str) -> tuple[float, float] | None:
+        """Return the bounds of the difference to a champion; ``None`` where there is none."""
         trial = self._store.trials.trial(point)
-        lift = trial.finding.get("lift")
-        if trial.control is None or not isinstance(lift, Mapping):
+        difference = trial.finding.get("difference")
+        if trial.control is None or not isinstance(difference, Mapping):
             return None
-        return float(lift["lower"]), float(lift["upper"])
+        return float(difference["lower"]), float(difference["upper"])
 
     def _keep(self, row: Update, head: Head, outcome: _Outcome, *, began: float) -> Learned:
         state = outcome.state or head.state

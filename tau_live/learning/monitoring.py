@@ -107,7 +107,7 @@ def watched(
     settings: Settings,
     state: LearnerState,
     config: PPOConfig,
-    lift: tuple[float, float] | None = None,
+    difference: tuple[float, float] | None = None,
 ) -> Watched:
     """Return what the monitors of a point see in an update.
 
@@ -117,7 +117,7 @@ def watched(
         settings: Bounds, and what rewards are worth.
         state: What the update begins from.
         config: How it learns.
-        lift: Lower and upper bound of learner minus control, where they are compared.
+        difference: Lower and upper bound of learner minus control, where they are compared.
     """
     unseen = [one for one in seen.fresh if (one.rollout.ready_seq or 0) > before.watermark]
     fence = _fenced(before, unseen, seen.new)
@@ -129,7 +129,7 @@ def watched(
     multiplier = found_costs.multiplier
     held = integer(before.numbers.get("held"))
     found = _figures(before.point, seen, settings, held=held)
-    failing = _failing(found, alarms, settings, lift=lift)
+    failing = _failing(found, alarms, settings, difference=difference)
     streaks = _streaks(before, failing)
     hold = next((one for one in failing if streaks[one.reason] >= _looks(one.reason)), None)
     watermark = max((one.rollout.ready_seq or 0 for one in unseen), default=before.watermark)
@@ -314,9 +314,9 @@ def _failing(
     alarms: Iterable[Alarm],
     settings: Settings,
     *,
-    lift: tuple[float, float] | None,
+    difference: tuple[float, float] | None,
 ) -> list[Hold]:
-    holds = [violations(found, settings.cost_limit), below_champion(lift)]
+    holds = [violations(found, settings.cost_limit), below_champion(difference)]
     if settings.drift_holds:
         worse = [alarm for alarm in alarms if alarm.direction is Direction.WORSE]
         holds += [Hold(Reason.DRIFT, f"option {alarm.option!r} became worse") for alarm in worse]

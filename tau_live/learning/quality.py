@@ -234,15 +234,18 @@ def _divergence(mean: float, truth: float) -> float:
     return total
 
 
-def below_champion(lift: tuple[float, float] | None) -> Hold | None:
+def below_champion(difference: tuple[float, float] | None) -> Hold | None:
     """Return that the learner is worse than the control, as far as the evidence sequence knows.
 
     Args:
-        lift: Lower and upper bound of learner minus control; ``None`` where they are not compared.
+        difference: Lower and upper bound of learner minus control; ``None`` without a comparison.
     """
-    if lift is None or lift[1] >= 0.0:
+    if difference is None or difference[1] >= 0.0:
         return None
-    return Hold(Reason.CHAMPION, f"learner minus control is within [{lift[0]:.3g}, {lift[1]:.3g}]")
+    return Hold(
+        Reason.CHAMPION,
+        f"learner minus control is within [{difference[0]:.3g}, {difference[1]:.3g}]",
+    )
 
 
 def rewarded(status: Mapping[str, object]) -> tuple[int, int]:

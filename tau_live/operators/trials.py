@@ -1,4 +1,4 @@
-"""What operators do about who decides: exposure, promote, reject, rollback, pin, undo, stop.
+"""What operators do about who decides: exposure, promote, reset, rollback, pin, undo, stop.
 
 Each is one transaction with its audit row; what is so already stays as it is, and is written down
 as well. Running processes hear of it within a second.
@@ -34,7 +34,7 @@ from tau_live.trials.rules import (
 ORDERED = "policy_"
 """Begins the action of every order in the audit."""
 
-TAKEN_OUT = frozenset({"policy_rollback", "policy_reject", Move.RETURNED.value})
+TAKEN_OUT = frozenset({"policy_rollback", "policy_reset", Move.RETURNED.value})
 PUT_BACK = frozenset({"policy_use", "policy_undo"})
 
 _SERVED = ("version", "pinned")
@@ -176,14 +176,14 @@ def promoted(store: Store, settings: Settings, order: Order) -> Changed:
     return _ordered(store, settings, order, change)
 
 
-def rejected(store: Store, settings: Settings, order: Order) -> Changed:
+def reset(store: Store, settings: Settings, order: Order) -> Changed:
     """Let the learner go on from the control, and begin its test anew on the lowest rung.
 
     The control is the champion, the one before where a champion is on its probation, or the host's
     own choice: then the learner is the untrained policy again.
 
     Raises:
-        PolicyError: The point is unknown, or it runs nothing that could be rejected.
+        PolicyError: The point is unknown, or it runs nothing that could be reset.
         UnknownError: The champion has been forgotten.
         CheckpointError: Its file is missing or damaged.
     """
@@ -225,7 +225,7 @@ def _nothing_to_reject(store: Store, trial: Trial, serving: Serving) -> _Wanted:
     if newest and newest[-1].version > serving.version:
         return _Wanted()
     if not serving.version:
-        raise _untrained(trial.point, "reject")
+        raise _untrained(trial.point, "reset")
     raise PolicyError(
         f"version {serving.version} is the champion of {trial.point!r}: "
         f"{_command('rollback', trial.point)} goes to the one before, "

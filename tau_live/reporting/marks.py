@@ -20,7 +20,7 @@ KINDS: Mapping[str, str] = {
     "policy_promote": "promotion",
     "champion_returned": "rollback",
     "policy_rollback": "rollback",
-    "policy_reject": "rollback",
+    "policy_reset": "rollback",
     "policy_use": "rollback",
     "exposure_climbed": "exposure",
     "exposure_lowered": "exposure",

@@ -225,7 +225,7 @@ def _learning(status: Mapping[str, object], points: Sequence[str], *, due: int) 
         skipped = f" The last update was skipped: {report['skipped_reason']}." if report else ""
         said = f"No version has been made yet.{skipped}{_waits_for(status, due)}"
         return Answer(state=DOUBTFUL, answer="not yet", said=said)
-    lifts = [said for point in points for said in _lift(point, status)]
+    differences = [said for point in points for said in _difference(point, status)]
     newest = f"Newest version in service: {max(versions)}."
     reward = mapping(status["mean_reward"])
     first, last = real(reward["first"]), real(reward["last"])
@@ -236,7 +236,7 @@ def _learning(status: Mapping[str, object], points: Sequence[str], *, due: int) 
     rests = _rests(status)
     if rests:
         state, answer = DOUBTFUL, f"{answer}, but {rests}"
-    return Answer(state=state, answer=answer, said=" ".join([newest, *lifts[:3]]))
+    return Answer(state=state, answer=answer, said=" ".join([newest, *differences[:3]]))
 
 
 def _rests(status: Mapping[str, object]) -> str:
@@ -260,24 +260,24 @@ def _verdict(points: Sequence[str], status: Mapping[str, object]) -> tuple[str, 
 
 
 def _bounds(trial: Mapping[str, object]) -> tuple[float | None, float | None]:
-    """Return between what the lift of a trial is."""
-    lift = mapping(trial.get("lift"))
-    return real(lift.get("lower")), real(lift.get("upper"))
+    """Return between what the difference of a trial is."""
+    difference = mapping(trial.get("difference"))
+    return real(difference.get("lower")), real(difference.get("upper"))
 
 
-def _lift(point: str, status: Mapping[str, object]) -> Iterator[str]:
+def _difference(point: str, status: Mapping[str, object]) -> Iterator[str]:
     trial = mapping(mapping(status["trials"]).get(point))
-    lift = mapping(trial.get("lift"))
-    estimate, lower, upper = (real(lift.get(name)) for name in ("estimate", "lower", "upper"))
+    difference = mapping(trial.get("difference"))
+    estimate, lower, upper = (real(difference.get(name)) for name in ("estimate", "lower", "upper"))
     if estimate is None:
         return
     over = "the host's own choice" if trial["control"] is None else f"version {trial['control']}"
     proven = (
         f"between {lower:+.3g} and {upper:+.3g} at all times"
         if lower is not None and upper is not None
-        else "a mere difference of means"
+        else "unproven difference of means"
     )
-    yield f"At {point} the lift over {over} is {estimate:+.3g} ({proven})."
+    yield f"At {point} the difference over {over} is {estimate:+.3g} ({proven})."
 
 
 def _next(status: Mapping[str, object], stretches: Sequence[Stretch], *, due: int) -> Iterator[str]:
@@ -393,7 +393,7 @@ def _about_trials(status: Mapping[str, object]) -> Iterator[str]:
             )
         elif isinstance(trial["why"], str) and "range" in trial["why"]:
             yield (
-                "Declare the least and the largest reward, so that the lift can be proven; "
+                "Declare the least and the largest reward, so that the difference can be proven; "
                 "for rewards from 0 to 1: `export TAU_LIVE_RL_REWARD_RANGE=0,1`."
             )
         elif trial["why"] == NO_CONTROL and trial["champion"] is None:

@@ -9,9 +9,10 @@ they are watched: with a prediction ``y[t]`` and ``x[t] - y[t] >= -1``,
 
 is a supermartingale that starts at 1, so it reaches ``1 / alpha`` with probability ``alpha`` at
 most. Mixing over fixed bets, instead of plugging one bet in that shrinks with time, gives every
-rollout the same weight, so what is bounded is the plain average lift so far and not mostly that of
-a learner's first attempts. It is also sharper: to prove a lift of 0.10 at half share, the plug-in
-needed 4.1 times as many rollouts (3,964 against 968, median of 60, Bernoulli rewards, alpha 0.03).
+rollout the same weight, so what is bounded is the plain average difference so far and not mostly
+that of a learner's first attempts. It is also sharper: to prove a difference of 0.10 at half share,
+the plug-in needed 4.1 times as many rollouts (3,964 against 968, median of 60, Bernoulli rewards,
+alpha 0.03).
 
 Source:
     Howard, Ramdas, McAuliffe and Sekhon 2021, arXiv:1810.08240, theorem 4 (the sequence, for
@@ -100,9 +101,9 @@ class Difference(NamedTuple):
     over the rollouts, weighted like this; with one share and a settled ``c`` that is the plain
     average. Rollouts with a share of 0 or 1 tell nothing.
 
-    Known rollouts until a lift is proven (median of 100, successes at a rate of 0.5 in the control,
-    alpha 0.012): at half share 336 for 0.20, 1,216 for 0.10, 4,380 for 0.05; at shares of 0.25 or
-    0.80 about 1.5 times, at 0.05 or 0.95 about 6 times as many.
+    Known rollouts until a difference is proven (median of 100, successes at a rate of 0.5 in the
+    control, alpha 0.012): at half share 336 for 0.20, 1,216 for 0.10, 4,380 for 0.05; at shares of
+    0.25 or 0.80 about 1.5 times, at 0.05 or 0.95 about 6 times as many.
 
     Attributes:
         lowest: Of the declared range, in units of the numbers.

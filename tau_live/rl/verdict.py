@@ -91,18 +91,18 @@ class Finding(NamedTuple):
 
     Attributes:
         verdict: What may be done.
-        lift: Learner's reward minus control's.
+        difference: Learner's reward minus control's.
         cost: Learner's cost minus control's.
         missing: Learner's share of missing rewards minus control's.
         learner: Known rewards of the learner.
         control: Known rewards of the control.
         test: Which test this is, from 1.
-        alpha: What it spends: each bound of ``lift`` and ``cost`` fails with at most this
+        alpha: What it spends: each bound of ``difference`` and ``cost`` fails with at most this
             probability, each of ``missing`` with half of it.
     """
 
     verdict: Verdict
-    lift: Interval
+    difference: Interval
     cost: Interval
     missing: Interval
     learner: int
@@ -163,13 +163,13 @@ class Evidence(NamedTuple):
         """Return what may be done with the learner, by how sure it is.
 
         ``unsafe`` and ``unequal_missing`` need proof that a margin is exceeded and come first.
-        ``promote`` needs proof that the lift is above its margin and that the cost is not;
-        ``futile`` needs proof that the lift is below its margin. Else: ``wait``.
+        ``promote`` needs proof that the difference is above its margin and that the cost is not;
+        ``futile`` needs proof that the difference is below its margin. Else: ``wait``.
         """
         alpha = rule.alpha_of(self.test)
         finding = Finding(
             verdict=Verdict.WAIT,
-            lift=self.reward.interval(alpha=alpha),
+            difference=self.reward.interval(alpha=alpha),
             cost=self.cost.interval(alpha=alpha),
             missing=self.missing.interval(alpha=alpha / 2.0),
             learner=int(self.reward.learner_count),
@@ -214,10 +214,10 @@ def _verdict(finding: Finding, rule: Rule) -> Verdict:
         return Verdict.UNEQUAL_MISSING
     if min(finding.learner, finding.control) < rule.fewest:
         return Verdict.WAIT
-    if finding.lift.upper < rule.margin:
+    if finding.difference.upper < rule.margin:
         return Verdict.FUTILE
     harmless = rule.cost_margin is None or finding.cost.upper < rule.cost_margin
-    return Verdict.PROMOTE if harmless and finding.lift.lower > rule.margin else Verdict.WAIT
+    return Verdict.PROMOTE if harmless and finding.difference.lower > rule.margin else Verdict.WAIT
 
 
 def _differences(evidence: Evidence) -> dict[str, Difference]:

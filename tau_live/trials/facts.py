@@ -1,4 +1,4 @@
-"""What is told of a trial: who decides how much, and what is known of the learner's lift."""
+"""What is told of a trial: who decides how much, and what is known of the learner's difference."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -42,7 +42,7 @@ def trial_facts(store: Store, trial: Trial, settings: Settings) -> dict[str, obj
         "test": trial.test,
         "verdict": trial.finding.get("verdict"),
         "why": _why(trial, settings),
-        "lift": _lift(trial, settings),
+        "difference": _difference(trial, settings),
         "cost": _interval(trial.finding.get("cost")),
         "rollouts": {arm: int(tally.get(arm, 0.0)) for arm in ("learner", "control")},
         "uncounted": uncounted,
@@ -78,7 +78,7 @@ def _as_assigned(store: Store, trial: Trial) -> Trial:
 
 
 def _why(trial: Trial, settings: Settings) -> str | None:
-    """Return why nothing can be said about the lift; ``None`` where something can."""
+    """Return why nothing can be said about the difference; ``None`` where something can."""
     if trial.stopped is not None:
         return f"stopped: {trial.stopped}"
     if not trial.finding and reward_range(settings) is None:
@@ -87,13 +87,13 @@ def _why(trial: Trial, settings: Settings) -> str | None:
     return NO_CONTROL if share >= 1.0 else NOTHING_DECIDED if share <= 0.0 else None
 
 
-def _lift(trial: Trial, settings: Settings) -> dict[str, object]:
-    """Return the lift with its bounds, or the plain difference of means without any.
+def _difference(trial: Trial, settings: Settings) -> dict[str, object]:
+    """Return the difference with its bounds, or the plain difference of means without any.
 
     While the learner decides every rollout and nothing was proven before, the few that a control
-    once decided say nothing: no lift is claimed.
+    once decided say nothing: no difference is claimed.
     """
-    found = _interval(trial.finding.get("lift"))
+    found = _interval(trial.finding.get("difference"))
     if found is None:
         return {"estimate": plain_lift(trial.tally), "lower": None, "upper": None, "plain": True}
     if not _compares(trial):  # then its middle is a guess, and its bounds are all that is possible

@@ -179,7 +179,7 @@ def told(finding: Finding | None) -> dict[str, object]:
         return {}
     return {
         "verdict": finding.verdict.value,
-        "lift": finding.lift._asdict(),
+        "difference": finding.difference._asdict(),
         "cost": finding.cost._asdict(),
         "missing": finding.missing._asdict(),
         "alpha": finding.alpha,
@@ -193,8 +193,8 @@ def stepped(trial: Trial, finding: Finding, serving: Serving, settings: Settings
     if finding.verdict is Verdict.UNSAFE:
         return taken_out(trial, f"costlier than the control: {_said(finding.cost)}")
     if trial.kept:
-        turned = finding.lift.upper < 0.0
-        reason = f"worse than the champion before: {_said(finding.lift)}"
+        turned = finding.difference.upper < 0.0
+        reason = f"worse than the champion before: {_said(finding.difference)}"
         return returned(trial, serving, reason) if turned else None
     if trial.exposure == 0.0:
         reason = f"{finding.control} rollouts in shadow"
@@ -273,7 +273,7 @@ def share_now(trial: Trial, settings: Settings) -> float:
 
 
 def _promoted(trial: Trial, finding: Finding, serving: Serving, settings: Settings) -> Step | None:
-    reason = f"better than the control: {_said(finding.lift)}"
+    reason = f"better than the control: {_said(finding.difference)}"
     share = top_of(settings) if trial.exposure is None else trial.exposure
     rung = next_rung(share, settings)
     if rung < top_of(settings):
@@ -285,8 +285,8 @@ def _promoted(trial: Trial, finding: Finding, serving: Serving, settings: Settin
 
 def _given_up(trial: Trial, finding: Finding, serving: Serving) -> Step:
     """Return that a learner which is not good enough starts its test anew, one rung below."""
-    reason = f"not better than the control by enough: {_said(finding.lift)}"
-    is_worse = finding.lift.upper < 0.0
+    reason = f"not better than the control by enough: {_said(finding.difference)}"
+    is_worse = finding.difference.upper < 0.0
     control = trial.control if is_worse and not serving.pinned else None
     serve = None if control == serving.version else control
     below = [rung for rung in RUNGS if trial.exposure is not None and rung < trial.exposure]

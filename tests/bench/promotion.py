@@ -19,7 +19,7 @@ EQUAL = 200
 """A/A streams of one seed; five seeds make a thousand."""
 
 UNEQUAL = 40
-LIFTS = (0.05, 0.10, 0.20)
+DIFFERENCES = (0.05, 0.10, 0.20)
 COST, UNSAFE_COST = 0.02, 0.12
 SHARE = 0.5
 AA = "A/A promoted"
@@ -27,12 +27,12 @@ UNSAFE = "unsafe promoted"
 
 
 def outcomes(
-    rng: np.random.Generator, count: int, *, lift: float = 0.0, costlier: float = 0.0
+    rng: np.random.Generator, count: int, *, difference: float = 0.0, costlier: float = 0.0
 ) -> Outcomes:
-    """Return rollouts that succeed at a rate of 0.5, the learner's at one higher by ``lift``."""
+    """Return rollouts that succeed at a rate of 0.5, the learner's by ``difference`` more often."""
     learner = rng.random(count) < SHARE
     return Outcomes(
-        rewards=(rng.random(count) < 0.5 + lift * learner).astype(np.float64),
+        rewards=(rng.random(count) < 0.5 + difference * learner).astype(np.float64),
         costs=(rng.random(count) < COST + costlier * learner).astype(np.float64),
         learner=learner,
         shares=np.full(count, SHARE),
@@ -83,14 +83,16 @@ def play(
     costless = Rule(cost_margin=None)
     same = [ask(outcomes(rng, rollouts), costless) for _ in range(equal)]
     found = {AA: float(np.mean([at is not None for at in same]))}
-    for lift in LIFTS:
-        better = [ask(outcomes(rng, rollouts, lift=lift), costless) for _ in range(unequal)]
-        found[f"rollouts to prove {lift:.2f}"] = float(
+    for difference in DIFFERENCES:
+        better = [
+            ask(outcomes(rng, rollouts, difference=difference), costless) for _ in range(unequal)
+        ]
+        found[f"rollouts to prove {difference:.2f}"] = float(
             np.median([rollouts if at is None else at for at in better])
         )
-        found[f"of {lift:.2f} promoted"] = float(np.mean([at is not None for at in better]))
+        found[f"of {difference:.2f} promoted"] = float(np.mean([at is not None for at in better]))
     unsafe = [
-        ask(outcomes(rng, rollouts, lift=0.2, costlier=UNSAFE_COST - COST), Rule())
+        ask(outcomes(rng, rollouts, difference=0.2, costlier=UNSAFE_COST - COST), Rule())
         for _ in range(unequal)
     ]
     return {**found, UNSAFE: float(np.mean([at is not None for at in unsafe]))}

@@ -138,7 +138,7 @@ def _add_trials(store: Store) -> None:
     """A trial at ``model`` that has counted every rollout, with a champion."""
     interval = {"estimate": 0.1, "lower": 0.02, "upper": 0.2}
     finding = {
-        "verdict": "promote", "lift": interval, "cost": interval, "missing": interval
+        "verdict": "promote", "difference": interval, "cost": interval, "missing": interval
     }  # fmt: skip
     tally = {"learner": 8.0, "learner_known": 7.0, "control": 2.0, "asked": 2.0, "agreed": 1.0}
     store.trials.save(

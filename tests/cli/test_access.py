@@ -24,7 +24,7 @@ CHANGING = {
     "policy exposure": ["policy", "exposure", "model", "25%", "--reason", "why"],
     **{
         f"policy {verb}": ["policy", verb, "model", "--reason", "why"]
-        for verb in ("promote", "reject", "freeze", "rollback", "pin", "unpin", "undo", "stop")
+        for verb in ("promote", "reset", "freeze", "rollback", "pin", "unpin", "undo", "stop")
     },
     "replay": ["replay", __file__],
     "ingest": ["ingest", __file__],

@@ -50,7 +50,7 @@ def test_a_trial_alert_goes_the_configured_way(tmp_path: Path, run: Run) -> None
         ["alert-log", "told"], ["alert-command", "told"],
     ]  # fmt: skip
     told = json.loads(got.read_text())
-    assert (told["kind"], told["trial"]) == ("trial", True)
+    assert (told["kind"], told["test"]) == ("test", True)
     assert list(tmp_path.iterdir()) == [got]  # no store was made for it
 
 

@@ -43,7 +43,7 @@ CALLS: Mapping[str, Sequence[str]] = {
     "policy use": ["policy", "use", "1", "--point", "model", "--reason", "better"],
     "policy exposure": ["policy", "exposure", "model", "25%", "--reason", "looks good"],
     "policy promote": ["policy", "promote", "model", "--reason", "reviewed"],
-    "policy reject": ["policy", "reject", "model", "--reason", "worse"],
+    "policy reset": ["policy", "reset", "model", "--reason", "worse"],
     "policy freeze": ["policy", "freeze", "model", "--reason", "reviewed"],
     "policy rollback": ["policy", "rollback", "model", "--reason", "worse"],
     "policy pin": ["policy", "pin", "model", "--reason", "review"],

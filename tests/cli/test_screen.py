@@ -223,8 +223,8 @@ def test_a_long_path_keeps_its_end(width: int) -> None:
 def test_a_lift_above_nothing_is_never_called_unproven(
     kept: int, expected: str, learning: Path
 ) -> None:
-    lift = {"estimate": 0.2, "lower": 0.1, "upper": 0.3}
-    finding: dict[str, object] = {"verdict": "wait", "lift": lift, "cost": lift}
+    difference = {"estimate": 0.2, "lower": 0.1, "upper": 0.3}
+    finding: dict[str, object] = {"verdict": "wait", "difference": difference, "cost": difference}
     with closing(SqliteStore.open(learning)) as store:
         trial = Trial(point="odd", exposure=0.5, finding=finding, kept=kept, revision=1)
         store.trials.save(replace(trial, tally={"learner": 1e6}))

@@ -14,7 +14,7 @@ from tests.cli.filled import version_in_service
 from tests.cli.test_keys import undocumented
 from tests.trialled import serve
 
-VERBS = ["promote", "reject", "freeze", "rollback", "pin", "stop"]
+VERBS = ["promote", "reset", "freeze", "rollback", "pin", "stop"]
 
 
 def trial_of(path: Path, point: str = "model") -> Trial:
@@ -150,12 +150,12 @@ def test_a_pinned_version_stays_until_it_is_unpinned_and_then_the_newest_decides
             ["promote", "model"],
             "the learner of 'model' is stopped: why (",
         ),
-        ([], ["reject", "tools"], "point 'tools' runs the untrained policy: nothing to reject"),
+        ([], ["reset", "tools"], "point 'tools' runs the untrained policy: nothing to reset"),
         ([], ["freeze", "tools"], "point 'tools' runs the untrained policy: nothing to freeze"),
         ([], ["rollback", "tools"], "point 'tools' runs the untrained policy: nothing to go back"),
         ([], ["stop", "tols"], "no policy decides at point 'tols'; known points: 'model', "),
         ([], ["exposure", "tols", "1"], "no policy decides at point 'tols'"),
-        ([], ["reject", "tools"], "`tau-live policy stop tools --reason ...` lets the host"),
+        ([], ["reset", "tools"], "`tau-live policy stop tools --reason ...` lets the host"),
         (
             [["stop", "model"]],
             ["promote", "model"],
@@ -179,7 +179,7 @@ def test_what_makes_no_sense_is_refused_and_changes_nothing(
 
 @pytest.mark.parametrize(
     "command",
-    [["promote", "model"], ["reject", "model"], ["freeze", "model"], ["pin", "model"],
+    [["promote", "model"], ["reset", "model"], ["freeze", "model"], ["pin", "model"],
      ["unpin", "model"], ["stop", "model"], ["exposure", "model", "25%"]],
 )  # fmt: skip
 def test_what_is_so_already_stays_so_and_is_written_down_all_the_same(
@@ -216,7 +216,7 @@ def test_rejecting_goes_back_to_the_champion_and_begins_the_test_anew_on_the_low
     set_trial(filled, exposure=share)
     before = trial_of(filled)
 
-    found = read("policy", "reject", "model", "--reason", "why", "--store", filled)
+    found = read("policy", "reset", "model", "--reason", "why", "--store", filled)
 
     assert isinstance(found, dict)
     assert (found["version"], found["was"], found["champion"]) == (1, 2, 1)
@@ -227,7 +227,7 @@ def test_rejecting_goes_back_to_the_champion_and_begins_the_test_anew_on_the_low
 def test_rejecting_in_shadow_stays_in_shadow(filled: Path, read: Read) -> None:
     set_trial(filled, exposure=0.0)
 
-    read("policy", "reject", "model", "--reason", "why", "--store", filled)
+    read("policy", "reset", "model", "--reason", "why", "--store", filled)
 
     assert trial_of(filled).exposure == 0.0
 
@@ -237,7 +237,7 @@ def test_rejecting_a_champion_on_probation_brings_the_one_before_back(
 ) -> None:
     read("policy", "promote", "model", "--reason", "why", "--store", filled)
 
-    found = read("policy", "reject", "model", "--reason", "why", "--store", filled)
+    found = read("policy", "reset", "model", "--reason", "why", "--store", filled)
 
     assert isinstance(found, dict)
     assert (found["version"], found["champion"], found["previous"]) == (1, 1, None)
@@ -248,7 +248,7 @@ def test_a_champion_that_is_settled_is_not_rejected_and_it_is_said_what_to_do(
 ) -> None:
     set_trial(filled, champion=2, previous=1, kept=0)
 
-    result = run("policy", "reject", "model", "--reason", "why", "--store", filled)
+    result = run("policy", "reset", "model", "--reason", "why", "--store", filled)
 
     assert result.exit_code == 1
     assert (
@@ -297,7 +297,7 @@ def test_a_change_is_told_on_one_line(filled: Path, run: Run) -> None:
 def test_the_status_tells_the_lift_with_its_interval(filled: Path, run: Run) -> None:
     result = run("status", "--all", "--store", filled, COLUMNS="200")
 
-    assert "lift model" in result.stdout
+    assert "difference model" in result.stdout
     assert "+0.1 (at least +0.02, at most +0.2), promote" in result.stdout
     assert "8 rollouts by the learner, 2 by the control (version 1)" in result.stdout
 
@@ -314,7 +314,7 @@ def test_the_audit_tells_which_share_it_was_and_is(filled: Path, run: Run) -> No
 
 WHY = ("--reason", "why")
 ORDERS = [
-    ("exposure", "model", "25%"), ("promote", "model"), ("freeze", "model"), ("reject", "model"),
+    ("exposure", "model", "25%"), ("promote", "model"), ("freeze", "model"), ("reset", "model"),
     ("rollback", "model"), ("rollback", "model", "--pin"), ("pin", "model"), ("stop", "model"),
     ("use", "0", "--point", "model"), ("use", "1", "--point", "model", "--pin"),
 ]  # fmt: skip

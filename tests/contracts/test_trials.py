@@ -26,7 +26,7 @@ TRIAL = Trial(
     test=2,
     evidence={"reward_total": 0.1 + 0.2, "seen": 3.0},
     tally={"learner": 4.0},
-    finding={"verdict": "wait", "lift": {"lower": -1.0}},
+    finding={"verdict": "wait", "difference": {"lower": -1.0}},
     changed_at=9.0,
     revision=1,
 )

@@ -196,10 +196,12 @@ def test_a_learner_on_its_aim_passes_once_there_is_enough_to_prove_it(limit: flo
 
 
 @pytest.mark.parametrize(
-    ("lift", "holds"), [(None, False), ((-0.2, 0.1), False), ((-0.2, -0.01), True)]
+    ("difference", "holds"), [(None, False), ((-0.2, 0.1), False), ((-0.2, -0.01), True)]
 )
-def test_a_learner_below_the_champion_holds(lift: tuple[float, float] | None, holds: bool) -> None:
-    assert (below_champion(lift) is not None) is holds
+def test_a_learner_below_the_champion_holds(
+    difference: tuple[float, float] | None, holds: bool
+) -> None:
+    assert (below_champion(difference) is not None) is holds
 
 
 @pytest.mark.parametrize(

@@ -367,10 +367,10 @@ def test_without_a_range_the_status_says_why_nothing_is_claimed(
         agent(key, good="large")
     assert tau_live.flush(30)
 
-    lift = told()["lift"]
-    assert isinstance(lift, dict)
+    difference = told()["difference"]
+    assert isinstance(difference, dict)
     assert "TAU_LIVE_RL_REWARD_RANGE" in str(told()["why"])
-    assert (lift["plain"], lift["lower"]) == (True, None)
+    assert (difference["plain"], difference["lower"]) == (True, None)
     report = tau_live.snapshot()["last_report"]
     assert isinstance(report, dict)
     assert "trial" in report

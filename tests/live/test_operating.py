@@ -79,7 +79,7 @@ def test_each_verb_reaches_a_running_process_within_a_second(path: Path) -> None
         started = [asked(agent)["source"] for _ in range(8)]
         latest = asked(agent)["version"]
         heard("promote", "model", then=lambda seen: seen["champion"] == latest)
-        heard("reject", "model", then=lambda seen: (seen["version"], seen["champion"]) == (0, None))
+        heard("reset", "model", then=lambda seen: (seen["version"], seen["champion"]) == (0, None))
 
     assert learned == parent
     assert set(stopped) == {"default"}

@@ -54,7 +54,7 @@ def test_what_changed_last_is_the_newest_of_audit_and_gate(store: SqliteStore) -
         )
     details = {"point": "model"}
     store.audit.add(
-        AuditEntry(at=5.0, who="eve", action="policy_reject", reason="worse", details=details)
+        AuditEntry(at=5.0, who="eve", action="policy_reset", reason="worse", details=details)
     )
 
     rejected = glance(store).latest

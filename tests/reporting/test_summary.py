@@ -33,9 +33,9 @@ def facts(store: SqliteStore, *, enabled: bool = True) -> Facts:
 
 
 def tried(store: SqliteStore, lower: float, upper: float) -> None:
-    """Let a trial at ``model`` have found a lift, and a version serve."""
-    lift = {"estimate": (lower + upper) / 2.0, "lower": lower, "upper": upper}
-    finding: Mapping[str, Any] = {"verdict": "wait", "lift": lift, "cost": lift}
+    """Let a trial at ``model`` have found a difference, and a version serve."""
+    difference = {"estimate": (lower + upper) / 2.0, "lower": lower, "upper": upper}
+    finding: Mapping[str, Any] = {"verdict": "wait", "difference": difference, "cost": difference}
     store.trials.save(Trial(point="model", exposure=0.5, finding=finding, revision=1))
     store.policies.add_update(replace(update(1), version=3), policy(3))
 
@@ -80,8 +80,8 @@ def test_without_a_control_no_lift_is_claimed_and_it_says_how_to_have_one(
     store: SqliteStore,
 ) -> None:
     ready(store, "live-1", "model")
-    lift = {"estimate": 0.0, "lower": -5.0, "upper": 5.0}
-    finding: Mapping[str, Any] = {"verdict": "wait", "lift": lift, "cost": lift}
+    difference = {"estimate": 0.0, "lower": -5.0, "upper": 5.0}
+    finding: Mapping[str, Any] = {"verdict": "wait", "difference": difference, "cost": difference}
     evidence = {"test": 1.0, "reward_learner_count": 1.0, "reward_control_count": 0.0}
     for point in ("model", "tool"):
         trial = Trial(point=point, exposure=1.0, finding=finding, evidence=evidence, revision=1)
@@ -90,7 +90,7 @@ def test_without_a_control_no_lift_is_claimed_and_it_says_how_to_have_one(
 
     summary = facts(store).summary
 
-    assert "lift" not in summary.learning.said
+    assert "difference" not in summary.learning.said
     assert len(summary.next) == 1, "the same advice once, however many points there are"
     assert "TAU_LIVE_RL_CONTROL_SHARE=0.1" in summary.next[0]
 
@@ -288,8 +288,8 @@ def test_the_first_rewards_are_told_apart_once_they_are_not_the_last(store: Sqli
 def test_at_full_exposure_the_few_that_a_control_once_decided_claim_nothing(
     store: SqliteStore,
 ) -> None:
-    lift = {"estimate": 0.0, "lower": -2.0, "upper": 2.0}
-    finding: Mapping[str, Any] = {"verdict": "wait", "lift": lift, "cost": lift}
+    difference = {"estimate": 0.0, "lower": -2.0, "upper": 2.0}
+    finding: Mapping[str, Any] = {"verdict": "wait", "difference": difference, "cost": difference}
     evidence = {"test": 1.0, "reward_learner_count": 900.0, "reward_control_count": 3.0}
     store.trials.save(
         Trial(point="model", exposure=1.0, finding=finding, evidence=evidence, revision=1)
@@ -298,7 +298,7 @@ def test_at_full_exposure_the_few_that_a_control_once_decided_claim_nothing(
     trial = trial_at(store, "model", Settings(store=store.path, reward_range=(0.0, 1.0)))
 
     assert trial is not None
-    assert trial["lift"] == {"estimate": None, "lower": None, "upper": None, "plain": False}
+    assert trial["difference"] == {"estimate": None, "lower": None, "upper": None, "plain": False}
     assert trial["why"] == NO_CONTROL
 
 

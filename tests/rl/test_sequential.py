@@ -49,11 +49,11 @@ def ladder(count: int) -> FloatArray:
     return np.repeat([0.05, 0.25, 0.5, 0.95], count // 4)
 
 
-def some(seed: int, count: int, *, lift: float = 0.0, share: float = 0.5) -> Seen:
+def some(seed: int, count: int, *, difference: float = 0.0, share: float = 0.5) -> Seen:
     rng = np.random.default_rng(seed)
     shares = np.full(count, share)
     learner = rng.random(count) < shares
-    values = (rng.random(count) < 0.5 + lift * learner).astype(np.float64)
+    values = (rng.random(count) < 0.5 + difference * learner).astype(np.float64)
     return Seen(values, learner, shares)
 
 
@@ -84,7 +84,7 @@ def test_no_next_rollout_is_expected_to_raise_the_wealth(
             one = Seen(np.array([value]), np.array([learner]), np.array([share]))
             steps.append((arm * chance, including(before, one)))
 
-    for side, lift in (("rising", learned - controlled), ("falling", controlled - learned)):
+    for side, difference in (("rising", learned - controlled), ("falling", controlled - learned)):
         for bet in _BETS:
             wealth = 0.0
             for chance, after in steps:
@@ -93,15 +93,15 @@ def test_no_next_rollout_is_expected_to_raise_the_wealth(
                     for name in ("total", "weight", "square")
                 )
                 loss = -np.log1p(-bet) - bet
-                wealth += chance * np.exp(bet * (total - weight * lift) - loss * square)
+                wealth += chance * np.exp(bet * (total - weight * difference) - loss * square)
             assert wealth <= 1.0 + 1e-9
 
 
 @given(st.integers(0, 2**32), st.integers(0, 40), OPEN, st.floats(-0.5, 0.5))
 def test_no_rollout_falls_further_below_what_was_predicted_than_its_bound(
-    seed: int, count: int, share: float, lift: float
+    seed: int, count: int, share: float, difference: float
 ) -> None:
-    before = including(Difference.within(0.0, 1.0), some(seed, count, lift=lift))
+    before = including(Difference.within(0.0, 1.0), some(seed, count, difference=difference))
 
     for learner in (True, False):
         for value in (0.0, 1.0):
@@ -144,7 +144,7 @@ def test_broken_numbers_are_refused(broken: dict[str, float]) -> None:
 
 
 def test_watching_sees_what_looking_sees() -> None:
-    seen = some(3, 83, lift=0.2)
+    seen = some(3, 83, difference=0.2)
     known = including(Difference.within(0.0, 2.0), some(4, 30))
 
     watched = known.watched(
@@ -254,16 +254,16 @@ def test_bounds_hold_at_all_times_while_both_arms_and_the_share_change() -> None
     rng, missed, streams, length = np.random.default_rng(12), 0, 200, 4_000
     shares = ladder(length)
     controlled = 0.5 + 0.3 * np.sin(np.arange(length) / 300.0)  # the world changes for both
-    lift = np.linspace(-0.2, 0.2, length)  # and the learner learns
+    difference = np.linspace(-0.2, 0.2, length)  # and the learner learns
 
     for _ in range(streams):
         learner = rng.random(length) < shares
-        values = (rng.random(length) < controlled + lift * learner).astype(np.float64)
+        values = (rng.random(length) < controlled + difference * learner).astype(np.float64)
         known = Difference.within(0.0, 1.0)
         bounds = known.watched(values, learner=learner, shares=shares, alpha=0.1, every=1)
         paths = known._paths(values, learner, shares)
         rising, falling = (
-            np.cumsum(np.diff(paths[f"{side}_weight"]) * lift) / paths[f"{side}_weight"][1:]
+            np.cumsum(np.diff(paths[f"{side}_weight"]) * difference) / paths[f"{side}_weight"][1:]
             for side in ("rising", "falling")
         )
         missed += bool((bounds.lower > rising).any()) + bool((bounds.upper < falling).any())
@@ -273,14 +273,16 @@ def test_bounds_hold_at_all_times_while_both_arms_and_the_share_change() -> None
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("lift", "share", "rollouts"),
+    ("difference", "share", "rollouts"),
     [(0.2, 0.5, 500), (0.1, 0.5, 1_800), (0.05, 0.5, 6_500), (0.2, 0.05, 3_000)],
 )
-def test_a_lift_is_proven_in_so_many_rollouts(lift: float, share: float, rollouts: int) -> None:
+def test_a_lift_is_proven_in_so_many_rollouts(
+    difference: float, share: float, rollouts: int
+) -> None:
     firsts = []
 
     for seed in range(30):
-        seen = some(seed, 12_000, lift=lift, share=share)
+        seen = some(seed, 12_000, difference=difference, share=share)
         bounds = Difference.within(0.0, 1.0).watched(
             seen.values, learner=seen.learner, shares=seen.shares, alpha=ALPHA, every=8
         )

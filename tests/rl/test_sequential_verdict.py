@@ -17,14 +17,14 @@ def outcomes(
     seed: int,
     count: int,
     *,
-    lift: float = 0.0,
+    difference: float = 0.0,
     costlier: float = 0.0,
     lost: tuple[float, float] = (0.0, 0.0),
     share: float = 0.5,
 ) -> Outcomes:
     rng = np.random.default_rng(seed)
     learner = rng.random(count) < share
-    rewards = (rng.random(count) < 0.5 + lift * learner).astype(np.float64)
+    rewards = (rng.random(count) < 0.5 + difference * learner).astype(np.float64)
     missing = rng.random(count) < np.where(learner, *lost)
     return Outcomes(
         rewards=np.where(missing, np.nan, rewards),
@@ -58,7 +58,7 @@ def ended(found: list[Verdict]) -> Verdict:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_a_better_learner_is_promoted(seed: int) -> None:
-    assert ended(verdicts(outcomes(seed, 4_000, lift=0.2))) is Verdict.PROMOTE
+    assert ended(verdicts(outcomes(seed, 4_000, difference=0.2))) is Verdict.PROMOTE
 
 
 @pytest.mark.slow
@@ -70,24 +70,24 @@ def test_an_equal_learner_waits(seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_a_learner_that_is_better_but_unsafe_is_never_promoted(seed: int) -> None:
-    assert ended(verdicts(outcomes(seed, 4_000, lift=0.3, costlier=0.2))) is Verdict.UNSAFE
+    assert ended(verdicts(outcomes(seed, 4_000, difference=0.3, costlier=0.2))) is Verdict.UNSAFE
 
 
 @pytest.mark.slow
 def test_a_worse_learner_is_given_up() -> None:
-    assert ended(verdicts(outcomes(4, 4_000, lift=-0.2))) is Verdict.FUTILE
+    assert ended(verdicts(outcomes(4, 4_000, difference=-0.2))) is Verdict.FUTILE
 
 
 @pytest.mark.slow
 def test_a_learner_that_cannot_reach_the_margin_is_given_up() -> None:
-    whole = outcomes(5, 6_000, lift=0.05)
+    whole = outcomes(5, 6_000, difference=0.05)
 
     assert ended(verdicts(whole, replace(RULE, margin=0.2))) is Verdict.FUTILE
 
 
 @pytest.mark.slow
 def test_a_learner_that_loses_its_bad_rewards_is_not_promoted() -> None:
-    whole = outcomes(6, 4_000, lift=0.0)
+    whole = outcomes(6, 4_000, difference=0.0)
     hidden = whole.learner & (whole.rewards == 0.0) & (np.random.default_rng(7).random(4_000) < 0.6)
     whole = replace(whole, rewards=np.where(hidden, np.nan, whole.rewards))
 
@@ -102,11 +102,11 @@ def test_unequal_missing_rewards_are_noticed_either_way(lost: tuple[float, float
 
 @pytest.mark.slow
 def test_equally_missing_rewards_do_not_stop_a_promotion() -> None:
-    assert ended(verdicts(outcomes(9, 4_000, lift=0.2, lost=(0.2, 0.2)))) is Verdict.PROMOTE
+    assert ended(verdicts(outcomes(9, 4_000, difference=0.2, lost=(0.2, 0.2)))) is Verdict.PROMOTE
 
 
 def test_nothing_is_promoted_before_both_arms_have_enough_known_rewards() -> None:
-    evidence = Evidence.none(rewards=(0.0, 1.0)).including(outcomes(10, 2_000, lift=0.4))
+    evidence = Evidence.none(rewards=(0.0, 1.0)).including(outcomes(10, 2_000, difference=0.4))
     seen = evidence.finding(RULE)
     fewest = min(seen.learner, seen.control)
 
@@ -117,7 +117,7 @@ def test_nothing_is_promoted_before_both_arms_have_enough_known_rewards() -> Non
 
 
 def test_where_no_cost_is_reported_safety_is_unknown_and_not_good() -> None:
-    whole = outcomes(11, 2_000, lift=0.4)
+    whole = outcomes(11, 2_000, difference=0.4)
     silent = replace(whole, costs=np.full(2_000, np.nan))
     evidence = Evidence.none(rewards=(0.0, 1.0)).including(silent)
 
@@ -143,13 +143,13 @@ def test_a_missing_reward_is_not_a_reward_of_zero() -> None:
 
 
 def test_a_finding_shows_the_numbers_that_it_follows_from() -> None:
-    evidence = Evidence.none(rewards=(0.0, 1.0)).including(outcomes(14, 300, lift=0.1))
+    evidence = Evidence.none(rewards=(0.0, 1.0)).including(outcomes(14, 300, difference=0.1))
 
     found = evidence.finding(RULE)
 
     alpha = RULE.alpha_of(1)
     assert (found.test, found.alpha) == (1, alpha)
-    assert found.lift == evidence.reward.interval(alpha=alpha)
+    assert found.difference == evidence.reward.interval(alpha=alpha)
     assert found.cost == evidence.cost.interval(alpha=alpha)
     assert found.missing == evidence.missing.interval(alpha=alpha / 2.0)  # two-sided
 

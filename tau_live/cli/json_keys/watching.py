@@ -28,7 +28,7 @@ WATCHING: Mapping[str, Keys] = {
         **{f"alert.{key}": meaning for key, meaning in _TOLD.items()},
         "alert.store": "the store's file",
         "alert.version": "the tau-live that raised it",
-        "alert.trial": "true: somebody tries out how alerts arrive",
+        "alert.test": "true: a test alert",
         "told[].plugin": "who was told",
         "told[].problem": "what it failed of; null if it did not",
         "command": "whether TAU_LIVE_RL_ALERT_COMMAND names a command",
