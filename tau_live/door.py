@@ -177,8 +177,10 @@ def reward(
 def flush(timeout_s: float = 5.0) -> bool:
     """Wait until all that was queued is stored and every due update is done and in service.
 
-    Returns whether that was so within ``timeout_s``; ``True`` while tau-live is off, but for a
-    child that it stays off in because of how that was forked.
+    Returns:
+        Whether that was so within ``timeout_s``. ``False`` while the gate holds, as nothing is
+        recorded then, and in a child process that tau-live stays off in because its parent's store
+        was busy when it was forked; ``True`` while tau-live is off.
     """
     try:
         runtime = attach()

@@ -261,12 +261,15 @@ class Runtime:
         return False
 
     def flush(self, timeout_s: object) -> bool:
-        """Wait until all that was queued is stored and every due update is in service."""
+        """Wait until all that was queued is stored and every due update is in service.
+
+        ``False`` also while the gate holds: runs are not recorded then.
+        """
         until = time.monotonic() + (left := seconds(timeout_s))
         while self._inbox.flush(left, hopeless=self._writer.gives_up):
             left = max(0.0, until - time.monotonic())
             if not self._writer.kept_back:  # or another try has to store that too
-                return self._updater.run_due(left)
+                return self._updater.run_due(left) and self._gate.passes
         return False
 
     def snapshot(self) -> dict[str, object]:

@@ -305,3 +305,17 @@ def test_a_run_that_an_adapter_tells_event_by_event_is_left_out_whole(live: Path
     assert tau_live.flush(30)
     assert [one.run_id for one in rollouts(live)] == ["before"]
     assert tau_live.snapshot()["drops"] == {"paused": 2}
+
+
+def test_a_flush_while_the_gate_holds_is_not_true(live: Path) -> None:
+    runtime = tau_live.attach()
+    assert runtime is not None
+    assert tau_live.flush(30)
+    held = CliRunner().invoke(main, ["gate", "hold", "--reason", "audit", "--store", str(live)])
+    assert held.exit_code == 0, held.output
+    until(lambda: not runtime._gate.passes)
+
+    with tau_live.run("triage") as run:
+        assert run.id == ""
+
+    assert not tau_live.flush(5)
