@@ -1,9 +1,17 @@
-"""The title of a figure is its finding."""
+"""The report begins with a verdict, and the title of a figure is its finding."""
+
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from tau_live.cli.page.document import verdict_of
 from tau_live.cli.page.saying import finding_of
-from tau_live.reporting.facts import Mean
+from tau_live.reporting.facts import Answer, Facts, Mean
+from tau_live.reporting.report import report_facts
+from tau_live.settings import Settings
+from tau_live.store.sqlite import SqliteStore
 
 
 def means(*values: float, width: float = 0.1) -> list[Mean]:
@@ -36,3 +44,43 @@ def test_a_change_is_claimed_where_it_is_twice_its_standard_error(
     known: list[Mean], title: str
 ) -> None:
     assert finding_of("Reward", known) == title
+
+
+@pytest.fixture(scope="module")
+def facts(lived: Path) -> Facts:
+    with closing(SqliteStore.open(lived, read_only=True)) as store:
+        settings = Settings(store=lived, reward_range=(0.0, 1.0))
+        return report_facts(store, settings, now=1e9, enabled=True)
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper", "state", "begins"),
+    [
+        (0.1, 0.3, "good", "Proven better at model: +0.2 over the control, between +0.1 and +0.3."),
+        (-0.1, 0.5, "doubtful", "Not proven yet at model: "),
+        (-0.3, -0.1, "bad", "Proven worse at model: "),
+        (None, None, "doubtful", "Nothing is compared with a control yet. "),
+    ],
+)
+def test_the_verdict_is_that_of_the_evidence(
+    facts: Facts, lower: float | None, upper: float | None, state: str, begins: str
+) -> None:
+    difference = {"estimate": 0.2, "lower": lower, "upper": upper}
+    trials = {"model": {"difference": difference}}
+    healthy = Answer(state="good", answer="yes", said="")
+    found = replace(
+        facts,
+        summary=replace(facts.summary, healthy=healthy),
+        status={**facts.status, "trials": trials},
+    )
+
+    assert verdict_of(found)[0] == state
+    assert verdict_of(found)[1].startswith(begins)
+
+
+def test_what_is_broken_comes_before_what_is_proven(facts: Facts) -> None:
+    healthy = Answer(state="bad", answer="held", said="The gate holds.")
+
+    found = verdict_of(replace(facts, summary=replace(facts.summary, healthy=healthy)))
+
+    assert found == ("bad", "Needs attention. The gate holds.")

@@ -15,7 +15,9 @@ from tau_live.cli.page.at_points import at_point
 from tau_live.cli.page.figures import whole
 from tau_live.cli.page.shapes import FLAGS, Chart, Figure, Key, Section, Table
 from tau_live.cli.text import moment, number, shown
+from tau_live.handed.reading import mapping, real
 from tau_live.reporting.facts import Answer, Facts, Summary
+from tau_live.reporting.summary import BAD, DOUBTFUL, GOOD
 
 Child = ET.Element | str | None
 
@@ -106,6 +108,7 @@ def _body(
     contents = [element("li", element("a", one.title, href=f"#{one.name}")) for one in sections]
     yield element(
         "main",
+        _verdict(facts),
         _summary(facts.summary),
         element("nav", element("ul", *contents), aria_label="Contents"),
         *(_section(one, draw, tell=tell) for one in sections),
@@ -133,6 +136,34 @@ def _left_out(facts: Facts) -> ET.Element | None:
     if not facts.points_left_out:
         return None
     return element("p", f"{facts.points_left_out} less busy decision points are not shown.")
+
+
+def verdict_of(facts: Facts) -> tuple[str, str]:
+    """Return what the report comes to, as a state and a sentence."""
+    summary = facts.summary
+    if summary.healthy.state == BAD:
+        return BAD, f"Needs attention. {summary.healthy.said}"
+    trials = mapping(facts.status["trials"])
+    for point in facts.points:
+        difference = mapping(mapping(trials.get(point.point)).get("difference"))
+        estimate, lower, upper = (real(difference.get(n)) for n in ("estimate", "lower", "upper"))
+        if estimate is None or lower is None or upper is None:
+            continue
+        bounds = f"{estimate:+.3g} over the control, between {lower:+.3g} and {upper:+.3g}"
+        if lower > 0.0:
+            return GOOD, f"Proven better at {point.point}: {bounds}."
+        if upper < 0.0:
+            return BAD, f"Proven worse at {point.point}: {bounds}."
+        return DOUBTFUL, f"Not proven yet at {point.point}: {bounds}."
+    if not facts.rollouts:
+        return DOUBTFUL, "Nothing is recorded yet."
+    return DOUBTFUL, f"Nothing is compared with a control yet. {summary.learning.said}"
+
+
+def _verdict(facts: Facts) -> ET.Element:
+    state, sentence = verdict_of(facts)
+    symbol = element("span", SYMBOLS[state], class_="symbol", aria_hidden="true")
+    return element("p", symbol, *coded(sentence), class_=f"verdict {state}")
 
 
 def _summary(summary: Summary) -> ET.Element:
