@@ -332,7 +332,7 @@ class RunContext:
                 self._entered = [one for one in self._entered if one.run is not entered]
                 _end(entered, error)
                 _watched.pop(entered, None)
-            if isinstance(error, RecursionError):
+            if issubclass(type(error), RecursionError):
                 return Run(self._name, self._name, None)
             raise
 
@@ -446,7 +446,7 @@ class RunContext:
         except BaseException as error:
             if handle is not None:
                 runtime.end_run(handle, error)
-            if not isinstance(error, Exception) or isinstance(error, RecursionError):
+            if not isinstance(error, Exception) or issubclass(type(error), RecursionError):
                 raise
             runtime.failed_to_begin(error)  # but for an interruption, which it raises
             return Run(self._name, self._name, None)

@@ -197,7 +197,9 @@ class suppress:  # noqa: N801  # stands for the one of contextlib
         error: BaseException | None,
         traceback: "TracebackType | None",
     ) -> bool:
-        return isinstance(error, self._kinds) and not is_interruption(error)
+        if error is None or kind is None or not issubclass(kind, self._kinds):
+            return False
+        return not is_interruption(error)
 
 
 def is_interruption(error: BaseException) -> bool:
@@ -212,7 +214,9 @@ def is_interruption(error: BaseException) -> bool:
     on top of that frame. So does nothing that anybody calls. A handler that has overwritten its
     arguments is known while it is installed. An exception that no frame raised shows at an
     instruction at which Python looks for such requests: at some of these nothing else can fail;
-    at a call it is taken for one if it says nothing, as those do that are set by their class alone.
+    at a call it is taken for one if it has no arguments, as those that are set by their class
+    alone. Classes that an extension constructs in its own way, as pydantic's ValidationError, keep
+    what they were given elsewhere; theirs are not.
 
     A thread of ours is never interrupted.
     """
@@ -249,7 +253,7 @@ def _is_handler(frame: "FrameType", below: "TracebackType") -> bool:
         rest = found.get(code.co_varnames[code.co_argcount + code.co_kwonlyargcount])
         given += rest if type(rest) is tuple else ()
     for number, at in zip(given, given[1:], strict=False):  # noqa: RUF007  # without an import
-        if at is below.tb_frame and isinstance(number, int):
+        if at is below.tb_frame and issubclass(type(number), int):
             return True
     return code in _installed()
 
@@ -272,11 +276,14 @@ def _installed() -> "set[object]":
 def _is_asynchronous(error: BaseException, entry: "TracebackType") -> bool:
     """Say whether an exception was set from outside, and not raised by its innermost frame."""
     instruction = _instruction(entry)
-    if isinstance(error, _SAY_NOTHING) or type(error).__module__ == "_queue":
+    if issubclass(type(error), _SAY_NOTHING) or type(error).__module__ == "_queue":
         return False
     if instruction in _LOOKS:
         return True
-    return instruction in _LOOKS_AFTER and not vars(BaseException)["args"].__get__(error)
+    if instruction not in _LOOKS_AFTER or vars(BaseException)["args"].__get__(error):
+        return False
+    made_by = next(kind for kind in type(error).__mro__ if "__new__" in vars(kind))
+    return made_by.__module__ == "builtins" or isinstance(vars(made_by)["__new__"], staticmethod)
 
 
 def _instruction(entry: "TracebackType") -> str:

@@ -163,7 +163,7 @@ class Guard:
         Nothing is raised but what interrupted us, which is not counted.
         """
         self.noted(kind, error)
-        if not isinstance(error, RecursionError):
+        if not issubclass(type(error), RecursionError):
             self._tell(kind, error)
 
     def noted(self, kind: str, error: Exception) -> None:
@@ -172,7 +172,7 @@ class Guard:
         Nothing is raised but what interrupted us, which is not counted.
         """
         pass_on(error)
-        if isinstance(error, RecursionError):
+        if issubclass(type(error), RecursionError):
             return  # the host's stack has no room: nothing of ours is wrong
         try:
             if self._counted(cause_of(kind, error)):
@@ -247,7 +247,7 @@ def contained(error: BaseException) -> BaseException:
     if isinstance(error, Exception) or type(error).__module__ == "asyncio.exceptions":
         return error
     thread = threading.current_thread()
-    if isinstance(error, SystemExit | KeyboardInterrupt):
+    if issubclass(type(error), SystemExit | KeyboardInterrupt):
         is_contained = thread is not threading.main_thread()
     else:
         theirs = not type(error).__module__.startswith("tau_live.")

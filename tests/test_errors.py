@@ -45,6 +45,20 @@ class Hostile:
         raise LimitError
 
 
+class FacelessError(Exception):
+    @property
+    def __class__(self) -> type:
+        raise LimitError
+
+    @__class__.setter
+    def __class__(self, value: type) -> None:
+        raise LimitError
+
+
+def faceless() -> NoReturn:
+    raise FacelessError
+
+
 HANDLERS = [plain, overwriting, Limit().method, Limit(), functools.partial(Limit.method, Limit())]
 
 
@@ -74,6 +88,7 @@ def test_what_a_signal_s_handler_raises_passes_uncounted(interrupt: Callable[[],
         pytest.param(lambda: plain(14, None), id="a handler that is called"),
         pytest.param(lambda: str(Hostile()), id="a text of the host's"),
         pytest.param(lambda: [*Hostile()], id="a list of the host's"),
+        pytest.param(faceless, id="an error that does not say its class"),
         pytest.param(lambda: int("one"), id="what is built in"),
         pytest.param(lambda: next(iter(())), id="what says nothing"),
     ],
