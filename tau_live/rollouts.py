@@ -4,12 +4,13 @@ Ids are deterministic (law 4): a rollout's is derived from the host and the host
 run, an attempt's from its rollout and its number, a decision's from its attempt and its number.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import lru_cache
-from uuid import UUID, uuid5
+from functools import cache, lru_cache
+from hashlib import sha1
+from json.encoder import encode_basestring_ascii
+from uuid import UUID
 
 import msgspec
 
@@ -137,11 +138,13 @@ ROLLOUT_ENDS = frozenset({RolloutStatus.FAILED, RolloutStatus.SUCCEEDED, Rollout
 ATTEMPT_ENDS = frozenset(ATTEMPT_MOVES) - {AttemptStatus.PREPARING, AttemptStatus.RUNNING}
 
 
+@cache
 def rollout_may_become(new: RolloutStatus) -> tuple[RolloutStatus, ...]:
     """Return every status from which a rollout may become ``new``, itself included."""
     return tuple(old for old, moves in ROLLOUT_MOVES.items() if new in moves or new is old)
 
 
+@cache
 def attempt_may_become(new: AttemptStatus) -> tuple[AttemptStatus, ...]:
     """Return every status from which an attempt may become ``new``, itself included."""
     return tuple(old for old, moves in ATTEMPT_MOVES.items() if new in moves or new is old)
@@ -150,8 +153,11 @@ def attempt_may_become(new: AttemptStatus) -> tuple[AttemptStatus, ...]:
 @lru_cache(maxsize=4_096)  # every event of a run asks
 def rollout_id_of(host: str, run_id: str) -> str:
     """Return the id under which a host's run is stored: ``live-`` and a UUIDv5 of both."""
-    name = json.dumps([host, run_id], ensure_ascii=True)
-    return f"live-{uuid5(NAMESPACE, name)}"
+    name = f"[{encode_basestring_ascii(host)}, {encode_basestring_ascii(run_id)}]"
+    hashed = sha1(NAMESPACE.bytes + name.encode(), usedforsecurity=False).hexdigest()
+    variant = "89ab"[int(hashed[16], 16) & 3]  # as ``uuid.uuid5`` has it, in a third of the time
+    last = f"{variant}{hashed[17:20]}-{hashed[20:32]}"
+    return f"live-{hashed[:8]}-{hashed[8:12]}-5{hashed[13:16]}-{last}"
 
 
 def attempt_id_of(rollout_id: str, attempt: int) -> str:

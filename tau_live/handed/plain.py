@@ -11,7 +11,7 @@ import gc
 import math
 import sys
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sized
+from collections.abc import Callable, Collection, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
@@ -28,6 +28,8 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 
 _INT_BITS, _TEXT_BITS = 63, 512
 _SHA256_CHARS = 64
+_TOGETHER_CHARS = 256
+"""Strings that are longer together hardly come together again: each is looked at."""
 
 _SEQUENCES: tuple[type[Collection[object]], ...] = (list, tuple, deque, set, frozenset)
 _BUFFERS: tuple[type[Sized], ...] = (bytes, bytearray, memoryview)
@@ -67,7 +69,7 @@ class Limits:
 DEFAULT_LIMITS = Limits()
 
 
-def plain(
+def plain(  # noqa: PLR0913  # what is kept and what becomes of it, all keyword-only
     value: object,
     *,
     limits: Limits = DEFAULT_LIMITS,
@@ -75,6 +77,7 @@ def plain(
     names: Callable[[str, int], Json] | None = None,
     hidden: Callable[[str, object], str | None] | None = None,
     harmless: Callable[[tuple[str, ...]], bool] | None = None,
+    same: Callable[[tuple[str, ...]], bool] | None = None,
 ) -> Json:
     """Return the value as JSON data that any encoder takes; never raises, never mutates.
 
@@ -89,13 +92,16 @@ def plain(
         hidden: What stands instead of a value under such a key; it may look at the value's type,
             and at the value if that is a built-in one. ``None`` (as its result, too) leaves it.
         harmless: Says of a mapping's names whether ``text`` leaves them all as they are and
-            ``hidden`` hides no number under them; saves asking for each.
+            ``hidden`` hides nothing under them; saves asking for each.
+        same: Says of the strings of a mapping whether ``text``, which sees no other string, leaves
+            them all as they are; saves asking for each.
 
     Returns:
         ``None``, booleans, integers of 64 bits, finite floats, strings without surrogates or
         NULs, lists, and dictionaries with such strings as keys.
     """
-    return _Walk(limits, text=text, names=names, hidden=hidden, harmless=harmless).value(value, 0)
+    walk = _Walk(limits, text=text, names=names, hidden=hidden, harmless=harmless, same=same)
+    return walk.value(value, 0)
 
 
 class _Walk:
@@ -113,10 +119,11 @@ class _Walk:
         names: Callable[[str, int], Json] | None,
         hidden: Callable[[str, object], str | None] | None,
         harmless: Callable[[tuple[str, ...]], bool] | None,
+        same: Callable[[tuple[str, ...]], bool] | None,
     ) -> None:
         self._limits = limits
         self._text, self._names = text or cut, names or text or cut
-        self._hidden, self._harmless = hidden, harmless
+        self._hidden, self._harmless, self._same = hidden, harmless, same
         self._rewrites = text is not None or hidden is not None
         self._nodes, self._chars = limits.nodes, limits.total_chars
         self._inside: set[int] = set()
@@ -211,7 +218,7 @@ class _Walk:
         everything, longest = "".join((*copied, *texts)), self._limits.key_chars
         if (
             (len(everything) > longest and max(map(len, copied)) > longest)
-            or (texts and (self._rewrites or max(map(len, texts)) > self._limits.chars))
+            or (texts and not self._keeps(texts))
             or len(everything) > self._chars
             or not everything.isascii()
             or "\0" in everything
@@ -220,6 +227,17 @@ class _Walk:
             return None
         self._chars -= len(everything)
         return copied
+
+    def _keeps(self, texts: Sequence[str]) -> bool:
+        """Say whether strings of a mapping are known to be kept as they are."""
+        if max(map(len, texts)) > self._limits.chars:
+            return False
+        if not self._rewrites:
+            return True
+        alone = not self._inside  # or what stands beside it may end a secret that begins here
+        if not alone or self._same is None or len(texts) + sum(map(len, texts)) > _TOGETHER_CHARS:
+            return False
+        return self._same((*texts,))
 
     def _key(self, key: object, taken: Mapping[str, object]) -> str:
         room = min(self._limits.key_chars, max(self._chars, MARKER_ROOM))

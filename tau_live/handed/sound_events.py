@@ -170,7 +170,7 @@ def _field(name: str, hint: object) -> _Field:
     if get_origin(own) is Literal:
         return _Field(name, frozenset({str}), _text)
     if get_origin(own) is tuple:
-        return _Field(name, frozenset(right), partial(_entries, _ENTRY[get_args(own)[0]]))
+        return _Field(name, frozenset(right), partial(_entries, *_ENTRY[get_args(own)[0]]))
     if isinstance(own, type) and issubclass(own, StrEnum):
         return _Field(name, frozenset({own, *right}), partial(_member, own))
     if get_origin(own) is not None:  # a mapping, which redaction reads
@@ -269,7 +269,7 @@ def _optional(made: Made, value: object) -> None:
         made(value)
 
 
-def _entries(made: Made, value: object) -> tuple[object, ...]:
+def _entries(right: frozenset[type], made: Made, value: object) -> tuple[object, ...]:
     kind = type(value)
     if kind is list and isinstance(value, list):
         value = tuple(value)
@@ -277,12 +277,18 @@ def _entries(made: Made, value: object) -> tuple[object, ...]:
         raise _WrongError
     if not isinstance(value, tuple) or len(value) > _ENTRIES:
         raise _WrongError
+    if right.issuperset(map(type, value)):
+        return value
     found = [made(one) for one in value]
     same = all(one is other for one, other in zip(found, value, strict=True))
     return value if same else tuple(found)
 
 
-_ENTRY: Mapping[object, Made] = {str: _text, float: _number, ToolCall: _call}
+_ENTRY: Mapping[object, tuple[frozenset[type], Made]] = {
+    str: (frozenset({str}), _text),
+    float: (frozenset({float}), _number),
+    ToolCall: (frozenset(), _call),
+}
 _KINDS: Mapping[object, tuple[frozenset[type], Made]] = {
     str: (frozenset({str}), _text),
     int: (frozenset(), _whole),

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 
 from tau_live.importing import values
 from tau_live.importing.fields import (
-    FIELDS,
     FieldError,
     Place,
     Places,
@@ -104,7 +103,9 @@ class Reader:
         Raises:
             FieldError: A field is missing or malformed.
         """
-        read, found = self._read, {name: self._found(row, name) for name in FIELDS}
+        read, found = self._read, row
+        if self._places:
+            found = {**row, **{name: self._found(row, name) for name in self._places}}
         option = read("option", found, values.name_of)
         point = read("point", found, values.name_of) or self._point
         if option is None:
@@ -116,7 +117,7 @@ class Reader:
         options = self._options(found, option)
         probabilities = reading(
             "probabilities",
-            found["probabilities"],
+            found.get("probabilities"),
             lambda value: values.probabilities_of(value, options.names),
             self._places,
         )
@@ -162,7 +163,10 @@ class Reader:
         return found
 
     def _read(self, field: str, found: Row, reader: "values.Reading[values.Read]") -> "values.Read":
-        return reading(field, found[field], reader, self._places)
+        try:
+            return reader(found.get(field))
+        except (ValueError, OverflowError) as error:
+            raise FieldError(column_of(field, self._places), str(error)) from error
 
     def _options(self, found: Row, option: str) -> Options:
         options = self._read("options", found, values.options_of)
@@ -190,7 +194,7 @@ class Reader:
         return name
 
     def _context(self, row: Row, found: Row) -> Features:
-        given = found["context"]
+        given = found.get("context")
         if self._columns and given is None:
             begins = "context."
             given = {n.removeprefix(begins): row[n] for n in row if n.startswith(begins)}

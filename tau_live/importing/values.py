@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from math import isfinite
 from typing import NamedTuple, TypeVar
 
@@ -14,6 +15,7 @@ from tau_live.importing.fields import ABSENT
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _LATEST_S = 1e11  # beyond, a number is no time in seconds but in thousandths, and so on
 _SUM_ROUNDING = 1e-3
+_SCALARS = frozenset({float, int, bool, str, type(None)})
 _NAMES = ("name", "id", "option")
 """Under which of these keys an option that is an object has its name."""
 
@@ -38,6 +40,8 @@ def name_of(value: object) -> str | None:
     """Return a name; ``None`` where there is none. Raises: ValueError."""
     if value is None or value == "":
         return None
+    if type(value) is str:
+        return text_of(value)
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str | int | float):
@@ -47,7 +51,11 @@ def name_of(value: object) -> str | None:
 
 def number_of(value: object) -> float | None:
     """Return a finite number; ``None`` where there is none. Raises: ValueError."""
-    if value is None or (isinstance(value, str) and value.strip().lower() in ABSENT):
+    if value is None:
+        return None
+    if type(value) is float and isfinite(value):
+        return value
+    if isinstance(value, str) and value.strip().lower() in ABSENT:
         return None
     if isinstance(value, bool):
         return float(value)
@@ -118,9 +126,20 @@ def options_of(value: object) -> Options:
     elif isinstance(value, Mapping):
         pairs = [(name_of(name), _features(of)) for name, of in value.items()]
     elif isinstance(value, list):
+        if all(type(one) is str for one in value):  # as rows without features have them
+            return _named_options(tuple(value))
         pairs = [_option(at, one) for at, one in enumerate(value)]
     else:
         raise _not("options", value)
+    return _offered(pairs, value)
+
+
+@lru_cache(maxsize=256)  # most rows of a log offer the same
+def _named_options(names: tuple[str, ...]) -> Options:
+    return _offered([(name_of(name), None) for name in names], [*names])
+
+
+def _offered(pairs: Sequence[tuple[str | None, Features | None]], value: object) -> Options:
     names = [name for name, _ in pairs if name is not None]
     if len(names) < len(pairs) or len(set(names)) < len(names):
         raise ValueError(f"expected every option once and with a name, got {_shown(value)}")
@@ -163,6 +182,9 @@ def features_by_option(value: object) -> dict[str, Features]:
 
 def _flat(prefix: str, value: Mapping[str, object], depth: int) -> Iterator[tuple[str, object]]:
     for name, inner in value.items():
+        if type(inner) in _SCALARS and not str(name).startswith("_"):
+            yield f"{prefix}{name}", inner
+            continue
         if str(name).startswith("_"):  # what a log keeps for itself, as Vowpal Wabbit's do
             continue
         if isinstance(inner, Mapping) and depth < 8:

@@ -6,9 +6,9 @@ dataclass before anybody sees it. An event took 2.6 us, and takes 1.0.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, field, fields, make_dataclass
-from functools import cache
+from functools import cache, partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, TypeVar
 
@@ -32,14 +32,20 @@ def quick(kind: type[T]) -> Callable[..., T]:
     if "__slots__" not in vars(kind) or not one_at_a_time():
         return kind
 
+    return _twin(kind, kw_only=True)
+
+
+def _twin(kind: type[T], *, kw_only: bool) -> Callable[..., T]:
+    """Return a twin of a class, which takes values by name, or else all of them in their order."""
+
     def become(self: object) -> None:
         self.__class__ = kind
 
     flat = make_dataclass(
         kind.__name__,
-        [(one.name, object, _same_default(one)) for one in own],
+        [(one.name, object, _same_default(one) if kw_only else field()) for one in fields(kind)],
         namespace={"__post_init__": become},
-        kw_only=True,
+        kw_only=kw_only,
     )
     twin = {
         "__slots__": vars(kind)["__slots__"],
@@ -61,25 +67,37 @@ class Making(dict[type[T], Callable[..., T]]):
         return made
 
 
-@cache
-def _form(
-    kind: type[T],
-) -> tuple[Callable[..., T], tuple[str, ...], Callable[[T], tuple[object, ...]]]:
-    """Return what makes the instances of a class, the names of its fields, and their values."""
-    names = tuple(one.name for one in fields(kind))
-    return quick(kind), names, attrgetter(*names)
+_made_by = cache(quick)
 
 
 def made(kind: type[T], **values: object) -> T:
     """Return an instance of a frozen dataclass, made as ``quick`` makes it."""
-    found: T = _form(kind)[0](**values)
+    found: T = _made_by(kind)(**values)
     return found
 
 
+@cache
+def _copying(
+    kind: type[T],
+) -> tuple[Callable[..., T], Mapping[str, int], Callable[[T], tuple[object, ...]]]:
+    """Return what makes a class of all values in their order, their places, and the values."""
+    names = tuple(one.name for one in fields(kind))
+    is_twin = quick(kind) is not kind
+    make = _twin(kind, kw_only=False) if is_twin else partial(_made_of, kind, names)
+    return make, {name: place for place, name in enumerate(names)}, attrgetter(*names)
+
+
+def _made_of(kind: type[T], names: Sequence[str], *values: object) -> T:
+    return kind(**dict(zip(names, values, strict=True)))
+
+
 def changed(record: T, **changes: object) -> T:
-    """Return what ``dataclasses.replace`` does, in half the time; for two fields or more."""
-    make, names, values = _form(type(record))
-    found: T = make(**{**dict(zip(names, values(record), strict=True)), **changes})
+    """Return what ``dataclasses.replace`` does, in a third of the time; for two fields or more."""
+    make, places, values_of = _copying(type(record))
+    values = [*values_of(record)]
+    for name, value in changes.items():
+        values[places[name]] = value
+    found: T = make(*values)
     return found
 
 

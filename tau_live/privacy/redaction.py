@@ -84,6 +84,7 @@ class Redactor:
         self._harmless = lru_cache(maxsize=_NAMES_REMEMBERED)(self._are_harmless)
         self._same_ids: set[str | None] = set(_NOTHING)
         self._same_texts: set[str | None] = set(_NOTHING)
+        self._same_words = lru_cache(maxsize=_IDS_REMEMBERED)(self._are_same_words)
 
     def keeping(self) -> "Redactor":
         """Return one that takes out the same secrets, and leaves texts in."""
@@ -117,6 +118,11 @@ class Redactor:
         what seems to go on behind it only means that each has to be looked at.
         """
         new = [*filterfalse(self._same_ids.__contains__, ids)]
+        if len(new) == 1 and new[0] is not None:
+            if clean_id(new[0]) != new[0]:
+                return False
+            _remember(self._same_ids, new)
+            return True
         joined = "\n".join(filter(None, new))
         if len(joined) > _ID_LIMIT or not joined.isascii() or "\0" in joined:
             return False
@@ -241,7 +247,7 @@ class Redactor:
         elif isinstance(value, ErrorInfo):
             kept = self._error(value)
         elif name in _TUPLES_OF_IDS and isinstance(value, tuple):
-            kept = tuple(clean_id(option) for option in value)
+            kept = _clean_ids(value)
         elif name == "tool_calls" and isinstance(value, tuple):
             kept = tuple(map(self._tool_call, value[:_ENTRIES]))
         elif name == "usage" and isinstance(value, Mapping):
@@ -256,6 +262,7 @@ class Redactor:
                 names=self._text,
                 hidden=_hidden,
                 harmless=self._harmless,
+                same=self._same_words,
             )
             return found if isinstance(found, dict) else {"…": found}  # equal is not yet plain
         else:
@@ -266,6 +273,11 @@ class Redactor:
         """Tell whether names are written as they are, and no number under them is hidden."""
         room = self._limits.key_chars
         return all(self._text(name, room) == name and not is_secret_key(name) for name in names)
+
+    def _are_same_words(self, texts: tuple[str, ...]) -> bool:
+        """Tell whether strings that follow each other, alone, are written as they are."""
+        keep = self._in_order(self._text)
+        return all(keep(text, self._limit) == text for text in texts)
 
     def _content(self, content: Content, *, keeps: bool | None = None) -> Content:
         """Return a text as it may be kept; what somebody says of a run is said to be kept."""
@@ -312,6 +324,11 @@ class Redactor:
         )
 
 
+@lru_cache(maxsize=_NAMES_REMEMBERED)
+def _clean_ids(ids: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(map(clean_id, ids))
+
+
 def _changed_ids(names: tuple[str, ...], ids: tuple[str | None, ...]) -> dict[str, str]:
     cleaned = [(name, id_, clean_id(id_)) for name, id_ in zip(names, ids, strict=True) if id_]
     return {name: kept for name, id_, kept in cleaned if kept != id_}
@@ -330,6 +347,10 @@ def clean_id(id_: str) -> str:
 
     A secret in it is replaced by its kind and hash, so that different ids stay different.
     """
+    if len(id_) <= _ID_LIMIT and id_.isascii() and "\0" not in id_:  # as most are
+        known = _standard()
+        if not known.finds(id_) and not known.hides(id_):
+            return id_
     kept = id_
     for _ in range(_ROUNDS):
         before, kept = kept, _bounded_id(signed(kept))

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from math import nextafter, sqrt
 from numbers import Real
+from operator import sub
 from typing import NamedTuple
 
 import numpy as np
@@ -334,14 +335,15 @@ def frame_of(encoded: Encoded) -> Frame:
     Raises:
         ValueError: The width is beyond 65535, or a row is longer than 65535 entries.
     """
-    lengths = np.diff(encoded.starts)
-    if not 1 <= encoded.width <= MAX_WIDTH or lengths.max(initial=0) > MAX_WIDTH:
+    starts = encoded.starts.tolist()  # a few numbers, for which numpy takes longer than Python
+    lengths = [*map(sub, starts[1:], starts)]
+    if not 1 <= encoded.width <= MAX_WIDTH or max(lengths, default=0) > MAX_WIDTH:
         raise ValueError(f"width and rows must be at most {MAX_WIDTH}, got {encoded.width!r}")
     return Frame(
         encoded.width,
         len(lengths),
         len(encoded.indices),
-        lengths.astype("<u2").tobytes() + encoded.indices.astype("<u2").tobytes(),
+        struct.pack(f"<{len(lengths)}H", *lengths) + encoded.indices.astype("<u2").tobytes(),
         np.packbits(encoded.numeric).tobytes(),
     )
 

@@ -12,7 +12,7 @@ import hashlib
 import os
 import secrets
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -135,7 +135,11 @@ class Sealer:
 
 def digest_of(*parts: object) -> bytes:
     """Return the digest of a row: names and values in turn, without those that are null."""
-    pairs = zip(parts[::2], parts[1::2], strict=True)
+    return digest_of_pairs(zip(parts[::2], parts[1::2], strict=True))
+
+
+def digest_of_pairs(pairs: Iterable[tuple[object, object]]) -> bytes:
+    """Return the digest of a row of names and values."""
     told = msgspec.msgpack.encode([pair for pair in pairs if pair[1] is not None])
     return hashlib.blake2b(told, digest_size=DIGEST_BYTES).digest()
 
@@ -153,9 +157,11 @@ def install(raw: sqlite3.Connection, sealer: Sealer) -> None:
     Raises:
         sqlite3.Error: It could not be set up.
     """
+    columns = {table: columns_of(raw, table) for table in SEALED}
 
-    def sealed(before: bytes | None, kind: str, row: int, *parts: object) -> bytes:
-        return sealer.seal(before, kind, row, digest_of(*parts) if parts else GONE)
+    def sealed(before: bytes | None, kind: str, row: int, *values: object) -> bytes:
+        digest = digest_of_pairs(zip(columns[kind], values, strict=True)) if values else GONE
+        return sealer.seal(before, kind, row, digest)
 
     raw.create_function("sealed", -1, sealed)
     raw.create_function("resealed", 4, sealer.seal)
@@ -165,7 +171,7 @@ def install(raw: sqlite3.Connection, sealer: Sealer) -> None:
         for event in ("insert", "delete", *([changed] if sealed_as.changes else [])):
             which = "old" if event == "delete" else "new"
             number = sealed_as.number_of(which)
-            parts = "" if event == "delete" else f", {parts_of(raw, table, which)}"
+            values = [] if event == "delete" else [f", {which}.{name}" for name in columns[table]]
             condition = sealed_as.where_in(which)
             if event == changed:  # what was sealed and no longer has to be has changed, too
                 condition = f"{condition} or {sealed_as.where_in('old')}"
@@ -175,7 +181,7 @@ def install(raw: sqlite3.Connection, sealer: Sealer) -> None:
                 when {condition} begin
                     insert into seals (kind, row, seal, key_id) values (
                         '{table}', {number},
-                        sealed(({LAST}), '{table}', {number}{parts}), '{sealer.key_id}'
+                        sealed(({LAST}), '{table}', {number}{"".join(values)}), '{sealer.key_id}'
                     );
                 end
                 """
@@ -184,12 +190,15 @@ def install(raw: sqlite3.Connection, sealer: Sealer) -> None:
 
 def parts_of(raw: sqlite3.Connection, table: str, which: str) -> str:
     """Return the arguments of ``row_digest`` for a row of a table, as SQL."""
+    return ", ".join(f"'{column}', {which}.{column}" for column in columns_of(raw, table))
+
+
+def columns_of(raw: sqlite3.Connection, table: str) -> Sequence[str]:
+    """Return which columns of a table are sealed, in their order."""
     columns = SEALED[table].columns or [
         row[1] for row in raw.execute(f"pragma table_info({table})")
     ]
-    return ", ".join(
-        f"'{column}', {which}.{column}" for column in columns if (table, column) not in UNSEALED
-    )
+    return [column for column in columns if (table, column) not in UNSEALED]
 
 
 class Begins(NamedTuple):
