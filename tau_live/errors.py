@@ -225,8 +225,9 @@ def is_interruption(error: BaseException) -> bool:
         return False
     try:
         entry: TracebackType | None = vars(BaseException)["__traceback__"].__get__(error)
+        installed = _installed()
         while entry is not None and (inner := entry.tb_next) is not None:
-            if _is_handler(inner.tb_frame, entry):
+            if id(inner.tb_frame.f_code) in installed or _is_handler(inner.tb_frame, entry):
                 return True
             entry = inner
         return entry is not None and _is_asynchronous(error, entry)
@@ -245,8 +246,11 @@ _EMPTY_BYTES = 6
 
 
 def _is_handler(frame: "FrameType", below: "TracebackType") -> bool:
-    """Say whether a frame is a signal's handler that ran on top of another."""
-    code, found = frame.f_code, frame.f_locals
+    """Say whether a frame was given what Python gives the handler of a signal."""
+    code = frame.f_code
+    if code.co_argcount < len(("number", "frame")) and not code.co_flags & _VARARGS:
+        return False
+    found = frame.f_locals
     names = code.co_varnames[: code.co_argcount]
     given = [found.get(name) for name in names]
     if code.co_flags & _VARARGS:
@@ -255,22 +259,23 @@ def _is_handler(frame: "FrameType", below: "TracebackType") -> bool:
     for number, at in zip(given, given[1:], strict=False):  # noqa: RUF007  # without an import
         if at is below.tb_frame and issubclass(type(number), int):
             return True
-    return code in _installed()
+    return False
 
 
-def _installed() -> "set[object]":
-    """Return the code of the handlers that are installed."""
-    import signal
+def _installed() -> "set[int]":
+    """Return the ids of the code of the handlers that are installed."""
+    import _signal  # type: ignore[import-not-found]  # whose enumerations take a hundred times
     from functools import partial
 
-    found: set[object] = set()
-    for number in signal.valid_signals():
-        handler = signal.getsignal(number)
+    found: set[int] = set()
+    for number in range(1, _signal.NSIG):
+        handler = _signal.getsignal(number)
         while isinstance(handler, partial):
             handler = handler.func
-        for one in (handler, getattr(type(handler), "__call__", None)):  # noqa: B004  # not whether
-            found.add(getattr(getattr(one, "__func__", one), "__code__", None))
-    return found - {None}
+        if callable(handler):
+            for one in (handler, type(handler).__call__):
+                found.add(id(getattr(getattr(one, "__func__", one), "__code__", None)))
+    return found - {id(None)}
 
 
 def _is_asynchronous(error: BaseException, entry: "TracebackType") -> bool:
