@@ -42,15 +42,14 @@ def key_of(node: Node) -> str:
     return begun.trace if begun.parent is None else f"{begun.trace}:{begun.id}"
 
 
-def start_of(run: Run, *, settled: bool) -> dict[str, Any]:
+def start_of(run: Run) -> dict[str, Any]:
     """Return the fields of a run's start, as far as they are known, and note what was told.
 
-    The run around it is left out while a span between the two may turn out to be one, unless
-    ``settled``: a store keeps the first that it is given.
+    The run around it is left out while a span around it may turn out to be one: a store keeps the
+    first that it is given.
     """
     begun = run.node.begun
-    run.placed = settled or not run.whole or home_of(run.node, settled=False).behind is None
-    said, above = begun.attributes, _above(run) if run.placed else None
+    said, above = begun.attributes, run_around(run) if run.behind is None else None
     run.told = True
     run.session = run.session or _session(run.node)
     run.agent = run.agent or (says.agent_of(said) if run.whole else None)
@@ -117,7 +116,7 @@ def run_of(node: Node) -> Ids | None:
     return None if home.around is None else ids_around(home.around)
 
 
-def _above(run: Run) -> tuple[str, str] | None:
+def run_around(run: Run) -> tuple[str, str] | None:
     """Return host and key of the run around a run."""
     home = home_of(run.node, settled=True) if run.whole else Home()
     if home.run is not None:

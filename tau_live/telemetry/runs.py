@@ -22,6 +22,7 @@ from tau_live.telemetry.announced import (
     ids_around,
     key_of,
     knows_all,
+    run_around,
     run_of,
     start_of,
 )
@@ -177,7 +178,7 @@ class Runs:
         for trace in (*self._open.values(), *self._rest.values()):
             for node in trace.nodes.values():
                 node.inherited = not node.ended
-                node.waiting = None
+                node.waiting = node.unplaced = None
 
     def _trace(self, id_: str, now: float) -> Trace:
         trace = self._open.get(id_)
@@ -235,12 +236,9 @@ class Runs:
         trace.waiting -= len(waiting)
         for one, its in waiting:
             yield from self._step(trace, one, its)
-        unplaced, trace.unplaced = trace.unplaced, []
+        unplaced, node.unplaced = node.unplaced or (), None
         for run in unplaced:
-            if home_of(run.node, settled=False).behind is None:
-                yield from self._started(trace, run)
-            else:
-                trace.unplaced.append(run)
+            yield from self._placed(trace, run)
 
     def _valued_by(self, node: Node, ended: Ended) -> Iterator[ev.Event]:
         """Yield what a span says of its run, or one that evaluates of the spans it points to."""
@@ -289,10 +287,10 @@ class Runs:
             waiting, node.waiting = node.waiting or (), None
             for one, its in waiting:
                 yield from self._step(trace, one, its, settled=True)
+            unplaced, node.unplaced = node.unplaced or (), None
+            for run in unplaced:
+                yield from self._placed(trace, run, settled=True)
         trace.waiting = 0
-        unplaced, trace.unplaced = trace.unplaced, []
-        for run in unplaced:
-            yield from self._started(trace, run, settled=True)
 
     def _run_at(self, home: Home) -> Run | None:
         """Return the run of ours that a step is of, inferred where there has to be one."""
@@ -302,11 +300,26 @@ class Runs:
         root.run = root.run or Run(key_of(root), root, whole=False)
         return root.run
 
-    def _started(self, trace: Trace, run: Run, *, settled: bool = False) -> Iterator[ev.Event]:
-        fields = start_of(run, settled=settled or trace.settled)
-        if not run.placed and run not in trace.unplaced:
-            trace.unplaced.append(run)
-        yield event_of(ev.RunStart, run, fields)
+    def _started(self, trace: Trace, run: Run) -> Iterator[ev.Event]:
+        yield from self._put(trace, run, settled=trace.settled)
+        yield event_of(ev.RunStart, run, start_of(run))
+
+    def _placed(self, trace: Trace, run: Run, *, settled: bool = False) -> Iterator[ev.Event]:
+        """Yield the start of a run that was told, if it is inside of another, as is known now."""
+        yield from self._put(trace, run, settled=settled or trace.settled)
+        if run.behind is None and run_around(run) is not None:
+            yield event_of(ev.RunStart, run, start_of(run))
+
+    def _put(self, trace: Trace, run: Run, *, settled: bool) -> Iterator[ev.Event]:
+        """Put a run behind the span around it of which is not known yet whether it is a run."""
+        known = settled or not run.whole
+        behind = run.behind = None if known else home_of(run.node, settled=False).behind
+        if behind is None:
+            return
+        behind.unplaced = behind.unplaced or OrderedDict()
+        behind.unplaced[run] = None
+        if len(behind.unplaced) > WAITING_LIMIT:
+            yield from self._placed(trace, behind.unplaced.popitem(last=False)[0], settled=True)
 
     def _ended(self, trace: Trace, run: Run, ended: Ended) -> Iterator[ev.Event]:
         if not run.told and not run.whole:

@@ -12,7 +12,8 @@ ENDED_KEPT = 1_000
 """So many spans of one trace are remembered after their end, for children that begin then."""
 
 WAITING_LIMIT = 1_000
-"""So many steps of one trace wait at most until it is known of which run they are."""
+"""So many steps of one trace wait at most until it is known of which run they are, and so many runs
+inside of one span."""
 
 PREPARES = ("._prepare_chat_with_tools",)
 """How spans end that say to be of a model which they do not ask."""
@@ -35,7 +36,7 @@ class Run:
         session: What is known of its session.
         agent: The agent's name.
         told: Whether its start was told, and with which session.
-        placed: Whether its start has said inside of which run it is.
+        behind: The span around it of which is not known yet whether it is a run.
         ended: Whether its end was.
     """
 
@@ -47,7 +48,7 @@ class Run:
     agent: str | None = None
     told: bool = False
     input_told: bool = False
-    placed: bool = False
+    behind: "Node | None" = None
     ended: bool = False
 
 
@@ -66,6 +67,7 @@ class Node:
         inherited: Whether it is of the process that forked this one, which tells of it.
         inner: What spans of the same model's answer, inside of it, came to.
         waiting: Steps that wait until it is known what this is.
+        unplaced: Runs inside of it that are told again once that is known.
     """
 
     begun: Begun
@@ -78,6 +80,7 @@ class Node:
     inherited: bool = False
     inner: Tally | None = None
     waiting: list[tuple["Node", Ended]] | None = None
+    unplaced: OrderedDict[Run, None] | None = None
 
     def known(self) -> Kind | None:
         """Return what it is of, as far as that can be known by now."""
@@ -117,12 +120,13 @@ class Node:
             above = above.above
         return True
 
-    def may_hide_a_run(self) -> bool:
-        """Say whether it matters that it does not say yet what it is.
+    def may_hide_a_run(self, inside: "Node") -> bool:
+        """Say whether it matters to what is inside that it does not say yet what it is.
 
-        The run of an outermost span has the same key whether it is one or is inferred.
+        A step's run has the same key whether an outermost span is that run or it is inferred. A
+        run is inside another only if that span is one.
         """
-        return self.above is not None and not self.inherited
+        return not self.inherited and (self.above is not None or inside.run is not None)
 
     def freed(self) -> None:
         """Let go of what was said, of which nothing is left to tell."""
@@ -167,7 +171,7 @@ def home_of(node: Node, *, settled: bool) -> Home:  # one case after the other
         if above.native:
             return _in_native(above, node.around)
         kind = above.known()
-        if kind is None and not settled and above.may_hide_a_run():
+        if kind is None and not settled and above.may_hide_a_run(node):
             return Home(behind=above)
         if kind is Kind.EVALUATION:
             return NOWHERE
@@ -204,7 +208,6 @@ class Trace:
         heard: When something was last heard of it, in epoch seconds.
         waiting: How many steps wait.
         settled: Whether so many waited that none does any more.
-        unplaced: Runs inside of a span that does not say yet whether it is one.
     """
 
     nodes: dict[str, Node] = field(default_factory=dict)
@@ -213,7 +216,6 @@ class Trace:
     heard: float = 0.0
     waiting: int = 0
     settled: bool = False
-    unplaced: list[Run] = field(default_factory=list)
 
     def add(self, node: Node) -> None:
         """Take a span that begins."""

@@ -112,8 +112,23 @@ def test_what_a_span_is_may_be_said_as_it_ends() -> None:
     told.end("root", AGENT)
 
     assert told.models() == [("t1:agent", "chat")]
-    assert parents(told)["t1"] is None
+    assert parents(told) == {"t1": None, "t1:agent": "t1"}
     assert told.ends() == [("t1:agent", "ok"), ("t1", "ok")]
+
+
+def test_runs_wait_for_what_is_around_them_and_not_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bounds, "WAITING_LIMIT", 3)
+    told = Told()
+
+    told.begin("root", {})
+    for number in range(5):
+        told.span(f"agent{number}", AGENT, inside="root")
+    told.end("root", AGENT)
+
+    around = [parents(told)[f"t1:agent{number}"] for number in range(5)]
+    assert around == [None, None, "t1", "t1", "t1"]
 
 
 @pytest.mark.parametrize("root", [AGENT, HTTP], ids=["in an agent", "in a request"])
