@@ -64,6 +64,8 @@ def is_certain(event: ev.Event, existing: Sequence[Attempt]) -> bool:
 
 def is_last(attempt: Attempt, existing: Sequence[Attempt]) -> bool:
     """Say whether the end of an attempt is the rollout's: no later number, or no later start."""
+    if len(existing) == 1:
+        return True
     numbered = max(other.number for other in existing)
     begun = max(existing, key=lambda other: (_begin(other), other.number))
     return attempt.number in {numbered, begun.number}

@@ -386,8 +386,11 @@ class Collector:
 
     def _add_names(self, event: ev.Event) -> None:
         """Note other ids of a run, which gets the rewards that came for them before."""
+        names = naming.names_in(event)
+        if not names:  # as most events
+            return
         rollout_id = rollout_id_of(event.host, event.run_id)
-        for name in naming.names_in(event):
+        for name in names:
             name_id = rollout_id_of(event.host, name)
             if name_id != rollout_id and self._store.names.add(name_id, rollout_id):
                 self._settle(rollout_id, now=event.at)

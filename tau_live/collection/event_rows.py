@@ -60,7 +60,7 @@ def told_by_end(end: ev.RunEnd, *, later: bool) -> Amendment:
         found["output"] = content_of(end.output)
     if end.dropped > 0:
         found[DROPPED] = end.dropped
-    return Amendment(name=end.agent or "", metadata=found, later=later)
+    return made(Amendment, name=end.agent or "", metadata=found, later=later)
 
 
 def decision_of(event: ev.Decision, *, rollout_id: str, attempt: int) -> Decision:

@@ -58,7 +58,7 @@ def names_in(event: Event) -> Sequence[str]:
     """Return the other ids of its run that an event tells."""
     if isinstance(event, RunStart):
         return event.aliases
-    return [event.response_id] if isinstance(event, ModelEnd) and event.response_id else []
+    return (event.response_id,) if isinstance(event, ModelEnd) and event.response_id else ()
 
 
 def ids_in(events: Iterable[Event], *, known: Container[str]) -> set[str]:
@@ -68,7 +68,8 @@ def ids_in(events: Iterable[Event], *, known: Container[str]) -> set[str]:
         rollout_id = rollout_id_of(event.host, event.run_id)
         if rollout_id not in known:
             ids.add(rollout_id)
-            ids.update(rollout_id_of(event.host, name) for name in names_in(event))
+            for name in names_in(event):
+                ids.add(rollout_id_of(event.host, name))
     return ids
 
 

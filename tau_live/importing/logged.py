@@ -1,7 +1,8 @@
 """A row of a log as one decision, with what is known of it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from tau_live.importing import values
 from tau_live.importing.fields import (
@@ -15,11 +16,9 @@ from tau_live.importing.fields import (
 )
 from tau_live.importing.fields import read as reading
 from tau_live.importing.values import Features, Options
-from tau_live.machine.quick import made
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Logged:
+class Logged(msgspec.Struct, frozen=True, kw_only=True):
     """One decision of a log.
 
     Attributes:
@@ -52,7 +51,7 @@ class Logged:
     default: str | None = None
     propensity: float | None = None
     probabilities: tuple[float, ...] = ()
-    context: Features = field(default_factory=dict)
+    context: Features = msgspec.field(default_factory=dict)
     reward: float | None = None
     session: str | None = None
     name: str = ""
@@ -128,8 +127,7 @@ class Reader:
         reward = read("reward", found, values.number_of)
         if reward is not None and self._places.get("reward", Place(())).negated:
             reward = 0.0 - reward
-        return made(
-            Logged,
+        return Logged(
             run=read("run", found, values.name_of),
             step=read("step", found, values.place_of),
             end=read("end", found, values.truth_of),

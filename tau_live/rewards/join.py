@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from tau_live.machine.quick import made
 from tau_live.reasons import WhyNot
 from tau_live.rewards.safety import HARD_GATE_TRIGGERED, Part, settled, total_of
 from tau_live.rewards.safety import SOURCE as SAFETY
@@ -51,7 +52,9 @@ class Outcome:
     @property
     def earned(self) -> float | None:
         """What the rollout and its decisions are worth together; ``None`` unless it is ready."""
-        return None if self.total is None else total_of([self.total, *self.decisions.values()])
+        if self.total is None or not self.decisions:
+            return self.total
+        return total_of([self.total, *self.decisions.values()])
 
 
 def as_number(given: object) -> tuple[float | None, str | None]:
@@ -208,12 +211,13 @@ def _ready(
             str(target): settled(shares, gate, ceiling=ceiling)
             for target, shares in sorted(by_target.items(), key=str)
         }
-        whole = total_of([total, *decisions.values()])
+        whole = total_of([total, *decisions.values()]) if decisions else total
     except OverflowError:
         return _left_out(WhyNot.REWARD_NOT_FINITE, {reward.name for reward in counted})
     if not all(map(is_usable, (whole, total, *decisions.values()))):
         return _left_out(WhyNot.REWARD_NOT_FINITE, {reward.name for reward in counted})
-    return Outcome(
+    return made(
+        Outcome,
         state=State.READY,
         total=total,
         decisions=decisions,

@@ -58,6 +58,8 @@ def penalties(
         The reference's safety reward policy, SR1 to SR3 in its contract.
     """
     codes = sorted(set(reason_codes))
+    if not blocked_events and not codes:
+        return []  # as of most rollouts
     total = math.fsum(
         [*(penalty(policy, code) for code in codes), blocked_events * policy.blocked_penalty]
     )
