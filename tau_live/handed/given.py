@@ -11,6 +11,7 @@ from tau_live.rollouts import Span
 
 T = TypeVar("T")
 
+_NAMES = frozenset({str})
 _FIXED = frozenset({str, int, float, bool, bytes, type(None)})
 
 
@@ -37,8 +38,8 @@ def _copied(value: Any) -> Any:  # noqa: ANN401  # plain data of any kind
     kind = type(value)
     if kind in _FIXED:
         return value
-    if kind is dict and all(type(name) is str for name in value):
-        return {name: _copied(one) for name, one in value.items()}
+    if kind is dict and _NAMES.issuperset(map(type, value)):
+        return {n: one if type(one) in _FIXED else _copied(one) for n, one in value.items()}
     if kind is list:
         return [_copied(one) for one in value]
     if kind is tuple:

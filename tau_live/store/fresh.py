@@ -44,17 +44,21 @@ class Told:
         told: ``START``, ``END`` or both; one that was closed with its attempt was told no end.
     """
 
-    __slots__ = ("_span", "attributes", "told")
+    __slots__ = ("_read", "_span", "attributes", "told")
 
     def __init__(self, span: Span) -> None:
         self._span = span
         self.attributes = json_of(span.attributes)
         self.told = _end_of(span)
+        self._read: Span | None = None
 
     @property
     def span(self) -> Span:
-        """The span as it will be read back."""
-        return msgspec.structs.replace(self._span, attributes=mapping_of(self.attributes))
+        """The span as it will be read back; the end of a run asks several times."""
+        if self._read is None:
+            read = mapping_of(self.attributes)
+            self._read = msgspec.structs.replace(self._span, attributes=read)
+        return self._read
 
     def join(self, other: Span) -> bool:
         """Add the other end of it; ``False`` if that was told already."""
@@ -62,6 +66,7 @@ class Told:
         if self.told & end:
             return False
         self.told |= end
+        self._read = None
         theirs, parent = json_of(other.attributes), mine.parent_span_id
         parent = other.parent_span_id if parent is None else parent
         if end == START:
@@ -79,6 +84,7 @@ class Told:
         """End it with its attempt; ``False`` if it has ended."""
         if self._span.ended_at is not None:
             return False
+        self._read = None
         ended_at = max(self._span.started_at, at)
         self._span = msgspec.structs.replace(self._span, status=status, ended_at=ended_at)
         return True
