@@ -1,4 +1,4 @@
-"""What a decision gives back to the host; light, because hosts see it even while we are off."""
+"""What a decision returns to the host; light, because hosts get it even while tau-live is off."""
 
 from typing import Any, NamedTuple
 
@@ -6,15 +6,15 @@ from tau_live.errors import pass_on
 
 
 class Choice(NamedTuple):
-    """What was chosen, and how.
+    """The result of a decision.
 
     Attributes:
-        option: One of the options offered; the host's own choice whenever in doubt.
-        probability: With which it had been chosen; ``None`` where nobody drew.
+        option: One of the options offered; the host's own choice if anything fails.
+        probability: The probability with which it was chosen; ``None`` if it was not sampled.
         source: ``policy`` or ``default``.
-        id: Names the decision; a reward may be given for it. Empty where nothing is recorded.
+        id: The id of the decision, for rewards. Empty if nothing is recorded.
         policy_version: The version that decided; 0 is the untrained policy.
-        run: The id of the rollout it belongs to. Empty where nothing is recorded.
+        run: The id of its rollout. Empty if nothing is recorded.
     """
 
     option: Any

@@ -1,6 +1,6 @@
 """The public door: attach, run, decide, reward, flush, snapshot.
 
-With ``TAU_LIVE_RL`` unset, empty or falsy every function here works, returns the host's own
+With ``TAU_LIVE_RL`` unset, empty or falsy, every function works, returns the host's own
 choice, and imports, starts and writes nothing. With it on, nothing here raises into the host.
 What the host itself raises in the middle of a call, by a signal's handler say, passes through, and
 leaves nothing half done.
@@ -35,10 +35,10 @@ _current: ContextVar["Run | None"] = ContextVar("tau_live_run", default=None)
 
 
 def attach(target: "object | Settings | None" = None) -> "Runtime | None":
-    """Start tau-live in this process; the same again returns what runs already.
+    """Start tau-live in this process; a second call returns what is already running.
 
     Args:
-        target: A host's pluggy manager whose plugins may implement our hooks too, or
+        target: A host's pluggy manager, whose plugins may implement tau-live's hooks too, or
             ``Settings`` that replace those of the environment. ``None`` reads the environment.
 
     Returns:
@@ -58,22 +58,22 @@ def attach(target: "object | Settings | None" = None) -> "Runtime | None":
 
 
 def detach(timeout_s: float = 5.0) -> None:
-    """Store what waits and stop; a later ``attach`` starts anew."""
+    """Store what is pending and stop; a later ``attach`` starts again."""
     stop(timeout_s)
 
 
 def running() -> "Runtime | None":
-    """Return what runs in this process; starts nothing."""
+    """Return the runtime of this process; starts nothing."""
     return State.runtime
 
 
 def in_force() -> "Runtime | None":
-    """Return what adapters work with, started where it has to be; ``None`` after ``detach``."""
+    """Return the runtime for adapters, started if needed; ``None`` after ``detach``."""
     return None if State.detached else attach()
 
 
 def is_detached() -> bool:
-    """Say whether ``detach`` was called last, so that nothing is started by itself."""
+    """Return whether ``detach`` was called last, so that nothing starts by itself."""
     return State.detached
 
 
@@ -97,12 +97,12 @@ def run(
     """Record one execution of an agent: ``with``, ``async with``, or a decorator.
 
     Args:
-        name: What kind of run it is.
-        key: Names this run among all of its name, so that its id is known before and after; the
-            same key again is another attempt at it. As a decorator: may be a function of the
-            call's arguments. ``None`` gives every run an id of its own.
-        session: What runs of one conversation share.
-        metadata: Plain data to be kept with it.
+        name: The kind of run.
+        key: Identifies this run among all of its name, so that its id is known in advance; the
+            same key again is another attempt at it. In a decorator it may be a function of the
+            call's arguments. ``None`` gives every run its own id.
+        session: The id that the runs of one conversation share.
+        metadata: Plain data to store with it.
     """
     return RunContext(name, key=key, session=session, metadata=metadata)
 
@@ -116,7 +116,7 @@ def decide(
     allowed: Iterable[object] | None = None,
     exploit_only: Iterable[object] | None = None,
 ) -> Choice:
-    """Choose within the current run; without one, in a run of its own that ends at once."""
+    """Choose in the current run; without one, in its own run that ends at once."""
     try:
         inside = _current.get()
         if inside is not None:
@@ -141,22 +141,22 @@ def reward(
     key: str = "",
     comment: str | None = None,
 ) -> bool:
-    """Value a run or one of its decisions: before, during or long after it, from anywhere.
+    """Record a reward for a run or one of its decisions: before, during or long after it.
 
     Args:
-        value: A finite number, a boolean, or a text as a mere comment.
-        run: The run or its rollout's id, or with ``host`` that host's own; ``None``: the current.
-        host: Whose id ``run`` is, or whose session: ``pydantic-ai``.
-        session: The conversation whose last run is meant, instead of ``run``.
-        decision: The decision (or its id) that is meant, if it is not the whole run.
-        name: What was measured.
-        source: Who says so.
-        key: Tells rewards of one name and source apart; the same again is nothing new, a
-            different value replaces an earlier one.
-        comment: What was said besides.
+        value: A finite number, a boolean, or a text, which is only a comment.
+        run: The run or its rollout's id, or with ``host`` the host's id; default: the current run.
+        host: The host that ``run`` or ``session`` belongs to, such as ``pydantic-ai``.
+        session: Instead of ``run``, the conversation whose last run gets the reward.
+        decision: The decision or its id, if the reward is not for the whole run.
+        name: The name of the reward.
+        source: Who gives it.
+        key: Distinguishes rewards with the same name and source. Repeating one changes nothing; a
+            different value replaces it.
+        comment: A comment.
 
     Returns:
-        Whether it was taken; ``False`` while tau-live is off or holds, or if it makes no sense.
+        Whether it was accepted; ``False`` if tau-live is off or holds, or if it is invalid.
     """
     try:
         runtime, inside = attach(), _current.get()
@@ -175,10 +175,10 @@ def reward(
 
 
 def flush(timeout_s: float = 5.0) -> bool:
-    """Wait until all that was queued is stored and every due update is done and in service.
+    """Wait until everything queued is stored and every due update is done and in service.
 
     Returns:
-        Whether that was so within ``timeout_s``. ``False`` while the gate holds, as nothing is
+        Whether that happened within ``timeout_s``. ``False`` while the gate holds, as nothing is
         recorded then, and in a child process that tau-live stays off in because its parent's store
         was busy when it was forked; ``True`` while tau-live is off.
     """
@@ -190,7 +190,7 @@ def flush(timeout_s: float = 5.0) -> bool:
 
 
 def snapshot() -> dict[str, object]:
-    """Return the gate and everything an operator asks first, as plain data, from memory."""
+    """Return the gate and what an operator checks first, as plain data, from memory."""
     try:
         runtime = attach()
         return {"enabled": False} if runtime is None else runtime.snapshot()
@@ -202,9 +202,9 @@ class Run:
     """One execution of an agent, as the code inside it sees it.
 
     Attributes:
-        name: What kind of run it is.
-        run_id: The host's key of it, from which the rollout's id is made; while nothing is
-            recorded just its name.
+        name: The kind of run.
+        run_id: The host's run id, from which the rollout's id is derived; if nothing is
+            recorded, its name.
     """
 
     __slots__ = ("_handle", "name", "run_id")
@@ -216,13 +216,13 @@ class Run:
 
     @property
     def id(self) -> str:
-        """The id of the rollout; empty where nothing is recorded."""
+        """The id of the rollout; empty if nothing is recorded."""
         handle = self._handle
         return handle.rollout_id if handle is not None and handle.recorded else ""
 
     @property
     def handle(self) -> "RunHandle | None":
-        """What the runtime knows of it; ``None`` where nothing is recorded."""
+        """The runtime's handle; ``None`` if nothing is recorded."""
         return self._handle
 
     def decide(
@@ -238,14 +238,14 @@ class Run:
         """Choose one of ``options``.
 
         Args:
-            point: Names the place where the agent chooses.
-            options: Names, or names with features; they may differ at every decision.
-            context: What is known about the situation: numbers, categories, texts.
-            default: The host's own choice: the prior, and what is returned whenever in doubt.
-            allowed: Those that may be chosen this time; no other is returned, not even as the
-                default (then the first allowed is, or ``None``). ``None`` allows all.
-            exploit_only: Those that are unsafe to explore: chosen on their estimate alone, without
-                a share of uniform exploration or a bonus for being unknown.
+            point: The name of the decision point.
+            options: Names, or names with features; they may differ from decision to decision.
+            context: Facts about the situation: numbers, categories, texts.
+            default: The host's own choice: the prior, and the result if anything fails.
+            allowed: The options allowed this time; no other is returned, not even as the
+                default (then it is the first allowed one, or ``None``). ``None`` allows all.
+            exploit_only: Options that are unsafe to explore: chosen on their estimate, without
+                uniform exploration or an uncertainty bonus.
         """
         try:
             runtime = None if self._handle is None else attach()
@@ -267,7 +267,7 @@ class Run:
         key: str = "",
         comment: str | None = None,
     ) -> bool:
-        """Value this run, or one of its decisions; see ``tau_live.reward``."""
+        """Record a reward for this run or one of its decisions; see ``tau_live.reward``."""
         return reward(value, run=self, decision=decision, name=name, source=source, key=key,
                       comment=comment)  # fmt: skip
 
@@ -299,7 +299,7 @@ class _Exit:
 
 
 class RunContext:
-    """What ``tau_live.run`` returns: enters a run, or wraps a function so that each call is one."""
+    """What ``tau_live.run`` returns: enters a run, or wraps a function so each call is one."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The envelope of every event, and what stands in more than one kind of them."""
+"""The envelope of every event, and what several kinds share."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -13,7 +13,7 @@ VERSION = 1
 _LATEST = 2**53
 
 OWN_HOST = "tau_live"
-"""The host of runs of the public door; whoever runs them rewards them, maybe much later."""
+"""The host of runs of the public door; their rewards may arrive much later."""
 
 
 class Status(StrEnum):
@@ -30,7 +30,7 @@ class Status(StrEnum):
 
 
 class Fidelity(StrEnum):
-    """How directly the host told us."""
+    """How directly the host reported it."""
 
     NATIVE = "native"
     HOOKS = "hooks"
@@ -40,11 +40,11 @@ class Fidelity(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorInfo:
-    """What went wrong in the host.
+    """An error in the host.
 
     Attributes:
         type: The class of the exception.
-        message: Its text; kept only where content may be kept.
+        message: Its text; kept only if content may be kept.
         fatal: Whether it ended the run.
     """
 
@@ -55,12 +55,12 @@ class ErrorInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
-    """A text that went in or out, or what may be kept of it.
+    """An input or output text, or what may be kept of it.
 
     Attributes:
-        text: The text; ``None`` where only its size and hash are kept.
+        text: The text; ``None`` if only its size and hash are kept.
         chars: Its length in characters.
-        sha256: The hash of its UTF-8 form, in hexadecimal.
+        sha256: The SHA-256 of its UTF-8 form, in hexadecimal.
     """
 
     text: str | None = None
@@ -70,12 +70,12 @@ class Content:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
-    """A tool that a model asked for.
+    """A tool call requested by a model.
 
     Attributes:
         id: The model's id of the call.
         name: The tool.
-        args: What it is to be called with.
+        args: Its arguments.
     """
 
     id: str
@@ -89,28 +89,28 @@ class Event:
 
     Attributes:
         event: The name of its kind.
-        host: The framework that runs.
-        run_id: The host's own key of the run.
+        host: The framework.
+        run_id: The host's run id.
         at: Epoch seconds, UTC.
-        v: The version of this form.
+        v: The version of the format.
         mono_ns: The process's monotonic clock.
-        seq: Counts the events of a process from 1; order is by ``(pid, seq)``.
+        seq: Number of the event in its process, from 1; the order is ``(pid, seq)``.
         pid: The process.
         host_version: The host's version.
-        adapter_version: The adapter's.
-        session_id: What runs of one conversation share.
-        parent_run_id: The run inside which this one runs.
-        parent_host: That run's host, where it is another one.
-        execution: Tells one execution of a run from another under the same key.
+        adapter_version: The adapter's version.
+        session_id: The id that the runs of one conversation share.
+        parent_run_id: The parent run.
+        parent_host: The parent run's host, if it is another one.
+        execution: Distinguishes executions under the same key.
         span_id: The host's id of this step, verbatim.
-        parent_span_id: The step around it.
+        parent_span_id: The parent step.
         agent: The agent's name.
         turn: The turn, from 1.
-        attempt: The try, from 1; ``None`` where the host does not count them.
-        status: How it ended; ``None`` for what has no end.
-        error: What went wrong.
-        fidelity: How directly the host told us.
-        raw: The host's attributes that have no place of their own.
+        attempt: The attempt, from 1; ``None`` if the host does not count them.
+        status: How it ended; ``None`` if it has no end.
+        error: The error.
+        fidelity: How directly the host reported it.
+        raw: The host's attributes that have no field of their own.
     """
 
     event: str
@@ -139,7 +139,7 @@ class Event:
 
 
 def is_sound(event: object) -> bool:
-    """Say whether something is an event whose run and time can be told."""
+    """Return whether something is an event with a valid run and time."""
     if not issubclass(type(event), Event) or not isinstance(event, Event):
         return False
     if not type(event.event) is type(event.host) is type(event.run_id) is str:

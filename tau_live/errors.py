@@ -1,25 +1,25 @@
-"""Everything an operator can meet, as one tree.
+"""Every error of tau-live, as one tree.
 
 ```
 TauLiveError
 ├── SettingsError              a setting is out of range or malformed (names the variable)
 ├── EventError                 a line or record is not an event
 │   └── LogLineError           a line of a log cannot be imported (names line and column)
-├── StoreError                 the store cannot do what was asked
+├── StoreError                 a request that the store refuses
 │   ├── StoreUnavailableError  it cannot be opened, read or written
-│   │   ├── StoreBusyError     others are at work on it; it can be used when they are done
-│   │   └── StoreDamagedError  its file is damaged, or no store at all
+│   │   ├── StoreBusyError     other processes are using it; try again when they are done
+│   │   └── StoreDamagedError  its file is damaged, or is not a store
 │   ├── StoreVersionError      it was written by a newer tau-live
 │   ├── UnknownError           no such rollout, session, worker, decision, resource or policy
 │   ├── DuplicateError         the id is taken
-│   └── InvalidTransitionError the lifecycle forbids the move
-├── AmbiguousIdError           several runs or decisions are meant by an id
-├── CheckpointError            a checkpoint is damaged, foreign or not to be trusted
-├── PolicyError                no such policy, or it cannot serve where it was asked for
-├── DiffersError               a decision is not what its version makes of it
+│   └── InvalidTransitionError the lifecycle does not allow the transition
+├── AmbiguousIdError           an id matches several runs or decisions
+├── CheckpointError            a checkpoint is damaged, foreign or not trusted
+├── PolicyError                no such policy, or it cannot serve at this point
+├── DiffersError               a decision differs from what its version gives
 ├── LogError                   a log cannot be evaluated (names line and column)
-├── AccessError                a principal may not do it, or nobody can tell whether it may
-├── ArchiveError               a file is no archive, or is damaged, or in use
+├── AccessError                a principal is not authorized, or the access file is unreadable
+├── ArchiveError               a file is not an archive, or is damaged, or in use
 ├── AutostartError             the environment's site-packages cannot be changed
 └── LeaseLostError             another process holds the lease that this work needs
 ```
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
 
 
 class TauLiveError(Exception):
-    """Anything tau-live raises on purpose."""
+    """The base of every error that tau-live raises."""
 
 
 class AccessError(TauLiveError):
-    """A principal may not do what it wants, or the file that would say so cannot be understood."""
+    """A principal is not authorized, or the access file cannot be read."""
 
 
 class ArchiveError(TauLiveError):
-    """A file is no archive, or is damaged, or another process appends to it; names the file."""
+    """A file is not an archive, is damaged, or is in use; the message names the file."""
 
 
 class AutostartError(TauLiveError):
@@ -63,7 +63,7 @@ class LogLineError(EventError):
 
     Attributes:
         line: Its number, from 1.
-        column: The field's column, or the character's place; ``None`` where all of it is wrong.
+        column: The field's column, or the character's position; ``None`` for the whole line.
     """
 
     def __init__(self, line: int, column: str | None, reason: str) -> None:
@@ -74,7 +74,7 @@ class LogLineError(EventError):
 
 
 class StoreError(TauLiveError):
-    """The store cannot do what was asked."""
+    """A request that the store refuses."""
 
 
 class StoreUnavailableError(StoreError):
@@ -82,11 +82,11 @@ class StoreUnavailableError(StoreError):
 
 
 class StoreBusyError(StoreUnavailableError):
-    """Others are at work on the store; it can be used again when they are done."""
+    """Other processes are using the store; try again when they are done."""
 
 
 class StoreDamagedError(StoreUnavailableError):
-    """The store's file is damaged, or is no store at all."""
+    """The store's file is damaged, or is not a store."""
 
 
 class StoreVersionError(StoreError):
@@ -99,7 +99,7 @@ class UnknownError(StoreError):
     Attributes:
         kind: ``rollout``, ``attempt``, ``worker``, ``decision``, ``resources``, ``policy`` or
             ``session``.
-        id: What was asked for.
+        id: The id.
     """
 
     def __init__(self, kind: str, id_: object) -> None:
@@ -123,13 +123,13 @@ class DuplicateError(StoreError):
 
 
 class InvalidTransitionError(StoreError):
-    """The lifecycle forbids the move.
+    """The lifecycle does not allow the transition.
 
     Attributes:
         kind: ``rollout`` or ``attempt``.
         id: Its id.
         old: The status it has.
-        new: The status that was asked for.
+        new: The requested status.
     """
 
     def __init__(self, kind: str, id_: str, *, old: str, new: str) -> None:
@@ -141,15 +141,15 @@ class InvalidTransitionError(StoreError):
 
 
 class AmbiguousIdError(TauLiveError):
-    """Several rollouts or decisions are meant by an id; the message lists them."""
+    """An id matches several rollouts or decisions; the message lists them."""
 
 
 class PolicyError(TauLiveError):
-    """There is no such policy, or it cannot be put into service where it was asked for."""
+    """There is no such policy, or it cannot be put into service at this point."""
 
 
 class DiffersError(TauLiveError):
-    """The probabilities of a decision are not those that its version gives."""
+    """The stored probabilities of a decision differ from those that its version gives."""
 
 
 class LogError(TauLiveError):
@@ -157,7 +157,7 @@ class LogError(TauLiveError):
 
 
 class CheckpointError(TauLiveError):
-    """A checkpoint is damaged, foreign or not to be trusted."""
+    """A checkpoint is damaged, foreign or not trusted."""
 
 
 class LeaseLostError(TauLiveError):
@@ -203,7 +203,7 @@ class suppress:  # noqa: N801  # stands for the one of contextlib
 
 
 def is_interruption(error: BaseException) -> bool:
-    """Say whether an exception came from outside, in the middle of whatever was running.
+    """Return whether an exception came from outside, in the middle of running code.
 
     That is what a signal's handler of the host raises (a job's time limit, an alarm) and what
     another thread of the host sets (``PyThreadState_SetAsyncExc``). It belongs to the host,
@@ -279,7 +279,7 @@ def _installed() -> "set[int]":
 
 
 def _is_asynchronous(error: BaseException, entry: "TracebackType") -> bool:
-    """Say whether an exception was set from outside, and not raised by its innermost frame."""
+    """Return whether an exception was set from outside and not raised by its innermost frame."""
     instruction = _instruction(entry)
     if issubclass(type(error), _SAY_NOTHING) or type(error).__module__ == "_queue":
         return False

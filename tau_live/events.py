@@ -1,7 +1,7 @@
-"""What hosts tell us: one frozen dataclass for each event, and a lossless JSON form, one a line.
+"""Events from hosts: one frozen dataclass per event, and a lossless JSON form, one per line.
 
-Every event carries the same envelope; the fields of its own stand beside it. Ends may come late or
-never, children may end after their parents: events are linked by ids, never by their order.
+Every event has the same envelope plus its own fields. Ends may arrive late or
+never, and children may end after their parents: events are linked by ids, never by order.
 """
 
 from collections.abc import Mapping
@@ -69,16 +69,16 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStart(Event):
-    """A run begins; it may be announced after other events of the run.
+    """A run starts; it may arrive after other events of the run.
 
     Attributes:
-        name: What kind of run it is, for people and filters.
-        input: What it is to work on.
-        model: The model it asks first, where the host names one.
+        name: The kind of run, for people and filters.
+        input: Its input.
+        model: Its first model, if the host names one.
         tools: The names of the tools it has.
-        instructions_hash: Tells one set of instructions from another.
-        trigger: What began it: ``user``, ``tool``, ``handoff`` or ``resume``.
-        aliases: Other ids of the host by which its users may know the run.
+        instructions_hash: Hash of its instructions.
+        trigger: What started it: ``user``, ``tool``, ``handoff`` or ``resume``.
+        aliases: Other ids that the host gives the run.
         metadata: Open-ended JSON data.
     """
 
@@ -95,16 +95,16 @@ class RunStart(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnd(Event):
-    """A run is over; ``status`` says how, ``reason`` why where that is known.
+    """A run ended; ``status`` is how, ``reason`` is why, if known.
 
     Attributes:
-        output: What came out.
+        output: Its output.
         usage: Tokens by kind.
-        cost_usd: What it cost, in US dollars.
-        turns: How many turns it took.
-        duration_ms: How long it took, in milliseconds.
-        reason: Why it ended; ``None`` leaves that to ``status``.
-        dropped: How many events of the run were lost on the way to the store.
+        cost_usd: Its cost in US dollars.
+        turns: The number of turns.
+        duration_ms: Its duration in milliseconds.
+        reason: Why it ended; ``None`` derives it from ``status``.
+        dropped: How many events of the run were dropped before they were stored.
     """
 
     event: Literal["run.end"] = "run.end"
@@ -119,7 +119,7 @@ class RunEnd(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision(Event):
-    """Something was chosen; the fields are those of ``rollouts.Decision``."""
+    """A decision was made; the fields are those of ``rollouts.Decision``."""
 
     event: Literal["decision"] = "decision"
     ordinal: int
@@ -146,10 +146,10 @@ class Decision(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reward(Event):
-    """Somebody valued a run or a decision; the fields are those of ``rollouts.Reward``.
+    """A run or a decision got a reward; the fields are those of ``rollouts.Reward``.
 
     Attributes:
-        rollout_id: The rollout that is meant, where it is known by its id alone; else it is the
+        rollout_id: The rollout, if only its id is known; else it is the
             run of the envelope.
     """
 
@@ -167,12 +167,12 @@ class Reward(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TauError(Event):
-    """Something of ours failed and the host went on without it.
+    """A part of tau-live failed and the host continued without it.
 
     Attributes:
-        where: Which part of tau-live.
+        where: The part of tau-live.
         type: The class of the exception.
-        disabled: Whether that part is switched off from now on.
+        disabled: Whether that part is disabled from now on.
     """
 
     event: Literal["tau.error"] = "tau.error"
@@ -203,7 +203,7 @@ KINDS: Mapping[str, type[Event]] = {
     "reward": Reward,
     "tau.error": TauError,
 }
-"""Every kind of event by the name that stands in ``event``."""
+"""Every kind of event by its name in ``event``."""
 
 
 class _Head(msgspec.Struct):
@@ -217,13 +217,13 @@ def _decoder(kind: str) -> msgspec.json.Decoder[Event]:
 
 
 def encode(event: Event) -> bytes:
-    """Return the event as one line of JSON, without the newline; nothing of it is lost.
+    """Return the event as one line of JSON, without a newline; nothing is lost.
 
-    JSON has no NaN and no infinity, no tuples and no keys but texts. Rather than write something
-    else for them an event that would not come back as it was is refused.
+    JSON has no NaN, no infinity, no tuples and only text keys. An event that would not be read
+    back unchanged is refused.
 
     Raises:
-        EventError: It holds what JSON cannot say.
+        EventError: It contains a value that JSON cannot represent.
     """
     try:
         line = msgspec.json.encode(event, enc_hook=_plain)
@@ -232,7 +232,7 @@ def encode(event: Event) -> bytes:
         raise EventError(f"cannot write a {event.event} event: {error}") from error
     if back != event:
         raise EventError(
-            f"cannot write a {event.event} event: JSON cannot say {_lost(event, back)}"
+            f"cannot write a {event.event} event: JSON has no form for {_lost(event, back)}"
         )
     return line
 
@@ -240,10 +240,10 @@ def encode(event: Event) -> bytes:
 def decode(line: bytes | str) -> Event:
     """Return the event that a line of JSON holds; ``decode(encode(event)) == event``.
 
-    Fields that this version does not know are passed over.
+    Fields that this version does not know are ignored.
 
     Raises:
-        EventError: It is not JSON, not an event, of an unknown kind, or of a newer form.
+        EventError: It is not JSON, not an event, or of an unknown kind or version.
     """
     try:
         head = msgspec.json.decode(line, type=_Head)
@@ -263,7 +263,7 @@ def _plain(value: object) -> object:
 
 
 def _lost(event: Event, back: Event) -> str:
-    """Return which fields did not come back as they were."""
+    """Return which fields changed when read back."""
     if type(back) is not type(event):
         return type(event).__name__
     names = [f.name for f in fields(event) if getattr(event, f.name) != getattr(back, f.name)]

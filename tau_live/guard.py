@@ -85,7 +85,7 @@ def text_of(error: BaseException) -> str:
     """Return what an exception says, cut and without secrets; even one whose ``__str__`` raises."""
     try:
         if not is_soon_printed(error.args):
-            return f"{type(error).__name__} of more than is printed"
+            return f"{type(error).__name__} too deep to print"
         return _scrubbed(str.__getitem__(str(error), slice(_SAID)))[:_TEXT]
     except Exception as second:  # noqa: BLE001 - a hostile __str__ must not escape
         pass_on(second)

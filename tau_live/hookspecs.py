@@ -1,4 +1,4 @@
-"""Every hook, and what it is called with: pluggy project and entry-point group ``tau_live``.
+"""Every hook and its arguments: pluggy project and entry-point group ``tau_live``.
 
 A plugin is a module or an object with functions marked by ``hookimpl``. Each takes one frozen
 object, so that fields can be added. Hooks are called one plugin after the other; one that raises
@@ -24,15 +24,15 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionRequest:
-    """An agent asks what to do at a decision point.
+    """A decision to be made at a decision point.
 
     Attributes:
-        run_id: The host's own key of the run.
-        rollout_id: Our record of it.
+        run_id: The host's run id.
+        rollout_id: The rollout.
         point: The decision point.
-        options: What may be chosen now, each with its features; never empty.
-        context: What is known about the situation.
-        default: What the host would do without us, if it said so.
+        options: The options that may be chosen now, each with its features; never empty.
+        context: The context.
+        default: The host's own choice, if it named one.
     """
 
     run_id: str
@@ -49,8 +49,8 @@ class Answer:
 
     Attributes:
         option: One of the options of the request.
-        probability: With what probability it was chosen, in (0, 1]; ``None`` if nobody knows,
-            and then the decision is recorded but never learned from.
+        probability: The probability with which it was chosen, in (0, 1]; ``None`` if unknown:
+            such a decision is recorded but never learned from.
     """
 
     option: str
@@ -63,27 +63,27 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutSummary:
-    """How a finished rollout went, as far as a reward can be inferred from it.
+    """Facts about a finished rollout from which a reward can be inferred.
 
     Attributes:
         rollout_id: The rollout.
         host: The framework that ran it.
-        run_id: The host's own key of the run.
-        session_id: What runs of one conversation share.
-        parent_id: The rollout inside which it ran.
+        run_id: The host's run id.
+        session_id: The id that the runs of one conversation share.
+        parent_id: Its parent rollout.
         status: How it ended.
         reason: Why it ended.
-        has_assistant_reply: Whether the agent said anything.
-        session_completed: Whether it ended by itself.
+        has_assistant_reply: Whether the agent replied.
+        session_completed: Whether it completed.
         turns: Rounds of the agent's loop.
         tool_errors: Tools that failed.
         safety_blocked: Whether a safety policy blocked anything.
-        blocked_events: How often.
-        reason_codes: Why safety policies were applied, each code once.
-        input_chars: Characters that went in.
-        output_chars: Characters that came out.
-        spans: What is stored of its steps, in their order, after redaction.
-        metadata: What its host told of it, its cost and output among it.
+        blocked_events: How many events were blocked.
+        reason_codes: Reason codes of the safety policies applied, each once.
+        input_chars: Characters of input.
+        output_chars: Characters of output.
+        spans: Its steps as stored, in order, after redaction.
+        metadata: Its metadata from the host, including cost and output.
     """
 
     rollout_id: str
@@ -120,14 +120,14 @@ class RewardPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Text:
-    """A text on its way into the store, without the secrets that tau-live knows.
+    """A text before it is stored, after known secrets have been removed.
 
     Attributes:
-        text: What it says; never empty.
-        event: The kind of the event in which it stands, such as ``run.start``; ``audit`` for what
-            an operator says.
+        text: The text; never empty.
+        event: The kind of its event, such as ``run.start``; ``audit`` for the reason of an
+            operator.
         field: The field of the event, such as ``input``, ``metadata`` or ``context``.
-        key: The name under which it stands in open-ended data; empty elsewhere, and for a name.
+        key: Its key in open-ended data; empty elsewhere, and for a key itself.
     """
 
     text: str
@@ -138,20 +138,20 @@ class Text:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promotion:
-    """Somebody else decides from now on, or decides more or less than before.
+    """A change of which version decides, or of how much it decides.
 
     Attributes:
         point: The decision point.
-        version: What the learner decides with; 0 is the untrained policy.
-        was: What it decided with before; the same where only something else changed.
+        version: The learner's version; 0 is the untrained policy.
+        was: The learner's version before; the same if only something else changed.
         pinned: Whether an operator chose it, so that updates do not replace it.
         at: Epoch seconds, UTC, of the change.
-        change: What changed: ``version``, ``champion``, ``exposure``, or ``stopped`` where the
-            learner was taken out or may decide again.
+        change: What changed: ``version``, ``champion``, ``exposure``, or ``stopped`` if the
+            learner was stopped or started again.
         champion: The version last proven better; ``None`` is the host's own choice.
         exposure: The share of rollouts that the learner may decide; ``None`` is all but
             ``TAU_LIVE_RL_CONTROL_SHARE``.
-        stopped: Why the learner decides nothing; ``None`` while it may.
+        stopped: Why the learner is stopped; ``None`` while it is not.
     """
 
     point: str
@@ -167,19 +167,19 @@ class Promotion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
-    """Something that somebody should hear of.
+    """An alert for the operator.
 
     Attributes:
         kind: Its name, such as ``gate-hold``; each has a heading in the runbook.
         severity: ``critical``, ``warning`` or ``info``.
-        subject: What it concerns, such as a decision point; empty for all of it.
+        subject: What it concerns, such as a decision point; empty if everything.
         sentence: What happened, in words.
-        todo: The command to look next.
+        todo: The command to run next.
         facts: The numbers behind it, as plain data.
         at: Epoch seconds, UTC.
         store: The store's file.
-        version: The tau-live that raised it.
-        suppressed: Alerts of its kind that were not told since the last one that was.
+        version: The version of tau-live that raised it.
+        suppressed: Alerts of its kind suppressed since the last one raised.
         test: Whether it is a test alert, sent by ``tau-live alerts test``.
     """
 
@@ -201,15 +201,15 @@ class Translator(Protocol):
 
     @property
     def bad(self) -> dict[str, int]:
-        """How many lines were not understood, by what is wrong with them."""
+        """How many lines could not be read, by problem."""
         ...
 
     def events(self, line: bytes) -> list[Event]:
-        """Return what one more line tells; no line makes it raise."""
+        """Return the events of one more line; no line makes it raise."""
         ...
 
     def end(self) -> list[Event]:
-        """Return what is to be said at the end of the stream."""
+        """Return the events that the end of the stream implies."""
         ...
 
 
@@ -218,14 +218,14 @@ Translate = Callable[[str, Callable[[], float]], Translator]
 
 
 class Register(Protocol):
-    """Makes a host known by its name: how its lines are read, how it is attached, or both."""
+    """Registers a host by name: how its lines are read, how it is attached, or both."""
 
     def __call__(self, name: str, make: Translate | None = None, *, adapter: object = None) -> None:
         """Register a host.
 
         Args:
             name: The host's name.
-            make: Makes what turns its lines into events.
+            make: Makes the translator of its lines.
             adapter: A ``tau_live.adapters.Adapter``.
         """
         ...
@@ -233,15 +233,15 @@ class Register(Protocol):
 
 @hookspec
 def observe(event: Event) -> None:
-    """See every event, as it is written; in the thread that writes, so be quick."""
+    """Receive every event as it is written, in the writer thread: be quick."""
 
 
 @hookspec(firstresult=True)
 def decide(request: DecisionRequest) -> Answer | None:
     """Choose one of ``request.options``, or return ``None`` to leave the choice to others.
 
-    The first plugin that answers wins; ours is asked last. In the host's thread, under the
-    deadline of a decision: no disk, no network.
+    The first plugin that answers wins; tau-live's own comes last. Runs in the host's thread, under
+    the deadline of a decision: no disk, no network.
     """
 
 
@@ -249,8 +249,8 @@ def decide(request: DecisionRequest) -> Answer | None:
 def infer_reward(summary: RolloutSummary) -> Iterable[RewardPart] | None:
     """Return named parts of a reward for a finished rollout, or ``None`` to add nothing.
 
-    The parts of all plugins are put together; of two with one name, that of the plugin that was
-    asked first counts. Ours is asked last.
+    The parts of all plugins are combined; of two with the same name, the first one counts.
+    tau-live's own plugin comes last.
     """
 
 
@@ -258,13 +258,13 @@ def infer_reward(summary: RolloutSummary) -> Iterable[RewardPart] | None:
 def redact_text(text: Text) -> str | None:
     """Return what may be kept of a text, or ``None`` to leave it as it is.
 
-    Asked for every text of every event, before it is stored, recorded or shown to ``observe``,
-    ``redact`` and ``infer_reward``; of open-ended data such as metadata and contexts for each text
-    and each name in it; also for the reasons that operators give (``event`` is ``audit``). Ids and
-    the names of points and options are none, because rows are joined by them, nor are numbers and
-    the names of rewards that settings declare. Each plugin gets what the one before it returned.
-    Where one raises or has been disabled, ``[redacted:plugin]`` is kept: what was not looked at is
-    not.
+    Called for every text of every event before it is stored, recorded or passed to ``observe``,
+    ``redact`` and ``infer_reward``; in open-ended data such as metadata and contexts, for each text
+    and each key; also for the reasons that operators give (``event`` is ``audit``). Ids, and
+    names of points and options, are excluded because rows are joined by them, and so are numbers
+    and the names of declared rewards. Each plugin gets the result of the one before it.
+    If one raises or has been disabled, ``[redacted:plugin]`` is stored instead: unchecked text is
+    never kept.
     """
 
 
@@ -272,50 +272,49 @@ def redact_text(text: Text) -> str | None:
 def redact(span: Span) -> Span | None:
     """Return a step without what must not be stored, or ``None`` to leave it as it is.
 
-    For what only the whole step tells; texts wherever they stand are ``redact_text``'s.
+    For redaction that needs the whole step; single texts belong to ``redact_text``.
 
-    ``msgspec.structs.replace(span, attributes=...)`` makes another one of it. Each plugin
-    gets what the one before it returned. Where one raises or has been disabled, the span is
-    written without its attributes: what was not looked at is not kept.
+    ``msgspec.structs.replace(span, attributes=...)`` makes a changed copy. Each plugin
+    gets the result of the one before it. If one raises or has been disabled, the span is
+    written without its attributes: unchecked text is never kept.
     """
 
 
 @hookspec
 def gate_changed(snapshot: Mapping[str, object]) -> None:
-    """Hear that the gate went to hold or was reset; ``snapshot`` is ``GateKeeper.snapshot()``."""
+    """Receive a change of the gate (hold or reset); ``snapshot`` is ``GateKeeper.snapshot()``."""
 
 
 @hookspec
 def update_finished(report: Mapping[str, object]) -> None:
-    """Hear what an update did, or why there was none."""
+    """Receive the report of an update, or why it was skipped."""
 
 
 @hookspec
 def policy_promoted(promotion: Promotion) -> None:
-    """Hear that another version decides in this process from now on, or another share of rollouts.
+    """Receive a change in this process of which version decides, or of its share of rollouts.
 
-    Also called when a champion is frozen or comes back, a rung is climbed, or the learner is taken
-    out: ``promotion.change`` says which.
+    Also called when a champion is frozen or returns, a rung is climbed, or the learner is
+    stopped: see ``promotion.change``.
     """
 
 
 @hookspec
 def alert_raised(alert: Alert) -> None:
-    """Hear of something that somebody should hear of: a hold, drops, drift, a promotion.
+    """Receive an alert: a hold, drops, drift, a promotion.
 
-    Called in a thread of its own, in one of the processes that share a store, and of one kind at
-    most once in ``TAU_LIVE_RL_ALERT_INTERVAL_S`` seconds. While an alert is told the next ones
-    wait.
+    Called in its own thread, in one of the processes that share a store, at most once per kind and
+    subject in ``TAU_LIVE_RL_ALERT_INTERVAL_S`` seconds. Further alerts wait until the call returns.
     """
 
 
 @hookspec
 def register_hosts(register: Register) -> None:
-    """Make hosts known: ``register(name, make)`` and ``register(name, adapter=ADAPTER)``.
+    """Register hosts: ``register(name, make)`` and ``register(name, adapter=ADAPTER)``.
 
     ``make(stream, clock)`` returns a ``Translator`` of the lines that ``tau-live ingest`` reads; it
-    is called once for each stream. ``ADAPTER`` is a ``tau_live.adapters.Adapter``, with which every
-    door attaches to a host that is imported; the hook itself imports no host.
+    is called once per stream. ``ADAPTER`` is a ``tau_live.adapters.Adapter``, with which tau-live
+    attaches to a host once it is imported; the hook itself imports no host.
     """
 
 

@@ -186,7 +186,7 @@ def _kill(store: "Path", reason: str, *, as_json: bool) -> int | None:
         done = {"changed": True, "file": str(switch), "kill_switch": killed, "audit": problem}
         _say(json.dumps(done))
     else:
-        _say(f"everything stops within a second: {switch} is there")
+        _say(f"everything stops within a second: {switch} exists")
         if problem is not None:
             sys.stderr.write(f"note: {problem}\n")
     return 0

@@ -228,11 +228,11 @@ def _remove_stale(path: Path) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(mode):
-        raise FileExistsError(errno.EEXIST, "there is something else than a socket", str(path))
+        raise FileExistsError(errno.EEXIST, "it is not a socket", str(path))
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
             probe.connect(os.fspath(path))
         except ConnectionRefusedError:
             path.unlink()
             return
-    raise OSError(errno.EADDRINUSE, "somebody listens there already", str(path))
+    raise OSError(errno.EADDRINUSE, "another process is already listening there", str(path))

@@ -63,7 +63,7 @@ def _size(found: Iterable[Family]) -> int:
 
 
 def _left_out(count: int) -> Family:
-    said = "Values that are not shown because a metric has too many."
+    said = "Label values left out because a metric has too many."
     return _of("values_left_out", said, [({}, count)])
 
 
@@ -83,7 +83,7 @@ def _all(
         *_rollouts(status),
         *_points(status),
         *_counted(mapping(status.get("counters"))),
-        _of("alert_last_told_timestamp_seconds", "When an alert of a kind was last told.",
+        _of("alert_last_told_timestamp_seconds", "When an alert of a kind was last raised.",
             _each("kind", last_told)),
     ]  # fmt: skip
 
@@ -122,26 +122,30 @@ def _stands(status: Mapping[str, object], version: str) -> Iterator[Family]:
     reason = str(gate.get("reason") or "unknown")
     last = mapping(status.get("last_report")).get("at")
     one: Values = [({}, 1.0)]
-    yield _of("build_info", "The tau-live that wrote this; always 1.", [({"version": version}, 1)])
+    yield _of(
+        "build_info", "The tau-live version that wrote this; always 1.", [({"version": version}, 1)]
+    )
     yield _of("written_timestamp_seconds", "When this was written.", _one(status.get("at")))
     yield _of("gate_passes", "1 while the gate passes, 0 while it holds.", [({}, float(not holds))])
-    yield _of("gate_changed_timestamp_seconds", "When the gate changed.", _one(gate.get("since")))
-    held = "1 with the reason while the gate holds; not there while it passes."
+    yield _of(
+        "gate_changed_timestamp_seconds", "When the gate last changed.", _one(gate.get("since"))
+    )
+    held = "1 with the reason while the gate holds; absent while it passes."
     yield _of("gate_hold_info", held, [({"reason": reason}, 1.0)] if holds else [])
-    streaks = "Failures in a row, by what failed."
+    streaks = "Failures in a row, by kind."
     yield _of("gate_failure_streak", streaks, _each("kind", gate.get("streaks")))
     killed: Values = one if status.get("kill_switch") else [({}, 0.0)]
     yield _of("kill_switch_on", "1 while the kill switch is on.", killed)
     paused: Values = [({"part": part}, 1.0) for part in mapping(status.get("paused"))]
     yield _of("paused", "1 for each part that is paused.", paused)
     yield _of("processes", "Processes that are attached.", [({}, _length(status, "processes"))])
-    held = "Processes that hold in memory because the store cannot say so."
+    held = "Processes that hold in memory because the store cannot be written."
     yield _of("processes_held_in_memory", held, [({}, _length(status, "held_in_memory"))])
     silent = "Attached processes that cannot write."
     yield _of("silent_processes", silent, [({}, _length(status, "silent"))])
     yield _of("last_update_timestamp_seconds", "When the last update ended.", _one(last))
     used = _one(retention.get("used_mb"))
-    size = "What the store takes, without free pages and its log."
+    size = "Size of the store, without free pages and its log."
     yield _of("store_used_bytes", size, [(labels, mb * 1e6) for labels, mb in used])
 
 
@@ -154,8 +158,8 @@ def _rollouts(status: Mapping[str, object]) -> Iterator[Family]:
     mean = {
         name: value for name, value in mapping(status.get("mean_reward")).items() if name != "of"
     }
-    yield _of("rollouts", "Rollouts that are stored, by how they stand.", _each("status", rollouts))
-    waiting = "Ended rollouts whose reward has not come, counted up to 10000."
+    yield _of("rollouts", "Stored rollouts, by status.", _each("status", rollouts))
+    waiting = "Ended rollouts that wait for a reward, counted up to 10000."
     yield _of("rollouts_waiting_for_reward", waiting, _one(status.get("waiting_for_reward")))
     ready = "Rollouts that wait to be learned from, counted up to 10000."
     yield _of("rollouts_ready", ready, _each("point", status.get("ready_to_learn")))
@@ -173,14 +177,29 @@ def _points(status: Mapping[str, object]) -> Iterator[Family]:
     monitors = mapping(status.get("monitors"))
     tables = (
         (served, "version", "policy_version", "The version that decides; 0 is untrained."),
-        (served, "pinned", "policy_pinned", "1 where updates leave the version alone."),
+        (served, "pinned", "policy_pinned", "1 if the version is pinned."),
         (trials, "exposure", "exposure_ratio", "The share of rollouts that the learner decides."),
-        (trials, "champion", "champion_version", "The champion; not there if it is the host."),
-        (trials, "agreement", "agreement_ratio", "How often learner and host would do the same."),
-        (monitors, "entropy", "choice_entropy_ratio", "Entropy of choices, of the most there is."),
-        (monitors, "option_share", "top_option_ratio", "Share of the option taken most often."),
+        (
+            trials,
+            "champion",
+            "champion_version",
+            "The champion's version; absent if it is the host.",
+        ),
+        (
+            trials,
+            "agreement",
+            "agreement_ratio",
+            "Share of decisions in which learner and host agree.",
+        ),
+        (
+            monitors,
+            "entropy",
+            "choice_entropy_ratio",
+            "Entropy of choices, as a share of the maximum.",
+        ),
+        (monitors, "option_share", "top_option_ratio", "Share of the most frequent option."),
         (monitors, "cost", "safety_cost", "Mean safety cost of the newest rollouts."),
-        (monitors, "cost_multiplier", "safety_cost_multiplier", "The price of a safety cost of 1."),
+        (monitors, "cost_multiplier", "safety_cost_multiplier", "The multiplier of a safety cost."),
     )
     for table, key, name, said in tables:
         values = {point: mapping(row).get(key) for point, row in table.items()}
@@ -199,18 +218,18 @@ def _points(status: Mapping[str, object]) -> Iterator[Family]:
 
 
 def _counted(counters: Mapping[str, object]) -> Iterator[Family]:
-    late = "a late reward takes its rollout out again"
+    late = "a late reward removes its rollout again"
     tables = (
-        (DROPPED, "dropped_events_total", "Events that were dropped, by reason."),
+        (DROPPED, "dropped_events_total", "Events dropped, by reason."),
         (LEFT_OUT, "left_out", f"Rollouts and decisions not learned from; {late}."),
-        (CRITIC_ONLY, "critic_only_total", "Decisions that taught the critic alone."),
+        (CRITIC_ONLY, "critic_only_total", "Decisions that trained only the critic."),
     )
     for begins, name, said in tables:
         own = {key.removeprefix(begins): n for key, n in counters.items() if key.startswith(begins)}
         yield _of(name, said, _each("reason", own))
     known = tuple(begins for begins, *_ in tables)
     rest = {key: n for key, n in counters.items() if not key.startswith(known)}
-    said = "Everything else that is counted, by the counter's name."
+    said = "All other counters, by name."
     yield _of("counted_total", said, _each("counter", rest))
 
 

@@ -44,7 +44,7 @@ def options(
     if point not in list(Point):
         import logging
 
-        said = "tau-live: nothing is decided at %r; a decision point is one of %s"
+        said = "tau-live: %r is not a decision point; expected one of %s"
         logging.getLogger("tau_live").warning(said, point, ", ".join(Point))
 
     def declare(function: Function) -> Function:
@@ -55,9 +55,7 @@ def options(
         def made() -> DeclaredDecision:
             with lock:
                 if not known and asked:
-                    raise SettingsError(
-                        f"the options of {point!r} are asked for by their own function"
-                    )
+                    raise SettingsError(f"the options of {point!r} have their own function")
                 if not known:
                     asked.append(function)
                     try:

@@ -1,4 +1,4 @@
-"""What an operator may let rest: collection, learning, deciding, each apart."""
+"""What an operator can pause: collection, learning and deciding, each separately."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -20,12 +20,12 @@ class Part(StrEnum):
 MEANS: Mapping[Part, str] = MappingProxyType(
     {
         Part.COLLECTION: (
-            "no run that begins now is recorded, nor decided; those under way go on to their end, "
-            "and rewards are taken"
+            "new runs are neither recorded nor decided; runs in progress continue to their end, "
+            "and rewards are accepted"
         ),
         Part.LEARNING: (
-            "no update is made; rollouts are kept and learned from later, and what serves is "
-            "still weighed against the control"
+            "no updates; rollouts are kept and learned from later, and the serving version is "
+            "still compared with the control"
         ),
         Part.DECIDING: "the host's own choice is served, and recorded as `paused`",
     }
@@ -35,12 +35,12 @@ MEANS: Mapping[Part, str] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
-    """That a part rests until somebody resumes it.
+    """A part that is paused until an operator resumes it.
 
     Attributes:
-        part: What rests.
+        part: What is paused.
         reason: Why.
-        who: Who says so.
+        who: Who paused it.
         at: Since when; epoch seconds, UTC.
     """
 
@@ -51,7 +51,7 @@ class Pause:
 
 
 def told(pauses: Mapping[Part, Pause]) -> dict[str, object]:
-    """Return what rests, as plain data by part."""
+    """Return what is paused, as plain data by part."""
     return {
         part.value: {name: value for name, value in asdict(pause).items() if name != "part"}
         for part, pause in pauses.items()

@@ -325,14 +325,16 @@ class Plugins:
     def _problem_of(self, plugin: object, name: str) -> str | None:
         """Return what is wrong with a plugin's name or its marked functions, if anything is."""
         if self._manager.has_plugin(name) or self._manager.is_registered(plugin):
-            return "is registered already"
+            return "is already registered"
         for attribute in dir(plugin):
             options = self._manager.parse_hookimpl_opts(plugin, attribute)
             if options is None:
                 continue
             hook = options.get("specname") or attribute
             if hook not in self._hooks and not options.get("optionalhook"):
-                return f"implements {hook!r}, which is no hook; hooks are {', '.join(self._hooks)}"
+                return (
+                    f"implements {hook!r}, which is not a hook; hooks are {', '.join(self._hooks)}"
+                )
             if options.get("wrapper") or options.get("hookwrapper"):
                 return f"wraps {hook!r}; wrappers are not called"
             if inspect.iscoroutinefunction(getattr(plugin, attribute)):

@@ -84,38 +84,38 @@ SENTENCES: Mapping[WhyNot, str] = MappingProxyType(
         WhyNot.REWARD_MISSING: "No reward came before its deadline, and it has no default.",
         WhyNot.REWARD_OUT_OF_RANGE: "A reward was outside the range that was declared for it.",
         WhyNot.REWARD_NOT_FINITE: "The rewards do not add up to a number within 1e50.",
-        WhyNot.NO_REWARD: "The rollout was given no number.",
-        WhyNot.TRIED_AGAIN: "The rollout goes on: it is being tried again.",
+        WhyNot.NO_REWARD: "No numeric reward was given.",
+        WhyNot.TRIED_AGAIN: "The rollout is being retried.",
         WhyNot.EVENTS_DROPPED: "Events of the rollout were lost on the way to the store.",
-        WhyNot.NO_USABLE_DECISIONS: "None of the rollout's decisions at the point may be used.",
-        WhyNot.BREAKS_UPDATE: "An update with this rollout fails, and without it does not.",
+        WhyNot.NO_USABLE_DECISIONS: "None of the rollout's decisions at the point is usable.",
+        WhyNot.BREAKS_UPDATE: "An update fails with this rollout and succeeds without it.",
         WhyNot.MASK_MISSING: (
-            "It is not known which options might be chosen: none is listed, or one had the "
-            "probability 0 and nothing says that it was not allowed."
+            "The allowed options are unknown: none is listed, or one had the "
+            "probability 0 without being marked as not allowed."
         ),
-        WhyNot.MASK_DAMAGED: "What is said to be allowed is not among the options.",
-        WhyNot.APPLIED_UNKNOWN: "It is not known which of the options was applied.",
+        WhyNot.MASK_DAMAGED: "The allowed options are not among the options offered.",
+        WhyNot.APPLIED_UNKNOWN: "The applied option is unknown.",
         WhyNot.APPLIED_MASKED: "The host applied an option that was not allowed.",
         WhyNot.APPLIED_DIFFERS: (
-            "The host applied another option than was chosen, or chose by itself: what it knew "
-            "when it did so is not known."
+            "The host applied another option than the one chosen, or chose by itself: what its "
+            "choice was based on is unknown."
         ),
-        WhyNot.OPTIONS_REPEATED: "Two options have one name.",
-        WhyNot.NO_PROPENSITY: "Nobody knows with which probability the option had been chosen.",
-        WhyNot.ZERO_PROPENSITY: "The option applied is said to have had the probability 0.",
-        WhyNot.PROPENSITY_OUT_OF_RANGE: "The propensity is no probability that can be weighted by.",
-        WhyNot.VALUE_NOT_FINITE: "The value estimate is no number within 1e50.",
-        WhyNot.NO_FEATURES: "What the policy saw was not stored.",
-        WhyNot.FEATURES_DAMAGED: "What is stored of the features cannot be read.",
-        WhyNot.FEATURES_OF_ANOTHER_WIDTH: "The features are those of a policy of another shape.",
-        WhyNot.EARLIER_ATTEMPT: "The run was tried again later; its last attempt counts.",
-        WhyNot.ONE_OPTION: "There was nothing to choose: only one option might be taken.",
+        WhyNot.OPTIONS_REPEATED: "Two options have the same name.",
+        WhyNot.NO_PROPENSITY: "The probability with which the option was chosen is unknown.",
+        WhyNot.ZERO_PROPENSITY: "The applied option was recorded with the probability 0.",
+        WhyNot.PROPENSITY_OUT_OF_RANGE: "The propensity is not a valid probability.",
+        WhyNot.VALUE_NOT_FINITE: "The value estimate is not a number within 1e50.",
+        WhyNot.NO_FEATURES: "The policy's input was not stored.",
+        WhyNot.FEATURES_DAMAGED: "The stored features cannot be read.",
+        WhyNot.FEATURES_OF_ANOTHER_WIDTH: "The features belong to a policy of another shape.",
+        WhyNot.EARLIER_ATTEMPT: "The run was retried later; only its last attempt counts.",
+        WhyNot.ONE_OPTION: "There was no choice: only one option was allowed.",
         WhyNot.SOURCE_OVER_CAP: (
-            "Too many rollouts of the update have a reward from the same source; others of that "
+            "Too many rollouts of the update have rewards from the same source; others of that "
             "source were learned from (TAU_LIVE_RL_SOURCE_CAPS)."
         ),
         WhyNot.TOO_OLD: (
-            "The version that decided is more versions old than the lag bound allows; it teaches "
+            "The version that decided is older than the lag bound allows; the rollout trains "
             "the regressions and the critic, not the actor."
         ),
         WhyNot.NO_ROOM: (

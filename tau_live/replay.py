@@ -143,7 +143,7 @@ class Offline:
         """Return why nothing may be collected, and what to do; ``None`` where it may."""
         killed = now_killed(kill_file(self._settings.store, self._settings.kill_file))
         if killed is not None:
-            return f"the kill switch is on: {killed}; `tau-live unkill --reason ...` ends that"
+            return f"the kill switch is on: {killed}; `tau-live unkill --reason ...` turns it off"
         gate = self._store.gate.load()
         if gate.state != State.PASS:
             return (

@@ -1,4 +1,4 @@
-"""What is stored: rollouts, attempts, spans, decisions, rewards, and the one table of legal moves.
+"""What is stored: rollouts, attempts, spans, decisions, rewards, and the legal transitions.
 
 Ids are deterministic (law 4): a rollout's is derived from the host and the host's own key of the
 run, an attempt's from its rollout and its number, a decision's from its attempt and its number.
@@ -17,11 +17,11 @@ import msgspec
 NAMESPACE = UUID("5f0d7f0e-2b0c-5c53-9a5e-0d1f6f1d7c11")
 
 IMPORTED = "import"
-"""The source of decisions that were made elsewhere, by no version of ours."""
+"""The source of decisions that were imported."""
 
 
 class RolloutStatus(StrEnum):
-    """Where a rollout stands; the last three are its ends."""
+    """The status of a rollout; the last three are final."""
 
     QUEUING = "queuing"
     PREPARING = "preparing"
@@ -33,7 +33,7 @@ class RolloutStatus(StrEnum):
 
 
 class AttemptStatus(StrEnum):
-    """Where an attempt stands; all but the first two are its ends."""
+    """The status of an attempt; all but the first two are final."""
 
     PREPARING = "preparing"
     RUNNING = "running"
@@ -107,7 +107,7 @@ ROLLOUT_MOVES: Mapping[RolloutStatus, frozenset[RolloutStatus]] = {
     RolloutStatus.SUCCEEDED: frozenset(),
     RolloutStatus.CANCELLED: frozenset(),
 }
-"""From each status, where a rollout may go; staying where it is is always allowed."""
+"""The legal transitions of a rollout; keeping its status is always allowed."""
 
 ATTEMPT_MOVES: Mapping[AttemptStatus, frozenset[AttemptStatus]] = {
     AttemptStatus.PREPARING: frozenset(
@@ -132,7 +132,7 @@ ATTEMPT_MOVES: Mapping[AttemptStatus, frozenset[AttemptStatus]] = {
     AttemptStatus.UNRESPONSIVE: frozenset(),
     AttemptStatus.TIMEOUT: frozenset(),
 }
-"""From each status, where an attempt may go; staying where it is is always allowed."""
+"""The legal transitions of an attempt; keeping its status is always allowed."""
 
 ROLLOUT_ENDS = frozenset({RolloutStatus.FAILED, RolloutStatus.SUCCEEDED, RolloutStatus.CANCELLED})
 ATTEMPT_ENDS = frozenset(ATTEMPT_MOVES) - {AttemptStatus.PREPARING, AttemptStatus.RUNNING}
@@ -172,11 +172,11 @@ def decision_id_of(rollout_id: str, attempt: int, ordinal: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutConfig:
-    """How often a queued rollout is tried, and after what.
+    """The retry settings of a queued rollout.
 
     Attributes:
-        max_attempts: At least 1; no more tries are made than this.
-        retry_on: The ends of an attempt after which it is tried again.
+        max_attempts: The most attempts, at least 1.
+        retry_on: The final statuses of an attempt after which it is retried.
         timeout_s: An attempt that runs longer is ended as ``timeout``; ``None`` is no limit.
         unresponsive_s: An attempt without a heartbeat or span for longer is ended as
             ``unresponsive``; ``None`` is no limit.
@@ -202,31 +202,31 @@ class RolloutConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollout:
-    """Our record of one execution of an agent.
+    """The record of one execution of an agent.
 
     Attributes:
-        rollout_id: ``rollout_id_of(host, run_id)``, or the id a queued rollout was given.
+        rollout_id: ``rollout_id_of(host, run_id)``, or the id given to a queued rollout.
         host: The framework that ran it; ``queue`` for one that was enqueued.
-        run_id: The host's own key of the run.
-        session_id: What runs of one conversation share.
-        parent_id: The rollout inside which this one ran.
-        name: What kind of run it is, for people and filters.
-        status: Where it stands.
+        run_id: The host's run id.
+        session_id: The id that the runs of one conversation share.
+        parent_id: Its parent rollout.
+        name: The kind of run, for people and filters.
+        status: Its status.
         mode: ``train``, ``val``, ``test``; ``None`` for a live one.
         reason: Why it ended; ``None`` while it has not.
         error_type: The class of the error it failed with.
-        input: Open-ended JSON data that a queued rollout is run with.
-        config: How it is tried again.
+        input: Input of a queued rollout, open-ended JSON data.
+        config: Its retry settings.
         metadata: Open-ended JSON data.
-        owner: The process that collects it; ``None`` for one that no process owns.
+        owner: The process that records it; ``None`` if no process owns it.
         worker_id: The worker that runs it.
-        attempt_count: How many attempts have begun.
+        attempt_count: The number of attempts so far.
         started_at: Epoch seconds, UTC, of its first start; ``None`` before.
         ended_at: Epoch seconds, UTC, of its end; ``None`` before.
         seq: The store's own sequence number; 0 before it is stored.
-        ready_seq: Its place among those that became fit to be learned from; ``None`` before.
-        total_reward: What it earned in all, its decisions too, once it is ready.
-        run_reward: What of that came for the run and not for a decision; ``None`` is all of it.
+        ready_seq: Its place among rollouts that are ready to be learned from; ``None`` before.
+        total_reward: Its total reward, including its decisions, once it is ready.
+        run_reward: The part of it given for the run, not for a decision; ``None`` is all of it.
     """
 
     rollout_id: str
@@ -255,18 +255,18 @@ class Rollout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One try at a rollout.
+    """One attempt at a rollout.
 
     Attributes:
         rollout_id: The rollout.
         number: Counted from 1.
-        status: Where it stands.
-        execution: Tells one execution of a run from another under the same key.
+        status: Its status.
+        execution: Distinguishes executions under the same key.
         worker_id: The worker that runs it.
         started_at: Epoch seconds, UTC.
         last_heartbeat_at: Epoch seconds, UTC; a span counts as a heartbeat.
         ended_at: Epoch seconds, UTC; ``None`` while it runs.
-        error_message: What went wrong, if it did.
+        error_message: Its error, if it failed.
     """
 
     rollout_id: str
@@ -287,9 +287,9 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
         rollout_id: The rollout.
         attempt: The number of the attempt.
         span_id: The host's own id, verbatim; unique within the attempt.
-        parent_span_id: The span it ran inside, if any; it may be stored later or never.
+        parent_span_id: Its parent span, if any; it may be stored later or never.
         kind: ``run``, ``turn``, ``model``, ``tool``, ``message``, and so on.
-        name: What it is called, for people.
+        name: Its name, for people.
         status: ``ok``, ``error``, ``cancelled`` and so on; ``unknown`` while it is open.
         attributes: Open-ended JSON data.
         started_at: Epoch seconds, UTC.
@@ -312,7 +312,7 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What was chosen, with everything that learning from it needs (law 3).
+    """A decision, with everything that learning from it needs (law 3).
 
     Attributes:
         rollout_id: The rollout.
@@ -320,25 +320,25 @@ class Decision:
         ordinal: Its place within the attempt, from 1.
         point: The decision point.
         options: The names offered, in order.
-        allowed: Those of them that might be chosen this time; ``None`` if all might.
-        exploit_only: Those of them that were unsafe to explore; ``None`` if none was.
-        chosen: What the policy chose; ``None`` if it was not asked.
-        applied: What the host really did.
+        allowed: Those that were allowed; ``None`` if all were.
+        exploit_only: Those that were unsafe to explore; ``None`` if none was.
+        chosen: The policy's choice; ``None`` if it made none.
+        applied: The option that the host applied.
         default: The host's own choice, if it named one.
         source: ``policy``, ``default`` or ``import``.
         why_not: Why the policy did not decide, or why its choice was not applied.
-        propensity: The probability with which ``applied`` had been chosen, in (0, 1]; ``None``
-            where nobody knows it: such a decision is recorded and never learned from.
-        probabilities: One for each option, or empty.
+        propensity: The probability with which ``applied`` was chosen, in (0, 1]; ``None``
+            if unknown: such a decision is recorded and never learned from.
+        probabilities: One per option, or empty.
         value: The policy's estimate of the return from here, in units of reward.
         policy_version: The version that decided; 0 is the untrained policy.
         arm: ``learner`` or ``control``, who decided the rollout here; ``import`` if imported.
-        share: The probability with which the learner would; ``None`` where nobody assigned it.
+        share: The probability that the learner decides it; ``None`` if it was not assigned.
         latency_us: Microseconds in the host's thread.
         at: Epoch seconds, UTC.
-        context: What the policy was told about the situation, as far as it may be kept.
-        features: What it was told about each option, likewise.
-        encoded: The packed feature rows that the policy really saw.
+        context: The context of the policy, as far as it may be kept.
+        features: The features of each option, likewise.
+        encoded: The packed feature rows that the policy received.
         seq: The store's own sequence number; 0 before it is stored.
     """
 
@@ -377,21 +377,21 @@ class Decision:
 class Reward:
     """A named number for a rollout or for one of its decisions.
 
-    One target, name, source and key make one reward: the same again is nothing new, a
-    different value replaces an earlier one if it was given later.
+    Target, name, source and key identify a reward: repeating it changes nothing, and a
+    later value replaces an earlier one.
 
     Attributes:
         rollout_id: The rollout; it need not be stored yet.
         decision_id: The decision it is for; ``None`` when it is for the whole rollout.
-        name: What was measured.
-        value: The number; ``None`` for a mere comment.
-        label: The word for it, if it came as one (``true``, ``thumbs_up``).
-        comment: What somebody said.
+        name: The name of the reward.
+        value: The number; ``None`` for a comment alone.
+        label: Its label, if it was given as one (``true``, ``thumbs_up``).
+        comment: A comment.
         source: Who gave it.
-        key: Tells rewards of one name and source apart, where there may be several.
+        key: Distinguishes rewards with the same name and source.
         at: Epoch seconds, UTC.
-        decisions_before: How many decisions its run had made when it was given, which are all that
-            it can be due to; ``None`` where nobody knows, or the run was over.
+        decisions_before: How many decisions its run had made when it was given: only these can
+            have earned it; ``None`` if unknown, or if the run had ended.
         seq: The store's own sequence number; 0 before it is stored.
     """
 

@@ -1,4 +1,4 @@
-"""What happens inside a run: turns, models, tools, messages, and what a host does about them."""
+"""Events inside a run: turns, models, tools, messages, guardrails and retries."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,20 +9,20 @@ from tau_live.envelope import Content, Event, ToolCall
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnStart(Event):
-    """One round of the agent's loop begins."""
+    """A round of the agent's loop starts."""
 
     event: Literal["turn.start"] = "turn.start"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnEnd(Event):
-    """One round of the agent's loop is over.
+    """A round of the agent's loop ended.
 
     Attributes:
         usage: Tokens by kind.
         tool_calls: How many tools were called.
         finish_reason: Why the model stopped.
-        duration_ms: How long it took, in milliseconds.
+        duration_ms: Its duration in milliseconds.
     """
 
     event: Literal["turn.end"] = "turn.end"
@@ -34,11 +34,11 @@ class TurnEnd(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepStart(Event):
-    """A step of the host's own begins: a node of a graph, a link of a chain.
+    """A step of the host starts: a node of a graph, a link of a chain.
 
     Attributes:
         name: Its name.
-        step_kind: What it is to the host: ``node``, ``chain``, ``retriever``.
+        step_kind: The host's kind of step: ``node``, ``chain``, ``retriever``.
     """
 
     event: Literal["step.start"] = "step.start"
@@ -48,12 +48,12 @@ class StepStart(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepEnd(Event):
-    """A step of the host's own is over.
+    """A step of the host ended.
 
     Attributes:
         name: Its name.
-        step_kind: What it is to the host.
-        duration_ms: How long it took, in milliseconds.
+        step_kind: The host's kind of step.
+        duration_ms: Its duration in milliseconds.
     """
 
     event: Literal["step.end"] = "step.end"
@@ -64,15 +64,15 @@ class StepEnd(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelStart(Event):
-    """A model is asked.
+    """A model request starts.
 
     Attributes:
-        model_requested: The model that is asked for.
-        provider: Who runs it.
-        params: Temperature and the like; open-ended JSON data.
-        messages: What it is sent.
-        tools_offered: The names of the tools it may ask for.
-        streaming: Whether the answer comes in pieces.
+        model_requested: The requested model.
+        provider: Its provider.
+        params: Parameters such as the temperature; open-ended JSON data.
+        messages: The messages sent.
+        tools_offered: The names of the tools offered.
+        streaming: Whether the response is streamed.
     """
 
     event: Literal["model.start"] = "model.start"
@@ -86,19 +86,19 @@ class ModelStart(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelEnd(Event):
-    """A model has answered, or failed to.
+    """A model request ended, successfully or not.
 
     Attributes:
-        model_used: The model that answered.
-        response_id: The provider's id of the answer.
-        finish_reasons: Why it stopped, once for each answer.
+        model_used: The model that responded.
+        response_id: The provider's id of the response.
+        finish_reasons: Why it stopped, once per response.
         usage: Tokens by kind.
         ttft_ms: Milliseconds to the first token.
-        duration_ms: Milliseconds to the last.
-        cost_usd: What it cost, in US dollars.
-        tool_calls: The tools it asked for.
-        output: What it said.
-        streaming: Whether the answer came in pieces, where that is known only now.
+        duration_ms: Milliseconds to the last token.
+        cost_usd: Its cost in US dollars.
+        tool_calls: The tool calls requested.
+        output: The response.
+        streaming: Whether the response was streamed, if known only at the end.
     """
 
     event: Literal["model.end"] = "model.end"
@@ -116,12 +116,12 @@ class ModelEnd(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolStart(Event):
-    """A tool is called.
+    """A tool call starts.
 
     Attributes:
         call_id: The model's id of the call.
         tool: Its name.
-        args: What it is called with.
+        args: Its arguments.
         tool_kind: ``function``, ``mcp``, ``agent`` or ``builtin``.
     """
 
@@ -134,15 +134,15 @@ class ToolStart(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolEnd(Event):
-    """A tool has returned, or failed to.
+    """A tool call ended, successfully or not.
 
     Attributes:
         call_id: The model's id of the call.
         tool: Its name.
-        result: What it returned.
+        result: Its result.
         is_error: Whether it failed.
         retry_of: The call that this one repeats.
-        duration_ms: How long it took, in milliseconds.
+        duration_ms: Its duration in milliseconds.
     """
 
     event: Literal["tool.end"] = "tool.end"
@@ -160,9 +160,9 @@ class Message(Event):
 
     Attributes:
         role: ``system``, ``user``, ``assistant`` or ``tool``.
-        content: What it says.
+        content: Its text.
         index: Its place in the conversation, from 0.
-        tool_calls: How many tools it asks for.
+        tool_calls: How many tool calls it requests.
     """
 
     event: Literal["message"] = "message"
@@ -177,8 +177,8 @@ class Handoff(Event):
     """One agent hands over to another.
 
     Attributes:
-        from_agent: Who hands over.
-        to_agent: Who takes over.
+        from_agent: The agent that hands over.
+        to_agent: The agent that takes over.
         reason: Why.
     """
 
@@ -190,12 +190,12 @@ class Handoff(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunInterrupt(Event):
-    """A run stops to wait for somebody; its attempt ends, the rollout does not.
+    """A run stops to wait for input; its attempt ends, the rollout does not.
 
     Attributes:
         reason: What it waits for.
-        resume_key: What it will be resumed with.
-        payload: What somebody is asked.
+        resume_key: The key to resume it with.
+        payload: The question.
     """
 
     event: Literal["run.interrupt"] = "run.interrupt"
@@ -206,12 +206,12 @@ class RunInterrupt(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResume(Event):
-    """A run that waited goes on, as another attempt.
+    """A run that waited is resumed, as another attempt.
 
     Attributes:
-        reason: Why it may go on.
-        resume_key: What it is resumed with.
-        payload: What somebody answered.
+        reason: Why it is resumed.
+        resume_key: The key it is resumed with.
+        payload: The answer.
     """
 
     event: Literal["run.resume"] = "run.resume"
@@ -222,14 +222,14 @@ class RunResume(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy(Event):
-    """A guardrail of the host looked at something.
+    """A guardrail of the host checked something.
 
     Attributes:
-        stage: What it looked at: ``input``, ``output`` or ``tool``.
-        mode: What it does when it finds something: ``warn``, ``redact`` or ``block``.
+        stage: What it checked: ``input``, ``output`` or ``tool``.
+        mode: What it does on a finding: ``warn``, ``redact`` or ``block``.
         rules: The rules that matched.
-        blocked: Whether it kept it from going on.
-        reason_codes: What it found.
+        blocked: Whether it blocked.
+        reason_codes: Its findings.
     """
 
     event: Literal["policy"] = "policy"
@@ -242,11 +242,11 @@ class Policy(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry(Event):
-    """The host tries something again.
+    """The host retries something.
 
     Attributes:
         what: ``model``, ``tool`` or ``output``.
-        number: Which try this is, from 1.
+        number: The number of the try, from 1.
         reason: Why.
     """
 

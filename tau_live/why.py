@@ -117,9 +117,9 @@ def checked(found: Why) -> None:
         raise DiffersError(f"cannot recompute {name}: {told.problem}")
     if not told.difference <= CLOSE:
         version = found.decision.policy_version
-        hint = "" if version else "; version 0 is made of the settings, which may have changed"
+        hint = "" if version else "; version 0 is built from the settings, which may have changed"
         raise DiffersError(
-            f"{name}: version {version} gives other probabilities than are stored, "
+            f"{name}: version {version} gives other probabilities than those stored, "
             f"by up to {told.difference:.3g}{hint}"
         )
 
@@ -151,7 +151,7 @@ def recomputed(store: Store, settings: Settings, decision: Decision) -> Recomput
         return Recomputed({}, None, None, str(error))
     told = {name: values.tolist() for name, values in added.items()}
     if len(decision.probabilities) != len(options):
-        problem = "no probabilities are stored: the policy did not choose it"
+        problem = "no probabilities are stored: the policy did not decide"
         return Recomputed(told, probabilities.tolist(), None, problem)
     difference = float(np.abs(probabilities - np.array(decision.probabilities)).max())
     return Recomputed(told, probabilities.tolist(), difference, None)
@@ -175,10 +175,10 @@ def _policy(store: Store, settings: Settings, version: int) -> Policy | str:
     try:
         row = store.policies.version(version)
         if not (folder / row.file).exists():
-            return f"the checkpoint of version {version} has been pruned"
+            return f"the checkpoint of version {version} was pruned"
         return load_policy(folder, row)
     except UnknownError:
-        return f"version {version} is not in this store: it is another's, or has been pruned"
+        return f"version {version} is not in this store: it belongs to another store or was pruned"
     except CheckpointError as error:
         return str(error)
 

@@ -14,14 +14,14 @@ from tests.test_evaluating import as_csv, made, quiet
 NEEDS = "option,propensity,reward\n"
 WRONG = [
     ("log.csv", "option,reward\na,1\n", ":1: no column 'propensity'; its columns: "),
-    ("log.csv", "option,option,propensity,reward\n", ":1: column 'option' is there twice"),
+    ("log.csv", "option,option,propensity,reward\n", ":1: column 'option' appears twice"),
     ("log.csv", NEEDS + "a,0.5,1\na,0.5\n", ":3: expected 3 columns, got 2"),
     ("log.csv", NEEDS + "a,x,1\n", ":2: column 'propensity': expected a number, got 'x'"),
     ("log.csv", NEEDS + "\na,0.5,?\n", ":3: column 'reward': expected a number, got '?'"),
     ("log.csv", NEEDS + ",0.5,1\n", ":2: column 'option': expected a name, got ''"),
     ("log.csv", NEEDS + 'a,0.5,"1\n', ":2: not CSV: unexpected end of data"),
-    ("log.csv", NEEDS, ": there is no decision in it"),
-    ("log.csv", "", ": there is no decision in it"),
+    ("log.csv", NEEDS, ": no decisions found"),
+    ("log.csv", "", ": no decisions found"),
     ("log.jsonl", "{}\n", ":1: no column 'option'; its columns: none"),
     ("log.jsonl", "[1]\n", ":1: expected an object, got list"),
     ("log.jsonl", '{"option": "a", "propensity": 1, "reward": 1}\n{"op', ":2: not JSON: "),
@@ -79,7 +79,7 @@ def test_context_can_be_chosen(tmp_path: Path) -> None:
     words = float(str(made(3)[0]["words"]))
     expected = pack(encode({"words": words}, [(name, None) for name in found.records[0].options]))
     assert found.records[0].packed == expected
-    with pytest.raises(LogError, match=":2: no column 'length', asked for as context"):
+    with pytest.raises(LogError, match=":2: no context column 'length'"):
         records_of(path, context=["length"], tell=quiet)
 
 

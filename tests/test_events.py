@@ -179,7 +179,7 @@ def test_what_holds_itself_is_refused() -> None:
 
 
 def test_a_refusal_names_the_field() -> None:
-    with pytest.raises(EventError, match="JSON cannot say duration_ms"):
+    with pytest.raises(EventError, match="JSON has no form for duration_ms"):
         ev.encode(a_tool_end(duration_ms=math.nan))
 
 

@@ -256,4 +256,4 @@ def test_an_exception_of_lists_that_hold_each_other_is_not_printed() -> None:
     for _ in range(64):
         doubled = [doubled, doubled]
 
-    assert text_of(ValueError(doubled)) == "ValueError of more than is printed"
+    assert text_of(ValueError(doubled)) == "ValueError too deep to print"

@@ -183,7 +183,7 @@ def test_a_socket_that_is_served_is_left_alone(tmp_path: Path) -> None:
     with serving(path) as server:
         server.connect().close()
 
-        with pytest.raises(OSError, match="somebody listens") as raised:
+        with pytest.raises(OSError, match="another process is already listening") as raised:
             serve_unix(path, lambda number, line: None, threading.Event())
 
         with server.connect() as peer:
@@ -223,7 +223,7 @@ def test_a_file_that_is_no_socket_is_never_replaced(tmp_path: Path) -> None:
     path = tmp_path / "precious"
     path.write_text("data")
 
-    with pytest.raises(FileExistsError, match="something else than a socket"):
+    with pytest.raises(FileExistsError, match="it is not a socket"):
         serve_unix(path, lambda number, line: None, threading.Event())
 
     assert path.read_text() == "data"

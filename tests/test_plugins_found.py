@@ -50,7 +50,7 @@ class Hostile:
 @pytest.mark.parametrize(
     ("plugin", "problem"),
     [
-        (Misspelt(), "implements 'observ', which is no hook; hooks are observe, decide"),
+        (Misspelt(), "implements 'observ', which is not a hook; hooks are observe, decide"),
         (Coroutine(), "implements 'observe' as a coroutine; hooks are plain functions"),
         (Wrapping(), "wraps 'observe'; wrappers are not called"),
         (WrongArguments(), "question"),

@@ -131,7 +131,7 @@ def test_a_point_that_no_host_has_is_said_and_changes_nothing(
         return {"mine": len}
 
     assert models() == {"mine": len}
-    assert "nothing is decided at 'modell'; a decision point is one of model," in caplog.text
+    assert "'modell' is not a decision point; expected one of model," in caplog.text
 
 
 def test_options_that_are_asked_for_by_their_own_function_are_refused(
@@ -151,7 +151,7 @@ def test_options_that_are_asked_for_by_their_own_function_are_refused(
 
     assert found is not None
     assert list(found.options) == ["small", "large"]
-    assert refused == ["the options of 'model' are asked for by their own function"]
+    assert refused == ["the options of 'model' have their own function"]
 
 
 def test_options_may_run_an_agent_that_reaches_another_point(

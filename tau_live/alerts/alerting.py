@@ -148,7 +148,9 @@ class Alerting:
                 self._without_store = (last, suppressed + 1)
                 return
             self._without_store = (now, 0)
-        sentence = f"Process {self._owner} decides by itself: {detail}."
+        sentence = (
+            f"Process {self._owner} cannot use its store; its host chooses by itself: {detail}."
+        )
         found = Found(
             kind=Kind.STORE_FAILS, mark="", sentence=sentence,
             facts={"detail": detail, "process": self._owner},

@@ -1,4 +1,4 @@
-"""Every kind of alert, named once: what it means, how bad it is, and the command to look next."""
+"""Every kind of alert: what it means, its severity and the command to run next."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Severity(StrEnum):
-    """How bad it is: wake somebody, look at it today, or good to know."""
+    """How urgent it is: wake the on-call engineer, look today, or good to know."""
 
     CRITICAL = "critical"
     WARNING = "warning"
@@ -15,7 +15,7 @@ class Severity(StrEnum):
 
 
 class Kind(StrEnum):
-    """What somebody should hear of; its name is the heading in a runbook."""
+    """What an operator is alerted about; its name is the heading in the runbook."""
 
     GATE_HOLD = "gate-hold"
     GATE_RESET = "gate-reset"
@@ -39,9 +39,9 @@ class About(NamedTuple):
     """What is known of a kind.
 
     Attributes:
-        severity: How bad it is.
+        severity: How urgent it is.
         means: One sentence.
-        todo: The command to look next.
+        todo: The command to run next.
     """
 
     severity: Severity
@@ -53,7 +53,7 @@ ALERTS: Mapping[Kind, About] = MappingProxyType(
     {
         Kind.GATE_HOLD: About(
             Severity.CRITICAL,
-            "The gate went to hold: nothing is recorded, learned or decided until it is reset.",
+            "The gate holds: nothing is recorded, learned or decided until it is reset.",
             "tau-live gate",
         ),
         Kind.GATE_RESET: About(
@@ -61,22 +61,22 @@ ALERTS: Mapping[Kind, About] = MappingProxyType(
         ),
         Kind.STORE_FAILS: About(
             Severity.CRITICAL,
-            "A process cannot use its store: its host decides by itself until that works again.",
+            "A process cannot use its store; its host makes its own choices until it works again.",
             "tau-live doctor",
         ),
         Kind.KILL_SWITCH_ON: About(
             Severity.WARNING,
-            "The kill switch is on: everything stopped until it is taken off.",
+            "The kill switch is on: everything is stopped until it is turned off.",
             "tau-live status",
         ),
         Kind.EVENTS_DROPPED: About(
             Severity.WARNING,
-            "Events were dropped before they were stored, so what they told is lost.",
+            "Events were dropped before they were stored, so their data is lost.",
             "tau-live status",
         ),
         Kind.REWARDS_MISSING: About(
             Severity.WARNING,
-            "Too many rollouts get no reward in time, and nothing is learned from those.",
+            "Too many rollouts get no reward in time, and nothing is learned from them.",
             "tau-live doctor",
         ),
         Kind.REWARD_FELL: About(
@@ -86,22 +86,22 @@ ALERTS: Mapping[Kind, About] = MappingProxyType(
         ),
         Kind.OPTION_WORSE: About(
             Severity.WARNING,
-            "Drift: an option earns less than it used to, so what was learned of it is doubted.",
+            "Drift: an option earns less than it used to, so what was learned of it is doubtful.",
             "tau-live status",
         ),
         Kind.CHOICES_COLLAPSED: About(
             Severity.WARNING,
-            "One option is taken nearly always, so nothing is learned of the others any more.",
+            "One option is chosen almost always, so nothing more is learned about the others.",
             "tau-live status",
         ),
         Kind.POLICY_PROMOTED: About(
             Severity.INFO,
-            "A version was proven better and is the champion now.",
+            "A version was proven better and is now the champion.",
             "tau-live policy list",
         ),
         Kind.POLICY_DEMOTED: About(
             Severity.WARNING,
-            "The learner went back: to the champion before, or to a smaller share of rollouts.",
+            "The learner was demoted: to the previous champion, or to a smaller share of rollouts.",
             "tau-live policy list",
         ),
         Kind.EXPOSURE_RAISED: About(
@@ -109,7 +109,7 @@ ALERTS: Mapping[Kind, About] = MappingProxyType(
         ),
         Kind.LEARNER_STOPPED: About(
             Severity.CRITICAL,
-            "The learner of a decision point was taken out and decides nothing there.",
+            "The learner of a decision point was stopped and decides nothing there.",
             "tau-live status",
         ),
         Kind.LEARNER_BEHIND: About(
@@ -119,8 +119,8 @@ ALERTS: Mapping[Kind, About] = MappingProxyType(
         ),
         Kind.PLUGIN_DISABLED: About(
             Severity.WARNING,
-            "A plugin is not called any more. Where it redacts, no text is kept, and the host "
-            "decides by itself.",
+            "A plugin is no longer called. If it redacts, no text is kept, and the host makes its "
+            "own choices.",
             "tau-live doctor",
         ),
         Kind.TEST: About(

@@ -192,7 +192,7 @@ def _drops(counters: Mapping[str, object], noted: NotedAll) -> Iterator[Found]:
         yield Found(
             kind=Kind.EVENTS_DROPPED,
             mark=str(total),
-            sentence=f"{new} {words} dropped {since}, and what they told is lost.",
+            sentence=f"{new} {words} dropped {since}; their data is lost.",
             facts={"dropped": new, "total": total, "by_reason": by_reason},
             grows=True,
         )

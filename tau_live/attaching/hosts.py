@@ -242,7 +242,7 @@ def entered(point: metadata.EntryPoint, off: Collection[str]) -> Adapter:
         ImportError: It cannot be imported, or is among those that are ``off``.
     """
     if point.name in off:
-        raise ImportError("TAU_LIVE_RL_PLUGINS_OFF leaves it out")
+        raise ImportError("excluded by TAU_LIVE_RL_PLUGINS_OFF")
     return declared(point.load())
 
 

@@ -13,12 +13,12 @@ __all__ = ["main"]
 EXIT_CODES = """\b
 Exit codes:
   0    done
-  1    failed; one line on standard error says why
+  1    failed; standard error has one line with the cause
   2    wrong usage
   3    the gate holds, or the kill switch is on (`gate`, `gate show`)
-  4    the log says too little for an estimate (`evaluate`)
+  4    the log has too little support for an estimate (`evaluate`)
   130  interrupted
-  141  whoever read the output has gone
+  141  the reader of the output closed the pipe
 
 \b
 Example:
@@ -33,13 +33,13 @@ Example:
     epilog=EXIT_CODES,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-@click.option("-v", "--verbose", is_flag=True, help="Say on standard error what is being done.")
+@click.option("-v", "--verbose", is_flag=True, help="Log progress to standard error.")
 @click.version_option(__version__, prog_name="tau-live")
 @click.pass_context
 def main(ctx: click.Context, verbose: bool) -> None:
     """Lets an LLM agent you already run learn from its own decisions.
 
-    Switched on by TAU_LIVE_RL=1. Without it these commands still look after a store.
+    TAU_LIVE_RL=1 turns it on. These commands work on a store either way.
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())

@@ -37,19 +37,23 @@ INDENT = (0, 0, 0, 2)
 @json_option
 @click.pass_context
 def alerts(ctx: click.Context, path: Path | None, as_json: bool) -> None:
-    """List what somebody was told (as `alerts list`), or try out how it arrives."""
+    """List alerts (as `alerts list`), or send a test alert."""
     if default_command(ctx, path, as_json=as_json):
         ctx.invoke(list_, path=path, as_json=as_json)
 
 
 @alerts.command("list", epilog=epilog("alerts list", "tau-live alerts list --limit 5"))
 @click.option(
-    "--limit", type=click.IntRange(1, 1_000), default=20, show_default=True, help="At most so many."
+    "--limit",
+    type=click.IntRange(1, 1_000),
+    default=20,
+    show_default=True,
+    help="Show at most this many.",
 )
 @store_option
 @json_option
 def list_(path: Path | None, as_json: bool, limit: int = 20) -> None:
-    """List the alerts that were told, the newest first, and how many were suppressed since."""
+    """List the alerts that were raised, newest first, and how many were suppressed since."""
     with opened(path) as (store, settings):
         told = store.alerts.latest(limit=limit)
         suppressed = dict(store.alerts.suppressed())
@@ -65,7 +69,7 @@ def list_(path: Path | None, as_json: bool, limit: int = 20) -> None:
         return
     parts = [part for row in told for part in _told(row)] or [safe("no alert yet")]
     parts += [
-        safe(f"{count} more of {kind} came too soon after the last one", "dim")
+        safe(f"{count} more of {kind} suppressed since the last one", "dim")
         for kind, count in sorted(suppressed.items())
     ]
     print_all(*parts)
@@ -73,7 +77,7 @@ def list_(path: Path | None, as_json: bool, limit: int = 20) -> None:
 
 def _told(row: "AlertRow") -> "list[RenderableType]":
     """Return an alert for people: what it is, what happened, and where to look next."""
-    before = f"  (after {row.suppressed} that came too soon)" if row.suppressed else ""
+    before = f"  (after {row.suppressed} suppressed)" if row.suppressed else ""
     head = Text.assemble(
         safe(moment(row.at)), "  ", styled(row.severity), "  ", safe(row.kind, "bold"), safe(before)
     )
@@ -91,9 +95,9 @@ def _told(row: "AlertRow") -> "list[RenderableType]":
 @store_option
 @json_option
 def test(path: Path | None, as_json: bool) -> None:
-    """Send a trial alert to every plugin and to the configured command; say what came of it.
+    """Send a test alert to every plugin and to the configured command, and report the result.
 
-    What the command prints is shown on standard error. Exit code 1 if anything failed.
+    The command's own output goes to standard error. Exit code 1 if anything failed.
     """
     from tau_live.alerts.alerting import trial_alert
     from tau_live.alerts.plugins import COMMAND, run
@@ -119,7 +123,7 @@ def test(path: Path | None, as_json: bool) -> None:
         print_json({"alert": alert, "told": told, "command": bool(settings.alert_command)})
     else:
         rows = [(one["plugin"], shown(one["problem"] or "told")) for one in told]
-        print_all(table_of(("plugin", "what came of it"), rows))
+        print_all(table_of(("plugin", "result"), rows))
         if not settings.alert_command:
-            click.echo("no command is set: TAU_LIVE_RL_ALERT_COMMAND names one", err=True)
+            click.echo("no command is set: set TAU_LIVE_RL_ALERT_COMMAND", err=True)
     click.get_current_context().exit(int(failed))

@@ -10,23 +10,23 @@ from tau_live.cli.output import facts_of, print_all, print_json
 
 @click.group(epilog=epilog("autostart enable", "tau-live autostart enable"))
 def autostart() -> None:
-    """Let every Python of this environment attach by itself, or not.
+    """Turn on or off attaching in every Python of this environment.
 
-    Enabled, `TAU_LIVE_RL=1 python agent.py` needs no change and no other command. It is one line in
+    When enabled, `TAU_LIVE_RL=1 python agent.py` needs no other change. It is one line in
     one file of site-packages, which does nothing while TAU_LIVE_RL is unset.
     """
 
 
 @autostart.command("enable", epilog=epilog("autostart enable", "tau-live autostart enable"))
 def enable() -> None:
-    """Write the file; again writes it anew."""
+    """Write the file, replacing any earlier one."""
     autostarting.enable(site_packages(), contents())
     _show()
 
 
 @autostart.command("disable", epilog=epilog("autostart disable", "tau-live autostart disable"))
 def disable() -> None:
-    """Remove the file; without one nothing is done."""
+    """Remove the file if there is one."""
     autostarting.disable(site_packages())
     _show()
 
@@ -36,7 +36,7 @@ def disable() -> None:
 )
 @json_option
 def status(as_json: bool) -> None:
-    """Show whether the file is there, what it holds, and its checksum."""
+    """Show whether the file exists, its contents and its checksum."""
     if not as_json:
         _show()
         return

@@ -19,36 +19,36 @@ COMMANDS: Mapping[str, str] = {
     "demo": "Watch a real agent learn a real task, in about a minute.",
     "init": "Propose settings for the project in this folder.",
     "run": "Run a command with tau-live attached.",
-    "autostart": "Attach in every Python of this environment, or not.",
-    "status": "Show on one screen how it is and what to do next.",
-    "top": "Show the same, live.",
+    "autostart": "Turn on or off attaching in every Python of this environment.",
+    "status": "Show state, health and next steps on one screen.",
+    "top": "Show the `status` screen live.",
     "gate": "Show, hold, reset or explain the pass/hold gate.",
-    "alerts": "List what somebody was told, or try out how it arrives.",
-    "pause": "Let collection, learning or deciding rest.",
-    "resume": "Let what was paused go on.",
-    "kill": "Stop everything, whatever the store does.",
-    "unkill": "Let everything go on.",
+    "alerts": "List alerts, or send a test alert.",
+    "pause": "Pause collection, learning or deciding.",
+    "resume": "Resume what was paused.",
+    "kill": "Stop everything, even if the store is unusable.",
+    "unkill": "Turn the kill switch off.",
     "rollouts": "List rollouts.",
     "show": "Show one rollout: spans, decisions, rewards.",
-    "why": "Show why a decision was made, and what came of it.",
-    "reward": "Give a rollout or a decision its reward.",
-    "updates": "List the updates of policies, or show one.",
+    "why": "Explain a decision and its outcome.",
+    "reward": "Record a reward for a rollout or a decision.",
+    "updates": "List policy updates, or show one.",
     "policy": "List, show, choose or roll back policies.",
     "evaluate": "Estimate what a policy would have earned.",
     "power": "Estimate how many runs a proof takes.",
-    "report": "Draw it all on one page, or print it as JSON.",
-    "replay": "Store and learn from a recording.",
+    "report": "Write a report as an HTML page or JSON.",
+    "replay": "Store a recording and learn from it.",
     "ingest": "Store events from a file, a pipe or a socket.",
-    "import-log": "Store earlier decisions of any system, to start from.",
+    "import-log": "Import earlier decisions of any system to start from.",
     "learn": "Run the learner in this process.",
-    "export": "Write the store out as JSON Lines or Parquet.",
-    "restore": "Put back what was archived or exported.",
-    "gc": "Forget old rollouts that were learned from.",
-    "set-aside": "Keep a store that is damaged, and begin another.",
-    "metrics": "Print figures for Prometheus, or write them for its node exporter.",
-    "completion": "Print what completes commands in bash, zsh or fish.",
+    "export": "Export the store as JSON Lines or Parquet.",
+    "restore": "Restore an archive or an export.",
+    "gc": "Delete old rollouts that have been learned from.",
+    "set-aside": "Move a damaged store aside and start an empty one.",
+    "metrics": "Print metrics for Prometheus, or write them for its node exporter.",
+    "completion": "Print the completion script for bash, zsh or fish.",
     "config": "Show the settings in force and where each came from.",
-    "verify": "Find what was edited in the store or its checkpoints.",
+    "verify": "Detect edits to the store or its checkpoints.",
     "doctor": "Check this installation and its store.",
 }
 """Every command and what it is for; the module of its name holds it."""
@@ -68,7 +68,7 @@ class OneLineError(click.ClickException):
 
 
 class UsageLineError(OneLineError):
-    """A command that was not called as it wants to be."""
+    """A command that was called wrongly."""
 
     exit_code = 2
 
@@ -183,5 +183,5 @@ def _told(error: Exception, *, verbose: bool) -> OneLineError:
 
         logger().error("command_failed", exc_info=error)
     kind = type(error).__name__
-    hint = "`tau-live --verbose` says where; please report it"
+    hint = "run `tau-live --verbose` for a traceback, and please report it"
     return OneLineError(f"internal error: {kind}: {error} ({hint})")

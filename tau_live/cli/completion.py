@@ -53,15 +53,15 @@ complete -o nosort -F _tau_live_completion tau-live
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print what completes commands, options, ids, versions and points in SHELL.
+    """Print the script that completes commands, options, ids, versions and points in SHELL.
 
-    For bash, 4.4 or newer, put the first line of the example into ~/.bashrc; for zsh the same with
-    its name into ~/.zshrc.
+    For bash 4.4 or newer, put the first line of the example in ~/.bashrc; for zsh, the same with
+    its name in ~/.zshrc.
     """
     if shell == "bash":
         click.echo(BASH)
         return
     found = get_completion_class(shell)
     if found is None:
-        raise click.ClickException(f"click knows no completion for {shell}")
+        raise click.ClickException(f"click has no completion for {shell}")
     click.echo(found(ctx.find_root().command, {}, "tau-live", VARIABLE).source())

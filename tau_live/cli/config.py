@@ -19,7 +19,7 @@ NAME_WIDTH = 50
 def config(path: Path | None, as_json: bool) -> None:
     """Show the settings in force and where each came from.
 
-    The environment goes before the file that TAU_LIVE_RL_CONFIG names, and that before
+    The environment takes precedence over the file that TAU_LIVE_RL_CONFIG names, and that over
     [tool.tau-live] in the nearest pyproject.toml.
     """
     found = loaded(path)

@@ -18,28 +18,34 @@ HELD_OUT = 400
 
 
 @click.command(epilog=epilog("demo", "TAU_LIVE_RL=1 tau-live demo"))
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Repeats a run.")
+@click.option(
+    "--seed",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Random seed; the same seed gives the same run.",
+)
 @click.option(
     "--questions",
     type=click.IntRange(8, 20_000),
     default=TRAINING,
     show_default=True,
-    help="How many it learns from.",
+    help="How many questions to learn from.",
 )
 @click.option(
     "--held-out",
     type=click.IntRange(8, 2_000),
     default=HELD_OUT,
     show_default=True,
-    help="How many others it is measured on.",
+    help="How many other questions to measure on.",
 )
 @store_option
 @json_option
 def demo(*, path: Path | None, as_json: bool, seed: int, questions: int, held_out: int) -> None:
     """Watch an agent learn to answer questions about Python's standard library.
 
-    It goes through the whole loop and a real store, in about a minute. One that was stopped goes
-    on where it was; a seed determines everything.
+    Runs the whole loop with a real store, in about a minute. A demo that was interrupted continues
+    where it stopped; the seed determines everything.
     """
     from tau_live.demo.live import Progress, run
     from tau_live.demo.show import as_data, rendered, sparkline

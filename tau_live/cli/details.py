@@ -26,7 +26,7 @@ def details(found: Mapping[str, object], *, now: float) -> Iterator[tuple[str, o
         yield "  since", ago(real(gate["since"]), now=now)
         yield "  because", gate["reason"]
         failed = any(counts(gate["streaks"]).values())
-        yield "  last error" if failed else "  in words", gate["detail"]
+        yield "  last error" if failed else "  detail", gate["detail"]
         yield "  then", 'tau-live gate reset --reason "..."'
     yield from _stopped(found, now=now)
     rollouts = mapping(found["rollouts"])
@@ -90,7 +90,7 @@ def _grew(times: Mapping[str, object], *, now: float) -> Iterator[tuple[str, obj
     """Yield when each counter of what was dropped or refused last grew."""
     for name, time in times.items():
         at = real(time)
-        when = "since a process last looked" if at is None else since(at, now=now)
+        when = "since the previous check" if at is None else since(at, now=now)
         yield "  last grew", f"{name} {when}"
 
 
@@ -119,7 +119,7 @@ def _running(found: Mapping[str, object]) -> Iterator[tuple[str, object]]:
     attached = map(str, sequence(found["processes"]))
     yield "attached", ", ".join(attached) or "no process"
     for process, seconds in mapping(found["silent"]).items():
-        yield "cannot write", f"{process}, since {number(real(seconds))} s: its log says why"
+        yield "cannot write", f"{process}, for {number(real(seconds))} s: see its log"
     if found["learner"]:
         yield "learning now", found["learner"]
 
@@ -150,19 +150,19 @@ def _monitored(point: str, found: Mapping[str, object]) -> Iterator[tuple[str, o
         words = f"{share:.0%} {shown(found['option'])}, entropy {entropy:.2f}"
         yield f"choices {shown(point)}", f"{words} (the last {last} rollouts)"
     else:
-        yield f"choices {shown(point)}", "none to make: never more than one option"
+        yield f"choices {shown(point)}", "none: never more than one option"
     spread = real(found["reward_spread"])
     if spread is not None:
         shares = mapping(found["sources"]).items()
         parts = ", ".join(f"{real(part) or 0.0:.0%} {shown(source)}" for source, part in shares)
-        yield "  rewards", f"deviate by {spread:.3g}, from {parts or 'nobody'}"
+        yield "  rewards", f"standard deviation {spread:.3g}, from {parts or 'no source'}"
     if outliers := real(found["outliers"]):
         low, high = real(found["lowest_reward"]) or 0.0, real(found["highest_reward"]) or 0.0
-        yield "  outliers", f"{number(outliers)}, counted as {low:.3g} or {high:.3g}"
+        yield "  outliers", f"{number(outliers)}, clipped to {low:.3g} or {high:.3g}"
     if found["cost"] is not None:
         cost, price = real(found["cost"]) or 0.0, real(found["cost_multiplier"]) or 0.0
         words = f"{cost:.3g} (of {number(real(found['costs']))})"
-        yield "  safety cost", f"{words}, its price {price:.3g}"
+        yield "  safety cost", f"{words}, multiplier {price:.3g}"
     for alarm in sequence(found["drift"]):
         said = mapping(alarm)
         yield "  drift", f"{shown(said['option'])} became {said['direction']}"
@@ -173,7 +173,7 @@ def last_update(report: Mapping[str, object]) -> str:
     if not report:
         return "none yet"
     rests = report.get("ppo_skipped")
-    alone = f", by the regressions alone: PPO took no step ({rests})" if rests else ""
+    alone = f", from the regressions alone: PPO took no step ({rests})" if rests else ""
     what = (
         f"made version {report['version']} from {report['trajectories']} rollouts{alone}"
         if report["executed"]
@@ -201,7 +201,7 @@ def exposure(trial: Mapping[str, object]) -> str:
     """Return in words how much the learner decides, and how much was seen of each arm."""
     rollouts = mapping(trial["rollouts"])
     control = "the host" if trial["control"] is None else f"version {trial['control']}"
-    kept = f", kept for {trial['kept']} rollouts more" if trial["kept"] else ""
+    kept = f", kept for {trial['kept']} more rollouts" if trial["kept"] else ""
     agreement = real(trial["agreement"])
     agrees = "" if agreement is None else f"; agrees with the host in {agreement:.0%}"
     return (
@@ -232,7 +232,7 @@ def _trial(point: str, trial: Mapping[str, object], *, now: float) -> Iterator[t
 
 
 def counted_of(trial: Mapping[str, object], *, now: float) -> str:
-    """Return of how many rollouts the evidence is, and what holds the rest up."""
+    """Return how many rollouts the evidence is based on, and what delays the others."""
     uncounted, held_up = integer(trial["uncounted"]), mapping(trial["held_up"])
     counted = sum(counts(trial["rollouts"]).values())
     if not uncounted or not held_up:

@@ -17,9 +17,9 @@ from tau_live.cli.output import print_all, print_json, safe, styled, table_of
 @json_option
 @click.pass_context
 def doctor(ctx: click.Context, path: Path | None, as_json: bool) -> None:
-    """Check this installation, its settings and its store, and say what to do.
+    """Check this installation, its settings and its store, and suggest fixes.
 
-    Exit code 1 means that something does not work; a warning is no failure. The word in
+    Exit code 1 means that something does not work; warnings do not count. The word in
     parentheses names the mistake, as the documentation lists it.
     """
     found = list(checks(os.environ, path, now=time.time()))

@@ -76,8 +76,8 @@ class Named(NamedTuple):
 )
 @click.option(
     "--policy", "asked_for", required=True, multiple=True, metavar="POLICY",
-    help="A version, 0 for the untrained one, `uniform`, `best-fixed`, `constant:OPTION`, or a "
-    "function of yours, `module:function`. For several points together, POINT=POLICY; repeat.",
+    help="A version, 0 for the untrained policy, `uniform`, `best-fixed`, `constant:OPTION`, or a "
+    "function of your own, `module:function`. For several points together, POINT=POLICY; repeat.",
     shell_complete=completing.versions,
 )  # fmt: skip
 @click.option(
@@ -89,24 +89,28 @@ class Named(NamedTuple):
     "--point", help="The decision point.  [default: that of the version]",
     shell_complete=completing.points,
 )  # fmt: skip
-@click.option("--since", type=when, metavar="TIME", help="Only rollouts that ended since then.")
-@click.option("--limit", type=click.IntRange(1), help="Only so many rollouts, the newest.")
+@click.option(
+    "--since", type=when, metavar="TIME", help="Only rollouts that ended since this time."
+)
+@click.option("--limit", type=click.IntRange(1), help="Only the newest N rollouts.")
 @click.option(
     "--reward-range", type=(float, float), metavar="LOW HIGH",
-    help="The least and the largest reward.  [default: as declared, or as seen]",
+    help="The lowest and highest possible reward.  [default: as declared, or as observed]",
 )  # fmt: skip
-@click.option("--weight-cap", type=click.FloatRange(1.0), help="Cut weights above it.")
+@click.option(
+    "--weight-cap", type=click.FloatRange(1.0), help="Clip importance weights at this value."
+)
 @click.option(
     "--confidence", type=click.FloatRange(0.0, 1.0, min_open=True, max_open=True), default=0.95,
-    show_default=True, help="Of the intervals.",
+    show_default=True, help="Confidence level of the intervals.",
 )  # fmt: skip
 @store_option
 @json_option
 def evaluate(path: Path | None, as_json: bool, **asked: object) -> None:
-    """Estimate what POLICY would have earned, from decisions that were made by another.
+    """Estimate what POLICY would have earned, from decisions made by another policy.
 
-    Only decisions whose propensity is known say anything; the others are left out and counted.
-    Where too little is left for an estimate, it says so and ends with exit code 4.
+    Only decisions with a known propensity are used; the others are left out and counted.
+    If too little is left for an estimate, the exit code is 4.
     """
     request = Request(policies=asked.pop("asked_for"), **asked)  # type: ignore[arg-type]  # click has checked each of them
     with progress_bar(quiet=as_json) as bar:
@@ -354,7 +358,7 @@ def _point(store: Store, named: Named, asked: str | None) -> str:
     point = asked or own or (known[0] if len(known) == 1 else None)
     listed = ", ".join(map(repr, known)) or "none yet"
     if point is None:
-        raise PolicyError(f"say which --point; those with rewarded rollouts: {listed}")
+        raise PolicyError(f"choose a --point; points with rewarded rollouts: {listed}")
     if point not in known:
         raise PolicyError(f"no rewarded rollout decided at {point!r}; known points: {listed}")
     return point
@@ -424,14 +428,14 @@ def _facts(answer: Answer) -> Iterator[tuple[str, object]]:
     if report.unexplored:
         yield "unsafe to explore", f"{number(report.unexplored)} without support"
     low, high = report.reward_range
-    seen = " (as seen; say --reward-range if more is possible)" if report.observed else ""
+    seen = " (as observed; set --reward-range if more is possible)" if report.observed else ""
     yield "reward range", f"{number(low)} to {number(high)}{seen}"
 
 
 def _tables(answer: Answer) -> Iterator[RenderableType]:
     level = f"{answer.request.confidence:.0%}"
     report = answer.report
-    sections = [("one decision by the policy, the rest as logged", report.decisions)]
+    sections = [("one decision by the policy, the others as logged", report.decisions)]
     if report.rollouts is not None:
         sections.append(("whole rollouts by the policy", report.rollouts))
     for title, found in sections:

@@ -38,23 +38,23 @@ OTHERS = frozenset({".csv", ".tsv", ".parquet", ".xlsx", ".json"})
 )
 @click.option(
     "--format", "format_", type=click.Choice(["jsonl", "parquet"]), default="jsonl",
-    show_default=True, help="JSON Lines, or one Parquet file for each table (needs pyarrow).",
+    show_default=True, help="JSON Lines, or one Parquet file per table (needs pyarrow).",
 )  # fmt: skip
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path),
-    help="A file, packed if it ends in .gz, or for Parquet a folder; else standard output.",
+    help="A file (compressed if it ends in .gz) or a Parquet folder; default: standard output.",
 )  # fmt: skip
 @store_option
 @json_option
 def export(path: Path | None, as_json: bool, format_: str, output: Path | None) -> None:
-    """Write the store out, a row a line; equal stores give equal bytes.
+    """Export the store, one row per line; equal stores give equal bytes.
 
-    With --json it says what was written, where --output says where.
+    --json prints a summary of what was written to --output.
     """
     if output is None and (as_json or format_ == "parquet"):
         raise click.UsageError(f"{'--json' if as_json else '--format parquet'} needs --output")
     if output is not None and format_ == "jsonl" and output.suffix in OTHERS:
-        raise click.UsageError(f"{output} would hold JSON Lines: let its name end in .jsonl")
+        raise click.UsageError(f"{output} would hold JSON Lines: give it a name ending in .jsonl")
     with opened(path) as (store, settings), progress_bar(quiet=output is None) as bar:
         if output is not None:
             refuse_store(output, settings)

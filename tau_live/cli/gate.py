@@ -53,10 +53,10 @@ HELD = 3
 @json_option
 @click.pass_context
 def gate(ctx: click.Context, path: Path | None, as_json: bool) -> None:
-    """Show the gate (as `gate show`), hold it, reset it, or read its history.
+    """Show the gate (as `gate show`), hold it, reset it, or list its history.
 
-    While it holds, tau-live records nothing, learns nothing and decides nothing: the host acts
-    as if it were not there. Exit code 0 means pass, 3 means hold.
+    While it holds, tau-live records, learns and decides nothing: the host behaves
+    as if tau-live were not installed. Exit code 0 means pass, 3 means hold.
     """
     if default_command(ctx, path, as_json=as_json):
         ctx.invoke(show, path=path, as_json=as_json)
@@ -69,7 +69,7 @@ def gate(ctx: click.Context, path: Path | None, as_json: bool) -> None:
 def show(ctx: click.Context, path: Path | None, as_json: bool) -> None:
     """Show the gate. Exit code 0 means pass.
 
-    Exit code 3 means hold, in the store or in the memory of a process that cannot write it, or
+    Exit code 3 means hold, in the store or in the memory of a process that cannot write to it, or
     that the kill switch is on.
     """
     with opened(path) as (store, settings):
@@ -94,7 +94,7 @@ def show(ctx: click.Context, path: Path | None, as_json: bool) -> None:
 @store_option
 @json_option
 def reset(path: Path | None, as_json: bool, reason: str) -> None:
-    """Let the gate pass again, in every running process within a second."""
+    """Let the gate pass again in every running process, within a second."""
     who, at = operator(), time.time()
     with opened(path, write=True) as (store, settings):
         was = store.gate.load()
@@ -112,7 +112,7 @@ def reset(path: Path | None, as_json: bool, reason: str) -> None:
             }
         )
     else:
-        click.echo(f"the gate passes (it was on {was.state}); written down for {who}")
+        click.echo(f"the gate passes (it was on {was.state}); recorded in the audit log as {who}")
 
 
 @gate.command("hold", epilog=epilog("gate hold", 'tau-live gate hold --reason "audit today"'))
@@ -120,7 +120,7 @@ def reset(path: Path | None, as_json: bool, reason: str) -> None:
 @store_option
 @json_option
 def hold(path: Path | None, as_json: bool, reason: str) -> None:
-    """Let the gate hold, in every running process within a second, until `gate reset`."""
+    """Hold the gate in every running process, within a second, until `gate reset`."""
     who, at = operator(), time.time()
     with opened(path, write=True) as (store, settings):
         was = store.gate.load()
@@ -138,20 +138,22 @@ def hold(path: Path | None, as_json: bool, reason: str) -> None:
             }
         )
     elif was.state == "pass":
-        click.echo(f"the gate holds until `tau-live gate reset`; written down for {shown(who)}")
+        click.echo(
+            f"the gate holds until `tau-live gate reset`; recorded in the audit log as {shown(who)}"
+        )
     else:
         since = f"since {moment(was.since)}: {was.reason}: {was.detail}"
-        click.echo(f"the gate held already, {shown(since)}")
+        click.echo(f"no change: the gate already held, {shown(since)}")
 
 
 @gate.command("log", epilog=epilog("gate log", "tau-live gate log --limit 5"))
 @click.option(
-    "--limit", type=click.IntRange(1), default=50, show_default=True, help="At most so many."
+    "--limit", type=click.IntRange(1), default=50, show_default=True, help="Show at most this many."
 )
 @store_option
 @json_option
 def log(path: Path | None, as_json: bool, limit: int) -> None:
-    """Show the history of the gate, the newest first."""
+    """Show the history of the gate, newest first."""
     with opened(path) as (store, _):
         entries = store.gate.log(limit=limit)
     if as_json:
@@ -229,8 +231,8 @@ def _facts(
     if row.detail:
         facts.append(("last error" if streaks or row.state == "pass" else "in words", row.detail))
     if row.state != "pass":
-        facts.append(("because", row.reason or "nobody said why"))
-        facts += [("said by", entry.who) for entry in newest if entry.event == "hold"]
+        facts.append(("because", row.reason or "no reason given"))
+        facts += [("by", entry.who) for entry in newest if entry.event == "hold"]
         facts.append(("then", 'tau-live gate reset --reason "..."'))
     for hold in holds:
         when = ago(hold.since, now=now)

@@ -31,18 +31,20 @@ DRY_RUN_LIMIT = 2000
         "tau-live gc --keep 100000 --max-size 500MB",
     )
 )
-@click.option("--older-than", metavar="AGE", type=duration, help="Like 30d or 12h.")
-@click.option("--keep", metavar="N", type=click.IntRange(min=0), help="How many rollouts stay.")
-@click.option("--max-size", metavar="SIZE", type=size, help="Of the store, like 500MB or 2GB.")
+@click.option("--older-than", metavar="AGE", type=duration, help="Age, such as 30d or 12h.")
+@click.option("--keep", metavar="N", type=click.IntRange(min=0), help="How many rollouts to keep.")
+@click.option(
+    "--max-size", metavar="SIZE", type=size, help="Size of the store, such as 500MB or 2GB."
+)
 @click.option(
     "--archive", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
-    help="Write what is forgotten there first; compressed if it ends in .gz.",
+    help="Archive the deleted rows to this file first; compressed if it ends in .gz.",
 )  # fmt: skip
 @click.option(
     "--rewrite", is_flag=True,
-    help="Write the whole file anew, to the last byte without them; others wait meanwhile.",
+    help="Rewrite the whole file so that no deleted byte remains; writers wait meanwhile.",
 )  # fmt: skip
-@click.option("--dry-run", is_flag=True, help="Only count, without deleting anything.")
+@click.option("--dry-run", is_flag=True, help="Only count; delete nothing.")
 @store_option
 @json_option
 def gc(  # noqa: PLR0913  # one for each option
@@ -56,10 +58,10 @@ def gc(  # noqa: PLR0913  # one for each option
     rewrite: bool,
     dry_run: bool,
 ) -> None:
-    """Forget the oldest rollouts, with all that is theirs, and shrink the file.
+    """Delete the oldest rollouts with all their rows, and shrink the file.
 
-    Never one that is open, waits for its reward, or has not been learned from. Without
-    --older-than, --keep and --max-size it goes by TAU_LIVE_RL_RETENTION_DAYS, _ROLLOUTS and _MB.
+    Rollouts that are open, wait for a reward or have not been learned from are kept. Without
+    limits, TAU_LIVE_RL_RETENTION_DAYS, _ROLLOUTS and _MB apply.
     """
     asked, now = Limits(age_s=older_than, rollouts=keep, used_bytes=max_size), time.time()
     with opened(path, write=True) as (store, settings):
@@ -95,11 +97,11 @@ def gc(  # noqa: PLR0913  # one for each option
         return
     what = f"{'more than ' if more else ''}{found:,} rollouts"
     if dry_run:
-        click.echo(f"{what} would be forgotten ({told(limits)})")
+        click.echo(f"{what} would be deleted ({told(limits)})")
         return
     sizes = f"{before_bytes / MB:,.1f} MB before, {after_bytes / MB:,.1f} MB now"
     kept = f"; {rows:,} rows archived" if archive else ""
-    click.echo(f"{what} forgotten ({told(limits)}){kept}; {sizes}")
+    click.echo(f"{what} deleted ({told(limits)}){kept}; {sizes}")
     if left.over:
         click.echo(f"still {left}", err=True)
 
@@ -175,7 +177,7 @@ def _collected(
     store: Store, limits: Limits, *, now: float, archive: Archive | None, quiet: bool
 ) -> int:
     with progress_bar(quiet=quiet) as bar:
-        task = bar.add_task("rollouts forgotten", total=None)
+        task = bar.add_task("rollouts deleted", total=None)
         gone = collected(
             store,
             limits,
@@ -183,7 +185,7 @@ def _collected(
             told=lambda count: bar.update(task, completed=count),
             archive=archive.append if archive else None,
         )
-        bar.update(task, description="giving space back")
+        bar.update(task, description="freeing space")
         store.retention.vacuum()
     if gone:
         details: dict[str, object] = {"rollouts": gone}
@@ -203,5 +205,7 @@ def _settled(settings: Settings) -> Limits:
     limits = limits_of(settings)
     if not limits:
         names = f"{SWITCH}_RETENTION_DAYS, {SWITCH}_RETENTION_ROLLOUTS or {SWITCH}_RETENTION_MB"
-        raise click.UsageError(f"say --older-than AGE, --keep N or --max-size SIZE, or set {names}")
+        raise click.UsageError(
+            f"give --older-than AGE, --keep N or --max-size SIZE, or set {names}"
+        )
     return limits

@@ -55,36 +55,36 @@ def _time(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -
     "--format",
     "format_",
     type=click.Choice(["jsonl", "csv", "otel", "parquet", "arrow"]),
-    help="How it is written.  [default: as it looks]",
+    help="The file's format.  [default: detected]",
 )
-@click.option("--point", metavar="NAME", help="The decision point of rows that name none.")
+@click.option("--point", metavar="NAME", help="The decision point for rows that name none.")
 @click.option(
     "--map",
     "places",
     default="",
     callback=_places,
     metavar="FIELD=COLUMN,...",
-    help="Where fields stand that do not stand under their own names.",
+    help="Columns of fields that have another name in the file.",
 )
 @click.option(
     "--options",
     default="",
     metavar="NAMES|all",
-    help="What was offered where rows do not say: names, or all that the file applied anywhere.",
+    help="The options for rows that list none: names, or every option that the file applied.",
 )
 @click.option(
-    "--reward-name", default="reward", show_default=True, metavar="NAME", help="What was measured."
+    "--reward-name", default="reward", show_default=True, metavar="NAME", help="Name of the reward."
 )
 @click.option(
     "--at",
     callback=_time,
     metavar="TIME",
-    help="When it was, where rows do not say.  [default: when the file was last written]",
+    help="Time for rows that have none.  [default: when the file was last written]",
 )
 @click.option(
     "--stream",
     metavar="NAME",
-    help="Names the log that ids are made from.  [default: the file's name and first line]",
+    help="Name of the log, from which ids are derived.  [default: the file's name and first line]",
 )
 @click.option("--strict", is_flag=True, help="Stop at the first bad line.")
 @store_option
@@ -103,12 +103,12 @@ def import_log(  # noqa: PLR0913  # one for each option
     path: Path | None,
     as_json: bool,
 ) -> None:
-    """Store earlier decisions of any system, to start from what they teach.
+    """Import earlier decisions of any system, so that learning starts from them.
 
-    FILE holds JSON Lines, a table with a head, a table of Parquet or Arrow (which needs pyarrow),
-    or the JSON lines of OpenTelemetry's collector. A row is a decision. Those with a propensity
-    teach the policy; the others are recorded. Nothing is learned yet: `tau-live learn --once` does
-    that. What is stored already is left alone.
+    FILE is JSON Lines, a table with a header, a Parquet or Arrow table (needs pyarrow),
+    or the JSON lines of OpenTelemetry's collector. Each row is one decision. Rows with a propensity
+    train the policy; the others are only recorded. Nothing is learned yet: `tau-live learn --once`
+    does that. Rows that are already stored are skipped.
     """
     from tau_live.importing.log import Format, LogSource
     from tau_live.importing.log import import_log as imported
@@ -158,8 +158,8 @@ def _print(report: "Imported") -> None:
         click.echo(f"bad: {report.bad_lines - BAD_SHOWN} more; --json has the first", err=True)
     if report.decisions and report.without_choice == report.decisions:
         click.echo(
-            "no decision had a choice, so there is nothing to learn: say with --options what was"
-            " offered, or with --map options=COLUMN where it stands",
+            "no decision had a choice, so there is nothing to learn: give the options with "
+            "--options, or name their column with --map options=COLUMN",
             err=True,
         )
 

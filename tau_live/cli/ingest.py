@@ -24,15 +24,15 @@ from tau_live.errors import TauLiveError
     default="tau",
     show_default=True,
     metavar="NAME",
-    help="Whose lines they are, where they are not our own events; plugins may add hosts.",
+    help="The host whose lines these are, if not tau-live's own events; plugins can add hosts.",
 )
-@click.option("--stream", metavar="NAME", help="Names the stream that ids come from.")
+@click.option("--stream", metavar="NAME", help="Name of the stream, from which ids are derived.")
 @store_option
 @json_option
 def ingest(source: str, *, host: str, stream: str | None, path: Path | None, as_json: bool) -> None:
-    """Store events as they come, until the source ends or Ctrl-C.
+    """Store events as they arrive, until the source ends or Ctrl-C.
 
-    Reads our own recordings and the events of hosts that write JSON Lines.
+    Reads recordings of tau-live and the events of hosts that write JSON Lines.
     """
     from tau_live.ingesting import ingest as ingest_source
     from tau_live_hooks import tau_plugin
@@ -56,4 +56,4 @@ def ingest(source: str, *, host: str, stream: str | None, path: Path | None, as_
     print_json(report) if as_json else print_report(report)
     if report.nothing():
         why = ", ".join(f"{count} {reason}" for reason, count in sorted(report.bad.items()))
-        raise TauLiveError(f"none of {report.lines} lines of '{source}' was understood: {why}")
+        raise TauLiveError(f"none of {report.lines} lines of '{source}' could be read: {why}")

@@ -41,20 +41,20 @@ class Plan(NamedTuple):
 
 
 @click.command(epilog=epilog("init", "tau-live init --dry-run", "tau-live init --yes"))
-@click.option("--yes", is_flag=True, help="Write it without asking.")
-@click.option("--dry-run", is_flag=True, help="Write nothing, and do not ask.")
+@click.option("--yes", is_flag=True, help="Write without a prompt.")
+@click.option("--dry-run", is_flag=True, help="Write nothing, and show no prompt.")
 @json_option
 def init(yes: bool, dry_run: bool, as_json: bool) -> None:
-    """Look at the project in this folder and propose its settings.
+    """Inspect the project in this folder and propose settings.
 
-    Sources are parsed and never run. What the settings say already stays as it is, comments and
-    layout too. With --json nothing is asked, and nothing is written without --yes.
+    Sources are parsed, never run. Existing settings stay as they are, including comments and
+    layout. With --json there is no prompt, and nothing is written without --yes.
     """
     if yes and dry_run:
         raise click.UsageError("--yes writes and --dry-run does not: give one of them")
     folder = here()
     if folder is None:
-        raise TauLiveError("the folder that this process runs in is gone: go to one that is there")
+        raise TauLiveError("the current folder no longer exists: change to one that does")
     plan = _planned(folder, os.environ)
     if not as_json:
         _show(plan)
@@ -67,7 +67,7 @@ def init(yes: bool, dry_run: bool, as_json: bool) -> None:
     if writes:
         click.echo(f"written: {shown(plan.file.path)}")
     elif not plan.lacks:
-        click.echo("nothing is lacking: the settings stay as they are")
+        click.echo("no change: the settings are complete")
     else:
         click.echo("nothing was written")
     click.echo(f"next: {shown(next_command(plan.project))}")
@@ -84,7 +84,7 @@ def _planned(folder: Path, environ: Mapping[str, str]) -> Plan:
     try:
         Settings.from_env(environ, directory=folder)
     except SettingsError as error:
-        doubt = f"{error}: nothing starts before that is corrected"
+        doubt = f"{error}: fix it, nothing starts until then"
         project = replace(project, doubts=(*project.doubts, doubt))
     proposal = proposed(project, file.own, environ)
     return Plan(project, proposal, file, file.after(proposal.additions))
@@ -94,7 +94,9 @@ def _confirmed(plan: Plan) -> bool:
     try:
         return click.confirm(f"Write this to {shown(plan.file.path)}?")
     except click.Abort:
-        raise TauLiveError("nothing was written: `tau-live init --yes` writes it unasked") from None
+        raise TauLiveError(
+            "nothing was written: `tau-live init --yes` writes it without a prompt"
+        ) from None
 
 
 def _show(plan: Plan) -> None:

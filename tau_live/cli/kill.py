@@ -31,8 +31,8 @@ from tau_live.store.records import AuditEntry
 def kill(path: Path | None, as_json: bool, reason: str) -> None:
     """Stop everything within a second: nothing is recorded, learned or decided until `unkill`.
 
-    Works by a file beside the store, so also while that is locked, full, damaged or gone; `touch`
-    does the same. What was open is ended as interrupted. It outlasts restarts.
+    It is a file beside the store, so it works while the store is locked, full, damaged or gone;
+    `touch` does the same. Open runs end as interrupted. It survives restarts.
     """
     settings, who, at = _placed_settings(path), operator(), time.time()
     file = kill_file(settings.store, settings.kill_file)
@@ -47,10 +47,10 @@ def kill(path: Path | None, as_json: bool, reason: str) -> None:
         print_json({"changed": changed, "file": str(file), "kill_switch": now, "audit": problem})
         return
     if before is None:
-        click.echo(f"everything stops within a second: {shown(file)} is there")
+        click.echo(f"everything stops within a second: {shown(file)} exists")
     else:
         since = f"since {moment(before.at)}: {shown(before)}"
-        click.echo(f"the kill switch was on already, {since}")
+        click.echo(f"no change: the kill switch was already on, {since}")
     if problem is not None:
         click.echo(f"note: {shown(problem)}", err=True)
 

@@ -27,14 +27,14 @@ from tau_live.cli.text import shown
         "TAU_LIVE_RL=1 tau-live learn --once --json | jq .version",
     )
 )
-@click.option("--once", is_flag=True, help="Run every update that is due, then end.")
+@click.option("--once", is_flag=True, help="Run every update that is due, then exit.")
 @store_option
 @json_option
 def learn(path: Path | None, as_json: bool, once: bool) -> None:
-    """Run updates as they become due, until Ctrl-C. Prints a line for each update.
+    """Run updates as they become due, until Ctrl-C, with one line of output each.
 
-    The agent's own processes then need TAU_LIVE_RL_LEARNER=off; a lease keeps two learners
-    apart in any case.
+    Set TAU_LIVE_RL_LEARNER=off in the agent's processes; a lease keeps two learners apart
+    in any case.
     """
     from tau_live.learner_process import learn_until
 

@@ -26,15 +26,15 @@ READABLE = 0o644
 )
 @click.option(
     "--out", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
-    help="Replace this file as a whole, instead of printing; everybody may read it.",
+    help="Replace this file atomically instead of printing; it is readable by all users.",
 )  # fmt: skip
 @store_option
 @json_option
 def metrics(path: Path | None, as_json: bool, out: Path | None) -> None:
-    """Print the figures of a store in Prometheus' text format.
+    """Print the metrics of a store in the Prometheus text format.
 
-    With --out they are written for the textfile collector of node exporter, which reads files that
-    end in .prom; call it once a minute, by cron or a timer.
+    --out writes them for the textfile collector of node exporter, which reads files that
+    end in .prom; run it once a minute from cron or a timer.
     """
     with opened(path) as (store, settings):
         if out is not None:
@@ -49,7 +49,7 @@ def metrics(path: Path | None, as_json: bool, out: Path | None) -> None:
             write_whole(out, text_of(found).encode(), mode=READABLE)
         except OSError as error:
             why = error.strerror or str(error)
-            raise TauLiveError(f"{out} could not be written, and is as it was: {why}") from error
+            raise TauLiveError(f"{out} could not be written and is unchanged: {why}") from error
     if as_json:
         told = [
             {

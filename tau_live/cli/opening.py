@@ -50,7 +50,7 @@ def store_option(callback: Callback) -> Callback:
         "path",
         metavar="PATH",
         type=click.Path(dir_okay=False, path_type=Path),
-        help="The store's file.  [default: what TAU_LIVE_RL_STORE says]",
+        help="The store's file.  [default: TAU_LIVE_RL_STORE]",
     )(callback)
 
 
@@ -70,7 +70,7 @@ def default_command(ctx: click.Context, path: Path | None, *, as_json: bool) -> 
     if ctx.invoked_subcommand is None:
         return True
     if path is not None or as_json:
-        raise click.UsageError(f"--store and --json belong behind {ctx.invoked_subcommand!r}", ctx)
+        raise click.UsageError(f"--store and --json belong after {ctx.invoked_subcommand!r}", ctx)
     return False
 
 
@@ -167,7 +167,7 @@ def refuse_store(output: Path, settings: Settings) -> None:
         click.UsageError: The output would be one of its files.
     """
     if output.resolve() in {file.resolve() for file in files_of(settings.store)}:
-        raise click.UsageError(f"{output} is the store itself: say another file")
+        raise click.UsageError(f"{output} is the store itself: choose another file")
 
 
 def plugins() -> Plugins:
@@ -201,7 +201,10 @@ def operator() -> str:
 def reason_option(callback: Callback) -> Callback:
     """Add ``--reason``, which is written down."""
     return click.option(
-        "--reason", required=True, callback=_not_blank, help="Why; it is written down with who."
+        "--reason",
+        required=True,
+        callback=_not_blank,
+        help="Why; recorded in the audit log with your name.",
     )(callback)
 
 
@@ -212,7 +215,7 @@ def valid_reason(ctx: click.Context, parameter: click.Parameter, value: str | No
 
 def _not_blank(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
     if not value.strip():
-        raise click.BadParameter("say why.", ctx=ctx, param=parameter)
+        raise click.BadParameter("give a reason.", ctx=ctx, param=parameter)
     return _past_plugins(scrubbed(value.strip()))
 
 

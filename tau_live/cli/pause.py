@@ -34,13 +34,13 @@ PARTS = click.Choice([part.value for part in Part])
 @store_option
 @json_option
 def pause(parts: tuple[str, ...], path: Path | None, as_json: bool, reason: str) -> None:
-    """Let PART rest in every running process within a second, and after restarts, until `resume`.
+    """Pause PART in every running process within a second, and after restarts, until `resume`.
 
-    collection: no run that begins now is recorded, nor decided; those under way go on to their
-    end, and rewards are taken.
+    collection: new runs are neither recorded nor decided; runs in progress continue to their
+    end, and rewards are accepted.
 
-    learning: no update is made, and rollouts are kept to be learned from later. An update under
-    way is finished, and what serves is still weighed against the control.
+    learning: no updates; rollouts are kept and learned from later. An update in progress
+    is finished, and the serving version is still compared with the control.
 
     deciding: the host's own choice is served, and recorded as `paused`.
     """
@@ -57,4 +57,4 @@ def pause(parts: tuple[str, ...], path: Path | None, as_json: bool, reason: str)
         else:
             was = done.paused[part]
             since = f"since {moment(was.at)} by {shown(was.who)}: {shown(was.reason)}"
-            click.echo(f"{part} was paused already, {since}")
+            click.echo(f"no change: {part} was already paused, {since}")

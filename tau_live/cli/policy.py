@@ -59,14 +59,14 @@ class Change(NamedTuple):
     epilog=epilog(
         "policy list",
         "tau-live policy",
-        'tau-live policy rollback model --reason "too dear"',
+        'tau-live policy rollback model --reason "too expensive"',
     ),
 )
 @store_option
 @json_option
 @click.pass_context
 def policy(ctx: click.Context, path: Path | None, as_json: bool) -> None:
-    """List the versions of policies (as `policy list`), and say which decides, and how much."""
+    """List policy versions (as `policy list`), or change which one decides and how much."""
     if default_command(ctx, path, as_json=as_json):
         ctx.invoke(list_, path=path, as_json=as_json, point=None)
 
@@ -80,7 +80,7 @@ for made in COMMANDS:
 @store_option
 @json_option
 def list_(path: Path | None, as_json: bool, point: str | None) -> None:
-    """List the versions, and which of them serve."""
+    """List the versions and show which of them serve."""
     with opened(path) as (store, _):
         serving = store.policies.in_service()
         found = [version_of(row, serving) for row in store.policies.versions(point)]
@@ -119,7 +119,7 @@ def list_(path: Path | None, as_json: bool, point: str | None) -> None:
 @store_option
 @json_option
 def show(version: int, path: Path | None, as_json: bool) -> None:
-    """Show VERSION: what it was made from, and whether its file is there and whole."""
+    """Show VERSION: its origin, and whether its file exists and is intact."""
     with opened(path) as (store, settings):
         row = store.policies.version(version)
         found = {
@@ -144,13 +144,13 @@ def show(version: int, path: Path | None, as_json: bool) -> None:
     "--point", required=True, help="The decision point.", shell_complete=completing.points
 )
 @reason_option
-@click.option("--pin", is_flag=True, help="Keep it until `unpin`: updates leave it alone.")
+@click.option("--pin", is_flag=True, help="Keep it until `unpin`: updates do not replace it.")
 @store_option
 @json_option
 def use(
     *, path: Path | None, as_json: bool, version: int, point: str, reason: str, pin: bool
 ) -> None:
-    """Let VERSION decide at a point, in running processes too; 0 is the untrained policy."""
+    """Put VERSION into service at a point, in running processes too; 0 is the untrained policy."""
     with opened(path, write=True) as (store, settings):
         asked = Asked("policy_use", point, version, pin, reason)
         change = put_in_service(store, settings, asked, at=time.time())
@@ -284,5 +284,5 @@ def _print_change(change: Change, *, as_json: bool) -> None:
     pinned = ", pinned" if change.pinned else ""
     click.echo(
         f"{shown(change.point)}: version {change.version} serves now (before: {change.was})"
-        f"{pinned}; written down for {shown(change.who)}"
+        f"{pinned}; recorded in the audit log as {shown(change.who)}"
     )

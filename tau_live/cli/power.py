@@ -38,13 +38,15 @@ from tau_live.trials.power import MOST, STREAMS, Experiment, Power, power_of
     "--missing", type=float, default=0.0, show_default=True,
     help="Share of runs whose reward never arrives.",
 )  # fmt: skip
-@click.option("--ladder", is_flag=True, help="Start in shadow and climb, as adapters do.")
+@click.option(
+    "--ladder", is_flag=True, help="Start in shadow and climb the ladder, as adapters do."
+)
 @click.option("--runs-per-day", type=float, help="Also estimate the days.")
 @json_option
 def power(*, as_json: bool, runs_per_day: float | None, **options: object) -> None:
     """Estimate how many runs it takes to prove a difference.
 
-    Simulates the test that decides promotions, with the bounds and the schedule of the real one.
+    Simulates the test that decides promotions, with its real bounds and schedule.
     """
     if runs_per_day is not None and not 0.0 < runs_per_day < float("inf"):
         raise click.BadParameter("expected a number above 0", param_hint="--runs-per-day")

@@ -14,10 +14,10 @@ from tau_live.errors import TauLiveError
 @store_option
 @json_option
 def replay(file: Path, path: Path | None, as_json: bool) -> None:
-    """Store and learn from FILE, a recording made with TAU_LIVE_RL_RECORD.
+    """Store FILE, a recording made with TAU_LIVE_RL_RECORD, and learn from it.
 
-    Into an empty store it gives the same as any other time, byte for byte; what a store has
-    already is left alone.
+    Into an empty store the result is always the same, byte for byte. Events that the store
+    already has are skipped.
     """
     from tau_live.replay import replay_file
 

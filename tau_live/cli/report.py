@@ -30,11 +30,11 @@ from tau_live.version import packages_for
 def report(path: Path | None, as_json: bool, page: Path | None) -> None:
     """Draw what the store holds: reward, exposure, choices, calibration, cost, drift, drops.
 
-    The page opens from disk, loads nothing and runs nothing. With --json the same facts are
-    printed; say --html, --json or both.
+    The page opens from disk, loads nothing and runs nothing. --json prints the same facts;
+    give --html, --json or both.
     """
     if page is None and not as_json:
-        raise click.UsageError("say --html FILE, --json, or both")
+        raise click.UsageError("give --html FILE, --json, or both")
     draw = None if page is None else drawing()
     with progress_bar(quiet=page is None) as bar:
         task = bar.add_task("reading", total=None)

@@ -24,11 +24,11 @@ COUNTED = ("rollouts", "attempts", "spans", "decisions", "rewards", "known", "op
 @store_option
 @json_option
 def restore(file: Path, path: Path | None, as_json: bool) -> None:
-    """Put back what FILE holds: an archive that `tau-live gc` wrote, or an export.
+    """Restore FILE: an archive that `tau-live gc` wrote, or an export.
 
-    Rollouts come back with all that is theirs, under the numbers that they had where those are
-    free. What the store has already is left alone. Best into a store of its own: what was learned
-    from there is forgotten again as soon as retention looks.
+    Rollouts come back with all their rows, under their old numbers where those are free.
+    Rows that the store already has are skipped. Restore into a store of its own: in a live store
+    retention deletes what has been learned from again.
     """
     store = SqliteStore.open(settings_of(path, changes=True).store)
     try:
@@ -48,8 +48,8 @@ def restore(file: Path, path: Path | None, as_json: bool) -> None:
         print_json(found)
         return
     parts = [f"{count:,} {name}" for name, count in found.items() if count and name in COUNTED[:5]]
-    click.echo(f"{', '.join(parts) or 'nothing'} put back")
+    click.echo(f"{', '.join(parts) or 'nothing'} restored")
     if found["known"]:
-        click.echo(f"{found['known']:,} rollouts were there already", err=True)
+        click.echo(f"{found['known']:,} rollouts were already stored", err=True)
     if found["open"]:
-        click.echo(f"{found['open']:,} rollouts had not ended and were passed over", err=True)
+        click.echo(f"{found['open']:,} rollouts had not ended and were skipped", err=True)

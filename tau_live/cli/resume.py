@@ -36,9 +36,9 @@ from tau_live.store.roles import Store
 @store_option
 @json_option
 def resume(parts: tuple[str, ...], path: Path | None, as_json: bool, reason: str) -> None:
-    """Let PART go on in every running process within a second; without PART all that is paused.
+    """Resume PART in every running process within a second; without PART, everything paused.
 
-    What was left out meanwhile stays left out; what was kept is learned from now.
+    What was not recorded meanwhile stays missing; rollouts that were kept are learned from now.
     """
     named = tuple(dict.fromkeys(Part(part) for part in parts))
     with opened(path, write=True) as (store, settings):
@@ -49,7 +49,7 @@ def resume(parts: tuple[str, ...], path: Path | None, as_json: bool, reason: str
         print_json({"changed": done.changed, "paused": told(done.paused)})
         return
     for part in wanted:
-        click.echo(f"{part} goes on" if part in done.changed else f"{part} was not paused")
+        click.echo(f"{part} is resumed" if part in done.changed else f"{part} was not paused")
 
 
 def _all_of(store: Store, settings: Settings) -> Sequence[Part]:
@@ -60,6 +60,6 @@ def _all_of(store: Store, settings: Settings) -> Sequence[Part]:
     """
     found = tuple(store.pauses.pauses())
     if not found:
-        others = "; ".join(stops(store, settings)) or "`tau-live status` says how it is"
+        others = "; ".join(stops(store, settings)) or "see `tau-live status`"
         raise TauLiveError(f"nothing is paused, so there is nothing to resume; {others}")
     return found

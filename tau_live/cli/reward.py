@@ -57,26 +57,26 @@ class Asked(TypedDict):
 )
 @click.argument("value", required=False)
 @click.option(
-    "--run", metavar="ID", help="The rollout, or with --host that host's id of the run.",
+    "--run", metavar="ID", help="The rollout, or with --host that host's run id.",
     shell_complete=completing.rollouts,
 )  # fmt: skip
-@click.option("--host", help="Whose run or session it is: pydantic-ai.")
-@click.option("--session", metavar="ID", help="The session whose last run is meant.")
+@click.option("--host", help="The host that --run or --session belongs to, such as pydantic-ai.")
+@click.option("--session", metavar="ID", help="The session; its last run gets the reward.")
 @click.option(
-    "--decision", metavar="ID", help="The decision, instead of a whole rollout.",
+    "--decision", metavar="ID", help="The decision, instead of the whole rollout.",
     shell_complete=completing.decisions,
 )  # fmt: skip
-@click.option("--name", default="reward", show_default=True, help="What was measured.")
-@click.option("--source", default=RewardSource.API.value, show_default=True, help="Who says so.")
-@click.option("--key", default="", help="Tells rewards of one name and source apart.")
-@click.option("--comment", help="What was said; it needs no VALUE.")
+@click.option("--name", default="reward", show_default=True, help="Name of the reward.")
+@click.option("--source", default=RewardSource.API.value, show_default=True, help="Who gives it.")
+@click.option("--key", default="", help="Distinguishes rewards with the same name and source.")
+@click.option("--comment", help="A comment; needs no VALUE.")
 @store_option
 @json_option
 def reward(value: str | None, path: Path | None, as_json: bool, **asked: Unpack[Asked]) -> None:
-    """Give a rollout or a decision its reward: VALUE is a number, true or false.
+    """Record a reward for a rollout or a decision: VALUE is a number, true or false.
 
-    The same again is nothing new; another value replaces it. A reward may come before its
-    rollout does, and waits for it.
+    Repeating it changes nothing; another value replaces it. A reward may arrive before its
+    rollout and waits for it.
     """
     given = reward_of(value, asked, at=time.time())
     with opened(path, write=True) as (store, settings):
@@ -91,7 +91,9 @@ def reward(value: str | None, path: Path | None, as_json: bool, **asked: Unpack[
     said = number(given.value) if given.value is not None else "comment"
     click.echo(f"{shown(given.name)} {said}: {outcome['outcome']}")
     if not outcome["stored"]:
-        click.echo(f"no rollout {shown(given.rollout_id)} is stored yet; it waits for it", err=True)
+        click.echo(
+            f"no rollout {shown(given.rollout_id)} is stored yet; the reward waits for it", err=True
+        )
 
 
 def target_of(store: Store, named: str, asked: Asked) -> str:
@@ -117,7 +119,7 @@ def check_allowed(given: Reward, settings: Settings, environ: Mapping[str, str])
         TauLiveError: It does.
     """
     if refuses(given, settings):
-        known = ", ".join(allowed(given.name, settings)) or "others than safety"
+        known = ", ".join(allowed(given.name, settings)) or "any except safety"
         raise TauLiveError(f"{given.source!r} may not give {given.name!r}, only {known} may")
     link = parent_of(environ)
     if not settings.self_rewards and link and given.rollout_id == rollout_id_of(*link):
@@ -132,15 +134,13 @@ def reward_of(value: str | None, asked: Asked, *, at: float) -> Reward:
     """
     run, decision, comment = asked["run"], asked["decision"], asked["comment"]
     if sum(one is not None for one in (run, decision, asked["session"])) != 1:
-        raise click.UsageError("say either --run ID, --session ID or --decision ID")
+        raise click.UsageError("give one of --run ID, --session ID and --decision ID")
     if decision is not None and asked["host"] is not None:
-        raise click.UsageError("--host says whose --run or --session it is")
+        raise click.UsageError("--host needs --run or --session")
     if decision is not None and ":attempt-" not in decision:
-        raise click.BadParameter(
-            f"{decision!r} is not the id of a decision", param_hint="--decision"
-        )
+        raise click.BadParameter(f"{decision!r} is not a decision id", param_hint="--decision")
     if value is None and not (comment or "").strip():
-        raise click.UsageError("say a VALUE, or a --comment")
+        raise click.UsageError("give a VALUE or a --comment")
     return Reward(
         rollout_id=run or "" if decision is None else decision.rpartition(":attempt-")[0],
         decision_id=decision,

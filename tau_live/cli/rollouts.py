@@ -58,36 +58,44 @@ class Asked(TypedDict):
     "--status",
     multiple=True,
     type=click.Choice([status.value for status in RolloutStatus]),
-    help="Only these; repeatable.",
+    help="Only with this status; repeatable.",
 )
 @click.option(
     "--mode",
     type=click.Choice([mode.value for mode in RolloutMode]),
-    help="Only queued ones of this mode.",
+    help="Only queued rollouts of this mode.",
 )
 @click.option("--host", help="Only of this host.")
 @click.option("--name", help="Only of this name.")
 @click.option("--session", help="Only of this session.")
 @click.option(
-    "--parent", metavar="ROLLOUT", help="Only those that ran inside this one.",
+    "--parent", metavar="ROLLOUT", help="Only rollouts that ran inside this one.",
     shell_complete=completing.rollouts,
 )  # fmt: skip
-@click.option("--since", metavar="WHEN", type=when, help="Only those that started at or after it.")
-@click.option("--until", metavar="WHEN", type=when, help="Only those that started before it.")
 @click.option(
-    "--sort", type=click.Choice(ORDERS), default="seq", show_default=True, help="The order."
+    "--since", metavar="WHEN", type=when, help="Only rollouts that started at or after this time."
+)
+@click.option(
+    "--until", metavar="WHEN", type=when, help="Only rollouts that started before this time."
+)
+@click.option(
+    "--sort", type=click.Choice(ORDERS), default="seq", show_default=True, help="Sort key."
 )
 @click.option("--ascending", is_flag=True, help="Oldest or smallest first.")
 @click.option(
-    "--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="On one page."
+    "--limit",
+    type=click.IntRange(1, 10_000),
+    default=20,
+    show_default=True,
+    help="Rollouts per page.",
 )
-@click.option("--page", type=click.IntRange(1), default=1, show_default=True, help="Which page.")
+@click.option("--page", type=click.IntRange(1), default=1, show_default=True, help="Page to show.")
 @store_option
 @json_option
 def rollouts(path: Path | None, as_json: bool, **asked: Unpack[Asked]) -> None:
-    """List rollouts, the newest first.
+    """List rollouts, newest first.
 
-    A time is like 2026-01-31T12:00 (UTC), or like 2h for two hours ago. A rollout may be named
+    A time is 2026-01-31T12:00 (UTC), or 2h for two hours ago. A rollout can be named
     by the beginning of its id.
     """
     limit, page = asked["limit"], asked["page"]

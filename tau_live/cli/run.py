@@ -24,9 +24,9 @@ from tau_live.switch import SWITCH, switched_on
 )
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="[--] COMMAND")
 def run(command: tuple[str, ...]) -> None:
-    """Run COMMAND with tau-live attached in every Python that it starts.
+    """Run COMMAND with tau-live attached in every Python process that it starts.
 
-    COMMAND takes the place of this process, so its output, signals and exit code are its own. A
+    COMMAND replaces this process, so its output, signals and exit code are its own. A
     COMMAND that begins with an option, or is a Python file that cannot be executed, is run by the
     Python that tau-live is installed in. While TAU_LIVE_RL is off, COMMAND is run as it is.
     """
@@ -38,7 +38,7 @@ def run(command: tuple[str, ...]) -> None:
     if switched_on(environ).on:
         environ = with_us(environ)
     else:
-        click.echo(f"tau-live: {SWITCH} is not on, so nothing is attached", err=True)
+        click.echo(f"tau-live: {SWITCH} is off, so nothing is attached", err=True)
     sys.stdout.flush()
     os.execve(where, program, environ)  # noqa: S606  # what the operator asked for
 

@@ -27,14 +27,14 @@ from tau_live.reporting.summary import (
 STYLES: Mapping[str, str] = {GOOD: "bold green", DOUBTFUL: "bold yellow", BAD: "bold red"}
 VERDICTS: Mapping[str, str] = {
     "promote": "proven better",
-    "better": "proven better, but not yet by enough or often enough for a promotion",
+    "better": "proven better, but not yet enough for a promotion",
     "kept": "proven better",
     "wait": "not proven yet",
-    "futile": "as good as proven no better",
-    "unsafe": "too dear in safety",
-    "unequal_missing": "rewards are missing unequally",
+    "futile": "practically proven no better",
+    "unsafe": "safety cost too high",
+    "unequal_missing": "rewards missing unevenly",
 }
-"""What an evidence comes to, in words."""
+"""Each verdict in words."""
 
 WIDEST = 64
 """So wide the reward curve is at most."""
@@ -209,7 +209,7 @@ def _health(glance: Glance, room: int) -> Iterator[Row]:
     missing = mapping(glance.status["rewards_missing"])
     if missing:
         of = f"{number(real(missing['missing']))} of {number(real(missing['settled']))}"
-        told = f"{of} rewards when last counted; began {_ago(real(missing['since']), glance.at)}"
+        told = f"{of} rewards at the last count; since {_ago(real(missing['since']), glance.at)}"
         yield Row("missing", [safe(_cut(told, room), "yellow")])
     for told in fallen(glance.status):
         yield Row("reward fell", [safe(_cut(told, room), "yellow")])
@@ -221,7 +221,7 @@ def _health(glance: Glance, room: int) -> Iterator[Row]:
         yield Row("cannot write", [safe(_cut(named, room), "red")])
     beyond = str(excess_of(mapping(glance.status["retention"])))
     if beyond:
-        yield Row("keeps too much", [safe(_cut(beyond, room), "yellow")])
+        yield Row("over retention", [safe(_cut(beyond, room), "yellow")])
 
 
 def _drops(glance: Glance) -> str:
@@ -318,9 +318,9 @@ def _reward(stretches: Sequence[Stretch], room: int) -> Iterator[Row]:
         ends = f"at first {_mean(known[0])}, at last {_mean(known[-1])}"
         yield Row("█ mean ░ 95 %", [safe(ends)])
     elif known:
-        yield Row("reward", [safe(f"{_mean(known[0])} in the mean of {number(known[0].count)}")])
+        yield Row("reward", [safe(f"{_mean(known[0])} mean of {number(known[0].count)}")])
     else:
-        yield Row("reward", [safe("none has come yet")])
+        yield Row("reward", [safe("none yet")])
 
 
 def _mean(one: Mean) -> str:

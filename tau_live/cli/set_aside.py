@@ -28,24 +28,24 @@ LOOK_S = 30.0
 """So long is looked for damage; `tau-live doctor` looks for a tenth of that."""
 
 SET_ASIDE = "set_aside"
-NEVERTHELESS = "--even-if-sound begins another all the same"
+NEVERTHELESS = "--even-if-sound starts an empty one anyway"
 
 
 @click.command(
     "set-aside",
     epilog=epilog("set-aside", 'tau-live set-aside --reason "damaged by the power cut"'),
 )
-@click.option("--even-if-sound", is_flag=True, help="Also where nothing is wrong with it.")
+@click.option("--even-if-sound", is_flag=True, help="Also if nothing is wrong with it.")
 @reason_option
 @store_option
 @json_option
 def set_aside(path: Path | None, as_json: bool, reason: str, even_if_sound: bool) -> None:
     """Rename the store's files and policies, and begin an empty store whose gate holds.
 
-    For a store that is damaged: nothing is deleted, and what can be read of it can still be
-    read. Running processes go over to the new store within seconds; nothing is recorded, learned
-    or decided there until `tau-live gate reset`. A store that is sound is refused, the one that
-    this began too.
+    For a damaged store: nothing is deleted, and what was readable stays
+    readable. Running processes switch to the new store within seconds; nothing is recorded, learned
+    or decided there until `tau-live gate reset`. An intact store is refused, including the one
+    that this command started.
     """
     settings = settings_of(path, changes=True)
     kept = begun_anew(
@@ -56,7 +56,7 @@ def set_aside(path: Path | None, as_json: bool, reason: str, even_if_sound: bool
         return
     for file in kept:
         click.echo(f"kept as {shown(str(file))}")
-    click.echo('an empty store is there, and its gate holds: tau-live gate reset --reason "..."')
+    click.echo('an empty store is in place, and its gate holds: tau-live gate reset --reason "..."')
 
 
 def begun_anew(
@@ -113,7 +113,7 @@ def why_not(path: Path) -> str | None:
         finally:
             store.close()
     except StoreBusyError as error:
-        return f"nobody can tell whether it is damaged: {error}: end what does; {NEVERTHELESS}"
+        return f"cannot check whether it is damaged: {error}: end what does; {NEVERTHELESS}"
     except StoreError:
         return None
     if damage:
@@ -121,11 +121,11 @@ def why_not(path: Path) -> str | None:
     if last and last[0].action == SET_ASIDE and gate.state != "pass":
         when, why = moment(last[0].at), shown(last[0].reason)
         return (
-            f"store '{path}' is the empty one that was begun at {when} UTC ({why}): "
+            f"store '{path}' is the empty one that was started at {when} UTC ({why}): "
             f'let its gate pass, `tau-live gate reset --reason "..."`; {NEVERTHELESS}'
         )
-    looked = f"no damage was found within {LOOK_S:g} s" if damage is None else "it is sound"
+    looked = f"no damage was found within {LOOK_S:g} s" if damage is None else "it is intact"
     return (
-        f"store '{path}' stays: {looked}. `tau-live doctor` says what else is wrong, and "
+        f"store '{path}' stays: {looked}. `tau-live doctor` checks for other causes, and "
         f"`tau-live gate hold` stops all that uses it; {NEVERTHELESS}"
     )

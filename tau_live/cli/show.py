@@ -24,8 +24,8 @@ CHILDREN = 1000
 def show(rollout: str, path: Path | None, as_json: bool) -> None:
     """Draw ROLLOUT as a tree: attempts, spans, decisions with their odds, rewards, credit.
 
-    Beside each span stand when it began, how long it took, its tokens and its cost. ROLLOUT is an
-    id or the beginning of one, if no other begins so.
+    Each span shows when it began, how long it took, its tokens and its cost. ROLLOUT is an
+    id or a unique prefix of one.
     """
     with opened(path) as (store, settings):
         story = story_of(store, settings, rollout)

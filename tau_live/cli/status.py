@@ -25,13 +25,13 @@ PROMPT = 1
         "tau-live status --json | jq .gate.state",
     )
 )
-@click.option("--all", "everything", is_flag=True, help="Show every figure, one a line.")
+@click.option("--all", "everything", is_flag=True, help="Show every figure, one per line.")
 @store_option
 @json_option
 def status(path: Path | None, as_json: bool, everything: bool) -> None:
-    """Show on one screen: is it on, is it healthy, is it learning, what to do next.
+    """Show on one screen whether it is on, healthy and learning, and what to do next.
 
-    `tau-live top` shows the same, and goes on. A running process also publishes it as status.json
+    `tau-live top` keeps it on screen. A running process also publishes it as status.json
     beside the store.
     """
     now = time.time()

@@ -35,16 +35,16 @@ LOOK_S = 0.1
     type=click.FloatRange(0.1, 3600.0),
     default=1.0,
     show_default=True,
-    help="Seconds from one look to the next.",
+    help="Seconds between refreshes.",
 )
-@click.option("--frames", type=click.IntRange(1), help="End after so many looks.")
+@click.option("--frames", type=click.IntRange(1), help="Exit after this many refreshes.")
 @store_option
 @json_option
 def top(*, path: Path | None, as_json: bool, every_s: float, frames: int | None) -> None:
-    """Show the screen of `status` again and again; q or Ctrl-C ends it.
+    """Show the `status` screen and refresh it; q or Ctrl-C exits.
 
-    The store is only read, and it may come, go, be locked or be replaced meanwhile. Where the
-    output is no terminal, each look is printed as plain text; with --json, as a line of its own.
+    The store is only read, and may appear, vanish, be locked or be replaced meanwhile. If the
+    output is not a terminal, each refresh is printed as plain text; with --json, as one line.
     """
     settings = settings_of(path)
     placed(settings)
@@ -70,7 +70,7 @@ class Looking:
 
     Args:
         watch: What looks.
-        every_s: Seconds from one look to the next.
+        every_s: Seconds between refreshes.
         frames: So many looks; ``None`` is no limit.
 
     Attributes:

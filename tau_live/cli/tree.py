@@ -191,7 +191,7 @@ def _add_decision(root: Tree, decision: Decision, *, began: float | None, room: 
         )
     )
     if decision.why_not:
-        node.add(safe(f"not the policy's: {decision.why_not}", "yellow"))
+        node.add(safe(f"not by the policy: {decision.why_not}", "yellow"))
     longest = min(LONGEST, max((cell_len(option) for option in decision.options), default=0))
     bar = min(BAR, max(4, room - longest - len(" 100.0%  chosen, applied") - 1))
     for option, share in zip(decision.options, _shares(decision), strict=True):

@@ -51,7 +51,7 @@ def point_argument(callback: Callback) -> Callback:
     @wraps(callback)
     def named(*, point: str | None, point_option: str | None, **others: object) -> None:
         if (point is None) == (point_option is None):
-            raise click.UsageError("say the decision point, once")
+            raise click.UsageError("give the decision point, once")
         callback(point=point or point_option, **others)
 
     argued = click.argument("point", required=False, shell_complete=completing.points)(named)
@@ -77,10 +77,10 @@ def command(name: str, *examples: str) -> Callable[[Callback], click.Command]:
 )
 @click.argument("share", callback=share_of)
 def exposure(*, point: str, share: float, reason: str, path: Path | None, as_json: bool) -> None:
-    """Let the learner decide SHARE of the rollouts at POINT; one that was stopped starts again.
+    """Set the SHARE of rollouts that the learner decides at POINT; a stopped learner starts again.
 
-    With 0 it decides none, but is still asked, so that its agreement with the host is known.
-    From there on it climbs, as evidence allows. A decision point of a host (model, prompt, params,
+    With 0 it decides none but runs in shadow, so that its agreement with the host is known.
+    From there it climbs as the evidence allows. A decision point of a host (model, prompt, params,
     tools, tool_gate or retry) can be exposed before the first run.
     """
     _act(
@@ -96,42 +96,42 @@ def exposure(*, point: str, share: float, reason: str, path: Path | None, as_jso
 
 @command("promote", 'tau-live policy promote model --reason "better in the review"')
 def promote(*, point: str, reason: str, path: Path | None, as_json: bool) -> None:
-    """Make what the learner decides with at POINT the champion, and let it decide all it may.
+    """Make the learner's version at POINT the champion, at full exposure.
 
-    As evidence would do it at the top of the ladder. The champion before keeps 5 percent for
-    TAU_LIVE_RL_PROBATION rollouts, and comes back by itself when it turns out to be better.
+    This is what evidence does at the top of the ladder. The previous champion keeps 5 percent for
+    TAU_LIVE_RL_PROBATION rollouts, and returns by itself if it proves better.
     """
     _act(trials.promoted, "policy_promote", point, reason=reason, path=path, as_json=as_json)
 
 
 @command("reset", 'tau-live policy reset model --reason "answers got too short"')
 def reset(*, point: str, reason: str, path: Path | None, as_json: bool) -> None:
-    """Take what the learner decides with at POINT out of service.
+    """Take the learner's version at POINT out of service.
 
-    It goes on from the champion, or untrained where there is none, and begins its test anew on
-    the lowest rung. A champion on probation gives way to the one before.
+    Learning continues from the champion, or untrained if there is none, and the test restarts on
+    the lowest rung. A champion on probation gives way to the previous one.
     """
     _act(trials.reset, "policy_reset", point, reason=reason, path=path, as_json=as_json)
 
 
 @command("freeze", 'tau-live policy freeze model --reason "passed the review"')
 def freeze(*, point: str, reason: str, path: Path | None, as_json: bool) -> None:
-    """Make what the learner decides with at POINT the champion.
+    """Make the learner's version at POINT the champion.
 
-    The champion before keeps 5 percent for TAU_LIVE_RL_PROBATION rollouts, and comes back by
-    itself when it turns out to be better.
+    The previous champion keeps 5 percent for TAU_LIVE_RL_PROBATION rollouts, and returns by
+    itself if it proves better.
     """
     _act(trials.champion_frozen, "policy_freeze", point, reason=reason, path=path, as_json=as_json)
 
 
-@command("rollback", 'tau-live policy rollback model --reason "too dear"')
-@click.option("--pin", is_flag=True, help="Keep it until `unpin`: updates leave it alone.")
+@command("rollback", 'tau-live policy rollback model --reason "too expensive"')
+@click.option("--pin", is_flag=True, help="Keep it until `unpin`: updates do not replace it.")
 def rollback(*, point: str, reason: str, path: Path | None, as_json: bool, pin: bool) -> None:
-    """Go back at POINT, in running processes too.
+    """Roll back POINT, in running processes too.
 
-    To the champion before while it keeps a share; else to the champion; where that decides already
-    or there is none, to the version before. Without --pin the next update goes on from there.
-    To take back an order given by mistake, use `undo`.
+    To the previous champion while it keeps a share, else to the champion; if that decides already
+    or there is none, to the previous version. Without --pin the next update continues from there.
+    Use `undo` to revert a command given by mistake.
     """
     _act(
         partial(trials.rolled_back, pin=pin),
@@ -145,13 +145,13 @@ def rollback(*, point: str, reason: str, path: Path | None, as_json: bool, pin: 
 
 @command("pin", 'tau-live policy pin model --reason "wait for the review"')
 def pin(*, point: str, reason: str, path: Path | None, as_json: bool) -> None:
-    """Keep what the learner decides with at POINT: updates go on learning, and leave it alone."""
+    """Keep the learner's version at POINT: updates still learn but do not replace it."""
     _act(trials.pinned, "policy_pin", point, reason=reason, path=path, as_json=as_json)
 
 
 @command("unpin", 'tau-live policy unpin model --reason "reviewed"')
 def unpin(*, point: str, reason: str, path: Path | None, as_json: bool) -> None:
-    """Let the newest version decide at POINT, and each one that updates make after it.
+    """Put the newest version into service at POINT, and every one that updates make after it.
 
     A version that was rolled back or reset stays out of service; `use` puts it back.
     """
@@ -160,16 +160,16 @@ def unpin(*, point: str, reason: str, path: Path | None, as_json: bool) -> None:
 
 @command("undo", 'tau-live policy undo model --reason "wrong point"')
 def undo(*, point: str, reason: str, path: Path | None, as_json: bool) -> None:
-    """Take back the last order at POINT: all that it changed is as it was before.
+    """Undo the last command at POINT: everything that it changed is restored.
 
-    What updates and evidence did since stays. Given again, the order is in force again.
+    Later changes by updates and evidence stay. A second `undo` reverts the first.
     """
     _act(trials.undone, "policy_undo", point, reason=reason, path=path, as_json=as_json)
 
 
 @command("stop", 'tau-live policy stop model --reason "complaints"')
 def stop(*, point: str, reason: str, path: Path | None, as_json: bool) -> None:
-    """Let the learner decide nothing at POINT: the control does, until `exposure`."""
+    """Stop the learner at POINT: the control decides everything, until `exposure`."""
     _act(trials.stopped, "policy_stop", point, reason=reason, path=path, as_json=as_json)
 
 
@@ -204,8 +204,8 @@ def said(changed: Changed) -> str:
         learner += f" (before: {changed.was})"
     control = "the host's own choice" if changed.champion is None else f"version {changed.champion}"
     share = "is stopped" if changed.stopped is not None else f"decides {changed.exposure:.0%}"
-    already = "it was so already: " if changed.idempotent else ""
+    already = "no change: " if changed.idempotent else ""
     return (
         f"{shown(changed.point)}: {already}the learner is {learner}, and {share}; "
-        f"the champion is {control}; written down for {shown(changed.who)}"
+        f"the champion is {control}; recorded in the audit log as {shown(changed.who)}"
     )

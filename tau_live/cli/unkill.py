@@ -24,12 +24,12 @@ from tau_live.store.records import AuditEntry
 from tau_live.switch import killed_by
 
 
-@click.command(epilog=epilog("unkill", 'tau-live unkill --reason "prompt is mended"'))
+@click.command(epilog=epilog("unkill", 'tau-live unkill --reason "prompt is fixed"'))
 @reason_option
 @store_option
 @json_option
 def unkill(path: Path | None, as_json: bool, reason: str) -> None:
-    """Let everything go on, in every running process within a second."""
+    """Turn the kill switch off; every running process resumes within a second."""
     settings, who, at = settings_of(path, changes=True), operator(), time.time()
     file = kill_file(settings.store, settings.kill_file)
     try:
@@ -49,8 +49,8 @@ def unkill(path: Path | None, as_json: bool, reason: str) -> None:
         print_json({"changed": was is not None, "file": str(file), "was": was, "audit": problem})
         return
     if before is None:
-        click.echo(f"the kill switch was off: {shown(file)} is not there")
+        click.echo(f"no change: the kill switch was off ({shown(file)} does not exist)")
     else:
-        click.echo(f"everything goes on within a second (it was off: {shown(before)})")
+        click.echo(f"everything resumes within a second (it was stopped: {shown(before)})")
     for note in filter(None, (problem, killed_by(os.environ))):
         click.echo(f"note: {shown(note)}", err=True)

@@ -30,14 +30,14 @@ from tau_live.store.roles import Store
 @click.argument("update", type=click.IntRange(1), required=False, shell_complete=completing.updates)
 @click.option("--point", help="Only of this decision point.", shell_complete=completing.points)
 @click.option(
-    "--limit", type=click.IntRange(1), default=20, show_default=True, help="At most so many."
+    "--limit", type=click.IntRange(1), default=20, show_default=True, help="Show at most this many."
 )
 @store_option
 @json_option
 def updates(
     *, path: Path | None, as_json: bool, update: int | None, point: str | None, limit: int
 ) -> None:
-    """List the updates, the newest first, or show UPDATE with all its diagnostics."""
+    """List the updates, newest first, or show UPDATE with all its diagnostics."""
     with opened(path) as (store, _):
         if update is not None:
             report = report_of(update_of(store, update))

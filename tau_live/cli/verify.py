@@ -63,11 +63,11 @@ class Verified(NamedTuple):
 )
 @click.option(
     "--head", "known", metavar="PLACE:LINK",
-    help="An earlier head, kept elsewhere: the chain must still lead through it.",
+    help="An earlier head, kept elsewhere: the chain must still contain it.",
 )  # fmt: skip
 @click.option(
     "--adopt", is_flag=True,
-    help="First take over a store whose seals begin without the key; needs --reason.",
+    help="First adopt a store whose seals begin without the key; needs --reason.",
 )  # fmt: skip
 @click.option("--reason", callback=valid_reason, help="Why; recorded in the audit log.")
 @store_option
@@ -82,14 +82,14 @@ def verify(  # one for each option
     adopt: bool,
     reason: str | None,
 ) -> None:
-    """Find rows that were edited, removed or added by others, and damaged checkpoints.
+    """Detect rows that were edited, removed or added from outside, and damaged checkpoints.
 
     Decisions, rewards, totals, assignments, updates, trials, versions and which of them serve,
     alerts and the audit are sealed when they are stored, each seal bound to the one before. Without
-    a key (TAU_LIVE_RL_AUDIT_KEY_FILE) whoever can write the file can also seal anew; and only a
+    a key (TAU_LIVE_RL_AUDIT_KEY_FILE), anyone who can write the file can also reseal it; and only a
     head that was kept elsewhere shows that the end of the chain was cut off together with its
     numbering. A store that the key had sealed and that begins without it is not written to until
-    --adopt takes it over. Exit code 1 means that something was found.
+    --adopt takes it over. Exit code 1 means that something was detected.
     """
     anchor = None if known is None else _head_of(known)
     if adopt != (reason is not None):
@@ -165,7 +165,7 @@ def _adopt(path: Path | None, reason: str) -> None:
     with opened(path) as (store, settings):
         head, key_file = store.seals.head(), settings.audit_key_file
     if key_file is None:
-        raise TauLiveError("there is no key to adopt it with: set TAU_LIVE_RL_AUDIT_KEY_FILE")
+        raise TauLiveError("no key to adopt it with: set TAU_LIVE_RL_AUDIT_KEY_FILE")
     try:
         key_in(key_file, make=True)
         keep_beginning(key_file, settings.store, Begins(head.place, head.link))
@@ -199,7 +199,7 @@ def _of_pauses(store: SqliteStore) -> Iterator[Finding]:
     for part in Part:
         if (part in rests) != (said.get(part.value) == "pause"):
             is_now = "is paused" if part in rests else "is not paused"
-            yield Finding("pauses", part.value, f"it {is_now}, and the audit says otherwise")
+            yield Finding("pauses", part.value, f"it {is_now}, and the audit log disagrees")
 
 
 def _against(store: SqliteStore, anchor: tuple[int, str] | None) -> Iterator[Finding]:
@@ -213,7 +213,7 @@ def _against(store: SqliteStore, anchor: tuple[int, str] | None) -> Iterator[Fin
     if place > head.place:
         detail = f"the chain ends before it, at {head.place}"
     elif held is None:
-        detail = "retention has forgotten that part of the chain; keep a newer head"
+        detail = "retention deleted that part of the chain; keep a newer head"
     else:
         detail = "the chain is another one there"
     yield Finding("not_the_head", f"seal {place}", detail)
@@ -241,7 +241,7 @@ def _head_of(text: str) -> tuple[int, str]:
     found = _HEAD.fullmatch(text.strip())
     if found is None:
         raise click.BadParameter(
-            f"{text!r} is no head like `tau-live verify` prints", param_hint="--head"
+            f"{text!r} is not a head as `tau-live verify` prints it", param_hint="--head"
         )
     return int(found[1]), found[2]
 
@@ -253,7 +253,7 @@ def _print(found: Verified) -> None:
         click.echo(f"and {number(len(found.findings) - SHOWN)} more; --json lists them")
     sealed = f"sealed with the key {found.head.key_id}" if found.head.key_id else "without a key"
     if found.head.key_id and found.without_key:
-        sealed += f", of which {number(found.without_key)} from before it had one"
+        sealed += f", {number(found.without_key)} of them from before it had one"
     said = f"{number(len(found.findings))} found" if found.findings else "no sealed row was changed"
     click.echo(
         f"{said}: {number(found.seals)} seals, {sealed}, {number(found.checkpoints)} checkpoints; "

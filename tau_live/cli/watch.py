@@ -97,4 +97,4 @@ class Watch:
         else:
             yield safe("Find out why: tau-live doctor")
         if self._last is not None:
-            yield safe("This is what was seen before:", "dim")
+            yield safe("Last known state:", "dim")

@@ -32,15 +32,15 @@ from tau_live.why import why as why_of
 @click.option(
     "--recompute",
     is_flag=True,
-    help="Fail if the version that decided gives other probabilities than are stored.",
+    help="Fail if the version that decided gives other probabilities than those stored.",
 )
 @store_option
 @json_option
 def why(decision: str, *, path: Path | None, as_json: bool, recompute: bool) -> None:
-    """Explain in words why DECISION was made as it was and what came of it, then in numbers.
+    """Explain why DECISION was made and what followed, in words and then in numbers.
 
-    DECISION is an id, or the beginning of a rollout's id with the decision's number behind a
-    colon; the number may be left out where the rollout has one decision.
+    DECISION is an id, or a prefix of a rollout's id with the decision's number after a
+    colon; the number can be omitted if the rollout has only one decision.
     """
     with opened(path) as (store, settings):
         found = why_of(store, settings, decision_of(store, decision).decision_id)

@@ -9,22 +9,22 @@ from tau_live.rollouts import IMPORTED, Decision, Reward
 from tau_live.why import Why
 
 NAMED = 6
-"""So many options are named; of more the number is told."""
+"""How many options are named; of more, only the number is shown."""
 
 LONGEST = 60
-"""So many characters of a name are told."""
+"""How many characters of a name are shown."""
 
 NOT_OURS: Mapping[str, str] = {
     CONTROL: (
-        "this run belongs to the group that is left as it always was, so that it can be seen "
-        "whether the learned choices are better"
+        "this run belongs to the control group, which keeps its own choices, so that the effect "
+        "of the learned choices can be measured"
     ),
-    "redactor_disabled": "a plugin that redacts is disabled, so nothing is known of the context",
-    "stopped": "the learner is stopped here, because somebody or its own bounds stopped it",
-    PAUSED: "an operator had paused deciding",
-    "deadline": "the answer came too late, and the agent never waits",
-    "replaced": "something else in the agent chose after tau-live had",
-    "not_asked": "the agent did not need the choice after all",
+    "redactor_disabled": "a plugin that redacts is disabled, so the context is unknown",
+    "stopped": "the learner is stopped at this point, by an operator or by its safety bounds",
+    PAUSED: "an operator paused deciding",
+    "deadline": "the decision took too long, and the agent never waits",
+    "replaced": "other code in the agent replaced tau-live's choice",
+    "not_asked": "the agent did not need the choice",
 }
 """Why the host's own choice was served, by reason code."""
 
@@ -34,7 +34,7 @@ EVEN = 1.25
 
 
 def told(found: Why) -> Iterator[str]:
-    """Yield what happened, one sentence or a few for each of the questions that one asks."""
+    """Yield what happened, a sentence or a few for each question."""
     one = found.decision
     yield _offered(found)
     yield _chosen(one)
@@ -49,7 +49,7 @@ def _offered(found: Why) -> str:
     may = one.options if one.allowed is None else one.allowed
     run = f"A run of {_name(found.rollout.name)}" if found.rollout.name else "A run"
     if len(may) == 1:
-        return f"{run} came to {_name(one.point)}, where only {_name(may[0])} could be taken."
+        return f"{run} came to {_name(one.point)}, where only {_name(may[0])} was allowed."
     barred = len(one.options) - len(may)
     more = f" ({barred} more {_were(barred)} not allowed this time)" if barred > 0 else ""
     return f"{run} had to choose at {_name(one.point)} between {_listed(may)}{more}."
@@ -57,12 +57,12 @@ def _offered(found: Why) -> str:
 
 def _chosen(one: Decision) -> str:
     if one.source == IMPORTED:
-        took = "nobody knows what" if one.applied is None else _name(one.applied)
+        took = "an unknown option" if one.applied is None else _name(one.applied)
         return f"It was decided elsewhere, and imported: {took} was taken."
     if one.why_not is None and one.chosen is not None:
-        own = " It is also what the agent would have done by itself." if _is_own(one) else ""
+        own = " It is also the agent's own choice." if _is_own(one) else ""
         other = (
-            f" By itself the agent would have taken {_name(one.default)}." if one.default else ""
+            f" The agent's own choice would have been {_name(one.default)}." if one.default else ""
         )
         return f"{_decider(one)} chose {_name(one.chosen)}, {_done(one)}.{own or other}"
     took = "its own choice" if one.applied is None else f"{_name(one.applied)}, its own choice"
@@ -75,10 +75,10 @@ def _chosen(one: Decision) -> str:
 
 def _done(one: Decision) -> str:
     if one.applied == one.chosen:
-        return "and that was done"
+        return "and the agent did that"
     if one.applied is None:
-        return "and nobody knows what was done"
-    return f"and the agent did {_name(one.applied)} instead"
+        return "but what the agent did is unknown"
+    return f"but the agent did {_name(one.applied)} instead"
 
 
 def _decider(one: Decision) -> str:
@@ -92,8 +92,8 @@ def _decider(one: Decision) -> str:
 def _reason(one: Decision) -> str:
     reason = one.why_not or ""
     if reason.startswith("error: "):
-        return f"tau-live failed to answer ({_name(reason.removeprefix('error: '))})"
-    return NOT_OURS.get(reason) or _name(reason) or "tau-live was not asked"
+        return f"tau-live failed ({_name(reason.removeprefix('error: '))})"
+    return NOT_OURS.get(reason) or _name(reason) or "no decision was requested"
 
 
 def _sure(one: Decision) -> str:
@@ -104,9 +104,9 @@ def _sure(one: Decision) -> str:
     if others:
         told_ += f", {_name(others[-1][1])} {others[-1][0]:.0%}"
     if top * len(shares) <= EVEN:
-        words = "had hardly a preference"
+        words = "had almost no preference"
     elif share < top:
-        words = "would sooner have taken another"
+        words = "preferred another"
     else:
         words = next((words for least, words in SURE if share >= least), "was undecided")
     return f"{'tau-live' if one.why_not else 'It'} {words}: {told_}."
@@ -116,17 +116,17 @@ def _explored(found: Why) -> str:
     one, shares = found.decision, _shares(found.decision)
     favourite = max(shares, key=lambda name: shares[name])
     if one.why_not is not None:
-        return "Nothing was tried out, because the choice was not tau-live's."
+        return "It did not explore, because the choice was not tau-live's."
     if shares[one.chosen or ""] < shares[favourite]:
         return (
-            f"It explored on purpose: {_name(favourite)} was its favourite, and now and then it "
-            f"takes another by these odds, to find out whether that is better by now."
+            f"It explored on purpose: {_name(favourite)} was its favourite, but with these odds it "
+            f"sometimes takes another, to find out whether that has become better."
         )
     known = _without_bonus(found)
     if known is not None and known != one.chosen:
         return (
-            f"It explored on purpose: what it knows speaks for {_name(known)}, but so little is "
-            f"known of {_name(one.chosen)} that it is worth a try."
+            f"It explored on purpose: what it knows favours {_name(known)}, but so little is "
+            f"known about {_name(one.chosen)} that it is worth a try."
         )
     return "It did not explore: it took its favourite."
 
@@ -148,18 +148,20 @@ def _without_bonus(found: Why) -> str | None:
 def _outcome(found: Why) -> str:
     credit = found.credit
     rewards = "; ".join(_reward(one) for one in found.rewards[:NAMED] if one.value is not None)
-    came = f"It was rewarded with {rewards}." if rewards else "No reward has come for it so far."
+    came = f"It was rewarded with {rewards}." if rewards else "It has no reward yet."
     if credit.why is not None:
-        lead = "It waits to be learned from" if credit.state == "waiting" else "It teaches nothing"
+        lead = (
+            "It waits to be learned from" if credit.state == "waiting" else "It is not learned from"
+        )
         return f"{came} {lead}: {credit.why[0].lower()}{credit.why[1:]}"
     advantage = credit.advantage or 0.0
     if not advantage:
-        return f"{came} What followed was just as expected, so nothing changes."
+        return f"{came} What followed was exactly as expected, so nothing changes."
     than, likelier = ("better", "more") if advantage > 0.0 else ("worse", "less")
     made = "makes" if credit.update is None else "made"
     when = "once an update is made" if credit.update is None else f"in update {credit.update}"
     return (
-        f"{came} What followed was {than} by {number(abs(advantage))} than expected, which {made} "
+        f"{came} What followed was {number(abs(advantage))} {than} than expected, which {made} "
         f"such a choice {likelier} likely, {when}."
     )
 

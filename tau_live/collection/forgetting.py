@@ -72,7 +72,7 @@ class Excess(NamedTuple):
     kept: Kept
 
     def __str__(self) -> str:
-        """Say it in words, for an operator; empty where nothing is beyond its limit."""
+        """Return it in words for an operator; empty if nothing is beyond its limit."""
         if not self.over:
             return ""
         reasons = {
@@ -80,7 +80,7 @@ class Excess(NamedTuple):
             "waiting for a reward": self.kept.waiting,
             "not counted by a trial yet": self.kept.uncounted,
             "open again": self.kept.open,
-            "about to be forgotten": self.kept.forgettable,
+            "about to be deleted": self.kept.forgettable,
         }
         told = [f"{count:,} {reason}" for reason, count in reasons.items() if count]
         oldest = f"of the {self.kept.looked_at:,} oldest {', '.join(told)}"

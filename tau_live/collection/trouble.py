@@ -3,7 +3,7 @@
 A store that others keep busy is waited for: decisions go on, from memory, and what is to be stored
 waits there, bounded. Where it fails in any other way, nobody sees what comes of decisions, no
 monitor works, and no operator can be heard; so after a few failures in a row the gate holds in
-memory, and the host decides by itself until the store works again.
+memory, and the host makes its own choices until the store works again.
 """
 
 import re
@@ -24,12 +24,12 @@ RELAPSE_S = 5.0
 
 LONGEST_HOLD_S = 60.0
 
-BUSY = "decisions go on; what is to be stored waits in memory"
-FAILS = "the host decides by itself until the store works again"
-DAMAGED = "`tau-live set-aside` keeps its files and begins another"
-NEWER = "use the tau-live that wrote it, or another TAU_LIVE_RL_STORE"
-MEND = "make room, give access or put the file back; it goes on by itself"
-WAIT = "end what keeps it locked; it goes on by itself"
+BUSY = "decisions continue; events wait in memory"
+FAILS = "the host makes its own choices until the store works again"
+DAMAGED = "`tau-live set-aside` keeps its files and starts an empty store"
+NEWER = "use the tau-live version that wrote it, or another TAU_LIVE_RL_STORE"
+MEND = "free disk space, grant access or restore the file; it resumes by itself"
+WAIT = "stop the process that locks it; it resumes by itself"
 
 
 class Trouble:
@@ -74,7 +74,7 @@ class Trouble:
         return self._error is not None
 
     def failed(self, error: TauLiveError, *, opening: bool = False) -> None:
-        """Take note of a failure of the thread that writes.
+        """Record a failure of the writer thread.
 
         Args:
             error: What failed.
@@ -94,11 +94,11 @@ class Trouble:
             self._gate.suspend(text_of(error), at=self._clock())
 
     def wrote(self) -> None:
-        """Take note that something was written."""
+        """Record that something was written."""
         self._works += 1
 
     def worked(self) -> None:
-        """Take note that all that waited was written: what was in the way is over.
+        """Record that everything pending was written: the trouble is over.
 
         A store that works for a moment only, such as one whose log may not grow any more, is not
         believed at once: or the gate would change every second.

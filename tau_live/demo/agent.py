@@ -128,7 +128,7 @@ class Episode:
             ValueError: The episode has not ended.
         """
         if not self._ended:
-            raise ValueError("the reward is known at the end, this episode still goes on")
+            raise ValueError("the reward is known at the end, this episode has not ended")
         return worth(self._question, self._answer) - self.cost
 
     def succeeded(self) -> bool:

@@ -225,9 +225,7 @@ def _tell(outcomes: Iterable[Outcome]) -> None:
 
 def _flush() -> None:
     if not tau_live.flush(timeout_s=60.0):
-        raise TauLiveError(
-            "tau-live did not finish its work within a minute; see `tau-live doctor`"
-        )
+        raise TauLiveError("tau-live did not finish within a minute; see `tau-live doctor`")
 
 
 def curve_of(outcomes: Sequence[Outcome]) -> tuple[float, ...]:

@@ -69,7 +69,7 @@ class Outcomes:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(self._file)
-            raise TauLiveError("another demo of this seed runs on this store") from error
+            raise TauLiveError("another demo with this seed is running on this store") from error
         known = list(takewhile(lambda outcome: stored(outcome.run), _read(path)))
         self.known = known[: len(known) - len(known) % round_]
         os.ftruncate(self._file, 0)

@@ -129,7 +129,7 @@ def _table(report: Report) -> Table:
     _row(table, "tau-live before learning", report.before)
     _row(table, f"tau-live, version {report.version}", report.after, style="bold green")
     table.add_section()
-    _row(table, "nobody can do better than", baselines.oracle, style="dim")
+    _row(table, "best achievable", baselines.oracle, style="dim")
     return table
 
 

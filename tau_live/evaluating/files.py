@@ -72,7 +72,7 @@ def records_of(
         if line.number % TELL_EVERY == 0:
             tell(TELL_EVERY)
     if not found.records:
-        raise LogError(f"{path}: there is no decision in it")
+        raise LogError(f"{path}: no decisions found")
     found.records[:] = _earned_at_the_end(found.records)
     return found
 
@@ -169,7 +169,7 @@ def _csv_lines(path: Path) -> Iterator[Line]:
 def _check_header(path: Path, number: int, header: Sequence[str]) -> None:
     twice = sorted({name for name in header if header.count(name) > 1})
     if twice:
-        raise LogError(f"{path}:{number}: column {twice[0]!r} is there twice")
+        raise LogError(f"{path}:{number}: column {twice[0]!r} appears twice")
     _check_needed(path, number, dict.fromkeys(header))
 
 
@@ -253,7 +253,7 @@ def _context_of(place: _Place, row: Row, wanted: Sequence[str] | None) -> dict[s
         return known
     missing = [name for name in wanted if name not in known]
     if missing:
-        raise LogError(f"{place.path}:{place.line}: no column {missing[0]!r}, asked for as context")
+        raise LogError(f"{place.path}:{place.line}: no context column {missing[0]!r}")
     return {name: known[name] for name in wanted}
 
 

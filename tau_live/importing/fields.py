@@ -5,22 +5,22 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple, TypeVar
 
 FIELDS: Mapping[str, str] = {
-    "run": "what the rows of one run share; without it every row is a run of its own",
+    "run": "the id that the rows of one run share; without it every row is its own run",
     "step": "the row's place in its run, from 1; without it the order of the lines",
     "end": "true in the last row of a run; without it a run ends with the log",
-    "at": "when, as epoch seconds (or milli-, micro-, nanoseconds) or ISO 8601",
-    "point": "the decision point; without it what --point says",
-    "options": "what was offered: names, objects, or an object of names and features",
+    "at": "the time, as epoch seconds (or milli-, micro-, nanoseconds) or ISO 8601",
+    "point": "the decision point; --point by default",
+    "options": "the options: names, objects, or an object of names and features",
     "option": "the option that was applied",
     "chosen": "the option that a policy chose, which the host may not have applied",
     "default": "the host's own choice",
-    "propensity": "the probability with which the applied option had been chosen",
+    "propensity": "the probability with which the applied option was chosen",
     "probabilities": "one for each option, in their order or by name",
-    "context": "what was known: an object, or columns joined by +, which may hold * and ?",
-    "features": "what was known of each option, by its name",
-    "reward": "what it was worth, a number or true or false; a minus before the name is a cost",
-    "session": "what the runs of one conversation share",
-    "name": "what kind of run it is",
+    "context": "the context: an object, or columns joined by +, which may contain * and ?",
+    "features": "features of each option, by its name",
+    "reward": "the reward: a number, true or false; a minus before the name marks a cost",
+    "session": "the id that the runs of one conversation share",
+    "name": "the kind of run",
 }
 """Every field and what it holds."""
 
@@ -70,7 +70,7 @@ def parsed_map(text: str) -> dict[str, Place]:
     for part in filter(None, (part.strip() for part in text.split(","))):
         field, is_there, column = (word.strip() for word in part.partition("="))
         if field not in FIELDS:
-            raise ValueError(f"{field!r} is none of {', '.join(FIELDS)}")
+            raise ValueError(f"{field!r} is not one of {', '.join(FIELDS)}")
         if field in found:
             raise ValueError(f"{field!r} is mapped twice")
         negated = field == "reward" and column.startswith("-")

@@ -186,7 +186,7 @@ class _Counts:
 
 
 def _no_table(path: Path, _format: Format) -> Table:
-    raise TauLiveError(f"'{path}' is a table that nothing here can open")
+    raise TauLiveError(f"'{path}' is a table that no installed package can open")
 
 
 def import_log(

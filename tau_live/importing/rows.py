@@ -45,7 +45,7 @@ def json_rows(lines: Iterable[Line]) -> Iterator[NumberedRow | BadRow]:
     """Yield the object of each line; blank lines are passed over."""
     for line in lines:
         if line.too_long:
-            yield BadRow(line.number, None, "longer than a line may be")
+            yield BadRow(line.number, None, "line too long")
         elif line.data.strip():
             yield _object(line)
 
@@ -78,7 +78,7 @@ def _place(data: bytes) -> str | None:
 def table_rows(lines: Iterable[Line]) -> Iterator[NumberedRow | BadRow]:
     """Yield the rows of a table, by the names that stand in its first line.
 
-    A cell in quotes may hold newlines. Where a quote is never closed, its line alone is bad.
+    A cell in quotes may hold newlines. Where a quote is not closed, its line alone is bad.
     """
     head: list[str] | None = None
     for number, cells in _records(lines):
@@ -107,7 +107,7 @@ def _records(lines: Iterable[Line]) -> Iterator[tuple[int, list[str] | BadRow]]:
             cells = _cells(joined, delimiter)
         if cells is None or (isinstance(cells, BadRow) and len(joined) > 1):
             waiting.extendleft(reversed(joined[1:]))
-            cells = BadRow(line.number, None, "a quote is never closed")
+            cells = BadRow(line.number, None, "a quote is not closed")
         if cells:
             yield line.number, cells
 
@@ -122,7 +122,7 @@ def _cells(lines: Sequence[Line], delimiter: str) -> list[str] | BadRow | None:
     """Return the cells of a record; ``None`` while a quote is open, nothing for a blank line."""
     first = lines[0].number
     if any(line.too_long for line in lines):
-        return BadRow(first, None, "longer than a line may be")
+        return BadRow(first, None, "line too long")
     try:
         text = b"\n".join(line.data for line in lines).decode().rstrip("\r")
         return next(csv.reader([text], delimiter=delimiter, strict=True), [])
@@ -130,4 +130,4 @@ def _cells(lines: Sequence[Line], delimiter: str) -> list[str] | BadRow | None:
         return BadRow(first, str(error.start + 1), "not UTF-8")
     except csv.Error as error:
         open_ = str(error) == "unexpected end of data"
-        return None if open_ else BadRow(first, None, f"not a row of a table: {error}")
+        return None if open_ else BadRow(first, None, f"not a table row: {error}")

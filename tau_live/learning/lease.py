@@ -40,4 +40,4 @@ def confirm(store: Store, holder: str) -> None:
         LeaseLostError: Somebody has, and may have done the work in the meantime.
     """
     if store.leases.holder(LEASE, now=0.0) != holder:
-        raise LeaseLostError(f"the lease ran out, and another than {holder} has taken it since")
+        raise LeaseLostError(f"the lease of {holder} expired, and another process has taken it")

@@ -41,7 +41,7 @@ def settle(store: Store, path: Path, holder: str) -> None:
     """
     name = NOTE + path.name
     if store.leases.holder(name, now=0.0) != holder or not path.exists():
-        raise LeaseLostError(f"the checkpoint {path.name} was swept away before it was known")
+        raise LeaseLostError(f"the checkpoint {path.name} was deleted before it was recorded")
     store.leases.release(name, holder)
 
 

@@ -111,7 +111,7 @@ def check(path: Path | None, principal: str, action: str) -> Ruling:
     if not ruling.allows:
         raise AccessError(
             f"unauthorized rl lifecycle action: principal={principal} action={action} "
-            f"reason_code={ruling.value} (ask who keeps '{path}')"
+            f"reason_code={ruling.value} (ask the maintainer of '{path}')"
         )
     return ruling
 
@@ -127,7 +127,7 @@ def read(path: Path) -> Access:
         if not stat.S_ISREG(found.st_mode):  # to read a pipe may never end
             raise _unusable(path, "it is not a file")
         if found.st_mode & stat.S_IWOTH:
-            raise _unusable(path, "everybody may write it: chmod o-w it")
+            raise _unusable(path, "every user may write to it: run chmod o-w on it")
         if found.st_size > LIMIT:
             raise _unusable(path, f"it is longer than {LIMIT} bytes")
         text = path.read_bytes().decode()
@@ -176,7 +176,7 @@ def _binding(said: object, roles: Mapping[str, Role]) -> tuple[str, Sequence[str
     names = _names(fields.get("roles", []), f"roles of {principal!r}")
     unknown = [name for name in names if name not in roles]
     if unknown:
-        raise ValueError(f"{principal!r} is bound to the role {unknown[0]!r}, which is not there")
+        raise ValueError(f"{principal!r} is bound to the role {unknown[0]!r}, which does not exist")
     return principal, names
 
 
@@ -215,7 +215,7 @@ def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} is said twice")
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} appears twice")
     return found
 
 
@@ -229,4 +229,4 @@ def _fits(pattern: str, name: str) -> bool:
 
 
 def _unusable(path: Path, why: str) -> AccessError:
-    return AccessError(f"'{path}' cannot say who may do what, so nothing may be changed: {why}")
+    return AccessError(f"'{path}' cannot be read, so nothing may be changed: {why}")

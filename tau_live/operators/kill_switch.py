@@ -161,7 +161,7 @@ class KillWatch:
 
 def _read(path: Path, *, at: float) -> Killed:
     """Return what a file that is there says; one that nobody can read counts all the same."""
-    plain = Killed(f"{path.name} is there", "", at)
+    plain = Killed(f"{path.name} exists", "", at)
     try:
         if not stat.S_ISREG(os.lstat(path).st_mode):  # to read a pipe may never end
             return plain
@@ -182,7 +182,7 @@ def _read(path: Path, *, at: float) -> Killed:
 def ended_by(reason: str) -> str:
     """Return how a switch that says so is ended: the command, or what to do about a variable."""
     if reason.startswith(KILL):
-        return f"unset {KILL} inside, or start those processes again without it"
+        return f"unset {KILL} there, or restart those processes without it"
     return '`tau-live unkill --reason "..."`'
 
 
@@ -191,4 +191,4 @@ def now_killed(path: Path) -> Killed | None:
     try:
         return killed(path)
     except OSError as error:
-        return Killed(f"{path} cannot be looked at: {error.strerror or error}", "", time.time())
+        return Killed(f"{path} cannot be accessed: {error.strerror or error}", "", time.time())

@@ -167,7 +167,7 @@ def promoted(store: Store, settings: Settings, order: Order) -> Changed:
             raise PolicyError(
                 f"the learner of {trial.point!r} is stopped: {trial.stopped}; "
                 f"{_command('exposure', trial.point, '5%')} starts it again, "
-                "then it can be promoted"
+                "then promote it"
             )
         after = _champion(trial, serving, order, store=store, settings=settings)
         top = None if trial.exposure is None else top_of(settings)
@@ -211,7 +211,7 @@ def _champion(
     if not serving.version:
         raise PolicyError(
             f"point {trial.point!r} runs the untrained policy: nothing to {_verb(order)}; "
-            f"`tau-live policy list --point {shlex.quote(trial.point)}` shows what there is"
+            f"`tau-live policy list --point {shlex.quote(trial.point)}` lists the versions"
         )
     if serving.version == trial.champion:
         return trial
@@ -228,7 +228,7 @@ def _nothing_to_reject(store: Store, trial: Trial, serving: Serving) -> _Wanted:
         raise _untrained(trial.point, "reset")
     raise PolicyError(
         f"version {serving.version} is the champion of {trial.point!r}: "
-        f"{_command('rollback', trial.point)} goes to the one before, "
+        f"{_command('rollback', trial.point)} rolls back to the previous one, "
         f"{_command('stop', trial.point)} lets the host decide"
     )
 
@@ -237,7 +237,7 @@ def _untrained(point: str, undo: str) -> PolicyError:
     return PolicyError(
         f"point {point!r} runs the untrained policy: nothing to {undo}; "
         f"{_command('stop', point)} lets the host decide, "
-        f"{_command('undo', point)} takes back the last order"
+        f"{_command('undo', point)} reverts the last command"
     )
 
 
@@ -352,7 +352,7 @@ def undone(store: Store, settings: Settings, order: Order) -> Changed:
         if trial.champion != after["champion"]:
             raise PolicyError(
                 f"the champion of {order.point!r} has changed since {last.action}: "
-                f"{_command('rollback', order.point)} goes back from what there is now"
+                f"{_command('rollback', order.point)} rolls back from the current state"
             )
         names = [name for name in _UNDONE if before[name] != after[name]]
         if trial.test == after["test"] != before["test"]:
@@ -373,7 +373,7 @@ def _with(trial: Trial, fields: Mapping[str, object]) -> Trial:
         return msgspec.convert({**asdict(trial), **fields}, Trial)
     except msgspec.ValidationError as error:
         raise PolicyError(
-            f"the audit line of that order is spoiled, as `tau-live verify` says: {error}"
+            f"the audit entry of that command is damaged (see `tau-live verify`): {error}"
         ) from error
 
 
@@ -382,8 +382,8 @@ def _last_order(store: Store, point: str) -> AuditEntry:
     last = next(_orders(store, point), None)
     if last is None or "before" not in last.details:  # or one of an older tau-live
         raise PolicyError(
-            f"no order is recorded at point {point!r} that could be undone; "
-            f"`tau-live policy list --point {shlex.quote(point)}` shows what there is"
+            f"no command is recorded at point {point!r} that could be undone; "
+            f"`tau-live policy list --point {shlex.quote(point)}` lists the versions"
         )
     return last
 

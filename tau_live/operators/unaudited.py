@@ -41,7 +41,7 @@ def write_down(settings: Settings, entry: AuditEntry) -> str | None:
     try:
         if not settings.store.exists():
             raise TauLiveError(  # noqa: TRY301  # as any other failure
-                f"there is no store at {settings.store}: if your agents use another, name it with "
+                f"there is no store at {settings.store}: if your agents use another, set "
                 "--store or TAU_LIVE_RL_STORE"
             )
         _store(settings, log, entry)
@@ -151,8 +151,8 @@ def _append(log: Path, entry: AuditEntry, *, why: str) -> str:
                 os.write(file, _gap(file) + msgspec.json.encode(asdict(entry)) + b"\n")
         give_to_owner_of_folder(log)
     except OSError as error:
-        return f"the audit has no line of this: {why}; {error.strerror or error}"
-    return f"the store cannot take its audit line yet ({why}); it waits in {log}"
+        return f"the audit log has no entry of this: {why}; {error.strerror or error}"
+    return f"the store cannot record its audit entry yet ({why}); it waits in {log}"
 
 
 def _gap(file: int) -> bytes:

@@ -29,7 +29,7 @@ _DIGEST = re.compile(rb"[0-9a-f]{64}")
 def check_file(path: Path) -> None:
     """Raise if a path is no regular file, which might have no end. Raises: ValueError, OSError."""
     if not stat.S_ISREG(path.stat().st_mode):
-        raise ValueError("it is no regular file")
+        raise ValueError("it is not a regular file")
 
 
 def check_list(file: IO[bytes], *, size_limit: int) -> None:
@@ -76,7 +76,7 @@ def check_entries(
     if sum(entry.file_size for entry in entries) > size_limit:
         raise ValueError(f"it claims to hold more than {size_limit} bytes")
     if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
-        raise ValueError("it is compressed, which no checkpoint of ours is")
+        raise ValueError("it is compressed, which checkpoints never are")
     for entry in entries:
         if entry.filename == header and entry.file_size > HEADER_LIMIT:
             raise ValueError(f"its header is larger than {HEADER_LIMIT} bytes")

@@ -210,7 +210,7 @@ def load(path: Path, *, sha256: str | None = None) -> Checkpoint:
     except _UNREADABLE as error:
         raise _unread(path, error) from error
     if checkpoint.sha256s != header["arrays"]:
-        raise CheckpointError(f"checkpoint {path} is damaged: its checksum does not fit")
+        raise CheckpointError(f"checkpoint {path} is damaged: its checksum does not match")
     _identified(path, checkpoint, header, sha256)
     return checkpoint
 
@@ -240,7 +240,7 @@ def load_some(
     known = header["arrays"]
     expected = {name: known[name] for name in sorted(known) if name in names}
     if checkpoint.sha256s != expected:
-        raise CheckpointError(f"checkpoint {path} is damaged: its checksum does not fit")
+        raise CheckpointError(f"checkpoint {path} is damaged: its checksum does not match")
     _identified(path, checkpoint, header, sha256)
     return dict(arrays)
 
@@ -256,9 +256,9 @@ def _unread(path: Path, error: Exception) -> TauLiveError:
 def _identified(path: Path, checkpoint: Checkpoint, header: _Header, sha256: str | None) -> None:
     """Raise if the checksum of a file's lineage and arrays is not the one that is expected."""
     if checkpoint._sha256_of(header["arrays"]) != header["sha256"]:  # noqa: SLF001  # all of it
-        raise CheckpointError(f"checkpoint {path} is damaged: its checksum does not fit")
+        raise CheckpointError(f"checkpoint {path} is damaged: its checksum does not match")
     if sha256 is not None and header["sha256"] != sha256:
-        raise CheckpointError(f"checkpoint {path} is not the one that the store knows")
+        raise CheckpointError(f"checkpoint {path} is not the one recorded in the store")
 
 
 def _verified(path: Path) -> bytes:
@@ -269,7 +269,7 @@ def _verified(path: Path) -> bytes:
         content = file.read()
     body, digest = content[:-_DIGEST_BYTES], content[-_DIGEST_BYTES:]
     if hashlib.sha256(body).hexdigest().encode() != digest:
-        raise ValueError("it is damaged: the checksum at its end does not fit")
+        raise ValueError("it is damaged: the checksum at its end does not match")
     return content
 
 
@@ -283,7 +283,7 @@ def _read(file: IO[bytes], names: Collection[str] | None = None) -> tuple[_Heade
         held = [name for name in archive.files if name.startswith("a.")]
         arrays = {name[2:]: archive[name] for name in held if names is None or name[2:] in names}
     if not all(isinstance(array, np.ndarray) for array in arrays.values()):
-        raise ValueError("it holds what is no array")
+        raise ValueError("it contains an entry that is not an array")
     if not isinstance(header["arrays"], dict):
         raise TypeError("its header lists no arrays")
     return header, arrays

@@ -44,8 +44,8 @@ def check_policy(folder: Path, row: PolicyVersion) -> None:
     """
     if not (folder / row.file).exists():
         raise CheckpointError(
-            f"the checkpoint of version {row.version} is not in {folder}: it was pruned (what "
-            "serves, its parents, champions and the newest are kept), or removed"
+            f"the checkpoint of version {row.version} is not in {folder}: it was pruned ("
+            "serving versions, their parents, champions and the newest are kept) or removed"
         )
     found = checkpoints.load(folder / row.file, sha256=row.sha256)
     try:

@@ -73,7 +73,7 @@ def looked_at(folder: Path, bounds: Bounds | None = None) -> Project:
         own = (one for one in findings(source) if one.host not in shadowed)
         found.extend(sorted(own, key=lambda one: one.line))
         if len(found) > MOST_FINDINGS:
-            reading.cut = f"they name more than {MOST_FINDINGS:,} things"
+            reading.cut = f"they name more than {MOST_FINDINGS:,} items"
             break
     hosts = _hosts(declared, found)
     return Project(
@@ -105,17 +105,17 @@ def _hosts(declared: set[str], found: Iterable[Finding]) -> tuple[HostFound, ...
 
 def _doubts(folder: Path, hosts: Iterable[HostFound], reading: Reading) -> Iterable[str]:
     if reading.cut:
-        yield f"not every source was read: {reading.cut}; run it in the folder of the agent"
+        yield f"not every source was read: {reading.cut}; run this in the agent's folder"
     if reading.notebooks:
         yield f"notebooks are not read ({reading.notebooks:,} found)"
     other = surroundings.other_environment(folder)
     if other is not None:
         installs = "" if surroundings.has_us(other) else f": {other}/bin/pip install {own_source()}"
-        yield f"the project has an environment of its own, {other}, and this is another{installs}"
+        yield f"the project has its own environment, {other}, and this is another{installs}"
     for host in hosts:
         if host.version is None and (host.imported or host.declared):
             whose = f"imported by {host.imported[0]}" if host.imported else "declared"
             yield (
                 f"{host.host} is {whose} and not installed here: "
-                "run this in the environment in which the agent runs"
+                "run this in the agent's environment"
             )

@@ -18,9 +18,11 @@ from tau_live.settings.tables import DeclaredReward
 
 LONGEST_PROMPT = 2_000
 MOST_OPTIONS = 12
-STORE_REMARK = "Where everything is kept, relative to this file."
-ACT_REMARK = "true lets adapters choose at the points below; until then they only look."
-REWARD_REMARK = "A run waits for it; range = [lowest, highest] keeps slips in units out."
+STORE_REMARK = "The store, relative to this file."
+ACT_REMARK = "true lets adapters decide at the points below; until then they only record."
+REWARD_REMARK = (
+    "A run waits for this reward; range = [lowest, highest] keeps values in wrong units out."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,26 +95,25 @@ def _models(project: Project, said: list[str]) -> dict[Point, object]:
             by_host.setdefault(one.host, []).append(one)
         else:
             said.append(
-                f"model: {one.path}:{one.line} is given an object; options that are objects are "
-                f"declared in Python, as docs/howto/{one.host}.md shows"
+                f"model: {one.path}:{one.line} gets an object; options that are objects are "
+                f"declared in Python, see docs/howto/{one.host}.md"
             )
     names = {host: _names(host, found) for host, found in by_host.items()}
     if len(names) > 1:
         told = "; ".join(f"{host}: {', '.join(of)}" for host, of in names.items())
-        said.append(f"model: several hosts name models, and one list is for all of them ({told})")
+        said.append(
+            f"model: several hosts name models, but one list applies to all of them ({told})"
+        )
         return {}
     for host, options in names.items():
         if len(options) == 1:
-            said.append(
-                f"model: {options[0]} is the only one that the code names; "
-                "two are needed for a choice"
-            )
+            said.append(f"model: {options[0]} is the only one in the code; a choice needs two")
         elif len(options) > MOST_OPTIONS:
-            said.append(f"model: {len(options)} are named, too many to try; choose some")
+            said.append(f"model: {len(options)} are in the code, too many to try; choose some")
         elif _is_right(Point.MODEL, options):
             said.append(
                 f"model: every agent of {host} would be offered each of these; "
-                "`never` leaves one out where it does not belong"
+                "`never` excludes one where it does not fit"
             )
             return {Point.MODEL: options}
     return {}
@@ -137,14 +138,14 @@ def _prompts(project: Project, said: list[str]) -> dict[Point, object]:
     if agents != 1 or len(lines) > 1:
         said.append(
             f"prompt: the code has {len(texts)} instructions for {agents} agents, "
-            "which are not there to be exchanged"
+            "which are not interchangeable"
         )
         return {}
     if any(scrubbed(text) != text for text in texts):
         said.append("prompt: instructions hold what looks like a secret, so they are not copied")
         return {}
     if max(map(len, texts)) > LONGEST_PROMPT:
-        said.append("prompt: instructions are longer than belongs into settings; declare them")
+        said.append("prompt: instructions are too long for settings; declare them")
         return {}
     options = {
         name.lower() or f"prompt-{place}": text
@@ -161,7 +162,7 @@ def _rewards(project: Project, own: Mapping[str, object], said: list[str]) -> li
     if len(names) > 1 or not all(one.text for one in found):
         said.append(
             f"rewards: the code names {', '.join(names)}; declare the one that a run waits for as "
-            "primary, because once one is declared no other counts"
+            "primary: once one is declared, no other counts"
         )
         return []
     try:
@@ -174,15 +175,15 @@ def _rewards(project: Project, own: Mapping[str, object], said: list[str]) -> li
 def _elsewhere(project: Project, chosen: Sequence[Point]) -> Iterator[str]:
     """Yield what else might be decided, and by whom it is decided already."""
     if points := project.texts(Kind.POINT):
-        yield f"your code asks at {', '.join(points)} by itself: nothing is to be declared for that"
+        yield f"your code decides at {', '.join(points)} itself: no declaration needed"
     for host in project.hosts:
         others = [one for one in FRAMEWORKS[host.host].points if one not in chosen]
         if host.imported and others:
             page = f"docs/howto/{host.host}.md"
-            yield f"{host.host} can also be decided at {', '.join(others)}: {page} shows how"
+            yield f"{host.host} also has the decision points {', '.join(others)}: see {page}"
     tools = project.texts(Kind.TOOL)
     if tools:
-        yield f"tools that the code names: {', '.join(tools[:MOST_OPTIONS])}"
+        yield f"tools in the code: {', '.join(tools[:MOST_OPTIONS])}"
     if not project.hosts and not points:
         known = ", ".join(FRAMEWORKS)
         yield (
@@ -190,7 +191,7 @@ def _elsewhere(project: Project, chosen: Sequence[Point]) -> Iterator[str]:
             "docs/howto/your-code.md shows how"
         )
     elif len([host for host in project.hosts if host.imported]) > 1:
-        yield "several hosts are used: settings hold for all of them"
+        yield "several hosts are used: the settings apply to all of them"
 
 
 def _is_right(point: Point, options: object) -> bool:

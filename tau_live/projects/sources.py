@@ -126,7 +126,7 @@ def _parsed(path: Path, most: int) -> ast.Module:
     try:
         about = path.stat()
         if not stat.S_ISREG(about.st_mode):  # to read it may never end
-            raise UnreadError("no file")
+            raise UnreadError("not a file")
         if about.st_size > most:
             raise UnreadError(f"larger than {most / 1e6:g} MB")
         content = path.read_bytes()

@@ -49,10 +49,7 @@ def with_additions(text: str, additions: Sequence[Addition]) -> str:
     except tomllib.TOMLDecodeError:
         found = {}
     if found != wanted:
-        raise SettingsError(
-            "its tables are written so that nothing can be added without rewriting them: "
-            "add it by hand"
-        )
+        raise SettingsError("its tables cannot be extended without rewriting them: add it by hand")
     return text
 
 

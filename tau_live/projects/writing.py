@@ -67,7 +67,7 @@ class SettingsFile:
         path = self.path.resolve()  # a link stays one
         now = path.read_bytes() if path.exists() else None
         if now != self.before:
-            raise SettingsError(f"{path} was changed in the meantime: run this again")
+            raise SettingsError(f"{path} was changed meanwhile: run this again")
         mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else NEW_MODE
         write_whole(path, after.encode(), mode=mode)
 

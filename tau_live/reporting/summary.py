@@ -1,4 +1,4 @@
-"""The four answers on one screen: is it on, is it healthy, is it learning, what to do next."""
+"""The summary: is it on, is it healthy, is it learning, what to do next."""
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from tau_live.trials.facts import NO_CONTROL
 
 GOOD, DOUBTFUL, BAD = "good", "doubtful", "bad"
 HELD_UP = 32
-"""So many rollouts may wait behind another before somebody should hear of it."""
+"""How many rollouts may wait behind another before the summary mentions it."""
 
 REDACTS = frozenset({"redact", "redact_text"})
 HELD_BACK = "runs_not_recorded_while_held"
@@ -27,7 +27,7 @@ def summary_of(
     *,
     settings: Settings,
 ) -> Summary:
-    """Return what an operator asks first.
+    """Return the answers that an operator needs first.
 
     Args:
         status: What ``status_of`` says.
@@ -40,8 +40,7 @@ def summary_of(
         on=_on(status),
         healthy=_healthy(status),
         learning=_learning(status, points, due=settings.update_interval),
-        next=[*dict.fromkeys(_next(status, stretches, due=due))]
-        or ["Nothing: it goes on by itself."],
+        next=[*dict.fromkeys(_next(status, stretches, due=due))] or ["Nothing to do."],
     )
 
 
@@ -76,9 +75,13 @@ def _stopped(status: Mapping[str, object]) -> Answer | None:
         said = f"The kill switch is on: {killed['reason']}{_by(killed)}."
         return Answer(state=BAD, answer="killed", said=said)
     if mapping(status["gate"])["state"] != "pass":
-        return Answer(state=BAD, answer="held", said="The gate holds: the host does all by itself.")
+        return Answer(
+            state=BAD, answer="held", said="The gate holds: the host makes its own choices."
+        )
     if held := held_in_memory(status):
-        return Answer(state=BAD, answer="held", said=f"{held}: the host does all by itself there.")
+        return Answer(
+            state=BAD, answer="held", said=f"{held}: the host makes its own choices there."
+        )
     if paused:
         each = (f"{part}: {mapping(one)['reason']}{_by(one)}" for part, one in paused.items())
         return Answer(state=DOUBTFUL, answer="paused", said=f"Paused: {'; '.join(each)}.")
@@ -93,7 +96,7 @@ def _attached(status: Mapping[str, object]) -> Answer:
         said = f"{_processes(len(silent), 'attached ')} cannot write to the store."
         return Answer(state=BAD, answer="cut off", said=said)
     if status["enabled"]:
-        said = "TAU_LIVE_RL is on in this shell, but no process is attached now."
+        said = "TAU_LIVE_RL is on in this shell, but no process is attached."
         return Answer(state=DOUBTFUL, answer="on, idle", said=said)
     said = "No process is attached, and TAU_LIVE_RL is off in this shell."
     return Answer(state=DOUBTFUL, answer="off here", said=said)
@@ -125,7 +128,7 @@ def _healthy(status: Mapping[str, object]) -> Answer:
         said = f"The gate holds because of {gate['reason']}: {gate['detail'] or 'no detail'}."
         return Answer(state=BAD, answer="no", said=said)
     if held := held_in_memory(status):
-        return Answer(state=BAD, answer="no", said=f"{held}, and can store nothing.")
+        return Answer(state=BAD, answer="no", said=f"{held}, and cannot store anything.")
     streaks = {name: count for name, count in counts(gate["streaks"]).items() if count}
     recent = drops_lately(status)
     drops = _unwanted(recent)
@@ -141,10 +144,10 @@ def _healthy(status: Mapping[str, object]) -> Answer:
         doubts.append(f"Beyond the limits of retention: {_listed(_over(status))}.")
     if doubts:
         return Answer(state=DOUBTFUL, answer="look closer", said=" ".join(doubts))
-    but = " but what a hold keeps out" if recent else ""
+    but = " except what a hold keeps out" if recent else ""
     long_ago = _unwanted(drops_of(counts(status["counters"])))
     when = " in the last day" if long_ago else ""
-    said = f"The gate passes, and nothing was dropped{when}{but}."
+    said = f"The gate passes; nothing was dropped{when}{but}."
     return Answer(state=GOOD, answer="yes", said=said)
 
 
@@ -155,7 +158,7 @@ def _missing(status: Mapping[str, object]) -> Iterator[str]:
         at = real(missing["since"])
         since = "" if at is None else f" since {_utc(at)}"
         of = f"{integer(missing['missing']):,} of {integer(missing['settled']):,}"
-        yield f"Rewards are missing{since}: {of} did not come in time when that was last counted."
+        yield f"Rewards are missing{since}: {of} had not arrived in time at the last count."
 
 
 def fallen(status: Mapping[str, object]) -> Iterator[str]:
@@ -171,18 +174,18 @@ def disabled_plugins(status: Mapping[str, object]) -> Iterator[str]:
     for plugin in sorted({str(one["plugin"]) for one in found}):
         same = [one for one in found if one["plugin"] == plugin]
         blind = any(str(hook) in REDACTS for one in same for hook in sequence(one["hooks"]))
-        then = ": no text is kept, and the host decides by itself" if blind else ""
+        then = ": no text is kept, and the host makes its own choices" if blind else ""
         where = f"{_processes(len(same))} ({same[0]['problem']})"
         yield f"Plugin {plugin} is disabled in {where}{then}."
 
 
 def _last(drops: Mapping[str, int], status: Mapping[str, object]) -> str:
-    """Return when the last of them was, as far as anybody looked."""
+    """Return when the last of them was, as far as known."""
     grew = mapping(status["counters_grew"])
     times = [real(grew.get(name)) for name in drops]
     known = [at for at in times if at is not None]
     if len(known) < len(times):
-        return "the last since a process last looked"
+        return "the last since the previous check"
     return f"the last at {_utc(max(known))}"
 
 
@@ -194,7 +197,7 @@ def _utc(at: float) -> str:
 
 
 def _unwanted(drops: Mapping[str, int]) -> dict[str, int]:
-    """Return the drops that nobody asked for: to hold, to pause or to kill is to ask for some."""
+    """Return the unwanted drops; a hold, a pause or the kill switch causes wanted ones."""
     wanted = ("decisions_not_recorded",) if drops.get(HELD_BACK) else ()
     return {
         name: count
@@ -218,12 +221,12 @@ def _learning(status: Mapping[str, object], points: Sequence[str], *, due: int) 
         integer(mapping(one).get("version")) for one in mapping(status["in_service"]).values()
     ]
     if versions and not any(versions):
-        said = "Every decision point was set back to the untrained policy."
-        return Answer(state=DOUBTFUL, answer="taken back", said=said)
+        said = "Every decision point was rolled back to the untrained policy."
+        return Answer(state=DOUBTFUL, answer="rolled back", said=said)
     if not versions:
         report = mapping(status["last_report"])
         skipped = f" The last update was skipped: {report['skipped_reason']}." if report else ""
-        said = f"No version has been made yet.{skipped}{_waits_for(status, due)}"
+        said = f"No version yet.{skipped}{_waits_for(status, due)}"
         return Answer(state=DOUBTFUL, answer="not yet", said=said)
     differences = [said for point in points for said in _difference(point, status)]
     newest = f"Newest version in service: {max(versions)}."
@@ -242,11 +245,11 @@ def _learning(status: Mapping[str, object], points: Sequence[str], *, due: int) 
 def _rests(status: Mapping[str, object]) -> str:
     """Return what keeps it from learning now; empty if nothing does."""
     if status["kill_switch"]:
-        return "not while it is killed"
+        return "not while the kill switch is on"
     if mapping(status["gate"])["state"] != "pass":
-        return "not while it is held"
+        return "not while the gate holds"
     if status["held_in_memory"]:
-        return "not while processes hold in memory"
+        return "not while a process holds in memory"
     return "not while it is paused" if "learning" in mapping(status["paused"]) else ""
 
 
@@ -297,12 +300,12 @@ def _next(status: Mapping[str, object], stretches: Sequence[Stretch], *, due: in
         yield f"Events were dropped: `tau-live status --all` counts them by cause{keeps}."
     elif refused := _unwanted(drops):
         yield (
-            f"Look at what was refused, {next(iter(refused))} most of all: docs/howto/runbook.md "
-            "says of each counter what to do, and `tau-live doctor` of what it knows."
+            f"Look at what was refused, mainly {next(iter(refused))}: `tau-live doctor` has the "
+            "details, docs/howto/runbook.md a fix for each counter."
         )
     yield from _about_trials(status)
     if _over(status):
-        yield "`tau-live gc` forgets what is beyond the limits; it says what keeps the rest."
+        yield "`tau-live gc` deletes what is beyond the limits and reports why the others are kept."
     if not status["enabled"] and not sequence(status["processes"]):
         yield (  # last: rollouts are there, so it was set where they were made
             "Set `TAU_LIVE_RL=1` where your agent runs: "
@@ -313,22 +316,22 @@ def _next(status: Mapping[str, object], stretches: Sequence[Stretch], *, due: in
 def _about_stops(status: Mapping[str, object]) -> Iterator[str]:
     if status["kill_switch"]:
         ended = ended_by(str(mapping(status["kill_switch"])["reason"]))
-        yield f"Mend what it was for, then end the kill switch: {ended}."
+        yield f"Fix the cause, then turn the kill switch off: {ended}."
     if mapping(status["gate"])["state"] != "pass":
         yield (
-            "Read why it holds (`tau-live gate log`), mend that, then "
+            "Find out why it holds (`tau-live gate log`), fix the cause, then "
             '`tau-live gate reset --reason "..."`.'
         )
     if status["silent"] or status["held_in_memory"]:
-        yield "Find what keeps processes from writing: `tau-live doctor`."
+        yield "Find out why processes cannot write: `tau-live doctor`."
     parts = " ".join(mapping(status["paused"]))
     if parts:
-        yield f'Let it go on when its reason is gone: `tau-live resume {parts} --reason "..."`.'
+        yield f'Resume it when the reason is gone: `tau-live resume {parts} --reason "..."`.'
 
 
 def _about_alerts(status: Mapping[str, object]) -> Iterator[str]:
     if status["plugins_disabled"]:
-        yield "Fix the plugin that is disabled, and start the process again: `tau-live doctor`."
+        yield "Fix the disabled plugin and restart the process: `tau-live doctor`."
     for point in mapping(status["reward_fell"]):
         yield (
             f"Find out why the reward at {point} fell: `tau-live rollouts --limit 20`, and "
@@ -346,13 +349,13 @@ def _about_rewards(status: Mapping[str, object], stretches: Sequence[Stretch]) -
         )
     elif mapping(status["rewards_missing"]):
         yield (
-            "Find out why rewards stay away, which so much waits for: `tau-live doctor`, and "
-            "docs/howto/runbook.md says what to do about rewards-missing."
+            "Find out why rewards are missing: `tau-live doctor`, and rewards-missing in "
+            "docs/howto/runbook.md."
         )
     elif ended >= 64 and rewarded < 0.5 * ended:
         yield (
-            "Fewer than half of the rollouts have a reward: look at whoever gives them; "
-            "`tau-live doctor` says who did."
+            "Fewer than half of the rollouts have a reward: check the code that sends them; "
+            "`tau-live doctor` lists the sources."
         )
 
 
@@ -360,7 +363,7 @@ def _about_decisions(status: Mapping[str, object]) -> Iterator[str]:
     signs = ("ready_to_learn", "waiting_for_reward", "not_learned_from", "agreement")
     if not points_of(status) and not any(status[sign] for sign in signs):
         yield (
-            "Runs are recorded, and none asks for a decision, so there is nothing to learn: "
+            "Runs are recorded, but none has a decision, so there is nothing to learn: "
             "see what could be decided with `tau-live init --dry-run`."
         )
 
@@ -370,7 +373,7 @@ def _about_learner(status: Mapping[str, object], *, due: int) -> Iterator[str]:
     if ready >= due and not sequence(status["processes"]) and not _rests(status):
         yield (
             f"{ready:,} rollouts wait to be learned from, and no process runs "
-            "(a program that ends at once calls `tau_live.flush()` before): "
+            "(a short program should call `tau_live.flush()` before it ends): "
             "`TAU_LIVE_RL=1 tau-live learn --once`."
         )
 
@@ -383,22 +386,22 @@ def _about_trials(status: Mapping[str, object]) -> Iterator[str]:
         if trial["stopped"] is not None:
             again = change.replace(" --reason", " 5% --reason")
             yield (
-                f"The learner of {point} is stopped; to let it decide again: "
+                f"The learner of {point} is stopped; to start it again: "
                 f"`tau-live policy exposure {again}`."
             )
         elif upper is not None and upper < 0.0:
             yield (
-                f"The learner of {point} is worse than what it is compared with: "
+                f"The learner of {point} is worse than the control: "
                 f"`tau-live policy rollback {change}`."
             )
         elif isinstance(trial["why"], str) and "range" in trial["why"]:
             yield (
-                "Declare the least and the largest reward, so that the difference can be proven; "
+                "Declare the lowest and highest reward, so that the difference can be proven; "
                 "for rewards from 0 to 1: `export TAU_LIVE_RL_REWARD_RANGE=0,1`."
             )
         elif trial["why"] == NO_CONTROL and trial["champion"] is None:
             yield (
-                "Keep a tenth of the rollouts back, so that there is something to compare with "
+                "Reserve a tenth of the rollouts as a control to compare with "
                 "(each choice needs its `default`): `export TAU_LIVE_RL_CONTROL_SHARE=0.1`."
             )
     yield from _about_waiting(status)
@@ -415,8 +418,8 @@ def _about_waiting(status: Mapping[str, object]) -> Iterator[str]:
         if until is not None and until > now and uncounted > max(HELD_UP, counted // 10):
             yield (
                 f"The comparison at {point} has counted {counted:,} of {counted + uncounted:,} "
-                f"rollouts: it waits for the reward of {held_up['rollout_id']} until "
-                f"{_utc(until)} at the latest. Give missing rewards, or shorten "
+                f"rollouts: it is waiting for the reward of {held_up['rollout_id']} until "
+                f"{_utc(until)} at the latest. Send the missing rewards, or shorten "
                 "`TAU_LIVE_RL_REWARD_DEADLINE_S`."
             )
 
@@ -430,19 +433,19 @@ def _about_monitors(status: Mapping[str, object]) -> Iterator[str]:
         ]
         if mapping(one)["reward_spread"] == 0.0:
             yield (
-                f"The newest rewards at {point} are all the same, which teaches nothing: "
-                "look at one, `tau-live rollouts --limit 1`."
+                f"The newest rewards at {point} are all the same, so there is nothing to learn: "
+                "check one with `tau-live rollouts --limit 1`."
             )
         if outliers := integer(mapping(one)["outliers"]):
             low, high = (mapping(one)[name] for name in ("lowest_reward", "highest_reward"))
             yield (
                 f"{outliers} of the newest rewards at {point} are far beyond the others and count "
                 f"as {low:.3g} or {high:.3g}. If they are real, declare the range: "
-                "`export TAU_LIVE_RL_REWARD_RANGE=low,high`; if not, see whose they are."
+                "`export TAU_LIVE_RL_REWARD_RANGE=low,high`; if not, find their source."
             )
         if worse:
             yield (
-                f"Look at what became worse at {point}, {_listed(sorted(set(worse)))}: "
+                f"Look at the options that became worse at {point}, {_listed(sorted(set(worse)))}: "
                 "`tau-live report --html report.html`."
             )
 

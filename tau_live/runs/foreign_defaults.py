@@ -46,6 +46,6 @@ class ForeignDefaults:
                     point=point,
                     default=clean_id(default),
                     options=", ".join(map(clean_id, options[:8])),
-                    effect="no prior, and nothing to compare with: it is never chosen by a policy",
-                    todo="offer it among the options, under the very same name",
+                    effect="no prior and no comparison: no policy ever chooses it",
+                    todo="offer it under exactly the same name",
                 )

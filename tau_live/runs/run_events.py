@@ -215,7 +215,7 @@ class RunEvents:
             session_id=handle.session_id, **parts,
         )  # fmt: skip
         if not is_sound(event):
-            raise EventError("an adapter told something that is no event")
+            raise EventError("an adapter sent an invalid event")
         return event
 
     def decided(

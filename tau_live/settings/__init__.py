@@ -256,16 +256,14 @@ class Settings:
     access: Path | None = setting(
         None,
         optional(path()),
-        "A JSON file that says who may do what; none allows everybody everything.",
+        "A JSON file with access rules; without one, every user may do everything.",
     )
-    principal: str | None = setting(
-        None, optional(text()), "The caller's name in the file of TAU_LIVE_RL_ACCESS."
-    )
+    principal: str | None = setting(None, optional(text()), "The caller's name in the access file.")
     alert_command: tuple[str, ...] = setting(
         (), words(), "Command that each alert is passed to, without a shell."
     )
     alert_interval_s: float = setting(
-        900.0, SECONDS, "Of one kind and subject no alert is told sooner after the last one."
+        900.0, SECONDS, "Least time between two alerts of the same kind and subject."
     )
     alert_timeout_s: float = setting(
         30.0, SECONDS, "Seconds after which TAU_LIVE_RL_ALERT_COMMAND is killed."

@@ -125,7 +125,7 @@ _VALUES: Mapping[str, tuple[str, Callable[[object], bool]]] = {
     Point.PROMPT: ("the text of the instructions", _is_prompt),
     Point.PARAMS: ("a table of settings of the model", _is_params),
     Point.TOOLS: ("a list of names of tools", _is_tools),
-    Point.TOOL_GATE: ("the text that the model is told", _is_text),
+    Point.TOOL_GATE: ("the text that is sent to the model", _is_text),
     Point.RETRY: ("true or false", _is_truth),
 }
 """What an option stands for, as far as that can be checked where no host is known."""
@@ -141,25 +141,25 @@ class DeclaredDecision:
         checked(
             "a list of names, each once, or a table of names and what they stand for", _options
         ),
-        "What may be chosen, besides what the host does by itself.",
+        "The options, besides the host's own choice.",
     )
     every: Every = setting(  # noqa: RUF009 - it is immutable
         Every.RUN,
         choice(Every),
-        "How long a choice of a request stays: for the run, or for that one.",
+        "How long a choice at a model request lasts: for the run, or for that request.",
     )
     exploit_only: tuple[str, ...] = setting(
-        (), names(), "Options that are never tried out, only chosen for what is known of them."
+        (), names(), "Options that are never explored, only chosen on evidence."
     )
     never: tuple[Never, ...] = setting(
         (),
         checked("a list of tables, each with an option and where", _nevers),
-        "Options that are not offered where something is known.",
+        "Options that are not offered in certain contexts.",
     )
     exposure: float | None = setting(
         None,
         optional(number(least=0.0, most=1.0, expects="a number from 0 to 1")),
-        "The share of runs that the learner decides from the first one on; without it none.",
+        "Share of runs that the learner decides from the first run on; none by default.",
     )
 
     def __post_init__(self) -> None:
@@ -173,7 +173,7 @@ class DeclaredDecision:
         if OWN in self.options:
             raise SettingsError(
                 f"no option of decision {self.point!r} can be named {OWN!r}, "
-                "which is what the host does by itself"
+                "which is the host's own choice"
             )
         expects, is_right = _VALUES[self.point]
         for name, value in self.options.items():

@@ -25,8 +25,8 @@ def placed(settings: Settings) -> Settings:
     folder = here()
     if folder is None and not settings.store.is_absolute():
         raise SettingsError(
-            f"TAU_LIVE_RL_STORE is the relative path '{settings.store}', and the folder that this "
-            "process runs in is gone: give an absolute path"
+            f"TAU_LIVE_RL_STORE is the relative path '{settings.store}', and the current folder "
+            "no longer exists: set an absolute path"
         )
     if folder is None:
         return settings

@@ -20,13 +20,15 @@ class DeclaredPrice:
     """
 
     model: str
-    input: float | None = setting(None, optional(_DOLLARS), "A million tokens that go in.")
-    output: float | None = setting(None, optional(_DOLLARS), "A million tokens that come out.")
+    input: float | None = setting(None, optional(_DOLLARS), "Price of a million input tokens.")
+    output: float | None = setting(None, optional(_DOLLARS), "Price of a million output tokens.")
     cached: float | None = setting(
-        None, optional(_DOLLARS), "A million that go in and are read from a cache; else as others."
+        None, optional(_DOLLARS), "Price of a million cached input tokens; defaults to `input`."
     )
     cache_write: float | None = setting(
-        None, optional(_DOLLARS), "A million that go in and are put into it; else as others."
+        None,
+        optional(_DOLLARS),
+        "Price of a million input tokens written to the cache; defaults to `input`.",
     )
 
     def __post_init__(self) -> None:

@@ -33,26 +33,28 @@ class DeclaredReward:
     """A reward that an operator expects, and what it counts for."""
 
     name: str
-    weight: float = setting(1.0, _FINITE, "How much it counts in the total.")
+    weight: float = setting(1.0, _FINITE, "Its weight in the total.")
     primary: bool = setting(False, flag(), "Whether the rollout's success is read from it.")
     deadline_s: float | None = setting(
-        None, optional(SECONDS), "How long it may take; none is REWARD_DEADLINE_S."
+        None, optional(SECONDS), "Its deadline; none means REWARD_DEADLINE_S."
     )
     default: float | None = setting(
-        None, optional(_FINITE), "What counts after the deadline; none leaves the rollout out."
+        None,
+        optional(_FINITE),
+        "The value after the deadline; without one the rollout is left out.",
     )
     range: tuple[float, float] | None = setting(
-        None, optional(span()), "Its lowest and highest value, where they are known."
+        None, optional(span()), "Its lowest and highest value, if known."
     )
     cost: bool = setting(
         False, flag(), "Whether it is a safety cost, in [0, 1] unless it has a range."
     )
     critical: float | None = setting(
-        None, optional(_FINITE), "A cost of at least so much is a critical violation."
+        None, optional(_FINITE), "A cost of at least this value is a critical violation."
     )
 
     sources: tuple[str, ...] = setting(
-        (), names(), "Who may give it, as names or patterns; none is REWARD_SOURCES."
+        (), names(), "Sources that may give it, as names or patterns; none means REWARD_SOURCES."
     )
 
     def __post_init__(self) -> None:
@@ -172,7 +174,7 @@ class SafetySettings:
     reason_code_penalties: Mapping[str, float] = setting(
         MappingProxyType({}),
         Kind("a table of reason codes and penalties", _parsed_penalties),
-        "Costs of single reason codes, before any other.",
+        "Costs of single reason codes; they take precedence.",
     )
     hard_gate_reason_codes: tuple[str, ...] = setting(
         ("prompt_injection.system_prompt_exfiltration", "secret_leak.redaction_failed"),
@@ -180,10 +182,12 @@ class SafetySettings:
         "Reason codes that trigger the hard gate.",
     )
     hard_gate_reason_prefixes: tuple[str, ...] = setting(
-        ("secret_leak.",), names(), "Beginnings of reason codes that trigger the hard gate."
+        ("secret_leak.",), names(), "Prefixes of reason codes that trigger the hard gate."
     )
     hard_gate_reward_ceiling: float = setting(
-        0.0, number(most=0.0, expects="finite and <= 0"), "No reward is above it then."
+        0.0,
+        number(most=0.0, expects="finite and <= 0"),
+        "The largest reward when the hard gate is triggered.",
     )
     hard_gate_penalty: float = setting(1.0, _PENALTY, "Cost of triggering the hard gate.")
     blocked_event_triggers_hard_gate: bool = setting(

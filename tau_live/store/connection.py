@@ -38,17 +38,17 @@ SMALLEST_BYTES = 512
 """What is smaller SQLite takes for empty, and would write over."""
 
 CAUSES: Mapping[str, str] = {
-    "SQLITE_BUSY": "another process has kept it locked for too long",
-    "SQLITE_LOCKED": "another statement has kept it locked for too long",
+    "SQLITE_BUSY": "another process locked it for too long",
+    "SQLITE_LOCKED": "another statement locked it for too long",
     "SQLITE_FULL": "the disk is full",
     "SQLITE_NOTADB": "it is not a SQLite database",
     "SQLITE_CORRUPT": "it is damaged",
     "SQLITE_READONLY": "it is read-only",
     "SQLITE_CANTOPEN": "it cannot be opened",
     "SQLITE_IOERR": "reading or writing it failed",
-    "SQLITE_NOMEM": "there is no memory left",
+    "SQLITE_NOMEM": "out of memory",
     "SQLITE_PERM": "access is not permitted",
-    "SQLITE_PROTOCOL": "other processes have kept it locked for too long",
+    "SQLITE_PROTOCOL": "other processes locked it for too long",
 }
 """What SQLite's codes mean to an operator; extended codes begin with these."""
 
@@ -349,7 +349,7 @@ class Connection(AbstractContextManager[None]):
         # must then not be committed piece by piece.
         if self._begun and not self.raw.in_transaction:
             raise StoreUnavailableError(
-                f"store '{self.path}' cannot be written: its transaction was undone before its end"
+                f"store '{self.path}' cannot be written: its transaction was rolled back"
             )
 
     def _undo(self, savepoint: str | None) -> None:
@@ -386,8 +386,8 @@ def explained(error: Exception, path: Path) -> StoreError:
     code = getattr(error, "sqlite_errorname", "") or ""
     if path in _LOST and code.startswith(tuple(CAUSES)):  # whatever SQLite takes it for
         return StoreUnavailableError(
-            f"store '{path}' cannot be used: its files were closed by this process itself, as "
-            "os.closerange does; start it again"
+            f"store '{path}' cannot be used: this process closed its files, as "
+            "os.closerange does; restart it"
         )
     for known, cause in CAUSES.items():
         if code.startswith(known):

@@ -74,7 +74,7 @@ def keep_if_damaged(path: Path, before: Written | None, *, read: int, page_size:
         store=str(path),
         pages_lost=before.commits - read,
         kept=kept.name,
-        effect="what was stored last is missing; everything before it is there",
+        effect="the newest rows are missing; everything before them is intact",
     )
 
 

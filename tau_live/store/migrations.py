@@ -81,7 +81,7 @@ def check(connection: Connection, *, oldest: int = 0) -> int:
     if version > SCHEMA_VERSION:
         raise StoreVersionError(
             f"store '{connection.path}' has schema {version}, this tau-live knows {SCHEMA_VERSION}:"
-            " install the newer tau-live again, or set TAU_LIVE_RL_STORE to another file"
+            " install a newer tau-live, or set TAU_LIVE_RL_STORE to another file"
         )
     if version < oldest:
         known = "is empty" if blank else f"has schema {version}, this tau-live needs {oldest}"

@@ -28,8 +28,8 @@ class RolloutQuery:
             without counting its way there. It does not change the total.
         order_by: ``seq`` (the order of arrival), ``started_at``, ``ended_at`` or ``total_reward``.
         descending: Newest or largest first.
-        limit: At most so many; ``None`` is all.
-        offset: Leaves out so many first.
+        limit: The most rows; ``None`` is all.
+        offset: How many to skip.
     """
 
     statuses: Sequence[RolloutStatus] = ()
@@ -49,14 +49,14 @@ class RolloutQuery:
 
 
 class Page(NamedTuple):
-    """Some rollouts and how many there are in all."""
+    """A page of rollouts and the total."""
 
     rollouts: list[Rollout]
     total: int
 
 
 class Claim(NamedTuple):
-    """A rollout that a worker took, and the attempt it makes."""
+    """A rollout claimed by a worker, and its attempt."""
 
     rollout: Rollout
     attempt: Attempt
@@ -92,15 +92,15 @@ class PolicyVersion:
     """A version of the policy of one decision point.
 
     Attributes:
-        version: Numbers every version of every point, from 1.
+        version: Its number among the versions of all points, from 1.
         point: The decision point.
-        parent: The version it was made from; 0 is the untrained policy.
-        algorithm: What made it.
+        parent: Its parent version; 0 is the untrained policy.
+        algorithm: The algorithm that made it.
         sha256: The checksum of its file.
         file: The name of its file in the checkpoint folder.
         rollouts: How many rollouts it has been trained on in all.
         created_at: Epoch seconds, UTC.
-        metadata: The numpy version, the seed, and so on.
+        metadata: Metadata such as the numpy version and the seed.
     """
 
     version: int
@@ -120,7 +120,7 @@ class InService:
 
     Attributes:
         point: The decision point.
-        version: What decides; 0 is the untrained policy.
+        version: The version that decides; 0 is the untrained policy.
         pinned: Whether an operator chose it, so that updates do not replace it.
         changed_at: Epoch seconds, UTC.
         revision: Grows with every change.
@@ -135,7 +135,7 @@ class InService:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
-    """One update of a policy, or the reason why there was none.
+    """One update of a policy, or the reason why it was skipped.
 
     Attributes:
         update: The number of the update, from 1.
@@ -143,13 +143,13 @@ class Update:
         executed: Whether weights changed.
         skipped_reason: Why not.
         version: The version that it made.
-        parent: The version that it began from.
-        first_ready: The first of the rollouts it took, by ``ready_seq``.
+        parent: The version that it started from.
+        first_ready: The first rollout it used, by ``ready_seq``.
         last_ready: The last of them: the watermark of the decision point.
         trajectories: How many rollouts were learned from.
         samples: How many decisions.
         at: Epoch seconds, UTC.
-        report: Everything else there is to say about it.
+        report: All other diagnostics.
     """
 
     update: int
@@ -173,9 +173,9 @@ class Monitor:
     Attributes:
         point: The decision point.
         watermark: They have seen every rollout up to this ``ready_seq``, each once.
-        since: What was learned up to this ``ready_seq`` is of a world that has changed; 0 if none.
-        numbers: The charts of drift, the price of safety, what has held the gate.
-        alarms: The last alarms of drift, newest last.
+        since: Evidence up to this ``ready_seq`` is from before a change; 0 if none.
+        numbers: The drift charts, the cost multiplier, and what held the gate.
+        alarms: The last drift alarms, newest last.
     """
 
     point: str
@@ -199,24 +199,24 @@ class AuditEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """What is known of the learner of a decision point against its control, and what follows.
+    """The comparison of a decision point's learner with its control, and the verdict.
 
     Attributes:
         point: The decision point.
-        ladder: Whether it began in shadow, as the points of acting adapters do.
+        ladder: Whether it started in shadow, as the points of acting adapters do.
         exposure: The share of rollouts that the learner may decide; ``None`` is all but
             ``TAU_LIVE_RL_CONTROL_SHARE``.
         champion: The version last proven better; ``None`` is the host's own choice.
-        previous: The champion before.
-        kept: For so many rollouts more the champion before is the control and keeps a share.
-        stopped: Why the learner decides nothing; ``None`` while it may.
+        previous: The previous champion.
+        kept: Rollouts for which the previous champion still is the control and keeps a share.
+        stopped: Why the learner is stopped; ``None`` while it is not.
         watermark: The place of the last rollout that was counted, among all assignments.
-        since: Up to this place another control decided; what came of that is not counted.
-        watched: The ``seq`` of the last reward that was looked at for critical violations.
-        test: Which test this is, from 1; each spends less than the one before.
+        since: Up to this place another control decided; its outcomes are not counted.
+        watched: The ``seq`` of the last reward checked for critical violations.
+        test: The number of the test, from 1; each spends less error than the one before.
         evidence: The numbers of ``rl.verdict.Evidence``; empty until rewards have a range.
         tally: Plain counts and sums of the arms since the test began.
-        finding: What followed from the evidence when it was last looked at.
+        finding: The verdict when the evidence was last evaluated.
         changed_at: Epoch seconds, UTC, of the last change of who decides.
         revision: Grows with every change; 0 before it is stored.
     """
@@ -259,7 +259,7 @@ class Assigned:
         arm: ``learner`` or ``control``.
         share: The probability with which it would have been the learner.
         agreed: Whether the learner would have chosen what the host did; ``None`` if unknown.
-        until: Epoch seconds until which its reward is waited for; ``None`` if it is not.
+        until: Epoch seconds until which its reward is awaited; ``None`` if it is not.
         version: The policy of its first decision at the point.
     """
 
@@ -274,16 +274,16 @@ class Assigned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amendment:
-    """What is told of a rollout after its beginning.
+    """What is reported about a rollout after its start.
 
     Attributes:
-        name: What kind of run it is; empty where that is not told.
-        session_id: What runs of one conversation share.
-        parent_id: The rollout inside which it ran.
+        name: The kind of run; empty if not reported.
+        session_id: The id that the runs of one conversation share.
+        parent_id: Its parent rollout.
         input: Open-ended JSON data.
         metadata: Open-ended JSON data, by name.
         started_at: Epoch seconds, UTC.
-        later: Whether a later attempt tells it, whose metadata counts more than what is known.
+        later: Whether it comes from a later attempt, whose metadata takes precedence.
     """
 
     name: str = ""
@@ -304,12 +304,12 @@ class LearnableRollout(NamedTuple):
 
 
 class Charged(NamedTuple):
-    """A rollout that was learned from, and whose safety cost may be another by now.
+    """A rollout that was learned from, and whose safety cost may have changed since.
 
     Attributes:
         rollout: The rollout.
         rewards: All of its rewards.
-        counted: The cost that the price has counted of it; ``None`` while that was unknown.
+        counted: Its cost as counted by the multiplier; ``None`` while it was unknown.
     """
 
     rollout: Rollout
@@ -322,8 +322,8 @@ class CostsSeen(NamedTuple):
 
     Attributes:
         ready: Of rollouts up to this ``ready_seq``.
-        rewarded: As far as rewards up to this ``seq`` tell them.
-        at: Epoch seconds, UTC, when it was last looked whose wait for a reward had ended.
+        rewarded: Known from rewards up to this ``seq``.
+        at: Epoch seconds, UTC, of the last check for rollouts whose wait for a reward had ended.
     """
 
     ready: int
@@ -332,12 +332,12 @@ class CostsSeen(NamedTuple):
 
 
 class Shadowed(NamedTuple):
-    """A decision in shadow: the policy was asked, the host did what it does without us.
+    """A decision in shadow: the policy made a choice, and the host applied its own.
 
     Attributes:
-        options: ``[A]``, what was offered.
-        applied: What the host did.
-        probabilities: ``[A]``, what the policy gave to each.
+        options: ``[A]``, the options offered.
+        applied: The option that the host applied.
+        probabilities: ``[A]``, the policy's probability of each.
     """
 
     options: tuple[str, ...]

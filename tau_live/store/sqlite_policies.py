@@ -66,7 +66,7 @@ class SqlitePolicies:
             if row is None:
                 raise StoreError(
                     f"the rollouts of decision point '{update.point}' up to {update.last_ready} "
-                    f"have been learned from already (up to {self.watermark(update.point)})"
+                    f"have already been learned from (up to {self.watermark(update.point)})"
                 )
             fault.point("policies.added")
             if policy is not None:

@@ -173,7 +173,7 @@ class SqliteQueue:
                     row["number"],
                     AttemptStatus.UNRESPONSIVE if silent else AttemptStatus.TIMEOUT,
                     at=now,
-                    error_message="no sign of life" if silent else "took too long",
+                    error_message="no heartbeat" if silent else "took too long",
                 )
         return list(dict.fromkeys(row["rollout_id"] for row in overdue))
 

@@ -13,9 +13,7 @@ from tau_live.trials.rules import plain_lift, share_now
 COUNTED = 10_000
 """So far is counted what waits to be counted: a look must not take long."""
 
-NO_RANGE = (
-    "no claim is made while rewards have no range: declare it, or set TAU_LIVE_RL_REWARD_RANGE"
-)
+NO_RANGE = "no claim without a reward range: declare it, or set TAU_LIVE_RL_REWARD_RANGE"
 NO_CONTROL = "nothing to compare with: the learner decides every rollout"
 NOTHING_DECIDED = "nothing to compare with: the learner decides no rollout"
 

@@ -218,7 +218,7 @@ class Promoter:
         if finding.verdict is Verdict.PROMOTE:
             if self._has_fallen(trial):
                 newest = self._store.trials.newest_place(trial.point)
-                reason = "it earns less lately than when it was shown to be better"
+                reason = "it now earns less than when it was proven better"
                 return Step(Move.RESTARTED, reason, replace(restarted(trial), since=newest))
             serving = serving._replace(version=self._earner(trial, serving))
         return stepped(trial, finding, serving, self._settings)

@@ -194,7 +194,7 @@ def stepped(trial: Trial, finding: Finding, serving: Serving, settings: Settings
         return taken_out(trial, f"costlier than the control: {_said(finding.cost)}")
     if trial.kept:
         turned = finding.difference.upper < 0.0
-        reason = f"worse than the champion before: {_said(finding.difference)}"
+        reason = f"worse than the previous champion: {_said(finding.difference)}"
         return returned(trial, serving, reason) if turned else None
     if trial.exposure == 0.0:
         reason = f"{finding.control} rollouts in shadow"
@@ -210,7 +210,7 @@ def released(before: Trial, trial: Trial) -> Step | None:
     if not before.kept or trial.kept:
         return None
     after = restarted(trial)
-    return Step(Move.RELEASED, "the new champion stood its probation", after)
+    return Step(Move.RELEASED, "the new champion passed its probation", after)
 
 
 def taken_out(trial: Trial, reason: str) -> Step:
@@ -285,7 +285,7 @@ def _promoted(trial: Trial, finding: Finding, serving: Serving, settings: Settin
 
 def _given_up(trial: Trial, finding: Finding, serving: Serving) -> Step:
     """Return that a learner which is not good enough starts its test anew, one rung below."""
-    reason = f"not better than the control by enough: {_said(finding.difference)}"
+    reason = f"not better than the control by the margin: {_said(finding.difference)}"
     is_worse = finding.difference.upper < 0.0
     control = trial.control if is_worse and not serving.pinned else None
     serve = None if control == serving.version else control

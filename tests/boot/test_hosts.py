@@ -330,8 +330,8 @@ def test_an_adapter_with_an_entry_point_of_its_own_can_be_left_out(named: Scratc
     done = named.run("-m", "tau_live.cli", "run", "agent.py", "rye", environ=environ)
 
     assert (done.stdout, done.returncode) == ("ran rye\n", 0)
-    assert "TAU_LIVE_RL_PLUGINS_OFF leaves it out" in done.stderr
-    assert "TAU_LIVE_RL_PLUGINS_OFF leaves it out" in named.cli("doctor", environ=environ)
+    assert "excluded by TAU_LIVE_RL_PLUGINS_OFF" in done.stderr
+    assert "excluded by TAU_LIVE_RL_PLUGINS_OFF" in named.cli("doctor", environ=environ)
 
 
 @pytest.mark.slow

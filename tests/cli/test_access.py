@@ -121,7 +121,7 @@ def test_a_broken_file_refuses_what_changes_and_lets_everybody_look(
     looks = run("status", "--store", filled, **environ)
 
     assert (changes.exit_code, looks.exit_code) == (1, 0)
-    assert "cannot say who may do what, so nothing may be changed: " in changes.stderr
+    assert "cannot be read, so nothing may be changed: " in changes.stderr
 
 
 def test_doctor_says_that_nobody_can_change_anything(

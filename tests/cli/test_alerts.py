@@ -28,9 +28,9 @@ def test_the_last_alerts_are_listed_with_how_many_were_suppressed(tmp_path: Path
 
     newest, what, todo, *_, more = result.stdout.splitlines()
     assert newest.split()[1:4] == ["00:00:06", "critical", "gate-hold"]
-    assert newest.endswith("(after 2 that came too soon)")
+    assert newest.endswith("(after 2 suppressed)")
     assert (what, todo) == ("  It holds.", "  -> tau-live gate")
-    assert more == "1 more of events-dropped came too soon after the last one"
+    assert more == "1 more of events-dropped suppressed since the last one"
 
 
 def test_without_alerts_it_says_so(tmp_path: Path, run: Run) -> None:

@@ -155,9 +155,9 @@ def test_another_applications_file_is_refused_in_one_line(
         (["rollouts", "--since", "yesterday"], "'yesterday' is neither a time"),
         (["gc", "--older-than", "old"], "'old' is not a length of time"),
         (["gate", "reset"], "Missing option '--reason'"),
-        (["gate", "reset", "--reason", "  "], "say why"),
-        (["gate", "--json", "log"], "belong behind 'log'"),
-        (["reward", "1"], "--run ID, --session ID or --decision ID"),
+        (["gate", "reset", "--reason", "  "], "give a reason"),
+        (["gate", "--json", "log"], "belong after 'log'"),
+        (["reward", "1"], "--run ID, --session ID and --decision ID"),
         (["export", "--json"], "--json needs --output"),
     ],
 )
@@ -254,4 +254,4 @@ def test_a_folder_that_is_gone_is_said_in_words(
     result = run(*command)
 
     assert result.exit_code == 1
-    assert "the folder that this process runs in is gone" in " ".join(result.output.split())
+    assert "the current folder no longer exists" in " ".join(result.output.split())

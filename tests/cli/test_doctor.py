@@ -49,7 +49,7 @@ def test_without_a_store_it_warns_and_makes_none(tmp_path: Path, run: Run) -> No
     result = run("doctor")
 
     assert result.exit_code == 0
-    assert "is not there yet" in result.stdout
+    assert "does not exist yet" in result.stdout
     assert list(tmp_path.iterdir()) == []
 
 
@@ -175,7 +175,7 @@ def test_a_store_that_can_never_be_made_is_a_failure(run: Run) -> None:
     result = run("doctor", "--store", "/proc/nowhere/store.sqlite")
 
     assert result.exit_code == 1
-    assert "cannot be made" in result.output
+    assert "cannot be created" in result.output
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_a_store_that_this_user_may_not_look_at_is_said_with_what_to_do(
 
     assert isinstance(found, dict)
     [check] = [one for one in found["checks"] if one["mistake"] == "store-unwritable"]
-    assert "cannot be looked at: Permission denied" in check["found"]
+    assert "cannot be accessed: Permission denied" in check["found"]
 
 
 def test_a_process_that_died_is_not_named(filled: Path, read: Read) -> None:

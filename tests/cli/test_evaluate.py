@@ -140,7 +140,7 @@ def test_for_people_it_prints_a_table(lived: Path, run: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["--policy", "uniform"], 1, "say which --point; those with rewarded rollouts: 'model', "),
+        (["--policy", "uniform"], 1, "choose a --point; points with rewarded rollouts: 'model', "),
         (["--policy", "uniform", "--point", "x"], 1, "no rewarded rollout decided at 'x'"),
         (["--policy", "nonsense", "--point", "tool"], 1, "no policy 'nonsense': name a version"),
         (["--policy", "constant:z", "--point", "tool"], 1, "no decision had an option 'z'"),

@@ -159,7 +159,7 @@ def test_a_log_without_any_choice_is_told_to_teach_nothing(tmp_path: Path, run: 
     told = run("import-log", file, *MAP[:4], "--store", tmp_path / "s.sqlite")
 
     assert "without choice   2" in told.stdout
-    assert "say with --options" in told.stderr
+    assert "give the options with --options" in told.stderr
 
 
 def test_strict_ends_with_one_line_that_says_where(tmp_path: Path, run: Run) -> None:

@@ -54,7 +54,7 @@ def test_the_second_time_nothing_is_lacking(project: Path, run: Run) -> None:
 
     result = run("init", "--yes")
 
-    assert "nothing is lacking" in result.stdout
+    assert "no change: the settings are complete" in result.stdout
     assert (project / "pyproject.toml").read_bytes() == once
 
 
@@ -63,7 +63,7 @@ def test_the_second_time_nothing_is_lacking(project: Path, run: Run) -> None:
     [
         (["--dry-run"], "", "nothing was written"),
         ([], "n\n", "nothing was written"),
-        ([], "", "nothing was written: `tau-live init --yes` writes it unasked"),
+        ([], "", "nothing was written: `tau-live init --yes` writes it without a prompt"),
     ],
 )
 def test_nothing_is_written_that_was_not_confirmed(
@@ -76,7 +76,7 @@ def test_nothing_is_written_that_was_not_confirmed(
     result = CliRunner().invoke(main, ["init", *arguments], input=typed)
 
     assert said in result.output
-    assert result.exit_code == (1 if "unasked" in said else 0)
+    assert result.exit_code == (1 if "without" in said else 0)
     assert "+[tool.tau-live.decisions.model]" in result.output
     assert (project / "pyproject.toml").read_text() == PYPROJECT
 
@@ -154,9 +154,9 @@ def test_decisions_that_are_declared_already_are_left_alone(project: Path, run: 
         ({"a; b.py": "import llm\n"}, "TAU_LIVE_RL=1 tau-live run -- python 'a; b.py'\n"),
         (
             {"pyproject.toml": "[tool.tau-live]\ncontrol-share = 'lots'\n"},
-            "must be a number from 0 to 0.5, got 'lots': nothing starts before that is corrected",
+            "must be a number from 0 to 0.5, got 'lots': fix it, nothing starts until then",
         ),
-        ({".venv/pyvenv.cfg": ""}, "has an environment of its own"),
+        ({".venv/pyvenv.cfg": ""}, "has its own environment"),
         ({"x.ipynb": ""}, "notebooks are not read (1 found)"),
     ],
 )
@@ -183,7 +183,7 @@ def test_a_folder_that_is_gone_is_one_line(
     result = run("init")
 
     assert result.exit_code == 1
-    assert result.stderr.startswith("tau-live: the folder that this process runs in is gone")
+    assert result.stderr.startswith("tau-live: the current folder no longer exists")
 
 
 def test_who_asks_by_itself_already_is_not_told_to_begin(tmp_path: Path, run: Run) -> None:
@@ -193,7 +193,7 @@ def test_who_asks_by_itself_already_is_not_told_to_begin(tmp_path: Path, run: Ru
 
     told = run("init", "--dry-run").output
 
-    assert "your code asks at m by itself" in told
+    assert "your code decides at m itself" in told
     assert "no supported host was found" not in told
 
 
@@ -295,5 +295,5 @@ def test_the_file_is_not_written_when_somebody_was_quicker(project: Path) -> Non
     file = settings_file(project, {})
     (project / "pyproject.toml").write_text("[project]\nname = 'theirs'\n")
 
-    with pytest.raises(SettingsError, match="changed in the meantime"):
+    with pytest.raises(SettingsError, match="changed meanwhile"):
         file.write(PYPROJECT + "# more\n")

@@ -48,7 +48,7 @@ def test_again_it_keeps_its_first_reason(filled: Path, run: Run) -> None:
     again = run("kill", "--reason", "second", "--store", filled)
 
     assert again.exit_code == 0
-    assert again.stdout.startswith("the kill switch was on already, since ")
+    assert again.stdout.startswith("no change: the kill switch was already on, since ")
     assert json.loads(switch_of(filled).read_bytes())["reason"] == "first"
     assert audited(filled)[-1] == ("kill", "second")
 
@@ -57,7 +57,7 @@ def test_what_is_off_is_switched_off_without_a_failure(filled: Path, run: Run) -
     result = run("unkill", "--reason", "to be sure", "--store", filled)
 
     assert result.exit_code == 0
-    assert result.stdout.startswith("the kill switch was off: ")
+    assert result.stdout.startswith("no change: the kill switch was off (")
 
 
 def test_status_doctor_and_gate_say_so(filled: Path, run: Run) -> None:
@@ -76,7 +76,7 @@ def test_a_file_that_anybody_has_touched_is_as_good(filled: Path, run: Run) -> N
     result = run("gate", "--store", filled)
 
     assert result.exit_code == 3
-    assert "store.sqlite.off is there" in result.stdout
+    assert "store.sqlite.off exists" in result.stdout
 
 
 @pytest.mark.parametrize("state", ["gone", "damaged", "a folder", "nowhere"])
@@ -117,7 +117,7 @@ def test_a_store_that_is_locked_is_not_waited_for(filled: Path, run: Run) -> Non
 
     assert result.exit_code == 0
     assert now_killed(switch_of(filled)) is not None
-    assert "the store cannot take its audit line yet" in result.stderr
+    assert "the store cannot record its audit entry yet" in result.stderr
 
 
 def test_it_may_be_somewhere_else_by_a_setting(filled: Path, run: Run, tmp_path: Path) -> None:
@@ -216,4 +216,4 @@ def test_a_variable_inside_a_process_is_seen_from_outside(filled: Path, run: Run
     assert gate.exit_code == 3
     for said in (gate, status, doctor):
         assert "TAU_LIVE_RL_KILL is set inside 1 of " in " ".join(said.stdout.split())
-        assert "unset TAU_LIVE_RL_KILL inside" in " ".join(said.stdout.split())
+        assert "unset TAU_LIVE_RL_KILL there" in " ".join(said.stdout.split())

@@ -30,7 +30,7 @@ def test_a_file_that_cannot_be_written_stays_what_it_was(
 
     assert result.exit_code == 1
     assert result.stderr == (
-        f"tau-live: {tmp_path / 'nowhere/tau_live.prom'} could not be written, and is as it was: "
+        f"tau-live: {tmp_path / 'nowhere/tau_live.prom'} could not be written and is unchanged: "
         "No such file or directory\n"
     )
 

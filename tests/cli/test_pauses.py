@@ -34,7 +34,7 @@ def test_each_part_is_paused_apart_and_goes_on_again(filled: Path, run: Run, par
 
     assert (paused.exit_code, resumed.exit_code) == (0, 0)
     assert paused.stdout.startswith(f"{part} is paused: ")
-    assert resumed.stdout == f"{part} goes on\n"
+    assert resumed.stdout == f"{part} is resumed\n"
     assert between == {part: "odd"}
     assert resting(filled) == {}
 
@@ -48,7 +48,7 @@ def test_what_is_paused_already_keeps_its_reason_and_both_are_written_down(
     again = run("pause", "learning", "--reason", "second", "--store", filled)
 
     assert again.exit_code == 0
-    assert again.stdout.startswith("learning was paused already, since ")
+    assert again.stdout.startswith("no change: learning was already paused, since ")
     assert again.stdout.endswith(": first\n")
     assert resting(filled) == {"learning": "first"}
     after = last_entry(filled)
@@ -62,7 +62,7 @@ def test_resuming_without_a_part_resumes_all_that_rests(filled: Path, run: Run) 
 
     result = run("resume", "--reason", "over", "--store", filled)
 
-    assert result.stdout == "deciding goes on\nlearning goes on\n"
+    assert result.stdout == "deciding is resumed\nlearning is resumed\n"
     assert resting(filled) == {}
     assert last_entry(filled).details == {"parts": ["deciding", "learning"], "idempotent": False}
 
@@ -141,7 +141,7 @@ def test_a_gate_is_held_by_hand_and_reset(filled: Path, run: Run, read: Read) ->
         "audit",
         False,
     )
-    assert again.stdout.startswith("the gate held already, since ")
+    assert again.stdout.startswith("no change: the gate already held, since ")
     assert again.stdout.endswith(": operator: audit\n")
 
 

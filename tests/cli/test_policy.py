@@ -58,7 +58,7 @@ def test_rollback_puts_the_parent_into_service_and_then_the_untrained_policy(
     assert result.stderr == (
         "tau-live: point 'model' runs the untrained policy: nothing to go back to; "
         "`tau-live policy stop model --reason ...` lets the host decide, "
-        "`tau-live policy undo model --reason ...` takes back the last order\n"
+        "`tau-live policy undo model --reason ...` reverts the last command\n"
     )
 
 

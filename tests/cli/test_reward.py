@@ -77,7 +77,7 @@ def test_a_reward_may_come_before_its_rollout(filled: Path, run: Run) -> None:
     result = run("reward", "1", "--run", EARLY, "--store", filled)
 
     assert result.exit_code == 0
-    assert "is stored yet; it waits for it" in result.stderr
+    assert "is stored yet; the reward waits for it" in result.stderr
     assert [one.value for one in stored(filled, EARLY)] == [1.0]
 
 

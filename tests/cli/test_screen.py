@@ -193,13 +193,13 @@ def test_a_low_terminal_keeps_the_answers_and_leaves_out_the_curve(learning: Pat
 def test_where_all_is_well_one_line_says_so(learning: Path) -> None:
     glance = seen(learning)
     well = Answer(state="good", answer="yes", said="The gate passes, and nothing was dropped.")
-    summary = replace(glance.summary, healthy=well, next=["Nothing: it goes on by itself."])
+    summary = replace(glance.summary, healthy=well, next=["Nothing to do."])
 
     lines = drawn(replace(glance, summary=summary), width=80)
 
     assert "Is it healthy?   yes  The gate passes, and nothing was dropped." in lines
     assert not any(line.startswith("  gate") for line in lines)
-    assert lines[-1] == "What next?       Nothing: it goes on by itself."
+    assert lines[-1] == "What next?       Nothing to do."
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
@@ -216,7 +216,7 @@ def test_a_long_path_keeps_its_end(width: int) -> None:
 @pytest.mark.parametrize(
     ("kept", "expected"),
     [
-        pytest.param(0, "proven better, but not yet by enough or often enough for a promotion"),
+        pytest.param(0, "proven better, but not yet enough for a promotion"),
         pytest.param(5, "over the host, proven better", id="what is promoted is on probation"),
     ],
 )

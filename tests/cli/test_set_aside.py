@@ -49,7 +49,7 @@ def test_whoever_meets_a_damaged_store_is_told_what_to_do(filled: Path, run: Run
 
     assert result.exit_code == 1
     assert "is damaged" in result.stderr
-    assert "`tau-live set-aside` keeps its files and begins another" in result.stderr
+    assert "`tau-live set-aside` keeps its files and starts an empty store" in result.stderr
 
 
 def test_what_is_set_aside_is_read_as_one_by_sqlite(path: Path, run: Run) -> None:
@@ -87,7 +87,7 @@ def test_said_twice_it_refuses_the_store_that_it_began_and_changes_nothing(
     twice = [run("set-aside", "--store", filled, "--reason", "again") for _ in range(2)]
 
     assert [result.exit_code for result in twice] == [1, 1]
-    assert "is the empty one that was begun at" in twice[0].stderr
+    assert "is the empty one that was started at" in twice[0].stderr
     assert "(the disk lost a page)" in twice[0].stderr
     assert "tau-live gate reset --reason" in twice[0].stderr
     assert files(filled).items() >= before.items()
@@ -100,7 +100,7 @@ def test_a_sound_store_is_refused_unless_somebody_insists(filled: Path, run: Run
     insisted = run("set-aside", "--store", filled, "--reason", "why not", "--even-if-sound")
 
     assert (refused.exit_code, insisted.exit_code, kept) == (1, 0, [])
-    assert "stays: it is sound. `tau-live doctor` says what else is wrong" in refused.stderr
+    assert "stays: it is intact. `tau-live doctor` checks for other causes" in refused.stderr
     assert "--even-if-sound" in refused.stderr
     assert [*filled.parent.glob("store.sqlite.aside-*Z")]
 
@@ -113,7 +113,7 @@ def test_a_store_that_was_used_since_is_sound_like_any_other(filled: Path, run: 
     result = run("set-aside", "--store", filled, "--reason", "again")
 
     assert result.exit_code == 1
-    assert "it is sound" in result.stderr
+    assert "it is intact" in result.stderr
 
 
 @pytest.mark.parametrize("content", [b"", b"garbage" * 1_000], ids=["empty", "no store"])
@@ -154,8 +154,8 @@ def test_doctor_says_that_others_keep_the_store_locked(filled: Path, run: Run) -
         result = run("doctor", "--store", filled)
     store.close()
 
-    assert "another process has kept it locked" in " ".join(result.stdout.split())
-    assert "end what keeps it locked" in " ".join(result.stdout.split())
+    assert "another process locked it" in " ".join(result.stdout.split())
+    assert "stop the process that locks it" in " ".join(result.stdout.split())
 
 
 def test_status_and_doctor_name_a_process_that_lives_but_cannot_write(

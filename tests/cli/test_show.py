@@ -167,8 +167,8 @@ def test_decisions_that_taught_nothing_are_told_together_with_the_reason(
 ) -> None:
     told = run("show", SOLVED, "--store", filled).stdout
 
-    assert "decision 1, 2 · left out: What is stored of the features cannot be read." in told
-    assert "decision 3 · left out: Nobody knows" in told
+    assert "decision 1, 2 · left out: The stored features cannot be read." in told
+    assert "decision 3 · left out: The probability with which" in told
 
 
 def learned_ids(path: Path) -> list[str]:

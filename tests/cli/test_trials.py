@@ -389,7 +389,7 @@ def test_undo_is_refused_where_nothing_was_ordered_or_evidence_moved_the_champio
     moved = run("policy", "undo", "model", *WHY, *store)
 
     assert (nothing.exit_code, moved.exit_code) == (1, 1)
-    assert "no order is recorded at point 'model' that could be undone" in nothing.stderr
+    assert "no command is recorded at point 'model' that could be undone" in nothing.stderr
     assert "the champion of 'model' has changed since policy_freeze" in moved.stderr
 
 

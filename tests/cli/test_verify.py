@@ -96,7 +96,7 @@ def test_a_pause_that_was_taken_away_is_found_and_one_that_was_ended_is_sound(
     found = run("verify", "--store", filled)
 
     assert (before.exit_code, found.exit_code) == (0, 1)
-    assert "learning: it is not paused, and the audit says otherwise" in " ".join(
+    assert "learning: it is not paused, and the audit log disagrees" in " ".join(
         found.stdout.split()
     )
     assert "deciding" not in found.stdout

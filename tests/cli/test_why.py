@@ -176,7 +176,7 @@ def test_of_a_pruned_checkpoint_the_rest_is_shown(learned: Path, run: Run, tmp_p
     shown = run("why", one.decision_id, "--store", pruned)
     checked = run("why", one.decision_id, "--recompute", "--store", pruned)
 
-    said = f"the checkpoint of version {one.policy_version} has been pruned"
+    said = f"the checkpoint of version {one.policy_version} was pruned"
     assert shown.exit_code == 0
     assert said in shown.stdout
     assert checked.exit_code == 1
@@ -191,7 +191,7 @@ def test_of_version_0_it_says_that_settings_may_have_changed(learned: Path, run:
     )
 
     assert changed.exit_code == 1
-    assert "version 0 is made of the settings" in changed.stderr
+    assert "version 0 is built from the settings" in changed.stderr
 
 
 def test_a_decision_whose_features_are_damaged_is_shown(filled: Path, run: Run) -> None:
@@ -200,7 +200,7 @@ def test_a_decision_whose_features_are_damaged_is_shown(filled: Path, run: Run) 
 
     assert shown.exit_code == 0
     assert "left out" in shown.stdout
-    assert "What is stored of the features cannot be read." in checked.stderr
+    assert "The stored features cannot be read." in checked.stderr
 
 
 def test_a_rollout_that_waits_says_so(filled: Path, read: Read) -> None:

@@ -50,16 +50,16 @@ def test_it_says_what_was_chosen_among_what_and_how_sure() -> None:
     said = explained(made())
 
     assert "A run of triage had to choose at model between small and large." in said
-    assert "with version 7 of what it has learned, chose small, and that was done." in said
-    assert "By itself the agent would have taken large." in said
+    assert "with version 7 of what it has learned, chose small, and the agent did that." in said
+    assert "The agent's own choice would have been large." in said
     assert "It was fairly sure: small had 80%, large 20%." in said
     assert "It did not explore: it took its favourite." in said
 
 
 @pytest.mark.parametrize(
     ("applied", "expected"),
-    [("small", "and that was done."), (None, "and nobody knows what was done."),
-     ("large", "and the agent did large instead.")],
+    [("small", "and the agent did that."), (None, "but what the agent did is unknown."),
+     ("large", "but the agent did large instead.")],
 )  # fmt: skip
 def test_it_says_that_it_was_done_only_where_it_was(applied: str | None, expected: str) -> None:
     assert f"chose small, {expected}" in explained(made(applied=applied))
@@ -70,8 +70,8 @@ def test_it_says_that_it_was_done_only_where_it_was(applied: str | None, expecte
     [
         ((0.99, 0.01), "It was nearly sure: small had 99%"),
         ((0.7, 0.3), "It leaned that way: small had 70%"),
-        ((0.55, 0.45), "It had hardly a preference: small had 55%"),
-        ((0.2, 0.8), "It would sooner have taken another: small had 20%, large 80%."),
+        ((0.55, 0.45), "It had almost no preference: small had 55%"),
+        ((0.2, 0.8), "It preferred another: small had 20%, large 80%."),
     ],
 )
 def test_how_sure_it_was_follows_the_odds(probabilities: tuple[float, ...], expected: str) -> None:
@@ -89,7 +89,7 @@ def test_what_only_doubt_speaks_for_was_explored_on_purpose_too() -> None:
 
     said = explained(made(), terms=terms)
 
-    assert "what it knows speaks for large, but so little is known of small" in said
+    assert "what it knows favours large, but so little is known about small" in said
 
 
 def test_what_is_not_allowed_cannot_be_what_it_would_have_taken() -> None:
@@ -111,13 +111,13 @@ def test_why_the_hosts_choice_was_served_is_said_without_its_code(reason: str) -
 
     assert f"The agent took large, its own choice, because {NOT_OURS[reason]}." in said
     assert "tau-live would have taken small." in said
-    assert "Nothing was tried out, because the choice was not tau-live's." in said
+    assert "It did not explore, because the choice was not tau-live's." in said
 
 
 def test_an_error_is_named() -> None:
     one = made(chosen=None, applied="large", why_not="error: LookupError", probabilities=())
 
-    assert "because tau-live failed to answer (LookupError)." in explained(one)
+    assert "because tau-live failed (LookupError)." in explained(one)
 
 
 def test_a_reason_that_nobody_knows_is_said_as_it_is() -> None:
@@ -140,9 +140,9 @@ def test_what_was_imported_is_not_taken_for_ours() -> None:
 @pytest.mark.parametrize(
     ("advantage", "update", "expected"),
     [
-        (0.25, 3, "better by 0.25 than expected, which made such a choice more likely, in upd"),
-        (-0.25, None, "worse by 0.25 than expected, which makes such a choice less likely, once"),
-        (0.0, 3, "just as expected, so nothing changes."),
+        (0.25, 3, "0.25 better than expected, which made such a choice more likely, in upd"),
+        (-0.25, None, "0.25 worse than expected, which makes such a choice less likely, once"),
+        (0.0, 3, "exactly as expected, so nothing changes."),
     ],
 )
 def test_what_came_of_it_follows_the_advantage(
@@ -173,4 +173,4 @@ def test_many_options_with_long_names_stay_short() -> None:
 def test_where_there_was_one_option_it_had_nothing_to_choose() -> None:
     one = made(options=("small",), probabilities=(1.0,), default=None)
 
-    assert "came to model, where only small could be taken." in explained(one)
+    assert "came to model, where only small was allowed." in explained(one)

@@ -70,5 +70,5 @@ def test_without_a_folder_to_run_in_a_relative_store_is_refused_in_one_line(path
         found = done(host).strip().split("\n")
 
     [refused] = [line for line in found if "settings_refused" in line]
-    assert "the folder that this process runs in is gone" in refused
+    assert "the current folder no longer exists" in refused
     assert (found[-2:], len(found)) == (["b", "True False"], 3)

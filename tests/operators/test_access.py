@@ -118,11 +118,11 @@ def test_who_calls_is_said_by_a_setting_or_by_the_machine(
         ('{"schema_version": 1, "bindings": [{"roles": []}]}', "a binding needs a principal"),
         (
             '{"schema_version": 1, "bindings": [{"principal": "a", "roles": ["r"]}]}',
-            "'a' is bound to the role 'r', which is not there",
+            "'a' is bound to the role 'r', which does not exist",
         ),
         (
             '{"schema_version": 1, "roles": {"r": {"deny": ["*"], "deny": []}}}',
-            "'deny' is said twice",
+            "'deny' appears twice",
         ),
         ("[" * 100_000, "nested too deeply"),
     ],
@@ -150,7 +150,7 @@ def test_a_file_that_is_not_there_or_that_everybody_may_write_denies_everything(
     path.write_text(json.dumps({**OPERATOR, "team_mode": False}))
     path.chmod(0o666)
 
-    with pytest.raises(AccessError, match="everybody may write it: chmod o-w"):
+    with pytest.raises(AccessError, match="every user may write to it: run chmod o-w"):
         check(path, "local:ops", "control:rl:pause")
 
 

@@ -67,7 +67,7 @@ def test_only_its_owner_may_read_it(switch: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        pytest.param(b"", "store.sqlite.off is there", id="empty"),
+        pytest.param(b"", "store.sqlite.off exists", id="empty"),
         pytest.param(b"prompt leak, call Ada\n", "prompt leak, call Ada", id="words"),
         pytest.param(b"\xff\xfe", "\ufffd\ufffd", id="not UTF-8"),
         pytest.param(b"[1]", "[1]", id="another JSON"),
@@ -134,7 +134,7 @@ def test_where_it_cannot_be_told_commands_take_it_for_on_and_a_watch_keeps_what_
 
     found = now_killed(loop / "off")
     assert found is not None
-    assert "cannot be looked at" in found.reason
+    assert "cannot be accessed" in found.reason
     assert heard == []
 
 
@@ -160,7 +160,7 @@ def test_what_a_link_leads_to_is_read_to_nobody(switch: Path, tmp_path: Path) ->
     found = killed(switch)
 
     assert found is not None
-    assert found.reason == "store.sqlite.off is there"
+    assert found.reason == "store.sqlite.off exists"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")

@@ -123,7 +123,7 @@ def test_what_cannot_be_read_is_said_by_reason(tmp_path: Path) -> None:
     assert project.read == 1
     assert told.keys() == {"broken.py", "deep.py", "nul.py", "huge.py", "gone.py", "pipe.py"}
     assert told["huge.py"] == "larger than 0.00015 MB"
-    assert (told["pipe.py"], told["gone.py"]) == ("no file", "cannot be read")
+    assert (told["pipe.py"], told["gone.py"]) == ("not a file", "cannot be read")
 
 
 @pytest.mark.parametrize(

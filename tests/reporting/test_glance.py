@@ -102,7 +102,7 @@ def test_a_point_that_was_set_back_to_untrained_is_no_version_to_come(store: Sql
 
     learning = glance(store).summary.learning
 
-    assert (learning.state, learning.answer) == ("doubtful", "taken back")
+    assert (learning.state, learning.answer) == ("doubtful", "rolled back")
 
 
 def test_a_name_in_a_command_is_quoted_for_the_shell(store: SqliteStore) -> None:

@@ -70,7 +70,7 @@ def checks(environ: Mapping[str, str], path: Path | None, *, now: float) -> Iter
     try:
         loaded = Settings.from_env(environ, directory=here())
     except SettingsError as error:
-        advice = "correct it; `tau-live config` lists them all"
+        advice = "fix it; `tau-live config` lists all settings"
         yield Check("settings", FAIL, str(error), advice, "setting-wrong")
         settings = None
     else:
@@ -78,11 +78,11 @@ def checks(environ: Mapping[str, str], path: Path | None, *, now: float) -> Iter
         of_switch = switched_on(environ).warnings
         doubts = [one for one in loaded.doubts() if one not in of_switch]
         for warning in doubts:
-            advice = "correct it; it has no effect or soon will not"
+            advice = "fix it; it has no effect now or will lose it soon"
             yield Check("settings", WARN, warning, advice, "setting-doubtful")
         if not doubts:
             given = sum(source != "default" for source in loaded.sources.values())
-            yield Check("settings", OK, f"{given} given, the others at their defaults")
+            yield Check("settings", OK, f"{given} set, the others at their defaults")
         yield access_check(loaded.settings, environ)
         yield from acting_checks(loaded.settings)
         yield from _plugins(loaded.settings)
@@ -94,15 +94,15 @@ def checks(environ: Mapping[str, str], path: Path | None, *, now: float) -> Iter
 
 def _of_store(file: Path, settings: Settings | None, *, now: float) -> Iterator[Check]:
     if here() is None and not file.is_absolute():
-        found = f"{file} is a relative path, and the folder that this process runs in is gone"
+        found = f"{file} is a relative path, and the current folder no longer exists"
         advice = f"set {SWITCH}_STORE to an absolute path"
         yield Check("store", FAIL, found, advice, "store-unplaced")
         return
     try:
         file.exists()
     except OSError as error:
-        found = f"{file} cannot be looked at: {error.strerror or error}"
-        advice = "ask as the user that the agent runs as, or give this one access to its folder"
+        found = f"{file} cannot be accessed: {error.strerror or error}"
+        advice = "run this as the agent's user, or give this user access to the folder"
         yield Check("store", FAIL, found, advice, "store-unwritable")
         return
     yield kill_check(file, settings, now=now)
@@ -148,15 +148,15 @@ def _switch(environ: Mapping[str, str]) -> Iterator[Check]:
     if switch.on:
         yield Check("switch", OK, "on in this shell")
     elif not switch.warnings:
-        advice = f"set {SWITCH}=1 where your agent runs; here it need not be"
+        advice = f"set {SWITCH}=1 where your agent runs; this shell does not need it"
         yield Check("switch", WARN, "off in this shell", advice, "switch-off")
 
 
 def _plugins(settings: Settings) -> Iterator[Check]:
     command = settings.alert_command
     if command and shutil.which(command[0]) is None:
-        found = f"alerts go to {command[0]!r}, which is not there or may not be run"
-        advice = "correct TAU_LIVE_RL_ALERT_COMMAND; `tau-live alerts test` tries it out"
+        found = f"alerts go to {command[0]!r}, which is missing or not executable"
+        advice = "fix TAU_LIVE_RL_ALERT_COMMAND, then run `tau-live alerts test`"
         yield Check("alerts", WARN, found, advice, "alert-command-missing")
     reports = load_plugins(settings).report()
     for report in reports:
@@ -166,7 +166,7 @@ def _plugins(settings: Settings) -> Iterator[Check]:
             if MUST_SEE.isdisjoint(report.hooks):
                 yield Check("plugins", WARN, found, advice, "plugin-broken")
             else:
-                found += "; it redacts, so no text is kept and the host decides by itself"
+                found += "; it redacts, so no text is kept and the host makes its own choices"
                 yield Check("plugins", FAIL, found, advice, "plugin-broken")
     well = [f"{one.name} ({', '.join(one.hooks)})" for one in reports if not one.problem]
     yield Check("plugins", OK, ", ".join(well) or "none")
@@ -179,27 +179,27 @@ def _file(file: Path) -> Iterator[Check]:
             with tempfile.TemporaryFile(dir=there):  # permissions alone do not tell
                 pass
         except OSError as error:
-            found = f"{file} cannot be made: {error.strerror or error}"
-            advice = f"set {SWITCH}_STORE to a file that can be"
+            found = f"{file} cannot be created: {error.strerror or error}"
+            advice = f"set {SWITCH}_STORE to a file that can be created"
             yield Check("store", FAIL, found, advice, "store-unwritable")
             return
         advice = f"run your agent with {SWITCH}=1, or `tau-live demo`"
-        yield Check("store", WARN, f"{file} is not there yet", advice, "store-missing")
+        yield Check("store", WARN, f"{file} does not exist yet", advice, "store-missing")
         return
     writable = os.access(file, os.R_OK | os.W_OK) and os.access(file.absolute().parent, os.W_OK)
     if not writable:
         found = f"{file} cannot be written"
-        yield Check("store", FAIL, found, "let this user own it", "store-unwritable")
+        yield Check("store", FAIL, found, "make this user its owner", "store-unwritable")
     for what in (file, file.absolute().parent):
         mode = stat.S_IMODE(what.stat().st_mode)
         if mode & 0o077 and (what == file or mode & 0o022):
             wanted = "600" if what == file else "700"
-            found = f"others can use {what} (mode {mode:o})"
+            found = f"other users can access {what} (mode {mode:o})"
             yield Check("permissions", WARN, found, f"chmod {wanted} {what}", "store-open")
     free = shutil.disk_usage(file.absolute().parent).free
     if free < LEAST_DISK_BYTES:
         found = f"{free / 1e6:.0f} MB are free on its disk"
-        advice = "make room, or `tau-live gc --older-than 30d`"
+        advice = "free disk space, or run `tau-live gc --older-than 30d`"
         if free < FULL_DISK_BYTES:
             yield Check("disk", FAIL, found, advice, "disk-full")
         else:
@@ -241,19 +241,19 @@ def _gate(store: Store, *, now: float) -> Check:
         failures = ", ".join(f"{n} {kind}" for kind, n in row.streaks.items() if n)
         return Check("gate", OK, f"passes; failures in a row: {failures or 'none'}")
     found = f"holds since {ago(row.since, now=now)}: {row.reason}: {row.detail}"
-    advice = 'mend the cause, then `tau-live gate reset --reason "..."`'
+    advice = 'fix the cause, then `tau-live gate reset --reason "..."`'
     return Check("gate", FAIL, found, advice, "gate-held")
 
 
 def _versions(store: Store, folder: Path) -> Iterator[Check]:
-    """Yield a warning for each version that serves and whose file is not there or not whole."""
+    """Yield a warning for each serving version whose file is missing or damaged."""
     for point, served in sorted(store.policies.in_service().items()):
         if not served.version:
             continue
         try:
             check_policy(folder, store.policies.version(served.version))
         except TauLiveError as error:
-            advice = "an older version decides instead; put the file back, or `tau-live policy use`"
+            advice = "an older version decides instead; restore the file, or `tau-live policy use`"
             found = f"{served.version} of '{point}': {error}"
             yield Check("version", WARN, found, advice, "policy-missing")
 
@@ -261,14 +261,14 @@ def _versions(store: Store, folder: Path) -> Iterator[Check]:
 def _seals(store: SqliteStore) -> Check:
     head = store.seals.head()
     keyed = f"with the key {head.key_id}" if head.key_id else "without a key"
-    advice = "`tau-live verify` finds what was edited"
-    return Check("seals", OK, f"{number(head.place)} made, the last {keyed}", advice)
+    advice = "`tau-live verify` detects edits"
+    return Check("seals", OK, f"{number(head.place)} seals, the last {keyed}", advice)
 
 
 def _processes(store: Store, *, now: float) -> Check:
     attached = attached_processes(store, now=now)
     if not attached:
-        advice = f"none is needed now; an agent that runs with {SWITCH}=1 shows up here"
+        advice = f"an agent that runs with {SWITCH}=1 is listed here"
         return Check("processes", OK, "no process is attached", advice)
     return Check("processes", OK, ", ".join(attached))
 
@@ -287,12 +287,12 @@ def _last_update(store: Store, *, now: float) -> Check:
     found = f"#{row.update} {ago(row.at, now=now)}: {what}"
     if row.executed:
         return Check("last update", OK, found)
-    advice = f"`tau-live updates {row.update}` says more"
+    advice = f"see `tau-live updates {row.update}`"
     return Check("last update", WARN, found, advice, "update-skipped")
 
 
 def _rewards(store: Store) -> Check:
-    """Say whether anybody ever sends rewards, judged by the last rollouts of each point."""
+    """Check whether rewards are sent at all, judged by the last rollouts of each point."""
     made_up = {RewardSource.INFERRED, RewardSource.DEFAULT}
     points = store.rewards.ready_points()
     ready = {
@@ -304,17 +304,19 @@ def _rewards(store: Store) -> Check:
     sent = sum(reward.source not in made_up for reward in given)
     waiting = store.rewards.waiting()
     of = f"sent for the last {number(len(ready))} rollouts"
-    found = f"{number(sent)} {of}, {number(waiting)} wait for theirs"
+    found = f"{number(sent)} {of}, {number(waiting)} wait for one"
     if sent or not (ready or waiting):
         return Check("rewards", OK, found)
     inferred = any(reward.source == RewardSource.INFERRED for reward in given)
-    without = "only inferred ones are learned from" if inferred else "nothing is learned without"
+    without = (
+        "only inferred ones are learned from" if inferred else "nothing is learned without rewards"
+    )
     advice = f"call tau_live.reward(...) or `tau-live reward`: {without}"
     return Check("rewards", WARN, found, advice, "rewards-never-sent")
 
 
 def _drops(store: Store, *, now: float) -> Iterator[Check]:
-    """Yield what was lost lately; what was lost long ago is no mistake that anybody makes now."""
+    """Yield what was lost lately; older losses need no action."""
     counts = store.counters.counts()
     lost, grown = lost_events(counts), grew(counts, store.alerts.noted())
     recent = {name: n for name, n in lost.items() if lately(grown[name], now=now)}
@@ -323,9 +325,9 @@ def _drops(store: Store, *, now: float) -> Iterator[Check]:
         yield Check("drops", OK, f"none{before}")
     for name, n in recent.items():
         advice = (
-            "raise TAU_LIVE_RL_QUEUE_LIMIT, or look at what keeps the store from writing"
+            "raise TAU_LIVE_RL_QUEUE_LIMIT, or find out what slows the store down"
             if name == QUEUE_FULL
-            else f"docs/howto/runbook.md says what to do about {name}"
+            else f"see {name} in docs/howto/runbook.md"
         )
         at = grown[name]
         when = "" if at is None else f", last {since(at, now=now)}"

@@ -38,8 +38,8 @@ def environment_checks(environ: Mapping[str, str]) -> Iterator[Check]:
         yield Check("environment", WARN, found, advice, "other-environment")
     versions = dict.fromkeys(one.version for one in metadata.distributions(name="tau-live"))
     if len(versions) > 1:
-        found = f"{', '.join(versions)} are on one path; the first is used"
-        advice = "pip uninstall tau-live until it is gone, then install it once"
+        found = f"{', '.join(versions)} are on the path; the first is used"
+        advice = "run `pip uninstall tau-live` until none is left, then install it once"
         yield Check("packages", WARN, found, advice, "installed-twice")
 
 
@@ -60,5 +60,5 @@ def source_checks() -> Iterator[Check]:
         known = FRAMEWORKS[host]
         if surroundings.installed(known) is None and not surroundings.is_own(folder, known):
             said = f"{path} imports {host}, which is not installed in {sys.prefix}"
-            advice = "run the `tau-live` of the Python that the agent runs in; install it there"
+            advice = "run the `tau-live` of the agent's Python; install it there"
             yield Check("environment", WARN, said, advice, "host-elsewhere")

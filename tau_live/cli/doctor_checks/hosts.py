@@ -22,7 +22,6 @@ from tau_live.cli.doctor_checks.check import OK, WARN, Check
 from tau_live.guard import text_of
 from tau_live.projects.frameworks import FRAMEWORKS, older
 from tau_live.settings import Settings
-from tau_live.switch import SWITCH
 from tau_live.version import packages_for
 
 
@@ -43,7 +42,7 @@ def autostart_check() -> Check:
     there = [f"{one.path} sha256 {one.sha256}" for one in found if one.sha256 is not None]
     said = "; ".join([state.value, *there])
     if state is AutostartState.CHANGED:
-        advice = "`tau-live autostart enable` writes what this version does, `disable` removes it"
+        advice = "`tau-live autostart enable` rewrites it for this version, `disable` removes it"
         return Check("autostart", WARN, said, advice, "autostart-changed")
     return Check("autostart", OK, said)
 
@@ -75,11 +74,11 @@ def _of_process(one: Attachment) -> Iterator[Check]:
     for host in one.hosts:
         if host.state is HostState.DISABLED:
             found = f"{process}: {_named(host)} disabled: {host.problem}"
-            advice = "its runs are not seen; the host itself is well"
+            advice = "its runs are not recorded; the host itself works"
             yield Check("attached", WARN, found, advice, "adapter-disabled")
         elif host.problem is not None:
             found = f"{process}: {host.problem}"
-            advice = "set a provider where the program starts: pip install opentelemetry-sdk"
+            advice = "set a provider at the start of the program: pip install opentelemetry-sdk"
             yield Check("attached", WARN, found, advice, "spans-unseen")
 
 
@@ -141,12 +140,12 @@ def _check_of(standing: Standing) -> Check:
             known = FRAMEWORKS.get(standing.host)
             oldest = known.oldest if known else None
             if older(standing.version, oldest):
-                found = f"{name} is older than {oldest}, the oldest that its adapter is tested with"
+                found = f"{name} is older than {oldest}, the oldest version tested with its adapter"
                 advice = f"pip install --upgrade {packages_for(standing.host)}"
                 return Check("hosts", WARN, found, advice, "host-old")
             return Check("hosts", OK, f"{name} can be attached to")
         case HostState.DISABLED:
-            advice = f"its runs are not seen; name what is missing in a report, with {SWITCH}=1"
+            advice = "its runs are not recorded; please report what is missing"
             found = f"{name} is disabled: {standing.problem}"
             return Check("hosts", WARN, found, advice, "adapter-disabled")
 

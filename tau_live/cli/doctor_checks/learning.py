@@ -51,24 +51,24 @@ def acting_checks(settings: Settings) -> Iterator[Check]:
     """Yield what settings keep from happening that somebody has probably meant to."""
     points = ", ".join(one.point for one in settings.decisions)
     if points and not settings.act:
-        found = f"declared at {points}, and adapters may not act"
+        found = f"declared at {points}, but adapters may not act"
         advice = "once recorded runs look right, set act = true, or TAU_LIVE_RL_ACT=1"
         yield Check("decisions", WARN, found, advice, "act-off")
     elif settings.act and not points:
-        found = "adapters may act, and none is declared in the settings"
-        advice = "`tau-live init` proposes some; options given in code need none"
+        found = "adapters may act, but none is declared in the settings"
+        advice = "`tau-live init` proposes some; options given in code need no declaration"
         yield Check("decisions", WARN, found, advice, "nothing-declared")
     installed = {
         one.name for group in (GROUP, ADAPTERS) for one in metadata.entry_points(group=group)
     }
     for name in settings.plugins_off:
         if name in installed:
-            advice = "take it out of TAU_LIVE_RL_PLUGINS_OFF if it is meant to work"
+            advice = "remove it from TAU_LIVE_RL_PLUGINS_OFF to use it"
             yield Check("plugins", WARN, f"{name} is switched off", advice, "plugin-off")
         elif name not in BUILT_IN:
             near = nearest(name, installed | BUILT_IN)
-            advice = f"did you mean {near}?" if near else "take it out of TAU_LIVE_RL_PLUGINS_OFF"
-            found = f"{name} is switched off, and is not installed"
+            advice = f"did you mean {near}?" if near else "remove it from TAU_LIVE_RL_PLUGINS_OFF"
+            found = f"{name} is switched off but not installed"
             yield Check("plugins", WARN, found, advice, "plugin-unknown")
 
 
@@ -111,13 +111,13 @@ def _of_points(decisions: Sequence[Offered], settings: Settings) -> Iterator[Che
             continue
         if all(len(one.options) < 2 for one in rows):
             found = f"'{point}': the last {number(len(rows))} decisions offered one option"
-            advice = "offer two at least; see what `never`, `allowed` and the adapter leave out"
+            advice = "offer at least two; check what `never`, `allowed` and the adapter exclude"
             yield Check("options", WARN, found, advice, "one-option")
         yield from _untried(point, rows, settings.exploration)
         yield from _refused(point, rows)
         late = sum(one.why_not == "deadline" for one in rows)
         if late >= LATE_SHARE * len(rows):
-            found = f"'{point}': {number(late)} of the last {number(len(rows))} were too late"
+            found = f"'{point}': {number(late)} of the last {number(len(rows))} missed the deadline"
             deadline = f"TAU_LIVE_RL_DECIDE_DEADLINE_MS ({settings.decide_deadline_ms:g} now)"
             advice = f"raise {deadline}, offer fewer options, or free the machine"
             yield Check("decisions", WARN, found, advice, "decisions-late")
@@ -129,7 +129,7 @@ def _of_defaults(counts: Mapping[str, int]) -> Iterator[Check]:
         point = name.removeprefix(FOREIGN_DEFAULT)
         if times and point != name:
             found = f"'{point}': the default was not among the options, {number(times)} times"
-            advice = "offer it among them, under the very same name"
+            advice = "offer it under exactly the same name"
             yield Check("options", WARN, found, advice, "default-unoffered")
 
 
@@ -139,7 +139,7 @@ def _refused(point: str, rows: Sequence[Offered]) -> Iterator[Check]:
     if errors.total() >= REFUSED_SHARE * len(rows):
         for error, times in errors.most_common(1):
             found = f"'{point}': {number(times)} of the last {number(len(rows))}: {error}"
-            advice = "declare what the host can take: see which option it is with `tau-live show`"
+            advice = "declare only options that the host accepts; `tau-live show` names the option"
             yield Check("options", WARN, found, advice, "choices-refused")
 
 
@@ -161,7 +161,7 @@ def _untried(point: str, rows: Sequence[Offered], exploration: float) -> Iterato
         enough = expected[option] >= TRIES if exploration else times >= UNTRIED
         if enough and option not in applied:
             found = f"'{point}': {option} was offered {number(times)} times and never chosen"
-            advice = "raise TAU_LIVE_RL_EXPLORATION, or take it out"
+            advice = "raise TAU_LIVE_RL_EXPLORATION, or remove the option"
             yield Check("options", WARN, found, advice, "option-untried")
 
 
@@ -169,14 +169,14 @@ def _of_range(store: Store, settings: Settings, found: Lately) -> Iterator[Check
     """Yield that rewards have no range, and where some are far beyond the others."""
     for point, one in store.monitors.monitors().items():
         if outliers := integer(told_of(one)["outliers"]):
-            told = f"'{point}': {number(outliers)} of the newest were far beyond the others"
+            told = f"'{point}': {number(outliers)} of the newest are far beyond the others"
             advice = (
                 "if they are real, declare the range (TAU_LIVE_RL_REWARD_RANGE); "
-                "if not, see whose they are: `tau-live status --all`"
+                "if not, find their source: `tau-live status --all`"
             )
             yield Check("rewards", WARN, told, advice, "rewards-beyond")
     if found.rewards and reward_range(settings) is None:
-        told = "no range is declared: one far beyond the others counts as the farthest of these"
+        told = "no range is declared: outliers are clipped to the range of the others"
         advice = "declare it, so that a difference can be proven: TAU_LIVE_RL_REWARD_RANGE=0,1"
         yield Check("rewards", OK, told, advice)
 
@@ -184,32 +184,32 @@ def _of_range(store: Store, settings: Settings, found: Lately) -> Iterator[Check
 def _of_rewards(counts: Mapping[str, int], found: Lately) -> Iterator[Check]:
     for name in REFUSED:
         if counts.get(name):
-            advice = f"docs/reference/counters.md says what {name} counts"
+            advice = f"see {name} in docs/reference/counters.md"
             yield Check(
                 "rewards", WARN, f"{name}: {number(counts[name])}", advice, "rewards-refused"
             )
     if beyond := counts.get("left_out_reward_out_of_range"):
         told = f"{number(beyond)} rollouts were left out: a reward was outside its range"
-        advice = "correct the unit of the reward, or its range in the settings"
+        advice = "fix the unit of the reward, or its range in the settings"
         yield Check("rewards", WARN, told, advice, "rewards-out-of-range")
     if missed := counts.get("left_out_reward_missing"):
-        told = f"{number(missed)} rollouts had none before its deadline"
-        advice = "raise TAU_LIVE_RL_REWARD_DEADLINE_S, send it sooner, or declare a default"
+        told = f"{number(missed)} rollouts got none before the deadline"
+        advice = "raise TAU_LIVE_RL_REWARD_DEADLINE_S, send rewards sooner, or declare a default"
         yield Check("rewards", WARN, told, advice, "rewards-missed")
     sent = Counter(one.source for one in found.rewards if one.source not in MADE_UP)
     for source, times in sent.most_common(1):
         total = sent.total()
         if total >= FEW and times >= ONE_SHARE * total and SOMEBODY in source:
             told = f"{source} gave {number(times)} of the last {number(total)}"
-            advice = "ask others too, or limit each with TAU_LIVE_RL_SOURCE_CAPS"
+            advice = "collect from more sources, or limit each with TAU_LIVE_RL_SOURCE_CAPS"
             yield Check("rewards", WARN, told, advice, "rewards-of-one")
 
 
 def _of_runs(store: Store) -> Iterator[Check]:
     counts = rollouts_by_status(store)
     if not counts["completed"] and counts["open"] >= OPEN:
-        found = f"{number(counts['open'])} have begun and none has ended"
-        advice = "use `with tau_live.run(...)`, and let processes end by themselves"
+        found = f"{number(counts['open'])} have started and none has ended"
+        advice = "use `with tau_live.run(...)`, and let processes exit normally"
         yield Check("runs", WARN, found, advice, "runs-never-end")
 
 
@@ -234,7 +234,7 @@ def _of_clock(found: Lately, *, now: float) -> Check:
     times = [one.at for one in found.decisions] + [one.at for one in found.rewards]
     newest = max(times, default=now)
     if newest - now < AHEAD_S:
-        return Check("clock", OK, "no row is from the future")
-    told = f"the newest row is {seconds(newest - now)} ahead of this machine"
-    advice = "set the clocks of the machines that write; deadlines of rewards go by them"
+        return Check("clock", OK, "no row is dated in the future")
+    told = f"the newest row is {seconds(newest - now)} ahead of this machine's clock"
+    advice = "fix the clocks of the machines that write; reward deadlines depend on them"
     return Check("clock", WARN, told, advice, "clock-ahead")

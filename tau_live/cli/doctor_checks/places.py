@@ -24,13 +24,13 @@ def place_checks(file: Path) -> Iterator[Check]:
     kind = file_system_of(file, MOUNTS)
     if kind in NETWORKED:
         advice = f"set {SWITCH}_STORE to a file on a local disk"
-        found = f"{file} is on {kind}, where locks cannot be relied on"
+        found = f"{file} is on {kind}, where locks are unreliable"
         yield Check("store", WARN, found, advice, "store-on-network")
     others = other_stores(file)
     if others:
         named = ", ".join(one.name for one in others[:3])
         found = f"{len(others)} more in {file.absolute().parent}: {named}"
-        advice = f"name one everywhere with {SWITCH}_STORE, and move the others elsewhere"
+        advice = f"set {SWITCH}_STORE to the same one everywhere, and move the others"
         yield Check("store", WARN, found, advice, "stores-several")
 
 

@@ -35,10 +35,10 @@ def retention_checks(file: Path, settings: Settings, *, now: float) -> Iterator[
     if not found.over:
         yield Check("retention", OK, f"{held}: within its limits")
     elif found.kept.forgettable:
-        advice = "a running process forgets it bit by bit, `tau-live gc` at once"
+        advice = "a running process deletes it step by step, `tau-live gc` at once"
         yield Check("retention", OK, f"{held}: {found}", advice)
     else:
-        advice = "let it be learned from (`tau-live learn --once`), or allow more"
+        advice = "let the learner catch up (`tau-live learn --once`), or raise the limits"
         yield Check("retention", WARN, f"{held}: {found}", advice, "retention-kept")
 
 
@@ -48,6 +48,6 @@ def _unlimited(file: Path) -> Iterator[Check]:
     except OSError:
         return
     if held > LARGE_BYTES:
-        advice = "set TAU_LIVE_RL_RETENTION_DAYS, or forget by hand: `tau-live gc --older-than 90d`"
-        found = f"{number(held / MB)} MB, and nothing is ever forgotten"
+        advice = "set TAU_LIVE_RL_RETENTION_DAYS, or delete by hand: `tau-live gc --older-than 90d`"
+        found = f"{number(held / MB)} MB, and nothing is ever deleted"
         yield Check("retention", WARN, found, advice, "store-grows")

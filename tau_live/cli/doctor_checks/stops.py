@@ -19,20 +19,26 @@ def access_check(settings: Settings, environ: Mapping[str, str]) -> Check:
     """Say who may change anything, and fail where nobody can tell."""
     principal = principal_of(environ, settings.principal)
     if settings.access is None:
-        return Check("access", OK, "everybody who can write the store may change it")
+        return Check("access", OK, "every user who can write to the store may change it")
     try:
         team_mode = read(settings.access).team_mode
     except AccessError as error:
-        advice = "mend the file; until then all may only look"
+        advice = "fix the file; until then everything is read-only"
         return Check("access", FAIL, str(error), advice, "access-broken")
-    found = f"as '{settings.access}' says" if team_mode else f"'{settings.access}': no team mode"
+    found = (
+        f"team mode, from '{settings.access}'"
+        if team_mode
+        else f"'{settings.access}': no team mode"
+    )
     return Check("access", OK, f"{found}; you are {principal}")
 
 
 def pause_checks(store: Store, *, now: float) -> Iterator[Check]:
     """Yield a warning for each part that rests."""
     for part, pause in store.pauses.pauses().items():
-        found = f"{part} is paused since {ago(pause.at, now=now)} by {pause.who}: {pause.reason}"
+        found = (
+            f"{part} has been paused since {ago(pause.at, now=now)} by {pause.who}: {pause.reason}"
+        )
         yield Check("pauses", WARN, found, f'`tau-live resume {part} --reason "..."`', "paused")
 
 
@@ -40,7 +46,7 @@ def memory_hold_checks(file: Path, *, now: float) -> Iterator[Check]:
     """Yield a failure for each process that holds because the store cannot be written."""
     for hold in memory_holds(file):
         found = f"process {hold.pid} holds in memory since {ago(hold.since, now=now)}"
-        advice = "its log says why (store_fails); it goes on by itself once the store works"
+        advice = "see store_fails in its log; it resumes by itself once the store works"
         yield Check("gate", FAIL, f"{found}: {hold.reason}", advice, "held-in-memory")
 
 
@@ -48,7 +54,7 @@ def plugin_checks(store: Store, *, now: float) -> Iterator[Check]:
     """Yield a failure for each plugin that an attached process does not call any more."""
     for one in disabled_plugins(store.leases, now=now):
         found = f"{one['plugin']} is disabled in {one['process']}: {one['problem']}"
-        advice = "fix it, or name it in TAU_LIVE_RL_PLUGINS_OFF, and start that process again"
+        advice = "fix it, or name it in TAU_LIVE_RL_PLUGINS_OFF, and restart that process"
         yield Check("plugins", FAIL, found, advice, "plugin-disabled")
 
 
@@ -65,6 +71,6 @@ def kill_check(file: Path, settings: Settings | None, *, now: float) -> Check:
     switch = kill_file(file, settings.kill_file if settings else None)
     killed = now_killed(switch)
     if killed is None:
-        return Check("kill switch", OK, f"off: there is no {switch}")
+        return Check("kill switch", OK, f"off: {switch} does not exist")
     found = f"on since {ago(killed.at, now=now)}: {killed}"
     return Check("kill switch", FAIL, found, '`tau-live unkill --reason "..."`', "killed")

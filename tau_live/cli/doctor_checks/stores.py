@@ -18,7 +18,7 @@ LOOK_S = 3.0
 
 
 def store_checks(file: Path, *, now: float) -> Iterator[Check]:
-    """Yield whether every page is whole, whether it can be written, and who cannot write it."""
+    """Yield whether every page is intact, whether it is writable, and who cannot write it."""
     yield _whole(file)
     yield _writable(file)
     yield from _silent(file, now=now)
@@ -41,11 +41,11 @@ def _whole(file: Path) -> Check:
     finally:
         store.close()
     if found:
-        doing = "`tau-live set-aside` keeps its files and begins another"
+        doing = "`tau-live set-aside` keeps its files and starts an empty store"
         return Check("integrity", FAIL, f"it is damaged: {found}", doing, "store-damaged")
     if found is None:
         return Check("integrity", OK, f"no damage found within {LOOK_S:g} s")
-    return Check("integrity", OK, "every page is whole")
+    return Check("integrity", OK, "every page is intact")
 
 
 def _writable(file: Path) -> Check:
@@ -62,7 +62,7 @@ def _writable(file: Path) -> Check:
         return Check("writing", WARN, str(error), advice(error), "store-locked")
     except TauLiveError as error:
         return Check("writing", FAIL, str(error), advice(error), "store-unwritable")
-    return Check("writing", OK, "it can be written")
+    return Check("writing", OK, "it is writable")
 
 
 def _silent(file: Path, *, now: float) -> Iterator[Check]:
@@ -72,6 +72,6 @@ def _silent(file: Path, *, now: float) -> Iterator[Check]:
     finally:
         store.close()
     for process, seconds in silent.items():
-        found = f"{process} lives, but has written nothing for {number(round(seconds))} s"
-        todo = "its log says why (store_fails, store_busy); it goes on by itself when that is over"
+        found = f"{process} is alive but has written nothing for {number(round(seconds))} s"
+        todo = "see store_fails and store_busy in its log; it resumes by itself"
         yield Check("processes", FAIL, found, todo, "process-silent")
