@@ -103,7 +103,7 @@ def settings_reference() -> str:
 
 
 def rewards_reference() -> str:
-    """Return a table of what can be said of a declared reward."""
+    """Return a table of the settings of a declared reward."""
     return _table(
         ("key", "default", "accepts", "meaning"),
         [
@@ -119,7 +119,7 @@ def rewards_reference() -> str:
 
 
 def prices_reference() -> str:
-    """Return a table of what can be said of a declared price."""
+    """Return a table of the settings of a declared price."""
     return _table(
         ("key", "accepts", "meaning"),
         [
@@ -130,7 +130,7 @@ def prices_reference() -> str:
 
 
 def decisions_reference() -> str:
-    """Return a table of what can be said of a declared decision."""
+    """Return a table of the settings of a declared decision."""
     return _table(
         ("key", "accepts", "meaning"),
         [
@@ -171,7 +171,7 @@ def alerts_reference() -> str:
 
 
 def mistakes_reference() -> str:
-    """Return every mistake that the doctor finds, with how it is mended."""
+    """Return every mistake that the doctor finds, with its fix."""
     rows = [(f"`{code}`", one.sign, one.cure) for code, one in MISTAKES.items()]
     return _table(("code", "what is wrong", "what to do"), rows)
 

@@ -67,7 +67,7 @@ def made(value: object, *, tools: bool) -> Any:
     """Return the model that an option stands for.
 
     Raises:
-        TypeError: It is no model, or cannot be given tools, and is to be.
+        TypeError: It is not a model, or does not accept tools, and is to be.
     """
     from langchain_core.runnables import Runnable
 
@@ -77,9 +77,9 @@ def made(value: object, *, tools: bool) -> Any:
 
         model = init_chat_model(value)
     if not isinstance(model, Runnable):
-        raise TypeError(f"{model!r} is no model")
+        raise TypeError(f"{model!r} is not a model")
     if tools and not takes_tools(model):
-        raise TypeError(f"{type(model).__name__} cannot be given tools")
+        raise TypeError(f"{type(model).__name__} does not accept tools")
     return model
 
 

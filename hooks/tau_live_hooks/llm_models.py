@@ -70,7 +70,7 @@ class _Routing:
                 return known[name]
         missing = llm.DEFAULT_MODEL if default == MODEL_ID else default
         raise llm.UnknownModelError(
-            f"tau has no model to ask, neither {missing} nor one of the alias {DEFAULT_ALIAS}"
+            f"tau has no model to use, neither {missing} nor one of the alias {DEFAULT_ALIAS}"
         )
 
     def _of_own(self, name: str, otherwise: object) -> Any:

@@ -204,7 +204,7 @@ class HostRun:
 
     def _told(self) -> RunBook:
         if self.book is None:
-            raise RuntimeError("the run was not begun")
+            raise RuntimeError("the run did not start")
         return self.book
 
 

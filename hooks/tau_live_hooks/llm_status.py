@@ -58,10 +58,10 @@ def facts() -> dict[str, Any]:
 
 def _lines(found: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
     yield "tau-live", "on" if found["on"] else "off in this shell (TAU_LIVE_RL)"
-    yield "tau asks", found["asks"] or "no model: llm aliases set tau-default MODEL"
+    yield "tau uses", found["asks"] or "no model: llm aliases set tau-default MODEL"
     if not found["on"]:
         return
-    yield "may ask", ", ".join(found["may_ask"]) or "no other: no model is declared"
+    yield "may use", ", ".join(found["may_ask"]) or "no other: none is declared"
     if found["unknown"]:
         yield "unknown", ", ".join(found["unknown"])
     yield "acting", "yes" if found["acting"] else "no (TAU_LIVE_RL_ACT)"

@@ -75,7 +75,7 @@ class RequestSeam:
         What the run has changed in the settings of its own model stays changed.
         """
         if not isinstance(model, str) and not hasattr(model, "get_response"):
-            raise TypeError(f"no model of openai-agents: {type(model).__name__}")
+            raise TypeError(f"not a model of openai-agents: {type(model).__name__}")
         config = replace(self.config, model=model)
         found = self.host.model(self.agent, config)
         before = self.host.settings(self.agent, self.config)
@@ -93,7 +93,7 @@ def _over(settings: Any, given: Mapping[str, object]) -> Any:
     """Return settings with others over them; the host would drop a name that it does not know."""
     unknown = given.keys() - {one.name for one in fields(settings)}
     if unknown:
-        raise TypeError(f"no settings of a model: {', '.join(sorted(unknown))}")
+        raise TypeError(f"not model settings: {', '.join(sorted(unknown))}")
     return replace(settings, **given)
 
 

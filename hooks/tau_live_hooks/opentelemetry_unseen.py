@@ -13,8 +13,8 @@ import wrapt
 from tau_live.telemetry.kinds import host_of, kind_of
 
 PROBLEM = (
-    "agents make spans, and no TracerProvider is set: their runs are not seen; "
-    "`trace.set_tracer_provider(TracerProvider())` of opentelemetry-sdk makes them seen"
+    "agents create spans, but no TracerProvider is set: their runs are not recorded; "
+    "`trace.set_tracer_provider(TracerProvider())` of opentelemetry-sdk records them"
 )
 
 STARTS = ("start_span", "start_as_current_span")

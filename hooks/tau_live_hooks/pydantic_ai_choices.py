@@ -96,4 +96,4 @@ def _model(value: object) -> Any:
 
     if isinstance(value, str | Model):
         return infer_model(value)
-    raise TypeError(f"no model of pydantic-ai: {type(value).__name__}")
+    raise TypeError(f"not a model of pydantic-ai: {type(value).__name__}")

@@ -122,7 +122,7 @@ class RequestSeam:
             model = copy.copy(own)  # it shares its client, which takes the id with each request
             model.model_id = value
             return model
-        raise LookupError(f"no model {value!r}")
+        raise LookupError(f"not a model: {value!r}")
 
 
 def _with_params(request: Request, params: Mapping[str, Any]) -> Request:
@@ -134,7 +134,7 @@ def _with_params(request: Request, params: Mapping[str, Any]) -> Request:
     try:
         inspect.signature(getattr(request.model, request.method)).bind(*request.args, **kwargs)
     except TypeError as error:
-        raise ValueError(f"the model takes no {', '.join(params)}") from error
+        raise ValueError(f"the model does not accept {', '.join(params)}") from error
     return replace(request, kwargs=kwargs)
 
 

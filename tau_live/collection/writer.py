@@ -311,7 +311,7 @@ class Writer:
         jump = self._jumps.seen()
         if jump is None:
             return
-        logger().warning("clock_was_set", by_s=round(jump.by_s), effect="deadlines wait on")
+        logger().warning("clock_was_set", by_s=round(jump.by_s), effect="deadlines are extended")
         self._passed_over.append(jump)
         self._forward_s += max(0.0, jump.by_s)
         self._stored_before_jumps = False

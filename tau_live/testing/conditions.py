@@ -59,7 +59,7 @@ def faults(adapter: Adapter, play: Play, scenario: Scenario, *, folder: Path) ->
     """
     missing = adapter.probe()
     if missing is not None:
-        return [f"{adapter.host} is not as the adapter needs it: {missing} is missing"]
+        return [f"{adapter.host} does not fit the adapter: {missing} is missing"]
     expected = play(scenario)
     found: list[str] = []
     for condition in Condition:
@@ -90,7 +90,7 @@ def _played(
         _expose(settings)
     runtime = start({}, settings)
     if runtime is None:
-        raise RuntimeError("tau-live did not start; its log says why")
+        raise RuntimeError("tau-live did not start; see its log")
     if condition is Condition.LATE:
         runtime.plugins.register(_Slow(), name="slow")
     detach = adapter.attach(_in_force(runtime, condition))

@@ -20,7 +20,7 @@ def _broken_rules(recorded: Sequence[Recorded], host: str) -> Iterator[str]:
         if rollout.status not in ROLLOUT_ENDS:
             yield f"rollout {rollout.run_id} has not ended"
         if rollout.reason is Reason.ABANDONED:
-            yield f"rollout {rollout.run_id} was never told to end"
+            yield f"rollout {rollout.run_id} never got an end event"
         for span in one.spans:
             if span.ended_at is None:
                 yield f"{span.name} of {rollout.run_id} has not ended"
@@ -75,7 +75,7 @@ def _failing_tool(recorded: Sequence[Recorded]) -> list[str]:
         *_is(
             ["error" in span.attributes for one in recorded for span in one.of("tool")],
             [True],
-            "whether the tool's error was told",
+            "whether the tool's error was reported",
         ),
     ]
 
@@ -148,7 +148,7 @@ def _handoff(recorded: Sequence[Recorded]) -> list[str]:
     named = [bool(one.get("from_agent")) and bool(one.get("to_agent")) for one in told]
     return [
         *_ends(recorded, *[_DONE] * max(1, len(recorded))),
-        *_is(named, [True], "whether both agents of the handoff were told"),
+        *_is(named, [True], "whether both agents of the handoff were reported"),
     ]
 
 
@@ -158,7 +158,7 @@ def _interrupt_resume(recorded: Sequence[Recorded]) -> list[str]:
     return [
         *_ends(recorded, _DONE),
         *_is(tries, [["succeeded", "succeeded"]], "the attempts"),
-        *_is(steps, [["agent.interrupt", "agent.resume"]], "what was told of the interruption"),
+        *_is(steps, [["agent.interrupt", "agent.resume"]], "what was reported of the interruption"),
         *_is(
             [one.statuses("tool").count("ok") for one in recorded], [1], "the tools that were run"
         ),

@@ -75,7 +75,7 @@ def _shown(
     played: Play = play
     runtime = start({}, settings)
     if runtime is None or not runtime.flush(_WAIT_S):
-        raise RuntimeError("tau-live did not start; its log says why")
+        raise RuntimeError("tau-live did not start; see its log")
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (_LIMIT, hard))
     expected = played(scenario)

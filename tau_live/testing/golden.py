@@ -59,7 +59,7 @@ def golden_faults(
     """
     kept = golden_file(golden, scenario)
     if not kept.exists():
-        return [f"no recording is kept of {scenario.value}: there is no {kept.name}"]
+        return [f"there is no recording of {scenario.value}: there is no {kept.name}"]
     made = made_of(adapter, play, scenario, folder=folder)
     return _differences(kept.read_text().splitlines(), made.lines)
 
@@ -121,7 +121,7 @@ def made_of(adapter: Adapter, play: Play, scenario: Scenario, *, folder: Path) -
     )
     runtime = start({}, settings)
     if runtime is None:
-        raise RuntimeError("tau-live did not start; its log says why")
+        raise RuntimeError("tau-live did not start; see its log")
     detach = adapter.attach(lambda: runtime)
     try:
         play(scenario)
@@ -191,8 +191,8 @@ def main() -> None:
     """Record every scenario of a play anew, but those that its module says it cannot play."""
     parser = ArgumentParser(
         prog="python -m tau_live.testing",
-        description="Play every scenario on an adapter's host, and keep what is recorded.",
-        epilog="What a module's CANNOT names is left out; for its play_code, CANNOT_CODE too. "
+        description="Play every scenario on an adapter's host, and store the recordings.",
+        epilog="Scenarios in a module's CANNOT are skipped; for its play_code, CANNOT_CODE too. "
         "Example: python -m tau_live.testing theirs:ADAPTER tests.their_play:play golden",
     )
     parser.add_argument("adapter", help="module:name of the adapter")

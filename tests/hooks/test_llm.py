@@ -217,5 +217,5 @@ def test_without_a_model_to_ask_it_says_so_and_can_be_listed(
     model = llm.get_model("tau")
 
     assert (model.can_stream, model.supports_conversation) == (False, True)
-    with pytest.raises(llm.UnknownModelError, match="tau has no model to ask"):
+    with pytest.raises(llm.UnknownModelError, match="tau has no model to use"):
         model.prompt("hello").text()

@@ -218,7 +218,7 @@ def test_its_status_is_told(home: Scratch) -> None:
 
     assert off == {"on": False, "asks": "small", "may_ask": [], "unknown": []}
     assert (on["on"], on["adapter"], on["may_ask"]) == (True, "attached", ["small", "large"])
-    assert "tau asks   small" in read
+    assert "tau uses   small" in read
 
 
 def test_an_llm_that_is_imported_anew_is_served_too(home: Scratch) -> None:

@@ -105,7 +105,7 @@ def test_a_missing_part_of_the_host_is_a_fault(tmp_path: Path) -> None:
 
     found = faults(adapter, play, Scenario.ONE_TURN, folder=tmp_path)
 
-    assert found == ["bakery is not as the adapter needs it: Bakery.run is missing"]
+    assert found == ["bakery does not fit the adapter: Bakery.run is missing"]
 
 
 def test_a_recording_that_is_not_the_same_any_more_is_shown(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_a_recording_that_is_not_the_same_any_more_is_shown(tmp_path: Path) -> N
 
     assert same == []
     assert [line for line in other if line.startswith("-{")]
-    assert none == ["no recording is kept of retry: there is no retry.jsonl"]
+    assert none == ["there is no recording of retry: there is no retry.jsonl"]
 
 
 def _in(folder: Path, name: str) -> Path:
