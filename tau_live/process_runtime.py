@@ -1,4 +1,4 @@
-"""The one runtime of this process: made on first use, and anew in a forked child."""
+"""The one runtime of this process: made on first use, and again in a forked child."""
 
 import os
 import threading

@@ -1,4 +1,4 @@
-"""Everything that an operator asks first, as plain data from the store, and as ``status.json``."""
+"""What an operator checks first, as plain data from the store, and as ``status.json``."""
 
 import json
 from collections.abc import Mapping

@@ -125,7 +125,7 @@ def test_a_store_that_cannot_take_the_line_stops_nothing(store: Path) -> None:
 
     assert lean.returncode == 0
     assert store.with_name("store.sqlite.off").exists()
-    assert "the store cannot take its audit line yet" in lean.stderr
+    assert "the store cannot record its audit entry yet" in lean.stderr
 
 
 def test_the_schema_is_the_newest() -> None:

@@ -1,1 +1,1 @@
-"""What somebody should hear of: the kinds, when they are so, and how they are told."""
+"""Alerts: the kinds, when each is raised, and how it is delivered."""

@@ -1,4 +1,4 @@
-"""All of a process that notices and tells alerts, as one thing."""
+"""Everything in a process that raises and delivers alerts, as one object."""
 
 from collections.abc import Callable, Mapping
 

@@ -1,4 +1,4 @@
-"""Notices what somebody should hear of, once for all processes of a store, and tells it.
+"""Raises alerts, once for all processes of a store, and delivers them.
 
 Whoever looks after the store looks; what is found is claimed in one transaction, so that of
 several processes one tells it, also after restarts. It is told in a thread of its own: no plugin

@@ -1,4 +1,4 @@
-"""The plugins that tell alerts: a line in the log, and the command that settings name."""
+"""The plugins that deliver alerts: a line in the log, and the configured command."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What somebody should hear of, from what a store says of itself. Pure."""
+"""Which alerts follow from the state of a store. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

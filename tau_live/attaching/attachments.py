@@ -1,4 +1,4 @@
-"""What each attached process says of its doors and hosts: a small file of its own by the store.
+"""The doors and hosts of each attached process, in a small file of its own beside the store.
 
 ``tau-live doctor`` reads them, also when the process is over: somebody whose agent has just ended
 without a rollout wants to know what was attached.

@@ -1,4 +1,4 @@
-"""``tau-live pause``: let collection, learning or deciding rest."""
+"""``tau-live pause``: pause collection, learning or deciding."""
 
 import time
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""``tau-live resume``: let what was paused go on."""
+"""``tau-live resume``: resume what was paused."""
 
 import time
 from collections.abc import Sequence

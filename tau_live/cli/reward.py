@@ -1,4 +1,4 @@
-"""``tau-live reward``: from a shell, a script, or a person who looked at the result."""
+"""``tau-live reward``: record a reward from a shell, a script or a person."""
 
 import math
 import os

@@ -1,4 +1,4 @@
-"""Ending long work when it is asked to: after what is being done, at once when asked twice."""
+"""Ending long work on a signal: after the current step, or at once on the second signal."""
 
 import signal
 import threading

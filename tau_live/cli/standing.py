@@ -1,4 +1,4 @@
-"""What stops tau-live besides: said to whoever changes something that will not show therefore."""
+"""What else stops tau-live: a note for changes that have no effect because of it."""
 
 import time
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""``tau-live status``: everything that one asks first, on one screen."""
+"""``tau-live status``: what an operator checks first, on one screen."""
 
 import sys
 import time

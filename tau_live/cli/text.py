@@ -1,4 +1,4 @@
-"""How values are said in words: safe for a terminal, with units, in UTC."""
+"""Values in words: safe for a terminal, with units, in UTC."""
 
 import math
 import re

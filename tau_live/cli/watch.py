@@ -1,4 +1,4 @@
-"""A store that is looked at again and again, whatever becomes of it."""
+"""A store that is read again and again, whatever happens to it."""
 
 import time
 from collections.abc import Iterator, Mapping

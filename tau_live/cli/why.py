@@ -1,4 +1,4 @@
-"""``tau-live why``: one decision, how it came about and what came of it."""
+"""``tau-live why``: one decision, its reasons and its outcome."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

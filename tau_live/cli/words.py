@@ -1,4 +1,4 @@
-"""One decision in sentences for somebody who has never seen a policy."""
+"""One decision in sentences for readers who have never seen a policy."""
 
 from collections.abc import Iterator, Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""How the end of a run is stored: one table from what a host says to what a rollout becomes.
+"""How the end of a run is stored: one table from the host's status to the rollout's.
 
 An end that nobody wanted (an error, a limit, a process that died, an interruption) is a failure:
 the same run may be tried again. Cancelled is what somebody cancelled; nothing follows on that.

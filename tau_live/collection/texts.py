@@ -1,4 +1,4 @@
-"""Every text of an event, past the plugins that say what may be kept of it."""
+"""Every text of an event, passed through the plugins that redact."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace

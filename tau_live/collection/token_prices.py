@@ -1,4 +1,4 @@
-"""What models cost where their host does not say: by declared prices, or by genai-prices.
+"""Costs of models whose host reports none: from declared prices, or from genai-prices.
 
 An adapter tells tokens and the model's name, and nothing of prices: what an answer and its run
 cost is added on the way to the store, off the host's thread, before it is recorded.

@@ -1,4 +1,4 @@
-"""What keeps a process's store from working: said once, held while it lasts, over by itself.
+"""Trouble of a process with its store: logged once, held while it lasts, over by itself.
 
 A store that others keep busy is waited for: decisions go on, from memory, and what is to be stored
 waits there, bounded. Where it fails in any other way, nobody sees what comes of decisions, no

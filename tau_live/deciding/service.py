@@ -1,4 +1,4 @@
-"""What decides at each point: the version that the store says, loaded and verified."""
+"""The version in service at each point, loaded and verified."""
 
 import threading
 from collections.abc import Callable

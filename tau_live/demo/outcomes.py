@@ -1,4 +1,4 @@
-"""Where the demo's outcomes come from: somebody who looks at the answers, mostly later.
+"""Where the demo's outcomes come from: a reviewer who rates the answers, mostly later.
 
 What was decided about each answer stands in a file of its own, as it would in a ticket system, so
 that a demo that was killed goes on where it stopped.

@@ -1,4 +1,4 @@
-"""A search that corrects what it is asked: each word is matched with all it may stand for."""
+"""A search that corrects its query: each word matches every word it may stand for."""
 
 import math
 import re

@@ -1,4 +1,4 @@
-"""A reward model for many decisions: what ``rl.evaluation.cross_fitted`` says, in bounded memory.
+"""The reward model of ``rl.evaluation.cross_fitted`` for many decisions, in bounded memory.
 
 The pairs of all options of all decisions do not fit into memory at once, so they are made anew for
 some decisions at a time; the models are fitted on the options that were applied.

@@ -1,4 +1,4 @@
-"""Decisions that somebody made, as an evaluation needs them, wherever they come from."""
+"""Logged decisions as an evaluation needs them, wherever they come from."""
 
 import math
 from collections import Counter

@@ -1,4 +1,4 @@
-"""All estimates of a policy, with what they rest on, or why there are none."""
+"""All estimates of a policy with their basis, or why there are none."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence

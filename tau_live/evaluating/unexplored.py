@@ -1,4 +1,4 @@
-"""Where a log says nothing of an option: hardly ever chosen, or with wrong propensities."""
+"""Where a log has no support: options hardly ever chosen, or wrong propensities."""
 
 from collections.abc import Iterable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What plugins are given: each gets its own, so that what it changes there reaches nobody else."""
+"""Arguments of plugins: each gets its own copy, so that its changes reach no other."""
 
 from copy import deepcopy
 from dataclasses import fields, is_dataclass, replace

@@ -1,4 +1,4 @@
-"""Decisions of a log as the events of runs, as a host would have told them.
+"""Decisions of a log as the events of runs, as a host would have reported them.
 
 What a row earned is the run's where it is the run's last row, and else the decision's. So of every
 run the newest reward waits until it is known whether more follows; so many runs are kept open.

@@ -1,4 +1,4 @@
-"""Is what is learned fit to go on with? From figures to a reason for the gate to hold.
+"""Is what was learned good enough to continue? From figures to a reason for the gate to hold.
 
 Pure. Every check wants enough rollouts, starts anew once it has held the gate, and must fail at
 two looks in a row, so that neither a thin window nor one that wavers around a bound holds it, and

@@ -1,4 +1,4 @@
-"""A door that is opened once, for whoever waits in a thread of the host's.
+"""A latch that opens once, for waiters in a host's thread.
 
 An exception in the middle of ``threading.Event`` or ``Condition``, such as a signal's handler
 raises, can leave their inner lock held for ever: then the thread that sets it hangs. Each step here

@@ -1,4 +1,4 @@
-"""Counts by name that stay exact whoever comes between: a thread, a signal, a finaliser."""
+"""Counts by name that stay exact across threads, signals and finalisers."""
 
 import threading
 from collections import deque

@@ -1,4 +1,4 @@
-"""Plugins that attached processes do not call any more; each process says so in the store.
+"""Plugins that attached processes have disabled, as reported in the store.
 
 Whoever asks from outside has plugins of its own, in which nothing has failed yet.
 """

@@ -1,4 +1,4 @@
-"""Which running processes the variable ``TAU_LIVE_RL_KILL`` stops; each says so in the store.
+"""Running processes that ``TAU_LIVE_RL_KILL`` stops, as reported in the store.
 
 From outside nobody sees the variables of a process that runs, so whoever asks why nothing happens
 would find a switch that is off.

@@ -1,4 +1,4 @@
-"""What a checkpoint's file says of its own size, looked at before anything of it is read.
+"""The sizes that a checkpoint's file declares, checked before any of it is read.
 
 The list of an archive's entries can hold millions of them, an entry can claim to unpack to any
 size, and an array any shape: each would take its memory before it is found to be untrue.

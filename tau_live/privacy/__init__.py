@@ -1,1 +1,1 @@
-"""Secrets and unwanted content: how they are known, and taken out."""
+"""Secrets and unwanted content: how they are recognised and removed."""

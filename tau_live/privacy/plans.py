@@ -1,4 +1,4 @@
-"""Which fields of an event are looked at before it is written: texts, ids, and others."""
+"""Which fields of an event are checked before it is written: texts, ids and others."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields

@@ -187,8 +187,8 @@ def _elsewhere(project: Project, chosen: Sequence[Point]) -> Iterator[str]:
     if not project.hosts and not points:
         known = ", ".join(FRAMEWORKS)
         yield (
-            f"no supported host was found ({known}): ask where your own code chooses, "
-            "docs/howto/your-code.md shows how"
+            f"no supported host was found ({known}): call tau_live.decide where your own code "
+            "chooses, see docs/howto/your-code.md"
         )
     elif len([host for host in project.hosts if host.imported]) > 1:
         yield "several hosts are used: the settings apply to all of them"

@@ -1,4 +1,4 @@
-"""The settings file of a project: which one it is, what it says, and writing more into it."""
+"""The settings file of a project: which one it is, its contents, and additions to it."""
 
 import stat
 from collections.abc import Mapping, Sequence

@@ -1,1 +1,1 @@
-"""What people and programs are told of a store: a screen, a report, and the figures of both."""
+"""Views of a store for people and programs: a screen, a report, and the figures of both."""

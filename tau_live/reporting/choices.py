@@ -1,4 +1,4 @@
-"""What choices hang on: how often each option was applied, by what the policy was told."""
+"""What choices depend on: how often each option was applied, by context."""
 
 import math
 from collections import Counter

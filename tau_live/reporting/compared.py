@@ -1,4 +1,4 @@
-"""What an estimate from the log before said of a policy, and what then came."""
+"""Off-policy estimates of a policy, and the live rewards that followed."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What a report says, as plain data: everything in it is a number, a text or a list of them."""
+"""The contents of a report, as plain data: numbers, texts and lists of them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

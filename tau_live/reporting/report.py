@@ -1,4 +1,4 @@
-"""Everything that a report says, from a store of any size in bounded time and memory.
+"""The facts of a report, from a store of any size in bounded time and memory.
 
 What can be drawn is bounded, so what is read is: some hundred rollouts of each stretch, and the
 newest of each decision point.

@@ -1,4 +1,4 @@
-"""All rollouts in the order in which they began, cut into stretches, some looked at of each."""
+"""All rollouts by start, cut into stretches, some of each examined."""
 
 import math
 from collections import Counter

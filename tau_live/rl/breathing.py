@@ -1,4 +1,4 @@
-"""Where long work may be interrupted, by whoever asked for it; it changes no number."""
+"""Points where long work may be interrupted on request; they change no number."""
 
 from collections.abc import Callable
 from typing import TypeAlias

@@ -1,4 +1,4 @@
-"""The frozen policy of one decision point: arrays, and what they say about a decision."""
+"""The frozen policy of one decision point: arrays, and the decisions they give."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields

@@ -1,4 +1,4 @@
-"""Is the learner better than the control? Looked at after every rollout, and still a proof.
+"""Is the learner better than the control? Tested after every rollout, and still a proof.
 
 A confidence sequence holds at all times at once, so one may look as often as one likes and stop
 when one likes. The ones here are empirical-Bernstein sequences for means that may change while

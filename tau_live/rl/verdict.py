@@ -1,4 +1,4 @@
-"""What the evidence says about a learner: promote, wait, give up, or take it out."""
+"""The verdict of the evidence on a learner: promote, wait, give up, or stop it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

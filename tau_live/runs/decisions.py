@@ -1,4 +1,4 @@
-"""One decision: what a host offers is read, somebody chooses, and what was decided is told."""
+"""One decision: the host's offer is read, an option is chosen, the decision is reported."""
 
 import time
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Defaults that are not among the options offered: counted, and said once for each point."""
+"""Defaults that are not among the options offered: counted, and logged once per point."""
 
 from collections.abc import Callable
 

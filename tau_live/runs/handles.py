@@ -1,4 +1,4 @@
-"""What is known of one run while it goes on, and of a decision until it is applied."""
+"""The state of one run while it lasts, and of a decision until it is applied."""
 
 import itertools
 from collections.abc import Callable

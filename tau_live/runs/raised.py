@@ -1,4 +1,4 @@
-"""What the host raised, as events tell it."""
+"""Exceptions of the host, as events report them."""
 
 from tau_live.envelope import ErrorInfo, Status
 from tau_live.handed.values import kind_of, text_of

@@ -1,4 +1,4 @@
-"""What a reward is for, as a host says it."""
+"""The target of a reward, as a host names it."""
 
 from typing import NamedTuple
 

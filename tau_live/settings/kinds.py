@@ -1,4 +1,4 @@
-"""Kinds of settings: each reads a value from text or TOML, or says what it expected.
+"""Kinds of settings: each reads a value from text or TOML, or reports what it expects.
 
 A kind's ``parse`` takes text, what TOML can hold, or a value that is already right, which it
 returns unchanged. Its ``ValueError`` goes on where the name of the setting ends.

@@ -1,4 +1,4 @@
-"""What a store can do for alerts: which were told, and what each condition was last noted as."""
+"""The store's role for alerts: those raised, and the last mark of each condition."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""The files of a store: made for their owner alone, and never closed under somebody's locks."""
+"""The files of a store: created for their owner only, never closed under another's locks."""
 
 import os
 import stat

@@ -1,4 +1,4 @@
-"""A rollout that began in a transaction which goes on: what is told of it until then, in memory.
+"""A rollout that began in an open transaction: its state until the commit, in memory.
 
 The rules are those of the statements in ``sqlite_rollouts``, ``sqlite_moves``, ``sqlite_decisions``
 and ``sqlite_rewards``, for what is regular alone. What is not, an end that contradicts another say,

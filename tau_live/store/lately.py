@@ -1,4 +1,4 @@
-"""The newest rows of a store, for whoever looks for what goes wrong: bounded, whatever its size."""
+"""The newest rows of a store, for diagnosis: bounded, whatever its size."""
 
 import json
 from contextlib import closing

@@ -1,4 +1,4 @@
-"""Alerts in SQLite: those that were told, what was noted of conditions, how often each may come."""
+"""Alerts in SQLite: those raised, marks of conditions, and how often each may be raised."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

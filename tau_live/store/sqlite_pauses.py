@@ -1,4 +1,4 @@
-"""Pauses in SQLite: one row for each part that rests."""
+"""Pauses in SQLite: one row per paused part."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""The questions about rollouts that people ask: filters, order, pages and totals."""
+"""Queries for rollouts: filters, order, pages and totals."""
 
 from tau_live.store.connection import Connection, Value
 from tau_live.store.json_text import json_of

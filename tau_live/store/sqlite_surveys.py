@@ -1,4 +1,4 @@
-"""What a report asks, in SQLite: rows are sought by number, so nothing depends on how many are."""
+"""Queries of a report, in SQLite: rows are found by number, so their total does not matter."""
 
 from collections.abc import Sequence
 

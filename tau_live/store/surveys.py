@@ -1,4 +1,4 @@
-"""What a report asks a store: a bounded number of rollouts out of however many there are."""
+"""Queries of a report: a bounded number of rollouts out of any number."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol

@@ -1,4 +1,4 @@
-"""What the start and the end of a run say, and to which run an event belongs."""
+"""Starts and ends of runs from spans, and the run that an event belongs to."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the attributes of a span say, as fields of our events: one reading of every convention."""
+"""Attributes of a span as fields of events: one reading of every convention."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import isfinite

@@ -1,4 +1,4 @@
-"""A span of OpenTelemetry as far as it matters, whoever hands it over."""
+"""The parts of an OpenTelemetry span that matter, whatever its source."""
 
 from collections.abc import Callable, Mapping, Sequence
 from math import isfinite

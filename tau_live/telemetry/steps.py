@@ -1,4 +1,4 @@
-"""The events that one ended span tells of its run."""
+"""The events of a run that follow from one ended span."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What spans and log records say something was worth: evaluations, annotations, our own rewards."""
+"""Rewards in spans and log records: evaluations, annotations, and tau-live's own."""
 
 import re
 from collections.abc import Iterator, Mapping

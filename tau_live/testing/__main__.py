@@ -1,4 +1,4 @@
-"""Records every scenario anew: ``python -m tau_live.testing ADAPTER PLAY FOLDER``."""
+"""Records every scenario again: ``python -m tau_live.testing ADAPTER PLAY FOLDER``."""
 
 from tau_live.testing.golden import main
 

@@ -1,1 +1,1 @@
-"""Learner against control: what became of rollouts, what follows, what is told."""
+"""Learner against control: outcomes, consequences, and the facts shown."""

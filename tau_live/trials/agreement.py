@@ -1,4 +1,4 @@
-"""How often a policy that is only asked would have done what the host did.
+"""How often a policy in shadow agrees with the host.
 
 A decision in shadow is one for which the policy gave its probabilities and the host did what it
 does without us. It has no propensity, so nothing is learned from it; it shows what the host does,

@@ -1,4 +1,4 @@
-"""What is told of a trial: who decides how much, and what is known of the learner's difference."""
+"""The facts shown of a trial: who decides how much, and the learner's difference."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What became of rollouts that were assigned to an arm: their rewards and costs, once settled."""
+"""Outcomes of rollouts assigned to an arm: their rewards and costs, once settled."""
 
 import math
 from collections.abc import Iterable, Sequence

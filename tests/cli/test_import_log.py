@@ -175,7 +175,7 @@ def test_strict_ends_with_one_line_that_says_where(tmp_path: Path, run: Run) -> 
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--map", "wealth=x"], "'wealth' is none of"),
+        (["--map", "wealth=x"], "'wealth' is not one of"),
         (["--at", "soon"], "expected a time"),
         (["--format", "xml"], "xml"),
     ],

@@ -148,7 +148,7 @@ def test_decisions_that_are_declared_already_are_left_alone(project: Path, run: 
         ({"a.py": "import pydantic_ai\n", ".git/HEAD": ""}, "add .tau/ to .gitignore"),
         (
             {"a.py": "from pydantic_ai import Agent\nMODEL = make()\nAgent(MODEL)\n"},
-            "a.py:3 is given an object; options that are objects are declared in Python",
+            "a.py:3 gets an object; options that are objects are declared in Python",
         ),
         ({"requirements.txt": "llm>=0.36"}, 'next: TAU_LIVE_RL=1 llm -m tau "..."'),
         ({"a; b.py": "import llm\n"}, "TAU_LIVE_RL=1 tau-live run -- python 'a; b.py'\n"),

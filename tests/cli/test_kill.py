@@ -182,7 +182,7 @@ def test_in_a_folder_without_a_store_it_says_where_the_file_is_and_that_no_store
     result = run("kill", "--reason", "x")
 
     assert str(tmp_path / ".tau/live/store.sqlite.off") in result.stdout
-    assert "if your agents use another, name it with --store" in result.stderr
+    assert "if your agents use another, set --store" in result.stderr
 
 
 def test_a_setting_that_is_wrong_refuses_it_and_says_what_works(filled: Path, run: Run) -> None:

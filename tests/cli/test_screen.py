@@ -192,12 +192,12 @@ def test_a_low_terminal_keeps_the_answers_and_leaves_out_the_curve(learning: Pat
 
 def test_where_all_is_well_one_line_says_so(learning: Path) -> None:
     glance = seen(learning)
-    well = Answer(state="good", answer="yes", said="The gate passes, and nothing was dropped.")
+    well = Answer(state="good", answer="yes", said="The gate passes; nothing was dropped.")
     summary = replace(glance.summary, healthy=well, next=["Nothing to do."])
 
     lines = drawn(replace(glance, summary=summary), width=80)
 
-    assert "Is it healthy?   yes  The gate passes, and nothing was dropped." in lines
+    assert "Is it healthy?   yes  The gate passes; nothing was dropped." in lines
     assert not any(line.startswith("  gate") for line in lines)
     assert lines[-1] == "What next?       Nothing to do."
 

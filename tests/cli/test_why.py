@@ -163,7 +163,7 @@ def test_a_decision_that_was_changed_is_found_out(learned: Path, run: Run, tmp_p
     assert json.loads(checked.stdout)["recomputed"]["difference"] == pytest.approx(1e-6)
     assert checked.stderr == (
         f"tau-live: {one.decision_id}: version {one.policy_version} gives other probabilities "
-        "than are stored, by up to 1e-06\n"
+        "than those stored, by up to 1e-06\n"
     )
 
 

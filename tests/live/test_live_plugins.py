@@ -264,7 +264,7 @@ def test_a_redactor_that_is_not_called_is_reported_and_leaves_decisions_to_the_h
         checks = [*plugin_checks(store, now=time.time())]
     assert healthy.answer == "look closer"
     assert "Plugin host:ours is disabled in 1 process" in healthy.said
-    assert "no text is kept, and the host decides by itself" in healthy.said
+    assert "no text is kept, and the host makes its own choices" in healthy.said
     assert [check.mistake for check in checks] == ["plugin-disabled"]
 
 

@@ -186,7 +186,7 @@ def test_with_a_margin_a_learner_that_is_as_good_is_given_up(
     steps = advanced(store, settings)
 
     assert moves(steps)[0] is Move.RESTARTED
-    assert "not better than the control by enough" in steps[0].reason
+    assert "not better than the control by the margin" in steps[0].reason
 
 
 def test_a_learner_that_is_better_but_costs_more_is_taken_out(

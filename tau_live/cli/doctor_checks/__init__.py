@@ -1,1 +1,1 @@
-"""What `tau-live doctor` looks at: a module for each kind of thing."""
+"""The checks of `tau-live doctor`: one module per subject."""

@@ -1,4 +1,4 @@
-"""What a check of `tau-live doctor` says."""
+"""The result of a check of `tau-live doctor`."""
 
 from typing import NamedTuple
 

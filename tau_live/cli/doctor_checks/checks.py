@@ -1,4 +1,4 @@
-"""What `tau-live doctor` looks at; each check says what it found and what to do."""
+"""All checks of `tau-live doctor`; each reports what it found and what to do."""
 
 import os
 import platform

@@ -1,4 +1,4 @@
-"""What `tau-live doctor` says of the environment, and of sources that do not fit it."""
+"""Checks of the environment, and of sources that do not fit it."""
 
 import sys
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""What `tau-live doctor` says of doors and hosts, here and in attached processes."""
+"""Checks of doors and hosts, here and in attached processes."""
 
 from collections.abc import Collection, Iterator, Mapping
 from importlib import import_module, metadata

@@ -1,4 +1,4 @@
-"""What `tau-live doctor` says of what keeps an agent from learning, from the newest rows."""
+"""Checks for what keeps an agent from learning, from the newest rows."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What `tau-live doctor` says of the place where a store lies."""
+"""Checks of the place of a store."""
 
 import os
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What `tau-live doctor` says of a store that is beyond its limits."""
+"""Checks of a store that is over its limits."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What `tau-live doctor` says of what operators have stopped, and of who may."""
+"""Checks of what operators stopped, and of who may."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What `tau-live doctor` looks at to say whether a store can be read and written."""
+"""Checks whether a store can be read and written."""
 
 import time
 from collections.abc import Iterator, Mapping

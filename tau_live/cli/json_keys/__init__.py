@@ -1,1 +1,1 @@
-"""What the JSON of each command holds, told once, for pages and for tests."""
+"""The keys of each command's JSON, defined once for pages and tests."""

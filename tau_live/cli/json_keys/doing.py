@@ -1,4 +1,4 @@
-"""What the JSON of the commands holds that stop and start parts; ``keys`` tells how to read it."""
+"""The JSON keys of the commands that stop and start parts."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""What the JSON of `tau-live init` holds; ``keys`` tells how to read it."""
+"""The JSON keys of `tau-live init`."""
 
 from tau_live.cli.json_keys.rows import Keys
 

@@ -5,7 +5,7 @@ from tau_live.cli.json_keys.rows import Keys
 
 def _mean(prefix: str, of: str) -> dict[str, str]:
     return {
-        f"{prefix}.count": f"sample size: {of}",
+        f"{prefix}.count": f"number of values: {of}",
         f"{prefix}.mean": "mean; null if there are none",
         f"{prefix}.lower": "lower end of the 95 percent interval; null if fewer than 5, or equal",
         f"{prefix}.upper": "likewise",
@@ -14,7 +14,7 @@ def _mean(prefix: str, of: str) -> dict[str, str]:
 
 def _spread(prefix: str, of: str) -> dict[str, str]:
     return {
-        f"{prefix}.count": f"sample size: {of}",
+        f"{prefix}.count": f"number of values: {of}",
         f"{prefix}.median": "median; null if there are none",
         f"{prefix}.high": "95th percentile; null if there are none",
     }

@@ -1,4 +1,4 @@
-"""What the JSON of a rollout and all that belongs to it holds; ``keys`` tells how to read it."""
+"""The JSON keys of a rollout and all its rows."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""What the JSON of the commands that watch a store holds; ``keys`` tells how to read it."""
+"""The JSON keys of the commands that watch a store."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""What a policy would have earned, told from decisions that another one made and logged.
+"""What a policy would have earned, estimated from another policy's logged decisions.
 
 ``evaluate`` takes each decision for itself, ``evaluate_rollouts`` all steps of a rollout together;
 ``cross_fitted`` adds the reward model that some of the formulas need. Below the floors of

@@ -1,4 +1,4 @@
-"""A reward model that says nothing of a rollout which it has learned from."""
+"""A reward model that never predicts a rollout it was fitted on."""
 
 from dataclasses import replace
 from hashlib import blake2b

@@ -1,4 +1,4 @@
-"""All estimates of a policy from one log, with what they rest on; or the refusal to give any."""
+"""All estimates of a policy from one log with their basis, or the refusal to give any."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

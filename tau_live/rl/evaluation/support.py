@@ -1,4 +1,4 @@
-"""Whether a log says anything about a policy at all."""
+"""Whether a log supports an estimate of a policy."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
