@@ -23,4 +23,4 @@ def alert_raised(alert: Alert) -> None:
 
 def is_worth_it(alert: Alert, least: str) -> bool:
     """Say whether an alert is as bad as that, or only tried out."""
-    return alert.trial or SEVERITIES.index(alert.severity) >= SEVERITIES.index(least)
+    return alert.test or SEVERITIES.index(alert.severity) >= SEVERITIES.index(least)

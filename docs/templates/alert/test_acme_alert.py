@@ -9,7 +9,7 @@ import pytest
 from tau_live.hookspecs import Alert
 
 
-def alert(severity: str, *, trial: bool = False) -> Alert:
+def alert(severity: str, *, test: bool = False) -> Alert:
     return Alert(
         kind="gate-hold",
         severity=severity,
@@ -19,13 +19,11 @@ def alert(severity: str, *, trial: bool = False) -> Alert:
         at=1.0,
         store="store.sqlite",
         version="1.0",
-        trial=trial,
+        test=test,
     )
 
 
-def test_a_hold_is_written_down_with_what_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hold_is_written_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(acme_alert.FILE, str(tmp_path / "alerts.jsonl"))
 
     acme_alert.alert_raised(alert("critical"))
@@ -37,7 +35,7 @@ def test_a_hold_is_written_down_with_what_to_do(
 
 
 @pytest.mark.parametrize(
-    ("severity", "trial", "heard"),
+    ("severity", "test", "sent"),
     [
         ("critical", False, True),
         ("warning", False, True),
@@ -45,7 +43,7 @@ def test_a_hold_is_written_down_with_what_to_do(
         ("info", True, True),
     ],
 )
-def test_what_is_good_to_know_wakes_nobody_unless_it_is_tried_out(
-    severity: str, trial: bool, heard: bool
+def test_what_is_good_to_know_is_left_out_unless_it_is_a_test(
+    severity: str, test: bool, sent: bool
 ) -> None:
-    assert acme_alert.is_worth_it(alert(severity, trial=trial), "warning") is heard
+    assert acme_alert.is_worth_it(alert(severity, test=test), "warning") is sent
