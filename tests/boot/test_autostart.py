@@ -168,7 +168,8 @@ def test_the_twin_does_nothing_while_we_are_off(newer: Scratch, switch: str | No
 
     said = newer.said("look.py", environ=newer.environ(switch))
 
-    light = {"tau_live", "tau_live.startup", "tau_live.switch", "tau_live.process_switch"}
+    light = {"tau_live", "tau_live.errors", "tau_live.startup", "tau_live.switch",
+             "tau_live.process_switch"}  # fmt: skip
     assert said == f"ran rye {sorted(light)}\n"
     assert not (newer.folder / ".tau").exists()
 

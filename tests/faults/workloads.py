@@ -351,7 +351,7 @@ def _fail(error: Exception) -> None:
 
 
 WORKLOADS = {
-    "make": Workload(nothing, make),
+    "make": Workload(nothing, make, whole=frozenset({"store.begin"})),  # before it is sealed
     "collect": Workload(
         nothing, collect, whole=frozenset({"writer.prepared", "writer.stored"}), repeats=False
     ),

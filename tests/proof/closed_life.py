@@ -65,8 +65,12 @@ def _writes(args: tuple[object, ...]) -> bool:
 
 
 def _is_import(frame: FrameType | None) -> bool:
+    """Say whether a module is imported, or Python's dataclasses make a class of our own."""
     while frame is not None:
-        if "importlib" in frame.f_code.co_filename:
+        if (
+            "importlib" in frame.f_code.co_filename
+            or frame.f_globals.get("__name__") == "dataclasses"
+        ):
             return True
         frame = frame.f_back
     return False

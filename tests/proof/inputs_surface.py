@@ -15,7 +15,10 @@ from tau_live.door import Run, RunContext
 from tau_live.runs.handles import Unsettled
 from tau_live.runtime import Runtime
 
-NOT_A_HOSTS = frozenset({"Runtime.close", "Runtime.count", "Run.__init__", "RunContext.__init__"})
+NOT_A_HOSTS = frozenset({
+    "Runtime.abandon_run", "Runtime.close", "Runtime.count", "Runtime.failed_to_begin",
+    "Runtime.stop", "Run.__init__", "RunContext.__init__",
+})  # fmt: skip
 """Called by the door alone, with what it has read, or made by it alone."""
 
 SLOW = frozenset({"tau_live.flush", "tau_live.detach", "tau_live.attach", "Runtime.flush"})

@@ -23,7 +23,9 @@ def alert(severity: str, *, test: bool = False) -> Alert:
     )
 
 
-def test_a_hold_is_written_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hold_is_written_down_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(acme_alert.FILE, str(tmp_path / "alerts.jsonl"))
 
     acme_alert.alert_raised(alert("critical"))
@@ -35,7 +37,7 @@ def test_a_hold_is_written_with_what_to_do(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    ("severity", "test", "sent"),
+    ("severity", "test", "heard"),
     [
         ("critical", False, True),
         ("warning", False, True),
@@ -43,7 +45,7 @@ def test_a_hold_is_written_with_what_to_do(tmp_path: Path, monkeypatch: pytest.M
         ("info", True, True),
     ],
 )
-def test_what_is_good_to_know_is_left_out_unless_it_is_a_test(
-    severity: str, test: bool, sent: bool
+def test_what_is_good_to_know_wakes_nobody_unless_it_is_tried_out(
+    severity: str, test: bool, heard: bool
 ) -> None:
-    assert acme_alert.is_worth_it(alert(severity, test=test), "warning") is sent
+    assert acme_alert.is_worth_it(alert(severity, test=test), "warning") is heard
