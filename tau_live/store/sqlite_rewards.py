@@ -234,7 +234,9 @@ class SqliteRewards:
 
     def newest_at(self) -> float | None:
         """Return when the newest reward was given, in epoch seconds; ``None`` before the first."""
-        row = self._connection.row("select at from rewards where seq = (select max(seq) from rewards)")
+        row = self._connection.row(
+            "select at from rewards where seq = (select max(seq) from rewards)"
+        )
         return row["at"] if row else None
 
     def ready_points(self) -> list[str]:
