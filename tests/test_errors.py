@@ -62,7 +62,9 @@ def faceless() -> NoReturn:
 HANDLERS = [plain, overwriting, Limit().method, Limit(), functools.partial(Limit.method, Limit())]
 
 
-@pytest.fixture(params=HANDLERS, ids=str)
+@pytest.fixture(
+    params=HANDLERS, ids=["a function", "new arguments", "a method", "an object", "a partial"]
+)
 def interrupt(request: pytest.FixtureRequest) -> Iterator[Callable[[], None]]:
     before = signal.signal(signal.SIGUSR1, request.param)
     yield lambda: signal.raise_signal(signal.SIGUSR1)
