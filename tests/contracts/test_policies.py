@@ -55,7 +55,7 @@ def test_a_skipped_update_moves_the_schedule_and_nothing_else(store: Store) -> N
 def test_rollouts_are_learned_from_once(store: Store, last_ready: int) -> None:
     store.policies.add_update(update(8), policy(1))
 
-    with pytest.raises(StoreError, match="learned from already"):
+    with pytest.raises(StoreError, match="already been learned from"):
         store.policies.add_update(update(last_ready), policy(2))
 
     assert store.policies.next_version() == 2

@@ -90,7 +90,7 @@ def test_the_reward_is_what_the_end_is_worth_less_what_was_spent(
 
 
 def test_there_is_no_reward_before_the_end() -> None:
-    with pytest.raises(ValueError, match="still goes on"):
+    with pytest.raises(ValueError, match="has not ended"):
         played(ASKED, "fuzzy").reward()
 
 

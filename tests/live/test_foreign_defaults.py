@@ -37,7 +37,7 @@ def test_a_default_that_is_not_offered_is_said_once_for_each_point_and_counted(
     said = [one.getMessage() for one in caplog.records if "default_not_offered" in one.getMessage()]
     assert len(said) == 2
     assert "'model'" in said[0] and "'c'" in said[0] and "'a, b'" in said[0]
-    assert "offer it among the options" in said[0]
+    assert "offer it under exactly the same name" in said[0]
     assert counted(live) == {"model": 3, "tool": 1}
 
 

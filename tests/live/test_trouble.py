@@ -91,7 +91,7 @@ def test_a_disk_that_is_full_for_a_while_costs_nothing_that_was_taken(
 
     assert waited is False
     assert "the disk is full" in str(found["error"])
-    assert "make room" in str(found["todo"])
+    assert "free disk space" in str(found["todo"])
     assert (choice.option, choice.source, flushed) == ("b", "default", True)
     assert len(rollouts(path)) == 12
     with opened(path) as store:

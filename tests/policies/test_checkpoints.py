@@ -126,7 +126,7 @@ def test_some_arrays_of_a_file_with_any_byte_flipped_are_right_or_refused(tmp_pa
 def test_some_arrays_of_another_checkpoint_than_the_stores_are_refused(tmp_path: Path) -> None:
     path = save(tmp_path, GOOD)
 
-    with pytest.raises(CheckpointError, match="not the one that the store knows"):
+    with pytest.raises(CheckpointError, match="not the one recorded in the store"):
         load_some(path, ["weights"], sha256="0" * 64)
 
 
@@ -187,7 +187,7 @@ def test_a_checkpoint_is_its_owners_alone(tmp_path: Path) -> None:
 def test_another_checkpoint_than_the_stores_is_refused(tmp_path: Path) -> None:
     path = save(tmp_path, GOOD)
 
-    with pytest.raises(CheckpointError, match="not the one that the store knows"):
+    with pytest.raises(CheckpointError, match="not the one recorded in the store"):
         load(path, sha256="0" * 64)
 
 

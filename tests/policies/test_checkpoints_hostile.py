@@ -150,7 +150,7 @@ def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
     path = tmp_path / file_of(1)
     os.mkfifo(path)
 
-    with pytest.raises(CheckpointError, match="no regular file"):
+    with pytest.raises(CheckpointError, match="not a regular file"):
         load(path)
-    with pytest.raises(CheckpointError, match="no regular file"):
+    with pytest.raises(CheckpointError, match="not a regular file"):
         load_some(path, ["x"])

@@ -223,7 +223,7 @@ def test_a_store_that_somebody_keeps_locked_is_waited_for_so_long_and_no_longer(
 ) -> None:
     impatient = SqliteStore.open(path, busy_timeout_s=0.01)
 
-    with store.begin(), pytest.raises(StoreUnavailableError, match="kept it locked"):
+    with store.begin(), pytest.raises(StoreUnavailableError, match="locked it for too long"):
         begun(impatient)
 
     begun(impatient)
@@ -258,7 +258,7 @@ def test_after_a_full_disk_nothing_of_the_same_transaction_is_kept(store: Sqlite
     pages = store._connection.count("pragma page_count")
     store._connection.rows(f"pragma max_page_count = {pages + 5}")
 
-    with pytest.raises(StoreUnavailableError, match="undone before its end"), store.begin():
+    with pytest.raises(StoreUnavailableError, match="rolled back"), store.begin():
         begun(store)
         with pytest.raises(StoreUnavailableError, match="the disk is full"):
             for number in range(1000):
@@ -330,5 +330,5 @@ def test_who_closes_the_stores_own_descriptors_is_named_and_keeps_what_took_thei
     )
 
     said, kept = done.stdout.splitlines()
-    assert "closed by this process itself" in said
+    assert "this process closed its files" in said
     assert kept == "True"
