@@ -39,6 +39,8 @@ def state(folder: Path, store: str) -> str:
         for table in tables:
             found = database.execute(f'select * from "{table}"').fetchall()
             rows = [_said(row) for row in found if not str(row[0]).startswith(TOLD_AGAIN)]
+            if table == "seals":  # a row that changed twice is sealed twice; `problems` reads them
+                rows = [*{f"{row['kind']} {row['row']}" for row in found}]
             digest.update(json.dumps([table, sorted(rows)]).encode())
     return digest.hexdigest()
 
