@@ -64,7 +64,9 @@ class Updater:
         self._store: Store | None = None
         self._learner: Learner | None = None
         self._lock = threading.RLock()
-        self._condition = threading.Condition(self._lock)  # in the learner's thread alone
+        self._wake = (
+            Latch()
+        )  # no Condition: hosts' threads wake the learner, and may be interrupted
         self._waiting: list[tuple[int, Latch]] = []
         self._over = Latch()
         self._asked = 0
@@ -83,7 +85,7 @@ class Updater:
         """Look soon: something has become fit to be learned from."""
         with self._lock:
             self._woken = True
-            self._condition.notify_all()
+            self._wake.set()
 
     def run_due(self, timeout_s: float) -> bool:
         """Run every update that is due now; ``False`` if that was not done, or not in time.
@@ -104,7 +106,7 @@ class Updater:
             mine = self._asked
             self._waiting.append((mine, done))
             self._until = max(self._until, time.monotonic() + timeout_s)
-            self._condition.notify_all()
+            self._wake.set()
         done.wait(timeout_s)
         return self._good >= mine
 
@@ -112,7 +114,7 @@ class Updater:
         """Stop after the update that is running; does not wait for it."""
         with self._lock:
             self._stopping = True
-            self._condition.notify_all()
+            self._wake.set()
         self._let_go()
 
     def close(self, timeout_s: float, *, break_off: bool = False) -> bool:
@@ -164,21 +166,29 @@ class Updater:
 
     def _work(self) -> None:
         while True:
-            with self._condition:
-                self._condition.wait_for(
-                    lambda: self._stopping or self._woken or self._asked > self._done, POLL_S
-                )
+            if not (self._stopping or self._woken or self._asked > self._done):
+                self._wake.wait(POLL_S)
+            with self._lock:
+                self._wake = Latch()
                 if self._stopping:
                     break
                 asked = self._asked
                 self._woken = self._by_itself and asked > self._done  # then look once more
                 wanted = self._by_itself or asked > self._done
             good = self._run_all(told=asked > self._done) if wanted else False
-            with self._condition:
+            with self._lock:
                 if good:
                     self._good = max(self._good, asked)
                 self._done = max(self._done, asked)
             self._let_go()
+
+    def _wait_to_stop(self, timeout_s: float) -> None:
+        """Wait until it is to stop, whoever wakes it meanwhile."""
+        until = time.monotonic() + timeout_s
+        while not self._stopping and (left_s := until - time.monotonic()) > 0.0:
+            self._wake.wait(left_s)
+            with self._lock:
+                self._wake = Latch()
 
     def _run_all(self, *, told: bool) -> bool:
         """Run what is due, or was so when somebody asked; ``True`` if nothing of it is any more."""
@@ -222,8 +232,7 @@ class Updater:
             if learned is not None:
                 self._learned(store, learned)
                 continue
-            with self._condition:
-                self._condition.wait_for(lambda: self._stopping, WAIT_S)
+            self._wait_to_stop(WAIT_S)
         return True
 
     def _give_up_store(self) -> None:

@@ -115,4 +115,4 @@ def test_a_megabyte_of_anything_takes_linear_time(piece: str) -> None:
 
     Redactor("redacted", 2_000_000).scrub(text)
 
-    assert time.thread_time() - began < 2.5  # measured: 0.002 to 0.4; quadratic would take minutes
+    assert time.thread_time() - began < 20.0  # measured: 0.002 to 2.4; quadratic takes minutes
