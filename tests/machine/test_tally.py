@@ -41,7 +41,8 @@ def test_a_signal_may_count_and_ask_in_the_middle_of_a_count(
         signals.append(1)
         counted.add("a")
         assert counted.counts().get("a", 0) <= added[0] + len(signals)
-        signal.setitimer(signal.ITIMER_REAL, 1e-5)
+        if len(signals) < 200:  # none may be on its way when the handler is put back
+            signal.setitimer(signal.ITIMER_REAL, 1e-5)
 
     added = [0]
     before = signal.signal(signal.SIGALRM, handler)
