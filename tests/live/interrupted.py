@@ -2,7 +2,7 @@
 
 Run as a process of its own, in whose main thread signals are handled. It prints what came of them.
 
-    TAU_LIVE_RL=1 TAU_LIVE_RL_STORE=/tmp/s/store.sqlite python -m tests.live.interrupted decide 2000
+    TAU_LIVE_RL=1 TAU_LIVE_RL_STORE=store.sqlite python -m tests.live.interrupted decide 2000
 """
 
 import ctypes
