@@ -71,6 +71,9 @@ class Decider:
 
     def serve(self, point: str, version: int, policy: Policy) -> None:
         """Let a version decide from now on; decisions under way end with the one they have."""
+        before = self._served.get(point, self._untrained).policy
+        if before.config.width == policy.config.width:
+            policy.layouts.prepare(policy, before.layouts)
         with self._changing:
             self._served = {**self._served, point: Served(version, policy)}
 

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 KEPT_BYTES = 8 * 2**20
 """What the layouts of one version may take in memory together."""
 
+PREPARED = 16
+"""How many layouts are worked out before a version serves: a millisecond each, with kernels."""
+
 _AT_ONCE = 2**20  # parts of pairs that are worked out together: 8 MB
 _DENSE = 4  # a table of options by features that is no larger than so many entries is summed whole
 
@@ -185,10 +188,11 @@ class Layout(NamedTuple):
 class Layouts:
     """The layouts of one version: those used last, within ``KEPT_BYTES``. Any thread may ask."""
 
-    __slots__ = ("_kept", "_lock", "_size")
+    __slots__ = ("_kept", "_lock", "_recurring", "_size")
 
     def __init__(self) -> None:
         self._kept: OrderedDict[Key, Layout] = OrderedDict()
+        self._recurring: set[Key] = set()
         self._size = 0
         self._lock = RLock()  # a signal or a finaliser may come back into the same thread
 
@@ -204,10 +208,24 @@ class Layouts:
             found = self._kept.get(key)
             if found is not None:
                 self._kept.move_to_end(key)
+                self._recurring.add(key)
                 return found
         made = layout_of(policy, encoded)
         self._keep(key, made)
         return made
+
+    def prepare(self, policy: "Policy", before: "Layouts") -> None:
+        """Work out the layouts that recurred under the version before, the newest of them.
+
+        Otherwise the first decisions of a version work them out in the host's thread.
+        """
+        for key in before.recurring()[-PREPARED:]:
+            self._keep(key, layout_of(policy, _valueless(key, policy.config.width)))
+
+    def recurring(self) -> list[Key]:
+        """Return the looks that were asked for more than once, those used last at the end."""
+        with self._lock:
+            return [key for key in self._kept if key in self._recurring]
 
     def _keep(self, key: Key, made: Layout) -> None:
         size = made.size + _size_of(key)
@@ -220,6 +238,7 @@ class Layouts:
             self._size += size
             while self._kept and self._size > KEPT_BYTES:
                 oldest, gone = self._kept.popitem(last=False)
+                self._recurring.discard(oldest)
                 self._size -= gone.size + _size_of(oldest)
 
 
@@ -367,6 +386,20 @@ def _valuing(policy: "Policy", contexts: IntArray) -> Valuing:
 
 def _depth(policy: "Policy") -> int:
     return 1 + (policy.base.depth if policy.has_base else 0)
+
+
+def _valueless(key: Key, width: int) -> Encoded:
+    """Return a decision that looks so; a layout does not depend on values."""
+    indices, numeric, starts = key
+    slots = np.frombuffer(indices, dtype=np.int32)
+    return Encoded(
+        slots,
+        np.zeros(len(slots), dtype=np.float32),
+        np.frombuffer(numeric, dtype=np.bool_),
+        np.frombuffer(starts, dtype=np.int32),
+        width,
+        0,
+    )
 
 
 def _size_of(key: Key) -> int:

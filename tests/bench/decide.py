@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from time import thread_time
+from time import perf_counter, sleep, thread_time
 from typing import NamedTuple
 
 import tau_live
@@ -26,6 +26,7 @@ OPTIONS, FEATURES, KNOWN = 8, 64, 8
 DECISIONS = 500
 TAUGHT = 64
 PATIENCE_S = 120.0
+PAUSE_S = 0.005
 POINT = "choose"
 
 Features = dict[str, float]
@@ -54,7 +55,8 @@ def measure(rounds: int, *, decisions: int = DECISIONS) -> list[Measured]:
         with recording() as ours:
             theirs = _peer()
             found += _measured(task, ours, theirs, rounds=rounds, decisions=decisions)
-    return [*found, *scorer(rounds, decisions=decisions)]
+    found += scorer(rounds, decisions=decisions)
+    return [*found, *beside_the_learner(rounds, decisions=decisions)]
 
 
 def options(rng: random.Random) -> dict[str, Features]:
@@ -71,13 +73,13 @@ def context(rng: random.Random) -> Features:
 
 
 @contextmanager
-def recording() -> Iterator[Decide]:
+def recording(learner: Learner = Learner.FLUSH) -> Iterator[Decide]:
     """Attach tau-live to a store of its own, with a policy that some rollouts have taught."""
     before = os.environ.get("TAU_LIVE_RL")
     os.environ["TAU_LIVE_RL"] = "1"
     with tempfile.TemporaryDirectory(prefix="tau-live-bench-") as folder:
         tau_live.attach(
-            Settings(store=Path(folder) / "store.sqlite", stream="bench", learner=Learner.FLUSH)
+            Settings(store=Path(folder) / "store.sqlite", stream="bench", learner=learner)
         )
         try:
             _teach()
@@ -165,6 +167,41 @@ def scorer(rounds: int, *, decisions: int = DECISIONS) -> list[Measured]:
                 others.append(thread_time() - began)
         _keep(found, mine, others)
     return found
+
+
+def beside_the_learner(rounds: int, *, decisions: int = DECISIONS) -> list[Measured]:
+    """Return what a host waits for a decision while updates are made, and while none is.
+
+    Runs of one decision about three options, each rewarded, with a pause before each; the clock on
+    the wall, which a thread feels.
+    """
+    found = [
+        Measured(f"{name}, 3 options, updates beside it", "no updates", [], [], None)
+        for name in ("p50", "p99")
+    ]
+    for round_ in range(-1, rounds):
+        mine, others = _waits(Learner.THREAD, decisions), _waits(Learner.FLUSH, decisions)
+        if round_ >= 0:
+            _keep(found, mine, others)
+    return found
+
+
+def _waits(learner: Learner, decisions: int) -> list[float]:
+    rng = random.Random(3)
+    waits: list[float] = []
+    with recording(learner):
+        for number in range(TAUGHT + decisions):
+            if number == TAUGHT and not tau_live.flush(PATIENCE_S):
+                raise RuntimeError(f"tau-live did not settle: {tau_live.snapshot()['gate']}")
+            sleep(PAUSE_S)
+            with tau_live.run("bench") as run:
+                known = {"kind": rng.choice("abcd"), "size": rng.random()}
+                began = perf_counter()
+                choice = run.decide("model", ("small", "middle", "large"), context=known)
+                if number >= TAUGHT:
+                    waits.append(perf_counter() - began)
+            tau_live.reward(float(choice.option == "middle"), run=run)
+    return waits
 
 
 def _encoded(rng: random.Random) -> Encoded:

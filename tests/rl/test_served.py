@@ -201,6 +201,24 @@ def test_a_new_version_keeps_nothing_of_an_old_one() -> None:
     )
 
 
+def test_what_recurs_is_ready_before_a_new_version_decides() -> None:
+    old, new = trained(1), trained(2)
+    recurring, seen_once = decision(0), decision(1)
+    for encoded in (recurring, seen_once, recurring):
+        old.judged(encoded)
+
+    new.layouts.prepare(new, old.layouts)
+
+    size = new.layouts.size
+    assert size > 0
+    assert new.judged(recurring).packed == trained(2).judged(recurring).packed
+    assert new.value(recurring) == trained(2).value(recurring)
+    assert np.array_equal(new.logits(recurring), trained(2).logits(recurring))
+    assert new.layouts.size == size
+    new.judged(seen_once)
+    assert new.layouts.size > size
+
+
 def test_many_threads_share_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(served, "KEPT_BYTES", 20_000)
     policy = trained(1)
