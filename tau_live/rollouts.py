@@ -253,6 +253,10 @@ class Rollout:
     run_reward: float | None = None
 
 
+RESUMED = "/resume-"
+"""Stands between an execution and which resumption of it an attempt is."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
     """One attempt at a rollout.

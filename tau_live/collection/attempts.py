@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from tau_live import events as ev
-from tau_live.rollouts import Attempt, attempt_id_of
+from tau_live.rollouts import RESUMED, Attempt, attempt_id_of
 
 Key: TypeAlias = tuple[str, str, int | None]
 """A rollout, an execution of it, and the attempt where the host counts them."""
 
-_RESUMPTION = re.compile(r"(?s)(?P<execution>.*)/resume-(?P<seq>-?[0-9]+)@.*")
+_RESUMPTION = re.compile(rf"(?s)(?P<execution>.*){RESUMED}(?P<seq>-?[0-9]+)@.*")
 
 
 def key_of(event: ev.Event, rollout_id: str) -> Key:
@@ -37,8 +37,13 @@ def of_event(event: ev.Event, existing: Sequence[Attempt]) -> Attempt | None:
     mine = [attempt for attempt in existing if _may_be(event, attempt)]
     if not mine:
         return None
-    begun = [attempt for attempt in mine if _begin(attempt) <= (event.at, event.seq)]
+    begun = [attempt for attempt in mine if had_begun(attempt, event)]
     return max(begun, key=_begin) if begun else min(mine, key=_begin)
+
+
+def had_begun(attempt: Attempt, event: ev.Event) -> bool:
+    """Say whether an attempt had begun when the event happened."""
+    return _begin(attempt) <= (event.at, event.seq)
 
 
 def number_for(event: ev.Event, existing: Sequence[Attempt]) -> int:
@@ -73,7 +78,7 @@ def is_last(attempt: Attempt, existing: Sequence[Attempt]) -> bool:
 
 def resumption(event: ev.RunResume) -> str:
     """Return the execution under which a resumed attempt is stored."""
-    return f"{event.execution}/resume-{event.seq}@{event.at!r}"
+    return f"{event.execution}{RESUMED}{event.seq}@{event.at!r}"
 
 
 def resumed(event: ev.RunResume, existing: Sequence[Attempt]) -> int | None:

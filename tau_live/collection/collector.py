@@ -39,6 +39,8 @@ from tau_live.rollouts import (
 from tau_live.store.roles import Batch, Store
 
 KNOWN_LIMIT = 20_000
+NEWEST = 32
+"""How many attempts of a rollout are read for an event; more where it is of none of them."""
 SPANS_AT_ONCE = 128  # more cost no less each, and keep the interpreter longer
 
 
@@ -170,7 +172,7 @@ class Collector:
             rollout = self._store.rollouts.find_rollout(rollout_id)
             if rollout is None or rollout.status in ROLLOUT_ENDS:
                 continue
-            tried = self._store.rollouts.attempts(rollout_id)
+            tried = self._store.rollouts.attempts(rollout_id, newest=1)
             waits = bool(tried) and tried[-1].status is AttemptStatus.SUCCEEDED
             self._end(rollout, ending_for(Reason.INTERRUPTED) if waits else ending, at=at)
             ended += 1
@@ -184,11 +186,10 @@ class Collector:
             self._begin_attempt(event, rollout_id, existing=[])
             return
         self._store.rollouts.amend_rollout(rollout_id, told_late(rollout))
-        existing = self._store.rollouts.attempts(rollout_id)
-        found = attempts.of_event(event, existing)
+        found, existing = self._found(event, rollout_id)
         if found is None or attempts.is_over(found, event):
             self._begin_attempt(event, rollout_id, existing=existing)
-        elif attempts.is_certain(event, existing):
+        elif self._is_certain(event, existing):
             self._remember(attempts.key_of(event, rollout_id), found.number)
 
     def _attempt_of(self, event: ev.Event) -> int:
@@ -199,15 +200,39 @@ class Collector:
         if number is not None:
             self._known.move_to_end(key)
             return number
-        existing = self._store.rollouts.attempts(rollout_id)
-        found = attempts.of_event(event, existing)
+        found, existing = self._found(event, rollout_id)
         if found is not None:
-            if attempts.is_certain(event, existing):
+            if self._is_certain(event, existing):
                 self._remember(key, found.number)
             return found.number
         if not existing:
             self._store.rollouts.begin_rollout(rollout_of(event, owner=self._owner))
         return self._begin_attempt(event, rollout_id, existing=existing)
+
+    def _found(self, event: ev.Event, rollout_id: str) -> tuple[Attempt | None, Sequence[Attempt]]:
+        """Return the attempt that an event belongs to, if it is stored, and those looked at.
+
+        The newest attempts do mostly, so that a key used for every run costs no more each time.
+        """
+        newest = self._store.rollouts.attempts(rollout_id, newest=NEWEST)
+        found = attempts.of_event(event, newest)
+        if len(newest) < NEWEST or (found is not None and attempts.had_begun(found, event)):
+            return found, newest
+        own = event.execution if event.execution and event.attempt is None else None
+        older = self._store.rollouts.attempts(rollout_id, execution=own)
+        by_number = {attempt.number: attempt for attempt in [*older, *newest]}
+        existing = [by_number[number] for number in sorted(by_number)]
+        return attempts.of_event(event, existing), existing
+
+    def _is_certain(self, event: ev.Event, existing: Sequence[Attempt]) -> bool:
+        return len(existing) < NEWEST and attempts.is_certain(event, existing)
+
+    def _around(self, rollout_id: str, number: int) -> Sequence[Attempt]:
+        """Return the newest attempts; all of them where one of that number is older."""
+        newest = self._store.rollouts.attempts(rollout_id, newest=NEWEST)
+        if any(attempt.number == number for attempt in newest):
+            return newest
+        return self._store.rollouts.attempts(rollout_id)
 
     def _begin_attempt(
         self,
@@ -258,7 +283,7 @@ class Collector:
         number = self._attempt_of(event)
         self._add_span(event, number)
         rollout_id = rollout_id_of(event.host, event.run_id)
-        for attempt in self._store.rollouts.attempts(rollout_id):
+        for attempt in self._around(rollout_id, number):
             if attempt.number == number:
                 self._close(attempt, AttemptStatus.SUCCEEDED, spans="interrupted", at=event.at)
 
@@ -280,7 +305,7 @@ class Collector:
     def _end_run(self, event: ev.RunEnd) -> None:
         number = self._attempt_of(event)
         rollout = self._store.rollouts.rollout(rollout_id_of(event.host, event.run_id))
-        existing = self._store.rollouts.attempts(rollout.rollout_id)
+        existing = self._around(rollout.rollout_id, number)
         current = next(attempt for attempt in existing if attempt.number == number)
         ending = ending_of(event)
         last = attempts.is_last(current, existing)
@@ -310,7 +335,7 @@ class Collector:
             return
         unheard = AttemptStatus.UNRESPONSIVE  # what did not end by itself did not succeed
         status = unheard if ending.attempt is AttemptStatus.SUCCEEDED else ending.attempt
-        for attempt in self._store.rollouts.attempts(rollout_id):
+        for attempt in self._store.rollouts.attempts(rollout_id, unended=True):
             self._close(attempt, status, spans=_left_open(ending), at=at)
         if rollout.status not in rollout_may_become(ending.rollout):
             self._store.rollouts.set_status(rollout_id, RolloutStatus.RUNNING, at=at)
@@ -378,7 +403,7 @@ class Collector:
             self._told = True
             return
         if reward.decision_id and event.execution:
-            existing = self._store.rollouts.attempts(reward.rollout_id)
+            existing = self._store.rollouts.attempts(reward.rollout_id, newest=NEWEST)
             reward = replace(reward, decision_id=attempts.decision_in(event, existing))
         if self._store.rewards.add_reward(reward) == "same":
             self._count("duplicate_rewards")

@@ -12,6 +12,7 @@ import msgspec
 from tau_live.machine.quick import changed
 from tau_live.rollouts import (
     ATTEMPT_ENDS,
+    RESUMED,
     ROLLOUT_ENDS,
     Attempt,
     AttemptStatus,
@@ -157,6 +158,20 @@ class Fresh:
             metadata=metadata,
             started_at=started_at,
         )
+
+    def tried(self, *, newest: int | None, unended: bool, execution: str | None) -> list[Attempt]:
+        """Return attempts as ``SqliteRollouts.attempts`` does."""
+        found = [
+            attempt
+            for _, attempt in sorted(self.attempts.items())
+            if (attempt.ended_at is None or not unended)
+            and (
+                execution is None
+                or attempt.execution == execution
+                or attempt.execution.startswith(execution + RESUMED)
+            )
+        ]
+        return found if newest is None else found[-newest:]
 
     def begin_attempt(self, attempt: Attempt) -> bool:
         """Add an attempt; ``False`` if its number is there."""

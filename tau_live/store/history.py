@@ -97,8 +97,22 @@ class RunRecord(Protocol):
         """Return one rollout, or ``None``."""
         ...
 
-    def attempts(self, rollout_id: str) -> list[Attempt]:
-        """Return the attempts of a rollout by number."""
+    def attempts(
+        self,
+        rollout_id: str,
+        *,
+        newest: int | None = None,
+        unended: bool = False,
+        execution: str | None = None,
+    ) -> list[Attempt]:
+        """Return attempts of a rollout by number.
+
+        Args:
+            rollout_id: Of the rollout.
+            newest: How many of them, those with the highest numbers; ``None`` returns all.
+            unended: Whether to return only those that have not ended.
+            execution: Which execution they belong to, resumed or not; ``None`` is any.
+        """
         ...
 
     def spans(self, rollout_id: str, number: int | None = None) -> list[Span]:

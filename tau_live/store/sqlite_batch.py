@@ -160,11 +160,22 @@ class _Rollouts:
             return None
         return self._stored.find_rollout(rollout_id)
 
-    def attempts(self, rollout_id: str) -> list[Attempt]:
+    def attempts(
+        self,
+        rollout_id: str,
+        *,
+        newest: int | None = None,
+        unended: bool = False,
+        execution: str | None = None,
+    ) -> list[Attempt]:
         fresh = self._stage.get(rollout_id)
         if fresh is not None:
-            return [attempt for _, attempt in sorted(fresh.attempts.items())]
-        return [] if self._stage.is_absent(rollout_id) else self._stored.attempts(rollout_id)
+            return fresh.tried(newest=newest, unended=unended, execution=execution)
+        if self._stage.is_absent(rollout_id):
+            return []
+        return self._stored.attempts(
+            rollout_id, newest=newest, unended=unended, execution=execution
+        )
 
     def spans(self, rollout_id: str, number: int | None = None) -> list[Span]:
         fresh = self._stage.get(rollout_id)

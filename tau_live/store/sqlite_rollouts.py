@@ -7,6 +7,7 @@ from threading import Event
 
 from tau_live.errors import UnknownError
 from tau_live.rollouts import (
+    RESUMED,
     Attempt,
     AttemptStatus,
     Reason,
@@ -218,16 +219,30 @@ class SqliteRollouts:
         """Return the rollouts that are asked for, and how many there are in all."""
         return page_of(self._connection, query)
 
-    def attempts(self, rollout_id: str) -> list[Attempt]:
-        """Return the attempts of a rollout by number."""
+    def attempts(
+        self,
+        rollout_id: str,
+        *,
+        newest: int | None = None,
+        unended: bool = False,
+        execution: str | None = None,
+    ) -> list[Attempt]:
+        """Return attempts of a rollout by number: all, or those that the filters leave."""
+        resumed = f"{execution}{RESUMED}"
         rows = self._connection.rows(
             """
             select * from attempts
-            where rollout_seq = (select seq from rollouts where rollout_id = ?) order by number
+            where rollout_seq = (select seq from rollouts where rollout_id = ?)
+            and (ended_at is null or not ?)
+            and (? is null or execution = ? or substr(execution, 1, ?) = ?)
+            order by number desc limit ?
             """,
-            (rollout_id,),
-        )
-        return [attempt_of(row, rollout_id) for row in rows]
+            (
+                rollout_id, unended, execution, execution, len(resumed), resumed,
+                -1 if newest is None else newest,
+            ),
+        )  # fmt: skip
+        return [attempt_of(row, rollout_id) for row in reversed(rows)]
 
     def spans(self, rollout_id: str, number: int | None = None) -> list[Span]:
         """Return the spans of a rollout (or of one attempt) in the order of arrival."""

@@ -1,11 +1,14 @@
 """The collector: a run that is tried again, or interrupted and resumed, has attempts."""
 
+import sqlite3
 from typing import Any
 
 import pytest
 
 from tau_live import events as ev
-from tau_live.rollouts import AttemptStatus, Reason, RolloutStatus
+from tau_live.collection import collector
+from tau_live.rollouts import Attempt, AttemptStatus, Reason, RolloutStatus
+from tau_live.store import sqlite_rollouts, sqlite_rows
 from tau_live.store.roles import Store
 from tests.collecting import SUCCEEDED, R, attempts, end, ended, spans, start, tool, tool_end
 from tests.streams import collected, collector_of, event
@@ -19,6 +22,12 @@ EXECUTIONS = [
         {"execution": "x", "attempt": 1}, {"execution": "y", "attempt": 1}, id="counted anew"
     ),
 ]
+
+
+@pytest.fixture(autouse=True, params=[1, collector.NEWEST])
+def _newest(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read few of the attempts first, or all of these: nothing but the time may differ."""
+    monkeypatch.setattr(collector, "NEWEST", request.param)
 
 
 @pytest.mark.parametrize(("first", "second"), EXECUTIONS)
@@ -178,3 +187,28 @@ def test_two_resumptions_that_are_not_counted_are_two(store: Store) -> None:
     collected(store, [start(), first, second, end()])
 
     assert [number for number, _, _ in attempts(store)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("status", [ev.Status.OK, ev.Status.ERROR])
+def test_a_key_used_for_every_run_costs_no_more_each_time(
+    store: Store, status: ev.Status, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    of_row = sqlite_rows.attempt_of
+
+    def counted(row: sqlite3.Row, rollout_id: str) -> Attempt:
+        read.append(rollout_id)
+        return of_row(row, rollout_id)
+
+    def runs(first: int, last: int) -> int:
+        before = len(read)
+        for number in range(first, last):
+            whose = {"execution": f"run-{number}"}
+            collected(store, [start(4 * number, **whose), end(4 * number + 1, status, **whose)])
+        return len(read) - before
+
+    monkeypatch.setattr(sqlite_rollouts, "attempt_of", counted)
+    runs(1, 50)
+
+    assert store.rollouts.rollout(R).attempt_count == 49
+    assert 0 < runs(150, 200) <= 1.1 * runs(50, 100)

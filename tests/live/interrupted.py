@@ -58,7 +58,7 @@ class Host:
         self._rng = random.Random(seed)
         self._longest_s = 1e-3
         self._inside = False
-        self.fired = self.swallowed = 0
+        self.fired = self.swallowed = self._begun = self._limited = 0
         self.places: Counter[str] = Counter()
         self._error: Exception | None = None
 
@@ -163,30 +163,35 @@ class Host:
 
     def by_thread(self, rounds: int) -> None:
         """Set the exception from another thread, as some time limits do."""
-        me = ctypes.c_ulong(threading.get_ident())
-        go, gone = threading.Semaphore(0), threading.Semaphore(0)
-
-        def interrupt() -> None:
-            while go.acquire() and self._inside is not None:
-                end = time.perf_counter() + self._rng.uniform(0, self._longest_s)
-                while time.perf_counter() < end:
-                    pass
-                if self._inside:
-                    ctypes.pythonapi.PyThreadState_SetAsyncExc(me, ctypes.py_object(LimitError))
-                gone.release()
-
-        threading.Thread(target=interrupt, daemon=True).start()
+        # No locks between the two: an exception within one would leave it taken.
+        thread = functools.partial(self._limit, rounds, ctypes.c_ulong(threading.get_ident()))
+        threading.Thread(target=thread, daemon=True).start()
         for _ in range(rounds):
             try:
                 self._inside = True
-                go.release()
+                self._begun += 1
                 self._call()
-                self._inside = False
-                gone.acquire()
-                time.sleep(0)
+                self._settle()
             except LimitError:
                 self.fired += 1
-                self._inside = False
+            self._settle()
+
+    def _limit(self, rounds: int, thread: ctypes.c_ulong) -> None:
+        while self._limited < rounds:
+            while self._begun == self._limited:
+                time.sleep(0)
+            end = time.perf_counter() + self._rng.uniform(0, self._longest_s)
+            while time.perf_counter() < end:
+                pass
+            if self._inside:
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, ctypes.py_object(LimitError))
+            self._limited += 1
+
+    def _settle(self) -> None:
+        """Wait for an exception that may still come."""
+        self._inside = False
+        while self._limited < self._begun:
+            time.sleep(0)
 
 
 def _is_ours(frame: FrameType | None) -> bool:
