@@ -186,7 +186,7 @@ def _kill(store: "Path", reason: str, *, as_json: bool) -> int | None:
         done = {"changed": True, "file": str(switch), "kill_switch": killed, "audit": problem}
         _say(json.dumps(done))
     else:
-        _say(f"everything stops within a second: {switch} exists")
+        _say(f"kill switch on (created {switch}); every process stops within a second")
         if problem is not None:
             sys.stderr.write(f"note: {problem}\n")
     return 0

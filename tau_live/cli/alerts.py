@@ -122,7 +122,7 @@ def test(path: Path | None, as_json: bool) -> None:
     if as_json:
         print_json({"alert": alert, "told": told, "command": bool(settings.alert_command)})
     else:
-        rows = [(one["plugin"], shown(one["problem"] or "told")) for one in told]
+        rows = [(one["plugin"], shown(one["problem"] or "delivered")) for one in told]
         print_all(table_of(("plugin", "result"), rows))
         if not settings.alert_command:
             click.echo("no command is set: set TAU_LIVE_RL_ALERT_COMMAND", err=True)

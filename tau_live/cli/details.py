@@ -161,7 +161,7 @@ def _monitored(point: str, found: Mapping[str, object]) -> Iterator[tuple[str, o
         yield "  outliers", f"{number(outliers)}, clipped to {low:.3g} or {high:.3g}"
     if found["cost"] is not None:
         cost, price = real(found["cost"]) or 0.0, real(found["cost_multiplier"]) or 0.0
-        words = f"{cost:.3g} (of {number(real(found['costs']))})"
+        words = f"mean {cost:.3g} over {number(real(found['costs']))} rollouts"
         yield "  safety cost", f"{words}, multiplier {price:.3g}"
     for alarm in sequence(found["drift"]):
         said = mapping(alarm)

@@ -453,7 +453,7 @@ def _tables(answer: Answer) -> Iterator[RenderableType]:
             if not one.refused
         ]
         if rows:
-            columns = ("estimate", "value#", "error#", f"bootstrap {level}", f"always {level}")
+            columns = ("estimate", "value#", "error#", f"bootstrap {level}", f"anytime {level}")
             yield table_of(columns, rows)
 
 

@@ -112,7 +112,8 @@ def reset(path: Path | None, as_json: bool, reason: str) -> None:
             }
         )
     else:
-        click.echo(f"the gate passes (it was on {was.state}); recorded in the audit log as {who}")
+        passed = "no change: the gate already passed" if was.state == "pass" else "the gate passes"
+        click.echo(f"{passed}; recorded in the audit log as {who}")
 
 
 @gate.command("hold", epilog=epilog("gate hold", 'tau-live gate hold --reason "audit today"'))
@@ -229,17 +230,17 @@ def _facts(
         facts.append(("since", ago(row.since, now=now)))
     facts.append(("failures in a row", streaks or "none"))
     if row.detail:
-        facts.append(("last error" if streaks or row.state == "pass" else "in words", row.detail))
+        facts.append(("last error" if streaks or row.state == "pass" else "detail", row.detail))
     if row.state != "pass":
-        facts.append(("because", row.reason or "no reason given"))
-        facts += [("by", entry.who) for entry in newest if entry.event == "hold"]
-        facts.append(("then", 'tau-live gate reset --reason "..."'))
+        facts.append(("reason", row.reason or "no reason given"))
+        facts += [("set by", entry.who) for entry in newest if entry.event == "hold"]
+        facts.append(("next step", 'tau-live gate reset --reason "..."'))
     for hold in holds:
         when = ago(hold.since, now=now)
         facts.append(("held in memory", f"by process {hold.pid} since {when}: {hold.reason}"))
     if holds:
-        facts.append(("then", "tau-live doctor"))
+        facts.append(("next step", "tau-live doctor"))
     if killed is not None:
         facts.append(("kill switch", f"on since {ago(killed.at, now=now)}: {killed}"))
-        facts.append(("then", ended_by(killed.reason).strip("`")))
+        facts.append(("next step", ended_by(killed.reason).strip("`")))
     return facts

@@ -47,7 +47,7 @@ def kill(path: Path | None, as_json: bool, reason: str) -> None:
         print_json({"changed": changed, "file": str(file), "kill_switch": now, "audit": problem})
         return
     if before is None:
-        click.echo(f"everything stops within a second: {shown(file)} exists")
+        click.echo(f"kill switch on (created {shown(file)}); every process stops within a second")
     else:
         since = f"since {moment(before.at)}: {shown(before)}"
         click.echo(f"no change: the kill switch was already on, {since}")

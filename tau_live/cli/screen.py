@@ -182,7 +182,7 @@ def _word(answer: Answer) -> Text:
 def _next(advice: Sequence[str], room: int) -> Iterator[Text]:
     yield safe(_cut(_unquoted(advice[0]), room, lines=5), "bold")
     if len(advice) > 1:
-        yield safe(f"(then {len(advice) - 1} more: tau-live status --all)", "dim")
+        yield safe(f"({len(advice) - 1} more suggested by tau-live status --all)", "dim")
 
 
 def _unquoted(advice: str) -> str:
@@ -267,7 +267,11 @@ def _listed(said: Sequence[str], points: Sequence[str]) -> str:
 def _version(status: Mapping[str, object], point: str) -> str:
     """Return in words what serves a point, and how much that decides."""
     one = mapping(mapping(status["in_service"]).get(point))
-    told = f"{one['version']} of {one['rollouts']} rollouts" if one.get("version") else "untrained"
+    told = (
+        f"version {one['version']} (from {one['rollouts']} rollouts)"
+        if one.get("version")
+        else "untrained"
+    )
     pinned = ", pinned" if one.get("pinned") else ""
     trial = mapping(mapping(status["trials"]).get(point))
     decides = f", decides {real(trial['exposure']) or 0.0:.0%}" if trial else ""
@@ -315,7 +319,7 @@ def _reward(stretches: Sequence[Stretch], room: int) -> Iterator[Row]:
     known = [one for one in means if one.mean is not None]
     if len(known) > 1:
         yield Row("reward", curve(means, width=min(room, WIDEST)), 2)
-        ends = f"at first {_mean(known[0])}, at last {_mean(known[-1])}"
+        ends = f"first {_mean(known[0])}, latest {_mean(known[-1])}"
         yield Row("█ mean ░ 95 %", [safe(ends)])
     elif known:
         yield Row("reward", [safe(f"{_mean(known[0])} mean of {number(known[0].count)}")])

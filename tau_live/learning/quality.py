@@ -189,7 +189,7 @@ def violations(found: Figures, limit: float | None) -> Hold | None:
         return None
     low = bound(found.cost, found.costs, doubt=DOUBT, upper=False)
     if low > limit:
-        words = f"surely above {low:.3g}"
+        words = f"almost certainly above {low:.3g}"
     elif found.costs >= enough_to_prove(limit):
         high = bound(found.cost, found.costs, doubt=0.05, upper=True)
         if high <= limit:

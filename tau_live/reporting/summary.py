@@ -229,7 +229,7 @@ def _learning(status: Mapping[str, object], points: Sequence[str], *, due: int) 
         said = f"No version yet.{skipped}{_waits_for(status, due)}"
         return Answer(state=DOUBTFUL, answer="not yet", said=said)
     differences = [said for point in points for said in _difference(point, status)]
-    newest = f"Newest version in service: {max(versions)}."
+    newest = f"Version in service: {max(versions)}."
     reward = mapping(status["mean_reward"])
     first, last = real(reward["first"]), real(reward["last"])
     if first is not None and last is not None:
@@ -276,7 +276,7 @@ def _difference(point: str, status: Mapping[str, object]) -> Iterator[str]:
         return
     over = "the host's own choice" if trial["control"] is None else f"version {trial['control']}"
     proven = (
-        f"between {lower:+.3g} and {upper:+.3g} at all times"
+        f"between {lower:+.3g} and {upper:+.3g} however often you look"
         if lower is not None and upper is not None
         else "unproven difference of means"
     )

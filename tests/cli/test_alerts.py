@@ -47,7 +47,7 @@ def test_a_trial_alert_goes_the_configured_way(tmp_path: Path, run: Run) -> None
 
     assert result.exit_code == 0
     assert [line.split() for line in result.stdout.splitlines()[1:]] == [
-        ["alert-log", "told"], ["alert-command", "told"],
+        ["alert-log", "delivered"], ["alert-command", "delivered"],
     ]  # fmt: skip
     told = json.loads(got.read_text())
     assert (told["kind"], told["test"]) == ("test", True)

@@ -133,7 +133,7 @@ def test_for_people_it_prints_a_table(lived: Path, run: Run) -> None:
 
     assert result.exit_code == 0, result.stderr
     parts = ["best-fixed (a)", "the store, point tool", "0 to 3", "SNIPS", "SNDR", "WPDIS"]
-    for said in [*parts, "bootstrap 95%", "always 95%", "sample size", "whole rollouts"]:
+    for said in [*parts, "bootstrap 95%", "anytime 95%", "sample size", "whole rollouts"]:
         assert said in result.stdout, said
 
 

@@ -22,7 +22,7 @@ def test_a_gate_that_holds_is_exit_code_3_and_says_why(filled: Path, run: Run) -
     result = run("gate", "show", "--store", filled)
 
     assert result.exit_code == 3
-    assert "because            collection_failures\n" in result.stdout
+    assert "reason             collection_failures\n" in result.stdout
     assert "last error         disk full\n" in result.stdout
     assert "tau-live gate reset --reason" in result.stdout
 

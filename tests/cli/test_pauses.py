@@ -134,7 +134,7 @@ def test_a_gate_is_held_by_hand_and_reset(filled: Path, run: Run, read: Read) ->
     reset = run("gate", "reset", "--reason", "over", "--store", filled)
 
     assert (held.exit_code, shown.exit_code, again.exit_code, reset.exit_code) == (0, 3, 0, 0)
-    assert "because            operator\n" in shown.stdout
+    assert "reason             operator\n" in shown.stdout
     assert "last error         audit\n" in shown.stdout
     assert (entry.action, entry.reason, entry.details["idempotent"]) == (
         "gate_hold",

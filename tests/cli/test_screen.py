@@ -179,8 +179,8 @@ def test_the_curve_shows_each_stretch_with_its_interval(learning: Path) -> None:
     assert "".join(rows).count("█") == 4 * len(glance.stretches)
     assert "░" in "".join(rows)
     (ends,) = [line for line in lines if "95 %" in line]
-    assert f"at first {first.mean:.3g} ({first.lower:.3g} to {first.upper:.3g})" in ends
-    assert f"at last {last.mean:.3g} ({last.lower:.3g} to {last.upper:.3g})" in ends
+    assert f"first {first.mean:.3g} ({first.lower:.3g} to {first.upper:.3g})" in ends
+    assert f"latest {last.mean:.3g} ({last.lower:.3g} to {last.upper:.3g})" in ends
 
 
 def test_a_low_terminal_keeps_the_answers_and_leaves_out_the_curve(learning: Path) -> None:

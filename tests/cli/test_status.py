@@ -18,7 +18,7 @@ def test_every_figure_is_one_flag_away(filled: Path, run: Run) -> None:
         "version 2, trained on 8 rollouts",
         "75% small, entropy 0.50 (the last 9 rollouts)",
         "standard deviation 0.25, from 100% user",
-        "0.125 (of 4), multiplier 0",
+        "mean 0.125 over 4 rollouts, multiplier 0",
         "large became worse",
         "2 dropped_queue",
         HOST_PROCESS,

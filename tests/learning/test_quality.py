@@ -164,7 +164,7 @@ def test_the_bounds_are_wrong_no_more_often_than_they_say() -> None:
 @pytest.mark.parametrize(
     ("found", "limit", "holds"),
     [
-        pytest.param(costing(0.3, 40), 0.05, True, id="surely above"),
+        pytest.param(costing(0.3, 40), 0.05, True, id="almost certainly above"),
         pytest.param(costing(0.3, 40), None, False, id="no limit"),
         pytest.param(costing(1.0, 19), 0.05, False, id="too few"),
         pytest.param(costing(None, 0), 0.05, False, id="nothing is known"),

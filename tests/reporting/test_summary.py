@@ -182,7 +182,7 @@ def test_the_answer_follows_the_proof_and_not_the_estimate(
     learning = facts(store).summary.learning
 
     assert (learning.state, learning.answer) == expected
-    assert f"between {lower:+.3g} and {upper:+.3g} at all times" in learning.said
+    assert f"between {lower:+.3g} and {upper:+.3g} however often you look" in learning.said
 
 
 def test_where_nothing_is_to_be_done_it_says_so(store: SqliteStore) -> None:
