@@ -22,6 +22,7 @@ from tau_live.reporting.summary import (
     disabled_plugins,
     fallen,
     held_in_memory,
+    stopped_learners,
 )
 
 STYLES: Mapping[str, str] = {GOOD: "bold green", DOUBTFUL: "bold yellow", BAD: "bold red"}
@@ -200,6 +201,8 @@ def _health(glance: Glance, room: int) -> Iterator[Row]:
     holds = held_in_memory(glance.status)
     if holds:
         yield Row("held in memory", [safe(_cut(holds, room), "red")])
+    for told in stopped_learners(glance.status):
+        yield Row("stopped", [safe(_cut(told, room), "red")])
     streaks = {kind: count for kind, count in counts(gate["streaks"]).items() if count}
     said = ", ".join(f"{kind} {count}" for kind, count in streaks.items())
     told = f"{said} in a row" if said else "none in a row"

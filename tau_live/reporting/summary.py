@@ -129,6 +129,8 @@ def _healthy(status: Mapping[str, object]) -> Answer:
         return Answer(state=BAD, answer="no", said=said)
     if held := held_in_memory(status):
         return Answer(state=BAD, answer="no", said=f"{held}, and cannot store anything.")
+    if stops := stopped_learners(status):
+        return Answer(state=BAD, answer="no", said=f"The learner is stopped {'; '.join(stops)}.")
     streaks = {name: count for name, count in counts(gate["streaks"]).items() if count}
     recent = drops_lately(status)
     drops = _unwanted(recent)
@@ -149,6 +151,16 @@ def _healthy(status: Mapping[str, object]) -> Answer:
     when = " in the last day" if long_ago else ""
     said = f"The gate passes; nothing was dropped{when}{but}."
     return Answer(state=GOOD, answer="yes", said=said)
+
+
+def stopped_learners(status: Mapping[str, object]) -> list[str]:
+    """Return at which points the learner decides nothing, and why."""
+    trials = {point: mapping(one) for point, one in mapping(status["trials"]).items()}
+    return [
+        f"at {point}: {one['stopped']}"
+        for point, one in trials.items()
+        if one["stopped"] is not None
+    ]
 
 
 def _missing(status: Mapping[str, object]) -> Iterator[str]:

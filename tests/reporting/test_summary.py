@@ -95,6 +95,19 @@ def test_without_a_control_no_lift_is_claimed_and_it_says_how_to_have_one(
     assert "TAU_LIVE_RL_CONTROL_SHARE=0.1" in summary.next[0]
 
 
+def test_a_learner_that_was_stopped_is_not_healthy_and_it_says_where_and_why(
+    store: SqliteStore,
+) -> None:
+    tried(store, lower=0.1, upper=0.2)
+    why = "critical violation in rollout live-1"
+    store.trials.save(replace(store.trials.trial("model"), stopped=why, revision=2))
+
+    healthy = facts(store).summary.healthy
+
+    assert (healthy.state, healthy.answer) == ("bad", "no")
+    assert healthy.said == f"The learner is stopped at model: {why}."
+
+
 def test_what_a_hold_keeps_out_is_no_doubt_of_health(store: SqliteStore) -> None:
     ready(store, "live-1", "model")
     store.counters.add({"runs_not_recorded_while_held": 9, "decisions_not_recorded": 9})
