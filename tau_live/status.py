@@ -19,6 +19,8 @@ from tau_live.operators.kill_switch import kill_file, now_killed
 from tau_live.operators.killed_processes import killed_inside
 from tau_live.pauses import told as paused
 from tau_live.reasons import CRITIC_ONLY, LEFT_OUT, WhyNot
+from tau_live.rewards.safety import SOURCE as SAFETY
+from tau_live.rewards.settling import reward_range
 from tau_live.rollouts import RolloutStatus
 from tau_live.settings import Settings
 from tau_live.store.records import InService
@@ -28,6 +30,7 @@ from tau_live.trials.facts import trial_facts
 
 FILE = "status.json"
 REWARDS = 100
+SEEN = 256
 LAPSED_S = 7 * 86_400.0
 COUNTED = 10_000
 """So far is counted what may be many: status is told after each update."""
@@ -71,6 +74,7 @@ def status_of(
         "rollouts": rollouts_by_status(store),
         "waiting_for_reward": waiting,
         "became_ready": ready_so_far,
+        "rewards_seen": rewards_seen(store, settings),
         "last_reward_at": store.rewards.newest_at(),
         "rewards_missing": missing_now(noted),
         "reward_fell": fallen_now(noted),
@@ -100,6 +104,14 @@ def status_of(
         "silent": silent_processes(store, now=now),
         "learner": now_learning(store, now=now),
     }
+
+
+def rewards_seen(store: Store, settings: Settings) -> dict[str, object]:
+    """Return what the newest rewards were, and how many are outside the range set for them."""
+    totals = store.rewards.newest_totals(reward_range(settings), of=SEEN, without=SAFETY)
+    names = store.rewards.newest_by_name(of=SEEN, without=SAFETY)
+    seen = {name: {"lowest": low, "highest": high} for name, (low, high) in names.items()}
+    return {**totals._asdict(), "names": seen}
 
 
 def _gate(row: GateRow) -> dict[str, object]:

@@ -24,7 +24,7 @@ WHOLE = """
     rows samples seals seen seq spans streaks succeeded suppressed test total trajectories
     uncounted without_key unexplored unlearned untaught update updates used version waiting
     waiting_for_reward
-    outliers was with_propensity without_choice champion refused
+    outliers outside was with_propensity without_choice champion refused
 """
 NUMBER = """
     advantage agreement at before began_at confidence cost cost_multiplier created_at difference
@@ -33,7 +33,7 @@ NUMBER = """
     mean_total_loss mean_weight median observed_approx_kl option_share place probability propensity
     control_share margin median_days ninetieth ninetieth_days spread
     return reward reward_mean reward_spread run_reward share shift since sources standard_error
-    highest_reward lowest_reward
+    highest_reward lowest_reward highest lowest
     last_reward_at started_at total_reward upper used_mb value happened seconds difference silent
 """
 WORDS = """
@@ -93,6 +93,8 @@ EXACT: Mapping[str, object] = {
     "evaluate:log": ["string", "null"],
     "import-log:bad[].column": ["string", "integer", "null"],
     "init:hosts[].version": ["string", "null"],
+    "rewards_seen.lowest": ["number", "null"],
+    "rewards_seen.highest": ["number", "null"],
     "mean_reward.first": ["number", "null"],
     "mean_reward.last": ["number", "null"],
     "replay:bad[]": "array",

@@ -34,6 +34,7 @@ VERDICTS: Mapping[str, str] = {
     "futile": "practically proven no better",
     "unsafe": "safety cost too high",
     "unequal_missing": "rewards missing unevenly",
+    "out_of_range": "rewards outside their range",
 }
 """Each verdict in words."""
 
@@ -201,30 +202,39 @@ def _health(glance: Glance, room: int) -> Iterator[Row]:
     holds = held_in_memory(glance.status)
     if holds:
         yield Row("held in memory", [safe(_cut(holds, room), "red")])
-    for told in stopped_learners(glance.status):
-        yield Row("stopped", [safe(_cut(told, room), "red")])
     streaks = {kind: count for kind, count in counts(gate["streaks"]).items() if count}
     said = ", ".join(f"{kind} {count}" for kind, count in streaks.items())
     told = f"{said} in a row" if said else "none in a row"
     yield Row("failures", [safe(told, "yellow" if said else "")])
     dropped = safe(_cut(_drops(glance), room), "yellow" if glance.drops else "")
     yield Row("dropped", [dropped])
-    missing = mapping(glance.status["rewards_missing"])
+    for name, said, style in _doubts(glance):
+        yield Row(name, [safe(_cut(said, room), style)])
+
+
+def _doubts(glance: Glance) -> Iterator[tuple[str, str, str]]:
+    """Yield what is not as it should be: a word for it, what is said, and in which style."""
+    status = glance.status
+    for told in stopped_learners(status):
+        yield "stopped", told, "red"
+    missing = mapping(status["rewards_missing"])
     if missing:
         of = f"{number(real(missing['missing']))} of {number(real(missing['settled']))}"
         told = f"{of} rewards at the last count; since {_ago(real(missing['since']), glance.at)}"
-        yield Row("missing", [safe(_cut(told, room), "yellow")])
-    for told in fallen(glance.status):
-        yield Row("reward fell", [safe(_cut(told, room), "yellow")])
-    for told in disabled_plugins(glance.status):
-        yield Row("plugin", [safe(_cut(told, room), "red")])
-    silent = mapping(glance.status["silent"])
+        yield "missing", told, "yellow"
+    for told in fallen(status):
+        yield "reward fell", told, "yellow"
+    for about, told in glance.doubts.items():
+        yield about, told, "yellow"
+    for told in disabled_plugins(status):
+        yield "plugin", told, "red"
+    silent = mapping(status["silent"])
     if silent:
-        named = ", ".join(f"{who} for {seconds(real(s))}" for who, s in silent.items())
-        yield Row("cannot write", [safe(_cut(named, room), "red")])
-    beyond = str(excess_of(mapping(glance.status["retention"])))
+        told = ", ".join(f"{who} for {seconds(real(s))}" for who, s in silent.items())
+        yield "cannot write", told, "red"
+    beyond = str(excess_of(mapping(status["retention"])))
     if beyond:
-        yield Row("over retention", [safe(_cut(beyond, room), "yellow")])
+        yield "over retention", beyond, "yellow"
 
 
 def _drops(glance: Glance) -> str:

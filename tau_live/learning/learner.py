@@ -30,6 +30,7 @@ from tau_live.reasons import LEFT_OUT, WhyNot
 from tau_live.rl.policy import Policy
 from tau_live.rl.ppo import LearnerState, PPOConfig
 from tau_live.rl.ppo import Update as Lesson
+from tau_live.rl.verdict import Verdict
 from tau_live.settings import Settings
 from tau_live.store.records import LearnableRollout, PolicyVersion, Update
 from tau_live.store.roles import Store
@@ -370,7 +371,8 @@ class Learner:
         """Return the bounds of the difference to a champion; ``None`` where there is none."""
         trial = self._store.trials.trial(point)
         difference = trial.finding.get("difference")
-        if trial.control is None or not isinstance(difference, Mapping):
+        outside = trial.finding.get("verdict") == Verdict.OUT_OF_RANGE
+        if trial.control is None or outside or not isinstance(difference, Mapping):
             return None
         return float(difference["lower"]), float(difference["upper"])
 

@@ -181,7 +181,7 @@ class Lessons:
         )
         too_many = (LeftOut(one.rollout.rollout_id, None, WhyNot.SOURCE_OVER_CAP) for one in over)
         found = found._replace(left_out=[*found.left_out, *too_many])
-        return found.within(limits, alone=self._settings.reward_range)[0]
+        return found.within(limits)[0]
 
 
 def known_at(rollouts: Sequence[LearnableRollout]) -> float:

@@ -122,7 +122,7 @@ def watched(
     unseen = [one for one in seen.fresh if (one.rollout.ready_seq or 0) > before.watermark]
     fence = _fenced(before, unseen, seen.new)
     limits = fence.limits.spanning(reward_range(settings))
-    bounded, beyond = seen.new.within(limits, alone=settings.reward_range)
+    bounded, beyond = seen.new.within(limits)
     outliers = len({*beyond} & {one.rollout.rollout_id for one in unseen})
     drift, alarms = _drift(before, unseen, bounded, state=state, config=config)
     found_costs = priced(before, unseen, seen.late, settings=settings, at=seen.at)

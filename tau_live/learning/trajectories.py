@@ -81,31 +81,23 @@ class Collected(NamedTuple):
         highest = np.maximum.reduceat(np.where(came, given, -inf), starts[:-1])
         return list(zip(lowest.tolist(), highest.tolist(), strict=True))
 
-    def within(
-        self, limits: Limits, *, alone: tuple[float, float] | None = None
-    ) -> tuple["Collected", list[str]]:
+    def within(self, limits: Limits) -> tuple["Collected", list[str]]:
         """Return the same with every reward within limits, and which rollouts had others.
 
         What safety takes away is the operator's word, and no outlier.
 
         Args:
             limits: The lowest and the highest that a reward counts as.
-            alone: The same for rollouts of one step, whose reward is the total; ``None`` for
-                ``limits``.
         """
         found = self.trajectories
         if found is None:
             return self, []
-        low, high = np.full(len(found.length), limits.low), np.full(len(found.length), limits.high)
-        if alone is not None:
-            low[found.length == 1], high[found.length == 1] = alone
-        low, high = np.repeat(low, found.length), np.repeat(high, found.length)
         given = self._given(found)
-        beyond = (given < low) | (given > high)
+        beyond = (given < limits.low) | (given > limits.high)
         if not beyond.any():
             return self, []
         ends = offsets(found.length)[1:] - 1
-        bounded = np.clip(given, low, high)
+        bounded = np.clip(given, limits.low, limits.high)
         for end, (taken, most) in zip(ends.tolist(), self.safety, strict=True):
             bounded[end] = min(bounded[end] + taken, most)
         reward = np.where(beyond, bounded, found.reward)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tau_live.reporting.facts import Mark, Stretch, Summary
 from tau_live.reporting.marks import marks_of
 from tau_live.reporting.stretches import cuts_of, glanced
-from tau_live.reporting.summary import drops_lately, points_of, summary_of
+from tau_live.reporting.summary import doubts_of, drops_lately, points_of, summary_of
 from tau_live.rewards.settling import reward_range
 from tau_live.settings import Settings
 from tau_live.status import status_of
@@ -37,6 +37,7 @@ class Glance:
         stretches: All rollouts, in the order in which they began: the reward curve.
         points: The decision points, the busiest first.
         drops: What was dropped or refused, by counter that grew lately, the largest first.
+        doubts: What to doubt of its health, each by a word for what it concerns.
         latest: What last changed who decides, or whether anybody may; ``None`` if nothing did.
     """
 
@@ -46,6 +47,7 @@ class Glance:
     stretches: Sequence[Stretch]
     points: Sequence[str]
     drops: Mapping[str, int]
+    doubts: Mapping[str, str]
     latest: Mark | None
 
 
@@ -73,5 +75,6 @@ def glance_of(store: Store, settings: Settings, *, now: float, enabled: bool) ->
         stretches=stretches,
         points=points,
         drops=drops_lately(status),
+        doubts=doubts_of(status, settings),
         latest=marks[-1] if marks else None,
     )

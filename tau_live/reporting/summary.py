@@ -8,9 +8,11 @@ from tau_live.alerts.growing import lately
 from tau_live.handed.reading import counts, integer, mapping, real, sequence
 from tau_live.operators.kill_switch import ended_by
 from tau_live.reasons import QUEUE_FULL, WHILE_HELD, drops_of, lost_events
+from tau_live.reporting.declared import deadlines, outside_range, range_advice
 from tau_live.reporting.facts import Answer, Stretch, Summary
+from tau_live.rl.verdict import Verdict
 from tau_live.settings import Settings
-from tau_live.trials.facts import NO_CONTROL
+from tau_live.trials.facts import NO_CONTROL, NO_RANGE
 
 GOOD, DOUBTFUL, BAD = "good", "doubtful", "bad"
 HELD_UP = 32
@@ -35,12 +37,11 @@ def summary_of(
         points: The decision points, the busiest first.
         settings: How many rollouts make an update.
     """
-    due = 2 * settings.update_interval
     return Summary(
         on=_on(status),
-        healthy=_healthy(status),
+        healthy=_healthy(status, settings),
         learning=_learning(status, points, due=settings.update_interval),
-        next=[*dict.fromkeys(_next(status, stretches, due=due))] or ["Nothing to do."],
+        next=[*dict.fromkeys(_next(status, stretches, settings))] or ["Nothing to do."],
     )
 
 
@@ -122,7 +123,7 @@ def _by(said: object) -> str:
     return f" ({who})" if who else ""
 
 
-def _healthy(status: Mapping[str, object]) -> Answer:
+def _healthy(status: Mapping[str, object], settings: Settings) -> Answer:
     gate = mapping(status["gate"])
     if gate["state"] != "pass":
         said = f"The gate holds because of {gate['reason']}: {gate['detail'] or 'no detail'}."
@@ -139,6 +140,7 @@ def _healthy(status: Mapping[str, object]) -> Answer:
     if silent:
         doubts.append(f"Cannot write: {_listed(sorted(silent))}.")
     doubts += [*_missing(status), *fallen(status), *disabled_plugins(status)]
+    doubts += [f"{said}." for said in doubts_of(status, settings).values()]
     if drops:
         what = f"{sum(drops.values()):,} events, decisions or rewards"
         doubts.append(f"{what} were dropped or refused so far, {_last(drops, status)}.")
@@ -151,6 +153,23 @@ def _healthy(status: Mapping[str, object]) -> Answer:
     when = " in the last day" if long_ago else ""
     said = f"The gate passes; nothing was dropped{when}{but}."
     return Answer(state=GOOD, answer="yes", said=said)
+
+
+def doubts_of(status: Mapping[str, object], settings: Settings) -> dict[str, str]:
+    """Return what else to doubt of its health, each by a word for what it concerns."""
+    found = {"range": outside_range(status, settings) or _left_out(status)}
+    return {about: said for about, said in found.items() if said}
+
+
+def _left_out(status: Mapping[str, object]) -> str:
+    """Return where rewards outside their own range keep a difference from being claimed."""
+    trials = {point: mapping(one) for point, one in mapping(status["trials"]).items()}
+    said = (
+        f"At {point} {one['why']}"
+        for point, one in trials.items()
+        if one["verdict"] == Verdict.OUT_OF_RANGE
+    )
+    return "; ".join(said)
 
 
 def stopped_learners(status: Mapping[str, object]) -> list[str]:
@@ -295,7 +314,9 @@ def _difference(point: str, status: Mapping[str, object]) -> Iterator[str]:
     yield f"At {point} the difference over {over} is {estimate:+.3g} ({proven})."
 
 
-def _next(status: Mapping[str, object], stretches: Sequence[Stretch], *, due: int) -> Iterator[str]:
+def _next(
+    status: Mapping[str, object], stretches: Sequence[Stretch], settings: Settings
+) -> Iterator[str]:
     rollouts, drops = counts(status["rollouts"]), drops_lately(status)
     yield from _about_stops(status)
     if not any(rollouts.values()):
@@ -305,7 +326,7 @@ def _next(status: Mapping[str, object], stretches: Sequence[Stretch], *, due: in
     yield from _about_rewards(status, stretches)
     if rollouts.get("completed") and any(one.reward.count for one in stretches):
         yield from _about_decisions(status)
-    yield from _about_learner(status, due=due)
+    yield from _about_learner(status, due=2 * settings.update_interval)
     lost = lost_events(drops)
     if lost:
         keeps = ", and a larger `TAU_LIVE_RL_QUEUE_LIMIT` keeps more" if QUEUE_FULL in lost else ""
@@ -315,7 +336,7 @@ def _next(status: Mapping[str, object], stretches: Sequence[Stretch], *, due: in
             f"Look at what was refused, mainly {next(iter(refused))}: `tau-live doctor` has the "
             "details, docs/howto/runbook.md a fix for each counter."
         )
-    yield from _about_trials(status)
+    yield from _about_trials(status, settings)
     if _over(status):
         yield "`tau-live gc` deletes what is beyond the limits and reports why the others are kept."
     if not status["enabled"] and not sequence(status["processes"]):
@@ -390,38 +411,67 @@ def _about_learner(status: Mapping[str, object], *, due: int) -> Iterator[str]:
         )
 
 
-def _about_trials(status: Mapping[str, object]) -> Iterator[str]:
+def _about_trials(status: Mapping[str, object], settings: Settings) -> Iterator[str]:
+    yield from _about_equal_rewards(status)
+    if outside := outside_range(status, settings):
+        yield (
+            f"{outside}. Nothing is claimed from those. If they are right: "
+            f"{range_advice(status, settings)}; if not, find their source."
+        )
     for point, one in mapping(status["trials"]).items():
-        trial = mapping(one)
-        _, upper = _bounds(trial)
-        change = f'{shlex.quote(point)} --reason "..."'
-        if trial["stopped"] is not None:
-            again = change.replace(" --reason", " 5% --reason")
-            yield (
-                f"The learner of {point} is stopped; to start it again: "
-                f"`tau-live policy exposure {again}`."
-            )
-        elif upper is not None and upper < 0.0:
-            yield (
-                f"The learner of {point} is worse than the control: "
-                f"`tau-live policy rollback {change}`."
-            )
-        elif isinstance(trial["why"], str) and "range" in trial["why"]:
-            yield (
-                "Declare the lowest and highest reward, so that the difference can be proven; "
-                "for rewards from 0 to 1: `export TAU_LIVE_RL_REWARD_RANGE=0,1`."
-            )
-        elif trial["why"] == NO_CONTROL and trial["champion"] is None:
-            yield (
-                "Reserve a tenth of the rollouts as a control to compare with "
-                "(each choice needs its `default`): `export TAU_LIVE_RL_CONTROL_SHARE=0.1`."
-            )
-    yield from _about_waiting(status)
+        yield from _about_trial(point, mapping(one), range_advice(status, settings))
+    yield from _about_waiting(status, deadlines(settings))
     yield from _about_monitors(status)
 
 
-def _about_waiting(status: Mapping[str, object]) -> Iterator[str]:
-    """Yield where a comparison stands still because a reward is awaited."""
+def _about_trial(point: str, trial: Mapping[str, object], how: str) -> Iterator[str]:
+    """Yield what to do about who decides at a point.
+
+    Args:
+        point: The decision point.
+        trial: What is told of it.
+        how: How to declare the range of rewards.
+    """
+    _, upper = _bounds(trial)
+    change = f'{shlex.quote(point)} --reason "..."'
+    some = f"`tau-live policy exposure {change.replace(' --reason', ' 5% --reason')}`"
+    if trial["stopped"] is not None:
+        yield f"The learner of {point} is stopped; to start it again: {some}."
+    elif upper is not None and upper < 0.0:
+        yield (
+            f"The learner of {point} is worse than the control: "
+            f"`tau-live policy rollback {change}`."
+        )
+    elif trial["why"] == NO_RANGE:
+        yield (
+            "Declare the lowest and highest reward possible, so that the difference can be "
+            f"proven; for what came so far: {how}."
+        )
+    elif trial["verdict"] == Verdict.OUT_OF_RANGE:
+        yield (
+            f"Nothing is claimed at {point} while rewards are outside their declared range: fix "
+            "their unit, or the range; `tau-live doctor` counts them."
+        )
+    elif trial["why"] == NO_CONTROL and trial["champion"] is None:
+        yield (
+            "Reserve a tenth of the rollouts as a control to compare with "
+            "(each choice needs its `default`): `export TAU_LIVE_RL_CONTROL_SHARE=0.1`."
+        )
+    if trial["exposure"] == 0.0 and trial["stopped"] is None:
+        climbs = "once the range is declared" if trial["why"] == NO_RANGE else "on evidence"
+        yield (
+            f"The learner of {point} is in shadow: it decides nothing yet, and climbs "
+            f"{climbs}. To let it decide some rollouts now: {some}."
+        )
+
+
+def _about_waiting(status: Mapping[str, object], setting: str) -> Iterator[str]:
+    """Yield where a comparison stands still because a reward is awaited.
+
+    Args:
+        status: What ``status_of`` says.
+        setting: What says how long that is.
+    """
     now = real(status["at"]) or 0.0
     for point, one in mapping(status["trials"]).items():
         trial = mapping(one)
@@ -431,8 +481,16 @@ def _about_waiting(status: Mapping[str, object]) -> Iterator[str]:
             yield (
                 f"The comparison at {point} has counted {counted:,} of {counted + uncounted:,} "
                 f"rollouts: it is waiting for the reward of {held_up['rollout_id']} until "
-                f"{_utc(until)} at the latest. Send the missing rewards, or shorten "
-                "`TAU_LIVE_RL_REWARD_DEADLINE_S`."
+                f"{_utc(until)} at the latest. Send the missing rewards, or shorten {setting}."
+            )
+
+
+def _about_equal_rewards(status: Mapping[str, object]) -> Iterator[str]:
+    for point, one in mapping(status["monitors"]).items():
+        if mapping(one)["reward_spread"] == 0.0:
+            yield (
+                f"The newest rewards at {point} are all the same, so there is nothing to learn: "
+                "check one with `tau-live rollouts --limit 1`."
             )
 
 
@@ -443,11 +501,6 @@ def _about_monitors(status: Mapping[str, object]) -> Iterator[str]:
             for alarm in map(mapping, sequence(mapping(one)["drift"]))
             if alarm.get("direction") == "worse"
         ]
-        if mapping(one)["reward_spread"] == 0.0:
-            yield (
-                f"The newest rewards at {point} are all the same, so there is nothing to learn: "
-                "check one with `tau-live rollouts --limit 1`."
-            )
         if outliers := integer(mapping(one)["outliers"]):
             low, high = (mapping(one)[name] for name in ("lowest_reward", "highest_reward"))
             yield (

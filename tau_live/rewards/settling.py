@@ -11,6 +11,7 @@ from tau_live.envelope import OWN_HOST
 from tau_live.guard import logger
 from tau_live.hookspecs import RolloutSummary
 from tau_live.plugins import Plugins
+from tau_live.reasons import WhyNot
 from tau_live.rewards.cost import cost_of
 from tau_live.rewards.join import Outcome, State, outcome
 from tau_live.rewards.safety import HARD_GATE_TRIGGERED, hard_gates, penalties
@@ -177,6 +178,19 @@ def taken_by_safety(found: LearnableRollout, settings: Settings) -> tuple[float,
     gated = any(one.name == HARD_GATE_TRIGGERED for one in given)
     most = settings.safety.hard_gate_reward_ceiling if gated else math.inf
     return math.fsum(min(0.0, one.value or 0.0) for one in given), most
+
+
+def is_outside(found: LearnableRollout, settings: Settings) -> bool:
+    """Say whether a reward of a rollout, or all of them together, is outside the range set for it.
+
+    What safety takes away is the operator's word, and may bring a total below any range.
+    """
+    given = [one for one in found.rewards if one.source != SAFETY]
+    result = _outcome_of(found._replace(rewards=given), settings)
+    if result.earned is None or settings.reward_range is None:
+        return result.reason is WhyNot.REWARD_OUT_OF_RANGE
+    low, high = settings.reward_range
+    return not low <= result.earned <= high
 
 
 def incurred(found: LearnableRollout, settings: Settings, *, now: float) -> float | None:

@@ -20,6 +20,8 @@ class Verdict(StrEnum):
     FUTILE = "futile"
     UNSAFE = "unsafe"
     UNEQUAL_MISSING = "unequal_missing"
+    OUT_OF_RANGE = "out_of_range"
+    """Of the rewards themselves, which who counts them knows; never of evidence alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

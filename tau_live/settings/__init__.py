@@ -180,7 +180,9 @@ class Settings:
         False, flag(), "Whether the critic learns from a host's own choices; the actor never does."
     )
     reward_range: tuple[float, float] | None = setting(
-        None, optional(span()), "Lowest and highest total reward, where no reward is declared."
+        None,
+        optional(span()),
+        "Lowest and highest total reward, where no reward is declared. Nothing is clipped to it.",
     )
     control_share: float = setting(
         0.0,

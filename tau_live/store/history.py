@@ -13,7 +13,14 @@ from tau_live.rollouts import (
     RolloutStatus,
     Span,
 )
-from tau_live.store.records import Amendment, LearnableRollout, Page, RolloutQuery, Shadowed
+from tau_live.store.records import (
+    Amendment,
+    LearnableRollout,
+    Page,
+    RolloutQuery,
+    Shadowed,
+    Totals,
+)
 
 
 class RunRecord(Protocol):
@@ -263,6 +270,25 @@ class RewardLog(RewardRecord, Protocol):
 
     def mean_reward(self, *, of: int, newest: bool) -> float | None:
         """Return the mean total of the first or last ``of`` rollouts that became ready."""
+        ...
+
+    def newest_totals(self, within: tuple[float, float] | None, *, of: int, without: str) -> Totals:
+        """Return what the last ``of`` rollouts that became ready were worth.
+
+        Args:
+            within: The lowest and highest that a rollout can be worth; ``None`` if nobody said.
+            of: So many of the newest are looked at.
+            without: Rollouts with a reward from this source are left out.
+        """
+        ...
+
+    def newest_by_name(self, *, of: int, without: str) -> dict[str, tuple[float, float]]:
+        """Return the lowest and highest of the last ``of`` numbers that were given, by name.
+
+        Args:
+            of: So many of the newest are looked at.
+            without: Rewards from this source are left out.
+        """
         ...
 
     def waiting(self, *, limit: int | None = None) -> int:

@@ -303,6 +303,22 @@ class LearnableRollout(NamedTuple):
     rewards: list[Reward]
 
 
+class Totals(NamedTuple):
+    """What the newest rollouts were worth, those left out from which safety took something.
+
+    Attributes:
+        of: How many these are.
+        outside: How many were worth less or more than they can be.
+        lowest: ``None`` without any.
+        highest: The same.
+    """
+
+    of: int
+    outside: int
+    lowest: float | None
+    highest: float | None
+
+
 class Charged(NamedTuple):
     """A rollout that was learned from, and whose safety cost may have changed since.
 

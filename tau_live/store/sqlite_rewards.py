@@ -1,5 +1,6 @@
 """Rewards in SQLite, and what they make ready to be learned from."""
 
+import math
 from sqlite3 import Row
 
 from tau_live.errors import UnknownError
@@ -7,7 +8,7 @@ from tau_live.reasons import LEFT_OUT
 from tau_live.rollouts import Reward
 from tau_live.store.connection import Connection, Parameters
 from tau_live.store.json_text import json_of
-from tau_live.store.records import LearnableRollout
+from tau_live.store.records import LearnableRollout, Totals
 from tau_live.store.sqlite_counters import count
 from tau_live.store.sqlite_rows import (
     DECISION,
@@ -62,6 +63,27 @@ with recursive points (point) as (
 select point from points where point <> '' order by point
 """
 """Steps from one point to the next: ``select distinct`` reads the whole index."""
+
+
+TOTALS = """
+select count(*) as number, sum(total_reward < :low or total_reward > :high) as outside,
+    min(total_reward) as lowest, max(total_reward) as highest
+from (
+    select rollout_id, total_reward from rollouts where ready_seq is not null
+    order by ready_seq desc limit :of
+) as newest
+where not exists (
+    select 1 from rewards
+    where rewards.rollout_id = newest.rollout_id and source = :without
+)
+"""
+
+BY_NAME = """
+select name, min(value) as lowest, max(value) as highest from (
+    select name, value, source from rewards order by seq desc limit :of
+)
+where value is not null and source <> :without group by name order by name
+"""
 
 
 class SqliteRewards:
@@ -222,6 +244,20 @@ class SqliteRewards:
         """Return the mean total of the first or last ``of`` rollouts that became ready."""
         row = self._connection.row(mean_sql(newest=newest), (of,))
         return row["mean"] if row else None
+
+    def newest_totals(self, within: tuple[float, float] | None, *, of: int, without: str) -> Totals:
+        """Return what the last ``of`` rollouts that became ready were worth."""
+        low, high = within or (-math.inf, math.inf)
+        asked: Parameters = {"low": low, "high": high, "of": of, "without": without}
+        row = self._connection.row(TOTALS, asked)
+        if row is None:
+            return Totals(0, 0, None, None)
+        return Totals(row["number"], row["outside"] or 0, row["lowest"], row["highest"])
+
+    def newest_by_name(self, *, of: int, without: str) -> dict[str, tuple[float, float]]:
+        """Return the lowest and highest of the last ``of`` numbers that were given, by name."""
+        rows = self._connection.rows(BY_NAME, {"of": of, "without": without})
+        return {row["name"]: (row["lowest"], row["highest"]) for row in rows}
 
     def waiting(self, *, limit: int | None = None) -> int:
         """Return how many finished rollouts wait for their reward, counted up to ``limit``."""

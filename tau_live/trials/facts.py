@@ -4,16 +4,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tau_live.rewards.settling import reward_range
+from tau_live.rl.verdict import Verdict
 from tau_live.rollouts import ROLLOUT_ENDS
 from tau_live.settings import Settings
 from tau_live.store.records import Trial
 from tau_live.store.roles import Store
-from tau_live.trials.rules import plain_lift, share_now
+from tau_live.trials.rules import outside_of, plain_lift, share_now
 
 COUNTED = 10_000
 """So far is counted what waits to be counted: a look must not take long."""
 
 NO_RANGE = "no claim without a reward range: declare it, or set TAU_LIVE_RL_REWARD_RANGE"
+OUT_OF_RANGE = "no claim while rewards are outside their range"
 NO_CONTROL = "nothing to compare with: the learner decides every rollout"
 NOTHING_DECIDED = "nothing to compare with: the learner decides no rollout"
 
@@ -81,6 +83,9 @@ def _why(trial: Trial, settings: Settings) -> str | None:
         return f"stopped: {trial.stopped}"
     if not trial.finding and reward_range(settings) is None:
         return NO_RANGE
+    if _is_out_of_range(trial):
+        seen = int(trial.tally.get("seen", 0.0))
+        return f"{OUT_OF_RANGE}: {outside_of(trial):,} of {seen:,} rollouts"
     share = share_now(trial, settings)
     return NO_CONTROL if share >= 1.0 else NOTHING_DECIDED if share <= 0.0 else None
 
@@ -92,13 +97,17 @@ def _difference(trial: Trial, settings: Settings) -> dict[str, object]:
     once decided say nothing: no difference is claimed.
     """
     found = _interval(trial.finding.get("difference"))
-    if found is None:
+    if found is None or _is_out_of_range(trial):
         return {"estimate": plain_lift(trial.tally), "lower": None, "upper": None, "plain": True}
     if not _compares(trial):  # then its middle is a guess, and its bounds are all that is possible
         return {**found, "estimate": None, "plain": False}
     if _why(trial, settings) == NO_CONTROL and trial.finding.get("verdict") == "wait":
         return {"estimate": None, "lower": None, "upper": None, "plain": False}
     return {**found, "plain": False}
+
+
+def _is_out_of_range(trial: Trial) -> bool:
+    return trial.finding.get("verdict") == Verdict.OUT_OF_RANGE
 
 
 def _compares(trial: Trial) -> bool:

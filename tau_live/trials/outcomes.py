@@ -10,7 +10,7 @@ import numpy as np
 from tau_live.deciding.arms import LEARNER
 from tau_live.learning.usable import own_reward
 from tau_live.rewards.cost import cost_of
-from tau_live.rewards.settling import earned_by_decisions
+from tau_live.rewards.settling import earned_by_decisions, is_outside
 from tau_live.rl.verdict import Outcomes
 from tau_live.rollouts import ROLLOUT_ENDS, Reward
 from tau_live.settings import InferReward, Settings
@@ -48,6 +48,7 @@ class Result(NamedTuple):
         reward: What it was worth with all of its decisions; NaN where no reward came in time.
         cost: Of safety; NaN if unknown.
         agreed: Whether the learner would have chosen what the host did; ``None`` if unknown.
+        outside: Whether a reward was outside the range set for it.
         version: What the learner decided it with; ``None`` for the control.
     """
 
@@ -57,6 +58,7 @@ class Result(NamedTuple):
     reward: float
     cost: float
     agreed: bool | None
+    outside: bool = False
     version: int | None = None
 
 
@@ -154,8 +156,8 @@ def result_of(one: Assigned, rewards: Sequence[Reward], settings: Settings) -> R
     rollout = one.rollout
     worth = math.nan
     own = own_reward(rollout)
+    found = LearnableRollout(rollout, [], list(rewards))
     if rollout.status in ROLLOUT_ENDS and own is not None:
-        found = LearnableRollout(rollout, [], list(rewards))
         worth = own + math.fsum(earned_by_decisions(found, settings).values())
     cost = cost_of(
         rewards,
@@ -171,6 +173,7 @@ def result_of(one: Assigned, rewards: Sequence[Reward], settings: Settings) -> R
         reward=worth,
         cost=math.nan if cost is None else cost,
         agreed=one.agreed,
+        outside=is_outside(found, settings),
         version=one.version if one.arm == LEARNER else None,
     )
 

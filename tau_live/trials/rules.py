@@ -28,6 +28,10 @@ LATELY = 64
 
 LATELY_LEAST = 16
 
+OUTSIDE = 0.02
+"""Of the rollouts that are compared, so many may have a reward outside its range. Evidence counts
+those as an end of the range, or not at all, so that more of them could turn the difference."""
+
 
 class Move(StrEnum):
     """What evidence or an operator did about who decides; the name in the audit."""
@@ -89,6 +93,8 @@ def evidence_of(trial: Trial, *, rewards: tuple[float, float]) -> Evidence:
 def counted(trial: Trial, results: Sequence[Result], *, rewards: tuple[float, float]) -> Trial:
     """Return a trial with more rollouts in its evidence; one by one gives the same bits."""
     evidence = evidence_of(trial, rewards=rewards)
+    if evidence.test != trial.test:  # another range, and what was outside the one before is past
+        trial = replace(trial, tally={**trial.tally, "outside": 0.0})
     evidence = evidence.including(outcomes_of(results, rewards=rewards))
     return replace(tallied(trial, results), test=evidence.test, evidence=evidence.numbers())
 
@@ -105,6 +111,8 @@ def tallied(trial: Trial, results: Sequence[Result]) -> Trial:
         _add(tally, f"{arm}_reward", one.reward if known else 0.0)
         _add(tally, "asked", float(one.agreed is not None))
         _add(tally, "agreed", float(one.agreed or False))
+        if one.outside:
+            _add(tally, "outside", 1.0)
         if one.version is not None:
             tally["version"] = float(one.version)
     return replace(
@@ -149,7 +157,16 @@ def finding_of(trial: Trial, settings: Settings) -> Finding | None:
         return None
     evidence = Evidence.from_numbers(trial.evidence)
     has_costs = evidence.cost.learner_count + evidence.cost.control_count > 0.0
-    return evidence.finding(rule_of(settings, has_costs=has_costs))
+    finding = evidence.finding(rule_of(settings, has_costs=has_costs))
+    compared = evidence.missing.learner_count + evidence.missing.control_count
+    if finding.verdict is Verdict.UNSAFE or outside_of(trial) <= OUTSIDE * compared:
+        return finding
+    return finding._replace(verdict=Verdict.OUT_OF_RANGE)
+
+
+def outside_of(trial: Trial) -> int:
+    """Return how many of the rollouts that are compared have a reward outside its range."""
+    return int(trial.tally.get("outside", 0.0))
 
 
 def has_fallen(newest: Sequence[float], mean: float, *, rewards: tuple[float, float]) -> bool:
@@ -188,18 +205,20 @@ def told(finding: Finding | None) -> dict[str, object]:
 
 def stepped(trial: Trial, finding: Finding, serving: Serving, settings: Settings) -> Step | None:
     """Return what is to be done about who decides; ``None`` if nothing is."""
-    if trial.stopped is not None:
+    in_shadow = trial.exposure == 0.0 and not trial.kept
+    unclear = finding.verdict is Verdict.OUT_OF_RANGE and not in_shadow
+    if trial.stopped is not None or unclear:
         return None
     if finding.verdict is Verdict.UNSAFE:
         return taken_out(trial, f"costlier than the control: {_said(finding.cost)}")
+    if in_shadow:
+        reason = f"{finding.control} rollouts in shadow"
+        seen = finding.control >= Rule().fewest
+        return _moved(trial, Move.CLIMBED, RUNGS[0], reason) if seen else None
     if trial.kept:
         turned = finding.difference.upper < 0.0
         reason = f"worse than the previous champion: {_said(finding.difference)}"
         return returned(trial, serving, reason) if turned else None
-    if trial.exposure == 0.0:
-        reason = f"{finding.control} rollouts in shadow"
-        seen = finding.control >= Rule().fewest
-        return _moved(trial, Move.CLIMBED, RUNGS[0], reason) if seen else None
     if finding.verdict is Verdict.PROMOTE:
         return _promoted(trial, finding, serving, settings)
     return _given_up(trial, finding, serving) if finding.verdict is Verdict.FUTILE else None

@@ -306,6 +306,30 @@ def test_the_mean_reward_is_of_the_first_or_last_that_became_ready(store: Store)
     assert store.rewards.mean_reward(of=2, newest=True) == 3.0
 
 
+def test_the_newest_totals_are_told_with_how_many_are_outside_a_range(store: Store) -> None:
+    assert store.rewards.newest_totals((0.0, 1.0), of=3, without="safety") == (0, 0, None, None)
+    for number, total in enumerate([-9.0, 0.5, 1.5, -1.0, -4.0]):
+        store.rollouts.begin_rollout(rollout(f"live-{number}", RolloutStatus.RUNNING))
+        store.rewards.mark_ready(f"live-{number}", total_reward=total)
+    store.rewards.add_reward(reward(-4.0, "live-4", source="safety"))
+
+    assert store.rewards.newest_totals((0.0, 1.0), of=4, without="safety") == (3, 2, -1.0, 1.5)
+    assert store.rewards.newest_totals(None, of=4, without="safety") == (3, 0, -1.0, 1.5)
+
+
+def test_the_newest_rewards_are_told_by_name(store: Store) -> None:
+    begun(store)
+    store.rewards.add_reward(reward(9.0, LIVE, name="stars"))
+    for number, value in enumerate([2.0, 5.0, None]):
+        store.rewards.add_reward(reward(value, LIVE, name="stars", key=str(number)))
+    store.rewards.add_reward(reward(0.0, LIVE, name="solved"))
+    store.rewards.add_reward(reward(-1.0, LIVE, name="safety.penalty_total", source="safety"))
+
+    found = store.rewards.newest_by_name(of=5, without="safety")
+
+    assert found == {"solved": (0.0, 0.0), "stars": (2.0, 5.0)}
+
+
 def test_a_rollout_is_left_out_for_one_reason_at_a_time(store: Store) -> None:
     begun(store)
 

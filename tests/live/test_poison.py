@@ -202,6 +202,24 @@ def test_a_declared_reward_is_no_outlier_however_rare(path: Path) -> None:
     assert learned_from(path.with_name("c.sqlite"), jackpot=40.0, within=None) != expected
 
 
+def test_rewards_that_are_often_outside_the_range_set_for_them_count_as_they_came(
+    path: Path,
+) -> None:
+    """A range that is wrong must not make the worse option look like the better one."""
+    found = []
+    for name, within in (("set", (0.0, 1.0)), ("none", None)):
+        settings = Settings(store=path.with_name(name) / "s.sqlite", reward_range=within)
+        with opened(settings.store) as store:
+            for number in range(64):  # the second option earns less, and half of it is below 0
+                total = (-1.0 if number % 4 == 1 else 1.0) if number % 2 else 0.1
+                add(store, number, total=total if number % 8 != 3 else -1.0)
+            assert Learner(store, settings, holder="test").run_next(now=1.0) is not None
+        found.append(probabilities(settings.store, settings))
+
+    assert found[0] == found[1]
+    assert found[0][0] > found[0][1]
+
+
 def learned_from(path: Path, *, jackpot: float, within: tuple[float, float] | None) -> list[float]:
     settings = Settings(store=path, reward_range=within, max_rollouts_per_update=32)
     with opened(path) as store:

@@ -95,6 +95,36 @@ def test_without_a_control_no_lift_is_claimed_and_it_says_how_to_have_one(
     assert "TAU_LIVE_RL_CONTROL_SHARE=0.1" in summary.next[0]
 
 
+def test_rewards_outside_the_range_that_is_set_are_doubted_with_the_range_that_fits(
+    store: SqliteStore,
+) -> None:
+    for at in range(100):
+        ready(store, f"live-{at}", "model", total_reward=-1.0 if at < 3 else 0.5)
+    settings = Settings(store=store.path, reward_range=(0.0, 1.0))
+
+    summary = report_facts(store, settings, now=1e9, enabled=True).summary
+
+    outside = (
+        "3 of the newest 100 rewards are outside the range from 0 to 1: they go from -1 to 0.5"
+    )
+    assert summary.healthy.said == f"{outside}."
+    assert summary.next[1] == (
+        f"{outside}. Nothing is claimed from those. If they are right: "
+        "`export TAU_LIVE_RL_REWARD_RANGE=-1,1`; if not, find their source."
+    )
+
+
+def test_a_point_in_shadow_is_told_how_to_let_it_act(store: SqliteStore) -> None:
+    tried(store, lower=-0.1, upper=0.2)
+    ready(store, "live-1", "model")
+    store.trials.save(Trial(point="model", exposure=0.0, revision=2))
+
+    advice = " ".join(facts(store).summary.next)
+
+    assert "The learner of model is in shadow: it decides nothing yet" in advice
+    assert '`tau-live policy exposure model 5% --reason "..."`' in advice
+
+
 def test_a_learner_that_was_stopped_is_not_healthy_and_it_says_where_and_why(
     store: SqliteStore,
 ) -> None:

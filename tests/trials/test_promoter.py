@@ -13,6 +13,7 @@ from tau_live.rollouts import RolloutStatus
 from tau_live.settings import DeclaredDecision, DeclaredReward, Settings
 from tau_live.store.records import Trial
 from tau_live.store.sqlite import SqliteStore
+from tau_live.trials.facts import OUT_OF_RANGE, trial_at
 from tau_live.trials.promoter import Promoter, voided
 from tau_live.trials.rules import Move, Step
 from tests.contracts.making import attempt, begun, decision, reward, rollout
@@ -231,6 +232,66 @@ def test_rewards_of_decisions_count_and_no_total_leaves_its_range(
     trial = store.trials.trial("model")
     assert trial.evidence["reward_learner_total"] == 0.5
     assert trial.evidence["reward_learner_count"] == 2.0
+
+
+@pytest.mark.parametrize(("outside", "promoted"), [(12, True), (200, False)])
+def test_nothing_is_claimed_while_more_than_a_few_rewards_are_outside_their_range(
+    path: Path, store: SqliteStore, outside: int, *, promoted: bool
+) -> None:
+    settings = settings_of(path)
+    serve(store, settings, 1)
+    with store.begin():
+        for at in range(1_200):  # the learner earns 1, or -1, which counts as the range's 0
+            add(store, f"r-{at}", learner=bool(at % 2), share=0.5)
+            far = at % 2 and at // 2 % 600 < outside
+            end(store, f"r-{at}", -1.0 if far else float(at % 2))
+
+    steps = advanced(store, settings)
+
+    assert (Move.FROZEN in moves(steps)) is promoted
+    facts = trial_at(store, "model", settings)
+    assert facts is not None
+    assert (facts["verdict"] == "out_of_range") is not promoted
+    if not promoted:
+        assert facts["why"] == f"{OUT_OF_RANGE}: 200 of 1,200 rollouts"
+        assert facts["difference"] == {
+            "estimate": pytest.approx(1.0 / 3.0), "lower": None, "upper": None, "plain": True,
+        }  # fmt: skip
+
+
+def test_what_was_outside_another_range_is_past(path: Path, store: SqliteStore) -> None:
+    settings = settings_of(path)
+    serve(store, settings, 1)
+    for start in (0, 400):
+        with store.begin():
+            for at in range(start, start + 400):
+                add(store, f"r-{at}", learner=bool(at % 2), share=0.5)
+                end(store, f"r-{at}", float(at % 2) - 0.5)
+        steps = advanced(store, settings)
+        settings = Settings(store=path, reward_range=(-1.0, 1.0))
+
+    assert Move.FROZEN in moves(steps)
+
+
+def test_rewards_left_out_for_their_own_range_keep_a_difference_from_being_claimed(
+    path: Path, store: SqliteStore
+) -> None:
+    settings = Settings(store=path, rewards=(DeclaredReward(name="reward", range=(0.0, 1.0)),))
+    serve(store, settings, 1)
+    with store.begin():
+        for at in range(800):
+            add(store, f"r-{at}", learner=bool(at % 2), share=0.5)
+            if at % 16 < 2:
+                store.rewards.add_reward(reward(7.0, f"r-{at}", name="reward"))
+                store.rewards.leave_out(f"r-{at}", "reward_out_of_range")
+                end(store, f"r-{at}", None)
+            else:
+                end(store, f"r-{at}", float(at % 2))
+
+    steps = advanced(store, settings)
+
+    assert Move.FROZEN not in moves(steps)
+    assert store.trials.trial("model").finding["verdict"] == "out_of_range"
 
 
 def test_while_another_process_has_the_lease_nothing_is_counted(

@@ -16,11 +16,12 @@ from tau_live.learning.lease import LEASE
 from tau_live.learning.monitoring import told as told_of
 from tau_live.plugins import GROUP
 from tau_live.reasons import FOREIGN_DEFAULT
+from tau_live.reporting.declared import deadlines, outside_range, range_advice
 from tau_live.rewards.settling import reward_range
 from tau_live.rollouts import RewardSource
 from tau_live.settings import Learner, Settings
 from tau_live.settings.kinds import nearest
-from tau_live.status import attached_processes, rollouts_by_status
+from tau_live.status import attached_processes, rewards_seen, rollouts_by_status
 from tau_live.store.lately import Lately, Offered, lately
 from tau_live.store.roles import Store
 from tau_live.store.sqlite import SqliteStore
@@ -91,7 +92,7 @@ def learning_checks(file: Path, settings: Settings, *, now: float) -> Iterator[C
         }
         yield from _of_points(found.decisions, settings)
         yield from _of_defaults(recent)
-        yield from _of_rewards(recent, found)
+        yield from _of_rewards(recent, found, settings)
         yield from _of_range(store, settings, found)
         yield from _of_runs(store)
         yield from _of_learner(store, settings, now=now)
@@ -175,13 +176,17 @@ def _of_range(store: Store, settings: Settings, found: Lately) -> Iterator[Check
                 "if not, find their source: `tau-live status --all`"
             )
             yield Check("rewards", WARN, told, advice, "rewards-beyond")
+    status: dict[str, object] = {"rewards_seen": rewards_seen(store, settings)}
+    if outside := outside_range(status, settings):
+        advice = f"if they are right: {range_advice(status, settings)}; if not, find their source"
+        yield Check("rewards", WARN, outside, advice, "rewards-out-of-range")
     if found.rewards and reward_range(settings) is None:
         told = "no range is declared: outliers are clipped to the range of the others"
-        advice = "declare it, so that a difference can be proven: TAU_LIVE_RL_REWARD_RANGE=0,1"
+        advice = f"to prove a difference, declare it: {range_advice(status, settings)}"
         yield Check("rewards", OK, told, advice)
 
 
-def _of_rewards(counts: Mapping[str, int], found: Lately) -> Iterator[Check]:
+def _of_rewards(counts: Mapping[str, int], found: Lately, settings: Settings) -> Iterator[Check]:
     for name in REFUSED:
         if counts.get(name):
             advice = f"see {name} in docs/reference/counters.md"
@@ -194,7 +199,7 @@ def _of_rewards(counts: Mapping[str, int], found: Lately) -> Iterator[Check]:
         yield Check("rewards", WARN, told, advice, "rewards-out-of-range")
     if missed := counts.get("left_out_reward_missing"):
         told = f"{number(missed)} rollouts got none before the deadline"
-        advice = "raise TAU_LIVE_RL_REWARD_DEADLINE_S, send rewards sooner, or declare a default"
+        advice = f"raise {deadlines(settings)}, send rewards sooner, or declare a default"
         yield Check("rewards", WARN, told, advice, "rewards-missed")
     sent = Counter(one.source for one in found.rewards if one.source not in MADE_UP)
     for source, times in sent.most_common(1):

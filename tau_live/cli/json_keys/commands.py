@@ -141,7 +141,8 @@ TRIAL: Keys = {
     "stopped": "why the learner is stopped; null while it is not",
     "since": "epoch seconds of the last change of who decides; null before the first",
     "test": "number of the test, from 1; the error rate falls from test to test",
-    "verdict": "wait, promote, futile, unsafe or unequal_missing; null while no claim is made",
+    "verdict": "wait, promote, futile, unsafe, unequal_missing or out_of_range; null while no "
+    "claim is made",
     "why": "why no claim is made; null where one is",
     **_under("difference.", INTERVAL),
     "difference.plain": "whether it is only a difference of means, without a claim",
@@ -180,6 +181,13 @@ STATUS: Keys = {
     "rollouts.cancelled": "cancelled",
     "rollouts.open": "rollouts that have not ended",
     "waiting_for_reward": "ended rollouts whose reward has not come, counted up to 10000",
+    "rewards_seen.of": "how many of the newest rollouts with a reward were looked at, at most 256, "
+    "without those from which safety took something",
+    "rewards_seen.outside": "of these, worth less or more than the range that is set or declared",
+    "rewards_seen.lowest": "what the worst of them was worth; null without any",
+    "rewards_seen.highest": "what the best of them was worth; null without any",
+    "rewards_seen.names.*.lowest": "of the newest 256 rewards, by name",
+    "rewards_seen.names.*.highest": "likewise",
     "last_reward_at": "epoch seconds of the newest reward; null before the first",
     "became_ready": "rollouts whose reward became known so far, including those deleted since",
     "rewards_missing**": MISSING,
