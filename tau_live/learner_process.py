@@ -8,15 +8,19 @@ from types import MappingProxyType
 
 from tau_live.alerts.alarm import Alarm
 from tau_live.builtin import load_plugins
+from tau_live.collection.collector import Collector
 from tau_live.errors import StoreError
 from tau_live.gate import GateKeeper, Kind
 from tau_live.guard import logger, text_of
 from tau_live.learning.learner import Learned, Learner, report_of
+from tau_live.machine.clock_jumps import Jumps
 from tau_live.machine.processes import this_process
 from tau_live.machine.tally import Tally
 from tau_live.operators.kill_switch import kill_file, now_killed
 from tau_live.operators.unaudited import take_in
 from tau_live.pauses import Part
+from tau_live.plugins import Plugins
+from tau_live.rewards.settling import Rewarding
 from tau_live.settings import Settings
 from tau_live.status import publish, status_file, status_of
 from tau_live.store.roles import Store
@@ -27,6 +31,37 @@ from tau_live.trials.promoter import Promoter
 POLL_S = 0.5
 LOOK_S = 2.0
 """How often is looked for alerts while nothing is learned, as when the gate holds."""
+
+
+class _Deadlines:
+    """Settles rollouts whose wait for a reward is over, as an attached process does.
+
+    Args:
+        store: The store, in the thread that it belongs to.
+        settings: Defaults, deadlines, and what safety costs.
+        plugins: Who infers rewards.
+
+    Attributes:
+        more: Whether there were any the last time, so that there may be more.
+    """
+
+    def __init__(self, store: Store, settings: Settings, plugins: Plugins) -> None:
+        self._store = store
+        self._collector = Collector(store, rewarding=Rewarding(settings, plugins), owner=None)
+        self._jumps = Jumps()
+        self.more = False
+
+    def settle(self) -> None:
+        """Settle those that are overdue, as many as fit into one transaction."""
+        jump = self._jumps.seen()
+        with self._store.begin():
+            if jump is not None:
+                logger().warning(
+                    "clock_was_set", by_s=round(jump.by_s), effect="deadlines are extended"
+                )
+                self._store.rewards.redate(before=jump.before, after=jump.after)
+                self._store.counters.add({"clock_was_set": 1})
+            self.more = self._collector.expire(time.time()) > 0
 
 
 def learn_until(
@@ -40,6 +75,7 @@ def learn_until(
     """Run updates as they become due, until told to stop; return how many were run.
 
     Failures count in the gate; while it holds nothing is learned, nor while learning is paused.
+    Rewards that did not come in time are settled here too: no agent may be attached.
 
     Args:
         stop: Set to end after the update that is running.
@@ -63,11 +99,15 @@ def learn_until(
         learner = learner_of(store, settings, owner=owner)
         learner.sweep()
         promoter = Promoter(store, settings, holder=owner)
+        deadlines = _Deadlines(store, settings, plugins)
         while not stop.is_set():
             gate.refresh(store.gate, at=time.time())
             killed = now_killed(switch) is not None
-            learned = _next(store, learner, promoter, may=gate.passes and not killed, gate=gate)
+            may = gate.passes and not killed
+            learned = _next(store, learner, promoter, deadlines, may=may, gate=gate)
             if learned is None:
+                if deadlines.more:
+                    continue
                 if once:
                     break
                 if time.monotonic() - looked >= LOOK_S:
@@ -117,13 +157,20 @@ def _next(
     store: Store,
     learner: Learner,
     promoter: Promoter,
+    deadlines: _Deadlines,
     *,
     may: bool,
     gate: GateKeeper,
 ) -> Learned | None:
-    """Run one update that is due, and weigh trials, if that may be; what fails is counted."""
+    """Settle what is overdue, run one update that is due, and weigh trials, if that may be.
+
+    What fails is counted.
+    """
     learned = None
+    deadlines.more = False
     try:
+        if may:
+            deadlines.settle()
         rests = Part.LEARNING in store.pauses.pauses()
         learned = learner.run_next(now=time.time()) if may and not rests else None
         if may:

@@ -33,6 +33,8 @@ from tau_live.cli.text import shown
 def learn(path: Path | None, as_json: bool, once: bool) -> None:
     """Run updates as they become due, until Ctrl-C, with one line of output each.
 
+    Rewards that are overdue are settled as well, with their defaults or as missing.
+
     Set TAU_LIVE_RL_LEARNER=off in the agent's processes; a lease keeps two learners apart
     in any case.
     """
