@@ -198,7 +198,7 @@ PLAIN: Mapping[str, Callable[[], object]] = {
     "numpy int": lambda: np.int64(-(2**63)),
     "numpy bool": lambda: np.bool_(True),
     "numpy text": lambda: np.str_("text"),
-    "numpy time": lambda: np.datetime64("NaT"),
+    "numpy time": lambda: np.datetime64("NaT", "s"),
     "numpy void": lambda: np.zeros(1, dtype=[("a", "f8")])[0],
     "numpy array": lambda: np.array([1.0, np.nan]),
     "numpy 0-d": lambda: np.array(1.5),
