@@ -181,7 +181,9 @@ class Learner:
         fault.point("update.leased")
         try:
             points = self.due(upto=upto)  # again: another learner may have been at it until now
-            return self._update(points[0], now=now) if points else None
+            if not points:
+                return None
+            return self._update(points[0], now=now) if points[0] else self._passed(now=now)
         except LeaseLostError as error:
             logger().warning("lease_lost", holder=self._holder, error=str(error))
             return None
@@ -247,6 +249,34 @@ class Learner:
             return Learned(stored, None, False, outcome.hold)
         return self._keep(row, head, outcome, began=began)
 
+    def _passed(self, *, now: float | None) -> Learned:
+        """Store that there are rollouts without a decision, of which nothing is learned.
+
+        Hosts that never ask have no others, so these are not read.
+        """
+        began = time.perf_counter()
+        seen = self._store.policies.watermark("")
+        limit, rewards = self._settings.max_rollouts_per_update, self._store.rewards
+        due = rewards.passed("", after=seen, limit=LARGER * limit)
+        left = rewards.passed(
+            "", after=0, upto=seen, limit=max(limit - due.rollouts, 0), newest=True
+        )
+        row = Update(
+            update=0,
+            point="",
+            executed=False,
+            skipped_reason="no decisions",
+            version=None,
+            parent=0,
+            first_ready=left.first or due.first,
+            last_ready=due.last,
+            trajectories=0,
+            samples=0,
+            at=max(left.known_at, due.known_at) if now is None else now,
+            report={},
+        )
+        return Learned(self._stored(_timed(row, began), None, _Outcome()), None, False)
+
     def _stored(self, row: Update, policy: PolicyVersion | None, outcome: _Outcome) -> Update:
         """Store an update, what the monitors saw in it and what follows: all of it or nothing."""
         watched = outcome.watched
@@ -300,8 +330,6 @@ class Learner:
         learned: int,
         rewarded: int,
     ) -> _Outcome:
-        if not point:
-            return _Outcome(skipped_reason="no decisions")
         monitor = self._store.monitors.monitor(point)
         more = max(len(fresh) - self._settings.max_rollouts_per_update, 0)
         older = self._store.rewards.ready_rollouts(

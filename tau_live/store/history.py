@@ -17,6 +17,7 @@ from tau_live.store.records import (
     Amendment,
     LearnableRollout,
     Page,
+    Passed,
     RolloutQuery,
     Shadowed,
     Totals,
@@ -325,4 +326,10 @@ class RewardLog(RewardRecord, Protocol):
         With their decisions at every point. ``newest`` takes the last ``limit`` of them instead
         of the first (still in ascending order). An empty point asks for those without a decision.
         """
+        ...
+
+    def passed(
+        self, point: str, *, after: int, limit: int, newest: bool = False, upto: int | None = None
+    ) -> Passed:
+        """Return what there is to say of ``ready_rollouts`` without reading any of them."""
         ...

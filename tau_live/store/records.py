@@ -319,6 +319,22 @@ class Totals(NamedTuple):
     highest: float | None
 
 
+class Passed(NamedTuple):
+    """Ready rollouts of which nothing is learned, as far as an update tells of them.
+
+    Attributes:
+        rollouts: How many; everything else is 0 without any.
+        first: The ``ready_seq`` of the first.
+        last: The ``ready_seq`` of the last.
+        known_at: When the last of them had ended and been rewarded, in epoch seconds.
+    """
+
+    rollouts: int = 0
+    first: int = 0
+    last: int = 0
+    known_at: float = 0.0
+
+
 class Charged(NamedTuple):
     """A rollout that was learned from, and whose safety cost may have changed since.
 

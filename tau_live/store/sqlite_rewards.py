@@ -8,7 +8,7 @@ from tau_live.reasons import LEFT_OUT
 from tau_live.rollouts import Reward
 from tau_live.store.connection import Connection, Parameters
 from tau_live.store.json_text import json_of
-from tau_live.store.records import LearnableRollout, Totals
+from tau_live.store.records import LearnableRollout, Passed, Totals
 from tau_live.store.sqlite_counters import count
 from tau_live.store.sqlite_rows import (
     DECISION,
@@ -299,7 +299,7 @@ class SqliteRewards:
         """
         with self._connection.reading():
             ready = self._connection.rows(
-                ready_sql(newest=newest, bounded=upto is not None),
+                ready_sql("rollouts.*", newest=newest, bounded=upto is not None),
                 {"point": point, "after": after, "upto": upto, "limit": limit},
             )
             ready.sort(key=lambda row: row["ready_seq"])
@@ -315,6 +315,16 @@ class SqliteRewards:
             )
             for rollout in self._connection.breathing(rollouts)
         ]
+
+    def passed(
+        self, point: str, *, after: int, limit: int, newest: bool = False, upto: int | None = None
+    ) -> Passed:
+        """Return what there is to say of ``ready_rollouts`` without reading any of them."""
+        ready = ready_sql(PLACES, newest=newest, bounded=upto is not None)
+        [found] = self._connection.rows(
+            PASSED.format(ready), {"point": point, "after": after, "upto": upto, "limit": limit}
+        )
+        return Passed(*found)
 
     def _grouped(self, sql: str, keys: str, column: str) -> dict[object, list[Row]]:
         groups: dict[object, list[Row]] = {}
@@ -378,10 +388,25 @@ def mean_sql(*, newest: bool) -> str:
     """
 
 
-def ready_sql(*, newest: bool, bounded: bool) -> str:
+PASSED = """
+select count(*), coalesce(min(place), 0), coalesce(max(place), 0), coalesce(max(known_at), 0.0)
+from ({})
+"""
+
+PLACES = """
+ready_points.ready_seq as place, max(
+    coalesce(ended_at, 0.0),
+    coalesce(
+        (select max(at) from rewards where rewards.rollout_id = rollouts.rollout_id), ended_at, 0.0
+    )
+) as known_at
+"""
+
+
+def ready_sql(columns: str, *, newest: bool, bounded: bool) -> str:
     """Return the statement that finds ready rollouts at a point, without their decisions."""
     return f"""
-    select rollouts.* from ready_points
+    select {columns} from ready_points
     join rollouts on seq = rollout_seq
     where point = :point and ready_points.ready_seq > :after
     {"and ready_points.ready_seq <= :upto" if bounded else ""}

@@ -156,12 +156,14 @@ def begun(store: Store, rollout_id: str = LIVE, *, owner: str | None = None) -> 
     store.rollouts.begin_attempt(attempt(rollout_id))
 
 
-def ready(store: Store, rollout_id: str, *points: str, total_reward: float = 1.0) -> None:
+def ready(
+    store: Store, rollout_id: str, *points: str, total_reward: float = 1.0, at: float = 5.0
+) -> None:
     """Make a succeeded rollout with a decision at each point, fit to be learned from."""
     begun(store, rollout_id)
     for ordinal, point in enumerate(points, start=1):
         store.decisions.add_decision(decision(ordinal, rollout_id, point=point))
-    store.rollouts.set_status(rollout_id, RolloutStatus.SUCCEEDED, at=5.0)
+    store.rollouts.set_status(rollout_id, RolloutStatus.SUCCEEDED, at=at)
     store.rewards.mark_ready(rollout_id, total_reward=total_reward)
 
 

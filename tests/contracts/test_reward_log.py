@@ -6,6 +6,7 @@ from itertools import permutations
 import pytest
 
 from tau_live.errors import UnknownError
+from tau_live.learning.lessons import known_at
 from tau_live.rollouts import Reward, RolloutStatus
 from tau_live.store.roles import Store
 from tests.contracts.making import LIVE, begun, decision, ready, reward, rollout
@@ -278,6 +279,26 @@ def test_ready_rollouts_come_by_their_places(
     )
 
     assert [learnable.rollout.ready_seq for learnable in found] == expected
+
+
+@pytest.mark.parametrize("newest", [False, True])
+@pytest.mark.parametrize(
+    ("after", "limit", "upto"),
+    [(0, 9, None), (2, 9, None), (0, 2, None), (1, 2, 4), (5, 9, None), (0, 0, None)],
+)
+def test_what_is_passed_over_is_told_as_if_it_were_read(
+    store: Store, *, after: int, limit: int, newest: bool, upto: int | None
+) -> None:
+    for number, at in enumerate((5.0, 9.0, 1.0, 7.0, 3.0), start=1):
+        ready(store, f"live-{number}", at=at)
+    store.rewards.add_reward(reward(1.0, "live-5", at=8.0))
+    store.rewards.add_reward(reward(1.0, "live-4", at=2.0))
+
+    found = store.rewards.passed("", after=after, limit=limit, newest=newest, upto=upto)
+
+    read = store.rewards.ready_rollouts("", after=after, limit=limit, newest=newest, upto=upto)
+    places = [one.rollout.ready_seq for one in read] or [0]
+    assert found == (len(read), places[0], places[-1], known_at(read))
 
 
 def test_rollouts_without_decisions_are_asked_for_without_a_point(store: Store) -> None:

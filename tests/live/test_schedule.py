@@ -13,6 +13,7 @@ from tau_live.learning.learner import Learner
 from tau_live.settings import Learner as LearnerMode
 from tau_live.settings import Settings
 from tau_live.status import status_file, status_of
+from tests.contracts.making import ready
 from tests.live.learned import LEARNS, due, updates, versions
 from tests.live.running import exported, line, opened, process, rounds, until
 from tests.live.test_poison import add, worth
@@ -51,6 +52,26 @@ def test_an_update_takes_at_most_so_many_and_four_times_as_many_when_behind(
             pass
 
     assert [(row.first_ready, row.last_ready) for row in updates(path)] == expected
+
+
+def test_rollouts_without_decisions_are_passed_over_with_the_newest_before_them(path: Path) -> None:
+    settings = Settings(store=path, update_interval=4, max_rollouts_per_update=6)
+    with opened(path) as store:
+        learner = Learner(store, settings, holder="test")
+        for first, waiting in ((0, 4), (4, 5), (9, 25)):
+            for number in range(first, first + waiting):
+                ready(store, f"live-{number}", at=float(number))
+            while learner.run_next(now=None) is not None:
+                pass
+        watermark = store.policies.watermark("")
+
+    assert [(row.first_ready, row.last_ready, row.at) for row in updates(path)] == [
+        (1, 4, 3.0),
+        (4, 9, 8.0),
+        (10, 33, 32.0),
+    ]
+    assert {row.skipped_reason for row in updates(path)} == {"no decisions"}
+    assert watermark == 33
 
 
 def test_what_skipped_updates_leave_no_room_for_is_counted(path: Path) -> None:

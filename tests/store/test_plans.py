@@ -17,6 +17,7 @@ LOOPS: dict[str, Callable[[SqliteStore], object]] = {
     "newest ready_rollouts": lambda s: s.rewards.ready_rollouts(
         "model", after=0, limit=9, newest=True, upto=5
     ),
+    "passed": lambda s: s.rewards.passed("", after=0, limit=9, newest=True, upto=5),
     "mark_ready": lambda s: s.rewards.mark_ready("live-open", total_reward=1.0),
     "mark_ready again": lambda s: s.rewards.mark_ready(LIVE, total_reward=2.0),
     "await_reward": lambda s: s.rewards.await_reward("live-open", until=9.0),
@@ -133,7 +134,7 @@ def test_each_question_uses_the_index_that_was_made_for_it(
 
 
 @pytest.mark.parametrize(
-    "name", ["ready_rollouts", "newest ready_rollouts", "overdue", "shadowed", "claim"]
+    "name", ["ready_rollouts", "newest ready_rollouts", "passed", "overdue", "shadowed", "claim"]
 )
 def test_what_comes_in_order_is_not_sorted_first(store: SqliteStore, name: str) -> None:
     [first, *_] = dict.fromkeys(statement for _, statement in _plans(store, LOOPS[name]))
