@@ -1,20 +1,11 @@
 """The adapter of pydantic-ai: every run of every agent is seen, through its own capabilities.
 
-The host has no list of capabilities for all agents. So ``Agent.iter``, through which each way of
-running an agent goes, is wrapped to add one of ours to those of the call. A run that has
-capabilities of its own resolves the names of models once for the agent's and once for its own, and
-makes a model for each; so names are resolved as if ours were not there.
+The host has no list of capabilities for all agents. So one of ours is added where each way of
+running an agent goes through: to those of the agent where all of its runs can have the same, and
+else to those of the call.
 """
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
-
 from tau_live.adapters import Adapter, Detach, InForce
-from tau_live.errors import pass_on
-from tau_live_hooks.pydantic_ai_events import resumed_run
-
-if TYPE_CHECKING:
-    from tau_live_hooks.pydantic_ai_capability import TauCapability
 
 MODULE = "pydantic_ai"
 CALLBACKS = (
@@ -23,7 +14,6 @@ CALLBACKS = (
     "wrap_model_request",
     "before_model_request",
     "wrap_tool_execute",
-    "wrap_output_process",
     "on_tool_execute_error",
 )
 """What is used of the host's ``AbstractCapability``."""
@@ -44,25 +34,21 @@ def probe() -> str | None:
     return f"AbstractCapability.{missing[0]}" if missing else None
 
 
+PREPARES, BASE = "_prepare_run", "_base_run_capability"
+"""Where a run gets its capabilities, and those of its agent; an older host has neither."""
+
+
 def attach(in_force: InForce) -> Detach:
     """Let every run of every agent be seen; return what undoes it."""
     import wrapt
     from pydantic_ai import Agent
 
-    from tau_live_hooks.pydantic_ai_capability import TauCapability
+    from tau_live_hooks.pydantic_ai_roots import Roots
 
-    def iterated(
-        wrapped: Callable[..., Any], agent: object, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        return wrapped(*args, **_with(kwargs, agent, in_force))
-
-    def resolved(
-        wrapped: Callable[..., Any], agent: object, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        named = isinstance(args[0] if args else kwargs.get("selection"), str)
-        return wrapped(*args, **(_without_ours(kwargs, agent, TauCapability) if named else kwargs))
-
-    wraps = {"iter": iterated, "_resolve_model_selection": resolved}
+    roots = Roots(in_force)
+    joins = {PREPARES, BASE} <= vars(Agent).keys()
+    ways = {PREPARES: roots.prepared, BASE: roots.based} if joins else {"iter": roots.iterated}
+    wraps = {**ways, "_resolve_model_selection": roots.resolved}
     originals = {name: Agent.__dict__[name] for name in wraps if name in Agent.__dict__}
     ours = {
         name: wrapt.FunctionWrapper(original, wraps[name]) for name, original in originals.items()
@@ -76,74 +62,6 @@ def attach(in_force: InForce) -> Detach:
                 setattr(Agent, name, originals[name])
 
     return detach
-
-
-def _with(kwargs: dict[str, Any], agent: object, in_force: InForce) -> Mapping[str, Any]:
-    """Return the arguments of a run with our capability among them, or as they are."""
-    from tau_live_hooks.pydantic_ai_capability import (
-        TauCapability,
-        WatchingCapability,
-        may_retry,
-    )
-
-    try:
-        runtime = in_force()
-        parts = _parts_of(agent)
-        if runtime is None or any(getattr(one, "in_durable_context", False) for one in parts):
-            return kwargs
-        theirs = list(kwargs.get("capabilities") or ())
-        if any(isinstance(one, TauCapability) for one in theirs):
-            return kwargs
-        deferred = kwargs.get("deferred_tool_results") is not None
-        resumes = resumed_run(kwargs.get("message_history") or ()) if deferred else None
-        watches = not runtime.settings.act and not any(map(may_retry, [*parts, *theirs]))
-        capability = WatchingCapability if watches else TauCapability
-        return {**kwargs, "capabilities": [capability(in_force, resumes), *theirs]}
-    except Exception as error:  # noqa: BLE001  # the border to the host
-        pass_on(error)
-        return kwargs
-
-
-def _without_ours(
-    kwargs: dict[str, Any], agent: object, kind: type["TauCapability"]
-) -> Mapping[str, Any]:
-    """Return the arguments of a resolution with the capability that there would be without ours.
-
-    The host remembers a resolved name by the identity of the capability that resolved it. Ours
-    resolves none.
-    """
-    try:
-        capability: Any = kwargs.get("capability")
-        if capability is None:
-            return kwargs
-        parts = _parts(capability)
-        ours = next((one for one in parts if isinstance(one, kind)), None)
-        if ours is None:
-            return kwargs
-        own = _root_of(agent)
-        if not ours.resolvers and own is not None:
-            ours.resolvers[frozenset(map(id, _parts(own)))] = own
-        others = frozenset(id(one) for one in parts if one is not ours)
-        return {**kwargs, "capability": ours.resolvers.setdefault(others, capability)}
-    except Exception:  # noqa: BLE001  # the border to the host
-        return kwargs
-
-
-def _root_of(agent: object) -> Any:
-    """Return what holds the capabilities of an agent, which ``Agent.override`` may replace."""
-    effective = getattr(agent, "_effective_root_capability", None)
-    return effective() if callable(effective) else getattr(agent, "_root_capability", None)
-
-
-def _parts_of(agent: object) -> list[object]:
-    root = _root_of(agent)
-    return [] if root is None else _parts(root)
-
-
-def _parts(capability: Any) -> list[object]:
-    found: list[object] = []
-    capability.apply(found.append)
-    return found
 
 
 ADAPTER = Adapter(host="pydantic-ai", module=MODULE, probe=probe, attach=attach)

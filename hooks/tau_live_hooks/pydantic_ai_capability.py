@@ -5,7 +5,7 @@ it returned, and raises what it raised. What of ours fails is told to the runtim
 further.
 """
 
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from typing import Any, ClassVar, NamedTuple
 
 from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
@@ -28,7 +28,8 @@ from tau_live_hooks.pydantic_ai_run import HOST, HostRun
 PREPARES = hasattr(AbstractCapability, "prepare_model_request")
 """Whether the host says of each attempt what is sent; an older one has no attempts."""
 
-_handing_over: ContextVar[RunBook | None] = ContextVar("tau_live_handing_over", default=None)
+_around: ContextVar[HostRun | None] = ContextVar("tau_live_around", default=None)
+_in_tool: ContextVar[HostRun | None] = ContextVar("tau_live_in_tool", default=None)
 
 
 class _Retry(NamedTuple):
@@ -68,7 +69,7 @@ class TauCapability(AbstractCapability[Any]):
 
     async def wrap_run(self, ctx: Any, *, handler: Any) -> Any:
         """See a run from its beginning to its end."""
-        token = self._border.safely(self._begin, ctx)
+        tokens = self._border.safely(self._begin, ctx)
         result: Any = None
         error: BaseException | None = None
         try:
@@ -78,9 +79,7 @@ class TauCapability(AbstractCapability[Any]):
             error = raised
             raise
         finally:
-            if token is not None:
-                with suppress(ValueError):  # it ends in another context than it began in
-                    token.var.reset(token)
+            _reset(*(tokens or ()))
             self._border.safely(self._end, ctx, result, error)
             del error, result  # an exception's frames hold the run's dependencies
 
@@ -120,32 +119,18 @@ class TauCapability(AbstractCapability[Any]):
         if veto is not None:
             self._border.safely(self._told, "vetoed", call, veto)
             return veto
+        token = _in_tool.set(self._run)
         try:
             result = await handler(args)
         except BaseException as raised:
             self._border.safely(self._retried, call, raised, kind=Kind.DECISION)
             self._border.safely(self._told, "returned", ctx, call, None, raised)
             raise
+        finally:
+            _reset(token)
         self._border.safely(self._retried, call, None, kind=Kind.DECISION)
         self._border.safely(self._told, "returned", ctx, call, result, None)
         return result
-
-    async def wrap_output_process(
-        self,
-        ctx: Any,  # noqa: ARG002  # the host's signature
-        *,
-        output_context: Any,  # noqa: ARG002  # the host's signature
-        output: Any,
-        handler: Any,
-    ) -> Any:
-        """Know that what is run by the function that makes the output is handed over to."""
-        token = None if self._run is None else _handing_over.set(self._run.book)
-        try:
-            return await handler(output)
-        finally:
-            if token is not None:
-                with suppress(ValueError):  # it ends in another context than it began in
-                    _handing_over.reset(token)
 
     async def on_tool_execute_error(
         self, ctx: Any, *, call: Any, tool_def: Any, args: Any, error: Exception
@@ -190,17 +175,24 @@ class TauCapability(AbstractCapability[Any]):
         self._run = HostRun(RunBook(runtime, handle, agent=name), ctx.run_id)
         if runtime.settings.act:
             self._choices = Choices(runtime, handle)
-        return door.enter(handle)
+        return door.enter(handle), _around.set(self._run)
 
     def _trigger(self, inside: RunHandle | None, name: str) -> str:
-        """Return what began the run; whoever hands over to it is told so."""
+        """Return what began the run; whoever hands over to it is told so.
+
+        Between a model's answer and the next request nothing but tools and the function that makes
+        the output is run.
+        """
         if self._resumes is not None:
             return "resume"
         if inside is None or inside.host != HOST or inside.ended:
             return "user"
-        giver = _handing_over.get()
-        if giver is None or giver.handle is not inside:
+        around = _around.get()
+        if around is None or around.book.handle is not inside:
             return "tool"
+        if _in_tool.get() is around or not around.has_answer:
+            return "tool"
+        giver = around.book
         giver.tell(ev.Handoff, {"from_agent": giver.agent, "to_agent": name, "reason": "output"})
         return "handoff"
 
@@ -277,6 +269,72 @@ class WatchingCapability(TauCapability):
     on_tool_execute_error = AbstractCapability.on_tool_execute_error
     if PREPARES:
         prepare_model_request = AbstractCapability.prepare_model_request
+
+
+class SharedCapability(AbstractCapability[Any]):
+    """Sees all runs of all agents in which nothing is decided, and no request is tried again.
+
+    Args:
+        in_force: Returns the running system.
+    """
+
+    def __init__(self, in_force: InForce) -> None:
+        self._in_force = in_force
+        self._border = Border(in_force)
+        self._runs: dict[str, WatchingCapability] = {}
+
+    def get_ordering(self) -> CapabilityOrdering:
+        """Be outermost, so that what other capabilities do is seen."""
+        return CapabilityOrdering(position="outermost")
+
+    async def wrap_run(self, ctx: Any, *, handler: Any) -> Any:
+        """See a run from its beginning to its end."""
+        run = self._border.safely(self._begun, ctx)
+        if run is None:
+            return await handler()
+        try:
+            return await run.wrap_run(ctx, handler=handler)
+        finally:
+            self._runs.pop(run.run_id, None)
+
+    async def wrap_model_request(self, ctx: Any, *, request_context: Any, handler: Any) -> Any:
+        """See what is sent to a model, and how that ends."""
+        run = self._border.safely(self._of, ctx)
+        if run is None:
+            return await handler(request_context)
+        return await run.wrap_model_request(ctx, request_context=request_context, handler=handler)
+
+    async def wrap_tool_execute(self, ctx: Any, *, args: Any, handler: Any, **told: Any) -> Any:
+        """See a tool's call."""
+        run = self._border.safely(self._of, ctx)
+        if run is None:
+            return await handler(args)
+        return await run.wrap_tool_execute(ctx, args=args, handler=handler, **told)
+
+    def _begun(self, ctx: Any) -> "_Run":
+        run = self._runs[ctx.run_id] = _Run(self._in_force, ctx.run_id)
+        return run
+
+    def _of(self, ctx: Any) -> "_Run | None":
+        return self._runs.get(ctx.run_id)
+
+
+class _Run(WatchingCapability):
+    """One run among those that have the same capability.
+
+    Attributes:
+        run_id: The host's id of it.
+    """
+
+    def __init__(self, in_force: InForce, run_id: str) -> None:
+        super().__init__(in_force)
+        self.run_id = run_id
+
+
+def _reset(*tokens: Token[Any]) -> None:
+    for token in tokens:
+        with suppress(ValueError):  # it ends in another context than it began in
+            token.var.reset(token)
 
 
 RETRYING = ("prepare_model_request", "on_model_request_error", "after_model_request",

@@ -25,6 +25,8 @@ class FirstChunk:
         self.after_s: float | None = None
         self._capture: AbstractContextManager[None] | None = None
         with suppress(Exception):
+            if getattr(request, "streaming", None) is False:
+                return
             from pydantic_ai._instrumentation import model_response_span_capture
 
             capture: AbstractContextManager[None] = model_response_span_capture(

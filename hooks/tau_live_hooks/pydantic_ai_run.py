@@ -26,10 +26,14 @@ class HostRun:
     Args:
         book: Who is told.
         run_id: The host's id of it, by which its own messages are known from older ones.
+
+    Attributes:
+        has_answer: Whether a model has answered, and none was asked since.
     """
 
     def __init__(self, book: RunBook, run_id: str) -> None:
         self.book = book
+        self.has_answer = False
         self._run_id = run_id
         self._heard = 0
         self._called: Counter[str] = Counter()
@@ -37,6 +41,7 @@ class HostRun:
 
     def asked(self, ctx: Any, request: Any) -> None:
         """Tell that a model is asked, once for each attempt; a new step is a new turn."""
+        self.has_answer = False
         attempt = getattr(request, "attempt", 1)
         if attempt > 1:
             self.book.retried("model", number=attempt)
@@ -47,6 +52,7 @@ class HostRun:
 
     def answered(self, ctx: Any, response: Any, first_s: float | None = None) -> None:
         """Tell what a model answered."""
+        self.has_answer = True
         self.book.begin_turn(ctx.run_step)  # where it was answered before it was asked
         usage = said.usage_of(response.usage)
         cost = said.cost_of(response.usage)

@@ -268,6 +268,7 @@ def faults(
     *owners: tuple[type, list[str]],
     play: Callable[[], str],
     path: Path,
+    act: bool = True,
 ) -> list[str]:
     """Return what is wrong after the cases of an adapter, made while its host plays.
 
@@ -277,13 +278,14 @@ def faults(
         owners: The callbacks, as ``wrappers`` and ``callbacks`` find them.
         play: Lets the host do everything, and returns what its user sees.
         path: Of the store.
+        act: Whether anything is decided meanwhile.
     """
     alone = play()
     tau_live.detach()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TAU_LIVE_RL", "1")
         runtime = tau_live.attach(
-            Settings(store=path, act=True, decisions=POINTS, decide_deadline_ms=60_000.0)
+            Settings(store=path, act=act, decisions=POINTS, decide_deadline_ms=60_000.0)
         )
         with fuzz.watching(*owners):
             detach = adapter.attach(tau_live.door.in_force)

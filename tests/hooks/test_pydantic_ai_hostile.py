@@ -1,6 +1,7 @@
 """Whatever pydantic-ai hands over, no callback of ours raises, waits, or changes anything."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -8,8 +9,10 @@ from tau_live.testing import Scenario
 
 pytest.importorskip("pydantic_ai")
 
+from pydantic_ai.capabilities import AbstractCapability
+
 from tau_live_hooks.pydantic_ai import ADAPTER
-from tau_live_hooks.pydantic_ai_capability import TauCapability
+from tau_live_hooks.pydantic_ai_capability import SharedCapability, TauCapability
 from tests.hooks.conformance.pydantic_ai_play import CANNOT, play
 from tests.hooks.hostile import Fuzz, callbacks, faults
 
@@ -19,7 +22,6 @@ HANDED = {
     "wrap_run": "coroutine",
     "wrap_model_request": "coroutine",
     "wrap_tool_execute": "coroutine",
-    "wrap_output_process": "coroutine",
 }
 """The callbacks that are given the host's own step."""
 
@@ -31,11 +33,14 @@ def played() -> str:
     return "\n".join(play(one) for one in Scenario if one not in CANNOT)
 
 
-def test_whatever_the_host_hands_over_it_is_not_hurt(path: Path) -> None:
+@pytest.mark.parametrize(("ours", "act"), [(TauCapability, True), (SharedCapability, False)])
+def test_whatever_the_host_hands_over_it_is_not_hurt(
+    path: Path, ours: type[AbstractCapability[Any]], *, act: bool
+) -> None:
     fuzz = Fuzz(
         5, steps=HANDED, own=OWN, raises={"on_tool_execute_error": "error"}, free={"get_ordering"}
     )
 
-    found = faults(ADAPTER, fuzz, callbacks(TauCapability), play=played, path=path)
+    found = faults(ADAPTER, fuzz, callbacks(ours), play=played, path=path, act=act)
 
     assert not found, "\n".join(found)

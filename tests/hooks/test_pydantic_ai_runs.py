@@ -1,6 +1,8 @@
 """What is stored of runs of pydantic-ai that wait, go on, are tried again, filtered or streamed."""
 
 import asyncio
+import gc
+import weakref
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -266,6 +268,31 @@ def test_a_call_refused_before_its_tool_is_kept_beside_one_of_the_same_id(path: 
 
     tools = found(settings).of("tool")
     assert [span.status for span in tools] == ["ok", "retry", "ok"]
+
+
+def test_an_agent_that_runs_while_another_is_prepared_is_a_run_of_its_own(path: Path) -> None:
+    class Preparing(AbstractCapability[Any]):
+        async def for_run(self, ctx: Any) -> Any:
+            await Agent(TestModel(), name="inner").run("prepare")
+            return self
+
+    with attached(path) as settings:
+        asyncio.run(Agent(TestModel(), name="outer", capabilities=[Preparing()]).run("hello"))
+
+    assert [one.rollout.name for one in recorded_in(settings)] == ["inner", "outer"]
+    assert [one.statuses("model") for one in recorded_in(settings)] == [["ok"], ["ok"]]
+
+
+def test_an_agent_that_was_run_is_not_kept(path: Path) -> None:
+    with attached(path):
+        agent: Agent[Any, Any] = Agent(TestModel(), name="short-lived")
+        asyncio.run(agent.run("hello"))
+        kept = weakref.ref(agent)
+
+        del agent
+        gc.collect()
+
+        assert kept() is None
 
 
 @pytest.mark.parametrize("entered", [False, True])

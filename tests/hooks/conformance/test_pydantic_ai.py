@@ -59,6 +59,15 @@ def test_what_is_recorded_is_what_was_kept(
     assert golden_faults(ADAPTER, play, scenario, golden=golden, folder=tmp_path) == []
 
 
+@pytest.mark.parametrize("scenario", [Scenario.TOOL_CALL, Scenario.NESTED_AGENT, Scenario.HANDOFF])
+def test_an_older_host_gets_ours_with_each_call_and_the_same_is_recorded(
+    scenario: Scenario, golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tau_live_hooks.pydantic_ai.BASE", "what_it_does_not_have")
+
+    assert golden_faults(ADAPTER, play, scenario, golden=golden, folder=tmp_path) == []
+
+
 @pytest.mark.parametrize("scenario", PLAYED)
 def test_what_was_kept_is_stored_like_a_play(
     scenario: Scenario, golden: Path, tmp_path: Path
