@@ -110,8 +110,8 @@ class _Slow:
 
     @hookimpl
     def decide(self, request: DecisionRequest) -> Answer | None:
-        until = time.perf_counter() + 2 * _DEADLINE_MS / 1e3
-        while time.perf_counter() < until:
+        until = time.thread_time() + 2 * _DEADLINE_MS / 1e3  # as the deadline is measured
+        while time.thread_time() < until:
             pass
         others = [name for name in request.options if name != request.default]
         return Answer(option=others[0], probability=1.0) if others else None
