@@ -9,6 +9,7 @@ from types import MappingProxyType
 from tau_live.alerts.alarm import Alarm
 from tau_live.builtin import load_plugins
 from tau_live.collection.collector import Collector
+from tau_live.collection.losses import take_in_losses
 from tau_live.errors import StoreError
 from tau_live.gate import GateKeeper, Kind
 from tau_live.guard import logger, text_of
@@ -137,6 +138,7 @@ def _look(store: Store, settings: Settings, alarm: Alarm) -> None:
     """Take in what waits, tell what is new; a store that fails is left to what learns from it."""
     with suppress(StoreError):
         take_in(store, settings)
+        take_in_losses(store, settings.store)
         alarm.look(store, status_of(store, settings, now=time.time()))
 
 

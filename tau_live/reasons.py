@@ -16,6 +16,10 @@ DROPPED = "dropped_"
 FOREIGN_DEFAULT = "defaults_not_offered_"
 """Begins the counter of decisions whose default was not among the options; the point follows."""
 
+STORE_FAILED = "dropped_store_failed"
+"""Counts what was not taken because the store could not be written: nobody wanted that."""
+
+UNWRITTEN = "dropped_unwritten"
 QUEUE_FULL = "dropped_queue_full"
 _MEANT = frozenset({"dropped_paused", "dropped_closed"})
 _NOT_STORED = ("events_refused_", "events_malformed", "decisions_not_recorded")

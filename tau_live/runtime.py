@@ -24,6 +24,7 @@ from tau_live.handed.values import ID_LIMIT, seconds, text_of
 from tau_live.learning.updater import Updater
 from tau_live.machine.tally import Tally
 from tau_live.plugins import Plugins
+from tau_live.reasons import STORE_FAILED
 from tau_live.rollouts import Reason
 from tau_live.runs.chooser import Chooser
 from tau_live.runs.decisions import Asked, Decisions
@@ -124,7 +125,7 @@ class Runtime:
                         self._inbox.put(self._events.step(handle, RunResume, resumed, *stamp))
                     self._inbox.put(self._events.started(handle, metadata, told))
                 else:
-                    self.count(self._board.why_left_out(self._gate))
+                    self._keep_out(self._board.why_left_out(self._gate))
             return handle
         except BaseException as error:  # an interruption: nobody gets the handle to end it
             self.end_run(handle, error)
@@ -163,7 +164,7 @@ class Runtime:
             except Exception as error:  # noqa: BLE001  # `catching` costs as much again
                 self._guard.failed(Kind.COLLECTION, error)
         else:
-            self.count("events_not_taken_while_held")
+            self._keep_out("events_not_taken_while_held")
 
     def failed(self, kind: Kind, error: Exception, *, unread: bool = False) -> None:
         """Log what failed in an adapter; count it in the gate, unless its host was ``unread``."""
@@ -176,7 +177,7 @@ class Runtime:
     def emit(self, event: Event) -> bool:
         """Take an adapter's event; ``False`` while the gate holds or if it was dropped."""
         if not self._gate.passes:
-            self.count("events_not_taken_while_held")
+            self._keep_out("events_not_taken_while_held")
         elif not self._guard.call(Kind.COLLECTION, is_sound, event, fallback=False):
             self.count("events_malformed")
         elif self._board.is_too_late(event):
@@ -239,7 +240,7 @@ class Runtime:
         """Take a reward for a run or a decision; see ``tau_live.reward``."""
         with self._guard.catching(Kind.COLLECTION):
             if not self._gate.passes:
-                self.count("rewards_not_taken_while_held")
+                self._keep_out("rewards_not_taken_while_held")
                 return False
             target = target_of(run=run, decision=decision, host=host, session=session,
                                inside=inside)  # fmt: skip
@@ -335,6 +336,12 @@ class Runtime:
 
     def _is_recorded(self, handle: RunHandle) -> bool:
         return handle.recorded and self._gate.passes and handle.epoch == self._gate.epoch
+
+    def _keep_out(self, name: str) -> None:
+        """Count what is not taken; what only a failing store keeps out is lost."""
+        self.count(name)
+        if self._gate.is_suspended:
+            self.count(STORE_FAILED)
 
     def count(self, name: str, number: int = 1) -> None:
         """Count something that was dropped or refused."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from tau_live.alerts.growing import grew
 from tau_live.alerts.rules import fallen_now, missing_now
 from tau_live.collection.forgetting import MB, excess, limits_of
+from tau_live.collection.losses import losses_left
 from tau_live.errors import UnknownError
 from tau_live.gate import GateRow, memory_holds
 from tau_live.learning.learner import LARGER, report_of
@@ -18,7 +19,7 @@ from tau_live.operators.disabled_plugins import disabled_plugins
 from tau_live.operators.kill_switch import kill_file, now_killed
 from tau_live.operators.killed_processes import killed_inside
 from tau_live.pauses import told as paused
-from tau_live.reasons import CRITIC_ONLY, LEFT_OUT, WhyNot
+from tau_live.reasons import CRITIC_ONLY, LEFT_OUT, UNWRITTEN, WhyNot
 from tau_live.rewards.safety import SOURCE as SAFETY
 from tau_live.rewards.settling import reward_range
 from tau_live.rollouts import RolloutStatus
@@ -38,7 +39,12 @@ ENDS = (RolloutStatus.SUCCEEDED, RolloutStatus.FAILED, RolloutStatus.CANCELLED)
 
 
 def status_of(
-    store: Store, settings: Settings, *, now: float, enabled: bool = True
+    store: Store,
+    settings: Settings,
+    *,
+    now: float,
+    enabled: bool = True,
+    store_fails: str | None = None,
 ) -> dict[str, object]:
     """Return what an operator asks first, as JSON data.
 
@@ -47,6 +53,7 @@ def status_of(
         settings: Where it is.
         now: Epoch seconds, UTC: which leases are in force.
         enabled: Whether tau-live is switched on here.
+        store_fails: Why the store cannot be written; ``None`` where nobody has tried.
 
     Raises:
         StoreUnavailableError: The store cannot be read.
@@ -55,7 +62,7 @@ def status_of(
     points = store.rewards.ready_points()
     killed = now_killed(kill_file(settings.store, settings.kill_file))
     killed = killed_inside(store.leases, now=now) if killed is None else killed
-    counts, waiting = store.counters.counts(), store.rewards.waiting(limit=COUNTED)
+    counts, waiting = counted(store, settings.store), store.rewards.waiting(limit=COUNTED)
     noted, ready_so_far = store.alerts.noted(), store.rewards.became_ready()
     ready = {
         point: store.rewards.ready_count(
@@ -67,6 +74,7 @@ def status_of(
         "enabled": enabled,
         "store": str(settings.store),
         "at": now,
+        "store_fails": store_fails,
         "gate": _gate(store.gate.load()),
         "held_in_memory": [hold._asdict() for hold in memory_holds(settings.store)],
         "paused": paused(store.pauses.pauses()),
@@ -104,6 +112,12 @@ def status_of(
         "silent": silent_processes(store, now=now),
         "learner": now_learning(store, now=now),
     }
+
+
+def counted(store: Store, path: Path) -> dict[str, int]:
+    """Return what was dropped, refused and so on, with what waits to be counted in the store."""
+    counts, left = store.counters.counts(), losses_left(path)
+    return {**counts, UNWRITTEN: counts.get(UNWRITTEN, 0) + left} if left else counts
 
 
 def rewards_seen(store: Store, settings: Settings) -> dict[str, object]:

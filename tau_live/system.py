@@ -13,6 +13,7 @@ from tau_live.board import Board
 from tau_live.breath import Breath
 from tau_live.builtin import load_plugins
 from tau_live.collection.inbox import Inbox
+from tau_live.collection.losses import leave_losses, take_in_losses
 from tau_live.collection.pipeline import Pipeline
 from tau_live.collection.recording import Recorder
 from tau_live.collection.token_prices import Pricer
@@ -282,6 +283,7 @@ class _System:
     def _ended(self) -> None:
         self._kill.stop()
         self._writer.close()
+        leave_losses(self._settings.store, self._writer.lost())
         self._alarm.close()
 
     def _killed(self, found: Killed | None) -> None:
@@ -319,6 +321,7 @@ class _System:
     def _look(self, store: Store) -> None:
         """Refresh what is known of the store in memory, and say there what stops us."""
         take_in(store, self._settings)
+        take_in_losses(store, self._settings.store)
         self._stopped.say(store.leases, self._kill.by_word, now=time.time())
         self._disabled.say(store.leases, self._plugins.report(), now=time.time())
         self._board.stored = status_of(store, self._settings, now=time.time())

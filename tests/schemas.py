@@ -93,6 +93,7 @@ EXACT: Mapping[str, object] = {
     "evaluate:log": ["string", "null"],
     "import-log:bad[].column": ["string", "integer", "null"],
     "init:hosts[].version": ["string", "null"],
+    "store_fails": ["string", "null"],
     "rewards_seen.lowest": ["number", "null"],
     "rewards_seen.highest": ["number", "null"],
     "mean_reward.first": ["number", "null"],

@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 
 from tau_live.alerts.growing import GREW, marks
 from tau_live.alerts.kinds import ALERTS, Kind
@@ -25,6 +26,9 @@ from tau_live.version import this_version
 
 WAITING = 64
 """So many alerts wait at most to be told."""
+
+UNSTORED = 16
+"""So many alerts of a store that fails wait at most for it to work again."""
 
 PAGE = 100
 """So many lines of the audit are read at one look."""
@@ -115,6 +119,7 @@ class Alerting:
         self._lock, self._limit_lock = threading.Lock(), threading.Lock()
         self._failed = False
         self._without_store: tuple[float, int] = (float("-inf"), 0)
+        self._unstored: deque[AlertRow] = deque(maxlen=UNSTORED)
 
     def look(self, store: Store, status: Mapping[str, object]) -> None:
         """Tell what is new in a store, if no other process has told it; never raises.
@@ -155,11 +160,13 @@ class Alerting:
             kind=Kind.STORE_FAILS, mark="", sentence=sentence,
             facts={"detail": detail, "process": self._owner},
         )  # fmt: skip
-        row = self._row(found, now=self._clock())
+        row = replace(self._row(found, now=self._clock()), suppressed=suppressed)
+        self._unstored.append(row)
         self._tell(alert_of(row, store=str(self._settings.store), suppressed=suppressed))
 
     def _claimed(self, store: Store, status: Mapping[str, object]) -> list[AlertRow]:
         """Return the alerts that this process is to tell, stored as told."""
+        self._store_told(store)
         noted = store.alerts.noted()
         found, upto = self._found(store, status, noted)
         if not self._grown(status, noted) and not self._has_news(store, found, noted, upto):
@@ -178,6 +185,13 @@ class Alerting:
                 for one in found
                 if (row := self._told(store, one, noted.get((one.kind, one.subject)), last))
             ]
+
+    def _store_told(self, store: Store) -> None:
+        """Store what was told while the store could not take it."""
+        while self._unstored:
+            row = self._unstored[0]
+            store.alerts.tell(row, at=row.at)
+            self._unstored.popleft()
 
     def _grown(
         self, status: Mapping[str, object], noted: Mapping[tuple[str, str], Noted]

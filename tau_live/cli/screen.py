@@ -21,8 +21,8 @@ from tau_live.reporting.summary import (
     GOOD,
     disabled_plugins,
     fallen,
+    faults_of,
     held_in_memory,
-    stopped_learners,
 )
 
 STYLES: Mapping[str, str] = {GOOD: "bold green", DOUBTFUL: "bold yellow", BAD: "bold red"}
@@ -215,8 +215,8 @@ def _health(glance: Glance, room: int) -> Iterator[Row]:
 def _doubts(glance: Glance) -> Iterator[tuple[str, str, str]]:
     """Yield what is not as it should be: a word for it, what is said, and in which style."""
     status = glance.status
-    for told in stopped_learners(status):
-        yield "stopped", told, "red"
+    for about, told in faults_of(status).items():
+        yield about, told, "red"
     missing = mapping(status["rewards_missing"])
     if missing:
         of = f"{number(real(missing['missing']))} of {number(real(missing['settled']))}"

@@ -8,7 +8,7 @@ While the gate holds nothing new is taken; what was open when it tripped is ende
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tau_live import fault
@@ -23,6 +23,7 @@ from tau_live.guard import logger
 from tau_live.machine.clock_jumps import Jump, Jumps
 from tau_live.machine.latch import Latch
 from tau_live.machine.processes import PROCESSES, is_alive
+from tau_live.reasons import lost_events
 from tau_live.rollouts import Reason
 from tau_live.settings import Settings
 from tau_live.store.roles import Store
@@ -118,6 +119,11 @@ class Writer:
     def backlog(self) -> int:
         """How many events wait for the store to work again."""
         return len(self._raw) + len(self._prepared)
+
+    def lost(self) -> int:
+        """Return how many events were lost that the store does not know of, once this is closed."""
+        grown = _grown(self._listeners.counts(), self._counted)
+        return self.backlog + sum(lost_events(grown).values())
 
     def gives_up(self) -> bool:
         """Say whether the store has failed for so long that nobody should wait for it."""
@@ -341,10 +347,8 @@ class Writer:
 
     def _save_counts(self, store: Store) -> None:
         counts = self._listeners.counts()
-        grown = {name: n - self._counted.get(name, 0) for name, n in counts.items()}
-        grown = {name: n for name, n in grown.items() if n}
-        if grown:
-            store.counters.add(grown)
+        if more := _grown(counts, self._counted):
+            store.counters.add(more)
             self._counted = counts
 
     def _end_orphans(self, store: Store, pipeline: Pipeline) -> None:
@@ -358,3 +362,7 @@ class Writer:
             if not alive and owner != self._owner:
                 with store.begin():
                     pipeline.collector.end_owned(owner, reason=Reason.ABANDONED, at=now)
+
+
+def _grown(counts: Mapping[str, int], before: Mapping[str, int]) -> dict[str, int]:
+    return {name: more for name, n in counts.items() if (more := n - before.get(name, 0))}

@@ -95,6 +95,11 @@ class GateKeeper:
         return self._store_error
 
     @property
+    def is_suspended(self) -> bool:
+        """Whether nothing but the failing store holds it."""
+        return self._suspended is not None and self._gate.passes and self._killed is None
+
+    @property
     def held_in_memory(self) -> tuple[str | None, float] | None:
         """Why and since when it holds although the store does not say so; ``None`` if it does.
 

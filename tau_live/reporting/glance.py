@@ -51,7 +51,14 @@ class Glance:
     latest: Mark | None
 
 
-def glance_of(store: Store, settings: Settings, *, now: float, enabled: bool) -> Glance:
+def glance_of(
+    store: Store,
+    settings: Settings,
+    *,
+    now: float,
+    enabled: bool,
+    store_fails: str | None = None,
+) -> Glance:
     """Return what an operator sees at a glance.
 
     Args:
@@ -59,11 +66,12 @@ def glance_of(store: Store, settings: Settings, *, now: float, enabled: bool) ->
         settings: Where it is, and what rewards are worth.
         now: Epoch seconds, UTC.
         enabled: Whether tau-live is switched on here.
+        store_fails: Why the store cannot be written; ``None`` where nobody has tried.
 
     Raises:
         StoreUnavailableError: The store cannot be read.
     """
-    status = status_of(store, settings, now=now, enabled=enabled)
+    status = status_of(store, settings, now=now, enabled=enabled, store_fails=store_fails)
     total = sum(store.rollouts.counts_by_status().values())
     cuts = cuts_of(store, total, most=STRETCHES, each=EACH)
     stretches = glanced(store, cuts, within=reward_range(settings))

@@ -130,8 +130,9 @@ def _healthy(status: Mapping[str, object], settings: Settings) -> Answer:
         return Answer(state=BAD, answer="no", said=said)
     if held := held_in_memory(status):
         return Answer(state=BAD, answer="no", said=f"{held}, and cannot store anything.")
-    if stops := stopped_learners(status):
-        return Answer(state=BAD, answer="no", said=f"The learner is stopped {'; '.join(stops)}.")
+    if faults := faults_of(status):
+        said = " ".join(f"{one}." for one in faults.values())
+        return Answer(state=BAD, answer="no", said=said)
     streaks = {name: count for name, count in counts(gate["streaks"]).items() if count}
     recent = drops_lately(status)
     drops = _unwanted(recent)
@@ -172,14 +173,20 @@ def _left_out(status: Mapping[str, object]) -> str:
     return "; ".join(said)
 
 
-def stopped_learners(status: Mapping[str, object]) -> list[str]:
-    """Return at which points the learner decides nothing, and why."""
+def faults_of(status: Mapping[str, object]) -> dict[str, str]:
+    """Return what is wrong for certain, each by a word for what it concerns."""
     trials = {point: mapping(one) for point, one in mapping(status["trials"]).items()}
-    return [
+    stopped = [
         f"at {point}: {one['stopped']}"
         for point, one in trials.items()
         if one["stopped"] is not None
     ]
+    fails = status["store_fails"]
+    found = {
+        "store fails": f"The store cannot be written: {fails}" if fails else "",
+        "stopped": f"The learner is stopped {'; '.join(stopped)}" if stopped else "",
+    }
+    return {about: said for about, said in found.items() if said}
 
 
 def _missing(status: Mapping[str, object]) -> Iterator[str]:
@@ -355,8 +362,8 @@ def _about_stops(status: Mapping[str, object]) -> Iterator[str]:
             "Find out why it holds (`tau-live gate log`), fix the cause, then "
             '`tau-live gate reset --reason "..."`.'
         )
-    if status["silent"] or status["held_in_memory"]:
-        yield "Find out why processes cannot write: `tau-live doctor`."
+    if status["silent"] or status["held_in_memory"] or status["store_fails"]:
+        yield "Find out why the store cannot be written: `tau-live doctor`."
     parts = " ".join(mapping(status["paused"]))
     if parts:
         yield f'Resume it when the reason is gone: `tau-live resume {parts} --reason "..."`.'

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import tau_live
+from tau_live.collection.losses import SUFFIX, losses_left
 from tau_live.policies.files import checkpoint_folder
 from tau_live.settings import Settings
 from tau_live.store.sqlite import SqliteStore
@@ -129,8 +130,11 @@ def test_a_full_disk_holds_the_gate_until_there_is_room_again(path: Path) -> Non
     with opened(path) as store:
         events = [(entry.event, entry.reason) for entry in store.gate.log()]
         counted = store.counters.counts()
+        kinds = [row.kind for row in store.alerts.latest(limit=10)]
     assert events == [("held_in_memory", "store_unavailable")]
     assert counted["runs_not_recorded_while_held"] == refused["runs_not_recorded_while_held"]
+    assert counted["dropped_store_failed"] >= 50
+    assert "store-fails" in kinds
 
 
 @pytest.mark.slow
@@ -181,6 +185,66 @@ def test_the_doctor_fails_where_nothing_can_be_written(path: Path) -> None:
 
     states = {check["check"]: check["state"] for check in json.loads(done.stdout)["checks"]}
     assert (done.returncode, states["writing"]) == (1, "fail")
+
+
+def test_the_status_is_not_healthy_where_nothing_can_be_written(path: Path) -> None:
+    limited = (
+        "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY));"
+        "from tau_live.cli import main; main(['status'])"
+    )
+
+    with closing(SqliteStore.open(path)):
+        done = subprocess.run(
+            [sys.executable, "-c", limited],
+            env=environ(path),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        well = command(path, "status", "--json")
+
+    assert "Is it healthy?   no" in done.stdout
+    assert "The store cannot be written: " in done.stdout
+    assert json.loads(well.stdout)["store_fails"] is None
+
+
+ENDS_FULL = """
+import resource, signal, sys, tau_live
+from tests.live.running import until
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+assert tau_live.attach() is not None
+def work():
+    with tau_live.run("held") as run:
+        run.reward(1.0)
+assert tau_live.flush(30)
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
+until(lambda: work() or tau_live.snapshot()["gate"]["state"] != "pass")
+for _ in range(50):
+    work()
+"""
+
+
+@pytest.mark.slow
+def test_what_a_full_disk_cost_is_known_after_the_process_has_ended(path: Path) -> None:
+    with process(ENDS_FULL, path) as host:
+        done(host)
+    lost = path.with_name(path.name + SUFFIX).stat()
+
+    told = json.loads(command(path, "status", "--json").stdout)
+    doctor = command(path, "doctor").stdout
+    with process("import tau_live; tau_live.attach(); tau_live.flush()", path) as next_one:
+        done(next_one)
+    with opened(path) as store:
+        counted = store.counters.counts()
+        kinds = {row.kind for row in store.alerts.latest(limit=10)}
+
+    assert (lost.st_size >= 50, lost.st_blocks) == (True, 0)  # it takes no room
+    assert told["counters"]["dropped_unwritten"] == lost.st_size
+    assert "dropped_unwritten" in doctor
+    assert counted["dropped_unwritten"] == lost.st_size
+    assert losses_left(path) == 0
+    assert "events-dropped" in kinds
 
 
 def stored_gate(path: Path) -> str:

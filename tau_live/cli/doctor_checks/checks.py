@@ -36,7 +36,7 @@ from tau_live.reasons import QUEUE_FULL, lost_events
 from tau_live.rollouts import RewardSource
 from tau_live.settings import Settings, switched_on
 from tau_live.settings.places import here
-from tau_live.status import attached_processes, now_learning
+from tau_live.status import attached_processes, counted, now_learning
 from tau_live.store.roles import Store
 from tau_live.store.sqlite import SqliteStore
 from tau_live.switch import KILL, SWITCH, killed_by
@@ -227,7 +227,7 @@ def _inside(file: Path, *, now: float) -> Iterator[Check]:
         yield from _versions(store, checkpoint_folder(Settings(store=file)))
         yield _seals(store)
         yield _rewards(store)
-        yield from _drops(store, now=now)
+        yield from _drops(store, file, now=now)
         yield from store_checks(file, now=now)
     except TauLiveError as error:
         yield unusable(error)
@@ -315,9 +315,9 @@ def _rewards(store: Store) -> Check:
     return Check("rewards", WARN, found, advice, "rewards-never-sent")
 
 
-def _drops(store: Store, *, now: float) -> Iterator[Check]:
+def _drops(store: Store, file: Path, *, now: float) -> Iterator[Check]:
     """Yield what was lost lately; older losses need no action."""
-    counts = store.counters.counts()
+    counts = counted(store, file)
     lost, grown = lost_events(counts), grew(counts, store.alerts.noted())
     recent = {name: n for name, n in lost.items() if lately(grown[name], now=now)}
     if not recent:

@@ -48,21 +48,31 @@ def _whole(file: Path) -> Check:
     return Check("integrity", OK, "every page is intact")
 
 
-def _writable(file: Path) -> Check:
+def why_unwritable(file: Path, *, wait_s: float = WAIT_S) -> TauLiveError | None:
+    """Return why a store cannot be written; ``None`` if it can.
+
+    Only what is written shows that the disk is full; this changes nothing. Opened as a store it
+    would be migrated and narrowed, which nobody asked for.
+    """
     try:
         with (
-            closing(connect(file, busy_timeout_s=WAIT_S, read_only=False)) as connection,
+            closing(connect(file, busy_timeout_s=wait_s, read_only=False)) as connection,
             connection.begin(),
         ):
-            # Only what is written shows that the disk is full; this changes nothing. Opened as a
-            # store it would be migrated and narrowed, which nobody asked for.
             version = connection.count("pragma user_version")
             connection.change(f"pragma user_version = {version}")
-    except StoreBusyError as error:
-        return Check("writing", WARN, str(error), advice(error), "store-locked")
     except TauLiveError as error:
-        return Check("writing", FAIL, str(error), advice(error), "store-unwritable")
-    return Check("writing", OK, "it is writable")
+        return error
+    return None
+
+
+def _writable(file: Path) -> Check:
+    error = why_unwritable(file)
+    if error is None:
+        return Check("writing", OK, "it is writable")
+    if isinstance(error, StoreBusyError):
+        return Check("writing", WARN, str(error), advice(error), "store-locked")
+    return Check("writing", FAIL, str(error), advice(error), "store-unwritable")
 
 
 def _silent(file: Path, *, now: float) -> Iterator[Check]:

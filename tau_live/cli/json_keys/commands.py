@@ -171,6 +171,8 @@ STATUS: Keys = {
     "enabled": "whether TAU_LIVE_RL is on in this shell",
     "store": "the store's file",
     "at": "epoch seconds of this status",
+    "store_fails": "why the store cannot be written; null if it can, if this user may not, or "
+    "where it was not tried, as in `top`",
     **_under("gate.", GATE),
     "held_in_memory**": HELD_IN_MEMORY,
     "paused**": PAUSED,
