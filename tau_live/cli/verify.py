@@ -22,7 +22,7 @@ from tau_live.cli.output import print_json, progress_bar
 from tau_live.cli.text import number, shown
 from tau_live.errors import CheckpointError, TauLiveError
 from tau_live.guard import text_of
-from tau_live.pauses import Part
+from tau_live.operators.kept_history import gate_contradictions, pause_contradictions
 from tau_live.policies.files import check_policy, checkpoint_folder, needed_versions
 from tau_live.settings import Settings
 from tau_live.store.records import AuditEntry
@@ -128,7 +128,7 @@ def verified(
     anchor: tuple[int, str] | None = None,
     told: Callable[[int], None] = lambda _: None,
 ) -> Verified:
-    """Look at the whole chain, at every sealed row and at every checkpoint.
+    """Look at the whole chain, every sealed row, what has to agree with them, every checkpoint.
 
     Args:
         store: Open, for reading.
@@ -150,8 +150,10 @@ def verified(
             told(n)
     for table in SEALED:
         findings += store.seals.changed_rows(table)
-    findings += _of_gate(store)
-    findings += _of_pauses(store)
+    findings += store.consistency.contradictions()
+    with store.reading():  # one moment: between two, the gate may have been held
+        findings += [Finding("gate", *found) for found in gate_contradictions(store)]
+        findings += [Finding("pauses", *found) for found in pause_contradictions(store)]
     findings += _against(store, anchor)
     files = list(_checkpoints(store, checkpoint_folder(settings)))
     findings += [finding for finding in files if finding is not None]
@@ -178,28 +180,6 @@ def _adopt(path: Path | None, reason: str) -> None:
                 details={"head": str(head), "key_id": head.key_id or None},
             )
         )  # fmt: skip
-
-
-def _of_gate(store: SqliteStore) -> Iterator[Finding]:
-    """Yield that the gate is not what its history, which is sealed, ends with."""
-    state = store.gate.load().state
-    last = next((entry.state for entry in store.gate.log(limit=1)), "pass")
-    if state != last:
-        yield Finding("gate", "the gate", f"it is on {state}, and its history ends with {last}")
-
-
-def _of_pauses(store: SqliteStore) -> Iterator[Finding]:
-    """Yield what rests, or does not, although the audit, which is sealed, says otherwise."""
-    said: dict[object, str] = {}
-    for entry in store.audit.entries():
-        parts = entry.details.get("parts") if entry.action in {"pause", "resume"} else None
-        for part in parts if isinstance(parts, list) else []:
-            said.setdefault(part, entry.action)  # the newest comes first
-    rests = store.pauses.pauses()
-    for part in Part:
-        if (part in rests) != (said.get(part.value) == "pause"):
-            is_now = "is paused" if part in rests else "is not paused"
-            yield Finding("pauses", part.value, f"it {is_now}, and the audit log disagrees")
 
 
 def _against(store: SqliteStore, anchor: tuple[int, str] | None) -> Iterator[Finding]:

@@ -20,6 +20,10 @@ SCHEMA_VERSION = 2
 """How many migrations there are; ``pragma user_version`` holds it."""
 
 
+FIRST_SCHEMA = (*RECORDING, *NAMING, *WORKING, *PAUSING, *SEALING, *SHOWING)
+"""The statements of the first migration; no later one has changed a table."""
+
+
 def migrations() -> "Migrations":
     """Return every migration in order; one that was released is never edited."""
     from sqlite_utils import Migrations  # imports pandas where that is there
@@ -28,7 +32,7 @@ def migrations() -> "Migrations":
 
     @known()
     def m001_first_schema(db: "Database") -> None:
-        for statement in (*RECORDING, *NAMING, *WORKING, *PAUSING, *SEALING, *SHOWING):
+        for statement in FIRST_SCHEMA:
             db.execute(statement)
 
     @known()

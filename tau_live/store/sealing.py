@@ -72,8 +72,10 @@ SEALED: Mapping[str, Sealed] = {
 """The tables whose rows are sealed."""
 
 NOT_SEALED = (
-    "attempts, spans, prompts, the times, names and contents of rollouts, when a reward came, "
-    "costs in the order of learning, counters"
+    "attempts, spans, prompts, the times, names and contents of rollouts (also the mark that "
+    "events were dropped, which leaves one out), which of them wait for a reward, when a reward "
+    "came, costs in the order of learning, failures in a row and the last error of the gate, "
+    "the queue, leases, counters"
 )
 """What is stored and not sealed, as people are to know it."""
 

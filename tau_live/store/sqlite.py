@@ -14,6 +14,7 @@ from tau_live.store.roles import Batch
 from tau_live.store.sealing import Sealer, key_in
 from tau_live.store.sqlite_alerts import SqliteAlerts
 from tau_live.store.sqlite_batch import SqliteBatch
+from tau_live.store.sqlite_consistency import SqliteConsistency
 from tau_live.store.sqlite_counters import SqliteAudit, SqliteCounters
 from tau_live.store.sqlite_decisions import SqliteDecisions
 from tau_live.store.sqlite_export import exported
@@ -55,6 +56,7 @@ class SqliteStore:
         alerts: Alerts.
         retention: Retention.
         seals: The chain of seals.
+        consistency: What contradicts the sealed rows.
         surveys: What a report asks.
     """
 
@@ -77,6 +79,7 @@ class SqliteStore:
         self.audit = SqliteAudit(connection)
         self.alerts = SqliteAlerts(connection)
         self.seals = SqliteSeals(connection)
+        self.consistency = SqliteConsistency(connection)
         self.retention = SqliteRetention(connection)
         self.surveys = SqliteSurveys(connection)
         self._connection = connection
@@ -135,6 +138,10 @@ class SqliteStore:
     def begin(self) -> AbstractContextManager[None]:
         """Open a transaction that takes the write lock at once; may be nested (savepoints)."""
         return self._connection.begin()
+
+    def reading(self) -> AbstractContextManager[None]:
+        """Let everything that is read inside come from one state of the store."""
+        return self._connection.reading()
 
     def batch(self, ids: Collection[str]) -> AbstractContextManager[Batch]:
         """Open a batch, inside a transaction; it is stored when it is left without an error."""

@@ -110,7 +110,7 @@ def _end(store: Store, rollout_id: str, status: RolloutStatus, reason: Reason) -
     store.rollouts.set_status(rollout_id, status, at=began + 2.5, reason=reason)
 
 
-def _add_policies(store: Store, settings: Settings) -> None:
+def _add_policies(store: SqliteStore, settings: Settings) -> None:
     """Two versions for ``model``, the second made from the first, and an update that made none."""
     arrays = LearnerState.untrained(policy_config(settings)).arrays()
     parent_sha256 = ""
@@ -129,6 +129,7 @@ def _add_policies(store: Store, settings: Settings) -> None:
     store.policies.put_in_service("pinned", 0, pinned=True, at=150.0)
     skipped = replace(update(9, executed=False), at=200.0)
     store.policies.add_update(skipped, None)
+    store._connection.change("update sequences set value = 9 where name = 'ready'")  # some are gone
     store.monitors.save(
         Monitor(point="model", watermark=9, numbers={"figures": FIGURES.plain()}, alarms=[WORSE])
     )

@@ -233,6 +233,15 @@ def _(file: Path, patch: pytest.MonkeyPatch) -> None:
         opened.write(b"\xff" * 8)
 
 
+@makes("store-schema-changed")
+def _(file: Path, patch: pytest.MonkeyPatch) -> None:
+    with closing(connect(file, busy_timeout_s=1.0, read_only=False)) as connection:
+        connection.change(
+            "create trigger rollouts_counted_x after insert on rewards begin"
+            " delete from ready_points; end"
+        )
+
+
 @makes("store-on-network")
 def _(file: Path, patch: pytest.MonkeyPatch) -> None:
     mounts = Path("mountinfo")

@@ -13,9 +13,14 @@ from tau_live.policies.files import checkpoint_folder
 from tau_live.settings import Settings
 from tau_live.store.sqlite import SqliteStore
 from tests.cli.conftest import Run
-from tests.cli.filled import SOLVED
+from tests.cli.filled import CHILD, SOLVED
 from tests.contracts.making import begun, decision
 
+FLIPS = """
+create trigger rollouts_counted_x after insert on rewards begin
+    update rewards set value = 1 - new.value where seq = new.seq;
+end
+"""
 ALERT = "insert into alerts values (99, 'a', 'b', 'c', 'd', 'e', '{}', 1.0, 0, 'f')"
 
 
@@ -65,6 +70,31 @@ def test_a_store_that_nobody_touched_is_sound(filled: Path, read: Callable[..., 
         (ALERT, "added", "alert #99"),
         ("update gate set state = 'hold'", "gate", "its history ends with pass"),
         ("insert into pauses values ('deciding', 'x', 'y', 1.0)", "pauses", "it is paused, and"),
+        ("delete from ready_points", "not_ready", f"rollout {SOLVED} at 'model': it was removed"),
+        ("delete from ready_points where point = 'tools'", "not_ready", f"{SOLVED} at 'tools'"),
+        ("update ready_points set point = 'x' where point = 'tools'", "ready", "at 'x': its dec"),
+        ("update ready_points set ready_seq = ready_seq + 9", "ready", "another place there"),
+        ("insert into ready_points values (3, '', 3, null)", "ready", f"rollout {CHILD}"),
+        ("update ready_points set point = '' where point = 'tools'", "ready", f"rollout {SOLVED}:"),
+        ("update rollouts set status = 'requeuing'", "status", "it is requeuing, although it had"),
+        (
+            "update rollouts set status = 'running', ended_at = null where ready_seq = 1",
+            "status",
+            f"rollout {SOLVED}: it is running",
+        ),
+        ("update sequences set value = 1 where name = 'ready'", "sequence", "'ready': it is at 1"),
+        ("delete from sequences where name = 'policy'", "sequence", "'policy': it is at None"),
+        ("update attempts set number = 9", "orphans", "table decisions: rows belong to none of"),
+        (FLIPS, "schema", "trigger rollouts_counted_x: it is not tau-live's"),
+        ("drop trigger rollouts_counted_in", "schema", "trigger rollouts_counted_in: it was rem"),
+        ("create view mine as select 1", "schema", "view mine: it is not tau-live's"),
+        ("create table mine (a)", "schema", "table mine: it is not tau-live's"),
+        ("drop index rewards_by_time", "schema", "index rewards_by_time: it was removed"),
+        ("alter table rewards add column x text", "schema", "table rewards: it was changed"),
+        ("delete from gate", "gate", "its row was removed"),
+        ("update gate set revision = 0", "gate", "its row was removed"),
+        ("update gate set reason = 'x'", "gate", "its reason is 'x', and its history says None"),
+        ("update gate set since = 1.0", "gate", "since 1.0, and its history says 50.0"),
         ("delete from seals where place = 2", "broken_link", "seal 3"),
         ("update seals set seal = zeroblob(32) where place = 2", "broken_link", "seal 2"),
         ("update seals set place = -place where place in (2, 3)", "broken_link", "seal"),
@@ -100,6 +130,64 @@ def test_a_pause_that_was_taken_away_is_found_and_one_that_was_ended_is_sound(
         found.stdout.split()
     )
     assert "deciding" not in found.stdout
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ("reason = 'lunch'", "paused it: odd; that was changed"),
+        ("who = 'ada'", "paused it: odd; that was changed"),
+        ("at = 1.0", "paused it: odd; that was changed"),
+    ],
+)
+def test_a_pause_in_other_words_than_the_operators_is_found(
+    change: str, told: str, filled: Path, run: Run
+) -> None:
+    run("pause", "learning", "--reason", "before", "--store", filled)
+    run("resume", "--reason", "over", "--store", filled)
+    run("pause", "learning", "--reason", "odd", "--store", filled)
+    run("pause", "learning", "--reason", "again", "--store", filled)  # the first reason stays
+    before = run("verify", "--store", filled)
+    _do(filled, f"update pauses set {change}")
+
+    found = run("verify", "--store", filled)
+
+    assert (before.exit_code, found.exit_code) == (0, 1)
+    assert told in " ".join(found.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ("reason = 'update_failures'", "its reason is 'update_failures', and its history says"),
+        ("detail = 'lunch break'", "is 'lunch break', and the audit log says 'leaks data'"),
+        ("since = 1", "it is so since 1.0, and its history says"),
+        ("revision = 1", "it counts 1 changes, and its history has 4"),
+    ],
+)
+def test_a_hold_in_other_words_than_the_operators_is_found(
+    change: str, told: str, filled: Path, run: Run
+) -> None:
+    run("gate", "hold", "--reason", "before", "--store", filled)
+    run("gate", "reset", "--reason", "over", "--store", filled)
+    run("gate", "hold", "--reason", "leaks data", "--store", filled)
+    run("gate", "hold", "--reason", "again", "--store", filled)  # the first reason stays
+    before = run("verify", "--store", filled)
+    _do(filled, f"update gate set {change}")
+
+    found = run("verify", "--store", filled)
+
+    assert (before.exit_code, found.exit_code) == (0, 1)
+    assert told in " ".join(found.stdout.split())
+
+
+@pytest.mark.parametrize("resets", [1, 2])
+def test_a_gate_that_was_reset_is_sound(resets: int, filled: Path, run: Run) -> None:
+    run("gate", "hold", "--reason", "audit", "--store", filled)
+    for _ in range(resets):
+        run("gate", "reset", "--reason", "over", "--store", filled)
+
+    assert run("verify", "--store", filled).exit_code == 0
 
 
 def test_a_checkpoint_that_was_touched_is_found(filled: Path, run: Run) -> None:

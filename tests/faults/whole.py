@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 from tau_live.errors import TauLiveError
+from tau_live.operators.kept_history import gate_contradictions
 from tau_live.policies.files import check_policy, checkpoint_folder
 from tau_live.settings import Settings
 from tau_live.store.sealing import SEALED, Sealer
@@ -73,18 +74,14 @@ def _of_sqlite(store: SqliteStore) -> Iterator[str]:
         yield f"integrity: {[row[0] for row in rows]}"
     if store._connection.rows("pragma foreign_key_check"):
         yield "a row refers to one that is not there"
-    gate = store.gate.load()
-    log = store.gate.log(limit=1)
-    if log and log[0].state != gate.state:
-        yield f"the gate is on {gate.state} and its history ends with {log[0].state}"
-    if not log and gate.state != "pass":
-        yield "the gate holds without a line of history"
 
 
 def _of_seals(store: SqliteStore) -> Iterator[str]:
     yield from (str(found) for found in store.seals.broken_links(Sealer()) if found)
     for table in SEALED:
         yield from (str(found) for found in store.seals.changed_rows(table))
+    yield from map(str, store.consistency.contradictions())
+    yield from map(str, gate_contradictions(store))
 
 
 def _of_learning(store: SqliteStore) -> Iterator[str]:

@@ -27,7 +27,7 @@ from tau_live.cli.doctor_checks.stops import (
     pause_checks,
     plugin_checks,
 )
-from tau_live.cli.doctor_checks.stores import store_checks, unusable
+from tau_live.cli.doctor_checks.stores import schema_checks, store_checks, unusable
 from tau_live.cli.text import ago, number, since
 from tau_live.errors import SettingsError, TauLiveError
 from tau_live.plugins import MUST_SEE
@@ -215,7 +215,7 @@ def _inside(file: Path, *, now: float) -> Iterator[Check]:
         yield unusable(error)
         return
     try:
-        yield Check("schema", OK, f"{file}, {file.stat().st_size / 1e6:,.1f} MB")
+        yield from schema_checks(store, file)
         yield _gate(store, now=now)
         yield from memory_hold_checks(file, now=now)
         yield from inside_checks(store, now=now)

@@ -129,6 +129,11 @@ MISTAKES: Mapping[str, Mistake] = MappingProxyType(
             "Pages of the store are damaged, or the file is not a store.",
             "`tau-live set-aside` keeps it and starts an empty one."
         ),
+        "store-schema-changed": Mistake(
+            "A table, trigger, view or index of the store is not as tau-live made it.",
+            "Find out who did it; `tau-live verify` shows what else was changed."
+            " Drop what is foreign with `sqlite3`, or `tau-live set-aside` the store.",
+        ),
         "store-on-network": Mistake(
             "The store is on a network file system, where SQLite's locks are unreliable.",
             "Set `TAU_LIVE_RL_STORE` to a file on a local disk.",

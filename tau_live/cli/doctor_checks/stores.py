@@ -24,6 +24,16 @@ def store_checks(file: Path, *, now: float) -> Iterator[Check]:
     yield from _silent(file, now=now)
 
 
+def schema_checks(store: SqliteStore, file: Path) -> Iterator[Check]:
+    """Yield where the store is, or what in it was put there, changed or removed by others."""
+    foreign = list(store.consistency.foreign_schema())
+    if not foreign:
+        yield Check("schema", OK, f"{file}, {file.stat().st_size / 1e6:,.1f} MB")
+    for one in foreign:
+        advice = "find out who did it; `tau-live verify` shows what else was changed"
+        yield Check("schema", FAIL, f"{one.what}: {one.detail}", advice, "store-schema-changed")
+
+
 def unusable(error: TauLiveError) -> Check:
     """Return what is wrong with a store that cannot be used, and what to do."""
     mistake = "store-unusable"

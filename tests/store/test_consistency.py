@@ -1,0 +1,73 @@
+"""What tau-live does itself contradicts no seal: late decisions, retries, retention, restores."""
+
+from pathlib import Path
+
+from tau_live.rollouts import AttemptStatus, RolloutConfig, RolloutStatus
+from tau_live.store.sealing import SEALED
+from tau_live.store.sqlite import SqliteStore
+from tests.contracts.making import LIVE, attempt, begun, decision, queued, reward, update
+
+
+def _findings(store: SqliteStore) -> list[object]:
+    changed = [found for table in SEALED for found in store.seals.changed_rows(table)]
+    return [*changed, *store.consistency.contradictions()]
+
+
+def _ended(store: SqliteStore, rollout_id: str, status: RolloutStatus, *, at: float = 3.0) -> None:
+    begun(store, rollout_id)
+    store.decisions.add_decision(decision(1, rollout_id))
+    store.rewards.add_reward(reward(1.0, rollout_id))
+    store.rollouts.set_status(rollout_id, status, at=at)
+    store.rewards.mark_ready(rollout_id, total_reward=1.0)
+
+
+def test_a_decision_that_comes_late_is_sound(store: SqliteStore) -> None:
+    begun(store)
+    store.rollouts.set_status(LIVE, RolloutStatus.SUCCEEDED, at=3.0)
+    store.rewards.mark_ready(LIVE, total_reward=1.0)
+    before = _findings(store)
+    store.decisions.add_decision(decision(1, point="tools"))
+
+    assert (before, _findings(store)) == ([], [])
+
+
+def test_a_rollout_that_is_tried_again_is_sound(store: SqliteStore) -> None:
+    _ended(store, LIVE, RolloutStatus.FAILED)
+    with store.begin():
+        store.rollouts.set_status(LIVE, RolloutStatus.REQUEUING, at=4.0)
+        store.rollouts.set_status(LIVE, RolloutStatus.RUNNING, at=4.0)
+        store.rollouts.begin_attempt(attempt(LIVE, 2))
+
+    assert _findings(store) == []
+
+
+def test_a_queued_rollout_that_is_queued_again_is_sound(store: SqliteStore) -> None:
+    config = RolloutConfig(max_attempts=2, retry_on=(AttemptStatus.FAILED,))
+    store.queue.enqueue(queued("job", config), at=1.0)
+    store.queue.claim("worker", at=2.0)
+    store.queue.finish("job", 1, AttemptStatus.FAILED, at=3.0)
+    store.rewards.mark_ready("job", total_reward=0.0)
+    waiting = _findings(store)
+    store.queue.claim("worker", at=4.0)
+
+    assert (waiting, _findings(store)) == ([], [])
+
+
+def test_what_retention_left_and_an_archive_brought_back_is_sound(
+    store: SqliteStore, tmp_path: Path
+) -> None:
+    for number in range(6):
+        status = (RolloutStatus.SUCCEEDED, RolloutStatus.FAILED)[number % 2]
+        _ended(store, f"live-{number}", status, at=float(number))
+    rows = list(store.export())
+    store.policies.add_update(update(4), None)
+    gone = store.retention.collect(before=3.5, limit=100)
+    left = _findings(store)
+    again = SqliteStore.open(tmp_path / "again.sqlite")
+
+    again.restore(rows)
+    store.restore(rows)
+
+    assert gone == 4
+    assert (left, _findings(store), _findings(again)) == ([], [], [])
+    again.close()
