@@ -3,6 +3,8 @@
 Importing this costs nothing: the door behind it opens on first use.
 """
 
+from posix import getpid as _getpid  # built in: it costs nothing
+
 TYPE_CHECKING = False  # type checkers know the name; importing it would cost a host 5 ms
 
 if TYPE_CHECKING:
@@ -20,6 +22,10 @@ if TYPE_CHECKING:
     )
 
 __version__ = "0.1.0"
+
+_opening: list[int] = []
+"""For each thread that imports the door, the process it does so in."""
+
 __all__ = [
     "Choice",
     "Run",
@@ -37,13 +43,21 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if any(process != _getpid() for process in _opening):
+        globals().update(_left_alone())
+        return globals()[name]
     try:
+        _opening.append(_getpid())
         from tau_live import door
 
         found = {each: getattr(door, each) for each in __all__}
     except Exception as error:  # noqa: BLE001  # the border to the host
-        _report(error)
+        if _report(error):
+            globals().update(_WITHOUT_DOOR)
         return _WITHOUT_DOOR[name]
+    finally:
+        if _opening:
+            _opening.pop()
     globals().update(found)  # once and for all: nothing can be imported as the interpreter ends
     return found[name]
 
@@ -52,19 +66,54 @@ def __dir__() -> list[str]:
     return [*__all__, "__version__"]
 
 
-def _report(error: Exception) -> None:
+def _report(error: Exception) -> bool:
     """Log why the door cannot be opened, unless it is merely too early or too late for it."""
     try:
         import sys
 
         from tau_live.errors import pass_on
         from tau_live.process_switch import is_on, log_failure
-    except ImportError:  # the interpreter ends
-        return
+    except (ImportError, OSError):  # the interpreter ends, or no file can be opened
+        return False
     pass_on(error)
     is_early = "tau_live.door" in sys.modules  # for a signal's handler in the midst of its import
-    if not is_early and not sys.is_finalizing() and is_on():
-        log_failure("start_failed", error)
+    if is_early or sys.is_finalizing() or not is_on():
+        return False
+    log_failure("start_failed", error)
+    return True
+
+
+def _left_alone() -> dict[str, object]:
+    """Answer for good where a process was forked while another thread imported the door."""
+    from os import environ  # which every interpreter has imported
+
+    if environ.get("TAU_LIVE_RL", "").strip().lower() not in {"1", "true", "yes", "on"}:
+        return _WITHOUT_DOOR
+    say_left_alone()
+    return {**_WITHOUT_DOOR, "flush": lambda timeout_s=5.0: False}  # noqa: ARG005
+
+
+def say_left_alone() -> None:
+    """Log that tau-live stays off in a forked child, where nothing may be imported any more.
+
+    What another thread was importing when its process was forked, its child waits for for ever.
+    """
+    import sys
+
+    line = (
+        "event='fork_left_alone' effect='tau-live stays off in this process' "
+        "cause='its parent was starting tau-live, or its store was busy, when it was forked'"
+    )
+    logging = sys.modules.get("logging")
+    try:
+        if logging is None or getattr(logging.__spec__, "_initializing", False):
+            sys.stderr.write(f"{line}\n")  # as logging does where nobody has configured it
+        else:
+            logging.getLogger("tau_live").warning(line)
+    except Exception as error:  # noqa: BLE001  # a handler of the host's
+        from tau_live.errors import pass_on
+
+        pass_on(error)
 
 
 class _Choice(tuple):  # type: ignore[type-arg]  # as choices.Choice, which needs imports

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeVar
 from weakref import ReferenceType, ref
 
+from tau_live import say_left_alone
 from tau_live.choices import Choice, fallback
 from tau_live.errors import pass_on
 from tau_live.machine.context_variables import put, put_back
@@ -49,7 +50,7 @@ def attach(target: "object | Settings | None" = None) -> "Runtime | None":
             return None
         if target is None and (State.runtime is not None or State.failed):
             return State.runtime
-        return started(target, os.environ, _inside)
+        return started(target, os.environ, _inside, left_alone=say_left_alone)
     except RecursionError:  # the host's stack has no room: another time
         return None
     except Exception as error:  # noqa: BLE001  # the border to the host
@@ -179,8 +180,9 @@ def flush(timeout_s: float = 5.0) -> bool:
 
     Returns:
         Whether that happened within ``timeout_s``. ``False`` while the gate holds, as nothing is
-        recorded then, and in a child process that tau-live stays off in because its parent's store
-        was busy when it was forked; ``True`` while tau-live is off.
+        recorded then, and in a child process that tau-live stays off in because its parent was
+        starting tau-live, or its store was busy, when it was forked; ``True`` while tau-live is
+        off.
     """
     try:
         runtime = attach()
@@ -396,6 +398,8 @@ class RunContext:
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Wrap a function, coroutine function or (async) generator: each call is a run."""
+        if State.unfit:  # an import may wait for ever
+            return function
         try:
             from tau_live.wrapping import each_call_in
         except Exception as error:  # noqa: BLE001  # the interpreter ends, or a file hides a module
@@ -495,12 +499,18 @@ def _own_choice(options: object, default: object, allowed: Iterable[object] | No
     if allowed is None:
         return fallback(options, default)
     try:
+        if State.unfit:  # an import may wait for ever
+            return _plain_choice(default, allowed)
         from tau_live.handed.masks import mask_of, own_choice
     except Exception as error:  # noqa: BLE001  # the interpreter ends, or a file hides a module
         log_failure("mask_not_read", error)
-        names = [allowed] if isinstance(allowed, str) else list(allowed)
-        return fallback(names, default if default in names else None)
+        return _plain_choice(default, allowed)
     return own_choice(options, default, mask_of(allowed))
+
+
+def _plain_choice(default: object, allowed: Iterable[object]) -> Choice:
+    names = [allowed] if isinstance(allowed, str) else list(allowed)
+    return fallback(names, default if default in names else None)
 
 
 def _without_room(options: object, default: object, allowed: Iterable[object] | None) -> Choice:

@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from tau_live.store.forking import Forks
 
 WAIT_S = 10.0
-"""How long a thread waits at most for another that starts tau-live; that may wait for it."""
+"""How long a thread or a fork waits at most for a start in another thread, which may wait for it.
+
+Once this was in vain, nobody waits for that start again.
+"""
 
 OWN_THREADS = frozenset({"tau-live-writer", "tau-live-learner", "tau-live-kill-switch"})
 
@@ -25,6 +28,10 @@ class State:
     """What is attached in this process, and whether it was tried to attach and failed."""
 
     lock = threading.RLock()
+    pid = os.getpid()
+    in_vain = False
+    watched = False
+    hasty: "set[int]" = set()  # noqa: RUF012  # threads whose fork did not wait for a start
     runtime: "Runtime | None" = None
     tried: bool = False
     failed: bool = False
@@ -33,20 +40,28 @@ class State:
     unfit: bool = False
 
 
-def started(target: object, environ: MutableMapping[str, str], inside: Inside) -> "Runtime | None":
+def started(
+    target: object,
+    environ: MutableMapping[str, str],
+    inside: Inside,
+    *,
+    left_alone: Callable[[], None],
+) -> "Runtime | None":
     """Start tau-live, or let another target take part; ``None`` if that is not to be.
 
     A thread of ours asks in vain while another one starts it and waits for that thread: by a hook
-    of a plugin, say, or a handler of the host's logging.
+    of a plugin, say, or a handler of the host's logging. ``left_alone`` logs that this process
+    was forked at a bad moment and stays off.
     """
     if threading.current_thread().name in OWN_THREADS:
         return State.runtime
+    _notice_fork()
     try:
-        if not State.lock.acquire(timeout=WAIT_S):
+        if not _has_turn():
             return State.runtime
         State.detached = False
         if State.unfit:
-            _say_unfit()
+            _stay_off(left_alone)
         elif State.runtime is None and not State.tried:
             _try_to_start(target, environ, inside)
         elif State.runtime is not None and target is not None:
@@ -56,9 +71,25 @@ def started(target: object, environ: MutableMapping[str, str], inside: Inside) -
         release(State.lock)
 
 
+def _notice_fork() -> None:
+    """Begin anew in a child that was forked before anybody watched for it."""
+    if State.pid != os.getpid():
+        _forked()
+
+
+def _has_turn() -> bool:
+    """Wait for a start in another thread; ``False`` if it takes too long."""
+    if State.lock.acquire(timeout=0.0 if State.in_vain else WAIT_S):
+        State.in_vain = False
+        return True
+    State.in_vain = True
+    return False
+
+
 def stop(timeout_s: float) -> None:
     """Stop what runs, and let nothing run here until the next ``started``."""
     runtime: Runtime | None = None
+    _notice_fork()
     try:
         with State.lock:
             runtime = State.runtime
@@ -87,28 +118,37 @@ def _try_to_start(target: object, environ: MutableMapping[str, str], inside: Ins
 
 
 def _start(target: object, environ: MutableMapping[str, str], inside: Inside) -> None:
+    if not State.watched:  # before all that takes long
+        State.watched = True
+        import logging  # noqa: F401  # whose lock a fork takes: only after it has waited for us
+
+        os.register_at_fork(before=_forking, after_in_parent=_fork_made, after_in_child=_forked)
     from tau_live.store.forking import Forks
     from tau_live.system import start
 
     if State.forks is None:
         State.forks = Forks()
-        os.register_at_fork(before=_forking, after_in_parent=_fork_made, after_in_child=_forked)
     State.runtime = start(environ, target, inside=inside, forks=State.forks)
 
 
-def _say_unfit() -> None:
+def _stay_off(left_alone: Callable[[], None]) -> None:
     if not State.tried:
-        from tau_live.guard import logger
-
         State.tried = State.failed = True
-        logger().warning(
-            "fork_left_alone",
-            effect="tau-live stays off in this process",
-            cause="its parent's store was busy when it was forked",
-        )
+        left_alone()
 
 
 def _forking() -> None:
+    """Wait until nothing is being started, or written.
+
+    What a thread is importing when its process is forked nobody can import in the child: it would
+    wait for ever, and so would the host, if it needs the same.
+    """
+    if threading.current_thread().name in OWN_THREADS:  # which a start waits for
+        has_turn = State.lock.acquire(blocking=False)
+    else:
+        has_turn = _has_turn()
+    if not has_turn:
+        State.hasty.add(threading.get_ident())
     if State.forks is not None:
         State.forks.before()
 
@@ -116,11 +156,17 @@ def _forking() -> None:
 def _fork_made() -> None:
     if State.forks is not None:
         State.forks.in_parent()
+    State.hasty.discard(threading.get_ident())
+    release(State.lock)
 
 
 def _forked() -> None:
     """Let a forked child begin with a runtime of its own: it has none of its parent's threads."""
+    hasty = threading.get_ident() in State.hasty or not State.lock.acquire(blocking=False)
+    State.pid = os.getpid()
     State.runtime, State.tried, State.failed = None, False, False
+    State.in_vain, State.hasty = False, set()
     State.lock = threading.RLock()  # another thread may have held it
     if State.forks is not None:
-        State.unfit = not State.forks.in_child() or State.unfit
+        hasty = not State.forks.in_child() or hasty
+    State.unfit = State.unfit or hasty
