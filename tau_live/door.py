@@ -157,7 +157,8 @@ def reward(
         comment: A comment.
 
     Returns:
-        Whether it was accepted; ``False`` if tau-live is off or holds, or if it is invalid.
+        Whether it was accepted; ``False`` if tau-live is off or holds, or if it is invalid. What
+        was not accepted while it held is lost, unless you keep it and send it again.
     """
     try:
         runtime, inside = attach(), _current.get()

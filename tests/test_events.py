@@ -301,7 +301,9 @@ DOCUMENTED: Mapping[type, tuple[type, ...]] = {
 )
 def test_every_field_is_documented(kind: type) -> None:
     envelope = () if kind is ev.Event else (ev.Event,)
-    told = "\n".join(inspect.cleandoc(str(c.__doc__)) for c in (kind, *DOCUMENTED.get(kind, ()), *envelope))
+    told = "\n".join(
+        inspect.cleandoc(str(c.__doc__)) for c in (kind, *DOCUMENTED.get(kind, ()), *envelope)
+    )
 
     missing = [f.name for f in fields(kind) if f"\n    {f.name}: " not in told]
 

@@ -55,8 +55,9 @@ HELD = 3
 def gate(ctx: click.Context, path: Path | None, as_json: bool) -> None:
     """Show the gate (as `gate show`), hold it, reset it, or list its history.
 
-    While it holds, tau-live records, learns and decides nothing: the host behaves
-    as if tau-live were not installed. Exit code 0 means pass, 3 means hold.
+    While it holds, tau-live records, learns and decides nothing in your agents: they behave
+    as if it were not installed, and `tau_live.reward` returns False. Commands still work,
+    `tau-live reward` too. Exit code 0 means pass, 3 means hold.
     """
     if default_command(ctx, path, as_json=as_json):
         ctx.invoke(show, path=path, as_json=as_json)

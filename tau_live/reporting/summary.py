@@ -19,6 +19,7 @@ HELD_UP = 32
 """How many rollouts may wait behind another before the summary mentions it."""
 
 REDACTS = frozenset({"redact", "redact_text"})
+REWARDS_HELD_BACK = "rewards_not_taken_while_held"
 HELD_BACK = "runs_not_recorded_while_held"
 
 
@@ -158,8 +159,17 @@ def _healthy(status: Mapping[str, object], settings: Settings) -> Answer:
 
 def doubts_of(status: Mapping[str, object], settings: Settings) -> dict[str, str]:
     """Return what else to doubt of its health, each by a word for what it concerns."""
-    found = {"range": outside_range(status, settings) or _left_out(status)}
+    found = {
+        "range": outside_range(status, settings) or _left_out(status),
+        "rewards": _kept_out(status),
+    }
     return {about: said for about, said in found.items() if said}
+
+
+def _kept_out(status: Mapping[str, object]) -> str:
+    """Return how many rewards a hold has kept out lately."""
+    lost = drops_lately(status).get(REWARDS_HELD_BACK, 0)
+    return f"{lost:,} rewards came during a hold and were not recorded" if lost else ""
 
 
 def _left_out(status: Mapping[str, object]) -> str:
@@ -338,7 +348,12 @@ def _next(
     if lost:
         keeps = ", and a larger `TAU_LIVE_RL_QUEUE_LIMIT` keeps more" if QUEUE_FULL in lost else ""
         yield f"Events were dropped: `tau-live status --all` counts them by cause{keeps}."
-    elif refused := _unwanted(drops):
+    if late := drops.get(REWARDS_HELD_BACK):
+        yield (
+            f"Send the {late:,} rewards again that came during a hold: `tau_live.reward` returned "
+            "False for them; the same reward twice counts once."
+        )
+    if refused := ({} if lost_events(drops) else _unwanted(drops)):
         yield (
             f"Look at what was refused, mainly {next(iter(refused))}: `tau-live doctor` has the "
             "details, docs/howto/runbook.md a fix for each counter."

@@ -152,6 +152,16 @@ def test_what_a_hold_keeps_out_is_no_doubt_of_health(store: SqliteStore) -> None
     assert "refused, mainly events_refused_span" in ill.next[0]
 
 
+def test_rewards_that_a_hold_kept_out_are_to_be_sent_again(store: SqliteStore) -> None:
+    ready(store, "live-1", "model")
+    store.counters.add({"rewards_not_taken_while_held": 3})
+
+    summary = facts(store).summary
+
+    assert summary.healthy.said == "3 rewards came during a hold and were not recorded."
+    assert any(one.startswith("Send the 3 rewards again") for one in summary.next)
+
+
 def test_an_old_drop_is_no_doubt_of_health_and_a_new_one_is(store: SqliteStore) -> None:
     ready(store, "live-1", "model")
     store.counters.add({"dropped_queue_full": 3, "rewards_refused": 2})
