@@ -84,7 +84,7 @@ def status_of(
         "became_ready": ready_so_far,
         "rewards_seen": rewards_seen(store, settings),
         "last_reward_at": store.rewards.newest_at(),
-        "rewards_missing": missing_now(noted),
+        "rewards_missing": missing_now(*store.rewards.newest_missing(of=REWARDS), noted, settings),
         "reward_fell": fallen_now(noted),
         "not_learned_from": not_learned_from(counts, waiting),
         "ready_to_learn": ready,

@@ -293,6 +293,7 @@ LASTING = frozenset(
     {
         Kind.GATE_HOLD,
         Kind.KILL_SWITCH_ON,
+        Kind.REWARDS_MISSING,
         Kind.CHOICES_COLLAPSED,
         Kind.LEARNER_BEHIND,
         Kind.PLUGIN_DISABLED,

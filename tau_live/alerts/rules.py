@@ -8,7 +8,7 @@ from typing import NamedTuple
 from tau_live.alerts.kinds import EXPOSURE, MOVES, Kind
 from tau_live.handed.reading import integer, mapping, real, sequence
 from tau_live.learning.learner import LARGER
-from tau_live.learning.quality import FEWEST, TUMBLES, missing_rewards, rewarded
+from tau_live.learning.quality import FEWEST, missing_rewards
 from tau_live.pauses import Part
 from tau_live.reasons import DROPPED, lost_events
 from tau_live.rl.drift import Direction
@@ -38,8 +38,8 @@ of what it was."""
 SETTLED = 10
 """After so many times the rollouts of a mean what it fell to is what it is."""
 
-_SINCE = 3
-"""In the mark of rewards that are missing the numbers from here on say since when, and of what."""
+_SINCE = "since "
+"""Begins the mark of rewards that are missing."""
 
 NotedAll = Mapping[tuple[str, str], Noted]
 
@@ -85,15 +85,6 @@ class _Usual(NamedTuple):
     to: float | None = None
 
 
-class _Marked(NamedTuple):
-    """The numbers of a mark, and whether what was told of them lasts; all of them if it does."""
-
-    first: int
-    second: int
-    lasts: bool
-    noted: tuple[int, ...] = ()
-
-
 def found_in(status: Mapping[str, object], noted: NotedAll, settings: Settings) -> list[Found]:
     """Return what ``status_of`` says that somebody should hear of.
 
@@ -106,7 +97,7 @@ def found_in(status: Mapping[str, object], noted: NotedAll, settings: Settings) 
         *_gate(mapping(status.get("gate"))),
         *_kill_switch(mapping(status.get("kill_switch"))),
         *_drops(mapping(status.get("counters")), noted),
-        *_missing(status, noted, settings),
+        *_missing(status, settings),
         *_points(mapping(status.get("monitors")), noted, settings),
         *_behind(status, noted, settings),
         *_fallen(status, noted),
@@ -185,7 +176,7 @@ def _drops(counters: Mapping[str, object], noted: NotedAll) -> Iterator[Found]:
     lost = lost_events({name: integer(value) for name, value in counters.items()})
     by_reason = {name.removeprefix(DROPPED): value for name, value in lost.items()}
     total = sum(lost.values())
-    new = total - _marked(noted, Kind.EVENTS_DROPPED).first
+    new = total - _marked(noted, Kind.EVENTS_DROPPED)
     if new > 0:
         words = "event was" if new == 1 else "events were"
         since = "since the last such alert"
@@ -198,43 +189,47 @@ def _drops(counters: Mapping[str, object], noted: NotedAll) -> Iterator[Found]:
         )
 
 
-def _missing(status: Mapping[str, object], noted: NotedAll, settings: Settings) -> Iterator[Found]:
-    came, missing = rewarded(status)
-    came_before, lost_before, lasts, before = _marked(noted, Kind.REWARDS_MISSING)
-    ready, lost = came - came_before, missing - lost_before
-    mark = f"{came} {missing}"
-    if (Kind.REWARDS_MISSING.value, "") not in noted or ready < 0 or lost < 0:
-        yield Found(kind=Kind.REWARDS_MISSING, mark=mark)
-        return
-    limit = settings.missing_reward_limit or MISSING_SHARE
-    hold = missing_rewards(ready, lost, limit)
-    since = before[_SINCE] if len(before) > _SINCE else int(real(status.get("at")) or 0)
-    mark_now = f"{mark} 1 {since} {lost} {ready + lost}"
-    if hold is not None and lasts:
-        yield Found(kind=Kind.REWARDS_MISSING, mark=mark_now)
-    elif hold is not None:
+def _missing(status: Mapping[str, object], settings: Settings) -> Iterator[Found]:
+    found = mapping(status.get("rewards_missing"))
+    if found:
+        missing, settled = integer(found.get("missing")), integer(found.get("settled"))
+        limit, since = _limit(settings), real(found.get("since"))
+        at = real(status.get("at")) or 0.0 if since is None else since
         yield Found(
             kind=Kind.REWARDS_MISSING,
-            mark=mark_now,
-            sentence=f"{hold.detail[:1].upper()}{hold.detail[1:]}.",
-            facts={"missing": lost, "settled": ready + lost, "limit": limit},
+            mark=f"{_SINCE}{int(at)}",
+            sentence=f"{missing} of the newest {settled} rewards are missing; "
+            f"the limit is {limit:g}.",
+            facts={"missing": missing, "settled": settled, "limit": limit},
             lasts=True,
         )
-    elif ready + lost >= TUMBLES or (lasts and ready + lost >= FEWEST and 2 * lost < limit * ready):
-        yield Found(kind=Kind.REWARDS_MISSING, mark=mark)
 
 
-def missing_now(noted: NotedAll) -> dict[str, object] | None:
+def missing_now(
+    missing: int, settled: int, noted: NotedAll, settings: Settings
+) -> dict[str, object] | None:
     """Return since when too many rewards are missing, and of how many; ``None`` if they are not.
 
+    Once so, it is over when fewer than half as many are.
+
     Args:
+        missing: Of the newest rollouts that wait for no reward, those without one.
+        settled: How many these are.
         noted: What was noted by whoever looked last.
+        settings: How many may be missing.
     """
-    numbers = _marked(noted, Kind.REWARDS_MISSING).noted
-    if not numbers:
+    known = noted.get((Kind.REWARDS_MISSING.value, ""))
+    mark = known.mark if known is not None else ""
+    since = mark.removeprefix(_SINCE) if mark.startswith(_SINCE) else ""
+    lasts = bool(since) and 2 * missing >= _limit(settings) * settled
+    if missing_rewards(settled - missing, missing, _limit(settings)) is None and not lasts:
         return None
-    since, missing, settled = [*numbers[_SINCE:], 0, 0, 0][:3]
-    return {"since": float(since) if since else None, "missing": missing, "settled": settled}
+    at = float(since) if since.isdecimal() else None
+    return {"since": at, "missing": missing, "settled": settled}
+
+
+def _limit(settings: Settings) -> float:
+    return settings.missing_reward_limit or MISSING_SHARE
 
 
 def _points(monitors: Mapping[str, object], noted: NotedAll, settings: Settings) -> Iterator[Found]:
@@ -396,15 +391,8 @@ def _plugins(status: Mapping[str, object]) -> Iterator[Found]:
         )
 
 
-def _marked(noted: NotedAll, kind: Kind) -> _Marked:
-    """Return the numbers that were noted of a kind; zeros without any."""
+def _marked(noted: NotedAll, kind: Kind) -> int:
+    """Return the number that was noted of a kind; 0 without any."""
     known = noted.get((kind.value, ""))
-    numbers = _numbers(known)
-    first, second, third = [*numbers, 0, 0, 0][:3]
-    told = known is not None and known.told
-    return _Marked(first, second, third == 1 and told, numbers if third == 1 else ())
-
-
-def _numbers(known: Noted | None) -> tuple[int, ...]:
-    words = known.mark.split() if known else ()
-    return tuple(int(word) for word in words if word.isdecimal())
+    words = [word for word in known.mark.split() if word.isdecimal()] if known else []
+    return int(words[0]) if words else 0

@@ -78,8 +78,9 @@ def _alerted(found: Mapping[str, object], *, now: float) -> Iterator[tuple[str, 
     """Yield what alerts are about while it lasts."""
     missing = mapping(found["rewards_missing"])
     if missing:
-        when = ago(real(missing["since"]), now=now)
-        yield "rewards missing", f"{missing['missing']} of {missing['settled']}, since {when}"
+        at = real(missing["since"])
+        when = "" if at is None else f", since {ago(at, now=now)}"
+        yield "rewards missing", f"{missing['missing']} of the newest {missing['settled']}{when}"
     for told in fallen(found):
         yield "reward fell", told
     for told in disabled_plugins(found):

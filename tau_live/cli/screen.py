@@ -220,7 +220,9 @@ def _doubts(glance: Glance) -> Iterator[tuple[str, str, str]]:
     missing = mapping(status["rewards_missing"])
     if missing:
         of = f"{number(real(missing['missing']))} of {number(real(missing['settled']))}"
-        told = f"{of} rewards at the last count; since {_ago(real(missing['since']), glance.at)}"
+        since = real(missing["since"])
+        when = "" if since is None else f"; since {_ago(since, glance.at)}"
+        told = f"{of} of the newest rewards{when}"
         yield "missing", told, "yellow"
     for told in fallen(status):
         yield "reward fell", told, "yellow"

@@ -206,7 +206,7 @@ def _missing(status: Mapping[str, object]) -> Iterator[str]:
         at = real(missing["since"])
         since = "" if at is None else f" since {_utc(at)}"
         of = f"{integer(missing['missing']):,} of {integer(missing['settled']):,}"
-        yield f"Rewards are missing{since}: {of} had not arrived in time at the last count."
+        yield f"Rewards are missing{since}: {of}, the newest that were due, never came."
 
 
 def fallen(status: Mapping[str, object]) -> Iterator[str]:

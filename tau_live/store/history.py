@@ -273,6 +273,17 @@ class RewardLog(RewardRecord, Protocol):
         """Return the mean total of the first or last ``of`` rollouts that became ready."""
         ...
 
+    def newest_missing(self, *, of: int) -> tuple[int, int]:
+        """Return of how many of the newest settled rollouts the reward is missing, and of how many.
+
+        Those that began after the oldest that still waits are not counted: of them only the
+        quick rewards are known.
+
+        Args:
+            of: So many of the newest are looked at.
+        """
+        ...
+
     def newest_totals(self, within: tuple[float, float] | None, *, of: int, without: str) -> Totals:
         """Return what the last ``of`` rollouts that became ready were worth.
 

@@ -4,7 +4,7 @@ import math
 from sqlite3 import Row
 
 from tau_live.errors import UnknownError
-from tau_live.reasons import LEFT_OUT
+from tau_live.reasons import LEFT_OUT, WhyNot
 from tau_live.rollouts import Reward
 from tau_live.store.connection import Connection, Parameters
 from tau_live.store.json_text import json_of
@@ -65,6 +65,9 @@ select point from points where point <> '' order by point
 """Steps from one point to the next: ``select distinct`` reads the whole index."""
 
 
+AMONG = 1_000
+"""Among so many of the newest rollouts are looked for those that are settled."""
+
 TOTALS = """
 select count(*) as number, sum(total_reward < :low or total_reward > :high) as outside,
     min(total_reward) as lowest, max(total_reward) as highest
@@ -75,6 +78,17 @@ from (
 where not exists (
     select 1 from rewards
     where rewards.rollout_id = newest.rollout_id and source = :without
+)
+"""
+
+MISSING = f"""
+select coalesce(sum(missing), 0) as missing, count(*) as settled from (
+    select ready_seq is null as missing from (
+        select ready_seq, left_out from rollouts
+        where seq < (select coalesce(min(rollout_seq), 9e18) from awaiting)
+        order by seq desc limit {AMONG}
+    )
+    where ready_seq is not null or left_out = '{WhyNot.REWARD_MISSING}' limit :of
 )
 """
 
@@ -244,6 +258,15 @@ class SqliteRewards:
         """Return the mean total of the first or last ``of`` rollouts that became ready."""
         row = self._connection.row(mean_sql(newest=newest), (of,))
         return row["mean"] if row else None
+
+    def newest_missing(self, *, of: int) -> tuple[int, int]:
+        """Return of how many of the newest settled rollouts the reward is missing, and of how many.
+
+        Those that began after the oldest that still waits are not counted: of them only the
+        quick rewards are known.
+        """
+        row = self._connection.row(MISSING, {"of": of})
+        return (0, 0) if row is None else (row["missing"], row["settled"])
 
     def newest_totals(self, within: tuple[float, float] | None, *, of: int, without: str) -> Totals:
         """Return what the last ``of`` rollouts that became ready were worth."""

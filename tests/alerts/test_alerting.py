@@ -136,22 +136,21 @@ def test_a_good_policy_that_explores_little_is_told_of_once(path: Path) -> None:
     assert one.look(monitors=choices(1.0)) == [("choices-collapsed", 0)]
 
 
-def unrewarded(ready: int, missing: int) -> dict[str, object]:
-    return {"became_ready": ready, "counters": {"left_out_reward_missing": missing}}
-
-
 def test_rewards_that_go_on_missing_are_told_once_until_they_come_again(path: Path) -> None:
     one = Process(path)
-    one.look(**unrewarded(0, 0))
-    told: list[tuple[str, int]] = []
+    missing = {"rewards_missing": {"since": None, "missing": 90, "settled": 100}}
+    told = one.look(**missing)
+    since = one.store.alerts.noted()["rewards-missing", ""].mark.removeprefix("since ")
+    later = {"rewards_missing": {"since": float(since), "missing": 60, "settled": 100}}
 
-    for missing in range(100, 1_000, 100):
-        told += one.look(**unrewarded(0, missing))
+    for _ in range(9):
+        told += one.look(**later)
         one.now += FLOOD
-    one.look(**unrewarded(200, 900))
+    over = one.look(rewards_missing=None)
+    one.now += FLOOD
 
-    assert told == [("rewards-missing", 0)]
-    assert one.look(**unrewarded(200, 1_100)) == [("rewards-missing", 0)]
+    assert (told, over) == ([("rewards-missing", 0)], [])
+    assert one.look(**missing) == [("rewards-missing", 0)]
 
 
 def test_what_an_alert_says_steers_no_terminal(path: Path) -> None:

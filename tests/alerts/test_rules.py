@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tau_live.alerts.kinds import ALERTS, MOVES, Kind
-from tau_live.alerts.rules import NotedAll, found_in, moves
+from tau_live.alerts.rules import NotedAll, found_in, missing_now, moves
 from tau_live.settings import Settings
 from tau_live.store.alert_log import Noted
 from tau_live.store.records import AuditEntry
@@ -58,23 +58,29 @@ def test_what_somebody_wanted_dropped_is_no_alert() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settled", "missing", "limit", "expected"),
+    ("settled", "missing", "limit", "before", "expected"),
     [
-        pytest.param(100, 90, None, True, id="nine in ten are missing"),
-        pytest.param(100, 30, None, False, id="three in ten are too few without a limit"),
-        pytest.param(400, 120, 0.1, True, id="three in ten are too many for a limit of one"),
-        pytest.param(20, 20, None, False, id="twenty are too few to tell"),
+        pytest.param(100, 90, None, "", True, id="nine in ten are missing"),
+        pytest.param(100, 30, None, "", False, id="three in ten are too few without a limit"),
+        pytest.param(100, 30, 0.1, "", True, id="three in ten are too many for a limit of one"),
+        pytest.param(20, 20, None, "", False, id="twenty are too few to tell"),
+        pytest.param(100, 30, None, "since 5", True, id="three in ten are still too many"),
+        pytest.param(100, 20, None, "since 5", False, id="it is over"),
+        pytest.param(100, 30, None, "10 90", False, id="as an older version noted it"),
     ],
 )
 def test_missing_rewards_are_told_where_surely_too_many_are(
-    settled: int, missing: int, limit: float | None, expected: bool
+    settled: int, missing: int, limit: float | None, before: str, *, expected: bool
 ) -> None:
-    came = settled - missing
-    said = status(became_ready=came, counters={"left_out_reward_missing": missing})
+    settings = Settings(missing_reward_limit=limit)
+    noted = {**KNOWN, (Kind.REWARDS_MISSING.value, ""): Noted(before, told=True)}
 
-    found = told(said, settings=Settings(missing_reward_limit=limit))
+    now = missing_now(missing, settled, noted, settings)
+    found = told(status(rewards_missing=now, at=9.0), settings=settings)
 
     assert found == ([("rewards-missing", "")] if expected else [])
+    if now is not None:
+        assert now["since"] == (5.0 if before else None)
 
 
 @pytest.mark.parametrize(
@@ -96,14 +102,6 @@ def test_a_learner_that_does_not_keep_up_at_a_point_is_an_alert_until_it_has_cau
     found = told(said, noted)
 
     assert found == ([("learner-behind", "model")] if expected else [])
-
-
-def test_missing_rewards_are_counted_from_the_first_look() -> None:
-    said = status(became_ready=10, counters={"left_out_reward_missing": 90})
-
-    [found] = found_in(said, {}, Settings())
-
-    assert (found.mark, found.sentence) == ("10 90", "")
 
 
 @pytest.mark.parametrize(

@@ -327,6 +327,20 @@ def test_the_mean_reward_is_of_the_first_or_last_that_became_ready(store: Store)
     assert store.rewards.mean_reward(of=2, newest=True) == 3.0
 
 
+def test_of_the_newest_settled_rollouts_is_told_how_many_have_no_reward(store: Store) -> None:
+    for number in range(8):
+        ready(store, f"live-{number}")
+    for number in range(8, 12):
+        begun(store, f"live-{number}")
+        store.rewards.leave_out(f"live-{number}", "reward_missing")
+
+    assert store.rewards.newest_missing(of=6) == (4, 6)
+    begun(store, "live-12")  # one that waits, and one behind it that was quick
+    store.rewards.await_reward("live-12", until=99.0)
+    ready(store, "live-13")
+    assert store.rewards.newest_missing(of=5) == (4, 5)
+
+
 def test_the_newest_totals_are_told_with_how_many_are_outside_a_range(store: Store) -> None:
     assert store.rewards.newest_totals((0.0, 1.0), of=3, without="safety") == (0, 0, None, None)
     for number, total in enumerate([-9.0, 0.5, 1.5, -1.0, -4.0]):

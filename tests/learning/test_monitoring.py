@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tau_live.alerts.kinds import Kind as AlertKind
-from tau_live.alerts.rules import NotedAll, found_in
+from tau_live.alerts.rules import found_in
 from tau_live.learning.monitoring import MissingWatch, drift_of, told
 from tau_live.learning.quality import FEWEST, TUMBLES, Reason
 from tau_live.reasons import WhyNot
@@ -13,7 +12,6 @@ from tau_live.rl.drift import Drift, DriftRule
 from tau_live.rollouts import RolloutStatus
 from tau_live.settings import Settings
 from tau_live.status import status_of
-from tau_live.store.alert_log import Noted
 from tau_live.store.records import Monitor
 from tau_live.store.sqlite import SqliteStore
 from tests.contracts.making import begun, ready
@@ -48,7 +46,6 @@ def test_a_store_that_forgets_misses_no_more_rewards_than_came(tmp_path: Path) -
     settings = Settings(store=tmp_path / "store.sqlite")
     store, watch = SqliteStore.open(settings.store), MissingWatch(0.3)
     said_of: list[str] = []
-    noted: NotedAll = {(AlertKind.REWARDS_MISSING.value, ""): Noted("0 0", told=True)}
     for number in range(10 * FEWEST):
         if number % 5:
             ready(store, f"live-{number}")
@@ -59,7 +56,7 @@ def test_a_store_that_forgets_misses_no_more_rewards_than_came(tmp_path: Path) -
         store.retention.collect(before=100.0, limit=10)
         if number % 50 == 0:
             said = status_of(store, settings, now=6.0)
-            hold, found = watch.looked(said), found_in(said, noted, settings)
+            hold, found = watch.looked(said), found_in(said, {}, settings)
             said_of += [hold.detail] if hold else []
             said_of += [one.sentence for one in found if one.sentence]
 

@@ -8,12 +8,13 @@ import pytest
 from tau_live.alerts.alerting import Alerting
 from tau_live.alerts.growing import GREW
 from tau_live.cli.details import counted_of, last_update
-from tau_live.reasons import drops_of
+from tau_live.reasons import WhyNot, drops_of
 from tau_live.reporting.facts import Facts
 from tau_live.reporting.marks import marks_of
 from tau_live.reporting.report import report_facts
 from tau_live.rollouts import RolloutStatus
 from tau_live.settings import Settings
+from tau_live.status import status_of
 from tau_live.store.records import AuditEntry, Trial
 from tau_live.store.sqlite import SqliteStore
 from tau_live.trials.facts import NO_CONTROL, trial_at
@@ -187,26 +188,34 @@ def test_an_old_drop_is_no_doubt_of_health_and_a_new_one_is(store: SqliteStore) 
 def test_it_is_not_healthy_while_rewards_are_missing_and_says_since_when(
     store: SqliteStore,
 ) -> None:
-    ready(store, "live-1", "model")
     looks = Alerting(
-        Settings(store=store.path), owner="host:1", tell=lambda _: None, count=lambda _: None
-    )
+        Settings(store=store.path), owner="host:1", tell=lambda _: None, count=lambda _: None,
+        clock=lambda: 1e9,
+    )  # fmt: skip
+    settings = Settings(store=store.path)
 
-    def after(ready_: int, missing: int, at: float) -> Facts:
-        counted = {"left_out_reward_missing": missing}
-        looks.look(store, {"at": at, "became_ready": ready_, "counters": counted})
+    def after(number: int, *, missing: bool, at: float) -> Facts:
+        for _ in range(number):
+            name = f"live-{sum(store.rollouts.counts_by_status().values())}"
+            if missing:
+                begun(store, name)
+                store.rollouts.set_status(name, RolloutStatus.SUCCEEDED, at=2.0)
+                store.rewards.leave_out(name, WhyNot.REWARD_MISSING)
+            else:
+                ready(store, name, "model")
+        looks.look(store, status_of(store, settings, now=at))
         return facts(store)
 
-    before = after(0, 0, at=1e9 - 600.0)
-    missing = after(10, 90, at=1e9 - 300.0)
-    still = after(15, 185, at=1e9 - 200.0)
-    over = after(2_015, 185, at=1e9)
+    before = after(600, missing=False, at=1e9 - 600.0)
+    missing = after(90, missing=True, at=1e9 - 300.0)
+    still = after(60, missing=False, at=1e9 - 200.0)
+    over = after(40, missing=False, at=1e9)
 
     assert before.summary.healthy.answer == "yes"
     assert missing.summary.healthy.answer == "look closer"
     assert "missing since 2001-09-09 01:41 UTC: 90 of 100" in missing.summary.healthy.said
     assert "rewards-missing in docs/howto/runbook.md" in missing.summary.next[0]
-    assert "since 2001-09-09 01:41 UTC: 95 of 100" in still.summary.healthy.said
+    assert "since 2001-09-09 01:41 UTC: 40 of 100" in still.summary.healthy.said
     assert over.summary.healthy.answer == "yes"
     assert over.status["rewards_missing"] is None
 

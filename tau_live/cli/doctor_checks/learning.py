@@ -21,7 +21,7 @@ from tau_live.rewards.settling import reward_range
 from tau_live.rollouts import RewardSource
 from tau_live.settings import Learner, Settings
 from tau_live.settings.kinds import nearest
-from tau_live.status import attached_processes, rewards_seen, rollouts_by_status
+from tau_live.status import REWARDS, attached_processes, rewards_seen, rollouts_by_status
 from tau_live.store.lately import Lately, Offered, lately
 from tau_live.store.roles import Store
 from tau_live.store.sqlite import SqliteStore
@@ -92,7 +92,7 @@ def learning_checks(file: Path, settings: Settings, *, now: float) -> Iterator[C
         }
         yield from _of_points(found.decisions, settings)
         yield from _of_defaults(recent)
-        yield from _of_rewards(recent, found, settings)
+        yield from _of_rewards(recent, found, store, settings)
         yield from _of_range(store, settings, found)
         yield from _of_runs(store)
         yield from _of_learner(store, settings, now=now)
@@ -186,7 +186,9 @@ def _of_range(store: Store, settings: Settings, found: Lately) -> Iterator[Check
         yield Check("rewards", OK, told, advice)
 
 
-def _of_rewards(counts: Mapping[str, int], found: Lately, settings: Settings) -> Iterator[Check]:
+def _of_rewards(
+    counts: Mapping[str, int], found: Lately, store: Store, settings: Settings
+) -> Iterator[Check]:
     for name in REFUSED:
         if counts.get(name):
             advice = f"see {name} in docs/reference/counters.md"
@@ -198,7 +200,8 @@ def _of_rewards(counts: Mapping[str, int], found: Lately, settings: Settings) ->
         advice = "fix the unit of the reward, or its range in the settings"
         yield Check("rewards", WARN, told, advice, "rewards-out-of-range")
     if missed := counts.get("left_out_reward_missing"):
-        told = f"{number(missed)} rollouts got none before the deadline"
+        lost, of = store.rewards.newest_missing(of=REWARDS)
+        told = f"{number(missed)} rollouts got none before the deadline, {lost} of the newest {of}"
         advice = f"raise {deadlines(settings)}, send rewards sooner, or declare a default"
         yield Check("rewards", WARN, told, advice, "rewards-missed")
     sent = Counter(one.source for one in found.rewards if one.source not in MADE_UP)

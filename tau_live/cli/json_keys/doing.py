@@ -6,8 +6,8 @@ from tau_live.cli.json_keys.rows import Keys
 
 PAUSED = "what is paused: reason, who and at (epoch seconds), by part"
 MISSING = (
-    "while too many rewards are missing: since (epoch seconds), and missing out of settled at "
-    "the last count; else null"
+    "while too many rewards are missing: since (epoch seconds, null if nobody noticed before), and "
+    "how many are missing of the newest settled; else null"
 )
 HELD_IN_MEMORY = (
     "processes that hold although the store has no record of it: pid, reason, since (epoch seconds)"
