@@ -15,7 +15,7 @@ from tau_live import events as ev
 from tau_live.collection.leaving import Later
 from tau_live.deciding.arms import Arm
 from tau_live.deciding.decider import Decided
-from tau_live.envelope import OWN_HOST, is_sound, replaced
+from tau_live.envelope import OWN_HOST, is_sound
 from tau_live.errors import EventError
 from tau_live.handed.masks import Mask
 from tau_live.handed.number_rows import number_names
@@ -30,7 +30,7 @@ from tau_live.handed.values import (
     text_of,
 )
 from tau_live.machine.lineage import Link, linked
-from tau_live.machine.quick import Making
+from tau_live.machine.quick import Making, made
 from tau_live.privacy.redaction import clean_id, signed
 from tau_live.rl.remembered import Kept, Remembered, kept
 from tau_live.rollouts import decision_id_of, rollout_id_of
@@ -108,14 +108,14 @@ class RunEvents:
     def _run_id(self, name: str, key: str | None, parent: RunHandle | None) -> str:
         name = clean_id(name)  # or a secret would run into what follows
         if key is not None:
-            made = run_id_of(name, key)
+            run_id = run_id_of(name, key)
         elif parent is not None and parent.home is self:
-            made = f"{parent.run_id}>{name}#{next(parent.children)}"
+            run_id = f"{parent.run_id}>{name}#{next(parent.children)}"
         elif parent is not None:  # another process may count its children too
-            made = f"{parent.run_id}>{name}/{self._stream}#{next(self._keyless)}"
+            run_id = f"{parent.run_id}>{name}/{self._stream}#{next(self._keyless)}"
         else:
-            made = f"{name}/{self._stream}#{next(self._keyless)}"
-        return clean_id(made)
+            run_id = f"{name}/{self._stream}#{next(self._keyless)}"
+        return clean_id(run_id)
 
     def tried(self, run_id: str, attempts: int) -> None:
         """Know that a run was tried so often before this process."""
@@ -149,22 +149,34 @@ class RunEvents:
         self, handle: RunHandle, metadata: object, told: Mapping[str, object] = _NOTHING
     ) -> ev.RunStart:
         """Return the start of a run, with what its host told of it besides."""
-        parent = handle.parent
-        parent = parent if parent is not None and parent.recorded else None
-        found = {} if metadata is None else plain(metadata, limits=self._limits)
-        start = ev.RunStart(
+        around, around_host = self._around(handle)
+        is_empty = metadata is None or (type(metadata) is dict and not metadata)
+        found = {} if is_empty else plain(metadata, limits=self._limits)
+        parts: dict[str, object] = {
             **stamped(self.stamp()),
-            host=handle.host,
-            run_id=handle.run_id,
-            execution=handle.execution,
-            session_id=handle.session_id,
-            parent_run_id=None if parent is None else parent.run_id,
-            parent_host=parent.host if parent and parent.host != handle.host else None,
-            name=handle.name,
-            metadata=found if isinstance(found, dict) else {"value": found},
-        )
-        start = start if parent else self.linked(start)
-        return replaced(start, told) if told else start
+            "host": handle.host,
+            "run_id": handle.run_id,
+            "execution": handle.execution,
+            "session_id": handle.session_id,
+            "parent_run_id": around,
+            "parent_host": around_host,
+            "name": handle.name,
+            "metadata": found if isinstance(found, dict) else {"value": found},
+            **told,
+        }
+        return made(ev.RunStart, **parts)
+
+    def _around(self, handle: RunHandle) -> tuple[str | None, str | None]:
+        """Return the id of the run inside which one begins, and its host where it is another."""
+        parent = handle.parent
+        if parent is not None and parent.recorded:
+            run_id, host = parent.run_id, parent.host
+        else:
+            link = self._began_in()
+            if link is None or link == (handle.host, handle.run_id):  # another try at that run
+                return None, None
+            host, run_id = link
+        return run_id, None if host == handle.host else host
 
     def linked(self, event: E) -> E:
         """Return an event; the start of a run without a parent as inside the run we began in."""
@@ -179,16 +191,17 @@ class RunEvents:
     ) -> ev.RunEnd:
         """Return the end of a run, with what it raised and what its host told of it besides."""
         status, reason = ending_of(error)
-        end = ev.RunEnd(
+        parts: dict[str, object] = {
             **stamped(self.stamp()),
-            host=handle.host,
-            run_id=handle.run_id,
-            execution=handle.execution,
-            status=status,
-            reason=reason,
-            error=None if error is None else error_of(error, fatal=True),
-        )
-        return replaced(end, told) if told else end
+            "host": handle.host,
+            "run_id": handle.run_id,
+            "execution": handle.execution,
+            "status": status,
+            "reason": reason,
+            "error": None if error is None else error_of(error, fatal=True),
+            **told,
+        }
+        return made(ev.RunEnd, **parts)
 
     def later(self, handle: RunHandle, kind: type[ev.Event], told: Mapping[str, object]) -> Later:
         """Return a ``step`` that is to be made by the thread that writes."""

@@ -3,11 +3,11 @@
 from base64 import b64encode
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tau_live.events import ToolEnd
-from tau_live.privacy.redaction import clean_id
+from tau_live.privacy.redaction import clean_id, scrubbed
 from tests.secret_examples import NONE
 
 
@@ -17,6 +17,29 @@ def test_an_id_stays_one_that_can_be_stored(text: str) -> None:
 
     assert clean_id(found) == found
     assert len(found.encode()) <= 4 * 512
+
+
+@given(
+    st.uuids().map(str)
+    | st.from_regex(r"[0-9a-f]{1,31}(-[0-9a-f]{1,31}){0,6}", fullmatch=True)
+    | st.from_regex(r"[0-9]{1,31}(-[0-9]{1,31}){0,6}", fullmatch=True)
+)
+@example("4111-1111-1111-1111")
+@example("run-1-4111111111111111")
+def test_nothing_that_a_search_finds_is_left_in_a_hexadecimal_id(text: str) -> None:
+    found = clean_id(text)
+
+    assert scrubbed(found) == found
+
+
+def test_the_number_of_a_card_among_ids_is_found() -> None:
+    told = ToolEnd(
+        host="h", run_id="r", at=1.0, span_id="4111-1111-1111-1111", call_id="1", tool=""
+    )
+
+    found = NONE.redact(told)
+
+    assert found.span_id == "[redacted:card:411111-1111]"
 
 
 def test_long_ids_stay_apart() -> None:
