@@ -60,7 +60,10 @@ def attach(target: "object | Settings | None" = None) -> "Runtime | None":
 
 def detach(timeout_s: float = 5.0) -> None:
     """Store what is pending and stop; a later ``attach`` starts again."""
-    stop(timeout_s)
+    try:
+        stop(timeout_s)
+    except Exception as error:  # noqa: BLE001  # the border to the host
+        log_failure("detach_failed", error)
 
 
 def running() -> "Runtime | None":
@@ -190,6 +193,9 @@ def flush(timeout_s: float = 5.0) -> bool:
         return not State.unfit if runtime is None else runtime.flush(timeout_s)
     except RecursionError:
         return False
+    except Exception as error:  # noqa: BLE001  # the border to the host
+        log_failure("flush_failed", error)
+        return False
 
 
 def snapshot() -> dict[str, object]:
@@ -198,6 +204,9 @@ def snapshot() -> dict[str, object]:
         runtime = attach()
         return {"enabled": False} if runtime is None else runtime.snapshot()
     except RecursionError:
+        return {"enabled": False}
+    except Exception as error:  # noqa: BLE001  # the border to the host
+        log_failure("snapshot_failed", error)
         return {"enabled": False}
 
 

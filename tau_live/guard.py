@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from tau_live.errors import is_interruption, pass_on
 from tau_live.handed.values import is_soon_printed
+from tau_live.machine.tally import Tally
 
 if TYPE_CHECKING:
     import logging
     from collections.abc import MutableMapping
-
-    from structlog.typing import FilteringBoundLogger
 
 T = TypeVar("T")
 F = TypeVar("F")
@@ -27,6 +26,7 @@ F = TypeVar("F")
 _CAUSES = 1000
 _TEXT = 500
 _OUR_THREADS = "tau-live-"
+_LOST = Tally()
 _SAID = 4_000
 """So much of an exception is searched for secrets; one must not be cut before it is found."""
 
@@ -39,35 +39,59 @@ class OnFailure(Protocol):
         ...
 
 
-class Plain:
-    """Gives lines to the standard logger ``tau_live``, as structlog would write them."""
+class Log:
+    """Gives lines to the host's logging; what its handlers, filters or processors raise stays here.
+
+    Where somebody has configured structlog (our command line, or the host for itself), that
+    configuration is used. Elsewhere the lines go to the standard logger ``tau_live``, as structlog
+    would write them: its own default would print them to standard output, which belongs to the
+    host. Who has configured it has imported it: importing it here would keep a host's thread for
+    80 ms at its first failure.
+    """
 
     def info(self, event: str, **facts: object) -> None:
         """Log what is good to know."""
-        _logging().info(_line(event, facts), stacklevel=2)
+        _say("info", event, facts)
 
     def warning(self, event: str, **facts: object) -> None:
         """Log what an operator should know."""
-        _logging().warning(_line(event, facts), stacklevel=2)
+        _say("warning", event, facts)
 
     def error(self, event: str, *, exc_info: BaseException | None = None, **facts: object) -> None:
         """Log what went wrong."""
-        _logging().error(_line(event, facts), exc_info=exc_info, stacklevel=2)
+        _say("error", event, facts, exc_info)
 
 
-def logger() -> "FilteringBoundLogger | Plain":
-    """Return our logger, which never prints where the host does not expect it.
+def logger() -> Log:
+    """Return our logger, which never prints where the host does not expect it."""
+    return Log()
 
-    Where somebody has configured structlog (our command line, or the host for itself), that
-    configuration is used. Elsewhere the lines go to the standard logger ``tau_live``: structlog's
-    own default would print them to standard output, which belongs to the host. Who has configured
-    it has imported it: importing it here would keep a host's thread for 80 ms at its first failure.
-    """
-    structlog = sys.modules.get("structlog")
-    if structlog is None or not structlog.is_configured():
-        return Plain()
-    configured: FilteringBoundLogger = structlog.get_logger("tau_live")
-    return configured
+
+def lines_lost() -> int:
+    """Return how many lines the logging of this process did not take."""
+    return _LOST.counts().get("lines", 0)
+
+
+def _say(
+    level: str, event: str, facts: dict[str, object], exc_info: BaseException | None = None
+) -> None:
+    try:
+        structlog = sys.modules.get("structlog")
+        if structlog is not None and structlog.is_configured():
+            more = facts if exc_info is None else {**facts, "exc_info": exc_info}
+            getattr(structlog.get_logger("tau_live"), level)(event, **more)
+        else:
+            log = getattr(_logging(), level)
+            log(_line(event, facts), exc_info=exc_info, stacklevel=3)
+    except BaseException as error:
+        if not isinstance(error, Exception) and not _is_our_thread():
+            raise
+        contained(error)
+        _LOST.add("lines")
+
+
+def _is_our_thread() -> bool:
+    return threading.current_thread().name.startswith(_OUR_THREADS)
 
 
 def _logging() -> "logging.Logger":
@@ -177,9 +201,9 @@ class Guard:
         try:
             if self._counted(cause_of(kind, error)):
                 self._log(kind, error)
-        except Exception as second:  # noqa: BLE001 - a host's broken logging must not reach the host
+        except Exception as second:  # noqa: BLE001 - a hostile exception must not reach the host
             pass_on(second)
-            self._counted(Cause(kind="guard", type="Exception", place="logging"))
+            self._counted(Cause(kind="guard", type="Exception", place="unreadable"))
 
     def counts(self) -> dict[Cause, int]:
         """Return how often each cause was met."""
@@ -209,7 +233,7 @@ class Guard:
         self._telling.now = True
         try:
             self._on_failure(kind, error)
-        except Exception as second:  # noqa: BLE001 - a host's broken logging must not reach the host
+        except Exception as second:  # noqa: BLE001 - it must not reach the host
             self.failed("on_failure", second)
         finally:
             self._telling.now = False
@@ -246,12 +270,11 @@ def contained(error: BaseException) -> BaseException:
     pass_on(error)
     if isinstance(error, Exception) or type(error).__module__ == "asyncio.exceptions":
         return error
-    thread = threading.current_thread()
     if issubclass(type(error), SystemExit | KeyboardInterrupt):
-        is_contained = thread is not threading.main_thread()
+        is_contained = threading.current_thread() is not threading.main_thread()
     else:
         theirs = not type(error).__module__.startswith("tau_live.")
-        is_contained = theirs and thread.name.startswith(_OUR_THREADS)
+        is_contained = theirs and _is_our_thread()
     if not is_contained:
         raise error
     return error

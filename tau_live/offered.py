@@ -6,6 +6,7 @@ from threading import RLock
 from typing import TypeVar
 
 from tau_live.errors import SettingsError
+from tau_live.process_switch import log_line
 from tau_live.settings import DeclaredDecision
 from tau_live.settings.decisions import Point
 
@@ -42,10 +43,8 @@ def options(
             begins in shadow.
     """
     if point not in list(Point):
-        import logging
-
-        said = "tau-live: %r is not a decision point; expected one of %s"
-        logging.getLogger("tau_live").warning(said, point, ", ".join(Point))
+        expected = ", ".join(Point)
+        log_line(f"tau-live: {point!r} is not a decision point; expected one of {expected}")
 
     def declare(function: Function) -> Function:
         known: list[DeclaredDecision] = []

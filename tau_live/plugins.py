@@ -296,7 +296,7 @@ class Plugins:
                 standing.disabled = True
                 self._arrange()
             failures, disabled, problem = standing.failures, standing.disabled, standing.problem
-        _log(
+        logger().warning(
             "plugin_failed",
             plugin=call.plugin,
             problem=problem,
@@ -309,7 +309,7 @@ class Plugins:
             standing = self._standings.setdefault(name, _Standing(disabled=True, hooks=hooks))
             standing.problem = problem
             self._arrange()
-        _log("plugin_left_out", plugin=name, problem=problem)
+        logger().warning("plugin_left_out", plugin=name, problem=problem)
 
     def _marked(self, plugin: object) -> tuple[str, ...]:
         """Return the hooks that an object would implement, were it not wrong."""
@@ -370,11 +370,6 @@ class Plugins:
         )
         listening = {hook: bool(calls) for hook, calls in self._calls.items()}
         self._listening = listening | dict.fromkeys(self._blind, True)
-
-
-def _log(event: str, **facts: object) -> None:
-    with suppress(Exception):  # a host's logging may be broken; the report has the facts too
-        logger().warning(event, **facts)
 
 
 def _checked_answer(answer: object, options: Sequence[str]) -> Answer:

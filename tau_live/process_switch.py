@@ -44,10 +44,22 @@ def _is_on() -> bool:
     if found.warnings and _State.warned != found.warnings[-1]:
         _State.warned = found.warnings[-1]
         if not found.on:  # where it is on, the settings tell
-            import logging
-
-            logging.getLogger("tau_live").warning(_State.warned)
+            log_line(_State.warned)
     return found.on
+
+
+def log_line(line: str, *, is_error: bool = False) -> None:
+    """Log a line where nothing of ours may be imported yet.
+
+    Nothing is raised but what interrupted us.
+    """
+    try:
+        import logging
+
+        logger = logging.getLogger("tau_live")
+        logger.error(line) if is_error else logger.warning(line)
+    except Exception as error:  # noqa: BLE001  # a host's handlers, or there is no room for a file
+        pass_on(error)
 
 
 def log_failure(event: str, error: Exception) -> None:
@@ -66,10 +78,8 @@ def log_failure(event: str, error: Exception) -> None:
         if cause in _State.logged or len(_State.logged) >= _CAUSES:
             return
         _State.logged.add(cause)
-        import logging
-
-        logging.getLogger("tau_live").error(_line(event, error, place))
-    except Exception as second:  # noqa: BLE001  # a host's logging may be broken
+        log_line(_line(event, error, place), is_error=True)
+    except Exception as second:  # noqa: BLE001  # a hostile exception
         pass_on(second)
 
 

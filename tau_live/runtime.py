@@ -18,7 +18,7 @@ from tau_live.deciding.decider import Decider
 from tau_live.envelope import OWN_HOST, is_sound
 from tau_live.events import Event, RunResume, Status
 from tau_live.gate import GateKeeper, Kind
-from tau_live.guard import Guard, logger
+from tau_live.guard import Guard, lines_lost, logger
 from tau_live.guard import text_of as error_text
 from tau_live.handed.values import ID_LIMIT, seconds, text_of
 from tau_live.learning.updater import Updater
@@ -78,6 +78,7 @@ class Runtime:
         self.hosts = board.hosts  # what the adapter of each is doing
         self._events = events
         self._counts = Tally()
+        self._lines_lost_before = lines_lost()
         self._decisions = Decisions(
             settings.decide_deadline_ms,
             gate=gate,
@@ -350,4 +351,6 @@ class Runtime:
     def counts(self) -> dict[str, int]:
         """Return how often something was dropped or refused, by reason."""
         dropped = {f"dropped_{reason}": n for reason, n in self._inbox.dropped.items()}
-        return dropped | self._counts.counts()
+        lines = lines_lost() - self._lines_lost_before
+        unlogged = {"log_lines_lost": lines} if lines else {}
+        return dropped | unlogged | self._counts.counts()

@@ -290,13 +290,10 @@ class _System:
         """Stop everything, or go on, whatever the store does; called by the switch's thread."""
         self._board.killed = found
         self._gate.killed(None if found is None else str(found), at=found.at if found else 0.0)
-        try:
-            if found is None:
-                logger().warning("kill_switch_off")
-            else:
-                logger().warning("kill_switch_on", reason=found.reason, who=found.who or None)
-        except Exception as error:  # noqa: BLE001  # a host's logging may be broken
-            self._guard.noted("kill_switch", error)
+        if found is None:
+            logger().warning("kill_switch_off")
+        else:
+            logger().warning("kill_switch_on", reason=found.reason, who=found.who or None)
 
     def _store_changed(self, store: Store) -> None:
         """Take over what serves, what rests and what is known; called by the writer's thread."""

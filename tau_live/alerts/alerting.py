@@ -9,7 +9,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 
 from tau_live.alerts.growing import GREW, marks
@@ -88,7 +87,7 @@ class Teller:
                 self._tell(alert)
             except Exception as error:  # noqa: BLE001  # nothing may end this thread
                 self._count("alerts_failed")
-                _log("alert_failed", kind=alert.kind, error=text_of(error))
+                logger().warning("alert_failed", kind=alert.kind, error=text_of(error))
 
 
 class Alerting:
@@ -136,7 +135,7 @@ class Alerting:
         except Exception as error:  # noqa: BLE001  # what alerts fail of must stop nothing else
             rows = []
             if not self._failed:
-                _log("alerts_not_looked_for", error=text_of(error))
+                logger().warning("alerts_not_looked_for", error=text_of(error))
             self._failed = True
             self._count("alerts_failed")
         finally:
@@ -342,8 +341,3 @@ def _over(found: Iterable[Found], noted: Mapping[tuple[str, str], Noted]) -> lis
     """Return what lasted and is not found any more."""
     here = {(one.kind.value, one.subject) for one in found}
     return [key for key, was in noted.items() if was.mark and key[0] in LASTING and key not in here]
-
-
-def _log(event: str, **facts: object) -> None:
-    with suppress(Exception):  # a host's logging may be broken
-        logger().warning(event, **facts)

@@ -6,8 +6,8 @@ Nothing but the switch is looked at while tau-live is off, and nothing here rais
 import _thread  # and nothing that takes long: while tau-live is off, all of this is for nothing
 import os
 
-from tau_live.errors import pass_on, release
-from tau_live.process_switch import is_on
+from tau_live.errors import release
+from tau_live.process_switch import is_on, log_failure
 
 TYPE_CHECKING = False
 
@@ -47,15 +47,7 @@ def boot(door: str) -> bool:
     try:
         return is_on() and not _is_unwanted() and _booted(door)
     except Exception as error:  # noqa: BLE001  # the border to the host
-        pass_on(error)
-        try:
-            import logging
-
-            logging.getLogger("tau_live").warning(
-                "boot_failed: %s: %s", type(error).__name__, error
-            )
-        except Exception as second:  # noqa: BLE001  # a host's logging may be broken
-            pass_on(second)
+        log_failure("boot_failed", error)
         return False
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
+from time import monotonic, perf_counter, sleep
 
 from tau_live.breath import PAUSE_S, Breathe, at_once
 from tau_live.collection.leaving import Later, Run, left, made, run_of
@@ -87,6 +88,7 @@ class Inbox:
         self._limit = limit
         self._half = limit // 2
         self._taken = self._next_turn = 0.0
+        self._ticked = float("-inf")
         self._breathe = breathe
         self._queue: SimpleQueue[Event | Later | Callable[[], None] | None] = SimpleQueue()
         self._dropped = Tally()
@@ -161,16 +163,16 @@ class Inbox:
         and takes it back all the time, as numpy does for each of our decisions: beside a loop that
         decides and never waits, nothing at all was written.
         """
-        began = time.perf_counter()
+        began = perf_counter()
         if began < self._next_turn or began - self._taken < LONG_S:
             return
         if not self.closed and self._runs and self._takes():
             self._next_turn = float("inf")  # one thread of the host's at a time
             try:
-                time.sleep(PAUSE_S)
+                sleep(PAUSE_S)
             finally:
                 self._next_turn = began + TURN_S  # first, in case of an interruption
-                now = time.perf_counter()
+                now = perf_counter()
                 self._next_turn = now + max(TURN_S, OWN_TURNS * (now - began))
 
     def _put_if_it_may(self, event: Event) -> bool:
@@ -240,9 +242,9 @@ class Inbox:
             return self._queue.empty()
         reached = Latch()
         self._queue.put(reached.set)
-        until = time.monotonic() + timeout_s
-        while not reached.wait(min(TICK_S, max(0.0, until - time.monotonic()))):
-            if time.monotonic() >= until or hopeless():
+        until = monotonic() + timeout_s
+        while not reached.wait(min(TICK_S, max(0.0, until - monotonic()))):
+            if monotonic() >= until or hopeless():
                 return False
         return True
 
@@ -264,7 +266,7 @@ class Inbox:
 
     def stop(self, timeout_s: float) -> None:
         """Begin to ``close``, without waiting for it."""
-        self._until = time.monotonic() + timeout_s * (1.0 - ENDING)
+        self._until = monotonic() + timeout_s * (1.0 - ENDING)
         self.closed = True
         self._closing.set()
         if not self._ends and self._runs:
@@ -278,25 +280,41 @@ class Inbox:
             self._over.set()
 
     def _work(self) -> None:
-        self._tick()
-        ticked = time.monotonic()
+        self._contained(self._tick)
+        self._ticked = monotonic()
         while not self.closed or not self._queue.empty():
-            if self.closed and time.monotonic() > self._until:
-                self._leave()
+            if self.closed and monotonic() > self._until:
+                self._contained(self._leave)
                 break
-            if self.closed or self._takes():
-                batch, reached = self._next_batch()
-            else:
-                self._closing.wait(TICK_S)
-                batch, reached = [], []
-            if batch:
-                self._write(batch)
-            for call in reached:
-                call()
-            if time.monotonic() - ticked >= TICK_S:
-                self._tick()
-                ticked = time.monotonic()
-        self._end()
+            self._contained(self._turn)
+        self._contained(self._end)
+
+    def _contained(self, step: Callable[[], None]) -> None:
+        """Do a step; nothing ends this thread, whatever is not as it should be."""
+        try:
+            step()
+        except Exception as error:  # noqa: BLE001  # or nothing would be written any more
+            self._tell(error)
+            self._closing.wait(TICK_S)  # it may fail each time
+
+    def _tell(self, error: Exception) -> None:
+        with suppress(Exception):  # nor does this end it
+            self._failed(error)
+
+    def _turn(self) -> None:
+        """Write a batch, and look after the rest when it is time."""
+        if self.closed or self._takes():
+            batch, reached = self._next_batch()
+        else:
+            self._closing.wait(TICK_S)
+            batch, reached = [], []
+        if batch:
+            self._write(batch)
+        for call in reached:
+            call()
+        if monotonic() - self._ticked >= TICK_S:
+            self._ticked = monotonic()
+            self._tick()
 
     def _leave(self) -> None:
         """Give up what waits, but for what keeps rollouts whole."""
@@ -309,14 +327,14 @@ class Inbox:
         kept, dropped = left(waiting, at=time.time())
         self._dropped.add("unwritten", dropped)
         for at in range(0, len(kept), BATCH_LIMIT):
-            if at and time.monotonic() > self._until + GRACE_S:  # one batch is always tried
+            if at and monotonic() > self._until + GRACE_S:  # one batch is always tried
                 self._dropped.add("unwritten", len(kept) - at)
                 return
             self._write([one for item in kept[at : at + BATCH_LIMIT] for one in self._event(item)])
 
     def _next_batch(self) -> tuple[list[Event], list[Callable[[], None]]]:
         batch: list[Event] = []
-        self._taken = time.perf_counter()
+        self._taken = perf_counter()
         try:
             item = self._queue.get(timeout=TICK_S)
             while True:
@@ -331,6 +349,8 @@ class Inbox:
                 item = self._queue.get_nowait()
         except Empty:
             pass
+        except Exception as error:  # noqa: BLE001  # what was taken is written all the same
+            self._tell(error)
         return batch, []
 
     def _event(self, item: Event | Later) -> list[Event]:
@@ -345,7 +365,7 @@ class Inbox:
             self._unmade[run] = self._unmade.get(run, 0) + 1
             if len(self._unmade) > self._limit:
                 self._unmade.popitem(last=False)
-            self._failed(error)
+            self._tell(error)
             return []
 
     def _told(self, event: Event) -> Event:

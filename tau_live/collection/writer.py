@@ -132,8 +132,8 @@ class Writer:
     def write(self, events: Sequence[Event]) -> None:
         """Store a batch; what cannot be stored now waits."""
         self._raw.extend(events)
-        self._note_hold()
         try:
+            self._note_hold()
             fault.point("writer.taken")
             if not self.trouble.is_there and self._is_open():
                 self._drain()
@@ -145,8 +145,8 @@ class Writer:
 
     def tick(self) -> None:
         """Look after backlog, gate, heartbeat, overdue rewards and counters, between batches."""
-        self._note_hold()
         try:
+            self._note_hold()
             if self._is_open():
                 self._drain()
                 self._look()
@@ -155,6 +155,10 @@ class Writer:
         except Exception as error:  # noqa: BLE001  # nothing may end this thread
             self._failed(error)
         self.kept_back = self.backlog > 0
+        self._tell_gate()
+
+    def _tell_gate(self) -> None:
+        """Show to other processes and tell listeners what became of the gate."""
         self._sign.show(self._gate.held_in_memory)
         if self._passed != self._gate.passes:
             self._passed = self._gate.passes

@@ -165,22 +165,31 @@ class Updater:
             self._over.set()
 
     def _work(self) -> None:
-        while True:
-            if not (self._stopping or self._woken or self._asked > self._done):
-                self._wake.wait(POLL_S)
-            with self._lock:
-                self._wake = Latch()
-                if self._stopping:
-                    break
-                asked = self._asked
-                self._woken = self._by_itself and asked > self._done  # then look once more
-                wanted = self._by_itself or asked > self._done
-            good = self._run_all(told=asked > self._done) if wanted else False
-            with self._lock:
-                if good:
-                    self._good = max(self._good, asked)
-                self._done = max(self._done, asked)
-            self._let_go()
+        while not self._stopping:
+            try:
+                self._turn()
+            except Exception as error:  # noqa: BLE001  # or nothing would be learned any more
+                self._over.wait(WAIT_S)  # it may fail each time
+                with suppress(Exception):
+                    self._failed(error)
+
+    def _turn(self) -> None:
+        """Wait until there may be something to do, and do it."""
+        if not (self._stopping or self._woken or self._asked > self._done):
+            self._wake.wait(POLL_S)
+        with self._lock:
+            self._wake = Latch()
+            if self._stopping:
+                return
+            asked = self._asked
+            self._woken = self._by_itself and asked > self._done  # then look once more
+            wanted = self._by_itself or asked > self._done
+        good = self._run_all(told=asked > self._done) if wanted else False
+        with self._lock:
+            if good:
+                self._good = max(self._good, asked)
+            self._done = max(self._done, asked)
+        self._let_go()
 
     def _wait_to_stop(self, timeout_s: float) -> None:
         """Wait until it is to stop, whoever wakes it meanwhile."""
@@ -210,8 +219,9 @@ class Updater:
                 self._idle(store)
             return settled
         except Exception as error:  # noqa: BLE001  # the gate counts it; the host never sees it
+            with suppress(Exception):  # nothing of it keeps who waits for this
+                self._failed(error)
             self._give_up_store()
-            self._failed(error)
             return False
 
     def _settled(self, store: Store, learner: Learner, *, upto: int | None) -> bool:

@@ -63,6 +63,36 @@ def test_an_update_that_outlasts_the_process_is_broken_off(
     assert (kept, ended) == (False, True)
 
 
+def test_nothing_that_it_calls_ends_its_thread() -> None:
+    failures: list[str] = []
+
+    def make() -> tuple[Store, Learner]:
+        raise ValueError("make")
+
+    def failed(error: Exception) -> None:
+        failures.append(str(error))
+        raise error
+
+    def never(*_: object) -> None:
+        raise AssertionError("there is no update")
+
+    updater = Updater(
+        make=make,
+        may=lambda: True,
+        learned=never,
+        failed=failed,
+        weigh=never,
+        idle=never,
+        by_itself=False,
+    )
+    updater.start()
+
+    done = [updater.run_due(LONG_S) for _ in range(3)]
+
+    assert (done, failures) == ([False] * 3, ["make"] * 3)
+    assert updater.close(LONG_S)
+
+
 class Load:
     """A learner's thread that never catches up: each update leaves the next one due."""
 

@@ -98,3 +98,28 @@ def test_a_slow_write_does_not_slow_a_put(stopped: Inbox, written: Written) -> N
     assert taken == [True] * 20
     assert stopped.depth == 20
     assert written.events == []
+
+
+def test_nothing_that_it_calls_ends_its_thread(
+    make: Callable[..., Inbox], written: Written
+) -> None:
+    failures: list[str] = []
+
+    def tick() -> None:
+        raise ValueError("tick")
+
+    def breathe() -> None:
+        raise ValueError("breathe")
+
+    def failed(error: Exception) -> None:
+        failures.append(str(error))
+        raise error
+
+    inbox = make(tick=tick, breathe=breathe, failed=failed)
+    inbox.start()
+    for number in range(3):
+        inbox.put(tool(number))
+
+    assert inbox.flush(LONG_S)
+    assert len(written.events) == 3
+    assert {"tick", "breathe"} <= set(failures)
