@@ -16,6 +16,9 @@ DROPPED = "dropped_"
 FOREIGN_DEFAULT = "defaults_not_offered_"
 """Begins the counter of decisions whose default was not among the options; the point follows."""
 
+RERUNS = "reruns_after_end"
+"""Counts attempts at rollouts that had succeeded, which most often are new runs of an old key."""
+
 STORE_FAILED = "dropped_store_failed"
 """Counts what was not taken because the store could not be written: nobody wanted that."""
 

@@ -6,7 +6,7 @@ alerts; nobody else has to write, and stores that are there already need nothing
 
 from collections.abc import Mapping
 
-from tau_live.reasons import FOREIGN_DEFAULT, LEFT_OUT, WhyNot, drops_of
+from tau_live.reasons import FOREIGN_DEFAULT, LEFT_OUT, RERUNS, WhyNot, drops_of
 from tau_live.store.alert_log import Noted
 
 GREW = "grew"
@@ -71,7 +71,7 @@ def _watched(counters: Mapping[str, int]) -> dict[str, int]:
     return drops | {
         name: count
         for name, count in counters.items()
-        if count and (name in _MISSED or name.startswith(FOREIGN_DEFAULT))
+        if count and (name in (RERUNS, *_MISSED) or name.startswith(FOREIGN_DEFAULT))
     }
 
 

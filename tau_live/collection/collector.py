@@ -24,6 +24,7 @@ from tau_live.collection.spans import span_of
 from tau_live.errors import AmbiguousIdError, UnknownError
 from tau_live.guard import logger, text_of
 from tau_live.machine.quick import changed, made
+from tau_live.reasons import RERUNS
 from tau_live.rollouts import (
     ROLLOUT_ENDS,
     Attempt,
@@ -277,7 +278,7 @@ class Collector:
             self._store.rollouts.set_status(rollout_id, RolloutStatus.RUNNING, at=at)
             self._store.rollouts.take_over(rollout_id, self._owner)
         else:
-            self._count("reruns_after_end")
+            self._count(RERUNS)
 
     def _interrupt_run(self, event: ev.RunInterrupt) -> None:
         number = self._attempt_of(event)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from tau_live.alerts.growing import lately
 from tau_live.handed.reading import counts, integer, mapping, real, sequence
 from tau_live.operators.kill_switch import ended_by
-from tau_live.reasons import QUEUE_FULL, WHILE_HELD, drops_of, lost_events
+from tau_live.reasons import QUEUE_FULL, RERUNS, WHILE_HELD, drops_of, lost_events
 from tau_live.reporting.declared import deadlines, outside_range, range_advice
 from tau_live.reporting.facts import Answer, Stretch, Summary
 from tau_live.rl.verdict import Verdict
@@ -15,6 +15,9 @@ from tau_live.settings import Settings
 from tau_live.trials.facts import NO_CONTROL, NO_RANGE
 
 GOOD, DOUBTFUL, BAD = "good", "doubtful", "bad"
+MANY_RERUNS = 8
+"""So many are no accident, such as a job that a queue delivered twice."""
+
 HELD_UP = 32
 """How many rollouts may wait behind another before the summary mentions it."""
 
@@ -162,6 +165,7 @@ def doubts_of(status: Mapping[str, object], settings: Settings) -> dict[str, str
     found = {
         "range": outside_range(status, settings) or _left_out(status),
         "rewards": _kept_out(status),
+        "keys": _repeated(status),
     }
     return {about: said for about, said in found.items() if said}
 
@@ -170,6 +174,14 @@ def _kept_out(status: Mapping[str, object]) -> str:
     """Return how many rewards a hold has kept out lately."""
     lost = drops_lately(status).get(REWARDS_HELD_BACK, 0)
     return f"{lost:,} rewards came during a hold and were not recorded" if lost else ""
+
+
+def _repeated(status: Mapping[str, object]) -> str:
+    """Return how many runs had the key of one that had succeeded, if some had lately."""
+    grew, runs = mapping(status["counters_grew"]), counts(status["counters"]).get(RERUNS, 0)
+    if runs < MANY_RERUNS or not lately(real(grew.get(RERUNS)), now=real(status["at"]) or 0.0):
+        return ""
+    return f"{runs:,} runs had the key of a run that had succeeded, so nothing is learned from them"
 
 
 def _left_out(status: Mapping[str, object]) -> str:
@@ -340,10 +352,24 @@ def _next(
         yield "Run your agent with `TAU_LIVE_RL=1`, or try `TAU_LIVE_RL=1 tau-live demo`."
         return
     yield from _about_alerts(status)
+    if repeated := _repeated(status):
+        yield f"{repeated}: give each run a `key` of its own, or none."
     yield from _about_rewards(status, stretches)
     if rollouts.get("completed") and any(one.reward.count for one in stretches):
         yield from _about_decisions(status)
     yield from _about_learner(status, due=2 * settings.update_interval)
+    yield from _about_drops(drops)
+    yield from _about_trials(status, settings)
+    if _over(status):
+        yield "`tau-live gc` deletes what is beyond the limits and reports why the others are kept."
+    if not status["enabled"] and not sequence(status["processes"]):
+        yield (  # last: rollouts are there, so it was set where they were made
+            "Set `TAU_LIVE_RL=1` where your agent runs: "
+            "`TAU_LIVE_RL=1 tau-live run -- python my_agent.py`."
+        )
+
+
+def _about_drops(drops: Mapping[str, int]) -> Iterator[str]:
     lost = lost_events(drops)
     if lost:
         keeps = ", and a larger `TAU_LIVE_RL_QUEUE_LIMIT` keeps more" if QUEUE_FULL in lost else ""
@@ -357,14 +383,6 @@ def _next(
         yield (
             f"Look at what was refused, mainly {next(iter(refused))}: `tau-live doctor` has the "
             "details, docs/howto/runbook.md a fix for each counter."
-        )
-    yield from _about_trials(status, settings)
-    if _over(status):
-        yield "`tau-live gc` deletes what is beyond the limits and reports why the others are kept."
-    if not status["enabled"] and not sequence(status["processes"]):
-        yield (  # last: rollouts are there, so it was set where they were made
-            "Set `TAU_LIVE_RL=1` where your agent runs: "
-            "`TAU_LIVE_RL=1 tau-live run -- python my_agent.py`."
         )
 
 

@@ -412,6 +412,19 @@ def _(file: Path, patch: pytest.MonkeyPatch) -> Environ:
     return {"store": str(file.with_name("new.sqlite"))}
 
 
+@makes("keys-repeated")
+def _(file: Path, patch: pytest.MonkeyPatch) -> None:
+    with writing(file) as store:
+        store.counters.add({"reruns_after_end": 8})
+
+
+@makes("rewards-added-up")
+def _(file: Path, patch: pytest.MonkeyPatch) -> None:
+    with writing(file) as store:
+        store.rewards.add_reward(reward(rollout_id="live-x", name="solved"))
+        store.rewards.add_reward(reward(rollout_id="live-x", name="stars"))
+
+
 @makes("clock-ahead")
 def _(file: Path, patch: pytest.MonkeyPatch) -> None:
     with writing(file) as store:

@@ -163,6 +163,20 @@ def test_rewards_that_a_hold_kept_out_are_to_be_sent_again(store: SqliteStore) -
     assert any(one.startswith("Send the 3 rewards again") for one in summary.next)
 
 
+@pytest.mark.parametrize(("reruns", "said"), [(7, False), (8, True)])
+def test_runs_whose_key_was_used_before_are_said_with_what_to_do(
+    store: SqliteStore, reruns: int, *, said: bool
+) -> None:
+    ready(store, "live-1", "model")
+    store.counters.add({"reruns_after_end": reruns})
+
+    summary = facts(store).summary
+
+    told = f"{reruns} runs had the key of a run that had succeeded, so nothing is learned from them"
+    assert (f"{told}." in summary.healthy.said) is said
+    assert (f"{told}: give each run a `key` of its own, or none." in summary.next) is said
+
+
 def test_an_old_drop_is_no_doubt_of_health_and_a_new_one_is(store: SqliteStore) -> None:
     ready(store, "live-1", "model")
     store.counters.add({"dropped_queue_full": 3, "rewards_refused": 2})

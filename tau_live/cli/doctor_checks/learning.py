@@ -11,12 +11,13 @@ from tau_live.builtin import BUILT_IN
 from tau_live.cli.doctor_checks.check import OK, WARN, Check
 from tau_live.cli.text import number, seconds
 from tau_live.errors import TauLiveError
-from tau_live.handed.reading import integer
+from tau_live.handed.reading import integer, mapping
 from tau_live.learning.lease import LEASE
 from tau_live.learning.monitoring import told as told_of
 from tau_live.plugins import GROUP
-from tau_live.reasons import FOREIGN_DEFAULT
+from tau_live.reasons import FOREIGN_DEFAULT, RERUNS
 from tau_live.reporting.declared import deadlines, outside_range, range_advice
+from tau_live.reporting.summary import MANY_RERUNS
 from tau_live.rewards.settling import reward_range
 from tau_live.rollouts import RewardSource
 from tau_live.settings import Learner, Settings
@@ -93,6 +94,7 @@ def learning_checks(file: Path, settings: Settings, *, now: float) -> Iterator[C
         yield from _of_points(found.decisions, settings)
         yield from _of_defaults(recent)
         yield from _of_rewards(recent, found, store, settings)
+        yield from _of_keys(recent)
         yield from _of_range(store, settings, found)
         yield from _of_runs(store)
         yield from _of_learner(store, settings, now=now)
@@ -166,6 +168,14 @@ def _untried(point: str, rows: Sequence[Offered], exploration: float) -> Iterato
             yield Check("options", WARN, found, advice, "option-untried")
 
 
+def _of_keys(counts: Mapping[str, int]) -> Iterator[Check]:
+    runs = counts.get(RERUNS, 0)
+    if runs >= MANY_RERUNS:
+        told = f"{number(runs)} runs had the key of a run that had succeeded"
+        advice = "give each run a `key` of its own, or none: nothing is learned from a repetition"
+        yield Check("runs", WARN, told, advice, "keys-repeated")
+
+
 def _of_range(store: Store, settings: Settings, found: Lately) -> Iterator[Check]:
     """Yield that rewards have no range, and where some are far beyond the others."""
     for point, one in store.monitors.monitors().items():
@@ -180,6 +190,11 @@ def _of_range(store: Store, settings: Settings, found: Lately) -> Iterator[Check
     if outside := outside_range(status, settings):
         advice = f"if they are right: {range_advice(status, settings)}; if not, find their source"
         yield Check("rewards", WARN, outside, advice, "rewards-out-of-range")
+    names = list(mapping(mapping(status["rewards_seen"])["names"]))
+    if len(names) > 1 and all(one.cost for one in settings.rewards):
+        told = f"{', '.join(names)} are added up, since none is declared"
+        advice = "declare those that count, with their weights: docs/howto/rewards.md"
+        yield Check("rewards", WARN, told, advice, "rewards-added-up")
     if found.rewards and reward_range(settings) is None:
         told = "no range is declared: outliers are clipped to the range of the others"
         advice = f"to prove a difference, declare it: {range_advice(status, settings)}"

@@ -200,6 +200,10 @@ MISTAKES: Mapping[str, Mistake] = MappingProxyType(
             "Some rewards are far beyond the others, and no range is declared.",
             "Declare the range, `TAU_LIVE_RL_REWARD_RANGE`, or find their source.",
         ),
+        "rewards-added-up": Mistake(
+            "Rewards of several names arrive and none is declared, so all are added up.",
+            "Declare those that count, with their weights.",
+        ),
         "rewards-of-one": Mistake(
             "One source gives nearly all rewards.",
             "Collect from more sources, or limit each with `TAU_LIVE_RL_SOURCE_CAPS`.",
@@ -227,6 +231,10 @@ MISTAKES: Mapping[str, Mistake] = MappingProxyType(
         "runs-never-end": Mistake(
             "Runs start but none ends, so nothing is learned.",
             "Use `with tau_live.run(...)`, and let processes exit normally.",
+        ),
+        "keys-repeated": Mistake(
+            "Runs have the keys of runs that have succeeded, so they are only further attempts.",
+            "Give each run a `key` of its own, or none.",
         ),
         "clock-ahead": Mistake(
             "Rows of the store are dated in the future: a clock was or is wrong.",
