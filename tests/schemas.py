@@ -43,12 +43,12 @@ WORDS = """
     execution file files format found fragment gate head help host imported key key_id kind label
     left_alone mistake mode name next option outcome output over owner parent_id parent_span_id
     path plugin point points policy problem processes reason rollout_id run_id said sentence
-    session_id severity sha256 skipped_reason source span_id state status stopped store subject
+    role session_id severity sha256 skipped_reason source span_id state status stopped store subject
     text todo type unseen unused variable verdict warnings what who why why_not worker_id worst
 """
 TRUTH = """
     command declared dry_run early_stop_triggered enabled executed idempotent in_service ladder
-    more ok pinned plain range_observed ready sound stored
+    more has_file ok pinned plain range_observed ready sound stored
 """
 NULL = """
     advantage advice agreement audit before began_at bernstein bootstrap champion column comment
@@ -57,7 +57,7 @@ NULL = """
     last last_heartbeat_at learner log lower mb mean mean_total_loss median mistake mode
     observed_approx_kl option option_share output owner parent parent_id parent_span_id place point
     previous problem propensity ready_seq reason refused return reward reward_mean reward_spread
-    rollouts run_reward session_id sha256 share since skipped_reason standard_error started_at
+    rollouts role run_reward session_id sha256 share since skipped_reason standard_error started_at
     last_reward_at stopped total_reward update upper value verdict version why why_not worker_id
     chosen applied
     reward_made_up

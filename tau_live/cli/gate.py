@@ -43,6 +43,9 @@ from tau_live.store.records import AuditEntry
 from tau_live.store.roles import Store
 
 HELD = 3
+HOLD = "gate_hold"
+AUDITED = 1_000
+"""Among so many of the newest audit entries is looked for what operators said of their holds."""
 
 
 @click.group(
@@ -158,13 +161,20 @@ def log(path: Path | None, as_json: bool, limit: int) -> None:
     """Show the history of the gate, newest first."""
     with opened(path) as (store, _):
         entries = store.gate.log(limit=limit)
+        words = {
+            (one.at, one.who): one.reason
+            for one in store.audit.entries(limit=AUDITED)
+            if one.action == HOLD
+        }
+    said = [words.get((entry.at, entry.who)) for entry in entries]
     if as_json:
-        print_json({"entries": entries})
+        told = [{**asdict(one), "detail": of} for one, of in zip(entries, said, strict=True)]
+        print_json({"entries": told})
         return
     rows = [
         (moment(entry.at), styled(entry.state), entry.event, entry.kind or "", entry.who,
-         entry.reason or "")
-        for entry in entries
+         ": ".join(filter(None, (entry.reason, of))))
+        for entry, of in zip(entries, said, strict=True)
     ]  # fmt: skip
     columns = ("when (UTC)", "state", "event", "kind", "who", "reason")
     if rows:
@@ -211,9 +221,7 @@ def held_of(store: Store, settings: Settings, *, reason: str, who: str, at: floa
         if keeper.unsaved or keeper.store_error:
             raise StoreUnavailableError(f"the gate was not held: {keeper.store_error}")
         details = {"was": was, "idempotent": was != "pass"}
-        store.audit.add(
-            AuditEntry(at=at, who=who, action="gate_hold", reason=reason, details=details)
-        )
+        store.audit.add(AuditEntry(at=at, who=who, action=HOLD, reason=reason, details=details))
         return store.gate.load()
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import click
+from rich.text import Text
 
 from tau_live.cli import completing
 from tau_live.cli.opening import (
@@ -36,9 +37,12 @@ from tau_live.policies import checkpoints
 from tau_live.policies.files import check_policy, checkpoint_folder
 from tau_live.settings import Settings
 from tau_live.status import in_service
-from tau_live.store.records import AuditEntry, InService, PolicyVersion
+from tau_live.store.records import AuditEntry, InService, PolicyVersion, Trial
 from tau_live.store.roles import Store
 from tau_live.trials.rules import Serving
+
+NEWEST = 10
+"""So many versions are listed, and those in use."""
 
 
 class Change(NamedTuple):
@@ -68,7 +72,7 @@ class Change(NamedTuple):
 def policy(ctx: click.Context, path: Path | None, as_json: bool) -> None:
     """List policy versions (as `policy list`), or change which one decides and how much."""
     if default_command(ctx, path, as_json=as_json):
-        ctx.invoke(list_, path=path, as_json=as_json, point=None)
+        ctx.invoke(list_, path=path, as_json=as_json, point=None, everything=False)
 
 
 for made in COMMANDS:
@@ -77,17 +81,25 @@ for made in COMMANDS:
 
 @policy.command("list", epilog=epilog("policy list", "tau-live policy list --point model"))
 @click.option("--point", help="Only of this decision point.", shell_complete=completing.points)
+@click.option("--all", "everything", is_flag=True, help="Show every version.")
 @store_option
 @json_option
-def list_(path: Path | None, as_json: bool, point: str | None) -> None:
-    """List the versions and show which of them serve."""
-    with opened(path) as (store, _):
-        serving = store.policies.in_service()
-        found = [version_of(row, serving) for row in store.policies.versions(point)]
+def list_(path: Path | None, as_json: bool, point: str | None, everything: bool) -> None:
+    """List the newest 10 versions and those in use: what serves, and the champions.
+
+    --json lists every version.
+    """
+    with opened(path) as (store, settings):
+        serving, trials = store.policies.in_service(), store.trials.trials()
+        found = [
+            version_of(row, serving, trials, folder=checkpoint_folder(settings))
+            for row in store.policies.versions(point)
+        ]
         points = {name: of for name, of in in_service(store).items() if point in (None, name)}
     if as_json:
         print_json({"versions": found, "in_service": points})
         return
+    listed = found if everything else [*filter(_in_use, found[:-NEWEST]), *found[-NEWEST:]]
     rows = [
         (
             row["version"],
@@ -95,11 +107,9 @@ def list_(path: Path | None, as_json: bool, point: str | None) -> None:
             row["parent"] or "untrained",
             row["rollouts"],
             moment(row["created_at"] if isinstance(row["created_at"], float) else None),
-            safe("serves, pinned" if row["pinned"] else "serves", "green")
-            if row["in_service"]
-            else "",
+            _use(row),
         )
-        for row in found
+        for row in listed
     ]
     rows += [
         (0, name, "", 0, "", safe("serves, pinned" if of["pinned"] else "serves", "green"))
@@ -112,6 +122,22 @@ def list_(path: Path | None, as_json: bool, point: str | None) -> None:
         if rows
         else safe("no versions yet: every decision point is untrained")
     )
+    if len(listed) < len(found):
+        click.echo(
+            f"({len(found) - len(listed):,} older ones: tau-live policy list --all)", err=True
+        )
+
+
+def _in_use(row: Mapping[str, object]) -> bool:
+    return bool(row["in_service"] or row["role"])
+
+
+def _use(row: Mapping[str, object]) -> Text:
+    """Return what a version is used for, and that its file is gone."""
+    serves = ("serves, pinned" if row["pinned"] else "serves") if row["in_service"] else None
+    gone = None if row["has_file"] else "file deleted"
+    said = ", ".join(str(one) for one in (serves, row["role"], gone) if one)
+    return safe(said, "green" if serves else "dim" if gone else "")
 
 
 @policy.command("show", epilog=epilog("policy show", "tau-live policy show 3"))
@@ -123,7 +149,12 @@ def show(version: int, path: Path | None, as_json: bool) -> None:
     with opened(path) as (store, settings):
         row = store.policies.version(version)
         found = {
-            **version_of(row, store.policies.in_service()),
+            **version_of(
+                row,
+                store.policies.in_service(),
+                store.trials.trials(),
+                folder=checkpoint_folder(settings),
+            ),
             "lineage": lineage_of(store, row),
             "checkpoint": checkpoint_of(settings, row),
         }
@@ -225,9 +256,18 @@ def _check(store: Store, settings: Settings, point: str, version: int) -> None:
         raise PolicyError(f"no policy decides at point {point!r}; known points: {listed}")
 
 
-def version_of(row: PolicyVersion, serving: Mapping[str, InService]) -> dict[str, object]:
-    """Return a version for JSON, with whether it serves."""
-    here = serving.get(row.point)
+def version_of(
+    row: PolicyVersion,
+    serving: Mapping[str, InService],
+    trials: Mapping[str, Trial],
+    *,
+    folder: Path,
+) -> dict[str, object]:
+    """Return a version for JSON, with what it is used for and whether its file is there."""
+    here, trial = serving.get(row.point), trials.get(row.point)
+    champion = None if trial is None else trial.champion
+    previous = None if trial is None else trial.previous
+    role = {previous: "previous champion", champion: "champion"}.get(row.version)
     serves = here is not None and here.version == row.version
     return {
         "version": row.version,
@@ -241,6 +281,8 @@ def version_of(row: PolicyVersion, serving: Mapping[str, InService]) -> dict[str
         "metadata": dict(row.metadata),
         "in_service": serves,
         "pinned": serves and here is not None and here.pinned,
+        "role": role,
+        "has_file": (folder / row.file).exists(),
     }
 
 

@@ -290,7 +290,9 @@ def _version(status: Mapping[str, object], point: str) -> str:
     pinned = ", pinned" if one.get("pinned") else ""
     trial = mapping(mapping(status["trials"]).get(point))
     decides = f", decides {real(trial['exposure']) or 0.0:.0%}" if trial else ""
-    return f"{told}{pinned}{decides}"
+    champion = trial.get("champion")
+    proven = f", champion: version {champion}" if champion is not None else ""
+    return f"{told}{pinned}{decides}{proven}"
 
 
 def _difference(trial: Mapping[str, object]) -> str:

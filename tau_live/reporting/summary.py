@@ -446,7 +446,7 @@ def _about_learner(status: Mapping[str, object], *, due: int) -> Iterator[str]:
     if ready >= due and not sequence(status["processes"]) and not _rests(status):
         yield (
             f"{ready:,} rollouts wait to be learned from, and no process runs "
-            "(a short program should call `tau_live.flush()` before it ends): "
+            "(a short program should call `tau_live.flush(timeout_s=60)` before it ends): "
             "`TAU_LIVE_RL=1 tau-live learn --once`."
         )
 

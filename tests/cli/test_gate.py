@@ -82,6 +82,20 @@ def test_the_log_shows_the_newest_first(filled: Path, run: Run, read: Read) -> N
     assert [entry["reason"] for entry in found["entries"]] == ["again"]
 
 
+def test_the_log_shows_what_an_operator_said_of_a_hold(filled: Path, run: Run, read: Read) -> None:
+    run("gate", "hold", "--reason", "audit today", "--store", filled)
+
+    found = read("gate", "log", "--limit", "1", "--store", filled)
+    shown = run("gate", "log", "--store", filled)
+
+    assert isinstance(found, dict)
+    assert (found["entries"][0]["reason"], found["entries"][0]["detail"]) == (
+        "operator",
+        "audit today",
+    )
+    assert "operator: audit today" in shown.stdout
+
+
 def test_failures_that_did_not_hold_it_do_not_date_it_to_1970(
     tmp_path: Path, run: Run, read: Read
 ) -> None:

@@ -1,3 +1,5 @@
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,6 +9,7 @@ from tau_live.settings import Settings
 from tau_live.store.sqlite import SqliteStore
 from tests.cli.conftest import Read, Run
 from tests.cli.filled import version_in_service
+from tests.contracts.making import policy, update
 
 USE = ["policy", "use", "--point", "model", "--reason", "better"]
 ROLLBACK = ["policy", "rollback", "--point", "model", "--reason", "worse"]
@@ -21,6 +24,42 @@ def test_versions_are_listed_with_what_serves(filled: Path, read: Read) -> None:
         (2, 1, True),
     ]
     assert found["in_service"]["model"]["version"] == 2
+
+
+def test_the_champion_is_named_and_a_file_that_is_gone(filled: Path, run: Run, read: Read) -> None:
+    with closing(SqliteStore.open(filled)) as store:
+        trial = store.trials.trial("model")
+        store.trials.save(replace(trial, champion=1, revision=trial.revision + 1))
+        file = store.policies.version(2).file
+    (checkpoint_folder(Settings(store=filled)) / file).unlink()
+
+    found, shown = read("policy", "show", 1, "--store", filled), run("status", "--store", filled)
+    listed = run("policy", "list", "--store", filled).stdout
+
+    assert isinstance(found, dict)
+    assert (found["role"], found["has_file"]) == ("champion", True)
+    assert "serves, file deleted" in listed
+    assert "champion" in listed
+    assert "champion: version 1" in shown.stdout
+
+
+def test_of_many_versions_the_newest_and_those_in_use_are_listed(filled: Path, run: Run) -> None:
+    with closing(SqliteStore.open(filled)) as store:
+        for version in range(3, 21):
+            row = replace(update(version + 20), version=version, parent=2)
+            store.policies.add_update(row, policy(version, parent=2))
+        store.policies.put_in_service("model", 2, pinned=True, at=9.0)
+
+    some = run("policy", "list", "--store", filled)
+    every = run("policy", "list", "--all", "--store", filled)
+
+    def numbers(text: str) -> list[int]:
+        starts = (line.split()[0] for line in text.splitlines() if line.strip())
+        return [int(word) for word in starts if word.isdecimal() and word != "0"]
+
+    assert numbers(some.stdout) == [1, 2, *range(11, 21)]  # the champion, and what serves
+    assert "8 older ones: tau-live policy list --all" in some.stderr
+    assert numbers(every.stdout) == [*range(1, 21)]
 
 
 def test_a_version_shows_what_it_came_from_and_that_its_file_is_whole(

@@ -248,7 +248,8 @@ def _of_learner(store: Store, settings: Settings, *, now: float) -> Iterator[Che
             advice = (
                 "run `tau-live learn`, or set TAU_LIVE_RL_LEARNER=thread"
                 if is_off
-                else "call tau_live.flush() before the program ends, or run `tau-live learn`"
+                else "call tau_live.flush(timeout_s=60) before the program ends, "
+                "or run `tau-live learn`"
             )
             yield Check("learner", WARN, found, advice, "nobody-learns")
 

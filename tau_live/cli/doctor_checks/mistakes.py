@@ -179,7 +179,7 @@ MISTAKES: Mapping[str, Mistake] = MappingProxyType(
         ),
         "nobody-learns": Mistake(
             "Rollouts wait to be learned from, but no learner is on or no process runs for long.",
-            "`tau-live learn`, `TAU_LIVE_RL_LEARNER=thread`, or `tau_live.flush()` at the end.",
+            "`tau-live learn`, `TAU_LIVE_RL_LEARNER=thread`, or `tau_live.flush(timeout_s=60)`.",
         ),
         "rewards-never-sent": Mistake(
             "Runs end, but no reward is sent.", "`tau_live.reward(...)` or `tau-live reward`."

@@ -48,6 +48,8 @@ VERSION: Keys = {
     "metadata**": "metadata such as the numpy version and the seed",
     "in_service": "whether it is in service",
     "pinned": "whether it is pinned",
+    "role": "champion or previous champion; null otherwise",
+    "has_file": "whether its file is there; older files are deleted",
 }
 FIGURES: Keys = {
     "rollouts": "how many of the point's newest rollouts the figures cover",
@@ -252,6 +254,7 @@ KEYS: Mapping[str, Keys] = {
         "entries[].state": "pass or hold, after it",
         "entries[].kind": "the kind of failure",
         "entries[].reason": "the reason",
+        "entries[].detail": "what the operator said of a hold; null if no operator held it",
         "entries[].who": "the process or operator",
     },
     "rollouts": {
