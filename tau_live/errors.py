@@ -85,6 +85,10 @@ class StoreBusyError(StoreUnavailableError):
     """Other processes are using the store; try again when they are done."""
 
 
+class StoreFilesError(StoreUnavailableError):
+    """A file beside the store cannot be written or read now, for want of room or descriptors."""
+
+
 class StoreDamagedError(StoreUnavailableError):
     """The store's file is damaged, or is not a store."""
 

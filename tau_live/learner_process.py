@@ -4,17 +4,20 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from types import MappingProxyType
 
 from tau_live.alerts.alarm import Alarm
 from tau_live.builtin import load_plugins
 from tau_live.collection.collector import Collector
 from tau_live.collection.losses import take_in_losses
+from tau_live.collection.trouble import Trouble
 from tau_live.errors import StoreError
-from tau_live.gate import GateKeeper, Kind
+from tau_live.gate import GateKeeper, Kind, MemoryHoldSign
 from tau_live.guard import logger, text_of
 from tau_live.learning.learner import Learned, Learner, report_of
 from tau_live.machine.clock_jumps import Jumps
+from tau_live.machine.disk_failures import can_write_in
 from tau_live.machine.processes import this_process
 from tau_live.machine.tally import Tally
 from tau_live.operators.kill_switch import kill_file, now_killed
@@ -65,6 +68,47 @@ class _Deadlines:
             self.more = self._collector.expire(time.time()) > 0
 
 
+class _Gate:
+    """The gate as this process has it, held in memory where there is no room for an update.
+
+    Attributes:
+        keeper: The gate.
+    """
+
+    def __init__(self, settings: Settings, owner: str) -> None:
+        limit = settings.max_failure_streak
+        self.keeper = GateKeeper(limit=limit, who=owner)
+        room = partial(can_write_in, settings.store.absolute().parent)
+        self._trouble = Trouble(self.keeper, limit=limit, has_room=room)
+        self._sign = MemoryHoldSign(settings.store)
+
+    def look(self, store: Store) -> None:
+        """Write down what was noted, and take over what others wrote."""
+        self._trouble.look_beside()
+        self.keeper.refresh(store.gate, at=time.time())
+
+    def show(self) -> None:
+        """Show others what holds here alone; again after ``_look``, which loses the sign."""
+        self._sign.show(self.keeper.held_in_memory)
+
+    def succeeded(self) -> None:
+        """Note that an update was kept."""
+        self.keeper.succeeded(Kind.UPDATE, at=time.time())
+        self._trouble.worked_beside()
+
+    def failed(self, error: Exception) -> None:
+        """Count a failure, unless there was no room: that ends by itself."""
+        if self._trouble.lacks_room(error):
+            self._trouble.failed_beside(error)
+            return
+        self.keeper.failed(Kind.UPDATE, text_of(error), at=time.time())
+        logger().warning("update_failed", error=text_of(error))
+
+    def close(self) -> None:
+        """Hold no longer for others to see."""
+        self._sign.show(None)
+
+
 def learn_until(
     stop: threading.Event,
     settings: Settings,
@@ -89,7 +133,7 @@ def learn_until(
         StoreError: The store cannot be opened.
     """
     owner = this_process()
-    gate = GateKeeper(limit=settings.max_failure_streak, who=owner)
+    gate = _Gate(settings, owner)
     plugins = load_plugins(settings)
     counts = Tally()
     alarm = Alarm(settings, plugins, environ=environ, owner=owner, count=counts.add)
@@ -102,9 +146,9 @@ def learn_until(
         promoter = Promoter(store, settings, holder=owner)
         deadlines = _Deadlines(store, settings, plugins)
         while not stop.is_set():
-            gate.refresh(store.gate, at=time.time())
+            gate.look(store)
             killed = now_killed(switch) is not None
-            may = gate.passes and not killed
+            may = gate.keeper.passes and not killed
             learned = _next(store, learner, promoter, deadlines, may=may, gate=gate)
             if learned is None:
                 if deadlines.more:
@@ -114,20 +158,24 @@ def learn_until(
                 if time.monotonic() - looked >= LOOK_S:
                     _look(store, settings, alarm)
                     looked = time.monotonic()
+                gate.show()
                 stop.wait(POLL_S)
                 continue
             done += 1
-            gate.succeeded(Kind.UPDATE, at=time.time())
+            gate.succeeded()
             if learned.hold is not None:
-                gate.hold(learned.hold.reason, at=learned.update.at, detail=learned.hold.detail)
+                gate.keeper.hold(
+                    learned.hold.reason, at=learned.update.at, detail=learned.hold.detail
+                )
             found = _found(store, settings, learned, alarm)
             if plugins.listens("update_finished"):
                 plugins.update_finished(found)
             report(found)
-        gate.refresh(store.gate, at=time.time())
+        gate.look(store)
         _look(store, settings, alarm)
         return done
     finally:
+        gate.close()
         alarm.close()
         with suppress(StoreError):
             store.counters.add(counts.counts())
@@ -162,11 +210,11 @@ def _next(
     deadlines: _Deadlines,
     *,
     may: bool,
-    gate: GateKeeper,
+    gate: _Gate,
 ) -> Learned | None:
     """Settle what is overdue, run one update that is due, and weigh trials, if that may be.
 
-    What fails is counted.
+    What fails is counted, unless there is no room for it: that ends by itself.
     """
     learned = None
     deadlines.more = False
@@ -178,6 +226,5 @@ def _next(
         if may:
             promoter.advance(now=time.time())
     except Exception as error:  # noqa: BLE001  # counted by the gate, which then holds
-        gate.failed(Kind.UPDATE, text_of(error), at=time.time())
-        logger().warning("update_failed", error=text_of(error))
+        gate.failed(error)
     return learned

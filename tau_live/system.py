@@ -351,6 +351,7 @@ class _System:
         self._service.take_over(store)
         fault.point("update.serves")
         self._gate.succeeded(Kind.UPDATE, at=time.time())
+        self._writer.trouble.worked_beside()
         self._hold(learned.hold, at=update.at)
         try:
             publish(status_file(self._settings), {**report, **self._runtime.snapshot()})
@@ -371,7 +372,9 @@ class _System:
     def _update_failed(self, error: Exception) -> None:
         """Count what an update fails of, unless it is the store that fails, for all alike."""
         trouble = self._writer.trouble
-        if isinstance(error, StoreUnavailableError) and not trouble.is_only_here(error):
+        if trouble.lacks_room(error):
+            trouble.failed_beside(error)
+        elif isinstance(error, StoreUnavailableError) and not trouble.is_only_here(error):
             trouble.say(error)
         else:
             self._guard.failed(Kind.UPDATE, error)

@@ -4,6 +4,9 @@ A store that others keep busy is waited for: decisions go on, from memory, and w
 waits there, bounded. Where it fails in any other way, nobody sees what comes of decisions, no
 monitor works, and no operator can be heard; so after a few failures in a row the gate holds in
 memory, and the host makes its own choices until the store works again.
+
+The learner may lack room or descriptors while the writer needs none: that holds as well, until a
+file can be written where the learner's are.
 """
 
 import re
@@ -11,18 +14,29 @@ import threading
 import time
 from collections.abc import Callable
 
-from tau_live.errors import StoreBusyError, StoreDamagedError, StoreVersionError, TauLiveError
+from tau_live.errors import (
+    StoreBusyError,
+    StoreDamagedError,
+    StoreFilesError,
+    StoreUnavailableError,
+    StoreVersionError,
+    TauLiveError,
+)
 from tau_live.gate import GateKeeper
 from tau_live.guard import logger, text_of
+from tau_live.machine.disk_failures import is_passing
 
 _CAUSES = 20
-_RANDOM = re.compile(r"\.[^/'\"\s]*\.part|[0-9]+|0x[0-9a-f]+")
-"""What differs from one message of the same cause to the next: temporary names, numbers."""
+_RANDOM = re.compile(r"\.[^/'\"\s]*\.part|\b[0-9a-f]{16}\b|[0-9]+|0x[0-9a-f]+")
+"""What differs from one message of the same cause to the next: temporary names, sums, numbers."""
 
 RELAPSE_S = 5.0
 """A store that fails again so soon did not work again: each time the gate holds twice as long."""
 
 LONGEST_HOLD_S = 60.0
+
+LOOK_S = 1.0
+"""How often is looked whether there is room for the learner's files again."""
 
 BUSY = "decisions continue; events wait in memory"
 FAILS = "the host makes its own choices until the store works again"
@@ -38,6 +52,7 @@ class Trouble:
     Args:
         gate: Holds in memory while it lasts, unless others merely keep the store busy.
         limit: How many failures in a row are needed for that.
+        has_room: Whether a file can be written where the learner's are.
         clock: Epoch seconds.
         monotonic: Seconds, for how long a store works and fails.
 
@@ -50,11 +65,13 @@ class Trouble:
         gate: GateKeeper,
         *,
         limit: int,
+        has_room: Callable[[], bool] = lambda: True,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._gate = gate
         self._limit = limit
+        self._has_room = has_room
         self._clock = clock
         self._monotonic = monotonic
         self._lock = threading.Lock()
@@ -66,6 +83,11 @@ class Trouble:
         self._failed_at = self._worked_at = float("-inf")
         self._works = 0
         self._seen_working = -1
+        self._beside: TauLiveError | None = None
+        self._beside_since = 0.0
+        self._beside_streak = 0
+        self._beside_holds = 0
+        self._look_at = 0.0
         self.lasts = False
 
     @property
@@ -117,7 +139,59 @@ class Trouble:
         with self._lock:
             self._error, self._streak, self.lasts = None, 0, False
             self._causes.clear()
-        self._gate.resume()
+            held = self._beside_streak >= self._limit
+        if not held:
+            self._gate.resume()
+
+    def lacks_room(self, error: Exception) -> bool:
+        """Say whether an update fails for want of what the disk or the system gives to all."""
+        if isinstance(error, StoreBusyError | StoreDamagedError):
+            return False
+        if is_passing(error):
+            return True
+        return isinstance(error, StoreUnavailableError) and not self._has_room()
+
+    def failed_beside(self, failure: Exception) -> None:
+        """Record that the learner lacks room or descriptors, whatever the writer can do."""
+        error = StoreFilesError(text_of(failure))
+        self.say(error)
+        now = self._monotonic()
+        with self._lock:
+            if self._beside is None:
+                self._beside_since = self._clock()
+            self._beside, self._beside_streak = error, self._beside_streak + 1
+            holds = self._beside_streak == self._limit
+            if holds:
+                self._look_at = now + min(2.0**self._beside_holds, LONGEST_HOLD_S)
+                self._beside_holds += 1
+        if holds:
+            self._gate.suspend(text_of(error), at=self._clock())
+
+    def worked_beside(self) -> None:
+        """Record that the learner has kept an update."""
+        with self._lock:
+            self._beside, self._beside_streak, self._beside_holds = None, 0, 0
+
+    def look_beside(self) -> None:
+        """End a hold because of the learner's files if there is room for them now.
+
+        Each time that this turns out wrong it is looked later.
+        """
+        now = self._monotonic()
+        with self._lock:
+            waits = self._beside_streak < self._limit or now < self._look_at
+            if not waits:
+                self._look_at = now + LOOK_S
+        if waits or not self._has_room():
+            return
+        with self._lock:
+            self._beside, self._beside_streak = None, 0
+            self._causes.clear()
+        logger().warning(
+            "store_works_again", after_s=round(max(0.0, self._clock() - self._beside_since), 1)
+        )
+        if not self.lasts:
+            self._gate.resume()
 
     def is_only_here(self, error: Exception) -> bool:
         """Say whether another thread's failure is its own, because the store works for the writer.
@@ -150,6 +224,8 @@ class Trouble:
         """Return what keeps the store from working, as plain data; ``None`` if nothing does."""
         with self._lock:
             error, since = self._error, self._since
+            if error is None and self._beside_streak >= self._limit:
+                error, since = self._beside, self._beside_since
         if error is None:
             return None
         return {

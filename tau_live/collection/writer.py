@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from tau_live import fault
 from tau_live.collection.forgetting import Forgetting, limits_of
@@ -21,6 +22,7 @@ from tau_live.events import Event
 from tau_live.gate import GateKeeper, HoldReason, Kind, MemoryHoldSign
 from tau_live.guard import logger
 from tau_live.machine.clock_jumps import Jump, Jumps
+from tau_live.machine.disk_failures import can_write_in
 from tau_live.machine.latch import Latch
 from tau_live.machine.processes import PROCESSES, is_alive
 from tau_live.reasons import lost_events
@@ -113,7 +115,12 @@ class Writer:
         self._passed = True
         self._knows = False
         self.kept_back = False
-        self.trouble = Trouble(gate, limit=settings.max_failure_streak, clock=clock)
+        self.trouble = Trouble(
+            gate,
+            limit=settings.max_failure_streak,
+            has_room=partial(can_write_in, settings.store.absolute().parent),
+            clock=clock,
+        )
 
     @property
     def backlog(self) -> int:
@@ -146,6 +153,7 @@ class Writer:
     def tick(self) -> None:
         """Look after backlog, gate, heartbeat, overdue rewards and counters, between batches."""
         try:
+            self.trouble.look_beside()
             self._note_hold()
             if self._is_open():
                 self._drain()

@@ -6,7 +6,6 @@ the same on every machine, and one of every byte of the file, in the comment tha
 is made of one for each array, so that who needs only some of them can verify these alone.
 """
 
-import errno
 import hashlib
 import io
 import json
@@ -26,7 +25,13 @@ import numpy.typing as npt
 
 from tau_live import fault
 from tau_live.breath import Breathe, at_once
-from tau_live.errors import CheckpointError, StoreUnavailableError, TauLiveError
+from tau_live.errors import (
+    CheckpointError,
+    StoreFilesError,
+    StoreUnavailableError,
+    TauLiveError,
+)
+from tau_live.machine.disk_failures import is_passing
 from tau_live.machine.private_files import make_folders, narrowed
 from tau_live.machine.whole_files import sweep, write_whole
 from tau_live.policies.bounds import check_entries, check_file, check_list
@@ -67,10 +72,6 @@ _UNREADABLE = (
     zipfile.LargeZipFile,
 )
 """What zipfile, numpy and json raise for a file that was made to harm."""
-
-
-_OWN_FAILURES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EBADF, errno.EIO})
-"""What is not the file's: no descriptors or memory left, or closed by others in this process."""
 
 
 class _Header(TypedDict):
@@ -148,6 +149,7 @@ def save(folder: Path, checkpoint: Checkpoint, *, breathe: Breathe = at_once) ->
 
     Raises:
         CheckpointError: It could not be written, or holds what only pickle could write.
+        StoreFilesError: There is no room for it now, or the disk fails.
     """
     path = folder / file_of(checkpoint.version)
     try:
@@ -157,7 +159,8 @@ def save(folder: Path, checkpoint: Checkpoint, *, breathe: Breathe = at_once) ->
         narrowed(folder)
         write_whole(path, content)
     except (OSError, TypeError, ValueError) as error:
-        raise CheckpointError(f"cannot write checkpoint {path}: {error}") from error
+        kind = StoreFilesError if is_passing(error) else CheckpointError
+        raise kind(f"cannot write checkpoint {path}: {error}") from error
     return path
 
 
@@ -247,9 +250,11 @@ def load_some(
 
 def _unread(path: Path, error: Exception) -> TauLiveError:
     """Return what it means that a file could not be read: a process that ends proves nothing."""
-    is_own = isinstance(error, OSError) and error.errno in _OWN_FAILURES
-    if is_own or sys.is_finalizing() or not threading.main_thread().is_alive():
-        return StoreUnavailableError(f"this process cannot read checkpoint {path} now: {error}")
+    now = f"this process cannot read checkpoint {path} now: {error}"
+    if is_passing(error):
+        return StoreFilesError(now)
+    if sys.is_finalizing() or not threading.main_thread().is_alive():
+        return StoreUnavailableError(now)
     return CheckpointError(f"cannot read checkpoint {path}: {error}")
 
 

@@ -73,6 +73,120 @@ tell(waited=waited, sources=sorted(after), flushed=tau_live.flush(30))
 """
 
 
+NO_ROOM = """
+import json, resource, signal, sys, time, tau_live
+from tests.live.running import until
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+assert tau_live.attach() is not None
+
+def work(number):
+    for at in range(number):
+        with tau_live.run("triage") as run:
+            choice = run.decide("model", ["small", "large"], default="large")
+            run.reward(float(at % 2))
+
+def tell():
+    found = tau_live.snapshot()
+    print(json.dumps({k: found[k] for k in ("gate", "store_trouble")}), flush=True)
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, resource.RLIM_INFINITY))
+while tau_live.snapshot()["gate"]["state"] == "pass":
+    work(8)
+    tau_live.flush(10)
+tell()
+sys.stdin.readline()
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+until(lambda: tau_live.snapshot()["gate"]["state"] == "pass", deadline_s=10.0)
+assert tau_live.flush(30)
+tell()
+"""
+
+
+@pytest.mark.slow
+def test_no_room_for_a_version_holds_in_memory_until_there_is_although_the_store_works(
+    path: Path,
+) -> None:
+    with process(NO_ROOM, path) as host:
+        held = said(host)
+        until(lambda: command(path, "gate").returncode == 3)
+        shown = command(path, "gate", "--json")
+        status = command(path, "status", "--json")
+        learned = opened_updates(path)
+        go(host)
+        passed = said(host)
+        done(host)
+
+    before, after = held["gate"], passed["gate"]
+    assert isinstance(before, dict)
+    assert isinstance(after, dict)
+    assert (before["state"], before["reason"]) == ("hold", "store_unavailable")
+    assert "cannot write checkpoint" in str(before["detail"])
+    assert "cannot write checkpoint" in str(held["store_trouble"])
+    for told in (shown, status):
+        found = json.loads(told.stdout)["held_in_memory"]
+        assert [hold["reason"] for hold in found] == ["store_unavailable"]
+    assert json.loads(shown.stdout)["state"] == "pass"  # nothing for an operator to reset
+    assert learned == 0
+    assert (after["state"], after["streaks"]["update"], passed["store_trouble"]) == (
+        "pass",
+        0,
+        None,
+    )
+    assert opened_updates(path) > 0
+
+
+def opened_updates(path: Path) -> int:
+    """Return how many updates were kept."""
+    with opened(path) as store:
+        return len(store.policies.updates())
+
+
+LEARNS = """
+import os, resource, signal, sys, threading, time
+from pathlib import Path
+from tau_live.learner_process import learn_until
+from tau_live.settings import Settings
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, resource.RLIM_INFINITY))
+stop = threading.Event()
+settings = Settings(store=Path(os.environ["TAU_LIVE_RL_STORE"]))
+learner = threading.Thread(
+    target=lambda: learn_until(stop, settings, once=False, report=lambda found: stop.set())
+)
+learner.start()
+print("{}", flush=True)
+sys.stdin.readline()
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+learner.join(30)
+print("{}", flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_a_learner_of_its_own_waits_for_room_and_goes_on_by_itself(path: Path) -> None:
+    with process("import tau_live\n" + ROUNDS, path, TAU_LIVE_RL_LEARNER="off") as host:
+        done(host)
+    with process(LEARNS, path) as learner:
+        said(learner)
+        until(lambda: command(path, "gate").returncode == 3, deadline_s=30.0)
+        told = json.loads(command(path, "gate", "--json").stdout)
+        go(learner)
+        said(learner)
+        done(learner)
+
+    assert (told["state"], told["held_in_memory"][0]["reason"]) == ("pass", "store_unavailable")
+    assert stored_gate(path) == "pass"
+    assert opened_updates(path) == 1
+
+
+ROUNDS = """
+from tests.live.running import rounds
+assert tau_live.attach() is not None
+rounds(8)
+tau_live.detach()
+"""
+
+
 def reset(path: Path) -> subprocess.CompletedProcess[str]:
     """Reset the gate as an operator does."""
     return command(path, "gate", "reset", "--reason", "disk replaced")
