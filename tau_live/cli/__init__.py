@@ -39,7 +39,8 @@ Example:
 def main(ctx: click.Context, verbose: bool) -> None:
     """Lets an LLM agent you already run learn from its own decisions.
 
-    TAU_LIVE_RL=1 turns it on. These commands work on a store either way.
+    TAU_LIVE_RL=1 turns it on. Commands that look at a store or change it work either
+    way; `learn` and `demo`, which learn, need it.
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())

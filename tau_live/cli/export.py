@@ -41,7 +41,7 @@ OTHERS = frozenset({".csv", ".tsv", ".parquet", ".xlsx", ".json"})
     show_default=True, help="JSON Lines, or one Parquet file per table (needs pyarrow).",
 )  # fmt: skip
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path),
+    "-o", "--out", "--output", "output", metavar="FILE", type=click.Path(path_type=Path),
     help="A file (compressed if it ends in .gz) or a Parquet folder; default: standard output.",
 )  # fmt: skip
 @store_option

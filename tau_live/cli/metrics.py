@@ -25,7 +25,7 @@ READABLE = 0o644
     )
 )
 @click.option(
-    "--out", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
+    "-o", "--out", "out", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
     help="Replace this file atomically instead of printing; it is readable by all users.",
 )  # fmt: skip
 @store_option

@@ -22,7 +22,8 @@ from tau_live.version import packages_for
     )
 )
 @click.option(
-    "--html", "page", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
+    "-o", "--out", "--html", "page", metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
     help="Write one HTML file that needs no network (needs matplotlib).",
 )  # fmt: skip
 @store_option

@@ -255,3 +255,23 @@ def test_a_folder_that_is_gone_is_said_in_words(
 
     assert result.exit_code == 1
     assert "the current folder no longer exists" in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        ("export", ("-o", "--out", "--output")),
+        ("metrics", ("-o", "--out")),
+        ("report", ("-o", "--out", "--html")),
+    ],
+)
+def test_a_file_to_write_has_one_name_everywhere(
+    filled: Path, tmp_path: Path, run: Run, command: str, options: tuple[str, ...]
+) -> None:
+    if command == "report":
+        pytest.importorskip("matplotlib")
+    for number, option in enumerate(options):
+        run(command, option, tmp_path / f"{number}.out", "--store", filled)
+
+    assert len({*tmp_path.glob("*.out")}) == len(options)
+    assert all(one.stat().st_size for one in tmp_path.glob("*.out"))
