@@ -169,9 +169,10 @@ class LeaseLostError(TauLiveError):
 
 
 def pass_on(error: BaseException) -> None:
-    """Raise an exception again if it interrupted us; call it wherever others are contained."""
-    if is_interruption(error):
-        raise error
+    """Raise what interrupted us, if that is how it came; call it wherever others are contained."""
+    found = interruption_in(error)
+    if found is not None:
+        raise found
 
 
 def release(lock: "LockType | RLock") -> None:
@@ -203,7 +204,48 @@ class suppress:  # noqa: N801  # stands for the one of contextlib
     ) -> bool:
         if error is None or kind is None or not issubclass(kind, self._kinds):
             return False
-        return not is_interruption(error)
+        found = interruption_in(error)
+        if found is not None and found is not error:
+            raise found
+        return found is None
+
+
+def interruption_in(error: BaseException) -> BaseException | None:
+    """Return what interrupted us: the exception itself, or the one that it came of.
+
+    Where one comes in the middle of Python's own code, or of ours, that may fail of it: a thread
+    that was being started says ``KeyError``, a lock that was being taken "release unlocked lock".
+    What a plugin or an object of the host makes of one is its own affair.
+    """
+    at: BaseException | None = error
+    for _ in range(_CHAIN):
+        if at is None:
+            return None
+        if is_interruption(at):
+            return at
+        at = _turned(at)
+    return None
+
+
+def _turned(error: BaseException) -> BaseException | None:
+    """Return the exception that code of Python's or ours turned into this one."""
+    before = vars(BaseException)["__cause__"].__get__(error)
+    before = before or vars(BaseException)["__context__"].__get__(error)
+    entry = None if before is None else _traceback(before)
+    if entry is None:
+        return None
+    caught_in, own = entry.tb_frame, _traceback(error)
+    package = str(caught_in.f_globals.get("__name__")).partition(".")[0]
+    if package not in _OURS and package not in sys.stdlib_module_names:
+        return None
+    while own is not None and own.tb_frame is not caught_in:
+        own = own.tb_next
+    return before if own is not None else None  # else it was on its way before we were called
+
+
+def _traceback(error: BaseException) -> "TracebackType | None":
+    found: TracebackType | None = vars(BaseException)["__traceback__"].__get__(error)
+    return found
 
 
 def is_interruption(error: BaseException) -> bool:
@@ -224,11 +266,11 @@ def is_interruption(error: BaseException) -> bool:
 
     A thread of ours is never interrupted.
     """
-    threading = sys.modules.get("threading")
-    if threading is not None and threading.current_thread().name.startswith(_OUR_THREADS):
+    current = getattr(sys.modules.get("threading"), "current_thread", None)
+    if current is not None and current().name.startswith(_OUR_THREADS):
         return False
     try:
-        entry: TracebackType | None = vars(BaseException)["__traceback__"].__get__(error)
+        entry = _traceback(error)
         installed = _installed()
         while entry is not None and (inner := entry.tb_next) is not None:
             if id(inner.tb_frame.f_code) in installed or _is_handler(inner.tb_frame, entry):
@@ -240,6 +282,10 @@ def is_interruption(error: BaseException) -> bool:
 
 
 _OUR_THREADS = "tau-live-"
+_OURS = frozenset({"tau_live", "tau_live_hooks"})
+_CHAIN = 8
+"""So many exceptions are looked at that came of each other."""
+
 _LOOKS = frozenset({"RESUME", "JUMP_BACKWARD"})
 _LOOKS_AFTER = frozenset({"PRECALL", "CALL", "CALL_KW", "CALL_FUNCTION_EX"})
 _SAY_NOTHING = (MemoryError, RecursionError, StopIteration, StopAsyncIteration, AssertionError)

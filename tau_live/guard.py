@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from tau_live.errors import is_interruption, pass_on
+from tau_live.errors import pass_on
 from tau_live.handed.values import is_soon_printed
 from tau_live.machine.tally import Tally
 
@@ -255,7 +255,7 @@ class _Border:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool:
-        if not isinstance(error, Exception) or is_interruption(error):
+        if not isinstance(error, Exception):
             return False
         self._guard.failed(self._kind, error)
         return True

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, MutableMapping
 from typing import TYPE_CHECKING
 
-from tau_live.errors import is_interruption, release
+from tau_live.errors import interruption_in, release
 
 if TYPE_CHECKING:
     from tau_live.runs.handles import RunHandle
@@ -112,7 +112,7 @@ def _try_to_start(target: object, environ: MutableMapping[str, str], inside: Ins
         State.failed = State.runtime is None
     except BaseException as error:
         State.tried = State.failed = True
-        if is_interruption(error):
+        if interruption_in(error) is not None:
             State.tried = State.failed = False
         raise
 

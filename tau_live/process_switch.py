@@ -1,6 +1,7 @@
 """The switch as this process's environment has it; what is unclear about it is logged once."""
 
 import os
+import sys
 
 from tau_live.errors import pass_on
 from tau_live.switch import KILL, OLD_SWITCH, SWITCH, switched_on
@@ -54,11 +55,15 @@ def log_line(line: str, *, is_error: bool = False) -> None:
     Nothing is raised but what interrupted us.
     """
     try:
-        import logging
-
+        try:
+            import logging
+        except Exception as error:  # noqa: BLE001  # a file hides what it needs
+            pass_on(error)
+            sys.stderr.write(f"{line}\n")  # as logging does where nobody has configured it
+            return
         logger = logging.getLogger("tau_live")
         logger.error(line) if is_error else logger.warning(line)
-    except Exception as error:  # noqa: BLE001  # a host's handlers, or there is no room for a file
+    except Exception as error:  # noqa: BLE001  # a host's handlers
         pass_on(error)
 
 
@@ -101,8 +106,6 @@ def _line(event: str, error: Exception, place: str) -> str:
 
 def _hidden() -> "list[tuple[str, str]]":
     """Return the modules of Python, and of what we need, that a file beside the agent hides."""
-    import sys
-
     main = getattr(sys.modules.get("__main__"), "__file__", None) or ""
     beside = {os.path.realpath(f"{main}/.." if main else "."), os.path.realpath(".")}
     known = sys.stdlib_module_names | _NEEDED

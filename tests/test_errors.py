@@ -2,6 +2,7 @@
 
 import functools
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import NoReturn
@@ -107,3 +108,64 @@ def test_what_we_call_may_fail(call: Callable[[], object]) -> None:
         assert not is_interruption(error)
         pass_on(error)
     assert sum(guard.counts().values()) == 1
+
+
+START = threading._start_new_thread  # type: ignore[attr-defined]
+
+
+def starting(interrupt: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Interrupt the start of a thread, of which Python makes a ``KeyError``."""
+
+    def interrupted(function: Callable[[], None], arguments: tuple[object, ...]) -> None:
+        START(function, arguments)
+        assert begun.wait(30.0)
+        interrupt()
+
+    monkeypatch.setattr(threading, "_start_new_thread", interrupted)
+    begun = threading.Event()
+    threading.Thread(target=begun.set, daemon=True).start()
+
+
+def test_what_python_makes_of_an_interruption_is_passed_on_as_it_came(
+    interrupt: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guard = Guard()
+
+    with pytest.raises(KeyError) as found:
+        starting(interrupt, monkeypatch)
+    assert not is_interruption(found.value)
+    with pytest.raises(LimitError):
+        guard.call("collection", starting, interrupt, monkeypatch, fallback=None)
+    with pytest.raises(LimitError), guard.catching("collection"):
+        starting(interrupt, monkeypatch)
+    with pytest.raises(LimitError), suppress(KeyError):
+        starting(interrupt, monkeypatch)
+    assert guard.counts() == {}
+
+
+def test_what_had_come_before_we_were_called_is_not_passed_on_again(
+    interrupt: Callable[[], None],
+) -> None:
+    guard = Guard()
+
+    try:
+        interrupt()
+    except LimitError:  # the host deals with it, and calls us
+        found = guard.call("decision", int, "one", fallback="the host's own")
+
+    assert found == "the host's own"
+    assert sum(guard.counts().values()) == 1
+
+
+def test_what_a_plugin_makes_of_its_own_time_limit_is_its_own(
+    interrupt: Callable[[], None],
+) -> None:
+    def plugin() -> None:
+        try:
+            interrupt()
+        except LimitError as error:
+            raise ValueError("too slow") from error
+
+    found = Guard().call("decision", plugin, fallback="the host's own")
+
+    assert found == "the host's own"

@@ -1,12 +1,14 @@
 """A start that fails is tried once, logged in one line, and then costs what being off costs."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.live.running import done, process
+from tests.live.running import done, environ, process
 
 pytestmark = pytest.mark.slow
 
@@ -71,6 +73,43 @@ def test_what_is_missing_is_named_once(missing: str, path: Path) -> None:
     assert missing in line
     assert "tau-live stays off in this process" in line
     assert found["ratio"] < 3.0
+
+
+@pytest.mark.parametrize("switch", ["0", "1"])
+def test_a_file_that_hides_what_every_border_needs_is_named_too(switch: str, path: Path) -> None:
+    (path.parent / "threading.py").write_text("def mine(): pass\n")
+    code = "import tau_live\nwith tau_live.run('r') as run: print(run.decide('m', ['a']).option)"
+    (path.parent / "agent.py").write_text(code)
+
+    ran = subprocess.run(
+        [sys.executable, "agent.py"], env=environ(path, TAU_LIVE_RL=switch), cwd=path.parent,
+        capture_output=True, text=True, timeout=60.0, check=False,
+    )  # fmt: skip
+
+    assert (ran.returncode, ran.stdout) == (0, "a\n")
+    named = f"{path.parent / 'threading.py'} hides the module 'threading': rename it"
+    assert ran.stderr.count(named) == int(switch)
+
+
+NO_FILES = """
+import logging, os, resource, tau_live
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+held = []
+try:
+    while True:
+        held.append(os.open(os.devnull, os.O_RDONLY))
+except OSError:
+    pass
+print(tau_live.decide("model", ["a", "b"], default="b").option)
+with tau_live.run("agent") as run:
+    print(run.reward(1.0), tau_live.attach(), tau_live.current())
+"""
+
+
+@pytest.mark.parametrize("switch", ["0", "1"])
+def test_a_first_call_without_a_free_file_is_as_if_off(switch: str, path: Path) -> None:
+    with process(NO_FILES, path, TAU_LIVE_RL=switch) as full:
+        assert done(full).split() == ["b", "False", "None", "None"]
 
 
 ENDING = """
