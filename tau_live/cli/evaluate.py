@@ -31,7 +31,7 @@ from tau_live.evaluating.report import PASSES, Asked, Report, joint_report, repo
 from tau_live.evaluating.stored import stored_records
 from tau_live.policies.files import checkpoint_folder, load_policy, policy_config
 from tau_live.rewards.settling import reward_range
-from tau_live.rl.evaluation import INSUFFICIENT, Evaluation
+from tau_live.rl.evaluation import INSUFFICIENT, Estimator, Evaluation
 from tau_live.rl.features import WIDTH
 from tau_live.rl.policy import Policy
 from tau_live.settings import Settings
@@ -39,6 +39,9 @@ from tau_live.store.roles import Store
 
 INSUFFICIENT_CODE = 4
 """How the command ends when the log says too little."""
+
+TRUSTED = (Estimator.DR, Estimator.WPDIS, Estimator.SNIPS, Estimator.IPS, Estimator.PDIS)
+"""Whose figure is told in words, the first that there is."""
 
 UNIFORM, BEST_FIXED, CONSTANT = "uniform", "best-fixed", "constant:"
 FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
@@ -455,6 +458,22 @@ def _tables(answer: Answer) -> Iterator[RenderableType]:
         if rows:
             columns = ("estimate", "value#", "error#", f"bootstrap {level}", f"anytime {level}")
             yield table_of(columns, rows)
+        yield facts_of([("in short", bottom_line(found))])
+
+
+def bottom_line(found: Evaluation) -> str:
+    """Return what an estimate comes to in words, by the estimator that is trusted most."""
+    named = next(name for name in TRUSTED if name in found.estimates)
+    one = found.estimates[named]
+    if one.refused:
+        return "too little was logged of what this policy would do, so nothing is estimated"
+    told = f"{named.value.upper()} {number(one.value)} against {number(found.logged)} as logged"
+    if one.bootstrap is None or found.logged is None:
+        return told
+    low, high = one.bootstrap
+    better, worse = low > found.logged, high < found.logged
+    words = "probably better" if better else "probably worse" if worse else "no clear difference"
+    return f"{told}, interval {_interval(one.bootstrap)}: {words}"
 
 
 def _weights(title: str, found: Evaluation) -> Iterator[tuple[str, object]]:

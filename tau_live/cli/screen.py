@@ -23,6 +23,7 @@ from tau_live.reporting.summary import (
     fallen,
     faults_of,
     held_in_memory,
+    one_of,
 )
 
 STYLES: Mapping[str, str] = {GOOD: "bold green", DOUBTFUL: "bold yellow", BAD: "bold red"}
@@ -260,12 +261,9 @@ def _learning(glance: Glance, room: int) -> Iterator[Row]:
     yield Row("last update", [safe(_cut(last_update(report) + when, room))])
     yield Row("rollouts", [safe(_cut(_rollouts(glance), room))], 2)
     yield from _reward(glance.stretches, room)
-    for point in points[:POINTS]:
-        trial = mapping(mapping(status["trials"]).get(point))
-        if trial:
-            level = 1 if point == points[0] else 2
-            told = f"{point}: {_difference(trial)}{counted_of(trial, now=glance.at)}"
-            yield Row("difference", [safe(_cut(told, room))], level)
+    for told, at in _differences(glance, points[:POINTS]).items():
+        level = 1 if points[0] in at else 2
+        yield Row("difference", [safe(_cut(f"{one_of(at)}: {told}", room))], level)
     latest = glance.latest
     if latest is not None:
         where = f" at {latest.point}" if latest.point else ""
@@ -293,6 +291,17 @@ def _version(status: Mapping[str, object], point: str) -> str:
     champion = trial.get("champion")
     proven = f", champion: version {champion}" if champion is not None else ""
     return f"{told}{pinned}{decides}{proven}"
+
+
+def _differences(glance: Glance, points: Sequence[str]) -> dict[str, list[str]]:
+    """Return what is said of differences, each with the points that it is said of."""
+    found: dict[str, list[str]] = {}
+    for point in points:
+        trial = mapping(mapping(glance.status["trials"]).get(point))
+        if trial:
+            told = f"{_difference(trial)}{counted_of(trial, now=glance.at)}"
+            found.setdefault(told, []).append(point)
+    return found
 
 
 def _difference(trial: Mapping[str, object]) -> str:

@@ -1,6 +1,6 @@
 """``tau-live updates``: what was learned, and what was skipped and why."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -8,7 +8,6 @@ from rich.console import RenderableType
 
 from tau_live.cli import completing
 from tau_live.cli.opening import epilog, json_option, opened, store_option
-from tau_live.cli.output import as_json as json_of
 from tau_live.cli.output import (
     facts_of,
     fitting,
@@ -76,6 +75,9 @@ def _table(found: Sequence[Mapping[str, object]]) -> RenderableType:
     return fitting(table_of(_COLUMNS, rows), table_of(columns, few), records_of(columns, few))
 
 
+_TWICE = frozenset({"early_stop"})
+"""What a report says under another name too."""
+
 _COLUMNS = ("update#", "point", "what", "version#", "rollouts#", "decisions#", "loss#", "kl#",
             "when (UTC)")  # fmt: skip
 _FEW = (0, 1, 2, 3, 4, 8)
@@ -102,7 +104,20 @@ def _row(report: Mapping[str, object]) -> tuple[object, ...]:
 
 
 def _facts(report: Mapping[str, object]) -> list[tuple[str, object]]:
-    return [(name.replace("_", " "), _said(name, value)) for name, value in report.items()]
+    return [fact for name, value in report.items() for fact in _fact(name, value)]
+
+
+def _fact(name: str, value: object, *, deep: str = "") -> Iterator[tuple[str, object]]:
+    """Yield what a report says under a name, with what is in an object below it."""
+    label = f"{deep}{name.replace('_', ' ')}"
+    if name in _TWICE:
+        return
+    if isinstance(value, dict) and value:
+        yield label, ""
+        for inner, one in value.items():
+            yield from _fact(inner, one, deep=f"{deep}  ")
+    else:
+        yield label, _said(name, value)
 
 
 def _said(name: str, value: object) -> str:
@@ -110,8 +125,16 @@ def _said(name: str, value: object) -> str:
         return moment(value)
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "-"}[value]
-    if isinstance(value, dict | list):
-        return json_of(value)
+    if isinstance(value, dict):
+        return "none"
+    if isinstance(value, list):
+        return ", ".join(_listed(one) for one in value) or "none"
+    return _number(value)
+
+
+def _listed(value: object) -> str:
+    if isinstance(value, dict):
+        return " ".join(f"{name.replace('_', ' ')} {_listed(one)}" for name, one in value.items())
     return _number(value)
 
 

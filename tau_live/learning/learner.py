@@ -298,7 +298,8 @@ class Learner:
                     self._void(row.point, row.at)
         fault.point("update.stored")
         for alarm in watched.alarms if watched else ():
-            logger().warning("option_changed", point=row.point, **alarm._asdict())
+            said = {**alarm._asdict(), "direction": alarm.direction.value}
+            logger().warning("option_changed", point=row.point, **said)
         return stored
 
     def _left_and_due(

@@ -60,6 +60,28 @@ def share_of(count: int, total: int) -> Mean:
     return Mean(count=total, mean=share, lower=min(share, lower), upper=max(share, upper))
 
 
+def thirds_of(means: Sequence[Mean]) -> tuple[Mean, Mean] | None:
+    """Return the first and the last third of stretches, each as one mean; ``None`` below two.
+
+    What rose or fell is said of these everywhere, so that no two places differ.
+    """
+    known = [one for one in means if one.mean is not None]
+    third = max(1, len(known) // 3)
+    return None if len(known) < 2 else (_pooled(known[:third]), _pooled(known[-third:]))
+
+
+def _pooled(means: Sequence[Mean]) -> Mean:
+    """Return the mean of several stretches together."""
+    total = sum(one.count for one in means)
+    mean = sum(one.count * (one.mean or 0.0) for one in means) / total
+    reach = 0.0
+    for one in means:
+        if one.lower is None or one.upper is None:
+            return Mean(count=total, mean=mean)
+        reach = math.hypot(reach, one.count / total * (one.upper - one.lower) / 2.0)
+    return Mean(count=total, mean=mean, lower=mean - reach, upper=mean + reach)
+
+
 def spread_of(values: Sequence[float]) -> Spread:
     """Return the median and the 95 % point of finite numbers; others are left out."""
     known = np.asarray(values, dtype=np.float64)

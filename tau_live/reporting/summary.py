@@ -10,6 +10,7 @@ from tau_live.operators.kill_switch import ended_by
 from tau_live.reasons import QUEUE_FULL, RERUNS, WHILE_HELD, drops_of, lost_events
 from tau_live.reporting.declared import deadlines, outside_range, range_advice
 from tau_live.reporting.facts import Answer, Stretch, Summary
+from tau_live.reporting.means import thirds_of
 from tau_live.rl.verdict import Verdict
 from tau_live.settings import Settings
 from tau_live.trials.facts import NO_CONTROL, NO_RANGE
@@ -44,7 +45,7 @@ def summary_of(
     return Summary(
         on=_on(status),
         healthy=_healthy(status, settings),
-        learning=_learning(status, points, due=settings.update_interval),
+        learning=_learning(status, points, stretches, due=settings.update_interval),
         next=[*dict.fromkeys(_next(status, stretches, settings))] or ["Nothing to do."],
     )
 
@@ -276,7 +277,13 @@ def _waits_for(status: Mapping[str, object], due: int) -> str:
     return waits + more + (f" The last reward came at {_utc(at)}." if at is not None else "")
 
 
-def _learning(status: Mapping[str, object], points: Sequence[str], *, due: int) -> Answer:
+def _learning(
+    status: Mapping[str, object],
+    points: Sequence[str],
+    stretches: Sequence[Stretch],
+    *,
+    due: int,
+) -> Answer:
     versions = [
         integer(mapping(one).get("version")) for one in mapping(status["in_service"]).values()
     ]
@@ -288,18 +295,26 @@ def _learning(status: Mapping[str, object], points: Sequence[str], *, due: int) 
         skipped = f" The last update was skipped: {report['skipped_reason']}." if report else ""
         said = f"No version yet.{skipped}{_waits_for(status, due)}"
         return Answer(state=DOUBTFUL, answer="not yet", said=said)
-    differences = [said for point in points for said in _difference(point, status)]
+    told: dict[str, list[str]] = {}
+    for point in points:
+        for said in _difference(point, status):
+            told.setdefault(said, []).append(point)
+    differences = [f"At {one_of(at)} {said}" for said, at in told.items()]
     newest = f"Version in service: {max(versions)}."
-    reward = mapping(status["mean_reward"])
-    first, last = real(reward["first"]), real(reward["last"])
-    if first is not None and last is not None:
-        means = f"{first:.3g}, of the last {last:.3g}"
-        newest += f" Mean reward of the first {reward['of']} rollouts {means}."
+    if thirds := thirds_of([one.reward for one in stretches]):
+        first, last = (f"{one.mean:.3g}" for one in thirds)
+        newest += f" Mean reward of the first third of rollouts {first}, of the last {last}."
     state, answer = _verdict(points, status)
     rests = _rests(status)
     if rests:
         state, answer = DOUBTFUL, f"{answer}, but {rests}"
     return Answer(state=state, answer=answer, said=" ".join([newest, *differences[:3]]))
+
+
+def one_of(points: Sequence[str]) -> str:
+    """Return the points that a difference is said of; the same for several is that of the run."""
+    named = ", ".join(points)
+    return named if len(points) == 1 else f"{named} (one difference, of the whole run)"
 
 
 def _rests(status: Mapping[str, object]) -> str:
@@ -340,7 +355,7 @@ def _difference(point: str, status: Mapping[str, object]) -> Iterator[str]:
         if lower is not None and upper is not None
         else "unproven difference of means"
     )
-    yield f"At {point} the difference over {over} is {estimate:+.3g} ({proven})."
+    yield f"the difference over {over} is {estimate:+.3g} ({proven})."
 
 
 def _next(

@@ -57,6 +57,22 @@ def test_a_constant_is_worth_what_it_would_earn(lived: Path, read: Read) -> None
         assert one["value"] == pytest.approx(logged, abs=0.8)
 
 
+def test_the_bottom_line_is_said_in_words(lived: Path, run: Run, tmp_path: Path) -> None:
+    with (tmp_path / "wrong.py").open("w") as file:
+        file.write("def choose(c, o):\n    return 'small' if c['lang'] == 'de' else 'large'\n")
+
+    def line(policy: str) -> str:
+        told = run("evaluate", "--policy", policy, "--point", "model", "--store", lived).stdout
+        return next(one for one in told.splitlines() if one.startswith("in short"))
+
+    wrong, uniform = line("wrong:choose"), line("uniform")
+
+    assert uniform.split()[2] == wrong.split()[2] == "DR"
+    assert "as logged, interval " in uniform
+    assert uniform.endswith(": no clear difference")
+    assert wrong.endswith(": probably worse")
+
+
 def test_a_version_is_worth_more_than_what_was_logged_and_the_untrained_one(
     lived: Path, read: Read
 ) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tau_live.cli.page.document import verdict_of
-from tau_live.cli.page.saying import finding_of
+from tau_live.cli.page.saying import ends_of, finding_of
 from tau_live.reporting.facts import Answer, Facts, Mean
 from tau_live.reporting.report import report_facts
 from tau_live.settings import Settings
@@ -44,6 +44,14 @@ def test_a_change_is_claimed_where_it_is_twice_its_standard_error(
     known: list[Mean], title: str
 ) -> None:
     assert finding_of("Reward", known) == title
+
+
+def test_title_and_text_say_the_same_figures() -> None:
+    known = means(0.1, 0.3, 0.4, 0.6, 0.7, 0.9)
+
+    assert finding_of("Reward", known) == "Reward rose from 0.2 to 0.8"
+    assert ends_of("Reward", known).startswith("Reward: 0.2 (between ")
+    assert ", 0.8 (between " in ends_of("Reward", known)
 
 
 @pytest.fixture(scope="module")

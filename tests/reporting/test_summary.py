@@ -9,8 +9,9 @@ from tau_live.alerts.alerting import Alerting
 from tau_live.alerts.growing import GREW
 from tau_live.cli.details import counted_of, last_update
 from tau_live.reasons import WhyNot, drops_of
-from tau_live.reporting.facts import Facts
+from tau_live.reporting.facts import Facts, Mean
 from tau_live.reporting.marks import marks_of
+from tau_live.reporting.means import thirds_of
 from tau_live.reporting.report import report_facts
 from tau_live.rollouts import RolloutStatus
 from tau_live.settings import Settings
@@ -362,6 +363,29 @@ def test_the_first_rewards_are_told_apart_once_they_are_not_the_last(store: Sqli
     assert isinstance(late, Mapping)
     assert early["first"] is None
     assert None not in (early["last"], late["first"], late["last"])
+
+
+def test_a_difference_that_two_points_share_is_said_to_be_of_the_run(store: SqliteStore) -> None:
+    tried(store, lower=0.1, upper=0.2)
+    store.trials.save(replace(store.trials.trial("model"), point="tools", revision=1))
+    ready(store, "live-1", "model", "tools")
+
+    learning = facts(store).summary.learning
+
+    assert "At model, tools (one difference, of the whole run) the difference" in learning.said
+    assert learning.said.count("the difference over") == 1
+
+
+def test_the_summary_compares_the_thirds_that_the_curve_shows(store: SqliteStore) -> None:
+    for number in range(240):
+        ready(store, f"live-{number}", "model", total_reward=float(number >= 120))
+    tried(store, lower=-0.1, upper=0.2)
+
+    found = facts(store)
+
+    first, last = thirds_of([one.reward for one in found.stretches]) or (Mean(), Mean())
+    assert (first.mean, last.mean) == (0.0, 1.0)
+    assert "of the first third of rollouts 0, of the last 1." in found.summary.learning.said
 
 
 def test_at_full_exposure_the_few_that_a_control_once_decided_claim_nothing(

@@ -316,11 +316,15 @@ def _dollars(value: float) -> str:
 
 
 def _lost(facts: Facts) -> str:
-    dropped, untaught = sum(facts.drops.values()), sum(facts.untaught.values())
-    if not dropped and not untaught:
+    dropped = sum(facts.drops.values())
+    if not dropped and not facts.untaught:
         return "Nothing was dropped, and everything was learned from"
     lost = f"{dropped:,} dropped or refused" if dropped else "Nothing was dropped"
-    return f"{lost}, {untaught:,} not learned from"
+    if not facts.untaught:
+        return lost
+    # Some reasons are of rollouts and some of decisions: no sum of them means anything.
+    why, most = max(facts.untaught.items(), key=lambda one: one[1])
+    return f"{lost}; not learned from: mostly {why.replace('_', ' ')} ({most:,})"
 
 
 def _unrewarded(one: Stretch) -> float | None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from tau_live.cli.page.shapes import FLAGS, OPTIONS, Flag, Key, Role, Table, Tick
 from tau_live.cli.text import moment, number
 from tau_live.reporting.facts import Mark, Mean, Spread, Stretch
+from tau_live.reporting.means import thirds_of
 
 ORDER = "rollouts in the order in which they began, with the time (UTC)"
 TICKS = 6
@@ -121,13 +122,12 @@ def ends_of(
     what: str, means: Sequence[Mean], *, spell: Callable[[float | None], str] = short
 ) -> str:
     """Return how something was at first and at last."""
-    known = [one for one in means if one.mean is not None]
-    if not known:
-        return f"{what}: unknown."
-    first, last = said(known[0], spell=spell), said(known[-1], spell=spell)
-    if len(known) == 1:
-        return f"{what}: {first}."
-    return f"{what}: {first} in the first stretch, {last} in the last."
+    thirds = thirds_of(means)
+    if thirds is None:
+        known = [one for one in means if one.mean is not None]
+        return f"{what}: {said(known[0], spell=spell) if known else 'unknown'}."
+    first, last = (said(one, spell=spell) for one in thirds)
+    return f"{what}: {first} in the first third, {last} in the last."
 
 
 def finding_of(what: str, means: Sequence[Mean]) -> str:
@@ -135,30 +135,22 @@ def finding_of(what: str, means: Sequence[Mean]) -> str:
 
     A change counts where it is twice its standard error.
     """
-    known = [one for one in means if one.mean is not None]
-    if not known:
-        return f"{what} is unknown"
-    third = max(1, len(known) // 3)
-    (first, first_error), (last, last_error) = _pooled(known[:third]), _pooled(known[-third:])
-    if len(known) == 1:
-        return f"{what} is {short(last)}"
-    is_clear = abs(last - first) >= 2.0 * math.hypot(first_error, last_error)
-    if not is_clear or last == first:
+    thirds = thirds_of(means)
+    if thirds is None:
+        known = [one.mean for one in means if one.mean is not None]
+        return f"{what} is {short(known[0])}" if known else f"{what} is unknown"
+    first, last = (one.mean or 0.0 for one in thirds)
+    reach = math.hypot(*map(_reach, thirds))
+    if abs(last - first) < reach or last == first:
         return f"{what}: no clear change, {short(first)} at first and {short(last)} lately"
     return f"{what} {'rose' if last > first else 'fell'} from {short(first)} to {short(last)}"
 
 
-def _pooled(means: Sequence[Mean]) -> tuple[float, float]:
-    """Return the mean of several stretches together, and its standard error."""
-    total = sum(one.count for one in means)
-    mean = sum(one.count * (one.mean or 0.0) for one in means) / total
-    variance = sum(
-        (one.count / total * (one.upper - one.lower) / 4.0) ** 2
-        if one.lower is not None and one.upper is not None
-        else math.inf
-        for one in means
-    )
-    return mean, math.sqrt(variance)
+def _reach(one: Mean) -> float:
+    """Return twice the standard error."""
+    if one.lower is None or one.upper is None:
+        return math.inf
+    return (one.upper - one.lower) / 2.0
 
 
 def role_of(place: int) -> Role:
