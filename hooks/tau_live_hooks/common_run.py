@@ -6,7 +6,6 @@ keeps one ``RunBook`` for each run and tells it what its host does.
 
 import threading
 import time
-from collections import Counter
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -17,6 +16,7 @@ from tau_live.runtime import Runtime
 from tau_live_hooks.common_text import is_a, printed
 
 _NOTHING: Mapping[str, object] = MappingProxyType({})
+_TURNS = frozenset({ev.TurnStart, ev.TurnEnd})
 _USED_AGAIN = "#again-"
 _UNCOUNTED: Mapping[str, float] = MappingProxyType({})
 
@@ -54,24 +54,25 @@ class RunBook:
         self._began = time.perf_counter()
         self._turns = 0
         self._turn_began = 0.0
-        self._turn_usage: Counter[str] = Counter()
+        self._turn_usage: dict[str, float] = {}
         self._turn_calls = 0
-        self._usage: Counter[str] = Counter()
+        self._usage: dict[str, float] = {}
         self._costs: list[float] = []
         self._steps: dict[str, float] = {}
-        self._calls: Counter[str] = Counter()
+        self._calls: dict[str, int] = {}
         self._open_calls: dict[str, list[str]] = {}
         self._first: dict[str, float] = {}
 
     def tell(self, kind: type[ev.Event], fields: Mapping[str, object] = _NOTHING) -> None:
         """Tell that something happened, in the turn that goes on unless ``fields`` say more."""
-        within: dict[str, object] = {"agent": self.agent, "turn": self.turn}
-        within["fidelity"] = self._fidelity
-        if kind in (ev.TurnStart, ev.TurnEnd):
-            within["span_id"] = self.turn_span
-        else:
-            within["parent_span_id"] = self.turn_span
-        self.runtime.tell(self.handle, kind, {**within, **fields})
+        told: dict[str, object] = {
+            "agent": self.agent,
+            "turn": self.turn,
+            "fidelity": self._fidelity,
+            "span_id" if kind in _TURNS else "parent_span_id": self.turn_span,
+            **fields,
+        }
+        self.runtime.tell(self.handle, kind, told)
 
     def begin_turn(self, number: int | None = None, *, span_id: str | None = None) -> None:
         """Tell that a turn begins, and that the one before is over; the same again is nothing.
@@ -97,11 +98,11 @@ class RunBook:
         with self._lock:
             turn, self.turn = self.turn, None
             span_id, self.turn_span = self.turn_span, None
-            usage, self._turn_usage = self._turn_usage, Counter()
+            usage, self._turn_usage = self._turn_usage, {}
             calls, self._turn_calls = self._turn_calls, 0
         if turn is None:
             return
-        counts = {"turn": turn, "span_id": span_id, "usage": {**usage}, "tool_calls": calls}
+        counts = {"turn": turn, "span_id": span_id, "usage": usage, "tool_calls": calls}
         self.tell(ev.TurnEnd, {**counts, "duration_ms": since(self._turn_began), **fields})
 
     def asked(self, span_id: str, fields: Mapping[str, object] = _NOTHING) -> None:
@@ -132,8 +133,8 @@ class RunBook:
             cost: In US dollars; ``None`` where nobody knows.
         """
         with self._lock:
-            self._usage.update(usage)
-            self._turn_usage.update(usage)
+            _count(self._usage, usage)
+            _count(self._turn_usage, usage)
             if cost is not None:
                 self._costs.append(cost)
         told = {"status": ev.Status.OK, "usage": {**usage}, "cost_usd": cost}
@@ -172,8 +173,7 @@ class RunBook:
 
     def _call_span(self, call_id: str) -> str:
         with self._lock:
-            self._calls[printed(call_id)] += 1
-            number = self._calls[printed(call_id)]
+            number = self._calls[printed(call_id)] = self._calls.get(printed(call_id), 0) + 1
         return f"tool:{printed(call_id)}" + (f"{_USED_AGAIN}{number}" if number > 1 else "")
 
     def returned(
@@ -263,6 +263,11 @@ class RunBook:
                 "fidelity": self._fidelity,
             }
             self.runtime.end_run(self.handle, error, {**told, **fields})
+
+
+def _count(counts: dict[str, float], more: Mapping[str, float]) -> None:
+    for kind, number in more.items():
+        counts[kind] = counts.get(kind, 0) + number
 
 
 def _again(span_id: str) -> dict[str, object]:

@@ -3,6 +3,7 @@
 import json
 from collections import deque
 from collections.abc import Mapping
+from functools import lru_cache
 from itertools import islice
 from typing import Any, TypeGuard, TypeVar
 from uuid import UUID
@@ -11,6 +12,7 @@ from tau_live.envelope import Content
 from tau_live.errors import suppress
 from tau_live.handed.plain import Limits, plain
 from tau_live.handed.values import finite, text_of
+from tau_live.machine.quick import made
 
 TEXT_LIMIT = 64
 """A text of more characters says too much to be known of a situation."""
@@ -24,7 +26,12 @@ FEW = 100_000
 KNOWN_LIMIT = 32
 """So many names of a run's own metadata are known of a situation."""
 
+IDS_REMEMBERED = 1_024
+"""Of so many ids the text is known."""
+
 _PLAIN = frozenset({str, int, float, bool, type(None)})
+_BUILT_IN = frozenset({dict, list, tuple, *_PLAIN})
+_JSON = json.JSONEncoder(ensure_ascii=False)
 
 K = TypeVar("K")
 
@@ -39,8 +46,14 @@ def printed(value: object) -> str:
     if type(value) is str:
         return value
     if type(value) is UUID:  # the usual ones
-        return str(value)
+        return _printed_id(value)
     return str.__str__(value) if is_a(value, str) else text_of(value)
+
+
+@lru_cache(maxsize=IDS_REMEMBERED)
+def _printed_id(value: UUID) -> str:
+    """Return an id as a text; a host hands over each of them several times."""
+    return str(value)
 
 
 def few(value: Any) -> list[Any]:
@@ -48,6 +61,8 @@ def few(value: Any) -> list[Any]:
 
     Nothing is drawn from an iterator, which is its reader's, and nothing goes on without an end.
     """
+    if type(value) is list or type(value) is tuple:  # the usual ones
+        return list(value[:FEW])
     kind: Any
     for kind in (list, tuple, dict, set, frozenset, deque):
         if is_a(value, kind):
@@ -67,11 +82,12 @@ def content_of(value: object) -> Content | None:
     if value is None:
         return None
     if is_a(value, str):
-        return Content(text=str.__str__(value))
+        return made(Content, text=str.__str__(value))
     shown = value
-    with suppress(Exception):  # the border to the host: a class of anybody's
-        shown = vars(value) if hasattr(type(value), "model_fields") else value
-    return Content(text=json.dumps(plain(shown, limits=CONTENT), ensure_ascii=False))
+    if type(value) not in _BUILT_IN:
+        with suppress(Exception):  # the border to the host: a class of anybody's
+            shown = vars(value) if hasattr(type(value), "model_fields") else value
+    return made(Content, text=_JSON.encode(plain(shown, limits=CONTENT)))
 
 
 def situation_of(known: Mapping[str, object], metadata: object = None) -> dict[str, object]:

@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from tau_live.adapters import Adapter, Detach, InForce
-from tau_live.errors import suppress
+from tau_live.errors import pass_on, suppress
 
 MODULE = "langchain_core"
 CALLBACKS = (
@@ -141,10 +141,13 @@ def _entering(module: Any, tree: Any) -> Detach | None:
 
     def entered(config: Any, *args: Any, **kwargs: Any) -> Any:
         found = original(config, *args, **kwargs)
-        with suppress(Exception):  # the border to the host
+        try:
             handle = tree.handle_of(getattr(config.get("callbacks"), "parent_run_id", None))
-            if handle is not None:
+            around = door.current()  # what runs inside gets a copy of the context
+            if handle is not None and (around is None or around.handle is not handle):
                 door.enter(handle)
+        except Exception as error:  # noqa: BLE001  # the border to the host
+            pass_on(error)
         return found
 
     module._set_config_context = entered  # noqa: SLF001  # which alone runs in that context

@@ -80,12 +80,16 @@ class Acting:
         )
 
     def _asked(self, ask: Any, model: Any, args: Any, kwargs: Any) -> Any:
-        changed = self._safely(self._decided_raw, model, args, kwargs)
+        changed = self._safely(self._decided_raw, model, args, kwargs) if self._acts() else None
         if changed is None:
             return ask(*args, **kwargs)
         if changed.model is model:
             return ask(changed.asked, *args[1:], **changed.given)
         return getattr(changed.model, ask.__name__)(changed.asked, *args[1:], **changed.given)
+
+    def _acts(self) -> bool:
+        runtime = self._border.safely(self._border.in_force)
+        return runtime is not None and runtime.settings.act
 
     def _decided_raw(self, model: Any, args: Any, kwargs: Any) -> Any:
         step = self._here()

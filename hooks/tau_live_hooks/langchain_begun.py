@@ -1,10 +1,8 @@
 """How a run of langchain begins, and what that says of it; nothing here imports the host."""
 
-import time
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from tau_live import door
 from tau_live import events as ev
@@ -25,25 +23,24 @@ _NODE = "graph:step:"
 _RAW = ("langgraph_step", "langgraph_checkpoint_ns")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Begun:
+class Begun(NamedTuple):
     """What the host tells of the start of a graph, a node, a chain or a link of one.
 
     Attributes:
         name: Its name.
         inputs: What it is given.
         metadata: What its caller and the host say of it.
-        tags: Likewise.
-        run_type: ``prompt`` or ``parser``, of those.
         at: When, in epoch seconds.
+        tags: What its caller and the host say of it, too.
+        run_type: ``prompt`` or ``parser``, of those.
     """
 
     name: str
     inputs: Any
     metadata: Mapping[str, Any]
+    at: float
     tags: Sequence[str] = ()
     run_type: str | None = None
-    at: float = field(default_factory=time.time)
 
     @property
     def agent(self) -> str:
@@ -54,12 +51,12 @@ class Begun:
     @property
     def is_node(self) -> bool:
         """Whether it is a node of the graph around it."""
-        return any(tag.startswith(_NODE) for tag in few(self.tags))
+        return any(tag.startswith(_NODE) for tag in self.tags)
 
     @property
     def is_hidden(self) -> bool:
         """Whether the host itself hides it from those who look on."""
-        return _HIDDEN in few(self.tags)
+        return _HIDDEN in self.tags
 
     @property
     def raw(self) -> dict[str, object]:

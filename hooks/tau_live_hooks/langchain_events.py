@@ -3,12 +3,13 @@
 Everything is read by name and may be missing: an older or newer host then tells less.
 """
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from tau_live.envelope import Content, ToolCall
 from tau_live.handed.plain import plain
+from tau_live.machine.quick import made
 from tau_live_hooks.common_text import content_of, counted, few, printed
 
 ROLES: Mapping[str, str] = {
@@ -32,6 +33,9 @@ _TOKENS: Mapping[str, str] = {
 }
 _INTERNAL = ("langgraph_", "ls_", "lc_", "checkpoint_", "__pregel")
 _ENTRIES, _PARTS, _DEPTH = 100, 2_000, 16
+_OF_A_MESSAGE = ("id", "name", "tool_call_id", "status")
+_NAMES = frozenset({str})
+_SCALARS = frozenset({str, int, float, bool, type(None)})
 _PARAMS = frozenset({"_type", "model", "model_name", "tools", "functions"})
 
 
@@ -47,6 +51,8 @@ def own_metadata(metadata: Mapping[str, object]) -> dict[str, object]:
 
 def text_of(value: Any) -> Content | None:
     """Return what an input or output says: the last message's text where it holds messages."""
+    if type(value) is str or _is_flat(value):
+        return content_of(value)
     found = value
     if isinstance(found, Mapping) and isinstance(found.get("messages"), str | Sequence):
         found = found["messages"]
@@ -54,13 +60,20 @@ def text_of(value: Any) -> Content | None:
         found = found[-1]
     said = getattr(found, "content", found)
     if isinstance(said, str):
-        return Content(text=printed(said))
+        return made(Content, text=printed(said))
     return content_of(_readable(said, iter(range(_PARTS)), depth=0))
+
+
+def _is_flat(value: Any) -> bool:
+    """Say whether a value is a dictionary of names with scalars, none of which is a message."""
+    if type(value) is not dict or len(value) > _ENTRIES or "messages" in value:
+        return False
+    return _NAMES.issuperset(map(type, value)) and _SCALARS.issuperset(map(type, value.values()))
 
 
 def _readable(value: Any, room: Iterator[int], *, depth: int) -> Any:
     """Return a value with what each message in it says in its place, as far as there is room."""
-    if next(room, None) is None or depth > _DEPTH:
+    if next(room, None) is None or depth > _DEPTH or type(value) in _SCALARS:
         return value
     if hasattr(value, "content") and hasattr(value, "type"):
         return {
@@ -192,25 +205,42 @@ def calls_of(message: Any) -> Iterator[ToolCall]:
 
 def message_of(message: Any) -> dict[str, object]:
     """Return the fields of a message that is part of a conversation."""
-    kind = printed(getattr(message, "type", ""))
-    raw = {
-        name: printed(found)
-        for name in ("id", "name", "tool_call_id", "status")
-        if (found := getattr(message, name, None))
-    }
-    calls = getattr(message, "tool_calls", None)
+    read = _reading(message)
+    kind = printed(read("type") or "")
+    raw = {name: printed(found) for name in _OF_A_MESSAGE if (found := read(name))}
+    calls = read("tool_calls")
     return {
         "role": ROLES.get(kind, "user"),
-        "content": content_of(getattr(message, "content", None)),
+        "content": content_of(read("content")),
         "tool_calls": len(calls) if calls else None,
         "raw": raw,
     }
 
 
-def message_key(message: Any) -> str:
+def _reading(message: Any) -> Callable[[str], Any]:
+    """Return what reads an attribute of a message, ``None`` where it has none.
+
+    Pydantic takes 2 us to say that a model has none, and most have none of what is asked for.
+    """
+    fields_alone = _has_fields_alone(type(message))  # type: ignore[arg-type]  # it can be hashed
+    if fields_alone and getattr(message, "__pydantic_extra__", None) == {}:
+        held: dict[str, Any] = vars(message)
+        return held.get
+    return lambda name: getattr(message, name, None)
+
+
+@lru_cache(maxsize=_PARTS)
+def _has_fields_alone(kind: Hashable) -> bool:
+    return not any(
+        hasattr(kind, name) for name in (*_OF_A_MESSAGE, "type", "content", "tool_calls")
+    )
+
+
+def message_key(message: Any) -> Hashable:
     """Return what tells a message from others."""
-    own = getattr(message, "id", None)
+    read = _reading(message)
+    own = read("id")
     if own:
         return printed(own)
-    said = printed(getattr(message, "content", ""))
-    return json.dumps([getattr(message, "type", ""), len(said), said[:256], said[-64:]])
+    said = printed(read("content") or "")
+    return printed(read("type") or ""), len(said), said[:256], said[-64:]

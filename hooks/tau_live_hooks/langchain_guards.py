@@ -49,5 +49,6 @@ def guarded(
 
 def at_limit(node: str, output: Any) -> bool:
     """Say whether a node of middleware ended the run because it asked too often."""
-    jumps = isinstance(output, Mapping) and output.get("jump_to") == "end"
-    return jumps and node.startswith(_LIMITS)
+    if not node.startswith(_LIMITS):
+        return False
+    return isinstance(output, Mapping) and output.get("jump_to") == "end"

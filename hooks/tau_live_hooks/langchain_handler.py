@@ -3,6 +3,7 @@
 The host swallows what a callback raises, but it logs that; so nothing of ours is raised to it.
 """
 
+import time
 from typing import Any
 
 from langchain_core.callbacks import BaseCallbackHandler
@@ -47,7 +48,8 @@ class TauHandler(BaseCallbackHandler):
             name=_name(serialized, told) or "chain",
             inputs=inputs,
             metadata=told.get("metadata") or {},
-            tags=told.get("tags") or (),
+            at=time.time(),
+            tags=few(told.get("tags")),
             run_type=told.get("run_type"),
         )
         self.tree.chain_started(told["run_id"], told.get("parent_run_id"), begun)

@@ -2,7 +2,7 @@
 
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -49,6 +49,7 @@ class Step:
 
     Attributes:
         id: The host's id of it.
+        key: By what it is known while it goes on.
         parent: The step around it.
         run: The rollout's run that it belongs to.
         kind: ``run``, ``step``, ``model``, ``tool`` or ``silent``.
@@ -73,6 +74,7 @@ class Step:
         "children",
         "held",
         "id",
+        "key",
         "kind",
         "name",
         "over",
@@ -90,6 +92,7 @@ class Step:
         self, id_: str, parent: "Step | None", *, run: "HostRun", kind: str, name: str
     ) -> None:
         self.id = id_
+        self.key: int | str = ""
         self.parent = parent
         self.run = run
         self.kind = kind
@@ -143,7 +146,7 @@ class HostRun:
         self.metadata: Mapping[str, object] = _NOTHING
         self._turn_place = ""
         self._turn_tasks: set[str] = set()
-        self._heard: OrderedDict[str, None] = OrderedDict()
+        self._heard: OrderedDict[Hashable, None] = OrderedDict()
         self._failed: set[str] = set()
 
     def went_on_from(self, waited: "HostRun") -> None:
@@ -183,6 +186,8 @@ class HostRun:
 
     def passed(self, step: Step, error: BaseException | None, output: Any) -> None:
         """Tell what a node did that is a guardrail, or know that it was one limit too many."""
+        if "." not in step.name:  # as none of middleware
+            return
         if at_limit(step.name, output):
             self.at_limit = True
             return
@@ -294,6 +299,8 @@ class HostRun:
 
 def ended_with(error: BaseException | None, status: ev.Status | None = None) -> dict[str, object]:
     """Return how a step ended that raised ``error``, or nothing."""
+    if error is None:
+        return {"status": status or ev.Status.OK}
     names = _names(error)
     if status is None:
         status = ending_of(error)[0]
@@ -302,7 +309,7 @@ def ended_with(error: BaseException | None, status: ev.Status | None = None) -> 
         elif "ParentCommand" in names:
             status = ev.Status.OK
     found: dict[str, object] = {"status": status}
-    if error is not None and status is not ev.Status.OK:
+    if status is not ev.Status.OK:
         found["error"] = error_of(error)
     return found
 

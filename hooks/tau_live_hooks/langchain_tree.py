@@ -9,9 +9,11 @@ import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
+from uuid import UUID
 
 from tau_live import events as ev
 from tau_live.adapters import InForce
+from tau_live.rollouts import rollout_id_of
 from tau_live.runs.handles import RunHandle
 from tau_live.runs.raised import ending_of
 from tau_live_hooks import langchain_events as said
@@ -52,13 +54,13 @@ class Tree:
     def __init__(self, in_force: InForce) -> None:
         self._in_force = in_force
         self._lock = threading.Lock()
-        self._steps: OrderedDict[str, Step] = OrderedDict()
-        self._rollouts: OrderedDict[str, str] = OrderedDict()
+        self._steps: OrderedDict[int | str, Step] = OrderedDict()
+        self._runs: OrderedDict[str, str] = OrderedDict()
         self._waiting: OrderedDict[tuple[str | None, str, str], Waiting] = OrderedDict()
 
     def step(self, run_id: object) -> Step | None:
         """Return a run of the host that goes on; ``None`` if it is not known, or not ours now."""
-        found = self._steps.get(printed(run_id))
+        found = self._steps.get(_key_of(run_id))
         if found is None or found.over:
             return None
         return found if found.run.book.runtime is self._in_force() else None
@@ -68,7 +70,8 @@ class Tree:
 
         Whether it is a graph is known from what begins in it first, so it is told only then.
         """
-        parent = self._parent(parent_id, of_node=begun.is_node)
+        is_node = begun.is_node
+        parent = self._parent(parent_id, of_node=is_node)
         if parent is None:
             if begun.run_type not in _PARTS:
                 self._began(run_id, None, begun)
@@ -76,13 +79,13 @@ class Tree:
         step = Step(printed(run_id), parent, run=parent.run, kind="step", name=begun.name)
         if begun.is_hidden:
             step.kind = "silent"
-        elif begun.is_node:
+        elif is_node:
             step.task = ns = printed(begun.metadata.get("langgraph_checkpoint_ns") or "")
             step.place = f"{ns.rpartition('|')[0]}/{printed(begun.metadata.get('langgraph_step'))}"
             step.run.step_began(step, "node", begun.raw)
         else:
             step.begun = begun
-        self._add(step)
+        self._add(run_id, step)
 
     def chain_ended(self, run_id: object, output: Any) -> None:
         """Take the end of a graph, a node, a chain or a link of one."""
@@ -130,7 +133,7 @@ class Tree:
         name = printed(fields.get("model_requested") or "model")
         parent = self._parent(parent_id)
         if parent is None:
-            begun = Begun(name=name, inputs=messages, metadata=metadata)
+            begun = Begun(name, messages, metadata, time.time())
             parent = self._began(run_id, None, begun)
             if parent is None:
                 return
@@ -139,7 +142,7 @@ class Tree:
             step.id = f"model:{printed(run_id)}"  # the run has its own id
             parent.children[step.id] = step
         else:
-            self._add(step)
+            self._add(run_id, step)
         tried_again(parent, "model", step)
         if parent.pending is not None:
             parent.pending[0].sent(parent.pending[1])
@@ -181,7 +184,7 @@ class Tree:
             return
         step = Step(printed(run_id), parent, run=parent.run, kind="tool", name=name)
         step.call_id = call_id
-        self._add(step)
+        self._add(run_id, step)
         tried_again(parent, "tool", step)
         step.run.called(step, args)
 
@@ -212,7 +215,7 @@ class Tree:
         parent = self._parent(parent_id)
         if parent is not None:
             step = Step(printed(run_id), parent, run=parent.run, kind="step", name=name)
-            self._add(step)
+            self._add(run_id, step)
             step.run.step_began(step, "retriever", {})
 
     def interrupted(self, run_id: object, checkpoint_id: str, payloads: Sequence[Any]) -> None:
@@ -232,12 +235,14 @@ class Tree:
     def rollout_of(self, run_id: object) -> str | None:
         """Return the rollout that a run of the host was told as, also after its end."""
         step = self.step(run_id)
-        known = self._rollouts.get(printed(run_id))
-        return known if step is None else step.run.book.handle.rollout_id
+        if step is not None:
+            return step.run.book.handle.rollout_id
+        known = self._runs.get(printed(run_id))
+        return None if known is None else rollout_id_of(HOST, known)
 
     def _parent(self, run_id: object, *, of_node: bool = False) -> Step | None:
         """Return the run around one that begins now, which says what that one is."""
-        found = self._steps.get(printed(run_id))
+        found = self._steps.get(_key_of(run_id))
         while found is not None and found.over:  # what it began goes on without it
             found = found.parent
         if found is None or found.run.book.runtime is not self._in_force():
@@ -261,7 +266,7 @@ class Tree:
         if run is None:
             return None
         step = Step(printed(run_id), parent, run=run, kind="run", name=begun.agent)
-        self._add(step)
+        self._add(run_id, step)
         return step
 
     def _begun(self, step: Step, parent: Step, begun: Begun) -> None:
@@ -295,7 +300,7 @@ class Tree:
             resumed=None if waited is None else resumption(waited, begun.inputs),
         )
         with self._lock:
-            remember(self._rollouts, printed(run_id), handle.rollout_id, limit=KNOWN_LIMIT)
+            remember(self._runs, printed(run_id), handle.run_id, limit=KNOWN_LIMIT)
         book = RunBook(runtime, handle, agent=begun.agent)
         run = HostRun(book, session=session, ns=ns)
         run.metadata = begun.metadata
@@ -378,9 +383,10 @@ class Tree:
                 step.pending[0].over()
         return step
 
-    def _add(self, step: Step) -> None:
+    def _add(self, run_id: object, step: Step) -> None:
         with self._lock:
-            remember(self._steps, step.id, step, limit=OPEN_LIMIT)
+            step.key = _key_of(run_id)
+            remember(self._steps, step.key, step, limit=OPEN_LIMIT)
         if step.parent is not None:
             step.parent.children[step.id] = step
 
@@ -394,7 +400,18 @@ class Tree:
             step.parent.children.pop(step.id, None)
 
     def _drop(self, step: Step) -> None:
-        self._steps.pop(step.id, None)
+        self._steps.pop(step.key, None)
         for child in step.children.values():
             if child.kind != "run":
                 self._drop(child)
+
+
+def _key_of(run_id: object) -> int | str:
+    """Return by what a run of the host is known; a UUID hashes itself in Python."""
+    if type(run_id) is UUID:
+        return run_id.int
+    text = printed(run_id)
+    try:
+        return UUID(text).int
+    except ValueError:
+        return text

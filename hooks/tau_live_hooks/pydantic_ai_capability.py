@@ -16,6 +16,7 @@ from tau_live import events as ev
 from tau_live.adapters import InForce
 from tau_live.errors import suppress
 from tau_live.gate import Kind
+from tau_live.machine.context_variables import put
 from tau_live.runs.handles import RunHandle, Unsettled
 from tau_live_hooks import pydantic_ai_events as said
 from tau_live_hooks.common_border import Border
@@ -119,7 +120,7 @@ class TauCapability(AbstractCapability[Any]):
         if veto is not None:
             self._border.safely(self._told, "vetoed", call, veto)
             return veto
-        token = _in_tool.set(self._run)
+        token = put(_in_tool, self._run)
         try:
             result = await handler(args)
         except BaseException as raised:
@@ -175,7 +176,7 @@ class TauCapability(AbstractCapability[Any]):
         self._run = HostRun(RunBook(runtime, handle, agent=name), ctx.run_id)
         if runtime.settings.act:
             self._choices = Choices(runtime, handle)
-        return door.enter(handle), _around.set(self._run)
+        return door.enter(handle), put(_around, self._run)
 
     def _trigger(self, inside: RunHandle | None, name: str) -> str:
         """Return what began the run; whoever hands over to it is told so.

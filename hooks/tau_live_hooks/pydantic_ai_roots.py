@@ -15,6 +15,7 @@ from pydantic_ai.capabilities import CombinedCapability
 
 from tau_live.adapters import InForce
 from tau_live.errors import pass_on
+from tau_live.machine.context_variables import put
 from tau_live_hooks.common_border import Border
 from tau_live_hooks.pydantic_ai_capability import (
     SharedCapability,
@@ -88,7 +89,7 @@ class Roots:
         given = self._given(kwargs, agent, joins=True)
         if given is not None:
             return await wrapped(*args, **given)
-        token = _joins.set(True)
+        token = put(_joins, True)
         try:
             return await wrapped(*args, **kwargs)
         finally:
@@ -99,7 +100,7 @@ class Roots:
         found = wrapped(*args, **kwargs)
         if not _joins.get():
             return found
-        _joins.set(False)  # what its capabilities run meanwhile is another run
+        put(_joins, False)  # what its capabilities run meanwhile is another run
         return self._border.safely(self._joined, *found) or found
 
     def resolved(self, wrapped: _Host, agent: Any, args: Any, kwargs: dict[str, Any]) -> Any:

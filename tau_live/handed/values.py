@@ -55,7 +55,7 @@ class Listed(NamedTuple):
 def key_text(key: object) -> str | None:
     """Return the text of a key; ``None`` for one that cannot be printed, which names nothing."""
     try:
-        return text_of(_printed(key), limit=KEY_LIMIT)
+        return text_of(key if type(key) is str else _printed(key), limit=KEY_LIMIT)
     except Exception as error:  # noqa: BLE001  # a host's object may raise anything when it is printed
         pass_on(error)
         return None

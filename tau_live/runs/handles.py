@@ -19,7 +19,6 @@ class RunHandle:
         host: The framework that runs it; ``OWN_HOST`` for runs of the door.
         name: What kind of run it is.
         run_id: The host's key of it.
-        rollout_id: The rollout's id.
         attempt: The try, as far as this process knows.
         execution: Tells this execution from others under the same key.
         run: Host, key and execution, by which the queue knows it.
@@ -47,7 +46,6 @@ class RunHandle:
         "ordinals",
         "parent",
         "recorded",
-        "rollout_id",
         "run",
         "run_id",
         "session_id",
@@ -71,7 +69,6 @@ class RunHandle:
         self.arms: dict[str, Arm] = {}
         self.name = name
         self.run_id = run_id
-        self.rollout_id = rollout_id_of(host, run_id)
         self.attempt = 1
         self.execution = execution
         self.run = (host, run_id, execution)
@@ -83,6 +80,11 @@ class RunHandle:
         self.decided = 0
         self.ordinals = itertools.count(1)
         self.children = itertools.count(1)
+
+    @property
+    def rollout_id(self) -> str:
+        """The rollout's id; few need it in the host's thread."""
+        return rollout_id_of(self.host, self.run_id)
 
 
 class Unsettled:

@@ -5,13 +5,15 @@ import operator
 import re
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated, Any, TypedDict
+from types import SimpleNamespace
+from typing import Annotated, Any, ClassVar, TypedDict
 from uuid import uuid4
 
 import pytest
 
 import tau_live
 from tau_live import door
+from tau_live.envelope import Content
 from tau_live.rollouts import Reason, RolloutStatus, rollout_id_of
 from tau_live.testing import Recorded
 from tests.live.running import rewards
@@ -25,12 +27,14 @@ from langchain.agents.middleware import (
 )
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.language_models.fake import FakeListLLM
+from langchain_core.messages import HumanMessage
 from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command, RetryPolicy, Send, interrupt
 
+from tau_live_hooks.langchain_events import message_of
 from tests.hooks.langchain_agents import (
     HELLO,
     THREAD,
@@ -340,3 +344,24 @@ def test_a_stream_that_is_dropped_leaves_no_run_behind(
 
     assert (between, door.current()) == (None, None)
     assert one.rollout.status is RolloutStatus.CANCELLED
+
+
+class Titled(HumanMessage):
+    """A message of a class that says more than its fields do."""
+
+    status: ClassVar[str] = "kept"
+
+
+@pytest.mark.parametrize(
+    ("message", "raw"),
+    [
+        pytest.param(HumanMessage("hi", id="m-1"), {"id": "m-1"}, id="fields"),
+        pytest.param(HumanMessage("hi", status="odd"), {"status": "odd"}, id="more than fields"),
+        pytest.param(Titled("hi", name="anna"), {"name": "anna", "status": "kept"}, id="a class's"),
+        pytest.param(SimpleNamespace(content="hi", id=7), {"id": "7"}, id="no message"),
+    ],
+)
+def test_what_a_message_says_of_itself_is_kept(message: Any, raw: dict[str, str]) -> None:
+    found = message_of(message)
+
+    assert (found["raw"], found["content"]) == (raw, Content(text="hi"))
