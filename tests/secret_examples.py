@@ -86,6 +86,9 @@ SECRETS = {
         "sshpass -p hunter2hunter2 ssh root@example.com",
         "docker login -u ada -p hunter2hunter2 reg.io",
         "echo hunter2hunter2 | sudo -S id",
+        "echo hunter2hunter2 | kinit ada@EXAMPLE.COM",
+        "htpasswd -b /etc/nginx/.htpasswd ada hunter2hunter2",
+        "htpasswd -nbB -C 10 ada 'hunter2hunter2' > f",
     ],
     "bearer": ["Bearer " + LETTERS[:30], "bearer  " + LETTERS[:30] + "=="],
     "authorization": [
@@ -105,6 +108,8 @@ SECRETS = {
         "machine example.com login ada password hunter2hunter2",
         "create user ada identified by 'hunter2 hunter2'",
         "<password>hunter2hunter2</password>",
+        "db.example.com:5432:shop:ada:hunter2hunter2",
+        "*:*:*:ada:hunter2\\:hunter2",
         "- name: DB_PASSWORD\n  value: hunter2hunter2",
     ],
     "secret": [
@@ -131,6 +136,10 @@ BENIGN = [
     "Use --password to be prompted, or --token TOKEN; docker run -p 8080:80; zip -r out.zip dir",
     "the password is hashed with PBKDF2-HMAC-SHA256, never end-to-end-encrypted",
     "order 4000 1234 5678 9011, ISBN 978-3-16-148410-0, 1732275600000000000 ns",
+    "2001:5432:5678:9abc:def0, app.py:5432:1: error: x, at 12:54:33:20:1 in localhost:5432:x:y",
+    "htpasswd -b passwdfile username password; htpasswd -cB file ada; echo done | kinit_log",
+    "man\u00adag\u00ading \U0001f469\u200d\U0001f469\u200d\U0001f467",
+    "risk_live_views, highs_and_lows_of_the_day, shelf_npm_packages_of_the_last_twelve_months_2026",
     "a Set-Cookie: header; Basic understanding; auth: disabled; password: required",
 ]
 

@@ -36,6 +36,9 @@ _ESCAPE = re.compile(
     r"""%(?P<percent>[0-9A-Fa-f]{2})|(?<!\\)\\++(?:u(?P<unicode>[0-9A-Fa-f]{4})|x(?P<hex>[0-9A-Fa-f]{2})"""
     r"""|(?P<plain>["'/nrt]))"""
 )
+_INVISIBLE = re.compile("[\u00ad\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]+")
+"""What is not seen, wherever it stands: of no width, or for the direction of writing."""
+
 _CONTROL = {"n": "\n", "r": "\r", "t": "\t"}
 _BREAK = re.compile(
     r"""(?<=[\w+/=.-])["']?[ \t]{0,8}[+\\]?[ \t]{0,8}\r?\n[ \t>|#*+]{0,32}["']?(?=[\w+/.-])"""
@@ -120,6 +123,13 @@ def hidden_secrets(text: str, search: Search, *, tokens: Search, depth: int = DE
         return found
     if "%" in text or "\\" in text:
         view = _view(text, _ESCAPE, _unescaped)
+        if len(view.text) != len(text):
+            inner = search(view.text) + hidden_secrets(
+                view.text, search, tokens=tokens, depth=depth - 1
+            )
+            found += (Found(view.origin(s), view.end(e), kind) for s, e, kind in inner)
+    if not text.isascii():
+        view = _view(text, _INVISIBLE, lambda _: "")
         if len(view.text) != len(text):
             inner = search(view.text) + hidden_secrets(
                 view.text, search, tokens=tokens, depth=depth - 1

@@ -172,7 +172,25 @@ TOKENS: Mapping[str, tuple[str, ...]] = {
         r"dnkey-[\w=-]{26}-[\w=-]{52}",
     ),
 }
-"""Secrets that are known by their own look; none of them stands in the middle of a word."""
+"""Secrets that are known by their own look; but for ``GLUED``, none stands within a word."""
+
+GLUED: Mapping[str, tuple[str, ...]] = {
+    "anthropic": (r"sk-ant-(?:api|admin|sid|oat)\d\d-[\w-]{16,}+",),
+    "github": (r"gh[pousr]_[A-Za-z0-9]{36}(?![A-Za-z0-9])", r"github_pat_\w{36,}+"),
+    "gitlab": (r"glpat-[\w-]{20,}+",),
+    "slack": (r"xox[abeoprs]-\d{8,}+-[A-Za-z0-9-]{10,}+",),
+    "google": (r"AIza[\w-]{35}(?![\w-])",),
+    "stripe": (r"[spr]k_live_[A-Za-z0-9]{24,}+", r"whsec_[A-Za-z0-9+/]{32,}+"),
+    "sendgrid": (r"SG\.[\w-]{22}\.[\w-]{43}(?![\w-])",),
+    "npm": (r"npm_[A-Za-z0-9]{36}(?![A-Za-z0-9])",),
+    "pypi": (r"pypi-AgE[\w-]{40,}+",),
+    "digitalocean": (r"do[opr]_v1_[0-9a-f]{64}",),
+    "shopify": (r"shp(?:at|ca|pa|ss)_[0-9a-fA-F]{32}",),
+    "docker": (r"dckr_[op]at_[\w-]{20,}+",),
+    "jwt": (r"eyJhbGci[\w-]{8,512}+\.eyJ[\w-]{4,}+(?:\.[\w-]*+)?",),
+}
+"""Tokens whose look is certain enough that a letter may stand before them, as where one is glued
+to a word."""
 
 PHRASES: Mapping[str, tuple[str, ...]] = {
     "private_key": (_PEM,),
@@ -192,6 +210,13 @@ PHRASES: Mapping[str, tuple[str, ...]] = {
     "telegram": (r":(?<=\d{6}:)(?P<>)A[\w-]{34}(?![\w-])",),
     "azure_app": (r"Q~(?<=[\w.~-]{3}\d..)[\w.~-]{31,}+",),
     "terraform": (r"\.(?<=[A-Za-z0-9]{14}\.)atlasv1\.[\w=-]{50,}+",),
+    "password": (  # of a line of .pgpass, at a port of PostgreSQL or of a pool before it
+        (
+            r""":(?<=[\w*.-]:)(?:54[3-9]\d|64\d\d|6543|25060|\*):(?!(?:[0-9A-Fa-f]{1,4}:){2}"""
+            r"""[0-9A-Fa-f]{1,4}(?!\w))[\w*.-]{1,63}:[\w*.@+-]{1,63}:"""  # no address of IPv6
+            r"""(?P<>)(?:\\[:\\]|[^\s:"'`,;()<>\\]){3,256}+(?!:)"""
+        ),
+    ),
     "mailchimp": (r"-us(?<=[0-9a-f]{32}-us)\d{1,2}(?!\w)",),
 }
 """Secrets that are known by what stands around them, wherever it stands."""
@@ -221,6 +246,19 @@ _OPTION_VALUE = rf"(?!{_OPTION_WORDS})(?:{_QUOTED}|(?P<>)(?![-%$<|]){_CHAR}{{4,}
 def _option(option: str) -> str:
     """Return what follows the name of a command of which an option takes a password."""
     return rf"""\s(?:[^\r\n|;]{{0,200}}?(?<=\s)){option}["']?(?P<>)[^\s"'|;]{{3,}}+"""
+
+
+_ARGUMENT = r"""\s{1,4}[^\s|;&<>]{1,256}"""
+_HTPASSWD = "|".join(
+    rf"""(?=[^\r\n|;]{{0,64}}?\s-\w{{0,8}}(?-i:b)){goes_to_file}(?:\s{{1,4}}-\w{{1,8}}"""
+    rf"""(?:\s{{1,4}}\d{{1,6}}(?=\s))?){{1,6}}+{arguments}\s{{1,4}}["']?(?P<>)"""
+    rf"""(?!{_OPTION_WORDS}|pass(?:word|wd)?(?!\w))[^\s"'|;&<>]{{3,}}+"""
+    for goes_to_file, arguments in (
+        (r"(?=[^\r\n|;]{0,64}?\s-\w{0,8}(?-i:n))", _ARGUMENT),
+        (r"(?![^\r\n|;]{0,64}?\s-\w{0,8}(?-i:n))", 2 * _ARGUMENT),
+    )
+)
+"""With ``-n`` there is no file before the user."""
 
 
 KEYWORDS: Mapping[str, tuple[tuple[str, str], ...]] = {
@@ -284,6 +322,7 @@ KEYWORDS: Mapping[str, tuple[tuple[str, str], ...]] = {
             ),
         ),
         ("mysql[a-z]{0,10}|mariadb[a-z-]{0,10}", _option(r"-p(?![\s-]|[\d:]+(?!\S))")),
+        ("htp(?:asswd)", _HTPASSWD),
         ("sshpass", r"""\s{1,4}-p\s{0,4}["']?(?P<>)[^\s"']{3,}+"""),
         (
             (
@@ -302,7 +341,7 @@ KEYWORDS: Mapping[str, tuple[tuple[str, str], ...]] = {
             "echo",
             (
                 r"""(?: -n)?\s{1,4}["']?(?:(?P<>)[^\s"'|]{4,128}(?=["']?\s{0,4}\|\s{0,4}(?:sudo\s"""
-                r"""[^\r\n|]{0,40}?-\w{0,8}S|[^\r\n|]{1,120}--password-stdin|passwd|cryptsetup))"""
+                r"""[^\r\n|]{0,40}?-\w{0,8}S|[^\r\n|]{1,120}--password-stdin|passwd|cryptsetup|kinit(?![\w-])))"""
                 r"""|[\w.-]{1,64}:(?P<>)[^\s"'|]{4,128}"""
                 r"""(?=["']?\s{0,4}\|\s{0,4}(?:sudo )?chpasswd))"""
             ),
@@ -449,9 +488,10 @@ def _by_anchor() -> dict[str, tuple[dict[str, _Rests], _Rests]]:
     those that it begins with: half the time of a search by the first.
     """
     found: dict[str, tuple[dict[str, _Rests], _Rests]] = {}
-    for kind, pattern in _each(TOKENS):
+    bounded = [(one, f"(?<![{_WORD}])") for one in _each(TOKENS)]
+    for (kind, pattern), bound in [*bounded, *((one, "") for one in _each(GLUED))]:
         place, start, rest = _anchor(pattern)
-        behind = f"(?<=(?<![{_WORD}]){''.join(start[: place + 1])})"
+        behind = f"(?<={bound}{''.join(start[: place + 1])})"
         whole = f"{behind}{''.join(start[place + 1 :])}{rest}(?P<>)"
         before = "".join(start[max(0, place - 1) : place + 1])
         alike = found.setdefault(start[place], ({}, []))[0].setdefault(before, [])

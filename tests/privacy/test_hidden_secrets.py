@@ -26,10 +26,23 @@ TWICE = base64.b64encode(base64.b64encode(f"it is {GITHUB} yes".encode())).decod
     ("text", "expected"),
     [
         pytest.param(
-            f"a {quote(f'api_key={GITHUB}&b')} z", "a api_key%3D[redacted:secret]%26b z", id="URL"
+            f"a {quote(f'api_key={GITHUB}&b')} z", "a api_key%3D[redacted:github]%26b z", id="URL"
         ),
         pytest.param(
             f"a \\u0022{GITHUB}\\u0022 z", "a \\u0022[redacted:github]\\u0022 z", id="unicode"
+        ),
+        pytest.param(
+            f"a {GITHUB[:3]}\u200b{GITHUB[3:9]}\u2060\ufeff{GITHUB[9:]} z",
+            "a [redacted:github] z",
+            id="of no width",
+        ),
+        pytest.param(
+            f"a {GITHUB[:3]}\\u200b{GITHUB[3:]} z", "a [redacted:github] z", id="that, escaped"
+        ),
+        pytest.param(
+            "a pass\u00adword\u200b=hunter2hunter2 z",
+            "a pass\u00adword\u200b=[redacted:password] z",
+            id="hyphens that are not seen",
         ),
         pytest.param(f"a {B64} z", "a [redacted:github] z", id="base64"),
         pytest.param(f"a {TWICE} z", "a [redacted:github] z", id="base64 twice"),
@@ -47,6 +60,31 @@ TWICE = base64.b64encode(base64.b64encode(f"it is {GITHUB} yes".encode())).decod
 )
 def test_a_secret_in_another_spelling_is_replaced_where_it_stands(text: str, expected: str) -> None:
     assert scrubbed(text) == expected
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        GITHUB,
+        SECRETS["anthropic"][0],
+        SECRETS["slack"][0],
+        SECRETS["google"][0],
+        SECRETS["npm"][0],
+        *SECRETS["gitlab"],
+        *SECRETS["stripe"],
+        *SECRETS["sendgrid"],
+        *SECRETS["pypi"],
+        *SECRETS["digitalocean"],
+        *SECRETS["shopify"],
+        *SECRETS["docker"],
+    ],
+)
+@pytest.mark.parametrize("before", ["x", "token", "9"])
+def test_a_token_of_a_certain_look_is_found_behind_a_letter(before: str, secret: str) -> None:
+    found = scrubbed(f"see {before}{secret} there")
+
+    assert found.startswith(f"see {before}[redacted:")
+    assert found.endswith("] there")
 
 
 def test_a_secret_in_json_in_json_is_found() -> None:
