@@ -44,7 +44,7 @@ def load_plugins(settings: Settings, *, strict: bool = False) -> Plugins:
         SettingsError: A plugin is wrong, and ``strict`` is set.
     """
     plugins = Plugins(off=settings.plugins_off, strict=strict)
-    plugins.register(ReferenceRewarder(), name=REFERENCE_REWARDER)
+    plugins.register(ReferenceRewarder(), name=REFERENCE_REWARDER, is_ours=True)
     plugins.register(AlertLog(), name=LOG)
     plugins.load()
     return plugins

@@ -60,6 +60,7 @@ class _Call:
     hook: str
     function: Callable[..., Any]
     takes_argument: bool
+    is_ours: bool
 
     def __call__(self, argument: object) -> Any:  # noqa: ANN401 - plugins return what they like
         return self.function(argument) if self.takes_argument else self.function()
@@ -73,6 +74,7 @@ class _Standing:
     disabled: bool = False
     problem: str | None = None
     hooks: tuple[str, ...] = ()
+    is_ours: bool = False
 
 
 class Plugins:
@@ -122,8 +124,13 @@ class Plugins:
             else:
                 self.register(plugin, name=entry_point.name)
 
-    def register(self, plugin: object, *, name: str) -> bool:
+    def register(self, plugin: object, *, name: str, is_ours: bool = False) -> bool:
         """Register an object whose hooks are called before those registered earlier.
+
+        Args:
+            plugin: The object.
+            name: By which it is left out, and reported.
+            is_ours: Whether it changes nothing that it is given, and so needs no copy.
 
         Returns:
             Whether it is in; not if it is switched off, its name is taken, or it is wrong.
@@ -145,7 +152,8 @@ class Plugins:
             return False
         with self._lock:
             callers = self._manager.get_hookcallers(plugin) or ()
-            self._standings[name] = _Standing(hooks=tuple(sorted(hook.name for hook in callers)))
+            hooks = tuple(sorted(hook.name for hook in callers))
+            self._standings[name] = _Standing(hooks=hooks, is_ours=is_ours)
             self._arrange()
         return True
 
@@ -251,7 +259,8 @@ class Plugins:
         parts: dict[str, RewardPart] = {}
         for call in self._calls["infer_reward"]:
             try:
-                found = [_checked_part(part) for part in call(own(summary)) or ()]
+                given = summary if call.is_ours else own(summary)
+                found = [_checked_part(part) for part in call(given) or ()]
             except BaseException as error:  # noqa: BLE001 - see contained
                 self._failed(call, contained(error))
             else:
@@ -356,7 +365,13 @@ class Plugins:
         enabled = {name for name, standing in self._standings.items() if not standing.disabled}
         self._calls = {
             hook: tuple(
-                _Call(found.plugin_name, hook, found.function, bool(found.argnames))
+                _Call(
+                    found.plugin_name,
+                    hook,
+                    found.function,
+                    bool(found.argnames),
+                    self._standings[found.plugin_name].is_ours,
+                )
                 for found in reversed(getattr(self._manager.hook, hook).get_hookimpls())
                 if found.plugin_name in enabled
             )

@@ -18,7 +18,7 @@ from tau_live.hookspecs import (
     hookimpl,
 )
 from tau_live.plugins import Plugins
-from tau_live.rollouts import Span
+from tau_live.rollouts import RolloutStatus, Span
 from tests.plugged import (
     EVENT,
     REQUEST,
@@ -329,3 +329,28 @@ def test_threads_disable_a_broken_plugin_once_and_lose_no_event() -> None:
     assert len(seen.events) == 400
     assert 3 <= plugins.report()[0].failures == broken.calls
     assert plugins.report()[0].disabled
+
+
+def test_one_of_ours_is_given_what_there_is_and_another_a_copy() -> None:
+    given: dict[str, RolloutSummary] = {}
+
+    class Rewarder:
+        def __init__(self, name: str) -> None:
+            self._name = name
+
+        @hookimpl
+        def infer_reward(self, summary: RolloutSummary) -> None:
+            given[self._name] = summary
+
+    plugins = Plugins()
+    plugins.register(Rewarder("ours"), name="ours", is_ours=True)
+    plugins.register(Rewarder("theirs"), name="theirs")
+    summary = RolloutSummary(
+        rollout_id="live-1", host="h", status=RolloutStatus.SUCCEEDED, metadata={"x": [1]}
+    )
+
+    plugins.infer_reward(summary)
+
+    assert given["ours"] is summary
+    assert given["theirs"] == summary
+    assert given["theirs"].metadata is not summary.metadata

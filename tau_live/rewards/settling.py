@@ -49,13 +49,15 @@ class Rewarding:
         rewards = store.rewards.rewards(rollout.rollout_id)
         if rollout.host != OWN_HOST and any(map(_is_reported, rewards)):
             rewards += self._with_safety(rollout, rewards, store)  # an inferred one includes it
-        found = self._outcome(rollout, rewards, now=now)
-        if found.state is not State.READY and self._may_infer(rollout, now=now):
-            inferred = self._inferred(rollout, store)
-            if inferred is not None:
-                rewards.append(inferred)
-                found = self._outcome(rollout, rewards, now=now)
-        return self._noted(rollout, found, store)
+        may_infer = self._may_infer(rollout, now=now)
+        if rewards or not may_infer:  # without any it cannot be ready
+            found = self._outcome(rollout, rewards, now=now)
+            if found.state is State.READY or not may_infer:
+                return self._noted(rollout, found, store)
+        inferred = self._inferred(rollout, store)
+        if inferred is not None:
+            rewards.append(inferred)
+        return self._noted(rollout, self._outcome(rollout, rewards, now=now), store)
 
     def rejects(self, rollout: Rollout, *, store: Batch) -> bool:
         """Say whether safety makes a failure of a run that ended well."""
