@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from tau_live.cli.output import styled
-from tau_live.cli.text import ago, moment, number, shown, since
+from tau_live.cli.text import ago, moment, number, percent, shown, since
 from tau_live.collection.forgetting import Excess
 from tau_live.handed.reading import counts, integer, mapping, real, sequence
 from tau_live.operators.kill_switch import ended_by
@@ -206,7 +206,8 @@ def exposure(trial: Mapping[str, object]) -> str:
     agreement = real(trial["agreement"])
     agrees = "" if agreement is None else f"; agrees with the host in {agreement:.0%}"
     return (
-        f"{real(trial['exposure']) or 0.0:.0%}; {rollouts['learner']} rollouts by the learner, "
+        f"{percent(real(trial['exposure']) or 0.0)}; "
+        f"{rollouts['learner']} rollouts by the learner, "
         f"{rollouts['control']} by the control ({control}{kept}){agrees}"
     )
 

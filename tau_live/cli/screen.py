@@ -11,7 +11,7 @@ from rich.text import Text
 from tau_live.cli.curve import curve
 from tau_live.cli.details import counted_of, excess_of, last_update
 from tau_live.cli.output import NARROW, joined, safe, styled
-from tau_live.cli.text import clipped, moment, number, seconds, shown, since
+from tau_live.cli.text import clipped, moment, number, percent, seconds, shown, since
 from tau_live.handed.reading import counts, integer, mapping, real
 from tau_live.reporting.facts import Answer, Mean, Stretch
 from tau_live.reporting.glance import Glance
@@ -287,7 +287,7 @@ def _version(status: Mapping[str, object], point: str) -> str:
     )
     pinned = ", pinned" if one.get("pinned") else ""
     trial = mapping(mapping(status["trials"]).get(point))
-    decides = f", decides {real(trial['exposure']) or 0.0:.0%}" if trial else ""
+    decides = f", decides {percent(real(trial['exposure']) or 0.0)}" if trial else ""
     champion = trial.get("champion")
     proven = f", champion: version {champion}" if champion is not None else ""
     return f"{told}{pinned}{decides}{proven}"

@@ -73,6 +73,11 @@ def number(value: float | None) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value + 0.0:.4g}"  # -0.0 is 0
 
 
+def percent(share: float) -> str:
+    """Return a share as a percentage, exact enough that a small one is not nothing."""
+    return f"{100.0 * share:.3g}%"
+
+
 def duration(text: str) -> float:
     """Return the seconds that ``30d``, ``12h`` or ``90s`` means, for click.
 

@@ -20,7 +20,7 @@ from tau_live.cli.opening import (
 )
 from tau_live.cli.output import print_json
 from tau_live.cli.standing import warn_of_stops
-from tau_live.cli.text import shown
+from tau_live.cli.text import percent, shown
 from tau_live.operators import trials
 from tau_live.operators.trials import Changed, Order
 from tau_live.settings import Settings
@@ -31,18 +31,34 @@ Callback = TypeVar("Callback", bound=Callable[..., None])
 Act = Callable[[Store, Settings, Order], Changed]
 
 
-def share_of(ctx: click.Context, parameter: click.Parameter, value: str) -> float:
+def share_of(ctx: click.Context, parameter: click.Parameter, value: str | None) -> float:
     """Return a share of rollouts, said as ``0.25`` or ``25%``, as a number in ``[0, 1]``."""
-    words = value.strip()
-    try:
-        share = float(words.removesuffix("%")) / (100.0 if words.endswith("%") else 1.0)
-    except ValueError:
-        share = -1.0
-    if not 0.0 <= share <= 1.0:
+    words = _alone(ctx, parameter) if value is None else value.strip()
+    share = _share(words)
+    if share is None:
         raise click.BadParameter(
             f"expected 0 to 1, or 0% to 100%, got {words!r}", ctx=ctx, param=parameter
         )
     return share
+
+
+def _alone(ctx: click.Context, parameter: click.Parameter) -> str:
+    """Return the share where it stands alone, and so was taken for the point."""
+    words: str = ctx.params.get("point") or ""
+    if _share(words) is None:
+        raise click.MissingParameter(ctx=ctx, param=parameter)
+    if ctx.params.get("point_option") is None:
+        raise click.UsageError("Missing argument 'POINT', which comes before the share", ctx)
+    ctx.params["point"] = None
+    return words
+
+
+def _share(words: str) -> float | None:
+    try:
+        share = float(words.removesuffix("%")) / (100.0 if words.endswith("%") else 1.0)
+    except ValueError:
+        return None
+    return share if 0.0 <= share <= 1.0 else None
 
 
 def point_argument(callback: Callback) -> Callback:
@@ -75,7 +91,7 @@ def command(name: str, *examples: str) -> Callable[[Callback], click.Command]:
     'tau-live policy exposure model 25% --reason "looks good in shadow"',
     'tau-live policy exposure model 1.0 --reason "act from the first run on"',
 )
-@click.argument("share", callback=share_of)
+@click.argument("share", callback=share_of, required=False, metavar="SHARE")
 def exposure(*, point: str, share: float, reason: str, path: Path | None, as_json: bool) -> None:
     """Set the SHARE of rollouts that the learner decides at POINT; a stopped learner starts again.
 
@@ -203,7 +219,7 @@ def said(changed: Changed) -> str:
     if changed.was != changed.version:
         learner += f" (before: {changed.was})"
     control = "the host's own choice" if changed.champion is None else f"version {changed.champion}"
-    share = "is stopped" if changed.stopped is not None else f"decides {changed.exposure:.0%}"
+    share = "is stopped" if changed.stopped is not None else f"decides {percent(changed.exposure)}"
     already = "no change: " if changed.idempotent else ""
     return (
         f"{shown(changed.point)}: {already}the learner is {learner}, and {share}; "

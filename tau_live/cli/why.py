@@ -19,7 +19,7 @@ from tau_live.cli.output import (
     styled,
     table_of,
 )
-from tau_live.cli.text import moment, number
+from tau_live.cli.text import moment, number, percent
 from tau_live.cli.tree import marks, plain_credit, plain_decision
 from tau_live.cli.words import told
 from tau_live.rollouts import Decision, Reward
@@ -84,7 +84,7 @@ def _facts(found: Why) -> Iterator[tuple[str, object]]:
     yield "decided by", f"{version}, arm {one.arm}" if one.source == "policy" else one.source
     if one.why_not:
         yield "why not", safe(one.why_not, "yellow")
-    yield "exposure", "-" if found.share is None else f"{found.share:.0%}"
+    yield "exposure", "-" if found.share is None else percent(found.share)
     yield "gate", styled(found.gate)
     yield "chosen", one.chosen or "-"
     yield "applied", one.applied or "-"

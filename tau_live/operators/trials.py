@@ -506,5 +506,5 @@ def _check_known(store: Store, point: str, *, others: Sequence[str] = ()) -> Non
         *others,
     }
     if point not in known:
-        listed = ", ".join(repr(name) for name in sorted(known)) or "none yet"
+        listed = ", ".join(f"'{name}'" for name in sorted(known)) or "none yet"
         raise PolicyError(f"no policy decides at point {point!r}; known points: {listed}")

@@ -146,8 +146,8 @@ class Update:
         parent: The version that it started from.
         first_ready: The first rollout it used, by ``ready_seq``.
         last_ready: The last of them: the watermark of the decision point.
-        trajectories: How many rollouts were learned from.
-        samples: How many decisions.
+        trajectories: How many rollouts were fit to learn from; a skipped update learned from none.
+        samples: How many decisions these had.
         at: Epoch seconds, UTC.
         report: All other diagnostics.
     """

@@ -178,6 +178,39 @@ def test_what_makes_no_sense_is_refused_and_changes_nothing(
 
 
 @pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["50%"], "Missing argument 'POINT', which comes before the share (see"),
+        (["0.5"], "Missing argument 'POINT', which comes before the share (see"),
+        (["model"], "Missing argument 'SHARE' (see"),
+        ([], "Missing argument 'SHARE' (see"),
+        (["model", "50"], "expected 0 to 1, or 0% to 100%, got '50'"),
+        (["--point", "model", "model", "50%"], "give the decision point, once"),
+    ],
+)
+def test_what_is_missing_is_named(words: list[str], said: str, filled: Path, run: Run) -> None:
+    result = run("policy", "exposure", *words, "--reason", "why", "--store", filled)
+
+    assert result.exit_code == 2
+    assert said in " ".join(result.stderr.replace("│", "").split())
+
+
+@pytest.mark.parametrize("words", [["model", "0.5%"], ["--point", "model", "0.5%"]])
+def test_a_small_share_is_said_as_it_is(words: list[str], filled: Path, run: Run) -> None:
+    result = run("policy", "exposure", *words, "--reason", "why", "--store", filled)
+
+    assert result.exit_code == 0
+    assert "decides 0.5%;" in result.stdout
+    assert trial_of(filled).exposure == 0.005
+
+
+def test_the_known_points_are_listed_as_they_are_written(filled: Path, run: Run) -> None:
+    result = run("policy", "exposure", "nomodel", "50%", "--reason", "why", "--store", filled)
+
+    assert "known points: 'model', 'params', 'pinned', 'prompt'" in result.stderr
+
+
+@pytest.mark.parametrize(
     "command",
     [["promote", "model"], ["reset", "model"], ["freeze", "model"], ["pin", "model"],
      ["unpin", "model"], ["stop", "model"], ["exposure", "model", "25%"]],

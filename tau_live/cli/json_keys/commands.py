@@ -14,8 +14,8 @@ from tau_live.cli.json_keys.watching import WATCHING
 
 UPDATE: Keys = {
     "executed": "whether a version was made; `ppo_skipped` says where PPO had no part in it",
-    "trajectories": "rollouts learned from",
-    "samples": "decisions learned from",
+    "trajectories": "rollouts fit to learn from; a skipped update learned from none",
+    "samples": "decisions of those rollouts",
     "mean_total_loss": "the loss; null where nothing was learned",
     "observed_approx_kl": "how far the policy moved (KL divergence)",
     "early_stop_triggered": "whether that distance ended the update early",
