@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from tau_live.errors import pass_on
 from tau_live.handed.values import is_soon_printed
+from tau_live.machine.hidden_modules import hiding_files
 from tau_live.machine.tally import Tally
 
 if TYPE_CHECKING:
@@ -114,6 +115,14 @@ def text_of(error: BaseException) -> str:
     except Exception as second:  # noqa: BLE001 - a hostile __str__ must not escape
         pass_on(second)
         return f"<{type(error).__name__} without a readable text>"
+
+
+def reason_of(error: BaseException) -> str:
+    """Return what an exception says, and which file it may come of, if one hides a module."""
+    text = text_of(error)
+    if not issubclass(type(error), ImportError | AttributeError):
+        return text
+    return "; ".join([text, *hiding_files()])
 
 
 def without_secrets(
@@ -224,7 +233,7 @@ class Guard:
             kind=str(kind),
             type=cause.type,
             place=cause.place,
-            error=text_of(error),
+            error=reason_of(error),
         )
 
     def _tell(self, kind: str, error: Exception) -> None:

@@ -9,7 +9,6 @@ from tau_live.switch import KILL, OLD_SWITCH, SWITCH, switched_on
 START_FAILED = "start_failed"
 """What is logged where tau-live cannot be started."""
 
-_NEEDED = frozenset({"msgspec", "numpy", "pluggy", "sqlite_utils", "structlog", "wrapt"})
 _CAUSES, _TEXT = 100, 500
 
 
@@ -57,11 +56,12 @@ def log_line(line: str, *, is_error: bool = False) -> None:
     try:
         try:
             import logging
-        except Exception as error:  # noqa: BLE001  # a file hides what it needs
+
+            logger = logging.getLogger("tau_live")
+        except Exception as error:  # noqa: BLE001  # a file hides it, or what it needs
             pass_on(error)
             sys.stderr.write(f"{line}\n")  # as logging does where nobody has configured it
             return
-        logger = logging.getLogger("tau_live")
         logger.error(line) if is_error else logger.warning(line)
     except Exception as error:  # noqa: BLE001  # a host's handlers
         pass_on(error)
@@ -98,23 +98,12 @@ def _line(event: str, error: Exception, place: str) -> str:
         pass_on(second)  # what an import says holds no secret
         text = text if isinstance(error, ImportError) else ""
     parts = [f"{event}: {type(error).__name__}: {text} ({place})"]
-    parts += [f"{path} hides the module {name!r}: rename it" for name, path in _hidden()]
+    try:
+        from tau_live.machine.hidden_modules import hiding_files
+
+        parts += hiding_files()
+    except Exception as second:  # noqa: BLE001  # no file can be opened, maybe
+        pass_on(second)
     if event == START_FAILED:
         parts.append("tau-live stays off in this process")
     return "; ".join(parts)
-
-
-def _hidden() -> "list[tuple[str, str]]":
-    """Return the modules of Python, and of what we need, that a file beside the agent hides."""
-    main = getattr(sys.modules.get("__main__"), "__file__", None) or ""
-    beside = {os.path.realpath(f"{main}/.." if main else "."), os.path.realpath(".")}
-    known = sys.stdlib_module_names | _NEEDED
-    found = []
-    for name, module in sys.modules.copy().items():
-        path = getattr(module, "__file__", None) if name in known else None
-        if path:
-            folder, _, file = os.path.realpath(path).rpartition(os.sep)
-            folder = folder.rpartition(os.sep)[0] if file.startswith("__init__.") else folder
-            if folder in beside:
-                found.append((name, path))
-    return sorted(found)

@@ -24,7 +24,7 @@ from tau_live.envelope import OWN_HOST
 from tau_live.errors import SettingsError, StoreUnavailableError
 from tau_live.events import Event
 from tau_live.gate import GateKeeper, Kind
-from tau_live.guard import Guard, logger, text_of
+from tau_live.guard import Guard, logger, reason_of, text_of
 from tau_live.handed.plain import Limits
 from tau_live.hookspecs import Promotion
 from tau_live.learning.learner import Learned, Learner, report_of
@@ -363,7 +363,7 @@ class _System:
             self._plugins.update_finished(report)
 
     def _host_failed(self, kind: str, error: Exception) -> None:
-        self._gate.failed(Kind(kind), text_of(error), at=time.time())
+        self._gate.failed(Kind(kind), reason_of(error), at=time.time())
 
     def _collection_failed(self, error: Exception) -> None:
         self._guard.failed(Kind.COLLECTION, error)

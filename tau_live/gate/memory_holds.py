@@ -82,7 +82,7 @@ class MemoryHoldSign:
         """
         if held is None and self._file is None:
             return
-        with suppress(OSError, ImportError, OverflowError, ValueError):
+        with suppress(OSError, ImportError, AttributeError, OverflowError, ValueError):
             import fcntl
 
             place = None if held is None else _place_of(held[0], held[1])

@@ -1,12 +1,12 @@
 """Files of a store that cannot be used or belong to no store any more: renamed, never deleted."""
 
-import fcntl
-import glob
 import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from fcntl import LOCK_EX, LOCK_NB, flock
+from glob import escape
 from itertools import count
 from pathlib import Path
 from threading import Event
@@ -40,7 +40,7 @@ def set_leftovers_aside(path: Path) -> list[Path]:
     """
     others = [
         file
-        for file in path.absolute().parent.glob(f"{glob.escape(path.stem)}.*")
+        for file in path.absolute().parent.glob(f"{escape(path.stem)}.*")
         if file.is_file() and file.name not in {beside(path, end).name for end in ALL}
         if f"{path.name}{MARK}" not in file.name
     ]
@@ -110,7 +110,7 @@ def alone_in(folder: Path, *, timeout_s: float) -> Iterator[None]:
 
 def _locked(descriptor: int) -> bool:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        flock(descriptor, LOCK_EX | LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:  # a file system without such locks

@@ -3,10 +3,10 @@
 import os
 import stat
 import struct
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import mkstemp
 
 from tau_live import fault
 from tau_live.machine.private_files import make_folders, mode_of
@@ -75,7 +75,7 @@ def make_private(path: Path, *, timeout_s: float) -> None:
 def _make_empty(path: Path) -> None:
     begin, end = unfinished_name(path)
     try:
-        descriptor, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=begin, suffix=end)
+        descriptor, name = mkstemp(dir=path.absolute().parent, prefix=begin, suffix=end)
     except OSError as error:  # the name is another each time, and nobody's
         raise OSError(error.errno, error.strerror, str(path)) from error
     os.close(descriptor)

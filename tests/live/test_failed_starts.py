@@ -91,6 +91,37 @@ def test_a_file_that_hides_what_every_border_needs_is_named_too(switch: str, pat
     assert ran.stderr.count(named) == int(switch)
 
 
+LATE = """
+import json, tau_live
+gate = {"state": "pass"}
+while gate.get("state") == "pass":
+    with tau_live.run("agent") as run:
+        run.decide("model", ["a", "b"])
+    tau_live.flush(0.1)
+    gate = tau_live.snapshot().get("gate", {})
+tau_live.detach()
+print(json.dumps([gate.get("state"), gate.get("detail")]))
+"""
+
+
+@pytest.mark.parametrize("hidden", ["calendar", "csv", "fcntl", "gettext", "glob", "logging",
+                                    "tempfile", "zoneinfo"])  # fmt: skip
+def test_whichever_module_is_hidden_and_missed_the_file_is_named(hidden: str, path: Path) -> None:
+    (path.parent / f"{hidden}.py").write_text("")
+    (path.parent / "agent.py").write_text(LATE)
+
+    ran = subprocess.run(
+        [sys.executable, "agent.py"], env=environ(path), cwd=path.parent,
+        capture_output=True, text=True, timeout=60.0, check=False,
+    )  # fmt: skip
+
+    named = f"{path.parent / hidden}.py hides the module '{hidden}': rename it"
+    state, detail = json.loads(ran.stdout)
+    assert ran.returncode == 0
+    assert named in ran.stderr
+    assert state is None or (state == "hold" and named in detail)
+
+
 NO_FILES = """
 import logging, os, resource, tau_live
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
