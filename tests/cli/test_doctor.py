@@ -122,7 +122,7 @@ def test_programs_that_end_at_once_are_told_how_to_learn(tmp_path: Path, run: Ru
 
         attached = run("doctor", "--store", store.path).stdout
 
-    assert "call tau_live.flush() before the program ends" in alone
+    assert "call tau_live.flush(timeout_s=60) before the program ends" in alone
     assert "(nobody-learns)" not in attached
 
 
