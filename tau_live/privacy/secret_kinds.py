@@ -455,8 +455,18 @@ def alternation(extra: Mapping[str, str]) -> tuple[re.Pattern[str], list[Kind]]:
     """
     for kind, pattern in extra.items():
         _check(kind, pattern)
-    parts = [f"(?:{pattern})(?P<>)" for pattern in extra.values()]
-    kinds = [Kind(""), *map(Kind, extra)]
+    pattern, kinds = _known()
+    if not extra:
+        return re.compile(pattern), kinds
+    parts = "|".join(f"(?:{pattern})()" for pattern in extra.values())
+    return re.compile(f"{parts}|{pattern}"), [kinds[0], *map(Kind, extra), *kinds[1:]]
+
+
+@cache
+def _known() -> tuple[str, list[Kind]]:
+    """Return the pattern of the kinds that are known, and these; every redactor has both."""
+    parts: list[str] = []
+    kinds = [Kind("")]
     for anchor, (tokens, others) in _by_anchor().items():
         alike = [
             f"(?<={before})(?:{'|'.join(rest for _, rest in rests)})"
@@ -467,7 +477,7 @@ def alternation(extra: Mapping[str, str]) -> tuple[re.Pattern[str], list[Kind]]:
         for found, rest in (*chain(*tokens.values()), *others):
             kinds += [found] * rest.count("(?P<>)")
         parts.append(f"{anchor}(?:{'|'.join(rests)})")
-    return re.compile("|".join(parts).replace("(?P<>)", "()")), kinds
+    return "|".join(parts).replace("(?P<>)", "()"), kinds
 
 
 @cache
