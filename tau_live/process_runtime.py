@@ -123,6 +123,8 @@ def _start(target: object, environ: MutableMapping[str, str], inside: Inside) ->
         import logging  # noqa: F401  # whose lock a fork takes: only after it has waited for us
 
         os.register_at_fork(before=_forking, after_in_parent=_fork_made, after_in_child=_forked)
+    from datetime import datetime_CAPI  # noqa: F401  # or msgspec crashes
+
     from tau_live.store.forking import Forks
     from tau_live.system import start
 
