@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from tau_live.errors import pass_on
 from tau_live.handed.values import is_soon_printed
 from tau_live.machine.hidden_modules import hiding_files
-from tau_live.machine.tally import Tally
 
 if TYPE_CHECKING:
     import logging
@@ -27,7 +26,6 @@ F = TypeVar("F")
 _CAUSES = 1000
 _TEXT = 500
 _OUR_THREADS = "tau-live-"
-_LOST = Tally()
 _SAID = 4_000
 """So much of an exception is searched for secrets; one must not be cut before it is found."""
 
@@ -38,6 +36,12 @@ class OnFailure(Protocol):
     def __call__(self, kind: str, error: Exception, /) -> None:
         """Take note of a failure."""
         ...
+
+
+class _State:
+    """What this process has met; without a lock, which a fork could leave held."""
+
+    lost: int = 0
 
 
 class Log:
@@ -70,7 +74,7 @@ def logger() -> Log:
 
 def lines_lost() -> int:
     """Return how many lines the logging of this process did not take."""
-    return _LOST.counts().get("lines", 0)
+    return _State.lost
 
 
 def _say(
@@ -88,7 +92,7 @@ def _say(
         if not isinstance(error, Exception) and not _is_our_thread():
             raise
         contained(error)
-        _LOST.add("lines")
+        _State.lost += 1
 
 
 def _is_our_thread() -> bool:
