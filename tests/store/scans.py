@@ -16,8 +16,11 @@ BIG = re.compile(
 )
 """What has as many rows as rollouts were stored, or as updates were made."""
 
-BOUNDED = re.compile(r"select \* from \w+ order by (seq|number) (desc|asc) limit [0-9]+( |$)")
-"""The first or last few in the order of their numbers, which nothing has to look for."""
+BOUNDED = re.compile(
+    r"(select [\w, ()]+ from \( )?"
+    r"select [\w, *]+ from \w+ order by (seq|number) (desc|asc) limit [0-9]+( |$)"
+)
+"""The first or last few in the order of their numbers, or what is made of them alone."""
 
 LITERAL = re.compile(r"'(?:[^']|'')*'|x'[0-9a-f]*'|\b[0-9.e+-]+\b")
 INFINITE = re.compile(r"\bInf\b")
