@@ -31,6 +31,7 @@ class Sealed(NamedTuple):
         where: Which rows are sealed; empty for all.
         changes: Whether rows are changed after they are stored.
         since: Whether rows that were stored before the table was sealed stay without a seal.
+        earlier: What of it an earlier version sealed; a seal of that alone is sound.
     """
 
     number: str
@@ -38,6 +39,7 @@ class Sealed(NamedTuple):
     where: str = ""
     changes: bool = False
     since: bool = False
+    earlier: tuple[str, ...] = ()
 
     def number_of(self, row: str) -> str:
         """Return the number of a row as SQL."""
@@ -49,6 +51,8 @@ class Sealed(NamedTuple):
         return self.where.replace("{}", row) or "true"
 
 
+_EARNED = ("rollout_id", "ready_seq", "total_reward", "run_reward", "left_out")
+
 SEALED: Mapping[str, Sealed] = {
     "decisions": Sealed("seq"),
     "rewards": Sealed("seq"),
@@ -59,10 +63,11 @@ SEALED: Mapping[str, Sealed] = {
     "arms": Sealed("place", since=True),
     "rollouts": Sealed(
         "seq",
-        ("rollout_id", "ready_seq", "total_reward", "run_reward", "left_out"),
+        (*_EARNED, "status", "metadata"),
         "({}.ready_seq is not null or {}.left_out is not null)",
         changes=True,
         since=True,
+        earlier=_EARNED,
     ),
     "trials": Sealed("numbered(point)", changes=True),
     "in_service": Sealed("numbered(point)", changes=True),
@@ -72,10 +77,10 @@ SEALED: Mapping[str, Sealed] = {
 """The tables whose rows are sealed."""
 
 NOT_SEALED = (
-    "attempts, spans, prompts, the times, names and contents of rollouts (also the mark that "
-    "events were dropped, which leaves one out), which of them wait for a reward, when a reward "
-    "came, costs in the order of learning, failures in a row and the last error of the gate, "
-    "the queue, leases, counters"
+    "attempts, spans, prompts, the times, names and contents of rollouts (but their metadata), all "
+    "of a rollout until its reward is settled, which of them wait for one, when a reward came, "
+    "costs in the order of learning, failures in a row and the last error of the gate, the queue, "
+    "leases, counters"
 )
 """What is stored and not sealed, as people are to know it."""
 
@@ -192,7 +197,16 @@ def install(raw: sqlite3.Connection, sealer: Sealer) -> None:
 
 def parts_of(raw: sqlite3.Connection, table: str, which: str) -> str:
     """Return the arguments of ``row_digest`` for a row of a table, as SQL."""
-    return ", ".join(f"'{column}', {which}.{column}" for column in columns_of(raw, table))
+    return _parts(columns_of(raw, table), which)
+
+
+def earlier_parts_of(table: str, which: str) -> str | None:
+    """Return what they were where an earlier version sealed less; ``None`` where it did not."""
+    return _parts(SEALED[table].earlier, which) or None
+
+
+def _parts(columns: Iterable[str], which: str) -> str:
+    return ", ".join(f"'{column}', {which}.{column}" for column in columns)
 
 
 def columns_of(raw: sqlite3.Connection, table: str) -> Sequence[str]:

@@ -18,6 +18,7 @@ from tau_live.store.sealing import (
     SINCE,
     Begins,
     Sealer,
+    earlier_parts_of,
     keep_beginning,
     known_beginning,
     parts_of,
@@ -226,13 +227,15 @@ class SqliteSeals:
         known, what = SEALED[table], SINGULAR[table]
         number, sealed = known.number_of("t"), known.where_in("t")
         parts = parts_of(self._connection.raw, table, "t")
+        earlier = earlier_parts_of(table, "t") or parts
         for row in self._connection.rows(
             f"""
             select s.row, {number} is null as missing
             from (select row, max(place) as place from seals where kind = ? group by row) as l
             join seals as s on s.place = l.place left join {table} as t on {number} = s.row
             where ({number} is null) <> (substr(s.seal, 1, 16) = ?)
-            or ({number} is not null and row_digest({parts}) <> substr(s.seal, 1, 16))
+            or ({number} is not null and row_digest({parts}) <> substr(s.seal, 1, 16)
+                and row_digest({earlier}) <> substr(s.seal, 1, 16))
             order by s.place
             """,
             (table, GONE),

@@ -1,14 +1,21 @@
 """What tau-live does itself contradicts no seal: late decisions, retries, retention, restores."""
 
+import sqlite3
+from collections.abc import MutableMapping
+from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from tau_live.rollouts import AttemptStatus, RolloutConfig, RolloutStatus
+from tau_live.store.records import Amendment
 from tau_live.store.sealing import SEALED
 from tau_live.store.sqlite import SqliteStore
+from tau_live.store.sqlite_seals import Finding
 from tests.contracts.making import LIVE, attempt, begun, decision, queued, reward, update
 
 
-def _findings(store: SqliteStore) -> list[object]:
+def _findings(store: SqliteStore) -> list[Finding]:
     changed = [found for table in SEALED for found in store.seals.changed_rows(table)]
     return [*changed, *store.consistency.contradictions()]
 
@@ -71,3 +78,43 @@ def test_what_retention_left_and_an_archive_brought_back_is_sound(
     assert gone == 4
     assert (left, _findings(store), _findings(again)) == ([], [], [])
     again.close()
+
+
+@pytest.fixture
+def sealed_as_before(path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a store whose rollouts an earlier version sealed, without status and metadata."""
+    known = SEALED["rollouts"]
+    assert isinstance(SEALED, MutableMapping)
+    with monkeypatch.context() as earlier:
+        earlier.setitem(SEALED, "rollouts", known._replace(columns=known.earlier))
+        store = SqliteStore.open(path)
+        _ended(store, LIVE, RolloutStatus.FAILED)
+        store.close()
+    return path
+
+
+def _edited(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("update rollouts set status = 'succeeded'")
+
+
+def test_what_an_earlier_version_sealed_is_sound(sealed_as_before: Path) -> None:
+    store = SqliteStore.open(sealed_as_before)
+    before = _findings(store)
+    _edited(sealed_as_before)
+
+    assert (before, _findings(store)) == ([], [])
+    store.close()
+
+
+def test_what_it_sealed_is_sealed_whole_once_it_changes(sealed_as_before: Path) -> None:
+    store = SqliteStore.open(sealed_as_before)
+    store.rollouts.amend_rollout(LIVE, Amendment(metadata={"dropped_events": 2}))
+    before = _findings(store)
+    _edited(sealed_as_before)
+
+    [found] = _findings(store)
+
+    assert before == []
+    assert (found.code, found.what) == ("edited", f"rollout {LIVE}")
+    store.close()

@@ -262,7 +262,7 @@ def test_after_a_full_disk_nothing_of_the_same_transaction_is_kept(store: Sqlite
         begun(store)
         with pytest.raises(StoreUnavailableError, match="the disk is full"):
             for number in range(1000):
-                store.rollouts.amend_rollout(LIVE, Amendment(metadata={f"x{number}": "y" * 5000}))
+                store.counters.add({f"{number}{'y' * 5000}": 1})
         store.counters.add({"after": 1})
 
     assert store.rollouts.find_rollout(LIVE) is None
