@@ -119,6 +119,7 @@ def _gate(store: "Path", *, as_json: bool) -> int | None:
             version = db.execute("pragma user_version").fetchone()[0]
             names = "state, reason, detail, since, streaks, revision"
             row = db.execute(f"select {names} from gate").fetchone()
+            removed = row is None and db.execute("select 1 from gate_log").fetchone()
             stopped = db.execute("select 1 from leases where name like 'killed:%'").fetchone()
         finally:
             db.close()
@@ -126,7 +127,7 @@ def _gate(store: "Path", *, as_json: bool) -> int | None:
         failures = json.loads(streaks)
     except (sqlite3.Error, ValueError):
         return None
-    if version != SCHEMA_VERSION or state != "pass" or stopped is not None:
+    if version != SCHEMA_VERSION or state != "pass" or removed or stopped is not None:
         return None
     if as_json:
         found = {

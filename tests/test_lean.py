@@ -3,8 +3,10 @@
 import json
 import os
 import resource
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from statistics import median
 
@@ -84,8 +86,12 @@ def test_all_else_is_left_to_it(arguments: list[str], store: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_gate_that_holds_is_shown_as_ever(store: Path) -> None:
+@pytest.mark.parametrize("removed", [False, True])
+def test_a_gate_that_holds_is_shown_as_ever(store: Path, *, removed: bool) -> None:
     _run(store, "-m", "tau_live.cli", "gate", "hold", "--reason", "x")
+    if removed:
+        with closing(sqlite3.connect(store)) as db, db:
+            db.execute("delete from gate")
 
     lean, whole = _both(store, "gate", "show", "--json")
 

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import click
@@ -192,6 +192,11 @@ def reset_of(store: Store, settings: Settings, *, reason: str, who: str, at: flo
     keeper = GateKeeper(limit=settings.max_failure_streak, who=who)
     with store.begin():
         before = store.gate.load()
+        if before.reason == HoldReason.GATE_REMOVED:  # so that the history tells of it
+            entry = GateEntry(
+                at=at, event="hold", state=before.state, kind=None, reason=before.reason, who=who
+            )
+            store.gate.save(replace(before, since=at, revision=before.revision + 1), entry=entry)
         keeper.reset(reason, who=who, at=at)
         keeper.refresh(store.gate, at=at)
         if keeper.unsaved or keeper.store_error:

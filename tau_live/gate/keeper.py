@@ -24,7 +24,7 @@ class GateStore(Protocol):
     """Where the gate is kept; the store's role ``GateState``."""
 
     def load(self) -> GateRow:
-        """Return the gate; it passes when nothing was ever stored."""
+        """Return the gate; it passes when nothing was ever stored, and holds if that is gone."""
         ...
 
     def save(self, row: GateRow, *, entry: GateEntry | None) -> bool:
@@ -263,7 +263,8 @@ class GateKeeper:
         for _ in range(_TRIES):
             # The row first: a reset between the two reads is then seen, or makes the save fail.
             stored = Gate.from_row(store.load(), limit=self._stored.limit)
-            if not self._loaded or stored.revision != self._stored.revision:
+            known = self._stored
+            if not self._loaded or (stored.revision, stored.state) != (known.revision, known.state):
                 self._learn(stored, store.log(limit=_HISTORY))
             if self._written(store):
                 return

@@ -36,6 +36,7 @@ class HoldReason(StrEnum):
     DECISION_FAILURES = "decision_failures"
     STORE_UNAVAILABLE = "store_unavailable"
     STORE_REPLACED = "store_replaced"
+    GATE_REMOVED = "gate_removed"
     OPERATOR = "operator"
     KILLED = "killed"
 

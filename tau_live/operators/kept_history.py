@@ -29,9 +29,10 @@ def gate_contradictions(store: Store) -> Iterator[Contradiction]:
     Streaks, and the last error where no operator gave it, are in no history.
     """
     row, log = store.gate.load(), store.gate.log()
-    if log and not row.revision:
+    if row.reason == HoldReason.GATE_REMOVED:
         yield Contradiction("the gate", "its row was removed")
-    elif row.revision < len(log):
+        return
+    if row.revision < len(log):
         detail = f"it counts {row.revision} changes, and its history has {len(log)}"
         yield Contradiction("the gate", detail)
     state = log[0].state if log else State.PASS.value

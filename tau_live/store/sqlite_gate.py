@@ -5,9 +5,20 @@ from sqlite3 import Row
 import msgspec
 
 from tau_live import fault
-from tau_live.gate import GateEntry, GateRow
+from tau_live.gate import GateEntry, GateRow, HoldReason, State
 from tau_live.store.connection import Connection
 from tau_live.store.json_text import json_of
+
+CHANGES = "(select count(*) from gate_log)"
+"""At least so often a gate was changed whose row is gone."""
+
+LOAD = f"""
+select gate.*, iif(gate.id is null, {CHANGES}, 0) as removed,
+    iif(gate.id is null, (select max(at) from gate_log), 0.0) as changed_at
+from (select 1) left join gate on true
+"""
+
+REMOVED = "the gate's row was removed from the store, not by tau-live: see `tau-live verify`"
 
 
 class SqliteGate:
@@ -17,9 +28,18 @@ class SqliteGate:
         self._connection = connection
 
     def load(self) -> GateRow:
-        """Return the gate; it passes when nothing was ever stored."""
-        row = self._connection.row("select * from gate")
-        if row is None:
+        """Return the gate; it passes when nothing was ever stored, and holds if that is gone."""
+        row = self._connection.rows(LOAD)[0]
+        if row["removed"]:
+            return GateRow(
+                state=State.HOLD.value,
+                reason=HoldReason.GATE_REMOVED.value,
+                detail=REMOVED,
+                since=row["changed_at"],
+                streaks={},
+                revision=row["removed"],
+            )
+        if row["id"] is None:
             return GateRow(
                 state="pass", reason=None, detail=None, since=0.0, streaks={}, revision=0
             )
@@ -36,10 +56,10 @@ class SqliteGate:
         """Store the gate if its revision is still ``row.revision - 1``; ``False`` if it is not."""
         with self._connection.begin():
             saved = self._connection.change(
-                """
+                f"""
                 insert into gate (id, state, reason, detail, since, streaks, revision)
                 select 1, :state, :reason, :detail, :since, :streaks, :revision
-                where :revision - 1 = coalesce((select revision from gate), 0)
+                where :revision - 1 = coalesce((select revision from gate), {CHANGES})
                 on conflict (id) do update set state = excluded.state, reason = excluded.reason,
                     detail = excluded.detail, since = excluded.since, streaks = excluded.streaks,
                     revision = excluded.revision

@@ -1,6 +1,9 @@
+import sqlite3
 import time
 from contextlib import closing
 from pathlib import Path
+
+import pytest
 
 from tau_live.gate import GateKeeper, Kind
 from tau_live.store.sqlite import SqliteStore
@@ -48,6 +51,34 @@ def test_a_reset_is_seen_by_a_store_that_is_open_elsewhere(filled: Path, run: Ru
     assert elsewhere.changed()
     row = elsewhere.gate.load()
     assert (row.state, sum(row.streaks.values())) == ("pass", 0)
+    elsewhere.close()
+
+
+@pytest.mark.parametrize("last", ["hold", "reset"])
+def test_a_gate_whose_row_was_removed_holds_until_it_is_reset(
+    last: str, filled: Path, run: Run
+) -> None:
+    run("gate", "hold", "--reason", "leaks", "--store", filled)
+    if last == "reset":
+        run("gate", "reset", "--reason", "over", "--store", filled)
+    elsewhere = SqliteStore.open(filled)
+    running = GateKeeper(limit=3, who="agent")
+    running.refresh(elsewhere.gate, at=time.time())
+    before = running.passes
+    with closing(sqlite3.connect(filled)) as db, db:
+        db.execute("delete from gate")
+
+    running.refresh(elsewhere.gate, at=time.time())
+    held, started = running.passes, GateKeeper(limit=3, who="new")
+    started.refresh(elsewhere.gate, at=time.time())
+    shown = run("gate", "--store", filled)
+    run("gate", "reset", "--reason", "looked at it", "--store", filled)
+    running.refresh(elsewhere.gate, at=time.time())
+
+    assert (before, held, started.passes) == (last == "reset", False, False)
+    assert (shown.exit_code, "gate_removed" in shown.stdout) == (3, True)
+    assert running.passes
+    assert run("verify", "--store", filled).exit_code == 0
     elsewhere.close()
 
 
