@@ -70,7 +70,13 @@ def init(yes: bool, dry_run: bool, as_json: bool) -> None:
         click.echo("no change: the settings are complete")
     else:
         click.echo("nothing was written")
-    click.echo(f"next: {shown(next_command(plan.project))}")
+    _show_next(next_command(plan.project))
+
+
+def _show_next(command: str) -> None:
+    click.echo(f"next: {shown(command)}")
+    if " python " in command:
+        click.echo("      followed by your agent's own arguments, if it takes any")
 
 
 def _planned(folder: Path, environ: Mapping[str, str]) -> Plan:

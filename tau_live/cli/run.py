@@ -17,7 +17,7 @@ from tau_live.switch import SWITCH, switched_on
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
     epilog=epilog(
         "run",
-        "TAU_LIVE_RL=1 tau-live run -- python agent.py",
+        "TAU_LIVE_RL=1 tau-live run -- python agent.py --your-own arguments",
         "TAU_LIVE_RL=1 tau-live run -m my_agent --port 8000",
         "TAU_LIVE_RL=1 tau-live run -- pytest -q",
     ),

@@ -31,7 +31,10 @@ def test_what_was_proposed_is_in_force_once_it_is_written(run: Run, tmp_path: Pa
     assert [*found.settings.decisions[0].options] == ["openai:gpt-5-mini", "openai:gpt-5"]
     assert [(one.name, one.primary) for one in found.settings.rewards] == [("solved", True)]
     assert found.settings.store == tmp_path / ".tau/live/store.sqlite"
-    assert result.stdout.endswith("next: TAU_LIVE_RL=1 tau-live run -- python agent.py\n")
+    assert result.stdout.endswith(
+        "next: TAU_LIVE_RL=1 tau-live run -- python agent.py\n"
+        "      followed by your agent's own arguments, if it takes any\n"
+    )
 
 
 def test_comments_layout_permissions_and_other_values_stay(project: Path, run: Run) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tau_live.cli.page.document import verdict_of
+from tau_live.cli.page.figures import whole
 from tau_live.cli.page.saying import ends_of, finding_of
 from tau_live.reporting.facts import Answer, Facts, Mean
 from tau_live.reporting.report import report_facts
@@ -59,6 +60,28 @@ def facts(lived: Path) -> Facts:
     with closing(SqliteStore.open(lived, read_only=True)) as store:
         settings = Settings(store=lived, reward_range=(0.0, 1.0))
         return report_facts(store, settings, now=1e9, enabled=True)
+
+
+@pytest.mark.parametrize(
+    ("untaught", "said"),
+    [
+        ({"reward_missing": 3}, "not learned from: reward missing (3)"),
+        (
+            {"reward_missing": 3, "no_room": 2},
+            "not learned from: mostly reward missing (3), and 1 other reason",
+        ),
+        (
+            {"no_room": 2, "reward_missing": 3, "mode": 1},
+            "not learned from: mostly reward missing (3), and 2 other reasons",
+        ),
+    ],
+)
+def test_the_title_of_what_was_not_learned_from_counts_the_reasons_that_it_does_not_name(
+    untaught: dict[str, int], said: str, facts: Facts
+) -> None:
+    [drops] = whole(replace(facts, drops={}, untaught=untaught))[-1].figures
+
+    assert drops.title == f"Nothing was dropped; {said}"
 
 
 @pytest.mark.parametrize(

@@ -186,7 +186,8 @@ MISTAKES: Mapping[str, Mistake] = MappingProxyType(
         ),
         "rewards-missed": Mistake(
             "Rewards do not arrive before their deadline.",
-            "Raise `TAU_LIVE_RL_REWARD_DEADLINE_S`, send them sooner, or declare a default.",
+            "Raise the deadline that applies (`TAU_LIVE_RL_REWARD_DEADLINE_S`, or the reward's own "
+            "`deadline-s`), send them sooner, or declare a default.",
         ),
         "rewards-refused": Mistake(
             "Rewards were refused: not a number, no known run, or a source that may not give them.",

@@ -324,7 +324,10 @@ def _lost(facts: Facts) -> str:
         return lost
     # Some reasons are of rollouts and some of decisions: no sum of them means anything.
     why, most = max(facts.untaught.items(), key=lambda one: one[1])
-    return f"{lost}; not learned from: mostly {why.replace('_', ' ')} ({most:,})"
+    named, others = f"{why.replace('_', ' ')} ({most:,})", len(facts.untaught) - 1
+    if not others:
+        return f"{lost}; not learned from: {named}"
+    return f"{lost}; not learned from: mostly {named}, and {others} other reason{'s'[: others > 1]}"
 
 
 def _unrewarded(one: Stretch) -> float | None:
