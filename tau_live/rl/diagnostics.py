@@ -29,8 +29,8 @@ class Diagnostics:
         gradient_norm: Of the scorer, before it is cut, mean over the steps.
         epochs_run: Passes begun.
         early_stop: Whether the divergence ended the update before its last step.
-        ppo_skipped: Why PPO took no step, so that the regressions alone moved the policy; ``None``
-            where it did, and where the whole update was skipped.
+        ppo_skipped: Why PPO took no step, or none that changed a weight, so that the regressions
+            alone moved the policy; ``None`` where it did, and where the whole update was skipped.
         explained_variance: Of the new returns, by the values logged when they were still unknown.
         near_certain_share: Share of decisions in which one option has 0.95 or more.
     """

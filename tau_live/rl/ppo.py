@@ -28,6 +28,7 @@ __all__ = [
 
 SAME_REWARDS = "fewer than two distinct rewards"
 
+NO_WEIGHT = "none would change a weight"
 _NEAR_CERTAIN = 0.95
 
 
@@ -133,6 +134,8 @@ def _stepped(  # noqa: PLR0913  # what it goes on from, and who may interrupt
     breathe()
     epochs = config.epochs_for(diagnostics.rollouts)
     moved = trained(started, learned, config, epochs=epochs, rng=rng, breathe=breathe)
+    if not moved.changed:
+        return _waiting(started, diagnostics, NO_WEIGHT)
     breathe()
     diagnostics = _measured(diagnostics, learned, moved, coefficients(started, config))
     breathe()

@@ -30,6 +30,7 @@ class Trained(NamedTuple):
         epochs: Passes begun.
         early_stop: Whether the divergence ended them.
         gradient_norm: Of the scorer, before it is cut, mean over the steps.
+        changed: Whether any of the parameters is another than before.
     """
 
     weights: FloatArray
@@ -40,6 +41,7 @@ class Trained(NamedTuple):
     epochs: int
     early_stop: bool
     gradient_norm: float
+    changed: bool
 
 
 def trained(
@@ -80,10 +82,10 @@ def trained(
             )
             log_ratios = (found.logprobs - lesson.targets.logprobs[part])[lesson.acting[part]]
             if len(log_ratios) and k3(log_ratios) > config.target_kl:
-                return going.ended(epoch + 1, True, norms)
+                return going.ended(state, epoch + 1, True, norms)
             norms.append(going.step(found, config))
             breathe()
-    return going.ended(epochs, False, norms)
+    return going.ended(state, epochs, False, norms)
 
 
 class _Going(NamedTuple):
@@ -126,7 +128,9 @@ class _Going(NamedTuple):
         )
         return norm
 
-    def ended(self, epochs: int, early: bool, norms: list[float]) -> Trained:
+    def ended(self, started: LearnerState, epochs: int, early: bool, norms: list[float]) -> Trained:
+        was = _Going.on(started)
+        is_same = np.array_equal(self.linear, was.linear)
         return Trained(
             self.weights,
             self.critic,
@@ -136,6 +140,7 @@ class _Going(NamedTuple):
             epochs,
             early,
             float(np.mean(norms)) if norms else 0.0,
+            not (is_same and np.array_equal(self.net.flat, was.net.flat)),
         )
 
 

@@ -127,6 +127,18 @@ def test_too_little_to_learn_from_is_skipped_and_counted(fresh: Trajectories, re
     assert found.state.value_fit.samples == len(fresh.length)  # the evidence is kept
 
 
+def test_steps_too_short_to_change_a_weight_are_not_said_to_be_taken() -> None:
+    state = LearnerState.untrained(SMALL)
+    still = PPOConfig(learning_rate=5e-324, net_learning_rate=5e-324)
+
+    found = updated(state, one_step([1.0, 0.0] * 4), config=still)
+
+    assert found.diagnostics.ppo_skipped == "none would change a weight"
+    assert np.array_equal(found.state.policy.weights, state.policy.weights)
+    assert found.state.adam.steps == 0
+    assert updated(state, one_step([1.0, 0.0] * 4)).diagnostics.ppo_skipped is None
+
+
 def test_what_was_decided_too_unlike_now_teaches_by_its_returns_alone() -> None:
     state = LearnerState.untrained(SMALL)
     propensity = np.array([1.0 / 16] + [1.0] * 15)
