@@ -193,7 +193,7 @@ def _look(store: Store, settings: Settings, alarm: Alarm) -> None:
 def _found(store: Store, settings: Settings, learned: Learned, alarm: Alarm) -> dict[str, object]:
     """Return the report, published; the update is kept already, so a failure is only told."""
     update = learned.update
-    found = {**report_of(update), "trial": trial_at(store, update.point, settings)}
+    found = {**report_of(update), "trial": trial_at(store, update.point, settings, now=time.time())}
     try:
         status = status_of(store, settings, now=time.time())
         alarm.look(store, status)

@@ -101,7 +101,7 @@ def status_of(
         "in_service": in_service(store),
         "monitors": {name: told(one) for name, one in store.monitors.monitors().items()},
         "trials": {
-            point: trial_facts(store, trial, settings)
+            point: trial_facts(store, trial, settings, now=now)
             for point, trial in store.trials.trials().items()
         },
         "retention": _retention(store, settings, now=now),

@@ -344,7 +344,10 @@ class _System:
     def _learned(self, store: Store, learned: Learned) -> None:
         """Put an update's version into service and publish its report; in the learner's thread."""
         update = learned.update
-        report = {**report_of(update), "trial": trial_at(store, update.point, self._settings)}
+        report = {
+            **report_of(update),
+            "trial": trial_at(store, update.point, self._settings, now=time.time()),
+        }
         self._board.last_report = report
         if learned.policy is not None and update.version is not None:
             self._service.made(update.version, learned.policy)

@@ -9,6 +9,7 @@ from tau_live.rollouts import ROLLOUT_ENDS
 from tau_live.settings import Settings
 from tau_live.store.records import Trial
 from tau_live.store.roles import Store
+from tau_live.trials.outcomes import NEWEST, may_give_up, patience
 from tau_live.trials.rules import outside_of, plain_lift, share_now
 
 COUNTED = 10_000
@@ -20,13 +21,15 @@ NO_CONTROL = "nothing to compare with: the learner decides every rollout"
 NOTHING_DECIDED = "nothing to compare with: the learner decides no rollout"
 
 
-def trial_at(store: Store, point: str, settings: Settings) -> dict[str, object] | None:
+def trial_at(
+    store: Store, point: str, settings: Settings, *, now: float
+) -> dict[str, object] | None:
     """Return what is told of the trial of a point; ``None`` before its first rollout."""
     trial = store.trials.trial(point)
-    return trial_facts(store, trial, settings) if trial.revision else None
+    return trial_facts(store, trial, settings, now=now) if trial.revision else None
 
 
-def trial_facts(store: Store, trial: Trial, settings: Settings) -> dict[str, object]:
+def trial_facts(store: Store, trial: Trial, settings: Settings, *, now: float) -> dict[str, object]:
     """Return what is told of a trial, as JSON data."""
     tally, trial = trial.tally, _as_assigned(store, trial)
     uncounted = store.trials.uncounted(trial.point, after=trial.watermark, limit=COUNTED)
@@ -46,22 +49,28 @@ def trial_facts(store: Store, trial: Trial, settings: Settings) -> dict[str, obj
         "cost": _interval(trial.finding.get("cost")),
         "rollouts": {arm: int(tally.get(arm, 0.0)) for arm in ("learner", "control")},
         "uncounted": uncounted,
-        "held_up": _held_up(store, trial) if uncounted else None,
+        "held_up": _held_up(store, trial, settings, now=now) if uncounted else None,
         "missing": {arm: _missing(tally, arm) for arm in ("learner", "control")},
         "agreement": tally["agreed"] / tally["asked"] if tally.get("asked") else None,
     }
 
 
-def _held_up(store: Store, trial: Trial) -> dict[str, object] | None:
+def _held_up(
+    store: Store, trial: Trial, settings: Settings, *, now: float
+) -> dict[str, object] | None:
     """Return the rollout whose reward the comparison waits for, and until when at most."""
     page = store.trials.assigned(trial.point, after=trial.watermark, limit=1)
     if not page:
         return None
-    rollout = page[0].rollout
+    rollout, until = page[0].rollout, page[0].until
+    if until is not None and rollout.started_at is not None and may_give_up(settings):
+        delays = store.trials.delays(trial.point, limit=NEWEST)
+        wait_s = patience(delays, now=now, most_s=settings.reward_deadline_s)
+        until = until if wait_s is None else min(until, rollout.started_at + wait_s)
     return {
         "rollout_id": rollout.rollout_id,
         "open": rollout.status not in ROLLOUT_ENDS,
-        "until": page[0].until,
+        "until": until,
     }
 
 

@@ -336,6 +336,25 @@ def test_what_holds_the_comparison_up_is_said_with_how_much_it_has_counted(
     assert counted_of({**trial, "uncounted": 0, "held_up": None}, now=NOW) == ""
 
 
+def test_what_is_given_up_before_its_deadline_is_said_to_be(store: SqliteStore) -> None:
+    settings = settings_of(store.path)
+    for number in range(240):
+        add(store, f"r-{number}", learner=bool(number % 2), share=0.5)
+        if number != 16:
+            end(store, f"r-{number}", 1.0)
+    store.rollouts.set_status("r-16", RolloutStatus.SUCCEEDED, at=2.0)
+    store.rewards.await_reward("r-16", until=NOW + 86_400.0)
+    began = store.rollouts.rollout("r-16").started_at
+    assert began is not None
+    store.trials.save(Trial(point="model", exposure=0.5, watermark=16, revision=1))
+
+    trial = trial_at(store, "model", settings, now=NOW)
+
+    assert trial is not None
+    assert isinstance(trial["held_up"], dict)
+    assert began < trial["held_up"]["until"] <= began + NOW
+
+
 def test_why_no_version_was_made_yet_is_said(store: SqliteStore) -> None:
     for number in range(3):
         ready(store, f"live-{number}", "model")
@@ -398,7 +417,7 @@ def test_at_full_exposure_the_few_that_a_control_once_decided_claim_nothing(
         Trial(point="model", exposure=1.0, finding=finding, evidence=evidence, revision=1)
     )
 
-    trial = trial_at(store, "model", Settings(store=store.path, reward_range=(0.0, 1.0)))
+    trial = trial_at(store, "model", Settings(store=store.path, reward_range=(0.0, 1.0)), now=NOW)
 
     assert trial is not None
     assert trial["difference"] == {"estimate": None, "lower": None, "upper": None, "plain": False}

@@ -249,7 +249,7 @@ def test_nothing_is_claimed_while_more_than_a_few_rewards_are_outside_their_rang
     steps = advanced(store, settings)
 
     assert (Move.FROZEN in moves(steps)) is promoted
-    facts = trial_at(store, "model", settings)
+    facts = trial_at(store, "model", settings, now=NOW)
     assert facts is not None
     assert (facts["verdict"] == "out_of_range") is not promoted
     if not promoted:
