@@ -5,11 +5,11 @@ program sets a provider of the SDK. So here the API is looked at, and the SDK is
 """
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import Any
 
 import wrapt
 
+from tau_live.errors import suppress
 from tau_live.telemetry.kinds import host_of, kind_of
 
 PROBLEM = (

@@ -108,10 +108,10 @@ def _boot() -> None:
 
 def _watch_api(hosts: "Hosts", api: object) -> None:
     """Notice where agents make spans of OpenTelemetry that nobody takes."""
-    from contextlib import suppress
     from functools import partial
 
     from tau_live.door import running
+    from tau_live.errors import suppress
 
     def is_native(host: str) -> bool:
         runtime = running()

@@ -9,10 +9,10 @@ import os
 import struct
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from tau_live.errors import suppress
 from tau_live.gate.state import HoldReason
 
 SUFFIX = ".held"

@@ -6,10 +6,9 @@ where it is written; such are refused.
 
 import os
 import stat
-from contextlib import suppress
 from pathlib import Path
 
-from tau_live.errors import pass_on
+from tau_live.errors import pass_on, suppress
 
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
 

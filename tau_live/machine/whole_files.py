@@ -5,11 +5,10 @@ import re
 import stat
 import threading
 import time
-from contextlib import suppress
 from pathlib import Path
 
 from tau_live import fault
-from tau_live.errors import pass_on
+from tau_live.errors import pass_on, suppress
 
 _BESIDE = re.compile(r"\..*\.(?P<pid>[0-9]+)-[0-9A-Za-z_]+\.part")
 

@@ -4,7 +4,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from threading import Event, RLock
 from typing import Literal, TypeVar
@@ -16,6 +16,7 @@ from tau_live.errors import (
     StoreDamagedError,
     StoreError,
     StoreUnavailableError,
+    suppress,
 )
 from tau_live.guard import logger
 from tau_live.machine.private_files import narrowed, refuse_pipe

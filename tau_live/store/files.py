@@ -4,11 +4,12 @@ import os
 import stat
 import struct
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import mkstemp
 
 from tau_live import fault
+from tau_live.errors import suppress
 from tau_live.machine.private_files import make_folders, mode_of
 from tau_live.machine.whole_files import unfinished_name
 from tau_live.store.aside import alone_in, beside, set_leftovers_aside

@@ -2,11 +2,12 @@
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from tau_live import fault
 from tau_live.breath import Breathe, at_once
+from tau_live.errors import suppress
 from tau_live.store.aside import BESIDE, beside, set_aside
 from tau_live.store.connection import Connection, Synchronous, connect
 from tau_live.store.migrations import SCHEMA_VERSION, check, migrate
