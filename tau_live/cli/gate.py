@@ -247,7 +247,8 @@ def _facts(
         facts.append(("last error" if streaks or row.state == "pass" else "detail", row.detail))
     if row.state != "pass":
         facts.append(("reason", row.reason or "no reason given"))
-        facts += [("set by", entry.who) for entry in newest if entry.event == "hold"]
+        if row.reason != HoldReason.GATE_REMOVED:  # nobody says who did that
+            facts += [("set by", entry.who) for entry in newest if entry.event == "hold"]
         facts.append(("next step", 'tau-live gate reset --reason "..."'))
     for hold in holds:
         when = ago(hold.since, now=now)

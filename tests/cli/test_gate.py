@@ -77,6 +77,7 @@ def test_a_gate_whose_row_was_removed_holds_until_it_is_reset(
 
     assert (before, held, started.passes) == (last == "reset", False, False)
     assert (shown.exit_code, "gate_removed" in shown.stdout) == (3, True)
+    assert "set by" not in shown.stdout
     assert running.passes
     assert run("verify", "--store", filled).exit_code == 0
     elsewhere.close()
