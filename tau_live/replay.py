@@ -14,6 +14,7 @@ from pathlib import Path
 from tau_live.builtin import load_plugins
 from tau_live.collection.inbox import BATCH_LIMIT
 from tau_live.collection.recording import BadLine, read
+from tau_live.collection.whole_runs import Told
 from tau_live.errors import TauLiveError
 from tau_live.events import Event
 from tau_live.gate import State
@@ -31,6 +32,8 @@ MILESTONES = frozenset({"run.end", "reward"})
 """After these a rollout may have become fit to be learned from."""
 
 BAD_KEPT = 100
+OVERDUE = 256
+"""So many rollouts at least are settled at once that waited long enough for a reward."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,11 +97,23 @@ class Offline:
         """
         for event in events:
             self._waiting.append(event)
-            self._now = max(self._now, event.at)
             if event.event in self._milestones or len(self._waiting) >= BATCH_LIMIT:
                 self._store_waiting()
         if at_once:
             self._store_waiting()
+
+    def store(self, told: Sequence[Told]) -> None:
+        """Store a batch at once, and learn what is due.
+
+        Raises:
+            StoreError: The store failed; start again from the beginning.
+        """
+        if told:
+            self._now = max(self._now, *(one.at for one in told))
+            self._finished += self._pipeline.stored(self._pipeline.prepared(told)).finished
+        with self._store.begin():
+            self._pipeline.collector.expire(self._now, limit=max(OVERDUE, len(told)))
+        self._learn()
 
     def finish(self) -> None:
         """Store what waits, end what the stream left open, and learn what is due."""
@@ -125,13 +140,8 @@ class Offline:
         )
 
     def _store_waiting(self) -> None:
-        if self._waiting:
-            applied = self._pipeline.stored(self._pipeline.prepared(self._waiting))
-            self._waiting.clear()
-            self._finished += applied.finished
-        with self._store.begin():
-            self._pipeline.collector.expire(self._now)
-        self._learn()
+        waiting, self._waiting = self._waiting, []
+        self.store(waiting)
 
     def _check_may(self) -> None:
         why = self._why_not()

@@ -11,6 +11,7 @@ from tau_live.cli.output import print_json, print_report, progress_bar
 from tau_live.errors import LogLineError, TauLiveError
 from tau_live.importing.fields import FIELDS, Place, parsed_map
 from tau_live.importing.values import time_of
+from tau_live.machine.garbage import rarely_collected
 
 if TYPE_CHECKING:
     from tau_live.importing.log import Format, Imported, Table
@@ -124,7 +125,7 @@ def import_log(  # noqa: PLR0913  # one for each option
         at=at,
         strict=strict,
     )
-    with progress_bar(quiet=as_json) as bar:
+    with rarely_collected(), progress_bar(quiet=as_json) as bar:
         task = bar.add_task("importing", total=None)
         report = imported(
             log,

@@ -5,7 +5,7 @@ same rows. Every step may be repeated: what is already stored adds nothing.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
@@ -21,6 +21,7 @@ from tau_live.collection.event_rows import (
     told_late,
 )
 from tau_live.collection.spans import span_of
+from tau_live.collection.whole_runs import StepOfRun, Told, steps_of
 from tau_live.errors import AmbiguousIdError, UnknownError
 from tau_live.guard import logger, text_of
 from tau_live.machine.quick import changed, made
@@ -37,6 +38,7 @@ from tau_live.rollouts import (
     rollout_id_of,
     rollout_may_become,
 )
+from tau_live.store.records import WholeRollout
 from tau_live.store.roles import Batch, Store
 
 KNOWN_LIMIT = 20_000
@@ -103,11 +105,12 @@ class Collector:
         self._known: OrderedDict[attempts.Key, int] = OrderedDict()
         self._open: OrderedDict[str, None] = OrderedDict()
         self._spans: list[Span] = []
+        self._steps: dict[str, Iterator[list[ev.Event]] | None] = {}  # of runs that are over
         self._finished = self._ready = 0
         self._told = False
 
-    def apply(self, events: Sequence[ev.Event]) -> Applied:
-        """Store a batch of events.
+    def apply(self, told: Sequence[Told]) -> Applied:
+        """Store a batch of events, and of runs that are over.
 
         Raises:
             StoreError: The store failed; nothing of the caller's transaction may be kept, and
@@ -116,9 +119,14 @@ class Collector:
         self._finished = self._ready = 0
         self._spans.clear()
         try:
-            with self._whole.batch(naming.ids_in(events, known=self._open)) as self._store:
-                for event in events:
-                    self._apply(event)
+            with self._whole.batch(naming.ids_in(told, known=self._open)) as self._store:
+                for one in told:
+                    if isinstance(one, ev.Event):
+                        self._apply(one)
+                    elif isinstance(one, StepOfRun):
+                        self._take_step(one)
+                    else:
+                        self._add_whole(one)
                     if len(self._spans) >= SPANS_AT_ONCE:
                         self._store_spans()
                     self._breathe()
@@ -149,6 +157,7 @@ class Collector:
         """Drop what is remembered of the store, after a transaction that was not kept."""
         self._known.clear()
         self._spans.clear()
+        self._steps.clear()
 
     def expire(self, now: float, *, limit: int = 256) -> int:
         """Settle the finished rollouts whose wait for a reward is over; return how many."""
@@ -192,6 +201,27 @@ class Collector:
             self._begin_attempt(event, rollout_id, existing=existing)
         elif self._is_certain(event, existing):
             self._remember(attempts.key_of(event, rollout_id), found.number)
+
+    def _add_whole(self, rows: WholeRollout) -> None:
+        """Store a run that is over, but for its end; only its first step if it is known already."""
+        rollout_id, refuses = rows.rollout.rollout_id, self._rewarding.refuses
+        if not any(map(refuses, rows.rewards)) and self._store.add_whole(rows):
+            self._steps[rollout_id] = None
+            return
+        steps = self._steps[rollout_id] = steps_of(rows)
+        for event in next(steps):
+            self._apply(event)
+
+    def _take_step(self, step: StepOfRun) -> None:
+        steps = self._steps[step.rollout_id]
+        if steps is not None:
+            for event in next(steps):
+                self._apply(event)
+        elif step.is_last:
+            self._finished += 1
+            self._settle(step.rollout_id, now=step.at)
+        if step.is_last:
+            del self._steps[step.rollout_id]
 
     def _attempt_of(self, event: ev.Event) -> int:
         """Return the attempt that an event belongs to; begin it where it is the first."""

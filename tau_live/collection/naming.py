@@ -2,9 +2,11 @@
 
 from collections.abc import Container, Iterable, Sequence
 
+from tau_live.collection.whole_runs import Told
 from tau_live.errors import AmbiguousIdError, UnknownError
 from tau_live.events import Event, ModelEnd, Reward, RunStart
 from tau_live.rollouts import rollout_id_of
+from tau_live.store.records import WholeRollout
 from tau_live.store.roles import Batch
 
 LISTED = 5
@@ -61,10 +63,14 @@ def names_in(event: Event) -> Sequence[str]:
     return (event.response_id,) if isinstance(event, ModelEnd) and event.response_id else ()
 
 
-def ids_in(events: Iterable[Event], *, known: Container[str]) -> set[str]:
-    """Return all ids of the runs that events are about, but for those that are known."""
+def ids_in(told: Iterable[Told], *, known: Container[str]) -> set[str]:
+    """Return all ids of the runs that a batch is about, but for those that are known."""
     ids: set[str] = set()
-    for event in events:
+    for event in told:
+        if not isinstance(event, Event):
+            if isinstance(event, WholeRollout):
+                ids.add(event.rollout.rollout_id)
+            continue
         rollout_id = rollout_id_of(event.host, event.run_id)
         if rollout_id not in known:
             ids.add(rollout_id)

@@ -4,7 +4,7 @@ Plain synchronous code for whoever owns the thread: the writer of a live process
 intake.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from tau_live.breath import Breathe, at_once
@@ -12,6 +12,7 @@ from tau_live.collection.collector import Collector
 from tau_live.collection.recording import Recorder
 from tau_live.collection.texts import Texts
 from tau_live.collection.token_prices import Pricer
+from tau_live.collection.whole_runs import Told, singly
 from tau_live.errors import StoreUnavailableError
 from tau_live.events import Event
 from tau_live.handed.sound_events import sound
@@ -78,25 +79,37 @@ class Pipeline:
         self._on_poison = on_poison
         self._on_unrecorded = on_unrecorded
 
-    def prepared(self, events: Sequence[Event]) -> list[Event]:
-        """Return the events without secrets and with costs, once recorded and shown to plugins."""
-        scrubbed = []
-        for event in events:
-            try:
-                checked = sound(event)
-                if checked.left_out:
-                    self._on_left_out(checked.left_out)
-                kept = self._redacted(checked.event)
-                scrubbed.append(self._pricer.priced(kept) if self._pricer else kept)
-            except Exception as error:  # noqa: BLE001  # what a host hands over may do anything
-                self._on_poison(event, error)
+    def prepared(self, told: Iterable[Told]) -> list[Told]:
+        """Return events without secrets and with costs, once recorded and shown to plugins.
+
+        Whole runs come without secrets, and stay whole where nobody wants to see their events.
+        """
+        observed = self._plugins.listens("observe")
+        if self._recorder or observed or self._plugins.listens("redact_text"):
+            told = singly(told)
+        scrubbed: list[Told] = []
+        for one in told:
+            if isinstance(one, Event):
+                self._prepare(one, scrubbed)
+            else:
+                scrubbed.append(one)
             self._breathe()
-        self._record(scrubbed)
-        if self._plugins.listens("observe"):
-            for event in scrubbed:
-                self._plugins.observe(event)
-                self._breathe()
+        events = [one for one in scrubbed if isinstance(one, Event)]
+        self._record(events)
+        for event in events if observed else ():
+            self._plugins.observe(event)
+            self._breathe()
         return scrubbed
+
+    def _prepare(self, event: Event, scrubbed: list[Told]) -> None:
+        try:
+            checked = sound(event)
+            if checked.left_out:
+                self._on_left_out(checked.left_out)
+            kept = self._redacted(checked.event)
+            scrubbed.append(self._pricer.priced(kept) if self._pricer else kept)
+        except Exception as error:  # noqa: BLE001  # what a host hands over may do anything
+            self._on_poison(event, error)
 
     def _redacted(self, event: Event) -> Event:
         """Return an event without secrets, and without what plugins say must not be kept.
@@ -116,26 +129,26 @@ class Pipeline:
         except OSError as error:
             self._on_unrecorded(len(events), error)
 
-    def stored(self, events: Sequence[Event]) -> Stored:
-        """Store prepared events in one transaction; where one of them fails, each in its own.
+    def stored(self, told: Sequence[Told]) -> Stored:
+        """Store what was prepared in one transaction; where that fails, each event in its own.
 
         Raises:
             StoreUnavailableError: The store failed; none of them is kept.
         """
         try:
             with self._store.begin():
-                applied = self.collector.apply(events)
+                applied = self.collector.apply(told)
             return Stored(applied.finished, applied.ready, 0)
         except StoreUnavailableError:
             self.collector.forget()
             raise
         except Exception:  # noqa: BLE001  # one of them is poison; the others must not suffer
             self.collector.forget()
-            return self._one_by_one(events)
+            return self._one_by_one(told)
 
-    def _one_by_one(self, events: Sequence[Event]) -> Stored:
+    def _one_by_one(self, told: Iterable[Told]) -> Stored:
         finished = ready = refused = 0
-        for event in events:
+        for event in singly(told):
             try:
                 with self._store.begin():
                     applied = self.collector.apply([event])

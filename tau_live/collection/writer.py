@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 from tau_live import fault
 from tau_live.collection.forgetting import Forgetting, limits_of
@@ -29,6 +30,9 @@ from tau_live.reasons import lost_events
 from tau_live.rollouts import Reason
 from tau_live.settings import Settings
 from tau_live.store.roles import Store
+
+if TYPE_CHECKING:
+    from tau_live.collection.whole_runs import Told
 
 HEARTBEAT_S = 5.0
 HEARTBEAT_TTL_S = 20.0
@@ -101,7 +105,7 @@ class Writer:
         self._store: Store | None = None
         self._pipeline: Pipeline | None = None
         self._raw: deque[Event] = deque()
-        self._prepared: deque[Event] = deque()
+        self._prepared: deque[Told] = deque()
         self._epoch = gate.epoch
         self._ending = False
         self._stale = False

@@ -13,24 +13,29 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
+from tau_live.collection.inbox import BATCH_LIMIT
 from tau_live.collection.recording import Line
+from tau_live.collection.whole_runs import Told
 from tau_live.errors import LogLineError, TauLiveError
 from tau_live.events import Decision, Event, Reward
 from tau_live.handed.plain import Limits
 from tau_live.handed.values import OPTIONS_LIMIT
 from tau_live.importing.fields import FieldError, Places, Row, column_of, standing
-from tau_live.importing.logged import Reader
+from tau_live.importing.logged import Logged, Reader
 from tau_live.importing.otel import Traces
+from tau_live.importing.records import Records
 from tau_live.importing.rows import BadRow, NumberedRow, json_rows, table_rows
 from tau_live.importing.runs import Runs
 from tau_live.line_sources import file_lines, stdin_lines
 from tau_live.policies.files import policy_config
+from tau_live.privacy.redaction import Redactor
 from tau_live.replay import Offline
 from tau_live.settings import InferReward, Settings
 from tau_live.settings import Learner as LearnerMode
 
 BAD_KEPT = 100
 TOLD_EVERY = 256
+ROWS_AT_ONCE = 128
 STDIN = "-"
 EVERY = "all"
 
@@ -174,15 +179,34 @@ class _Counts:
         if len(self.bad) < BAD_KEPT:
             self.bad.append(row)
 
+    def logged(self, logged: Logged) -> None:
+        """Count a decision, and what it earned."""
+        self._decided(logged.propensity, logged.options.names)
+        self.rewards += logged.reward is not None
+
     def told(self, events: Iterable[Event]) -> Iterator[Event]:
         """Pass events on and count them."""
         for event in events:
             if isinstance(event, Decision):
-                self.decisions += 1
-                self.with_propensity += event.propensity is not None
-                self.without_choice += len(event.options) < 2
+                self._decided(event.propensity, event.options)
             self.rewards += isinstance(event, Reward)
             yield event
+
+    def _decided(self, propensity: float | None, options: Sequence[str]) -> None:
+        self.decisions += 1
+        self.with_propensity += propensity is not None
+        self.without_choice += len(options) < 2
+
+
+def _file(path: str) -> Path:
+    if Path(path).is_dir():
+        raise TauLiveError(
+            f"'{path}' is a folder, and a log is one file. If it is an export: decisions.parquet "
+            "holds its decisions (--map run=rollout_id,step=ordinal,option=applied); for their "
+            "rewards, add to it the column total_reward of rollouts.parquet as reward, in the "
+            "last row of each rollout_id alone"
+        )
+    return Path(path)
 
 
 def _no_table(path: Path, _format: Format) -> Table:
@@ -217,7 +241,7 @@ def import_log(
         infer_reward=InferReward.OFF if quiet else settings.infer_reward,
     )
     try:
-        path = None if source.path == STDIN else Path(source.path)
+        path = None if source.path == STDIN else _file(source.path)
         total = path.stat().st_size if path else 0
         written = path.stat().st_mtime if path else time.time()
         counts = _Counts(strict=source.strict, progress=progress, total=total)
@@ -233,7 +257,8 @@ def import_log(
             told = _told(source, first, lines, counts, settings=settings, written=written)
         offline = Offline(settings)
         try:
-            offline.take(counts.told(told.events))
+            for batch in told.batches:
+                offline.store(batch)
             offline.finish()
             found = offline.report(events=0, bad=[], bad_lines=0)
         finally:
@@ -257,9 +282,17 @@ def import_log(
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _Read:
+    """How a log is read.
+
+    Attributes:
+        format: How it is written.
+        batches: What it tells; each is to be stored at once.
+        unseen: Returns the mapped columns that no row had.
+    """
+
     format: Format
-    events: Iterator[Event]
+    batches: Iterator[Sequence[Told]]
     unseen: Callable[[], list[str]]
 
 
@@ -271,12 +304,12 @@ def _told(  # what a log is read with
     *,
     settings: Settings,
     written: float,
-) -> _Told:
+) -> _Read:
     format_ = source.format or _format(source.path, first)
-    width, limits = policy_config(settings).width, Limits(chars=settings.payload_limit)
     if format_ is Format.OTEL:
-        traces = Traces(width=width, limits=limits, reward=source.reward)
-        return _Told(format_, _of_traces(traces, json_rows(lines), counts), list)
+        traces = Traces(_records(settings, source.reward), reward=source.reward)
+        events = counts.told(_of_traces(traces, json_rows(lines), counts))
+        return _Read(format_, _batched(events), list)
     rows = table_rows(lines) if format_ is Format.CSV else json_rows(lines)
     if format_ is Format.CSV:
         _check_head(first, source.places, counts)
@@ -290,11 +323,9 @@ def _told(  # what a log is read with
     runs = Runs(
         source.stream or _stream(source.path, first[: 1 + (format_ is Format.CSV)]),
         otherwise=written if source.at is None else source.at,
-        width=width,
-        reward=source.reward,
-        limits=limits,
+        records=_records(settings, source.reward),
     )
-    return _Told(format_, _of_rows(runs, reader, rows, counts), lambda: reader.unseen)
+    return _Read(format_, _of_rows(runs, reader, rows, counts), lambda: reader.unseen)
 
 
 def _check_head(first: Sequence[Line], places: Places, counts: _Counts) -> None:
@@ -313,7 +344,7 @@ def _told_by_table(  # what a log is read with
     *,
     settings: Settings,
     written: float,
-) -> _Told:
+) -> _Read:
     first = list(islice(rows, 1))
     if source.options == (EVERY,):
         raise TauLiveError("the options of a table cannot be read beforehand: name them")
@@ -323,12 +354,19 @@ def _told_by_table(  # what a log is read with
     runs = Runs(
         source.stream or _stream(source.path, [Line(1, repr(one.row).encode()) for one in first]),
         otherwise=written if source.at is None else source.at,
-        width=policy_config(settings).width,
-        reward=source.reward,
-        limits=Limits(chars=settings.payload_limit),
+        records=_records(settings, source.reward),
     )
-    events = _of_rows(runs, reader, chain(first, rows), counts)
-    return _Told(format_, events, lambda: reader.unseen)
+    batches = _of_rows(runs, reader, chain(first, rows), counts)
+    return _Read(format_, batches, lambda: reader.unseen)
+
+
+def _records(settings: Settings, reward: str) -> Records:
+    return Records(
+        width=policy_config(settings).width,
+        limits=Limits(chars=settings.payload_limit),
+        redactor=Redactor(settings.content.value, settings.payload_limit),
+        reward=reward,
+    )
 
 
 def _format_of_table(path: Path | None) -> Format | None:
@@ -341,8 +379,16 @@ def _format_of_table(path: Path | None) -> Format | None:
 
 
 def _of_rows(
-    runs: Runs, reader: Reader, rows: Iterable[NumberedRow | BadRow], counts: _Counts
-) -> Iterator[Event]:
+    runs: Runs, reader: Reader, rows: Iterator[NumberedRow | BadRow], counts: _Counts
+) -> Iterator[Sequence[Told]]:
+    while some := list(islice(rows, ROWS_AT_ONCE)):
+        yield from runs.take(list(_logged(reader, some, counts)))
+    yield from runs.finished()
+
+
+def _logged(
+    reader: Reader, rows: Iterable[NumberedRow | BadRow], counts: _Counts
+) -> Iterator[tuple[Logged, int]]:
     for row in rows:
         if isinstance(row, BadRow):
             counts.wrong(row)
@@ -352,8 +398,13 @@ def _of_rows(
         except FieldError as error:
             counts.wrong(BadRow(row.line, error.column, error.reason))
             continue
-        yield from runs.told(logged, row.line)
-    yield from runs.finished()
+        counts.logged(logged)
+        yield logged, row.line
+
+
+def _batched(events: Iterator[Event]) -> Iterator[Sequence[Event]]:
+    while batch := list(islice(events, BATCH_LIMIT)):
+        yield batch
 
 
 def _of_traces(

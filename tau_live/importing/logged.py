@@ -17,6 +17,13 @@ from tau_live.importing.fields import (
 from tau_live.importing.fields import read as reading
 from tau_live.importing.values import Features, Options
 
+_RARE = frozenset({"step", "end", "chosen", "default", "probabilities", "session", "name"})
+"""Fields that most logs do not have."""
+
+
+def _unread(_field: str, _found: Row, _reader: object) -> None:
+    """Return what stands in a field that a row does not have."""
+
 
 class Logged(msgspec.Struct, frozen=True, kw_only=True):
     """One decision of a log.
@@ -102,9 +109,11 @@ class Reader:
         Raises:
             FieldError: A field is missing or malformed.
         """
-        read, found = self._read, row
+        found = row
         if self._places:
             found = {**row, **{name: self._found(row, name) for name in self._places}}
+        read = self._read
+        rarely = _unread if _RARE.isdisjoint(found) else read
         option = read("option", found, values.name_of)
         point = read("point", found, values.name_of) or self._point
         if option is None:
@@ -114,13 +123,8 @@ class Reader:
                 column_of("point", self._places), "expected a decision point: see --point"
             )
         options = self._options(found, option)
-        probabilities = reading(
-            "probabilities",
-            found.get("probabilities"),
-            lambda value: values.probabilities_of(value, options.names),
-            self._places,
-        )
-        chosen = self._offered_one("chosen", found, options)
+        probabilities = self._probabilities(found, options) if rarely is read else ()
+        chosen = self._one_of(options, "chosen", rarely("chosen", found, values.name_of))
         propensity = read("propensity", found, values.probability_of)
         if propensity is None and probabilities and chosen is None:
             propensity = probabilities[options.names.index(option)]
@@ -129,20 +133,20 @@ class Reader:
             reward = 0.0 - reward
         return Logged(
             run=read("run", found, values.name_of),
-            step=read("step", found, values.place_of),
-            end=read("end", found, values.truth_of),
+            step=rarely("step", found, values.place_of),
+            end=rarely("end", found, values.truth_of) or False,
             at=read("at", found, values.time_of),
             point=point,
             options=options,
             option=option,
             chosen=chosen,
-            default=self._offered_one("default", found, options),
+            default=self._one_of(options, "default", rarely("default", found, values.name_of)),
             propensity=propensity,
             probabilities=probabilities,
             context=self._context(row, found),
             reward=reward,
-            session=read("session", found, values.name_of),
-            name=read("name", found, values.name_of) or "",
+            session=rarely("session", found, values.name_of),
+            name=rarely("name", found, values.name_of) or "",
         )
 
     def _found(self, row: Row, field: str) -> object:
@@ -160,15 +164,27 @@ class Reader:
             self._unseen.discard(place.paths[0])
         return found
 
-    def _read(self, field: str, found: Row, reader: "values.Reading[values.Read]") -> "values.Read":
+    def _read(
+        self, field: str, found: Row, reader: "values.Reading[values.Read | None]"
+    ) -> "values.Read | None":
+        """Return what a reader makes of a field; ``None`` where nothing stands, as mostly."""
+        value = found.get(field)
+        if value is None:
+            return None
         try:
-            return reader(found.get(field))
+            return reader(value)
         except (ValueError, OverflowError) as error:
             raise FieldError(column_of(field, self._places), str(error)) from error
 
+    def _probabilities(self, found: Row, options: Options) -> tuple[float, ...]:
+        def reader(value: object) -> tuple[float, ...]:
+            return values.probabilities_of(value, options.names)
+
+        return self._read("probabilities", found, reader) or ()
+
     def _options(self, found: Row, option: str) -> Options:
         options = self._read("options", found, values.options_of)
-        if not options.names:
+        if options is None or not options.names:
             options = self._offered if self._offered.names else Options((option,), (None,))
         if option not in options.names:
             column = column_of("option", self._places)
@@ -184,8 +200,7 @@ class Reader:
         )
         return Options(options.names, tuple(features))
 
-    def _offered_one(self, field: str, found: Row, options: Options) -> str | None:
-        name = self._read(field, found, values.name_of)
+    def _one_of(self, options: Options, field: str, name: str | None) -> str | None:
         if name is not None and name not in options.names:
             column = column_of(field, self._places)
             raise FieldError(column, f"expected one of the options, got {name!r}")

@@ -15,13 +15,14 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tau_live import events as ev
-from tau_live.handed.plain import Limits
+from tau_live.collection.whole_runs import event_of_decision
 from tau_live.handed.values import text_of
 from tau_live.importing.fields import FieldError
 from tau_live.importing.logged import Logged, Reader
-from tau_live.importing.runs import SOURCE, decision_of
+from tau_live.importing.records import SOURCE, Records
 from tau_live.importing.values import Options, name_of, number_of
 from tau_live.privacy.redaction import clean_id
+from tau_live.rollouts import rollout_id_of
 from tau_live.telemetry.announced import HOST, Ids
 from tau_live.telemetry.runs import Runs
 from tau_live.telemetry.spans import Begun, Ended, Happened
@@ -59,14 +60,12 @@ class Traces:
     """Turns the spans of one log into events.
 
     Args:
-        width: How wide the policy's features are.
-        limits: Bounds of what is taken over.
+        records: Makes decisions.
         reward: How rewards are called that have no name.
     """
 
-    def __init__(self, *, width: int, limits: Limits, reward: str) -> None:
-        self._width = width
-        self._limits = limits
+    def __init__(self, records: Records, *, reward: str) -> None:
+        self._records = records
         self._reader = Reader({}, point=POINT, offered=(), cells=False)
         self._runs = Runs(native=lambda _: False, reward=reward, source=SOURCE, roots=True)
         self._open: OrderedDict[str, _Trace] = OrderedDict()
@@ -157,14 +156,20 @@ class Traces:
             times.setdefault(ids, []).append(choice.at)
         return {
             ids[1]: [
-                decision_of(
-                    logged, host=HOST, run_id=ids[1], at=at, ordinal=logged.step or ordinal,
-                    width=self._width, limits=self._limits,
+                event_of_decision(
+                    self._records.decision_of(
+                        logged,
+                        rollout_id=rollout_id_of(HOST, ids[1]),
+                        ordinal=logged.step or ordinal,
+                        at=at,
+                    ),
+                    host=HOST,
+                    run_id=ids[1],
                 )
                 for ordinal, (logged, at) in enumerate(zip(those, times[ids], strict=True), start=1)
             ]
             for ids, those in chosen.items()
-        }  # fmt: skip
+        }
 
 
 def _in_order(key: str, spans: Mapping[str, Ended]) -> Iterator[tuple[Begun | None, Ended | None]]:

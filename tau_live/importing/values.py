@@ -167,6 +167,8 @@ def features_of(value: object) -> Features:
         return {}
     if not isinstance(value, Mapping):
         raise _not("an object", value)
+    if _SCALARS.issuperset(map(type, value.values())) and "_" not in {name[:1] for name in value}:
+        return {**value}  # as most are
     return dict(_flat("", value, 0))
 
 
@@ -216,7 +218,7 @@ def _cell(value: object) -> object:
 def probabilities_of(value: object, names: Sequence[str]) -> tuple[float, ...]:
     """Return one for each option; nothing where nothing is told. Raises: ValueError."""
     value = _opened(value)
-    if value is None:
+    if value is None or value == []:
         return ()
     listed = [value.get(name) for name in names] if isinstance(value, Mapping) else value
     if not isinstance(listed, list) or len(listed) != len(names):

@@ -46,6 +46,8 @@ _BREAK = re.compile(
 _BASE64 = re.compile(
     r"[A-Za-z0-9+/_-]{20,}+(?:(?:\r?\n|\\r\\n|\\n)[ \t]{0,16}[A-Za-z0-9+/_-]{8,}+)*+={0,2}+"
 )
+_SHORTEST_ENCODED = 20
+"""Characters that the shorter of both has at least."""
 _NOT_BASE64 = re.compile(r"\\r\\n|\\n|[^A-Za-z0-9+/]")
 _HEX = re.compile(r"(?:[0-9A-Fa-f]{2}){16,}+")
 _READABLE = re.compile(rb"[\t\n\r\x20-\x7e]{12,}+")
@@ -167,6 +169,8 @@ def _over(before: str, after: str, tokens: Search) -> Iterator[Found]:
 
 
 def _decoded(text: str, search: Search, tokens: Search, depth: int) -> Iterator[Found]:
+    if len(text) < _SHORTEST_ENCODED:  # as most ids are
+        return
     for pattern, decodings in ((_HEX, _from_hex), (_BASE64, _from_base64)):
         for match in pattern.finditer(text):
             kinds = (_kind_in(run, search, tokens, depth) for run in decodings(match[0]))

@@ -3,10 +3,10 @@
 import hashlib
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 from itertools import filterfalse
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 from tau_live.envelope import Content, ErrorInfo, Event, ToolCall
 from tau_live.handed.cleaning import clean, cut
@@ -25,6 +25,9 @@ from tau_live.privacy.secret_kinds import (
     is_secret_key,
 )
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 PAYLOAD_LIMIT = 65_536
 FREE_TEXT = 64
 """A string of more characters is taken for free text, which is content."""
@@ -42,10 +45,24 @@ _NAMES_REMEMBERED = 512
 _IDS_REMEMBERED = 4_096
 _HARD_TO_GUESS = 20
 _NOTHING = (None, "")
+_NAMES = frozenset({str})
+_SCALARS = frozenset({float, int, bool, str, type(None)})
+_INT_BITS = 63
+_TOGETHER = 256
+"""Strings that are longer together hardly come together again."""
 _TUPLES_OF_IDS = frozenset({"options", "allowed", "exploit_only", "aliases"})
 _SAME = object()
+T = TypeVar("T", bound="DataclassInstance")
 _SPLIT = "[redacted:split]"
 _DRAWN = re.compile(r"[0-9a-f]{1,31}+(?:[-\n][0-9a-f]{1,31}+)*+")
+
+
+class _Form(NamedTuple):
+    """Where in a mapping stands what has to be looked at, and how long its names are together."""
+
+    numbers: Sequence[int]
+    texts: Sequence[int]
+    chars: int
 
 
 class Redactor:
@@ -82,18 +99,22 @@ class Redactor:
             chars=payload_limit, total_chars=max(payload_limit, DEFAULT_LIMITS.key_chars)
         )
         self._pattern, self._kinds = alternation(extra or {})
-        self._plans: dict[type[Event], Plan] = {}
+        self._plans: dict[type, Plan] = {}
         self._harmless = lru_cache(maxsize=_NAMES_REMEMBERED)(self._are_harmless)
         self._same_ids: set[str | None] = set(_NOTHING)
         self._same_texts: set[str | None] = set(_NOTHING)
         self._same_words = lru_cache(maxsize=_IDS_REMEMBERED)(self._are_same_words)
+        self._form = lru_cache(maxsize=_NAMES_REMEMBERED)(self._form_of)
 
     def keeping(self) -> "Redactor":
         """Return one that takes out the same secrets, and leaves texts in."""
         return self if self._keeps else Redactor("redacted", self._limit, self._extra)
 
-    def redact(self, event: Event) -> Event:
-        """Return the event as it may be written; the same object if nothing is to be changed."""
+    def redact(self, event: T) -> T:
+        """Return the event as it may be written; the same object if nothing is to be changed.
+
+        What is stored of events may come in the place of one: nobody else has what is in it.
+        """
         kind = type(event)
         plan = self._plans.get(kind)
         if plan is None:
@@ -104,14 +125,47 @@ class Redactor:
         if same_ids and self._same_texts.issuperset(texts) and not any(others):
             return event  # as most are
         changes = self._changed_texts(plan.texts, texts)
+        is_event = isinstance(event, Event)
         for name, value in zip(plan.others, others, strict=True):
             if value:
                 kept = self._other(name, value)
-                if kept is not _SAME:
+                if kept is not _SAME and (is_event or kept != value):
                     changes[name] = kept
         if not same_ids:
             changes |= _changed_ids(plan.ids, ids)
         return changed(event, **changes) if changes else event
+
+    def leaves(self, row: dict[str, object]) -> bool:
+        """Say whether a mapping is seen at once to be plain data that is written as it is.
+
+        That is so of harmless names with numbers and known words, as most decisions have them; of
+        anything else it is not said.
+        """
+        values = (*row.values(),)
+        kinds = (*map(type, values),)
+        if not _SCALARS.issuperset(kinds) or not _NAMES.issuperset(map(type, row)):
+            return False
+        form = self._form((*row,), kinds)
+        if form is None:
+            return False
+        for n in form.numbers:
+            if not _is_kept(values[n]):
+                return False
+        texts = (*[text for n in form.texts if isinstance(text := values[n], str)],)
+        chars = sum(map(len, texts))
+        if chars > _TOGETHER or form.chars + chars > self._limits.total_chars:
+            return False
+        return not texts or self._same_words(texts)
+
+    def _form_of(self, names: tuple[str, ...], kinds: tuple[type, ...]) -> _Form | None:
+        """Return where numbers and strings stand; ``None`` where a name is not written as it is."""
+        if len(names) > _ENTRIES or not self._harmless(names):
+            return None
+        return _Form(
+            [n for n, kind in enumerate(kinds) if kind in (float, int)],
+            [n for n, kind in enumerate(kinds) if kind is str],
+            sum(map(len, names)),
+        )
 
     def _are_same_ids(self, ids: tuple[str | None, ...]) -> bool:
         """Say whether ids, of which not all are known, are written as they are.
@@ -260,19 +314,25 @@ class Redactor:
         elif isinstance(value, tuple):
             kept = self._lines(value)
         elif isinstance(value, Mapping):
-            found = plain(
-                value,
-                limits=self._limits,
-                text=self._in_order(self._text),
-                names=self._text,
-                hidden=_hidden,
-                harmless=self._harmless,
-                same=self._same_words,
-            )
-            return found if isinstance(found, dict) else {"…": found}  # equal is not yet plain
+            return self._mapping(value)
         else:
             return _SAME
         return _SAME if kept == value else kept
+
+    def _mapping(self, value: Mapping[str, object]) -> object:
+        """Return what becomes of a mapping, which is always another one: a host may have it."""
+        if type(value) is dict and self.leaves(copied := value.copy()):  # as most
+            return copied
+        found = plain(
+            value,
+            limits=self._limits,
+            text=self._in_order(self._text),
+            names=self._text,
+            hidden=_hidden,
+            harmless=self._harmless,
+            same=self._same_words,
+        )
+        return found if isinstance(found, dict) else {"…": found}  # equal is not yet plain
 
     def _are_harmless(self, names: tuple[str, ...]) -> bool:
         """Tell whether names are written as they are, and no number under them is hidden."""
@@ -423,6 +483,13 @@ def _hidden(key: str, value: object) -> str | None:
     if key[-5:].lower() == "token" and _is_small_number(value):
         return None  # the number of a token, as in every record of a language model
     return "[redacted:key]"
+
+
+def _is_kept(number: object) -> bool:
+    """Say whether a number is plain data as it is."""
+    if type(number) is float:
+        return math.isfinite(number)
+    return type(number) is int and number.bit_length() <= _INT_BITS
 
 
 def _is_small_number(value: object) -> bool:

@@ -100,6 +100,8 @@ def outcome(  # everything that it depends on, and it must depend on nothing els
     """
     if ended_at is None:
         return Outcome(state=State.WAITING)
+    if not declared and len(rewards) == 1 and _is_plain(rewards[0]):  # as mostly
+        return made(Outcome, state=State.READY, total=total_of([rewards[0].value or 0.0]))
     costs = {one.name for one in declared if one.cost}
     rewards = [one for one in rewards if one.name not in costs]
     declared = [one for one in declared if not one.cost]
@@ -114,6 +116,17 @@ def outcome(  # everything that it depends on, and it must depend on nothing els
     else:
         unsettled = _overdue(_due(None, deadline_s, ended_at), (), now=now)
     return unsettled or _ready(counted, declared, missing, _penalties(rewards), ceiling=ceiling)
+
+
+def _is_plain(reward: Reward) -> bool:
+    """Say whether a reward, where it is the only one, is all that a run is worth."""
+    return (
+        reward.value is not None
+        and is_usable(reward.value)
+        and reward.source != SAFETY
+        and reward.decision_id is None
+        and reward.decisions_before is None
+    )
 
 
 def _counted(rewards: Sequence[Reward], declared: Sequence[DeclaredReward]) -> list[Reward]:

@@ -25,6 +25,8 @@ from tau_live.store.roles import Batch
 REFERENCE = "reference."
 """Begins the parts of the reference's inference, which count only where no other plugin has any."""
 
+_NOT_REPORTED = frozenset({SAFETY, RewardSource.INFERRED})
+
 TOLD_LIMIT = 100
 """Of so many refused sources a line is logged, one each."""
 
@@ -131,9 +133,10 @@ class Rewarding:
     def _with_safety(
         self, rollout: Rollout, rewards: Iterable[Reward], store: Batch
     ) -> list[Reward]:
-        if any(reward.source == SAFETY for reward in rewards):
+        spans = store.rollouts.spans(rollout.rollout_id)
+        if not spans or any(reward.source == SAFETY for reward in rewards):
             return []
-        blocked, codes = safety_of(store.rollouts.spans(rollout.rollout_id))
+        blocked, codes = safety_of(spans)
         found = [
             Reward(
                 rollout_id=rollout.rollout_id,
@@ -150,7 +153,7 @@ class Rewarding:
 
 
 def _is_reported(reward: Reward) -> bool:
-    return reward.value is not None and reward.source not in {SAFETY, RewardSource.INFERRED}
+    return reward.value is not None and reward.source not in _NOT_REPORTED
 
 
 def _outcome_of(found: LearnableRollout, settings: Settings) -> Outcome:

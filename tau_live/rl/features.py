@@ -27,7 +27,7 @@ MAX_WORDS = 16_384  # of all options together; rows beyond are skipped (1 us eac
 CATEGORY_CHARS = 40
 CATEGORY_WORDS = 3
 TEXT_CHARS = 4_096
-_LARGEST = nextafter((2.0 - 2.0**-24) * 2.0**127, 0.0)  # more would not be finite in float32
+LARGEST = nextafter((2.0 - 2.0**-24) * 2.0**127, 0.0)  # more would not be finite in float32
 _FRAMES = 16  # of unpacked decisions, at most half a megabyte each
 _FORMAT = 1
 _HEADER = struct.Struct("<BHHII")  # format, width, rows, entries, skipped
@@ -226,7 +226,7 @@ class _Rows:
                 self.skipped += len(features) - read
                 break
             if isinstance(value, (float, int)):  # the usual case first, and not through _add
-                if isinstance(name, str) and -_LARGEST <= value <= _LARGEST:  # refuses NaN too
+                if isinstance(name, str) and -LARGEST <= value <= LARGEST:  # refuses NaN too
                     slots.append(name_slot(name, width))
                     values.append(value)
                     numbers.append(1)
@@ -271,7 +271,7 @@ class _Rows:
             number = float(value)
         except (OverflowError, ValueError, TypeError):
             number = float("nan")
-        if -_LARGEST <= number <= _LARGEST:
+        if -LARGEST <= number <= LARGEST:
             self.add(name_slot(name, self.width), number, 1)
         else:
             self.skipped += 1
@@ -358,9 +358,14 @@ def pack(encoded: Encoded, *, frame: Frame | None = None) -> bytes:
     Raises:
         ValueError: The width is beyond 65535, or a row is longer than 65535 entries.
     """
-    width, rows, entries, slots, numeric = frame or frame_of(encoded)
-    header = _HEADER.pack(_FORMAT, width, rows, entries, encoded.skipped)
     values = encoded.values.astype("<f4", copy=False).tobytes()
+    return pack_values(frame or frame_of(encoded), values, skipped=encoded.skipped)
+
+
+def pack_values(frame: Frame, values: bytes | bytearray, *, skipped: int) -> bytes:
+    """Return rows as ``pack`` does, given their values packed and all else in a frame."""
+    width, rows, entries, slots, numeric = frame
+    header = _HEADER.pack(_FORMAT, width, rows, entries, skipped)
     body = b"".join((header, slots, values, numeric))
     return body + zlib.crc32(body).to_bytes(4, "little")
 

@@ -23,11 +23,11 @@ from tau_live.machine.private_files import narrowed, refuse_pipe
 from tau_live.store.files import files_of, is_emptied, make_private, read_locked
 from tau_live.store.json_text import merged
 from tau_live.store.log_damage import keep_if_damaged, written
-from tau_live.store.sealing import Sealer, digest_of, install, number_of
+from tau_live.store.sealing import Sealer, Sealing, digest_of, install, number_of
 
 _T = TypeVar("_T")
 
-Value = str | int | float | bytes | None
+Value = str | int | float | bytes | bytearray | None
 Parameters = Sequence[Value] | Mapping[str, Value]
 Synchronous = Literal["normal", "full"]
 
@@ -75,12 +75,14 @@ class Connection(AbstractContextManager[None]):
         path: The file.
         raw: The same connection as SQLite gives it.
         breathe: Called after each statement, and between rows where there may be many.
+        sealing: How it seals what it writes; ``None`` if it does not.
     """
 
     def __init__(self, raw: sqlite3.Connection, path: Path, *, breathe: Breathe = at_once) -> None:
         self.path = path
         self.breathe = breathe
         self.raw = raw
+        self.sealing: Sealing | None = None
         self._writing = raw.cursor()  # one for all statements: making one takes 0.4 us
         self._reading = raw.cursor()
         self._reading.row_factory = sqlite3.Row
@@ -109,7 +111,10 @@ class Connection(AbstractContextManager[None]):
             raise self._explained(error) from error
 
     def breathing(self, found: Iterable[_T]) -> Iterator[_T]:
-        """Yield what was found, and let others have the interpreter between two of them."""
+        """Return what was found, and let others have the interpreter between two of them."""
+        return iter(found) if self.breathe is at_once else self._breathing(found)
+
+    def _breathing(self, found: Iterable[_T]) -> Iterator[_T]:
         for one in found:
             yield one
             self.breathe()
@@ -131,6 +136,11 @@ class Connection(AbstractContextManager[None]):
                 return self._writing.execute(sql, parameters).rowcount
         except (sqlite3.Error, ValueError, OverflowError) as error:
             raise self._explained(error) from error
+
+    @property
+    def last_row(self) -> int:
+        """The number of the row that was inserted last."""
+        return self._writing.lastrowid or 0
 
     def change_many(self, sql: str, rows: Sequence[Parameters]) -> int:
         """Run a statement that writes once for each of ``rows``; return how many rows changed."""
@@ -277,7 +287,7 @@ class Connection(AbstractContextManager[None]):
         """Let what is written from now on be sealed; nothing of it is left in temporary files."""
         try:
             self.raw.execute("pragma temp_store = memory")
-            install(self.raw, sealer)
+            self.sealing = install(self.raw, sealer)
         except sqlite3.Error as error:
             raise self._explained(error) from error
 

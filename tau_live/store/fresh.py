@@ -27,7 +27,7 @@ from tau_live.rollouts import (
 )
 from tau_live.store.connection import Value
 from tau_live.store.json_text import json_of, mapping_of, merged
-from tau_live.store.records import Amendment
+from tau_live.store.records import Amendment, WholeRollout
 from tau_live.store.sqlite_moves import REASONS
 from tau_live.store.sqlite_rollouts import END, START
 from tau_live.store.sqlite_rows import values_of_span
@@ -135,6 +135,16 @@ class Fresh:
         self.rewards: dict[tuple[str, str, str, str], Reward] = {}
         self.until: float | None = None
         self.left_out: str | None = None
+
+    @classmethod
+    def of(cls, whole: WholeRollout) -> "Fresh":
+        """Return one that has ended and is not settled yet."""
+        made = cls(whole.rollout)
+        made.attempts = {whole.attempt.number: whole.attempt}
+        made.decisions = {(one.attempt, one.ordinal): one for one in whole.decisions}
+        for reward in whole.rewards:
+            made.add_reward(reward)
+        return made
 
     def amend(self, told: Amendment) -> None:
         """Fill in what is not known yet."""

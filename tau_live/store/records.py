@@ -295,6 +295,27 @@ class Amendment:
     later: bool = False
 
 
+class WholeRollout(NamedTuple):
+    """A rollout that succeeded, with all that is its own.
+
+    Attributes:
+        rollout: As it ended, but for what it earned.
+        attempt: Its only one.
+        decisions: In their order, each of another ordinal, and none in an arm of ours.
+        rewards: In their order, each of another target.
+    """
+
+    rollout: Rollout
+    attempt: Attempt
+    decisions: Sequence[Decision]
+    rewards: Sequence[Reward]
+
+    @property
+    def at(self) -> float:
+        """When it began, in epoch seconds."""
+        return self.attempt.started_at
+
+
 class LearnableRollout(NamedTuple):
     """A finished and rewarded rollout with its decisions and rewards."""
 

@@ -19,6 +19,7 @@ from tau_live.store.history import (
     RunRecord,
 )
 from tau_live.store.names import Names
+from tau_live.store.records import WholeRollout
 from tau_live.store.serving import (
     Audit,
     Counters,
@@ -86,6 +87,14 @@ class Batch(Protocol):
     @property
     def counters(self) -> Counting:
         """Counters."""
+        ...
+
+    def add_whole(self, whole: WholeRollout) -> bool:
+        """Store a rollout that has ended, which nobody has told of before.
+
+        ``False`` where something of it is known, be it a reward: then nothing of it is stored, and
+        it has to be told step by step. It is not settled.
+        """
         ...
 
 

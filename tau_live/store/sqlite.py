@@ -11,6 +11,7 @@ from tau_live.errors import suppress
 from tau_live.store.aside import BESIDE, beside, set_aside
 from tau_live.store.connection import Connection, Synchronous, connect
 from tau_live.store.migrations import SCHEMA_VERSION, check, migrate
+from tau_live.store.records import WholeRollout
 from tau_live.store.roles import Batch
 from tau_live.store.sealing import Sealer, key_in
 from tau_live.store.sqlite_alerts import SqliteAlerts
@@ -147,6 +148,11 @@ class SqliteStore:
     def batch(self, ids: Collection[str]) -> AbstractContextManager[Batch]:
         """Open a batch, inside a transaction; it is stored when it is left without an error."""
         return SqliteBatch(self._connection, ids) if ids else nullcontext(self)
+
+    def add_whole(self, whole: WholeRollout) -> bool:
+        """Store a rollout that has ended; ``False`` if something of it is known."""
+        with self.begin(), SqliteBatch(self._connection, [whole.rollout.rollout_id]) as batch:
+            return batch.add_whole(whole)
 
     def is_there(self) -> bool:
         """Say whether the file is still where it was opened, neither another one nor emptied."""

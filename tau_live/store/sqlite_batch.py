@@ -22,7 +22,7 @@ from tau_live.rollouts import (
     Span,
 )
 from tau_live.store.connection import Connection
-from tau_live.store.records import Amendment
+from tau_live.store.records import Amendment, WholeRollout
 from tau_live.store.sqlite_decisions import SqliteDecisions
 from tau_live.store.sqlite_names import SqliteNames
 from tau_live.store.sqlite_rewards import SqliteRewards
@@ -56,6 +56,10 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self._stage.write()
+
+    def add_whole(self, whole: WholeRollout) -> bool:
+        """Store a rollout that has ended; ``False`` if something of it is known."""
+        return self._stage.add(whole)
 
 
 class _Rollouts:

@@ -80,7 +80,7 @@ def values_of_rollout(
         json_of(config.retry_on),
         config.timeout_s,
         config.unresponsive_s,
-        json_of(rollout.metadata),
+        json_of(rollout.metadata) if rollout.metadata else "{}",
         rollout.owner,
         rollout.worker_id,
         rollout.attempt_count,
@@ -205,7 +205,7 @@ def values_of_decision(decision: Decision, rollout_seq: int) -> Sequence[Value]:
         decision.source,
         decision.why_not,
         decision.propensity,
-        json_of(decision.probabilities),
+        json_of(decision.probabilities) if decision.probabilities else "[]",
         decision.value,
         decision.policy_version,
         decision.arm,
@@ -213,7 +213,7 @@ def values_of_decision(decision: Decision, rollout_seq: int) -> Sequence[Value]:
         decision.latency_us,
         decision.at,
         json_of(decision.context),
-        json_of(decision.features),
+        json_of(decision.features) if decision.features else "{}",
         decision.encoded,
     )
 

@@ -10,7 +10,8 @@ from tau_live.rollouts import Rollout, RolloutStatus
 from tau_live.store.connection import Connection, Value
 from tau_live.store.fresh import Fresh
 from tau_live.store.json_text import json_of
-from tau_live.store.many_rows import insert
+from tau_live.store.many_rows import insert, insert_new
+from tau_live.store.records import WholeRollout
 from tau_live.store.sqlite_counters import SqliteCounters
 from tau_live.store.sqlite_rewards import INSERT_REWARD
 from tau_live.store.sqlite_rollouts import INSERT_SPAN
@@ -32,11 +33,6 @@ select
 """
 """In one row: SQLite lets go of the interpreter for each."""
 
-SEQS = """
-select json_group_object(rollout_id, seq) from rollouts
-where rollout_id in (select value from json_each(:ids))
-"""
-
 INSERT_ATTEMPT = """
 insert into attempts (
     rollout_seq, number, status, execution, worker_id, started_at, last_heartbeat_at, ended_at,
@@ -51,7 +47,6 @@ on conflict (name_id, rollout_seq) do nothing
 """
 
 _IDS = msgspec.json.Decoder(list[str])
-_SEQS = msgspec.json.Decoder(dict[str, int])
 
 
 class Stage:
@@ -86,6 +81,15 @@ class Stage:
             self._absent.discard(rollout_id)
             self.write()
         return False
+
+    def add(self, whole: WholeRollout) -> bool:
+        """Keep a rollout that has ended; ``False`` if something of it is known."""
+        rollout_id = whole.rollout.rollout_id
+        if rollout_id not in self._absent:
+            return False
+        self._fresh[rollout_id] = Fresh.of(whole)
+        self._absent.remove(rollout_id)
+        return True
 
     def get(self, rollout_id: str) -> Fresh | None:
         """Return a rollout that began here, and is not stored yet."""
@@ -143,25 +147,26 @@ class Stage:
     def _write_rollouts(self, kept: Sequence[Fresh], names: Mapping[str, Sequence[str]]) -> None:
         if not kept:
             return
-        store = partial(insert, self._connection)
-        store(
+        store, store_new = partial(insert, self._connection), partial(insert_new, self._connection)
+        seqs = store_new(
             INSERT_ROLLOUT,
             (values_of_rollout(f.rollout, settled=True, left_out=f.left_out) for f in kept),
         )
-        ids = json_of([fresh.rollout.rollout_id for fresh in kept])
-        seqs = _SEQS.decode(self._connection.rows(SEQS, {"ids": ids})[0][0])
-        rows = [(seqs[fresh.rollout.rollout_id], fresh) for fresh in kept]
+        rows = [*zip(seqs, kept, strict=True)]
         store(INSERT_ATTEMPT, (values for row in rows for values in _attempts(*row)))
         store(INSERT_SPAN, (told.values(seq) for seq, f in rows for told in f.spans.values()))
-        store(
+        store_new(
             INSERT_DECISION,
             (values_of_decision(one, seq) for seq, f in rows for one in f.decisions.values()),
         )
-        store(ASSIGN, ((seq, *arm) for seq, f in rows for arm in f.arms.values()))
-        store(INSERT_REWARD, (values_of_reward(one) for f in kept for one in f.rewards.values()))
+        store_new(ASSIGN, ((seq, *arm) for seq, f in rows for arm in f.arms.values()))
+        store_new(
+            INSERT_REWARD, (values_of_reward(one) for f in kept for one in f.rewards.values())
+        )
         store(INSERT_READY, (values for row in rows for values in _places(*row)))
         store(INSERT_AWAITING, ((seq, f.until) for seq, f in rows if f.until is not None))
-        store(INSERT_NAME, ((name, seqs[one]) for name, ids_ in names.items() for one in ids_))
+        known = {fresh.rollout.rollout_id: seq for seq, fresh in rows} if names else {}
+        store(INSERT_NAME, ((name, known[one]) for name, ids_ in names.items() for one in ids_))
 
 
 def _attempts(rollout_seq: int, fresh: Fresh) -> Iterator[Sequence[Value]]:

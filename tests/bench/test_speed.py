@@ -5,7 +5,18 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from tests.bench import decide, gae, ingest, keeping, overhead, ppo, startup, store, wakeups
+from tests.bench import (
+    decide,
+    gae,
+    importing,
+    ingest,
+    keeping,
+    overhead,
+    ppo,
+    startup,
+    store,
+    wakeups,
+)
 from tests.bench.timing import Goal, Measured, command, installed, interleaved
 
 pytestmark = pytest.mark.slow
@@ -75,6 +86,10 @@ def test_store_runs_beside_the_peers_that_are_installed() -> None:
 
     assert_measured([rollouts], peer="agentlightning")
     assert_measured([spans, read], peer="numpy")
+
+
+def test_importing_runs_both_commands_whole() -> None:
+    assert_measured(importing.measure(1, rows=20), peer="sqlite3")
 
 
 def test_keeping_loses_nothing_of_a_burst_and_next_to_nothing_at_a_kill() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tau_live.errors import LogLineError
+from tau_live.errors import LogLineError, TauLiveError
 from tau_live.importing.fields import parsed_map
 from tau_live.importing.log import LogSource, import_log
 from tau_live.importing.runs import OPEN_RUNS
@@ -79,6 +79,20 @@ def test_what_cannot_be_learned_from_is_kept_and_left_out_by_name(
     imported(written(tmp_path / "log.jsonl", [{**ROW, **more}]))
 
     assert [why_not(one) for one in stored(store)] == [expected]
+
+
+def test_no_probabilities_are_unknown_ones(tmp_path: Path, store: Path, imported: Import) -> None:
+    imported(written(tmp_path / "log.jsonl", [{**ROW, "probabilities": []}]))
+
+    (one,) = stored(store)
+    assert (one.probabilities, one.propensity) == ((), 0.4)
+
+
+def test_of_a_folder_it_is_said_which_of_its_files_to_import(
+    tmp_path: Path, imported: Import
+) -> None:
+    with pytest.raises(TauLiveError, match=r"is a folder.*decisions\.parquet"):
+        imported(tmp_path)
 
 
 def test_a_reward_that_is_not_there_is_unknown_and_not_inferred(

@@ -73,7 +73,7 @@ def test_each_id_is_written_as_if_it_were_the_only_one(ids: tuple[str, ...]) -> 
 
     kept = NONE.redact(event)
 
-    found = (kept.run_id, kept.span_id, kept.parent_span_id, kept.call_id, kept.retry_of)  # type: ignore[attr-defined]  # it is of the same class
+    found = (kept.run_id, kept.span_id, kept.parent_span_id, kept.call_id, kept.retry_of)
     assert found == tuple(id_ and clean_id(id_) for id_ in ids)
 
 

@@ -17,10 +17,12 @@ from tau_live.handed.plain import Limits
 from tau_live.importing.fields import FieldError
 from tau_live.importing.logged import Reader
 from tau_live.importing.otel import Traces
+from tau_live.importing.records import Records
 from tau_live.importing.rows import BadRow, json_rows, table_rows
 from tau_live.importing.runs import Runs
 from tau_live.machine.lineage import parent_of
 from tau_live.policies import checkpoints
+from tau_live.privacy.redaction import Redactor
 from tau_live.rl.features import encode, pack, unpack
 from tau_live.settings import SETTINGS, Settings
 from tau_live.switch import switched_on
@@ -41,7 +43,7 @@ from tests.proof.inputs_told import Tally
 REFUSED = (TauLiveError, FieldError)
 """What a reader may raise: it says what is wrong, and the command that reads prints it."""
 
-_LIMITS = Limits()
+_RECORDS = Records(width=4_096, limits=Limits(), redactor=Redactor(), reward="reward")
 
 
 class Readers:
@@ -109,7 +111,7 @@ class Readers:
 
     def _logged(self, rows: Iterator[Any], *, cells: bool) -> None:
         reader = Reader({}, point="model", offered=(), cells=cells)
-        runs = Runs("s", otherwise=1.0, width=4_096, reward="reward", limits=_LIMITS)
+        runs = Runs("s", otherwise=1.0, records=_RECORDS)
         for row in rows:
             if isinstance(row, BadRow):
                 continue
@@ -117,13 +119,13 @@ class Readers:
                 logged = reader.logged(row.row)
             except FieldError:
                 continue
-            for _ in runs.told(logged, row.line):
+            for _ in runs.take([(logged, row.line)]):
                 pass
         for _ in runs.finished():
             pass
 
     def _spans(self, rng: random.Random) -> None:
-        traces = Traces(width=4_096, limits=_LIMITS, reward="reward")
+        traces = Traces(_RECORDS, reward="reward")
         for row in json_rows(lines(BytesIO(spoiled(rng, lines_of([OTEL])[0])))):
             if not isinstance(row, BadRow):
                 for _ in traces.told(row.row):

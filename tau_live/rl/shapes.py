@@ -1,0 +1,104 @@
+"""Packed features of decisions that differ in numbers alone, as most decisions of a log do.
+
+What is packed of the second of them is kept with the places of its numbers, and for the others
+only these are filled in: that takes a fifth of the time and makes the same bytes.
+"""
+
+import struct
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from tau_live.rl.features import LARGEST, Encoded, Frame, encode, frame_of, pack, pack_values
+
+_KEPT = 512
+_ENTRIES = 64
+_CHARS = 2_048
+"""A context of more entries, or more characters, hardly comes again; and no row is ever cut."""
+
+_NAMES = frozenset({str})
+_NUMBERS = frozenset({float, int, bool})
+_SCALARS = _NUMBERS | {str, type(None)}
+_FLOAT = struct.Struct("<f")
+
+_Form: TypeAlias = tuple[tuple[object, ...], ...]
+"""The names, classes and texts of a context, and the names of the options."""
+
+
+class _Shape(NamedTuple):
+    """What decisions of one form have in common.
+
+    Attributes:
+        frame: What is packed beside the values.
+        values: The values of one of them, packed.
+        places: Which values of its context are numbers, and at which byte each is packed.
+        skipped: How many features could not be used.
+    """
+
+    frame: Frame
+    values: bytes
+    places: Sequence[tuple[int, int]]
+    skipped: int
+
+
+class Shapes:
+    """Packs features; what it remembers changes nothing but the time.
+
+    Args:
+        width: How many slots names are hashed into.
+    """
+
+    def __init__(self, width: int) -> None:
+        self._width = width
+        self._shapes: dict[_Form, _Shape | None] = {}
+
+    def packed(self, context: Mapping[str, object], names: tuple[str, ...]) -> bytes:
+        """Return what ``pack`` makes of what ``encode`` makes of options that are mere names."""
+        values = (*context.values(),)
+        kinds = (*map(type, values),)
+        if not _SCALARS.issuperset(kinds) or not _NAMES.issuperset(map(type, context)):
+            return pack(self._encoded(context, names))
+        texts = (*[value for value in values if isinstance(value, str)],)
+        form = ((*context,), kinds, texts, names)
+        shape = self._shapes.get(form)
+        packed = None if shape is None else _filled(shape, values)
+        if packed is None:
+            encoded = self._encoded(context, names)
+            self._remember(form, encoded)
+            packed = pack(encoded)
+        return packed
+
+    def _encoded(self, context: Mapping[str, object], names: tuple[str, ...]) -> Encoded:
+        return encode(context, [(name, None) for name in names], width=self._width)
+
+    def _remember(self, form: _Form, encoded: Encoded) -> None:
+        """Remember what is common to decisions of a form, when it comes for the second time."""
+        own, kinds, texts, names = form
+        if len(own) > _ENTRIES or sum(len(str(one)) for one in (*own, *texts, *names)) > _CHARS:
+            return
+        if form not in self._shapes:
+            if len(self._shapes) >= _KEPT:
+                self._shapes.clear()
+            self._shapes[form] = None
+            return
+        numbers = [n for n, kind in enumerate(kinds) if kind in _NUMBERS]
+        places = np.flatnonzero(encoded.numeric[: encoded.starts[1]])
+        if len(places) == len(numbers):  # else one was too large
+            values = encoded.values.astype("<f4").tobytes()
+            at = (places * _FLOAT.size).tolist()
+            shape = _Shape(
+                frame_of(encoded), values, [*zip(numbers, at, strict=True)], encoded.skipped
+            )
+            self._shapes[form] = shape
+
+
+def _filled(shape: _Shape, values: Sequence[object]) -> bytes | None:
+    """Return what is packed of a decision of this form; ``None`` if a number is too large."""
+    filled = bytearray(shape.values)
+    for n, at in shape.places:
+        number = values[n]
+        if not isinstance(number, (float, int)) or not -LARGEST <= number <= LARGEST:
+            return None
+        _FLOAT.pack_into(filled, at, number)
+    return pack_values(shape.frame, filled, skipped=shape.skipped)
