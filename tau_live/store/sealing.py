@@ -81,8 +81,9 @@ SEALED: Mapping[str, Sealed] = {
 NOT_SEALED = (
     "attempts, spans, prompts, the times, names and contents of rollouts (but their metadata), all "
     "of a rollout until its reward is settled, which of them wait for one, when a reward came, "
-    "costs in the order of learning, failures in a row and the last error of the gate, the queue, "
-    "leases, counters"
+    "costs in the order of learning, failures in a row, the last error and the revision of the "
+    "gate, which alerts are over or limited, the queue, leases, resources, counters and totals, "
+    "SQLite's numbering, the list of migrations"
 )
 """What is stored and not sealed, as people are to know it."""
 
@@ -91,6 +92,9 @@ UNSEALED = frozenset({("rewards", "at")})
 
 SINCE = "since:"
 """Begins the kind of a seal that holds the last row of a table before that was sealed."""
+
+RESTORED = f"{SINCE}restored"
+"""The kind of a seal that holds up to where an archive has put the places of learning forward."""
 
 PRUNED = "pruned"
 """The kind of a seal that says where the chain begins since its beginning was forgotten."""

@@ -11,6 +11,7 @@ from functools import cache
 
 from tau_live.store.connection import Connection
 from tau_live.store.migrations import FIRST_SCHEMA
+from tau_live.store.sealing import DIGEST_BYTES, RESTORED
 from tau_live.store.sqlite_seals import Finding
 
 MISSING_PLACES = """
@@ -48,15 +49,26 @@ select rollout_id, status from rollouts where not {_ENDED} and (
 """
 """One that goes on has no end; one that was ready goes on only where it is tried again."""
 
-NUMBERS_BEHIND = """
-select name, value, given from (
+WRONG_NUMBERS = f"""
+select name, value, given, given + forgotten as most from (
     select 'ready' as name, max(
         (select coalesce(max(ready_seq), 0) from rollouts),
-        (select coalesce(max(last_ready), 0) from updates)
-    ) as given
+        (select coalesce(max(last_ready), 0) from updates),
+        (select coalesce(max(row), 0) from seals where kind = '{RESTORED}')
+    ) as given, (
+        select coalesce(min(place), 1) - 1 from seals where place > 0
+    ) + (
+        select count(*) from seals where kind in ('rollouts', 'decisions', 'rewards')
+        and substr(seal, 1, {DIGEST_BYTES}) = zeroblob({DIGEST_BYTES})
+    ) as forgotten
     union all
-    select 'policy', coalesce(max(version), 0) from policies
-) left join sequences using (name) where value is null or value < given
+    select 'policy', coalesce(max(version), 0), 0 from policies
+) left join sequences using (name)
+where value is null or value < given or value > given + forgotten
+"""
+"""Above what is held, a number was given only to what is forgotten, each of which left a seal.
+
+Of a rollout before version 2 of the schema that is the seal of a decision or reward.
 """
 
 ORPHANS = 'select distinct "table", parent from pragma_foreign_key_check'
@@ -92,8 +104,10 @@ class SqliteConsistency:
         for row in self._connection.stream(WRONG_STATUSES):
             detail = f"it is {row['status']}, although it had ended and was not tried again"
             yield Finding("status", f"rollout {row['rollout_id']}", detail)
-        for row in self._connection.stream(NUMBERS_BEHIND):
-            detail = f"it is at {row['value']}, and {row['given']} was given already"
+        for row in self._connection.stream(WRONG_NUMBERS):
+            ahead = row["value"] is not None and row["value"] > row["most"]
+            given = f"no more than {row['most']}" if ahead else f"{row['given']}"
+            detail = f"it is at {row['value']}, and {given} was given already"
             yield Finding("sequence", f"the numbering {row['name']!r}", detail)
         for row in self._connection.stream(ORPHANS):
             detail = f"rows belong to none of {row['parent']}"

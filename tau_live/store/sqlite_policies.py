@@ -7,6 +7,7 @@ from tau_live.errors import DuplicateError, StoreError, UnknownError
 from tau_live.store.connection import Connection
 from tau_live.store.json_text import json_of, mapping_of
 from tau_live.store.records import InService, PolicyVersion, Update
+from tau_live.store.sqlite_numbers import next_number
 
 WATERMARK = "select last_ready from updates where point = ? order by last_ready desc limit 1"
 LEARNED = (
@@ -42,7 +43,7 @@ class SqlitePolicies:
 
     def next_version(self) -> int:
         """Return the number that the next version will have; none is given twice."""
-        return self._connection.count("select value + 1 from sequences where name = 'policy'")
+        return next_number(self._connection, "policy")
 
     def add_update(self, update: Update, policy: PolicyVersion | None) -> Update:
         """Store an update and, if it made one, its version and put that into service."""

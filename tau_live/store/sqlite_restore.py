@@ -10,6 +10,7 @@ from tau_live.errors import StoreError
 from tau_live.rollouts import ROLLOUT_ENDS
 from tau_live.store.connection import Connection, Value
 from tau_live.store.json_text import json_of
+from tau_live.store.sqlite_numbers import next_number
 from tau_live.store.sqlite_retention import forget
 from tau_live.store.sqlite_rollouts import END, START
 from tau_live.store.sqlite_rows import (
@@ -20,6 +21,7 @@ from tau_live.store.sqlite_rows import (
     rollout_of,
     span_of,
 )
+from tau_live.store.sqlite_seals import SqliteSeals
 
 Row = Mapping[str, object]
 
@@ -140,10 +142,18 @@ class _Restoring:
                 self._reward(rollout_id, row)
             elif table in INTO and rollout_id in self._seqs:
                 self._insert(table, row, self._more(table, rollout_id, row))
+        self._place_all(ready)
+
+    def _place_all(self, ready: Mapping[str, object]) -> None:
+        """Give each rollout of a block its place, and seal how far the numbering has leapt."""
+        expected = next_number(self._connection, "ready") + len(ready)
         for rollout_id, place in ready.items():
             if isinstance(place, int):
                 self._place(self._seqs[rollout_id], place)
             self._check(rollout_id)
+        following = next_number(self._connection, "ready")
+        if following > expected:
+            SqliteSeals(self._connection).keep_restored(following - 1)
 
     def _begin(self, rollout_id: str, row: Row) -> bool:
         if row.get("status") not in ROLLOUT_ENDS:
@@ -194,9 +204,7 @@ class _Restoring:
         """Give a rollout its place among those to learn from; the next one where it is taken."""
         taken = self._connection.rows("select 1 from rollouts where ready_seq = ?", (ready_seq,))
         if taken or ready_seq < 1:
-            ready_seq = self._connection.count(
-                "select value + 1 from sequences where name = 'ready'"
-            )
+            ready_seq = next_number(self._connection, "ready")
         known: Mapping[str, Value] = {"seq": rollout_seq, "ready_seq": ready_seq}
         for statement in (
             "update rollouts set ready_seq = :ready_seq where seq = :seq",

@@ -10,6 +10,7 @@ from tau_live.store.connection import Connection, Parameters
 from tau_live.store.json_text import json_of
 from tau_live.store.records import LearnableRollout, Passed, Totals
 from tau_live.store.sqlite_counters import count
+from tau_live.store.sqlite_numbers import next_number
 from tau_live.store.sqlite_rows import (
     DECISION,
     decision_of,
@@ -161,16 +162,17 @@ class SqliteRewards:
         row of its own, not from the largest in use: retention may have deleted that one, and a
         number that is used twice would lie behind a watermark.
         """
-        rewards: Parameters = {
-            "rollout_id": rollout_id,
-            "total_reward": total_reward,
-            "run_reward": total_reward if run_reward is None else run_reward,
-        }
         with self._connection.begin():
+            rewards: Parameters = {
+                "rollout_id": rollout_id,
+                "total_reward": total_reward,
+                "run_reward": total_reward if run_reward is None else run_reward,
+                "place": next_number(self._connection, "ready"),
+            }
             placed = self._connection.row(
                 """
                 update rollouts set total_reward = :total_reward, run_reward = :run_reward,
-                    ready_seq = (select value + 1 from sequences where name = 'ready')
+                    ready_seq = :place
                 where rollout_id = :rollout_id and ready_seq is null
                 returning seq, ready_seq
                 """,

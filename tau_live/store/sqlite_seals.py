@@ -14,6 +14,7 @@ from tau_live.store.sealing import (
     LAST,
     NEWEST,
     PRUNED,
+    RESTORED,
     SEALED,
     SINCE,
     Begins,
@@ -300,6 +301,10 @@ class SqliteSeals:
         return found["digest"] == digest or not self._connection.rows(
             later, (table, seal["row"], seal["place"])
         )
+
+    def keep_restored(self, ready_seq: int) -> None:
+        """Seal which place of learning an archive has leapt to; its rollout may be forgotten."""
+        self._add(RESTORED, ready_seq, GONE)
 
     def _add(self, kind: str, row: int, digest: bytes) -> None:
         self._connection.change(

@@ -13,6 +13,7 @@ from tau_live.store.json_text import json_of
 from tau_live.store.many_rows import insert, insert_new
 from tau_live.store.records import WholeRollout
 from tau_live.store.sqlite_counters import SqliteCounters
+from tau_live.store.sqlite_numbers import next_number
 from tau_live.store.sqlite_rewards import INSERT_REWARD
 from tau_live.store.sqlite_rollouts import INSERT_SPAN
 from tau_live.store.sqlite_rows import (
@@ -122,9 +123,8 @@ class Stage:
 
     def next_place(self) -> int:
         """Return the next place among the rollouts that are ready."""
-        if self._ready is None:
-            self._ready = self._connection.count("select value from sequences where name = 'ready'")
-        self._ready += 1
+        last = self._ready
+        self._ready = next_number(self._connection, "ready") if last is None else last + 1
         return self._ready
 
     def write_place(self) -> None:

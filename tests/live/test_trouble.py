@@ -3,6 +3,7 @@
 import itertools
 import json
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -164,3 +165,27 @@ def test_while_nothing_can_be_stored_whole_runs_are_left_out() -> None:
     assert {tuple(of) for of in taken} == {(True, True), (False, False)}
     assert inbox.close(30.0)
     assert sum(batches) == 2 * taken.count([True, True])
+
+
+@pytest.mark.slow
+def test_a_numbering_that_was_edited_holds_the_gate_and_refuses_no_run(
+    impatient: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rounds(4)
+    assert tau_live.flush(30)
+    with closing(sqlite3.connect(impatient, timeout=30)) as db, db:
+        db.execute("update sequences set value = 9223372036854775807 where name = 'ready'")
+
+    def wrote() -> bool:
+        rounds(1)
+        return gate()["state"] == "hold"
+
+    until(wrote)
+    said = trouble()
+    with closing(sqlite3.connect(impatient, timeout=30)) as db, db:
+        db.execute("update sequences set value = 4 where name = 'ready'")
+    until(lambda: not trouble())
+
+    assert "its numbering 'ready' was edited or removed" in str(said["error"])
+    assert tau_live.flush(30)
+    assert not [record for record in caplog.records if "event_refused" in record.message]

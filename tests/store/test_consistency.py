@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tau_live.errors import StoreDamagedError
 from tau_live.rollouts import AttemptStatus, RolloutConfig, RolloutStatus
 from tau_live.store.records import Amendment
 from tau_live.store.sealing import SEALED
@@ -78,6 +79,43 @@ def test_what_retention_left_and_an_archive_brought_back_is_sound(
     assert gone == 4
     assert (left, _findings(store), _findings(again)) == ([], [], [])
     again.close()
+
+
+def test_numbers_of_which_no_rollout_is_left_are_sound(store: SqliteStore, tmp_path: Path) -> None:
+    for number in range(40):
+        _ended(store, f"live-{number}", RolloutStatus.SUCCEEDED, at=float(number))
+    rows = [row for row in store.export() if row.get("rollout_id") == "live-39"]
+    again = SqliteStore.open(tmp_path / "again.sqlite")
+    again.restore(rows)
+
+    for one in (store, again):
+        one.policies.add_update(update(40), None)
+        one.retention.collect(before=99.0, limit=100)
+        with closing(sqlite3.connect(one.path)) as db, db:
+            db.execute("delete from updates")  # which know the last number as well
+
+    for one in (store, again):
+        assert one.retention.size().rollouts == 0
+        assert [found.code for found in _findings(one)] == ["removed"]
+    again.close()
+
+
+@pytest.mark.parametrize("value", [2**63 - 1, None])
+def test_a_numbering_at_its_end_or_removed_is_trouble_and_refuses_no_run(
+    store: SqliteStore, value: int | None
+) -> None:
+    begun(store)
+    with closing(sqlite3.connect(store.path)) as db, db:
+        db.execute("update sequences set value = ?", (value,)) if value else db.execute(
+            "delete from sequences"
+        )
+
+    for give in (
+        lambda: store.rewards.mark_ready(LIVE, total_reward=1.0),
+        store.policies.next_version,
+    ):
+        with pytest.raises(StoreDamagedError, match=r"its numbering '\w+' was edited or removed"):
+            give()
 
 
 @pytest.fixture
