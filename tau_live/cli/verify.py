@@ -23,7 +23,7 @@ from tau_live.cli.text import number, shown
 from tau_live.errors import CheckpointError, TauLiveError
 from tau_live.guard import text_of
 from tau_live.operators.kept_history import gate_contradictions, pause_contradictions
-from tau_live.policies.files import check_policy, checkpoint_folder, needed_versions
+from tau_live.policies.files import check_policy, checkpoint_folder, required_versions
 from tau_live.settings import Settings
 from tau_live.store.records import AuditEntry
 from tau_live.store.sealing import (
@@ -202,12 +202,12 @@ def _against(store: SqliteStore, anchor: tuple[int, str] | None) -> Iterator[Fin
 def _checkpoints(store: SqliteStore, folder: Path) -> Iterator[Finding | None]:
     """Yield, for each version whose file should be there or is, what is wrong with it."""
     try:
-        needed, versions = needed_versions(store), store.policies.versions()
+        required, versions = required_versions(store), store.policies.versions()
     except (TauLiveError, ValueError) as error:  # edited rows may hold anything
         yield Finding("unreadable", "versions of policies", text_of(error))
         return
     for row in versions:
-        if row.version not in needed and not os.path.lexists(folder / row.file):
+        if row.version not in required and not os.path.lexists(folder / row.file):
             continue  # its file was given up, as keep_checkpoints says
         try:
             check_policy(folder, row)

@@ -55,8 +55,17 @@ def check_policy(folder: Path, row: PolicyVersion) -> None:
 
 
 def needed_versions(store: Store) -> set[int]:
-    """Return the versions that serve, those they were made of, and the champions."""
+    """Return the versions whose files are kept: those required, and those that serving was made of.
+
+    One that an operator or a rollback brought back may have outlived the file of its parent.
+    """
     serving = {held.version for held in store.policies.in_service().values()}
     parents = {store.policies.version(version).parent for version in serving if version}
+    return required_versions(store) | parents
+
+
+def required_versions(store: Store) -> set[int]:
+    """Return the versions whose files have to be there: those that serve, and the champions."""
+    serving = {held.version for held in store.policies.in_service().values()}
     trials = store.trials.trials().values()
-    return serving | parents | {of for one in trials for of in (one.champion, one.previous) if of}
+    return serving | {of for one in trials for of in (one.champion, one.previous) if of}

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from tau_live.errors import StoreUnavailableError
-from tau_live.policies.files import checkpoint_folder
+from tau_live.policies.checkpoints import Checkpoint, load, prune, save
+from tau_live.policies.files import checkpoint_folder, needed_versions
 from tau_live.settings import Settings
 from tau_live.store.sqlite import SqliteStore
 from tests.cli.conftest import Run
 from tests.cli.filled import CHILD, SOLVED
-from tests.contracts.making import begun, decision
+from tests.contracts.making import begun, decision, policy, update
 
 FLIPS = """
 create trigger rollouts_counted_x after insert on rewards begin
@@ -217,6 +218,31 @@ def test_a_checkpoint_that_was_touched_is_found(filled: Path, run: Run) -> None:
     assert found.exit_code == 1
     assert "version" in found.stdout
     assert "damaged" in found.stdout
+
+
+def test_an_older_version_may_serve_whose_parent_was_pruned(filled: Path, run: Run) -> None:
+    folder = checkpoint_folder(Settings(store=filled))
+    with closing(SqliteStore.open(filled)) as store:
+        held = store.policies.version(2)
+        made = Checkpoint(
+            version=3, point="model", parent=2, parent_sha256=held.sha256,
+            arrays=load(folder / held.file, sha256=held.sha256).arrays,
+        )  # fmt: skip
+        row = replace(policy(3, parent=2), sha256=made.sha256, file=save(folder, made).name)
+        store.policies.add_update(replace(update(10), version=3, parent=2), row)
+        trial = store.trials.trial("model")
+        store.trials.save(replace(trial, champion=3, revision=trial.revision + 1))
+        store._connection.change("update sequences set value = 10 where name = 'ready'")
+        gone = prune(folder, keep=2, needed=frozenset(needed_versions(store)))
+
+    used = run("policy", "use", "2", "--point", "model", "--reason", "was fine", "--store", filled)
+    sound = run("verify", "--store", filled)
+    (folder / held.file).unlink()
+    found = run("verify", "--store", filled)
+
+    assert gone == [1]
+    assert (used.exit_code, sound.exit_code, found.exit_code) == (0, 0, 1)
+    assert "version 2: the checkpoint of version 2 is not in" in " ".join(found.stdout.split())
 
 
 def test_with_a_key_nobody_else_can_seal(tmp_path: Path, run: Run) -> None:
