@@ -1,6 +1,5 @@
 """Tables of Parquet and Arrow, written and read; the only module that needs pyarrow."""
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
@@ -14,7 +13,8 @@ import pyarrow.parquet as pq
 from tau_live.cli.output import as_json
 from tau_live.errors import TauLiveError
 from tau_live.importing.log import Format, Table
-from tau_live.machine.private_files import make_folders, opened_new
+from tau_live.machine.private_files import make_folders
+from tau_live.machine.whole_files import opened_output
 
 ROWS_AT_ONCE = 10_000
 
@@ -47,15 +47,8 @@ def write_parquet(folder: Path, rows: Iterable[Mapping[str, object]]) -> None:
     """
     make_folders(folder)
     for table, of_table in groupby(rows, key=lambda row: str(row["table"])):
-        path = folder / f"{table}.parquet"
-        beside = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            with os.fdopen(opened_new(beside), "wb") as file:
-                _write_table(file, of_table)
-            beside.replace(path)
-        except BaseException:
-            beside.unlink(missing_ok=True)
-            raise
+        with opened_output(folder / f"{table}.parquet") as file:
+            _write_table(file, of_table)
 
 
 def _write_table(file: object, rows: Iterator[Mapping[str, object]]) -> None:

@@ -1,7 +1,6 @@
 """``tau-live export``: everything that a recording determines, for other tools."""
 
 import gzip
-import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
@@ -17,7 +16,7 @@ from tau_live.cli.opening import epilog, json_option, opened, refuse_store, stor
 from tau_live.cli.output import as_json as json_of
 from tau_live.cli.output import print_json, progress_bar
 from tau_live.errors import TauLiveError
-from tau_live.machine.private_files import opened_new
+from tau_live.machine.whole_files import opened_output
 from tau_live.version import packages_for
 
 Row = Mapping[str, object]
@@ -102,34 +101,29 @@ def lines_of(rows: Rows) -> Iterator[bytes]:
 
 
 def write_file(path: Path, rows: Rows) -> None:
-    """Write the lines beside a file, for its owner's eyes alone, and rename them into place.
+    """Write the lines into a file as a whole, for its owner's eyes alone, or down a pipe.
 
     Where its name ends in .gz they are packed, equal lines to equal bytes.
 
     Raises:
-        OSError: They could not be written; what stood there before still does.
+        OSError: They could not be written; a file that stood there before still does.
     """
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = opened_new(beside)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            if path.suffix == ".gz":
-                with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:
-                    packed.writelines(lines_of(rows))
-            else:
-                file.writelines(lines_of(rows))
-        beside.replace(path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
+    with opened_output(path) as file:
+        if path.suffix == ".gz":
+            with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:
+                packed.writelines(lines_of(rows))
+        else:
+            write_lines(file, rows)
 
 
 def write_tables(folder: Path, rows: Rows) -> None:
     """Write each table into a Parquet file of its name.
 
     Raises:
-        TauLiveError: pyarrow is not installed.
+        TauLiveError: pyarrow is not installed, or it is no folder.
     """
+    if folder.exists() and not folder.is_dir():
+        raise TauLiveError(f"--format parquet writes a folder, and {folder} is none")
     try:
         from tau_live.cli.arrow import write_parquet  # the one module that needs it
     except ImportError as error:

@@ -9,7 +9,7 @@ from tau_live import __version__
 from tau_live.cli.opening import epilog, is_enabled, json_option, opened, refuse_store, store_option
 from tau_live.cli.output import print_json
 from tau_live.errors import TauLiveError
-from tau_live.machine.whole_files import write_whole
+from tau_live.machine.whole_files import opened_output
 from tau_live.metrics import families, text_of
 from tau_live.status import status_of
 
@@ -46,7 +46,10 @@ def metrics(path: Path | None, as_json: bool, out: Path | None) -> None:
     found = families(status, version=__version__, last_told=last_told)
     if out is not None:
         try:
-            write_whole(out, text_of(found).encode(), mode=READABLE)
+            with opened_output(out, mode=READABLE) as file:
+                file.write(text_of(found).encode())
+        except BrokenPipeError:
+            raise
         except OSError as error:
             why = error.strerror or str(error)
             raise TauLiveError(f"{out} could not be written and is unchanged: {why}") from error

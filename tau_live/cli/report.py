@@ -9,7 +9,7 @@ from tau_live.cli.opening import epilog, is_enabled, json_option, opened, refuse
 from tau_live.cli.output import print_json, progress_bar
 from tau_live.cli.page.document import Draw, page_of, sections_of
 from tau_live.errors import TauLiveError
-from tau_live.machine.whole_files import write_whole
+from tau_live.machine.whole_files import opened_output
 from tau_live.reporting.report import report_facts
 from tau_live.version import packages_for
 
@@ -54,7 +54,9 @@ def report(path: Path | None, as_json: bool, page: Path | None) -> None:
             refuse_store(page, settings)
             sections = sections_of(facts)
             bar.reset(task, description="drawing", total=sum(len(s.figures) for s in sections))
-            write_whole(page, page_of(facts, sections, draw, tell=tell))
+            drawn = page_of(facts, sections, draw, tell=tell)
+            with opened_output(page) as file:
+                file.write(drawn)
     if as_json:
         print_json(facts)
     if page is not None:
