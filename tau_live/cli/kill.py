@@ -1,5 +1,6 @@
 """``tau-live kill``: stop everything at once, whatever state the store is in."""
 
+import os
 import time
 from pathlib import Path
 
@@ -46,8 +47,13 @@ def kill(path: Path | None, as_json: bool, reason: str) -> None:
         changed = before is None
         print_json({"changed": changed, "file": str(file), "kill_switch": now, "audit": problem})
         return
-    if before is None:
+    if before is None and os.path.exists(settings.store):  # noqa: PTH110  # no access is no error
         click.echo(f"kill switch on (created {shown(file)}); every process stops within a second")
+    elif before is None:
+        click.echo(
+            f"created {shown(file)}, but no store is at {shown(settings.store)}: this stops only "
+            "processes that use that very path"
+        )
     else:
         since = f"since {moment(before.at)}: {shown(before)}"
         click.echo(f"no change: the kill switch was already on, {since}")

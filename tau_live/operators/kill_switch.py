@@ -15,17 +15,19 @@ from math import isfinite
 from pathlib import Path
 from typing import NamedTuple
 
-from tau_live.errors import pass_on
+from tau_live.errors import TauLiveError, pass_on
 from tau_live.machine.latch import Latch
 from tau_live.machine.private_files import give_to_owner_of_folder, make_folders
 from tau_live.machine.whole_files import write_whole
-from tau_live.switch import KILL
+from tau_live.switch import KILL, PREFIX
 
 SUFFIX = ".off"
+SETTING = f"{PREFIX}KILL_FILE"
 LOOK_S = 0.25
 """How often a running process looks for the file."""
 
 READ_LIMIT = 4096
+_DATABASE = "SQLite format 3\0"
 THREAD = "tau-live-kill-switch"
 
 
@@ -89,12 +91,42 @@ def unkill(path: Path) -> Killed | None:
     """Take the file away; return what it said, ``None`` if there was none.
 
     Raises:
+        TauLiveError: What is there is something else, which a setting names by mistake.
         OSError: It could not be removed.
     """
     before = killed(path)
     if before is not None:
+        what = mistaken(path)
+        if what is not None:
+            raise TauLiveError(
+                f"the kill switch stays on: {path} is {what}, not a kill file, and was left as it "
+                f"is: correct {SETTING}, or remove it by hand"
+            )
         path.unlink(missing_ok=True)
     return before
+
+
+def mistaken(path: Path) -> str | None:
+    """Return what stands there in place of a kill file; ``None`` for one, and for nothing.
+
+    What has the name that is ours is one unless it is a database, whatever it holds. What a setting
+    names may be somebody's: it is one if it is empty, or holds what ``kill`` has written.
+    """
+    try:
+        if not stat.S_ISREG(path.lstat().st_mode):
+            return None if path.name.endswith(SUFFIX) else "no file"
+        return _mistaken(path, _text(path))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return f"unreadable ({error.strerror or error})"
+
+
+def _mistaken(path: Path, text: str) -> str | None:
+    if text.startswith(_DATABASE):
+        return "a database"
+    ours = not text or path.name.endswith(SUFFIX) or _said(text) is not None
+    return None if ours else "a file that holds something else"
 
 
 class KillWatch:
@@ -165,18 +197,32 @@ def _read(path: Path, *, at: float) -> Killed:
     try:
         if not stat.S_ISREG(os.lstat(path).st_mode):  # to read a pipe may never end
             return plain
-        # Whoever may make a link there may not read by our eyes what it leads to.
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
-            text = file.read(READ_LIMIT).decode(errors="replace").strip()
+        text = _text(path)
     except OSError:
         return plain
+    what = _mistaken(path, text)
+    if what is not None:
+        return plain._replace(reason=f"{path} exists, and is {what}, not a kill file")
+    said = _said(text)
+    if said is not None:
+        return said if isfinite(said.at) else said._replace(at=at)
+    return plain._replace(reason=" ".join(text.split())[:200]) if text else plain
+
+
+def _text(path: Path) -> str:
+    """Return how a file begins; whoever may make a link there may not read by our eyes."""
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
+        return file.read(READ_LIMIT).decode(errors="replace").strip()
+
+
+def _said(text: str) -> Killed | None:
+    """Return what ``kill`` has written; ``None`` for any other text."""
     try:
         said = json.loads(text)
-        since = float(said["at"])
         reason, who = (" ".join(str(said[name]).split()) for name in ("reason", "who"))
-        return Killed(reason, who, since if isfinite(since) else at)
+        return Killed(reason, who, float(said["at"]))
     except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
-        return plain._replace(reason=" ".join(text.split())[:200]) if text else plain
+        return None
 
 
 def ended_by(reason: str) -> str:

@@ -10,6 +10,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from errno import EEXIST
 from pathlib import Path
 
 import msgspec
@@ -27,6 +28,9 @@ PATIENCE_S = 0.5
 
 MOST_BYTES = 2**20
 """A larger file is left to the next line that is written down."""
+
+_BEGINNING = b'{"at":'
+"""Of every line."""
 
 NEWEST = 1_000
 """Among so many lines of the store is looked for one that came in just before a process died."""
@@ -116,7 +120,11 @@ def _store(settings: Settings, log: Path, entry: AuditEntry) -> None:
 
 @contextmanager
 def _alone(log: Path, flags: int, *, wait: bool = True) -> Iterator[int | None]:
-    """Open the file while nobody else adds to it or takes it away; ``None`` if it is not there."""
+    """Open the file while nobody else adds to it or takes it away.
+
+    ``None`` if it is not there, or is somebody else's: it has its name from a kill file that a
+    setting may name at will.
+    """
     flags |= os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # to open a pipe may never end
     while True:
         try:
@@ -127,10 +135,15 @@ def _alone(log: Path, flags: int, *, wait: bool = True) -> Iterator[int | None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
             if os.fstat(file).st_nlink:  # else its lines are in the store, and it is no more
-                yield file
+                yield file if _holds_ours(file) else None
                 return
         finally:
             os.close(file)
+
+
+def _holds_ours(file: int) -> bool:
+    first = os.pread(file, len(_BEGINNING), 0) if stat.S_ISREG(os.fstat(file).st_mode) else b""
+    return _BEGINNING.startswith(first.partition(b"\n")[0])  # a full disk cuts a line off anywhere
 
 
 def _waiting(file: int) -> Iterator[AuditEntry]:
@@ -147,8 +160,9 @@ def _append(log: Path, entry: AuditEntry, *, why: str) -> str:
     try:
         make_folders(log.parent)
         with _alone(log, os.O_RDWR | os.O_APPEND | os.O_CREAT) as file:
-            if file is not None:
-                os.write(file, _gap(file) + msgspec.json.encode(asdict(entry)) + b"\n")
+            if file is None:
+                raise FileExistsError(EEXIST, f"'{log}' holds something else")
+            os.write(file, _gap(file) + msgspec.json.encode(asdict(entry)) + b"\n")
         give_to_owner_of_folder(log)
     except OSError as error:
         return f"the audit log has no entry of this: {why}; {error.strerror or error}"

@@ -95,6 +95,11 @@ def _(file: Path, patch: pytest.MonkeyPatch) -> Environ:
     return {"TAU_LIVE_RL_KILL": "1"}
 
 
+@makes("kill-file-wrong")
+def _(file: Path, patch: pytest.MonkeyPatch) -> Environ:
+    return {"TAU_LIVE_RL_KILL_FILE": str(file)}
+
+
 @makes("paused")
 def _(file: Path, patch: pytest.MonkeyPatch) -> None:
     with writing(file) as store:

@@ -181,7 +181,12 @@ def test_in_a_folder_without_a_store_it_says_where_the_file_is_and_that_no_store
 
     result = run("kill", "--reason", "x")
 
-    assert str(tmp_path / ".tau/live/store.sqlite.off") in result.stdout
+    store = tmp_path / ".tau/live/store.sqlite"
+    assert result.stdout == (
+        f"created {store}.off, but no store is at {store}: this stops only processes that use that "
+        "very path\n"
+    )
+    assert Path(f"{store}.off").is_file()
     assert "if your agents use another, set --store" in result.stderr
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tau_live.errors import TauLiveError
 from tau_live.operators.kill_switch import (
     Killed,
     KillWatch,
@@ -18,6 +19,7 @@ from tau_live.operators.kill_switch import (
     now_killed,
     unkill,
 )
+from tau_live.store.sqlite import SqliteStore
 
 FULL = """
 import resource, sys
@@ -100,6 +102,41 @@ def test_whatever_stands_there_it_counts(switch: Path, what: str) -> None:
         switch.touch(mode=0)
 
     assert killed(switch) is not None
+
+
+@pytest.mark.parametrize("what", ["store", "store by our name", "words", "folder", "pipe", "link"])
+def test_what_is_no_kill_file_stops_everything_and_is_left_as_it_is(
+    tmp_path: Path, what: str
+) -> None:
+    path = tmp_path / ("named.off" if what == "store by our name" else "named")
+    if what.startswith("store"):
+        SqliteStore.open(path).close()
+    elif what == "words":
+        path.write_text("[project]\nname = 'agent'\n")
+    elif what == "folder":
+        path.mkdir()
+    elif what == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to(tmp_path)
+    before = path.lstat()[:7]  # but the times
+
+    with pytest.raises(TauLiveError, match=r"stays on: .* not a kill file, and was left as it is"):
+        unkill(path)
+
+    assert path.lstat()[:7] == before
+    assert killed(path) is not None
+    assert "agent" not in str(killed(path))
+
+
+@pytest.mark.parametrize("content", [b"", b'{"reason": "x", "who": "y", "at": 1.0}\n'])
+def test_a_named_file_that_is_ours_is_taken_away(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "named"
+    path.write_bytes(content)
+
+    assert unkill(path) is not None
+
+    assert not path.exists()
 
 
 def test_on_a_full_disk_it_is_empty_and_counts(switch: Path) -> None:

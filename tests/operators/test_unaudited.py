@@ -4,6 +4,7 @@ import fcntl
 import sqlite3
 import threading
 from contextlib import closing, nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,26 @@ def test_a_line_that_a_full_disk_cut_off_spoils_only_itself(settings: Settings) 
 
     assert (problem is None, after) == (False, None)
     assert sorted(reasons(settings)) == ["free", "locked"]
+
+
+def test_a_log_of_somebody_else_is_neither_taken_in_nor_added_to(settings: Settings) -> None:
+    settings = replace(settings, kill_file=settings.store.with_name("agent"))
+    log = settings.store.with_name("agent.log")
+    log.write_text("started\nstopped\n")
+    log.chmod(0o600)
+    with closing(SqliteStore.open(settings.store)) as store:
+        taken = take_in(store, settings)
+
+    stored = write_down(settings, entry("stored"))
+    problem = write_down(
+        replace(settings, store=settings.store.with_name("nowhere")), entry("lost")
+    )
+
+    assert (taken, stored) == (0, None)
+    assert problem is not None
+    assert "the audit log has no entry of this" in problem
+    assert log.read_text() == "started\nstopped\n"
+    assert reasons(settings) == ["stored"]
 
 
 def waiting(settings: Settings, reason: str) -> Path:

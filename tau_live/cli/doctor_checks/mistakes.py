@@ -52,6 +52,11 @@ MISTAKES: Mapping[str, Mistake] = MappingProxyType(
             "The kill switch is on: its file exists, or its variable is set.",
             "Find out why, then `tau-live unkill`, or unset `TAU_LIVE_RL_KILL`.",
         ),
+        "kill-file-wrong": Mistake(
+            "`TAU_LIVE_RL_KILL_FILE` names something that is no kill file; its existence stops "
+            "everything, and `unkill` leaves it as it is.",
+            "Name a file that exists only while everything is to stop.",
+        ),
         "paused": Mistake(
             "An operator paused collection, learning or deciding.",
             "`tau-live resume PART` when the reason is gone.",

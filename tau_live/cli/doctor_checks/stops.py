@@ -9,7 +9,7 @@ from tau_live.errors import AccessError
 from tau_live.gate import memory_holds
 from tau_live.operators.access import principal_of, read
 from tau_live.operators.disabled_plugins import disabled_plugins
-from tau_live.operators.kill_switch import ended_by, kill_file, now_killed
+from tau_live.operators.kill_switch import SETTING, ended_by, kill_file, mistaken, now_killed
 from tau_live.operators.killed_processes import killed_inside
 from tau_live.settings import Settings
 from tau_live.store.roles import Store
@@ -73,4 +73,7 @@ def kill_check(file: Path, settings: Settings | None, *, now: float) -> Check:
     if killed is None:
         return Check("kill switch", OK, f"off: {switch} does not exist")
     found = f"on since {ago(killed.at, now=now)}: {killed}"
+    if mistaken(switch) is not None:
+        advice = f"correct {SETTING}, where the agent runs too; it names something else"
+        return Check("kill switch", FAIL, found, advice, "kill-file-wrong")
     return Check("kill switch", FAIL, found, '`tau-live unkill --reason "..."`', "killed")
