@@ -23,7 +23,7 @@ from tau_live.process_runtime import State, started, stop
 from tau_live.process_switch import START_FAILED, is_on, log_failure
 
 if TYPE_CHECKING:
-    from tau_live.runs.handles import RunHandle
+    from tau_live.runs.handles import RunHandle, Told
     from tau_live.runtime import Runtime
     from tau_live.settings import Settings
 
@@ -226,6 +226,19 @@ class Run:
         self.run_id = run_id
         self._handle = handle
 
+    def __copy__(self) -> "Run":
+        """Return the same: a run goes on once, however often its host copies what it keeps."""
+        return self
+
+    def __deepcopy__(self, _memo: object) -> "Run":
+        """Return the same."""
+        return self
+
+    def __reduce__(self) -> tuple[Callable[..., "Run"], tuple[object, ...]]:
+        """Pickle what names the run; what is read elsewhere rewards it, and decides inside it."""
+        told = None if self._handle is None else self._handle.told()
+        return _read, (self.name, self.run_id, told)
+
     @property
     def id(self) -> str:
         """The id of the rollout; empty if nothing is recorded."""
@@ -282,6 +295,19 @@ class Run:
         """Record a reward for this run or one of its decisions; see ``tau_live.reward``."""
         return reward(value, run=self, decision=decision, name=name, source=source, key=key,
                       comment=comment)  # fmt: skip
+
+
+def _read(name: str, run_id: str, told: "Told | None") -> Run:
+    """Return the run that a pickle names, which goes on where it began."""
+    try:
+        if told is None or State.unfit or not is_on():
+            return Run(name, run_id, None)
+        from tau_live.runs.handles import RunHandle
+
+        return Run(name, run_id, RunHandle(**told, parent=None, epoch=0, home=None))
+    except Exception as error:  # noqa: BLE001  # the border to the host
+        log_failure("run_not_read", error)
+        return Run(name, run_id, None)
 
 
 class _Entered(NamedTuple):

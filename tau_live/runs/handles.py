@@ -3,13 +3,24 @@
 import itertools
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from tau_live.envelope import OWN_HOST, Event
 from tau_live.rollouts import rollout_id_of
 
 if TYPE_CHECKING:
     from tau_live.deciding.arms import Arm
+
+
+class Told(TypedDict):
+    """What names a run elsewhere than in the process that it goes on in."""
+
+    name: str
+    run_id: str
+    session_id: str | None
+    recorded: bool
+    host: str
+    execution: str
 
 
 class RunHandle:
@@ -28,7 +39,8 @@ class RunHandle:
         recorded: Whether it is recorded at all.
         ended: Whether it is over.
         decided: How many decisions it has made.
-        home: What makes its events; a forked child, or a later ``attach``, has another.
+        home: What makes its events; a forked child, or a later ``attach``, has another, and one
+            that was read from a pickle none.
         arms: Who decides it at each point, as it was assigned with the first decision there.
     """
 
@@ -85,6 +97,17 @@ class RunHandle:
     def rollout_id(self) -> str:
         """The rollout's id; few need it in the host's thread."""
         return rollout_id_of(self.host, self.run_id)
+
+    def told(self) -> Told:
+        """Return what names the run, as plain data: with a ``home`` of ``None`` it is the same."""
+        return {
+            "name": self.name,
+            "run_id": self.run_id,
+            "session_id": self.session_id,
+            "recorded": self.recorded,
+            "host": self.host,
+            "execution": self.execution,
+        }
 
 
 class Unsettled:

@@ -1,6 +1,9 @@
 """Runs of the public door: sync, threaded, asyncio, nested, decorated; how they end."""
 
 import asyncio
+import copy
+import pickle
+import subprocess
 import threading
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +14,16 @@ import pytest
 
 import tau_live
 from tau_live.rollouts import rollout_id_of
-from tests.live.running import decisions, ended_by, rewards, rollout, rollouts, throw
+from tests.live.running import (
+    decisions,
+    ended_by,
+    line,
+    process,
+    rewards,
+    rollout,
+    rollouts,
+    throw,
+)
 
 TASKS, THREADS = 1_000, 64
 
@@ -254,6 +266,53 @@ def test_a_context_shared_by_threads_keeps_their_runs_apart(live: Path) -> None:
 
     assert apart == [True] * 8
     assert {row.status for row in rollouts(live)} == {"succeeded"}
+
+
+def test_a_run_in_state_that_its_host_copies_is_the_same_run(live: Path) -> None:
+    with tau_live.run("graph") as run:
+        state = {"run": run}
+        copies = [copy.copy(state)["run"], copy.deepcopy(state)["run"], copy.copy(run)]
+        choice = copies[1].decide("model", ["a", "b"])
+    assert tau_live.flush(30)
+
+    assert copies == [run, run, run]
+    assert [row.decision_id for row in decisions(live, run.id)] == [choice.id]
+
+
+READS = """
+import pickle, sys, tau_live
+run = pickle.loads(bytes.fromhex(sys.stdin.readline()))
+choice = run.decide("model", ["a", "b"], default="b")
+print(run.name, run.run_id, run.id or "-", choice.run or "-", run.reward(1.0), flush=True)
+tau_live.detach()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_a_pickled_run_is_rewarded_elsewhere_and_decides_inside_it(
+    live: Path, protocol: int
+) -> None:
+    with tau_live.run("graph", key=7, session="anna") as run:
+        told = pickle.dumps(run, protocol)
+    assert tau_live.flush(30)
+    with process(READS, live) as other, process(READS, live, TAU_LIVE_RL="0") as off:
+        read = [_answer(one, told).split() for one in (other, off)]
+        assert other.wait(30) == off.wait(30) == 0
+
+    (name, run_id, id_, inside, rewarded), without = read
+    assert (name, run_id, id_, rewarded) == (run.name, run.run_id, run.id, "True")
+    assert (rollout(live, inside).parent_id, rollout(live, inside).session_id) == (run.id, "anna")
+    assert [reward.value for reward in rewards(live, run.id)] == [1.0]
+    assert rollout(live, run.id).status == "succeeded"
+    assert without == [run.name, run.run_id, "-", "-", "False"]
+
+
+def _answer(of: subprocess.Popen[str], told: bytes) -> str:
+    assert of.stdin is not None
+    of.stdin.write(told.hex() + "\n")
+    of.stdin.flush()
+    return line(of)
 
 
 def test_after_its_end_a_run_decides_as_the_host_would(live: Path) -> None:
