@@ -1,6 +1,7 @@
 """Recorded streams: events appended one a line, and read back whatever became of the file."""
 
 import os
+import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -10,10 +11,12 @@ from tau_live import fault
 from tau_live.errors import EventError
 from tau_live.events import Event, decode, encode
 from tau_live.guard import logger
-from tau_live.machine.private_files import make_folders, narrowed
+from tau_live.machine.private_files import make_folders, mode_of, narrowed
 
 LINE_LIMIT = 4 * 2**20
 _CHUNK = 65_536
+_BEGINNING = b'{"event":"'
+"""Of every line that is written here."""
 
 
 class Line(NamedTuple):
@@ -48,8 +51,9 @@ class Recorder:
     """Appends events to a file, one a line; safe to use from several processes on one file.
 
     A new file can be read by its owner alone, as can a folder made for it; one that others could
-    use is narrowed, and a symbolic link or somebody else's file is refused. A file that does not
-    end in a newline, because its writer was killed, gets one first.
+    use is narrowed. A symbolic link, somebody else's file and one that begins with no event are
+    refused, and left as they are. A file that does not end in a newline, because its writer was
+    killed, gets one first.
 
     Attributes:
         skipped: How many events could not be written as JSON.
@@ -57,13 +61,20 @@ class Recorder:
 
     def __init__(self, path: Path) -> None:
         make_folders(path.parent)
-        done = narrowed(path)
-        if done is not None:
-            logger().warning("file_narrowed", what=done)
+        mode_of(path)
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         self._file = os.open(path, flags, 0o600)
-        self._torn = self._ends_torn()
         self.skipped = 0
+        try:
+            if not self._holds_events():
+                raise PermissionError(f"'{path}' holds something else than events")
+            done = narrowed(path)
+            self._torn = self._ends_torn()
+        except OSError:
+            self.close()
+            raise
+        if done is not None:
+            logger().warning("file_narrowed", what=done)
 
     def append(self, events: Iterable[Event]) -> int:
         """Append the events in one write; return how many there were.
@@ -103,6 +114,17 @@ class Recorder:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _holds_events(self) -> bool:
+        """Say whether the file begins as a recording does, or is empty, or no file at all."""
+        if not stat.S_ISREG(os.fstat(self._file).st_mode):
+            return True
+        begun = os.pread(self._file, _CHUNK, 0)
+        *whole, last = begun.split(b"\n")
+        if any(isinstance(_event(Line(1, line)), Event) for line in whole):
+            return True
+        # Nothing but a line that is long, or was cut off.
+        return not begun.strip() or (not whole and last.startswith(_BEGINNING[: len(last)]))
 
     def _ends_torn(self) -> bool:
         size = os.fstat(self._file).st_size

@@ -71,7 +71,7 @@ def refuse_pipe(path: Path) -> None:
 
 
 def narrowed(path: Path) -> str | None:
-    """Check a file or folder of ours, and take away what others may do with it.
+    """Check a file or folder that is known to be ours, and take away what others may do with it.
 
     Returns:
         What was done, in words; ``None`` where it was private already, or has no mode of its own.

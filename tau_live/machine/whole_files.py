@@ -8,14 +8,13 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from glob import escape
 from pathlib import Path
 from typing import BinaryIO
 
 from tau_live import fault
 from tau_live.errors import pass_on, suppress
 
-_BESIDE = re.compile(r"\..*\.(?P<pid>[0-9]+)-[0-9A-Za-z_]+\.part")
+_BESIDE = re.compile(r"\.(?P<name>.*)\.(?P<pid>[0-9]+)-[0-9A-Za-z_]+\.part")
 
 ABANDONED_S = 600.0
 """No write takes so long: its process is another one by now, which has got the same number."""
@@ -113,20 +112,19 @@ def unfinished_name(path: Path) -> tuple[str, str]:
     return f".{path.name}.{os.getpid()}-", ".part"
 
 
-def left_behind(folder: Path, *, name: str = "*") -> list[Path]:
+def left_behind(folder: Path, *, name: str | None = None) -> list[Path]:
     """Return the files of a folder that were being written by processes which are gone.
 
     With a ``name``, those alone that were to have it.
     """
-    known = name if name == "*" else escape(name)
     try:
-        return sorted(path for path in folder.glob(f".{known}.*.part") if _is_left(path))
+        return sorted(path for path in folder.glob(".*.part") if _is_left(path, name))
     except OSError as error:
         pass_on(error)
         return []
 
 
-def sweep(folder: Path, *, name: str = "*") -> list[str]:
+def sweep(folder: Path, *, name: str | None = None) -> list[str]:
     """Delete them; return the names of those that could be deleted."""
     gone = []
     for path in left_behind(folder, name=name):
@@ -136,9 +134,9 @@ def sweep(folder: Path, *, name: str = "*") -> list[str]:
     return gone
 
 
-def _is_left(path: Path) -> bool:
+def _is_left(path: Path, name: str | None) -> bool:
     found = _BESIDE.fullmatch(path.name)
-    if found is None:
+    if found is None or name not in {None, found["name"]}:
         return False
     try:
         return time.time() - path.lstat().st_mtime > ABANDONED_S or not _runs(int(found["pid"]))

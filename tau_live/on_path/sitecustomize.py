@@ -23,7 +23,9 @@ def _boot() -> None:
     try:
         from tau_live.attaching.booting import boot
     except ImportError as error:
-        sys.stderr.write(f"tau-live: not in {sys.executable}, which runs without it ({error})\n")
+        if sys.stderr is not None:
+            said = f"tau-live: not in {sys.executable}, which runs without it ({error})\n"
+            sys.stderr.write(said)
     else:
         boot("run")
 

@@ -30,6 +30,14 @@ def placed(settings: Settings) -> Settings:
         )
     if folder is None:
         return settings
-    record = None if settings.record is None else folder / settings.record
-    kill_file = None if settings.kill_file is None else folder / settings.kill_file
-    return replace(settings, store=folder / settings.store, record=record, kill_file=kill_file)
+
+    def put(path: Path | None) -> Path | None:
+        return None if path is None else folder / path
+
+    return replace(
+        settings,
+        store=folder / settings.store,
+        record=put(settings.record),
+        kill_file=put(settings.kill_file),
+        audit_key_file=put(settings.audit_key_file),
+    )

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import msgspec
 
 from tau_live.errors import StoreUnavailableError
-from tau_live.machine.private_files import make_folders, narrowed, opened_new
+from tau_live.machine.private_files import OTHERS, make_folders, mode_of, narrowed, opened_new
 
 
 class Sealed(NamedTuple):
@@ -109,6 +109,7 @@ _PLAIN = frozenset({int, str})
 _encode = msgspec.msgpack.Encoder().encode
 _KEY_BYTES = 32
 _LEAST_KEY_BYTES = 16
+MOST_KEY_BYTES = 4096
 
 SEALING: Sequence[str] = (
     """
@@ -347,8 +348,8 @@ def key_in(path: Path | None, *, make: bool = False) -> bytes:
         make: Whether to make one that is not there, for its owner's eyes alone.
 
     Raises:
-        StoreUnavailableError: It is not there, cannot be read, belongs to somebody else, or is
-            too short.
+        StoreUnavailableError: It is not there, cannot be read, belongs to somebody else, is too
+            short, or is no key.
     """
     if path is None:
         return b""
@@ -357,12 +358,35 @@ def key_in(path: Path | None, *, make: bool = False) -> bytes:
             make_folders(path.absolute().parent)
             with open(opened_new(path), "wb") as file:  # noqa: PTH123  # a descriptor
                 file.write(secrets.token_hex(_KEY_BYTES).encode() + b"\n")
-        narrowed(path)
-        held = path.read_bytes().strip()
+        return _key_of(path)
     except OSError as error:
-        raise StoreUnavailableError(f"audit key '{path}' cannot be read: {error}") from error
+        why = error.strerror or error
+        raise StoreUnavailableError(f"audit key '{path}' cannot be read: {why}") from error
+
+
+def _key_of(path: Path) -> bytes:
+    """Return the key that a file holds, which others may read no longer.
+
+    Of a file that holds more than one word nobody knows whether it is one: it is left as it is.
+    """
+    mode = mode_of(path) or 0
+    if path.exists() and not path.is_file():
+        raise StoreUnavailableError(f"audit key '{path}' is no file")
+    if path.stat().st_size > MOST_KEY_BYTES:
+        raise StoreUnavailableError(
+            f"audit key '{path}' is none: it holds more than {MOST_KEY_BYTES} bytes"
+        )
+    held = path.read_bytes().strip()
     if len(held) < _LEAST_KEY_BYTES:
         raise StoreUnavailableError(
             f"audit key '{path}' must hold at least {_LEAST_KEY_BYTES} bytes, got {len(held)}"
         )
+    if held.startswith(b"SQLite format 3"):
+        raise StoreUnavailableError(f"audit key '{path}' is none: it is a database")
+    if mode & OTHERS and len(held.split()) > 1:
+        raise StoreUnavailableError(
+            f"audit key '{path}' does not look like one, and others can use it (mode {mode:o}): "
+            "name another file, or `chmod 600` it"
+        )
+    narrowed(path)
     return blake2b(held, digest_size=_KEY_BYTES).digest()

@@ -147,3 +147,46 @@ def test_a_signal_in_the_middle_of_waiting_for_it_stops_the_work() -> None:
     )
 
     assert (ended.stdout, ended.stderr) == ("True\n", "")
+
+
+def closed(stream: int, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Call a command whose standard output or standard error is closed."""
+    return subprocess.run(
+        ["sh", "-c", f'exec "$@" {stream}>&-', "sh", *CLI, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=_environ(),
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("stream", [1, 2])
+def test_where_nobody_can_be_told_what_stops_and_tells_works(stream: int, filled: Path) -> None:
+    at = ("--store", filled)
+
+    killed = closed(stream, "kill", "--reason", "nonsense", *at)
+    there = Path(f"{filled}.off").exists()
+    resumed = closed(stream, "unkill", "--reason", "mended", *at)
+    rewarded = closed(stream, "reward", "0.5", "--run", SOLVED, *at)
+
+    assert (killed.returncode, resumed.returncode, rewarded.returncode) == (0, 0, 0)
+    assert there
+    assert not Path(f"{filled}.off").exists()
+    assert "0.5" in called("show", SOLVED, "--json", *at).stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["status"], ["gate"], ["updates"], ["doctor"], ["config"], ["policy", "list"], ["export"],
+     ["top", "--frames", "1"]],
+)  # fmt: skip
+def test_what_cannot_be_printed_is_said_in_one_line(arguments: list[str], filled: Path) -> None:
+    at = [] if arguments == ["config"] else ["--store", filled]
+
+    silent, loud = closed(1, *arguments, *at), closed(2, *arguments, *at)
+
+    assert silent.returncode == 1
+    assert silent.stderr == "tau-live: standard output is closed\n"
+    assert loud.returncode == called(*arguments, *at).returncode
+    assert loud.stdout

@@ -31,7 +31,10 @@ def test_a_host_that_goes_elsewhere_leaves_its_store_where_it_was(
         (tmp_path / name).mkdir()
     monkeypatch.chdir(tmp_path / "here")
     settings = Settings(
-        store=Path("store.sqlite"), record=Path("events.jsonl"), learner=Learner.FLUSH
+        store=Path("store.sqlite"),
+        record=Path("events.jsonl"),
+        audit_key_file=Path("key"),
+        learner=Learner.FLUSH,
     )
     tau_live.detach()
     assert tau_live.attach(settings) is not None

@@ -13,7 +13,7 @@ from tau_live.errors import CheckpointError, SettingsError, StoreUnavailableErro
 from tau_live.machine.private_files import make_folders, narrowed, opened_new
 from tau_live.policies.checkpoints import Checkpoint, save
 from tau_live.settings.sources import read_toml
-from tau_live.store.sealing import key_in
+from tau_live.store.sealing import MOST_KEY_BYTES, key_in
 from tau_live.store.sqlite import SqliteStore
 
 SOMEBODY = 12_345
@@ -90,6 +90,10 @@ def _key(path: Path) -> None:
     key_in(path)
 
 
+def _made_key(path: Path) -> None:
+    key_in(path, make=True)
+
+
 def _settings(path: Path) -> None:
     read_toml(path)
 
@@ -138,6 +142,44 @@ def test_a_wide_file_is_narrowed_with_a_warning(
 
     assert _mode(path) == 0o600
     assert "file_narrowed" in caplog.text
+
+
+@pytest.mark.parametrize("use", [_record, _made_key])
+@pytest.mark.parametrize("what", ["folder", "text", "JSON", "a store"])
+def test_what_a_setting_names_by_mistake_is_left_as_it_is(
+    tmp_path: Path, use: Callable[[Path], None], what: str
+) -> None:
+    path = tmp_path / "mistake"
+    if what == "folder":
+        path.mkdir()
+    elif what == "a store":
+        _store(path)
+    else:
+        path.write_text({"text": "some notes of mine\n", "JSON": '{"a": 1}\n{"b": 22222}\n'}[what])
+    path.chmod(0o777)
+    before = path.lstat().st_mtime_ns
+
+    with pytest.raises((OSError, StoreUnavailableError)):
+        use(path)
+
+    assert _mode(path) == 0o777
+    assert path.lstat().st_mtime_ns == before
+
+
+@needs_root
+@pytest.mark.parametrize("minor", [5, 9])
+def test_an_endless_device_is_no_key(tmp_path: Path, minor: int) -> None:
+    os.mknod(tmp_path / "device", 0o600 | stat.S_IFCHR, os.makedev(1, minor))
+
+    with pytest.raises(StoreUnavailableError, match="is no file"):
+        _made_key(tmp_path / "device")
+
+
+def test_what_is_too_large_is_no_key(tmp_path: Path) -> None:
+    (tmp_path / "large").write_bytes(b"k" * (MOST_KEY_BYTES + 1))
+
+    with pytest.raises(StoreUnavailableError, match="is none: it holds more"):
+        _key(tmp_path / "large")
 
 
 def test_a_folder_of_checkpoints_that_is_a_link_is_refused(tmp_path: Path) -> None:
