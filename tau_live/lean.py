@@ -203,7 +203,7 @@ def _is_locked(file: "Path") -> bool:
 def _kill(store: "Path", reason: str, *, as_json: bool) -> int | None:
     """Switch everything off, then record it."""
     switch = store.with_name(f"{store.name}.off")
-    if not is_plain(reason) or _has_plugins():
+    if not is_plain(reason) or not is_plain(_user().replace("-", " ")) or _has_plugins():
         return None
     if os.path.lexists(switch) or os.path.lexists(f"{switch}.log"):
         return None
@@ -231,13 +231,16 @@ def _kill(store: "Path", reason: str, *, as_json: bool) -> int | None:
 
 
 def _operator() -> str:
+    return f"{_user()}@{os.uname().nodename}"
+
+
+def _user() -> str:
     import getpass
 
     try:
-        user = getpass.getuser()
+        return getpass.getuser()
     except (KeyError, OSError):  # a container's user without a name
-        user = f"uid {os.getuid()}"
-    return f"{user}@{os.uname().nodename}"
+        return f"uid {os.getuid()}"
 
 
 def _recorded(store: "Path", *, who: str, at: float, reason: str) -> str | None:

@@ -7,6 +7,7 @@ import click
 from tau_live.cli.opening import epilog, is_enabled, json_option, loaded, store_option
 from tau_live.cli.output import print_all, print_json, safe, table_of
 from tau_live.cli.text import shown
+from tau_live.privacy.redaction import scrubbed
 from tau_live.settings import SETTINGS, Settings, value_text
 
 NAME_WIDTH = 50
@@ -28,7 +29,7 @@ def config(path: Path | None, as_json: bool) -> None:
         {
             "name": row.name,
             "variable": row.variable,
-            "value": value_text(row, found.settings),
+            "value": scrubbed(value_text(row, found.settings)),
             "default": value_text(row, defaults),
             "source": found.sources[row.name],
             "help": row.help,

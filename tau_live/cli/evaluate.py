@@ -255,7 +255,7 @@ def _check(request: Request) -> None:
     if together and (request.point or request.limit or request.log is not None):
         raise click.UsageError("--point, --limit and --log are for one policy alone")
     low, high = request.reward_range or (0.0, 1.0)
-    if not -inf < low < high < inf:
+    if not 0.0 < high - low < inf:
         raise click.BadParameter(
             f"expected finite LOW < HIGH, got {low} and {high}", param_hint="--reward-range"
         )

@@ -195,7 +195,7 @@ def operator() -> str:
         named = loaded(None).settings.principal
     except SettingsError:  # the command itself will say so
         named = None
-    return f"{user}@{socket.gethostname()}{f' as {named}' if named else ''}"
+    return scrubbed(f"{user}@{socket.gethostname()}{f' as {named}' if named else ''}")
 
 
 def reason_option(callback: Callback) -> Callback:

@@ -107,4 +107,6 @@ def _mentions_us(path: Path) -> bool:
 
 
 def _file(path: Path, own: Mapping[str, object], *, at: tuple[str, ...]) -> SettingsFile:
+    if path.exists() and not path.is_file():
+        raise SettingsError(f"{path} is no file")
     return SettingsFile(path, path.read_bytes() if path.exists() else None, own, at)

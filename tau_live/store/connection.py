@@ -394,6 +394,8 @@ def _descriptor_of(path: Path) -> tuple[int, tuple[int, int]] | None:
 
 def explained(error: Exception, path: Path) -> StoreError:
     """Return the error of ours that says what an error of SQLite means, naming the file."""
+    if isinstance(error, OverflowError):
+        return StoreError(f"store '{path}' holds no number of more than 64 bits")
     code = getattr(error, "sqlite_errorname", "") or ""
     if path in _LOST and code.startswith(tuple(CAUSES)):  # whatever SQLite takes it for
         return StoreUnavailableError(

@@ -1,5 +1,7 @@
 from pathlib import Path
 
+import pytest
+
 from tau_live.settings import SETTINGS
 from tests.cli.conftest import Read, Run
 
@@ -49,3 +51,15 @@ def test_it_needs_no_store_and_makes_none(run: Run, tmp_path: Path) -> None:
 
     assert result.exit_code == 0
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_no_secret_in_a_command_is_shown(more: list[str], run: Run) -> None:
+    token, word = "ghp_abcdefghijklmnopqrstuvwxyz0123456789", "hunter2secret"
+    command = f'curl -H "Authorization: Bearer {token}" https://ada:{word}@hooks.example.com/x'
+
+    result = run("config", *more, TAU_LIVE_RL_ALERT_COMMAND=command)
+
+    assert "hooks.example.com" in result.stdout
+    assert token not in result.stdout
+    assert word not in result.stdout

@@ -1,7 +1,10 @@
 """The kill switch at the command line, also where the store does not work."""
 
 import json
+import os
 import sqlite3
+import subprocess
+import sys
 import time
 from contextlib import closing
 from pathlib import Path
@@ -222,3 +225,21 @@ def test_a_variable_inside_a_process_is_seen_from_outside(filled: Path, run: Run
     for said in (gate, status, doctor):
         assert "TAU_LIVE_RL_KILL is set inside 1 of " in " ".join(said.stdout.split())
         assert "unset TAU_LIVE_RL_KILL there" in " ".join(said.stdout.split())
+
+
+def test_no_secret_in_the_name_of_a_user_is_kept(filled: Path) -> None:
+    token = "ghp_abcdefghijklmnopqrstuvwxyz0123456789"
+    environ = {**os.environ, "LOGNAME": token, "USER": token}
+    script = "from tau_live.lean import main; main()"
+
+    subprocess.run(
+        [sys.executable, "-c", script, "kill", "--reason", "nonsense", "--store", filled],
+        env=environ,
+        check=True,
+    )
+
+    assert token.encode() not in switch_of(filled).read_bytes()
+    with closing(SqliteStore.open(filled, read_only=True)) as store:
+        [entry] = store.audit.entries(limit=1)
+    assert entry.reason == "nonsense"
+    assert token not in entry.who

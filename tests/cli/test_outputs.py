@@ -117,3 +117,38 @@ def test_what_a_killed_export_has_left_is_taken_away(filled: Path, run: Run) -> 
     assert not left.exists()
     assert other.exists()
     assert Path("out.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["rollouts", "--page"], ["updates", "--limit"], ["gate", "log", "--limit"], ["policy", "show"],
+     ["policy", "use"], ["evaluate", "--policy"]],
+)  # fmt: skip
+def test_a_number_that_no_store_holds_is_one_line(
+    command: list[str], filled: Path, run: Run
+) -> None:
+    more = ["--reason", "x"] if command[-1] == "use" else []
+
+    result = run(*command, str(10**30), *more, "--store", filled)
+
+    assert result.exit_code in {1, 2}
+    assert "Python int" not in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_settings_in_a_pipe_are_refused_and_not_waited_for(run: Run) -> None:
+    os.mkfifo("pyproject.toml")
+
+    result = run("init", "--dry-run")
+
+    assert result.exit_code == 1
+    assert "is no file" in result.stderr
+
+
+def test_a_range_that_no_number_spans_is_refused(filled: Path, run: Run) -> None:
+    result = run(
+        "evaluate", "--policy", "uniform", "--reward-range", "-1e308", "1e308", "--store", filled
+    )
+
+    assert result.exit_code == 2
+    assert "expected finite LOW < HIGH" in result.stderr
