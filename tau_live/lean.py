@@ -5,10 +5,10 @@ settings, no plugin, a gate that passes) is done here without the imports of the
 ends as the command itself would; anything else is left to that, before anything was done.
 """
 
-import io
 import os
 import sys
-from errno import EBADF
+
+from tau_live.machine.standard_streams import Closed, open_closed
 
 TYPE_CHECKING = False
 
@@ -31,20 +31,6 @@ _NO_PLAIN_WORD = (
 """What may stand before a secret."""
 
 
-_SILENT = frozenset({"kill", "unkill", "reward"})
-"""What they do matters, whether or not anybody can be told."""
-
-
-class _Closed(io.RawIOBase):
-    """Standard output where it is closed: what is printed is lost, which is said."""
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: object, /) -> int:  # noqa: ARG002
-        raise OSError(EBADF, "standard output is closed")
-
-
 def main() -> None:
     """Run what was asked for."""
     open_closed(sys.argv[1:])
@@ -62,32 +48,12 @@ def main() -> None:
     sys.exit(code)
 
 
-def open_closed(arguments: "Sequence[str]") -> None:
-    """Let standard streams that are closed lead nowhere, and no file take their numbers.
-
-    Printing to a standard output that is closed is an error, but in what stops and tells.
-    """
-    for number in range(3):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
-    if sys.stdin is None:
-        sys.stdin = open(0, closefd=False)  # noqa: SIM115
-    if sys.stderr is None:
-        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
-    if sys.stdout is None:
-        silent = _SILENT & {*arguments[:2]}
-        nowhere = io.FileIO(1, "w", closefd=False) if silent else _Closed()
-        sys.stdout = io.TextIOWrapper(nowhere, write_through=True)
-
-
 def _done(arguments: "Sequence[str]", environ: "Mapping[str, str]") -> int | None:
     """Return the exit code; ``None`` where it is for the command line to do."""
     command, *rest = arguments or [""]
     if command == "gate" and rest[:1] == ["show"]:
         rest = rest[1:]
-    if command not in {"gate", "kill"} or isinstance(sys.stdout.buffer, _Closed):
+    if command not in {"gate", "kill"} or isinstance(sys.stdout.buffer, Closed):
         return None
     options = _options(rest, ("--store", "--reason") if command == "kill" else ("--store",))
     if options is None or any(name in environ for name in _LOOKED_AT):
