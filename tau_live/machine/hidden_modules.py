@@ -11,12 +11,15 @@ def hiding_files() -> list[str]:
     main = getattr(sys.modules.get("__main__"), "__file__", None) or ""
     beside = {os.path.realpath(f"{main}/.." if main else "."), os.path.realpath(".")}
     known = sys.stdlib_module_names | _NEEDED
+    is_beside: dict[str, bool] = {}  # hundreds of modules are in a few folders
     found = []
     for name, module in sys.modules.copy().items():
         path = getattr(module, "__file__", None) if name in known else None
         if path:
-            folder, _, file = os.path.realpath(path).rpartition(os.sep)
+            folder, _, file = path.rpartition(os.sep)
             folder = folder.rpartition(os.sep)[0] if file.startswith("__init__.") else folder
-            if folder in beside:
+            if folder not in is_beside:
+                is_beside[folder] = os.path.realpath(folder) in beside
+            if is_beside[folder]:
                 found.append(f"{path} hides the module {name!r}: rename it")
     return sorted(found)
