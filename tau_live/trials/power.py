@@ -12,6 +12,10 @@ from tau_live.rl.sequential import Difference
 from tau_live.rl.verdict import Rule
 from tau_live.trials.rules import EVERY, RUNGS
 
+HOPELESS = 20
+"""So many simulated tests that all fail are enough: were half of them to succeed, one in a million
+such rows would be seen."""
+
 STREAMS = 200
 """Simulated tests; the median then varies by about a tenth of itself between seeds."""
 
@@ -186,10 +190,13 @@ def power_of(
     stages = experiment.stages()
     counts = np.empty((len(stages), streams))
     for place, stage in enumerate(stages):
+        counts[place] = np.inf
         for stream in range(streams):
             count = rollouts_to_prove(experiment, stage, rng, most=most)
             counts[place, stream] = np.inf if count is None else count
             advance()
+            if stream + 1 == HOPELESS and np.isinf(counts[place, :HOPELESS]).all():
+                break
     total = counts.sum(axis=0) + (Rule().fewest if experiment.ladder else 0)
     each = [_power(stage, counts[place]) for place, stage in enumerate(stages)]
     return each, _power(stages[-1], total)

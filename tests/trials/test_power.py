@@ -71,6 +71,16 @@ def test_a_test_that_takes_too_long_has_no_number() -> None:
     assert (total.median, total.ninetieth) == (None, None)
 
 
+def test_what_twenty_simulated_tests_cannot_prove_is_not_tried_two_hundred_times() -> None:
+    tried: list[None] = []
+
+    _, total = power_of(
+        Experiment(difference=1e-300, mean=0.4), most=8192, advance=lambda: tried.append(None)
+    )
+
+    assert (total.median, total.ninetieth, len(tried)) == (None, None, 20)
+
+
 def test_the_ladder_has_a_test_below_each_full_share() -> None:
     experiment = Experiment(difference=0.1, mean=0.5, control_share=0.5, ladder=True)
 
