@@ -8,10 +8,11 @@ from posix import getpid as _getpid  # built in: it costs nothing
 TYPE_CHECKING = False  # type checkers know the name; importing it would cost a host 5 ms
 
 if TYPE_CHECKING:
-    from tau_live.choices import Choice
-    from tau_live.door import (
+    from tau_live.core.choices import Choice
+    from tau_live.runtime.api import (
         Run,
         attach,
+        child_environ,
         current,
         decide,
         detach,
@@ -30,6 +31,7 @@ __all__ = [
     "Choice",
     "Run",
     "attach",
+    "child_environ",
     "current",
     "decide",
     "detach",
@@ -48,9 +50,9 @@ def __getattr__(name: str) -> object:
         return globals()[name]
     try:
         _opening.append(_getpid())
-        from tau_live import door
+        from tau_live.runtime import api
 
-        found = {each: getattr(door, each) for each in __all__}
+        names = {each: getattr(api, each) for each in __all__}
     except Exception as error:  # noqa: BLE001  # the border to the host
         if _report(error):
             globals().update(_WITHOUT_DOOR)
@@ -58,8 +60,8 @@ def __getattr__(name: str) -> object:
     finally:
         if _opening:
             _opening.pop()
-    globals().update(found)  # once and for all: nothing can be imported as the interpreter ends
-    return found[name]
+    globals().update(names)  # once and for all: nothing can be imported as the interpreter ends
+    return names[name]
 
 
 def __dir__() -> list[str]:
@@ -71,12 +73,14 @@ def _report(error: Exception) -> bool:
     try:
         import sys
 
-        from tau_live.errors import pass_on
-        from tau_live.process_switch import is_on, log_failure
+        from tau_live.core.errors import pass_on
+        from tau_live.runtime.process_switch import is_on, log_failure
     except (ImportError, OSError):  # the interpreter ends, or no file can be opened
         return False
     pass_on(error)
-    is_early = "tau_live.door" in sys.modules  # for a signal's handler in the midst of its import
+    is_early = (
+        "tau_live.runtime.api" in sys.modules
+    )  # for a signal's handler in the midst of its import
     if is_early or sys.is_finalizing() or not is_on():
         return False
     log_failure("start_failed", error)
@@ -111,7 +115,7 @@ def say_left_alone() -> None:
         else:
             logging.getLogger("tau_live").warning(line)
     except Exception as error:  # noqa: BLE001  # a handler of the host's
-        from tau_live.errors import pass_on
+        from tau_live.core.errors import pass_on
 
         pass_on(error)
 
@@ -167,17 +171,24 @@ def _decide(
     """Return the host's own choice as far as it is allowed: the default, else the first option."""
     try:
         wanted = options if default is None else (default, *options)  # type: ignore[misc]
-        may = wanted if allowed is None else [one for one in wanted if one in allowed]  # type: ignore[attr-defined,operator]
+        may = wanted if allowed is None else [item for item in wanted if item in allowed]  # type: ignore[attr-defined,operator]
         option = next(iter(may), None)  # type: ignore[call-overload]
     except Exception:  # noqa: BLE001  # a host's object may raise anything when it is read
         option = default if allowed is None else None
     return _Choice((option, None, "default", "", 0, ""))
 
 
+def _child_environ(environ: object = None) -> dict[str, str]:
+    from os import environ as own
+
+    return dict(environ if type(environ) is dict else own)
+
+
 _WITHOUT_DOOR: dict[str, object] = {
     "Choice": _Choice,
     "Run": _Run,
     "attach": lambda target=None: None,  # noqa: ARG005
+    "child_environ": _child_environ,
     "current": lambda: None,
     "decide": _decide,
     "detach": lambda timeout_s=5.0: None,  # noqa: ARG005

@@ -1,5 +1,5 @@
 """``import tau_live.auto`` attaches to every known host, imported before or not."""
 
-from tau_live.attaching.booting import boot
+from tau_live.boot.boot import boot
 
 boot("auto")

@@ -1,6 +1,6 @@
-"""What ``opentelemetry-instrument`` loads by its entry points."""
+"""The instrumentor that ``opentelemetry-instrument`` loads by its entry points."""
 
-from tau_live.attaching.booting import boot, detach_hosts
+from tau_live.boot.boot import boot, detach_hosts
 
 
 class Instrumentor:

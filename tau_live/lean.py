@@ -8,16 +8,13 @@ ends as the command itself would; anything else is left to that, before anything
 import os
 import sys
 
-from tau_live.machine.standard_streams import Closed, open_closed
+from tau_live.core.standard_streams import Closed, open_closed
 
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
-
-SCHEMA_VERSION = 2
-"""As the store's migrations have it."""
 
 _PLAIN_SETTINGS = frozenset({"TAU_LIVE_RL_STORE"})
 _LOOKED_AT = ("COLUMNS", "FORCE_COLOR", "TTY_COMPATIBLE", "_TAU_LIVE_COMPLETE")
@@ -32,10 +29,10 @@ _NO_PLAIN_WORD = (
 
 
 def main() -> None:
-    """Run what was asked for."""
+    """Run the command."""
     open_closed(sys.argv[1:])
     try:
-        code = _done(sys.argv[1:], os.environ)
+        code = _run_plain(sys.argv[1:], os.environ)
         if code is not None:
             sys.stdout.flush()
     except BrokenPipeError:
@@ -48,7 +45,7 @@ def main() -> None:
     sys.exit(code)
 
 
-def _done(arguments: "Sequence[str]", environ: "Mapping[str, str]") -> int | None:
+def _run_plain(arguments: "Sequence[str]", environ: "Mapping[str, str]") -> int | None:
     """Return the exit code; ``None`` where it is for the command line to do."""
     command, *rest = arguments or [""]
     if command == "gate" and rest[:1] == ["show"]:
@@ -72,23 +69,23 @@ def _say(line: str) -> None:
 
 
 def _options(rest: "Sequence[str]", valued: "Sequence[str]") -> dict[str, str] | None:
-    found: dict[str, str] = {}
+    options: dict[str, str] = {}
     left = iter(rest)
     for name in left:
         value = next(left, "") if name in valued else ""
-        if name in found or (name in valued and (not value or value.startswith("-"))):
+        if name in options or (name in valued and (not value or value.startswith("-"))):
             return None
         if name not in (*valued, "--json"):
             return None
-        found[name] = value
-    return found
+        options[name] = value
+    return options
 
 
 def _store(named: str | None, environ: "Mapping[str, str]") -> "Path | None":
     """Return the store; ``None`` where more than its path has been set."""
     from pathlib import Path
 
-    from tau_live.switch import PREFIX, switched_on
+    from tau_live.core.switch import PREFIX, switched_on
 
     ours = {name for name in environ if name.startswith(PREFIX)}
     if not ours <= _PLAIN_SETTINGS or switched_on(environ).warnings:
@@ -111,33 +108,26 @@ def _store(named: str | None, environ: "Mapping[str, str]") -> "Path | None":
 def _gate(store: "Path", *, as_json: bool) -> int | None:
     """Print a gate that passes."""
     import json
-    import sqlite3
+
+    from tau_live.store.lean import read_gate
 
     beside = {end: store.with_name(store.name + end) for end in (".off", ".held")}
     if os.path.lexists(beside[".off"]) or _is_locked(beside[".held"]):
         return None
-    try:
-        db = sqlite3.connect(f"{store.as_uri()}?mode=ro", uri=True, timeout=5.0)
-        try:
-            version = db.execute("pragma user_version").fetchone()[0]
-            names = "state, reason, detail, since, streaks, revision"
-            row = db.execute(f"select {names} from gate").fetchone()
-            removed = row is None and db.execute("select 1 from gate_log").fetchone()
-            stopped = db.execute("select 1 from leases where name like 'killed:%'").fetchone()
-        finally:
-            db.close()
-        state, reason, detail, since, streaks, revision = row or ("pass", None, None, 0, "{}", 0)
-        failures = json.loads(streaks)
-    except (sqlite3.Error, ValueError):
+    row = read_gate(store)
+    if row is None or row[0] != "pass":
         return None
-    if version != SCHEMA_VERSION or state != "pass" or removed or stopped is not None:
+    state, reason, detail, since, streaks, revision = row
+    try:
+        failures = json.loads(streaks)
+    except ValueError:
         return None
     if as_json:
-        found = {
+        snapshot = {
             "state": state, "reason": reason, "detail": detail, "since": since or None,
             "streaks": failures, "revision": revision, "kill_switch": None, "held_in_memory": [],
         }  # fmt: skip
-        _say(json.dumps(found))
+        _say(json.dumps(snapshot))
         return 0
     if since or detail or any(failures.values()) or sys.stdout.isatty():
         return None
@@ -158,12 +148,12 @@ def _is_locked(file: "Path") -> bool:
         descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             lock = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-            found = struct.unpack("hhqqi4x", fcntl.fcntl(descriptor, fcntl.F_GETLK, lock))
+            owner = struct.unpack("hhqqi4x", fcntl.fcntl(descriptor, fcntl.F_GETLK, lock))
         finally:
             os.close(descriptor)
     except OSError:
         return True
-    return int(found[0]) != fcntl.F_UNLCK
+    return int(owner[0]) != fcntl.F_UNLCK
 
 
 def _kill(store: "Path", reason: str, *, as_json: bool) -> int | None:
@@ -176,7 +166,7 @@ def _kill(store: "Path", reason: str, *, as_json: bool) -> int | None:
     import json
     import time
 
-    from tau_live.operators.kill_switch import kill
+    from tau_live.operate.stops import kill
 
     who, at, reason = _operator(), time.time(), reason.strip()
     try:
@@ -184,7 +174,7 @@ def _kill(store: "Path", reason: str, *, as_json: bool) -> int | None:
             return None  # somebody was quicker, which the command says
     except OSError:
         return None
-    problem = _recorded(store, who=who, at=at, reason=reason)
+    problem = _record(store, who=who, at=at, reason=reason)
     if as_json:
         killed = {"reason": reason, "who": who, "at": at}
         done = {"changed": True, "file": str(switch), "kill_switch": killed, "audit": problem}
@@ -209,52 +199,21 @@ def _user() -> str:
         return f"uid {os.getuid()}"
 
 
-def _recorded(store: "Path", *, who: str, at: float, reason: str) -> str | None:
+def _record(store: "Path", *, who: str, at: float, reason: str) -> str | None:
     """Record that everything was switched off; return why the store cannot take it."""
     import json
 
+    from tau_live.store.lean import add_line
+
     details = {"file": f"{store}.off", "idempotent": False}
-    if _added(store, (at, who, reason, json.dumps(details, separators=(",", ":")))):
+    if add_line(store, (at, who, reason, json.dumps(details, separators=(",", ":")))):
         return None
-    from tau_live.operators.unaudited import write_down
-    from tau_live.settings import Settings
-    from tau_live.store.records import AuditEntry
+    from tau_live.core.records import AuditEntry
+    from tau_live.core.settings import Settings
+    from tau_live.operate.access import write_down
 
     entry = AuditEntry(at=at, who=who, action="kill", reason=reason, details=details)
     return write_down(Settings(store=store), entry)
-
-
-def _added(store: "Path", line: tuple[float, str, str, str]) -> bool:
-    """Add a line to the audit of a store that is sealed without a key; ``False`` if it was not."""
-    import sqlite3
-
-    from tau_live.errors import TauLiveError
-    from tau_live.store.connection import connect
-    from tau_live.store.sealing import Sealer
-
-    try:
-        connection = connect(store, busy_timeout_s=0.5, read_only=False)
-    except TauLiveError:
-        return False
-    try:
-        pending = "select 1 from sequences where name = 'to_seal'"
-        if connection.count("pragma user_version") != SCHEMA_VERSION or connection.rows(pending):
-            return False
-        newest = connection.row("select key_id from seals order by place desc limit 1")
-        if newest is not None and newest["key_id"]:
-            return False
-        connection.look_for_lost()
-        connection.prepare(synchronous="normal", busy_timeout_s=0.5)
-        connection.seal_with(Sealer())
-        connection.change(
-            "insert into audit (at, who, action, reason, details) values (?, ?, 'kill', ?, ?)",
-            line,
-        )
-    except (TauLiveError, sqlite3.Error):
-        return False
-    finally:
-        connection.close()
-    return True
 
 
 def is_plain(reason: str) -> bool:
@@ -271,14 +230,14 @@ def is_plain(reason: str) -> bool:
 
 
 def _has_plugins() -> bool:
-    """Say whether a plugin may be installed, which may want to see a reason."""
+    """Say whether another's plugin may be installed, which may want to see a reason."""
     for place in sys.path:
         try:
             names = os.listdir(place or ".")  # noqa: PTH208  # names alone, at a third of the time
         except OSError:
             continue
         for name in names:
-            if name.endswith((".dist-info", ".egg-info")):
+            if name.endswith((".dist-info", ".egg-info")) and not name.startswith("tau_live-"):
                 try:
                     with open(os.path.join(place, name, "entry_points.txt"), "rb") as file:  # noqa: PTH118, PTH123
                         if b"[tau_live]" in file.read():

@@ -1,11 +1,11 @@
-"""What ``llm`` loads by its entry points: a plugin that attaches, with its models and command.
+"""The plugin that ``llm`` loads by its entry points: that attaches, with its models and command.
 
 An exception here would end every ``llm`` command, so that there is none.
 """
 
 from contextlib import suppress
 
-from tau_live.attaching.booting import boot
+from tau_live.boot.boot import boot
 
 with suppress(Exception):  # also without llm itself, or with one that has other hooks
     from tau_live_hooks.llm_plugin import register_commands, register_models

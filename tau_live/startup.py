@@ -1,11 +1,11 @@
-"""What ``tau-live autostart enable`` lets the interpreter call when it starts."""
+"""The call that ``tau-live autostart enable`` adds to the start of the interpreter."""
 
 
 def start() -> None:
     """Attach to every known host as it is imported; does nothing while tau-live is off."""
-    from tau_live.process_switch import is_on
+    from tau_live.runtime.process_switch import is_on
 
     if is_on():  # a .start file calls this whatever the environment says
-        from tau_live.attaching.booting import boot
+        from tau_live.boot.boot import boot
 
         boot("autostart")

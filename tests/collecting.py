@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from tau_live import events as ev
-from tau_live.rollouts import AttemptStatus, Reason, RolloutStatus, rollout_id_of
+from tau_live.core import events as ev
+from tau_live.core.records import AttemptStatus, Reason, RolloutStatus, rollout_id_of
 from tau_live.store.roles import Store
 from tests.streams import HOST, event
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tau_live.errors import SettingsError
-from tau_live.settings import Settings
+from tau_live.core.errors import SettingsError
+from tau_live.core.settings import Settings
 
 
 def error_of(environ: dict[str, str], directory: Path | None = None) -> str:

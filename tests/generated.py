@@ -6,28 +6,30 @@ import sqlite3
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import fields
 from pathlib import Path
 from textwrap import dedent
 from typing import get_args
 
 import click
+from msgspec.structs import fields
 
 import tau_live
-from tau_live import cli, envelope, errors, events, hookspecs, metrics, pauses, rollouts
-from tau_live.alerts.kinds import ALERTS
+from tau_live import cli
 from tau_live.cli.commands import COMMANDS
-from tau_live.cli.doctor_checks.mistakes import MISTAKES
-from tau_live.cli.json_keys.commands import KEYS
-from tau_live.gate.state import GateEntry, GateRow
-from tau_live.reasons import SENTENCES
-from tau_live.settings import SETTINGS, Settings, value_text
-from tau_live.settings.decisions import DeclaredDecision
-from tau_live.settings.prices import DeclaredPrice
-from tau_live.settings.rows import rows_of
-from tau_live.settings.tables import DeclaredReward
-from tau_live.store import alert_log, records
-from tau_live.store.sqlite import SqliteStore
+from tau_live.cli.doctor_mistakes import MISTAKES
+from tau_live.cli.json_keys import KEYS
+from tau_live.core import errors, events, hookspecs, reasons, records
+from tau_live.core import events as envelope
+from tau_live.core import records as rollouts
+from tau_live.core.gate import GateEntry, GateRow
+from tau_live.core.reasons import SENTENCES
+from tau_live.core.settings import SETTINGS, Settings, value_text
+from tau_live.core.settings.kinds import rows_of
+from tau_live.core.settings.tables import DeclaredDecision, DeclaredPrice, DeclaredReward
+from tau_live.operate import metrics
+from tau_live.operate.alert_rules import ALERTS
+from tau_live.store import records as store_records
+from tau_live.store.sqlite.store import SqliteStore
 from tests.described import COLUMNS, EVERYWHERE, TABLES
 from tests.proof.report import figures_reference
 from tests.schemas import file_of
@@ -76,12 +78,11 @@ ROW_TYPES: Mapping[str, type] = {
     "monitors": records.Monitor,
     "gate": GateRow,
     "gate_log": GateEntry,
-    "pauses": pauses.Pause,
+    "pauses": reasons.Pause,
     "audit": records.AuditEntry,
-    "alerts": alert_log.AlertRow,
-    "alert_marks": alert_log.Noted,
+    "alerts": store_records.AlertRow,
 }
-"""The dataclass whose attributes describe the columns of a table."""
+"""The struct whose attributes describe the columns of a table."""
 
 
 def settings_reference() -> str:
@@ -220,7 +221,7 @@ def python_reference() -> str:
             parts.append(_documented(f"Run.{name}", member, level="###"))
     parts.append("## tau_live.Choice\n\n" + _prose(tau_live.Choice))
     parts += [
-        _documented(f"tau_live.events.{name}", getattr(events, name))
+        _documented(f"tau_live.core.events.{name}", getattr(events, name))
         for name in ("encode", "decode")
     ]
     return "\n".join(parts)
@@ -337,7 +338,7 @@ def views_reference() -> str:
 
 def metrics_reference() -> str:
     """Return every metric."""
-    rows = [(f"`{one.name}`", one.type, one.help) for one in metrics.known()]
+    rows = [(f"`{one.name}`", one.type, one.help) for one in metrics.known_families()]
     return _table(("metric", "type", "meaning"), rows)
 
 

@@ -1,13 +1,13 @@
 """Finished rollouts, and the trajectories that are made of them."""
 
-from dataclasses import replace
 from typing import Any
 
-from tau_live.learning.trajectories import Collected, trajectories_of
+from msgspec.structs import replace
+
+from tau_live.core.records import Decision, LearnableRollout, Reason, Reward, Rollout, RolloutStatus
+from tau_live.learn.trajectories import Collected, trajectories_of
 from tau_live.rl.batch import Trajectories
 from tau_live.rl.features import WIDTH, encode, pack
-from tau_live.rollouts import Decision, Reason, Reward, Rollout, RolloutStatus
-from tau_live.store.records import LearnableRollout
 
 OPTIONS = ("a", "b", "c")
 PACKED = pack(encode({"x": 1.0}, [(name, None) for name in OPTIONS], width=WIDTH))

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 
-from tau_live.events import Event, RunStart
-from tau_live.hookspecs import (
+from tau_live.core.events import Event, RunStart
+from tau_live.core.hookspecs import (
     Answer,
     DecisionRequest,
     Promotion,
@@ -11,8 +11,8 @@ from tau_live.hookspecs import (
     RolloutSummary,
     hookimpl,
 )
-from tau_live.plugins import Plugins
-from tau_live.rollouts import RolloutStatus, Span
+from tau_live.core.plugins import Plugins
+from tau_live.core.records import RolloutStatus, Span
 
 EVENT = RunStart(host="test", run_id="r1", at=1.0)
 REQUEST = DecisionRequest(

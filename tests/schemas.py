@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from tau_live.cli.json_keys.commands import KEYS
+from tau_live.cli.json_keys import KEYS
 
 FOLDER = Path(__file__).parents[1] / "docs/schemas"
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
@@ -21,7 +21,7 @@ WHOLE = """
     failed first first_ready forgettable kept known last last_ready learner left_out limit line
     lineage lines lived log looked_at not_learned_from number of open options ordinal page parent
     points_left_out policy_version previous read ready_seq ready_to_learn revision rewards rollouts
-    rows samples seals seen seq spans streaks succeeded suppressed test total trajectories
+    rows samples seals seen seq spans streaks succeeded test total trajectories
     uncounted without_key unexplored unlearned untaught update updates used version waiting
     waiting_for_reward
     outliers outside was with_propensity without_choice champion refused
@@ -42,7 +42,7 @@ WORDS = """
     comment decision_id default detail diff direction doubts error_message error_type event
     execution file files format found fragment gate head help host imported key key_id kind label
     left_alone mistake mode name next option outcome output over owner parent_id parent_span_id
-    path plugin point points policy problem processes reason rollout_id run_id said sentence
+    path plugin point points policy problem processes reason rollout_id run_id notes sentence
     role session_id severity sha256 skipped_reason source span_id state status stopped store subject
     text todo type unseen unused variable verdict warnings what who why why_not worker_id worst
 """

@@ -4,10 +4,22 @@ import os
 import subprocess
 import sys
 import sysconfig
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
+import tau_live
+
 ROOT = Path(__file__).parents[1]
+
+
+def own_entry_points() -> str:
+    """Return the entry points that an installer would write of tau-live, as they are now."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return "".join(
+        f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in points.items())
+        for group, points in project["entry-points"].items()
+    )
 
 
 class Scratch:
@@ -31,6 +43,7 @@ class Scratch:
         self.site = folder / "venv/lib" / version / "site-packages"
         ours = [str(ROOT), str(ROOT / "hooks"), sysconfig.get_path("purelib")]
         (self.site / "_ours.pth").write_text("".join(f"{line}\n" for line in ours))
+        self.list("tau_live", tau_live.__version__, own_entry_points())
 
     def write(self, name: str, text: str) -> Path:
         """Write a file of the agent."""
@@ -42,9 +55,13 @@ class Scratch:
     def install(self, name: str, text: str, entry_points: str = "") -> None:
         """Put a module into site-packages, with the metadata that an installer would write."""
         (self.site / f"{name}.py").write_text(text)
-        info = self.site / f"{name}-1.2.3.dist-info"
+        self.list(name, "1.2.3", entry_points)
+
+    def list(self, name: str, version: str, entry_points: str) -> None:
+        """Write the metadata that an installer would write."""
+        info = self.site / f"{name}-{version}.dist-info"
         info.mkdir()
-        metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.2.3\n"
+        metadata = f"Metadata-Version: 2.1\nName: {name.replace('_', '-')}\nVersion: {version}\n"
         (info / "METADATA").write_text(metadata)
         (info / "entry_points.txt").write_text(entry_points)
 

@@ -1,7 +1,7 @@
 """A secret of every kind, text that only looks like one, and who hides it."""
 
-from tau_live.events import Event
-from tau_live.privacy.redaction import Redactor
+from tau_live.core.events import Event
+from tau_live.core.redaction import Redactor
 
 NONE = Redactor()
 KEEPS = Redactor("redacted", 200)

@@ -1,37 +1,39 @@
 """Streams of events as hosts tell them, for the tests of what collects them."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from tau_live import events as ev
-from tau_live.collection.collector import Collector
-from tau_live.rollouts import Reward, Rollout
+from tau_live.core import events as ev
+from tau_live.core.records import Reward, Rollout
+from tau_live.record.collector import Collector
+from tau_live.record.rewards import Rewarding
 from tau_live.store.roles import Batch, Store
-from tau_live.store.sqlite import SqliteStore
+from tau_live.store.sqlite.store import SqliteStore
 
 HOST = "host"
 E = TypeVar("E", bound=ev.Event)
 
 
-class ByReward:
+class ByReward(Rewarding):
     """Makes a finished rollout ready as soon as it has a reward, the sum of them."""
+
+    def __init__(self) -> None:
+        """Need no settings."""
 
     def refuses(self, reward: Reward) -> bool:
         return False
 
-    def rejects(self, rollout: Rollout, *, store: Batch) -> bool:
+    def rejects(self, rollout: Rollout, *, batch: Batch) -> bool:
         return False
 
-    def settle(self, rollout: Rollout, *, store: Batch, now: float) -> bool:
-        rewards = store.rewards.rewards(rollout.rollout_id)
+    def settle(self, rollout: Rollout, *, batch: Batch, now: float) -> bool:
+        rewards = batch.rewards(rollout.rollout_id)
         values = [r.value for r in rewards if r.value is not None and r.decision_id is None]
-        return bool(values) and store.rewards.mark_ready(
-            rollout.rollout_id, total_reward=sum(values)
-        )
+        return bool(values) and batch.mark_ready(rollout.rollout_id, total_reward=sum(values))
 
 
 def opened(path: Path) -> SqliteStore:

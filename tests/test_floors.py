@@ -12,20 +12,20 @@ ROOT = Path(tau_live.__file__).parent
 
 ALLOWED = {
     "sqlite_utils": ("tau_live.store",),
-    "pluggy": ("tau_live.plugins", "tau_live.hookspecs"),
+    "pluggy": ("tau_live.core.plugins", "tau_live.core.hookspecs"),
     "click": ("tau_live.cli",),
-    "rich": ("tau_live.cli", "tau_live.demo"),
+    "rich": ("tau_live.cli",),
     "matplotlib": ("tau_live.cli",),
-    "wrapt": ("tau_live.attaching", "tau_live.machine.children"),
+    "wrapt": ("tau_live.boot", "tau_live.core.children"),
     "pickle": (),
     "marshal": (),
     "shelve": (),
 }
 READS_THE_ENVIRONMENT = {
-    "tau_live.attaching.booting",
-    "tau_live.door",
+    "tau_live.boot.boot",
+    "tau_live.runtime.api",
     "tau_live.lean",
-    "tau_live.process_switch",
+    "tau_live.runtime.process_switch",
 }
 
 
@@ -80,23 +80,15 @@ def test_the_environment_is_read_at_the_door_and_on_the_command_line_only() -> N
     )
 
 
+def test_no_module_takes_the_name_of_a_public_function() -> None:
+    names = {name.split(".")[1] for name in modules() if name.count(".")}
+
+    assert not names.intersection(tau_live.__all__)  # importing one would replace the function
+
+
 def test_numpy_allow_pickle_is_never_true() -> None:
     for name, tree in modules().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
                 assert isinstance(node.value, ast.Constant), name
                 assert node.value.value is False, name
-
-
-LONGEST = 600
-"""Lines of a module. A limit is no reason to cut one thing in two."""
-
-
-def test_every_module_is_short_enough_to_read() -> None:
-    long = {
-        path.relative_to(ROOT).as_posix(): lines
-        for path in ROOT.rglob("*.py")
-        if (lines := len(path.read_text().splitlines())) > LONGEST
-    }
-
-    assert long == {}

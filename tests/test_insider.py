@@ -5,20 +5,29 @@ on average. ``b`` and ``c`` earn 0.7 in the language that suits them and 0.2 in 
 knowing ``z``, ``a`` is never the best; the insider takes it whenever it earns 1.
 """
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
-from tau_live.deciding.decider import Decider
-from tau_live.learning.lessons import Lessons
+from tau_live.core.records import (
+    Decision,
+    LearnableRollout,
+    PolicyVersion,
+    Reason,
+    Reward,
+    Rollout,
+    RolloutStatus,
+)
+from tau_live.core.settings import Settings
+from tau_live.decisions.decider import Decider
+from tau_live.learn.learner import Lessons
+from tau_live.rl.config import PPOConfig
 from tau_live.rl.features import encode
 from tau_live.rl.policy import Policy, PolicyConfig
-from tau_live.rl.ppo import LearnerState, PPOConfig
-from tau_live.rollouts import Decision, Reason, Reward, Rollout, RolloutStatus
-from tau_live.settings import Settings
-from tau_live.store.records import LearnableRollout, PolicyVersion
+from tau_live.rl.state import LearnerState
+from tests.rl.digests import digest_of
 
 OPTIONS = ("a", "b", "c")
 SUITS = {"de": (0.7, 0.2), "en": (0.2, 0.7)}
@@ -42,7 +51,7 @@ class World:
         self.settings = Settings(
             store=Path("store.sqlite"), seed=seed, learn_from_host=learn_from_host
         )
-        self.state = LearnerState.untrained(PolicyConfig())
+        self.state = LearnerState.initial(PolicyConfig())
         self.versions: list[PolicyVersion] = []
         self.past: list[LearnableRollout] = []
         self.made = 0
@@ -101,11 +110,11 @@ class World:
             state=self.state,
             at=float(self.made),
         )
-        found = lessons.learnt(fresh, self.past, new=lessons.collected(fresh))
+        result, _ = lessons.learnt(fresh, self.past, new=lessons.collect(fresh))
         self.past += fresh
-        if found.result is None or found.result.skipped_reason or found.result.undone:
+        if result is None or result.skipped_reason or result.undone:
             return
-        self.state = found.result.state
+        self.state = result.state
         number = len(self.versions) + 1
         self.versions.append(
             PolicyVersion(version=number, point="model", parent=number - 1, algorithm="ppo",
@@ -144,7 +153,7 @@ def test_a_host_that_knows_more_does_not_damage_the_policy() -> None:
     on = [World(seed, insider="own", learn_from_host=True).lived() for seed in seeds]
     posing = [World(seed, insider="posing").lived() for seed in seeds]
 
-    assert [one.digest() for one in off] == [one.digest() for one in alone[:2]]
+    assert [digest_of(one) for one in off] == [digest_of(one) for one in alone[:2]]
     without, with_, fooled = (
         np.array([worth(one.policy) for one in states]) for states in (alone, on, posing)
     )
@@ -152,4 +161,4 @@ def test_a_host_that_knows_more_does_not_damage_the_policy() -> None:
     assert with_.mean() >= without.mean() - max(2.0 * noise, 0.02)
     assert without.mean() > 0.9 * BEST
     assert fooled.mean() < without.mean() - 0.05  # or this task would show nothing
-    assert on[0].digest() != off[0].digest()
+    assert digest_of(on[0]) != digest_of(off[0])

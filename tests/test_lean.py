@@ -14,10 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tau_live.lean import SCHEMA_VERSION, is_plain
-from tau_live.privacy.redaction import scrubbed
-from tau_live.store.migrations import SCHEMA_VERSION as NEWEST
-from tau_live.store.sqlite import SqliteStore
+from tau_live.core.redaction import scrub_text
+from tau_live.lean import is_plain
+from tau_live.store.lean import SCHEMA_VERSION
+from tau_live.store.sqlite.schema import SCHEMA_VERSION as NEWEST
+from tau_live.store.sqlite.store import SqliteStore
 
 LEAN = """
 import sys
@@ -145,7 +146,7 @@ WORDS = st.sampled_from(
 
 @given(st.lists(WORDS, min_size=1, max_size=8).map(" ".join))
 def test_a_plain_reason_holds_no_secret(reason: str) -> None:
-    assert not is_plain(reason) or scrubbed(reason) == reason
+    assert not is_plain(reason) or scrub_text(reason) == reason
 
 
 @pytest.mark.slow

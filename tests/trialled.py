@@ -1,19 +1,22 @@
 """Rollouts of two arms, written through the store's own roles."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from msgspec.structs import replace
 
-from tau_live.policies import checkpoints
-from tau_live.policies.files import checkpoint_folder, policy_config
-from tau_live.rl.ppo import LearnerState
-from tau_live.rollouts import RolloutStatus
-from tau_live.settings import DeclaredReward, HardGateCost, SafetySettings, Settings
+from tau_live.core.records import RolloutStatus
+from tau_live.core.settings import Settings
+from tau_live.core.settings.tables import DeclaredReward, HardGateCost, SafetySettings
+from tau_live.decisions import checkpoints
+from tau_live.decisions.policy_files import checkpoint_folder, policy_config
+from tau_live.learn.promotion.promoter import Promoter
+from tau_live.learn.promotion.rules import Move, Step
+from tau_live.rl.state import LearnerState
 from tau_live.store.roles import Store
-from tau_live.trials.promoter import Promoter
-from tau_live.trials.rules import Move, Step
 from tests.contracts.making import begun, decision, policy, reward, update
+from tests.writes import writes
 
 NOW = 1_000.0
 
@@ -67,20 +70,20 @@ def add(store: Store, name: str, *, learner: bool, share: float, point: str = "m
     begun(store, name)
     arm = "learner" if learner else "control"
     row = replace(decision(1, name, point=point), arm=arm, share=share)
-    store.decisions.add_decision(row)
+    writes(store).add_decision(row)
 
 
 def harm(store: Store, name: str, cost: float) -> None:
     """Report what a rollout cost in safety."""
-    store.rewards.add_reward(reward(cost, name, name=HARM.name))
+    writes(store).add_reward(reward(cost, name, name=HARM.name))
 
 
 def end(store: Store, name: str, total: float | None) -> None:
     """End a rollout; without a total it is left out for its missing reward."""
-    store.rollouts.set_status(name, RolloutStatus.SUCCEEDED, at=2.0)
+    writes(store).set_status(name, RolloutStatus.SUCCEEDED, at=2.0)
     if total is not None:
-        store.rewards.add_reward(reward(total, name, name="reward"))
-        store.rewards.mark_ready(name, total_reward=total)
+        writes(store).add_reward(reward(total, name, name="reward"))
+        writes(store).mark_ready(name, total_reward=total)
 
 
 def serve(store: Store, settings: Settings, version: int, *, parent: int = 0) -> None:
@@ -90,7 +93,7 @@ def serve(store: Store, settings: Settings, version: int, *, parent: int = 0) ->
         point="model",
         parent=parent,
         parent_sha256="",
-        arrays=LearnerState.untrained(policy_config(settings)).arrays(),
+        arrays=LearnerState.initial(policy_config(settings)).arrays(),
     )
     file = checkpoints.save(checkpoint_folder(settings), made).name
     row = replace(policy(version, parent=parent), sha256=made.sha256, file=file)

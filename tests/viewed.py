@@ -98,7 +98,6 @@ VIEWED: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "subject": "What it concerns.",
             "sentence": "What happened.",
             "look_at": "The command to run next.",
-            "suppressed_before": "Alerts of its kind suppressed before it.",
         },
     ),
 }

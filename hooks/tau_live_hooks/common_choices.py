@@ -1,19 +1,19 @@
-"""What is chosen for a host: before a model is asked, before a tool is called, after a failure.
+"""The choices for a host: before a model's request, before a tool's call, after a failure.
 
 A choice is put into the host's own request. What is sent is compared with it at the last moment,
-and only then is the decision told: as applied, or why not. How a host's request is read and changed
-is its adapter's ``Seam``; everything else is here.
+and only then is the decision reported: as applied, or why not. An adapter's ``Seam`` reads and
+changes its host's requests; everything else is here.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
-from tau_live.gate import Kind
-from tau_live.offered import declared
-from tau_live.runs.handles import RunHandle, Unsettled
-from tau_live.runtime import Runtime
-from tau_live.settings.decisions import OWN, DeclaredDecision, Every, Point
-from tau_live_hooks.common_border import tell
+from tau_live.core.gate import Kind
+from tau_live.core.settings.tables import OWN, DeclaredDecision, Every, Point
+from tau_live.decisions.runs import PendingDecision, RunHandle
+from tau_live.runtime.adapters import declared_decision
+from tau_live.runtime.runtime import Runtime
+from tau_live_hooks.common import tell
 
 INSTRUCTIONS = "{instructions}"
 """Stands in a prompt for the agent's own instructions."""
@@ -21,19 +21,14 @@ INSTRUCTIONS = "{instructions}"
 REPLACED = "replaced"
 """Why a choice was not applied: something behind us chose otherwise."""
 
-NOT_ASKED = "not_asked"
-"""Why a choice was not applied: the model was not asked after all."""
-
-REQUEST_POINTS = (Point.MODEL, Point.PROMPT, Point.PARAMS, Point.TOOLS)
-"""What can be chosen before a model is asked, in this order."""
 
 R = TypeVar("R")
 
 
 class Seam(Protocol[R]):
-    """How the requests of a host are read and changed; may raise, then the host's own is sent."""
+    """The reader and editor of a host's requests; may raise, then the host's own is sent."""
 
-    def said(self, point: Point, request: R) -> object:
+    def value_at(self, point: Point, request: R) -> object:
         """Return what a request says at a point, as a copy that can be compared.
 
         For ``tools`` the names of those that are offered; for a model its name or ``id``; ``None``
@@ -42,7 +37,7 @@ class Seam(Protocol[R]):
         ...
 
     def is_own(self, request: R, model: object) -> bool:
-        """Say whether an option of the point ``model`` is the model that is asked anyway."""
+        """Say whether an option of the point ``model`` is the model of the request anyway."""
         ...
 
     def put(self, point: Point, request: R, value: object) -> R:
@@ -71,38 +66,23 @@ class Pending(Generic[R]):
 
     def __init__(self, seam: Seam[R]) -> None:
         self.seam = seam
-        self._open: list[tuple[Unsettled, Point, object]] = []
+        self._open: list[tuple[PendingDecision, Point, object]] = []
 
-    def add(self, unsettled: Sequence[Unsettled], point: Point, expected: object) -> None:
+    def add(self, unsettled: Sequence[PendingDecision], point: Point, expected: object) -> None:
         """Wait for what is sent, which says ``expected`` if the choice was applied."""
-        self._open += [(one, point, expected) for one in unsettled]
+        self._open += [(decision, point, expected) for decision in unsettled]
 
-    def sent(self, request: R) -> None:
-        """Tell the decisions of a request that is sent now: applied, or replaced behind us."""
+    def settle_sent(self, request: R) -> None:
+        """Report the decisions of a request that is sent now: applied, or replaced behind us."""
         waiting, self._open = self._open, []
         for unsettled, point, expected in waiting:
-            is_applied = self.seam.said(point, request) == expected
+            is_applied = self.seam.value_at(point, request) == expected
             unsettled.settle(None if is_applied else REPLACED)
 
     def over(self) -> None:
-        """Tell the decisions of a request that was never sent; nothing if it was."""
+        """Report the decisions of a request that was never sent; nothing if it was."""
         waiting, self._open = self._open, []
-        settle([unsettled for unsettled, _, _ in waiting], NOT_ASKED)
-
-
-class _Kept(NamedTuple):
-    """A choice of a run at a point: which value, and under which name."""
-
-    name: str
-    value: object
-
-
-class _Named(NamedTuple):
-    """What may be chosen: what was declared, what of it this time, and the host's own."""
-
-    told: DeclaredDecision
-    own: str
-    allowed: set[str]
+        settle([unsettled for unsettled, _, _ in waiting], "not_asked")
 
 
 class Choices:
@@ -116,9 +96,9 @@ class Choices:
     def __init__(self, runtime: Runtime, handle: RunHandle) -> None:
         self._runtime = runtime
         self._handle = handle
-        self._kept: dict[str, _Kept] = {}
+        self._kept: dict[str, tuple[str, object]] = {}
 
-    def changed(
+    def change_request(
         self, seam: Seam[R], request: R, known: Mapping[str, object]
     ) -> tuple[R, Pending[R]]:
         """Return the request as it was decided to be sent, and what waits for its being sent.
@@ -131,36 +111,38 @@ class Choices:
         A point at which the seam raises is left to the host, and counted as a failure.
         """
         pending = Pending(seam)
-        for point in REQUEST_POINTS:
+        # in the order in which they are decided
+        for point in (Point.MODEL, Point.PROMPT, Point.PARAMS, Point.TOOLS):
             try:
-                told = self._declared(point)
-                if told is not None and seam.said(point, request) is not None:
-                    named = _named(seam, told, request, known)
-                    request = self._changed(pending, named, request, known)
+                declared = self._declaration(point)
+                if declared is not None and seam.value_at(point, request) is not None:
+                    request = self._change(pending, declared, request, known)
             except Exception as error:  # noqa: BLE001  # the host's code
                 tell(self._runtime, Kind.DECISION, error)
         return request, pending
 
-    def vetoed(self, known: Mapping[str, object]) -> str | None:
-        """Return what the model is told instead of a tool's result; ``None`` to let it run.
+    def veto(self, known: Mapping[str, object]) -> str | None:
+        """Return the text for the model in place of a tool's result; ``None`` to let it run.
 
-        Ask for each call, and let the host do what is returned: it is told as applied.
+        Ask for each call, and let the host do what is returned: it is reported as applied.
 
         Args:
             known: The situation, with the tool's name as ``tool``.
         """
-        told = self._declared(Point.TOOL_GATE)
-        if told is None:
+        declared = self._declaration(Point.TOOL_GATE)
+        if declared is None:
             return None
-        chosen = self._chosen(_Named(told, OWN, {*told.allowed(known), OWN}), known)
-        return None if chosen == OWN else str(told.options[chosen])
+        allowed = {*declared.allowed_options(known), OWN}
+        chosen, made = self._ask_runtime(declared, OWN, allowed, known)
+        settle(made)
+        return None if chosen == OWN else str(declared.options[chosen])
 
     def again(
         self,
         known: Mapping[str, object],
         *,
         own: bool,
-        unsettled: list[Unsettled] | None = None,
+        unsettled: list[PendingDecision] | None = None,
     ) -> bool:
         """Say whether what failed is tried again.
 
@@ -170,109 +152,106 @@ class Choices:
             unsettled: Takes a decision for what the host would not do, to be settled when it is
                 known whether that happened; ``None`` settles it at once.
         """
-        told = self._declared(Point.RETRY)
-        if told is None:
+        declared = self._declaration(Point.RETRY)
+        if declared is None:
             return own
-        name = next((name for name, value in told.options.items() if value is own), OWN)
-        made: list[Unsettled] = []
-        chosen = self._decided(_Named(told, name, {*told.allowed(known), name}), known, made)
+        name = next((name for name, value in declared.options.items() if value is own), OWN)
+        allowed = {*declared.allowed_options(known), name}
+        chosen, made = self._ask_runtime(declared, name, allowed, known)
         if chosen == name or unsettled is None:
             settle(made)
         else:
             unsettled += made
-        return own if chosen == name else bool(told.options[chosen])
+        return own if chosen == name else bool(declared.options[chosen])
 
-    def _declared(self, point: Point) -> DeclaredDecision | None:
-        told = declared(point, self._runtime.settings.decisions)
-        return told if told is not None and told.options else None
+    def _declaration(self, point: Point) -> DeclaredDecision | None:
+        declared = declared_decision(point, self._runtime.settings.decisions)
+        return declared if declared is not None and declared.options else None
 
-    def _changed(
-        self, pending: Pending[R], named: _Named, request: R, known: Mapping[str, object]
+    def _change(
+        self,
+        pending: Pending[R],
+        declared: DeclaredDecision,
+        request: R,
+        known: Mapping[str, object],
     ) -> R:
-        told, seam = named.told, pending.seam
-        point = Point(told.point)
-        kept = self._kept.get(point) if told.every is Every.RUN else None
-        if kept is not None:
-            same = kept.name == named.own
-            return request if same else _put(seam, point, request, kept.value)
-        unsettled: list[Unsettled] = []
-        name = self._decided(named, known, unsettled)
+        seam, point = pending.seam, Point(declared.point)
+        own, allowed = _offered_by(seam, declared, request, known)
+        if declared.every is Every.RUN and point in self._kept:
+            kept, value = self._kept[point]
+            return request if kept == own else _put(seam, point, request, value)
+        name, unsettled = self._ask_runtime(declared, own, allowed, known)
         changed = request
         try:
-            if name != named.own:
-                changed = _put(seam, point, request, told.options[name])
+            if name != own:
+                changed = _put(seam, point, request, declared.options[name])
         except Exception as error:
             settle(unsettled, f"error: {type(error).__name__}")
             raise
-        pending.add(unsettled, point, seam.said(point, changed))
-        self._kept[point] = _Kept(name, told.options.get(name))
+        pending.add(unsettled, point, seam.value_at(point, changed))
+        self._kept[point] = name, declared.options.get(name)
         return changed
 
-    def _chosen(self, named: _Named, known: Mapping[str, object]) -> str:
-        unsettled: list[Unsettled] = []
-        name = self._decided(named, known, unsettled)
-        settle(unsettled)
-        return name
-
-    def _decided(
-        self, named: _Named, known: Mapping[str, object], unsettled: list[Unsettled]
-    ) -> str:
-        told, own, allowed = named
+    def _ask_runtime(
+        self, declared: DeclaredDecision, own: str, allowed: set[str], known: Mapping[str, object]
+    ) -> tuple[str, list[PendingDecision]]:
+        """Return the name of the choice, and the decisions to be settled."""
+        unsettled: list[PendingDecision] = []
         choice = self._runtime.decide(
             self._handle,
-            told.point,
-            options=[*told.options, *([own] if own not in told.options else [])],
+            declared.point,
+            options=[*declared.options, *([own] if own not in declared.options else [])],
             context=known,
             default=own,
             allowed=allowed,
-            exploit_only=told.exploit_only or None,
-            start=told.exposure or 0.0,
+            exploit_only=declared.exploit_only or None,
+            start=declared.exposure or 0.0,
             unsettled=unsettled,
         )
-        return str(choice.option)
+        return str(choice.option), unsettled
 
 
-def settle(unsettled: Sequence[Unsettled], why_not: str | None = None) -> None:
+def settle(unsettled: Sequence[PendingDecision], why_not: str | None = None) -> None:
     """Record decisions: as applied, or why not."""
-    for one in unsettled:
-        one.settle(why_not)
+    for decision in unsettled:
+        decision.settle(why_not)
 
 
-def prompted(text: str, own: str) -> str:
+def fill_prompt(text: str, own: str) -> str:
     """Return a declared prompt with the agent's own instructions where it wants them."""
-    said = text.replace(INSTRUCTIONS, own)
-    return said if own else said.strip()
+    filled = text.replace(INSTRUCTIONS, own)
+    return filled if own else filled.strip()
 
 
-def _named(
-    seam: Seam[R], told: DeclaredDecision, request: R, known: Mapping[str, object]
-) -> _Named:
-    """Return what may be chosen, and the name of what the host does by itself."""
-    allowed = {*told.allowed(known)}
+def _offered_by(
+    seam: Seam[R], declared: DeclaredDecision, request: R, known: Mapping[str, object]
+) -> tuple[str, set[str]]:
+    """Return the name of what the host does by itself, and the options allowed this time."""
+    allowed = {*declared.allowed_options(known)}
     own = OWN
-    if told.point == Point.MODEL:
-        own = next((n for n, value in told.options.items() if seam.is_own(request, value)), OWN)
-    elif told.point == Point.TOOLS:
-        names = _names(seam.said(Point.TOOLS, request))
-        kept = {name: _kept_of(names, value) for name, value in told.options.items()}
+    if declared.point == Point.MODEL:
+        own = next((n for n, value in declared.options.items() if seam.is_own(request, value)), OWN)
+    elif declared.point == Point.TOOLS:
+        names = _names(seam.value_at(Point.TOOLS, request))
+        kept = {name: _kept_of(names, value) for name, value in declared.options.items()}
         own = next((name for name, stay in kept.items() if stay == names), OWN)
-        allowed -= {name for name, stay in kept.items() if not stay and told.options[name]}
-    return _Named(told, own, {*allowed, own})
+        allowed -= {name for name, stay in kept.items() if not stay and declared.options[name]}
+    return own, {*allowed, own}
 
 
 def _put(seam: Seam[R], point: Point, request: R, value: object) -> R:
     if point is Point.TOOLS:
-        value = _kept_of(_names(seam.said(point, request)), value)
+        value = _kept_of(_names(seam.value_at(point, request)), value)
     elif point is Point.PROMPT:
         own = seam.instructions(request)
-        value = prompted(str(value), own)
+        value = fill_prompt(str(value), own)
         if value == own:  # what the host has of them stays, such as no message at all
             return request
     return seam.put(point, request, value)
 
 
-def _names(said: object) -> list[str]:
-    return [str(name) for name in said] if isinstance(said, list | tuple) else []
+def _names(value: object) -> list[str]:
+    return [str(name) for name in value] if isinstance(value, list | tuple) else []
 
 
 def _kept_of(names: Sequence[str], value: object) -> list[str]:

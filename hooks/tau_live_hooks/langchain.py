@@ -3,17 +3,26 @@
 The host asks a list of hooks for callbacks whenever something runs; ours has one in it. What an
 agent asks of its model is decided where ``create_agent`` makes the request, and whether a tool runs
 where langgraph's node of tools would run it.
+
+People, evaluators and judges value a run by ``create_feedback``, with the id that langchain gave
+it.
 """
 
-from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from tau_live.adapters import Adapter, Detach, InForce
-from tau_live.errors import pass_on, suppress
+from tau_live.core.errors import pass_on, suppress
+from tau_live.runtime import api
+from tau_live.runtime.adapters import Adapter, Detach, InForce
+from tau_live_hooks.patches import Patches
+
+if TYPE_CHECKING:
+    from tau_live_hooks.langchain_record import TauHandler
 
 MODULE = "langchain_core"
 CALLBACKS = (
+    "run_inline",
     "on_chain_start",
     "on_chain_end",
     "on_chain_error",
@@ -29,11 +38,6 @@ CALLBACKS = (
 CONTEXTS = ("langchain_core.runnables.config", "langgraph._internal._runnable")
 """Where the host enters the context of what runs inside a run."""
 
-GRAPHS = (
-    "get_sync_graph_callback_manager_for_config",
-    "get_async_graph_callback_manager_for_config",
-)
-"""Whom a graph tells that it is interrupted."""
 
 _OURS = "tau_live_langchain"
 
@@ -47,53 +51,33 @@ def probe() -> str | None:
         return "tracers.context.register_configure_hook"
     if not isinstance(getattr(context, "_configure_hooks", None), list):
         return "tracers.context._configure_hooks"
-    if not hasattr(BaseCallbackHandler, "run_inline"):
-        return "BaseCallbackHandler.run_inline"
     missing = [name for name in CALLBACKS if not hasattr(BaseCallbackHandler, name)]
     return f"BaseCallbackHandler.{missing[0]}" if missing else None
 
 
 def attach(in_force: InForce) -> Detach:
     """Let everything that runs be seen; return what undoes it."""
-    from tau_live_hooks.langchain_acting import Acting
-    from tau_live_hooks.langchain_feedback import Feedback
-    from tau_live_hooks.langchain_handler import TauHandler
-    from tau_live_hooks.langchain_patches import when_whole
-    from tau_live_hooks.langchain_texts import of_managers
-    from tau_live_hooks.langchain_tree import Tree
+    from tau_live_hooks.langchain_choose import Acting, wrap_managers
+    from tau_live_hooks.langchain_record import Feedback, TauHandler
 
-    tree = Tree(in_force)
-    undo: list[Detach] = [_registered(TauHandler(in_force, tree), _OURS)]
-    live = [True]
-
-    def when(module: str, wrap: Callable[[Any], Detach | None]) -> None:
-        def imported(found: Any) -> None:
-            with suppress(Exception):  # the border to the host's import
-                undone = wrap(found) if live[0] else None
-                if undone is not None:
-                    undo.append(undone)
-
-        when_whole(module, imported)
-
-    for name in CONTEXTS:
-        when(name, lambda module: _entering(module, tree))
-    when("langchain_core.callbacks.manager", of_managers)
-    when("langgraph.pregel.main", lambda module: _interrupting(module, tree))
-    acting = Acting(in_force, tree)
-    when("langchain.agents.factory", acting.of_requests)
-    when("langgraph.prebuilt.tool_node", acting.of_tools)
-    when("langchain_core.language_models.chat_models", acting.of_models)
-    when("langsmith.schemas", Feedback(in_force, tree).of_schemas)
-
-    def detach() -> None:
-        live[0] = False
-        while undo:
-            undo.pop()()
-
-    return detach
+    with Patches() as patches:
+        handler = TauHandler(in_force)
+        acting = Acting(in_force, handler)
+        _register(handler, _OURS, patches)
+        for name in CONTEXTS:
+            patches.when(name, partial(_enter_runs, handler, patches))
+        patches.when("langchain_core.callbacks.manager", partial(wrap_managers, patches))
+        patches.when("langgraph.pregel.main", partial(_report_interruptions, handler, patches))
+        patches.when("langchain.agents.factory", partial(acting.wrap_requests, patches))
+        patches.when("langgraph.prebuilt.tool_node", partial(acting.wrap_tools, patches))
+        models = "langchain_core.language_models.chat_models"
+        patches.when(models, partial(acting.wrap_models, patches))
+        feedback = Feedback(in_force, handler)
+        patches.when("langsmith.schemas", partial(feedback.wrap_schemas, patches))
+    return patches.undo
 
 
-def _registered(handler: Any, name: str) -> Detach:
+def _register(handler: Any, name: str, patches: Patches) -> None:
     """Let the host have a callback whenever something runs; the latest of a name is the one."""
     from langchain_core.tracers import context
 
@@ -107,56 +91,48 @@ def _registered(handler: Any, name: str) -> Detach:
         for hook in [hook for hook in hooks if hook[0] is variable]:
             hooks.remove(hook)
 
-    return undo
+    patches.add(undo)
 
 
-def _interrupting(module: Any, tree: Any) -> Detach | None:
+def _report_interruptions(ours: "TauHandler", patches: Patches, module: Any) -> None:
     """Let graphs tell that they are interrupted, which they tell nobody that a hook brought."""
-    import wrapt
-
     from tau_live_hooks.langchain_graphs import TauGraphHandler
-    from tau_live_hooks.langchain_patches import replaced
 
-    handler = TauGraphHandler(tree)
+    handler = TauGraphHandler(ours)
 
-    def configured(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
-        found = wrapped(*args, **kwargs)
+    def configure(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
+        manager = wrapped(*args, **kwargs)
         with suppress(Exception):  # the border to the host
-            if not any(type(one).__name__ == "TauGraphHandler" for one in found.handlers):
-                found.add_handler(handler)
-        return found
+            if not any(type(known).__name__ == "TauGraphHandler" for known in manager.handlers):
+                manager.add_handler(handler)
+        return manager
 
-    there = [name for name in GRAPHS if hasattr(module, name)]
-    ours = {name: wrapt.FunctionWrapper(getattr(module, name), configured) for name in there}
-    return replaced(module, ours)
+    # whom a graph tells that it is interrupted
+    for name in (
+        "get_sync_graph_callback_manager_for_config",
+        "get_async_graph_callback_manager_for_config",
+    ):
+        if hasattr(module, name):
+            patches.wrap(module, name, configure)
 
 
-def _entering(module: Any, tree: Any) -> Detach | None:
+def _enter_runs(ours: "TauHandler", patches: Patches, module: Any) -> None:
     """Let what runs inside a run know that it does, such as ``tau_live.reward`` in a tool."""
-    from tau_live import door
 
-    original = getattr(module, "_set_config_context", None)
-    if original is None:
-        return None
-
-    def entered(config: Any, *args: Any, **kwargs: Any) -> Any:
-        found = original(config, *args, **kwargs)
+    def enter(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
+        context = wrapped(*args, **kwargs)
         try:
-            handle = tree.handle_of(getattr(config.get("callbacks"), "parent_run_id", None))
-            around = door.current()  # what runs inside gets a copy of the context
+            config = args[0] if args else kwargs["config"]
+            handle = ours.handle_of(getattr(config.get("callbacks"), "parent_run_id", None))
+            around = api.current()  # what runs inside gets a copy of the context
             if handle is not None and (around is None or around.handle is not handle):
-                door.enter(handle)
+                api.enter(handle)
         except Exception as error:  # noqa: BLE001  # the border to the host
             pass_on(error)
-        return found
+        return context
 
-    module._set_config_context = entered  # noqa: SLF001  # which alone runs in that context
-
-    def undo() -> None:
-        if module._set_config_context is entered:  # noqa: SLF001  # likewise
-            module._set_config_context = original  # noqa: SLF001  # likewise
-
-    return undo
+    if hasattr(module, "_set_config_context"):  # which alone runs in that context
+        patches.wrap(module, "_set_config_context", enter)
 
 
 ADAPTER = Adapter(host="langchain", module=MODULE, probe=probe, attach=attach)

@@ -1,4 +1,4 @@
-"""What langchain's objects say, as fields of our events; nothing here imports the host.
+"""Fields of our events from langchain's objects; nothing here imports the host.
 
 Everything is read by name and may be missing: an older or newer host then tells less.
 """
@@ -7,10 +7,9 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from functools import lru_cache
 from typing import Any
 
-from tau_live.envelope import Content, ToolCall
-from tau_live.handed.plain import plain
-from tau_live.machine.quick import made
-from tau_live_hooks.common_text import content_of, counted, few, printed
+from tau_live.core.events import Content, ToolCall
+from tau_live.core.sanitize import plain
+from tau_live_hooks.common import as_text, content_of, few, positive_counts
 
 ROLES: Mapping[str, str] = {
     "human": "user",
@@ -31,37 +30,39 @@ _TOKENS: Mapping[str, str] = {
     "cache_creation": "cache_write_tokens",
     "reasoning": "reasoning_tokens",
 }
-_INTERNAL = ("langgraph_", "ls_", "lc_", "checkpoint_", "__pregel")
 _ENTRIES, _PARTS, _DEPTH = 100, 2_000, 16
 _OF_A_MESSAGE = ("id", "name", "tool_call_id", "status")
 _NAMES = frozenset({str})
 _SCALARS = frozenset({str, int, float, bool, type(None)})
-_PARAMS = frozenset({"_type", "model", "model_name", "tools", "functions"})
 
 
 def session_of(metadata: Mapping[str, object]) -> str | None:
-    """Return the conversation that a run belongs to, where its caller told one."""
-    return next((printed(metadata[name]) for name in SESSIONS if metadata.get(name)), None)
+    """Return the conversation that a run belongs to, where its caller named one."""
+    return next((as_text(metadata[name]) for name in SESSIONS if metadata.get(name)), None)
 
 
 def own_metadata(metadata: Mapping[str, object]) -> dict[str, object]:
-    """Return what a run's caller told of it, without what the host adds."""
-    return {name: one for name, one in metadata.items() if not name.startswith(_INTERNAL)}
+    """Return the metadata of a run's caller, without what the host adds."""
+    return {
+        name: item
+        for name, item in metadata.items()
+        if not name.startswith(("langgraph_", "ls_", "lc_", "checkpoint_", "__pregel"))
+    }
 
 
 def text_of(value: Any) -> Content | None:
-    """Return what an input or output says: the last message's text where it holds messages."""
+    """Return the text of an input or output: the last message's text where it holds messages."""
     if type(value) is str or _is_flat(value):
         return content_of(value)
-    found = value
-    if isinstance(found, Mapping) and isinstance(found.get("messages"), str | Sequence):
-        found = found["messages"]
-    if isinstance(found, list | tuple) and found and hasattr(found[-1], "content"):
-        found = found[-1]
-    said = getattr(found, "content", found)
-    if isinstance(said, str):
-        return made(Content, text=printed(said))
-    return content_of(_readable(said, iter(range(_PARTS)), depth=0))
+    inner = value
+    if isinstance(inner, Mapping) and isinstance(inner.get("messages"), str | Sequence):
+        inner = inner["messages"]
+    if isinstance(inner, list | tuple) and inner and hasattr(inner[-1], "content"):
+        inner = inner[-1]
+    content = getattr(inner, "content", inner)
+    if isinstance(content, str):
+        return Content(text=as_text(content))
+    return content_of(_readable(content, iter(range(_PARTS)), depth=0))
 
 
 def _is_flat(value: Any) -> bool:
@@ -77,14 +78,14 @@ def _readable(value: Any, room: Iterator[int], *, depth: int) -> Any:
         return value
     if hasattr(value, "content") and hasattr(value, "type"):
         return {
-            "role": ROLES.get(printed(value.type), printed(value.type)),
+            "role": ROLES.get(as_text(value.type), as_text(value.type)),
             "content": value.content,
         }
     if isinstance(value, Mapping):
         pairs = few(value.items())[:_ENTRIES]
-        return {printed(name): _readable(one, room, depth=depth + 1) for name, one in pairs}
+        return {as_text(name): _readable(item, room, depth=depth + 1) for name, item in pairs}
     if isinstance(value, list | tuple):
-        return [_readable(one, room, depth=depth + 1) for one in few(value)[:_ENTRIES]]
+        return [_readable(item, room, depth=depth + 1) for item in few(value)[:_ENTRIES]]
     return value
 
 
@@ -92,11 +93,15 @@ def request_of(
     serialized: Any, params: Mapping[str, Any], metadata: Mapping[str, Any]
 ) -> dict[str, object]:
     """Return the fields of a model request's start."""
-    told = {name: one for name, one in params.items() if name not in _PARAMS and one is not None}
+    settings = {
+        name: item
+        for name, item in params.items()
+        if name not in {"_type", "model", "model_name", "tools", "functions"} and item is not None
+    }
     return {
         "model_requested": model_name(serialized, params, metadata),
         "provider": metadata.get("ls_provider"),
-        "params": plain(told),
+        "params": plain(settings),
         "tools_offered": tuple(tool_names(params.get("tools") or params.get("functions") or ())),
     }
 
@@ -104,16 +109,16 @@ def request_of(
 def model_name(
     serialized: Any, params: Mapping[str, Any], metadata: Mapping[str, Any]
 ) -> str | None:
-    """Return the name of the model that is asked."""
-    for found in (
+    """Return the name of the requested model."""
+    for name in (
         metadata.get("ls_model_name"),
         params.get("model"),
         params.get("model_name"),
         params.get("_type"),
         serialized.get("name") if isinstance(serialized, Mapping) else None,
     ):
-        if isinstance(found, str) and found:
-            return found
+        if isinstance(name, str) and name:
+            return name
     return None
 
 
@@ -131,83 +136,71 @@ def tool_names(tools: Iterable[Any]) -> Iterator[str]:
 
 def usage_of(message: Any) -> dict[str, float]:
     """Return the tokens of an answer by kind."""
-    told = getattr(message, "usage_metadata", None)
-    if not isinstance(told, Mapping):
+    usage = getattr(message, "usage_metadata", None)
+    if not isinstance(usage, Mapping):
         return {}
-    found = {name: told.get(name) for name in ("input_tokens", "output_tokens")}
+    tokens = {name: usage.get(name) for name in ("input_tokens", "output_tokens")}
     for details in ("input_token_details", "output_token_details"):
-        for name, number in (told.get(details) or {}).items():
-            found[_TOKENS.get(name, name)] = number
-    return counted(found)
+        for name, number in (usage.get(details) or {}).items():
+            tokens[_TOKENS.get(name, name)] = number
+    return positive_counts(tokens)
 
 
-class Answer:
-    """What a model answered.
-
-    Args:
-        response: The host's ``LLMResult``.
-    """
-
-    def __init__(self, response: Any) -> None:
-        generations = [
-            one for many in few(getattr(response, "generations", ())) for one in few(many)
-        ]
-        self.messages = [getattr(one, "message", one) for one in generations]
-        self._output = getattr(response, "llm_output", None) or {}
-
-    def usage(self) -> dict[str, float]:
-        """Return the tokens by kind."""
-        total: dict[str, float] = {}
-        for message in self.messages:
-            for kind, number in usage_of(message).items():
-                total[kind] = total.get(kind, 0.0) + number
-        return total or self._old_usage()
-
-    def _old_usage(self) -> dict[str, float]:
-        told = self._output.get("token_usage") or {}
-        if not isinstance(told, Mapping):
-            return {}
-        names = {"prompt_tokens": "input_tokens", "completion_tokens": "output_tokens"}
-        return counted({names[name]: one for name, one in told.items() if name in names})
-
-    def fields(self) -> dict[str, object]:
-        """Return the fields of a model request's end."""
-        about = [getattr(one, "response_metadata", None) or {} for one in self.messages]
-        names = [one.get("model_name") or one.get("model") for one in about]
-        reasons = [one.get("finish_reason") or one.get("stop_reason") for one in about]
-        ids = [one.get("id") for one in about]
-        said = [_said(one) for one in self.messages]
-        return {
-            "model_used": next(
-                (printed(one) for one in names if one), self._output.get("model_name")
-            ),
-            "response_id": next((printed(one) for one in ids if one), None),
-            "finish_reasons": tuple(printed(one) for one in reasons if one),
-            "tool_calls": tuple(call for one in self.messages for call in calls_of(one)),
-            "output": Content(text="\n".join(said)) if any(said) else None,
-        }
+def messages_in(response: Any) -> list[Any]:
+    """Return the messages, or texts, of an answer: of the host's ``LLMResult``."""
+    batches = few(getattr(response, "generations", ()))
+    generations = [generation for batch in batches for generation in few(batch)]
+    return [getattr(generation, "message", generation) for generation in generations]
 
 
-def _said(message: Any) -> str:
+def tokens_of(response: Any, messages: Sequence[Any]) -> dict[str, float]:
+    """Return the tokens of an answer by kind."""
+    total: dict[str, float] = {}
+    for message in messages:
+        for kind, number in usage_of(message).items():
+            total[kind] = total.get(kind, 0.0) + number
+    usage = (getattr(response, "llm_output", None) or {}).get("token_usage")
+    if total or not isinstance(usage, Mapping):
+        return total
+    names = {"prompt_tokens": "input_tokens", "completion_tokens": "output_tokens"}
+    return positive_counts({names[name]: number for name, number in usage.items() if name in names})
+
+
+def answer_of(response: Any, messages: Sequence[Any]) -> dict[str, object]:
+    """Return the fields of a model request's end."""
+    about = [getattr(message, "response_metadata", None) or {} for message in messages]
+    names = [known.get("model_name") or known.get("model") for known in about]
+    names.append((getattr(response, "llm_output", None) or {}).get("model_name"))
+    reasons = [known.get("finish_reason") or known.get("stop_reason") for known in about]
+    ids = [known.get("id") for known in about]
+    texts = [_text_of_message(message) for message in messages]
+    return {
+        "model_used": next((as_text(name) for name in names if name), None),
+        "response_id": next((as_text(id_) for id_ in ids if id_), None),
+        "finish_reasons": tuple(as_text(reason) for reason in reasons if reason),
+        "tool_calls": tuple(
+            ToolCall(
+                id=as_text(call.get("id") or ""),
+                name=as_text(call["name"]),
+                args=content_of(call.get("args")),
+            )
+            for message in messages
+            for call in few(getattr(message, "tool_calls", None))
+        ),
+        "output": Content(text="\n".join(texts)) if any(texts) else None,
+    }
+
+
+def _text_of_message(message: Any) -> str:
     text = getattr(message, "text", "")
-    return printed(text() if callable(text) and not isinstance(text, str) else text)
-
-
-def calls_of(message: Any) -> Iterator[ToolCall]:
-    """Yield the tools that a model asked for."""
-    for call in few(getattr(message, "tool_calls", None)):
-        yield ToolCall(
-            id=printed(call.get("id") or ""),
-            name=printed(call["name"]),
-            args=content_of(call.get("args")),
-        )
+    return as_text(text() if callable(text) and not isinstance(text, str) else text)
 
 
 def message_of(message: Any) -> dict[str, object]:
     """Return the fields of a message that is part of a conversation."""
     read = _reading(message)
-    kind = printed(read("type") or "")
-    raw = {name: printed(found) for name in _OF_A_MESSAGE if (found := read(name))}
+    kind = as_text(read("type") or "")
+    raw = {name: as_text(value) for name in _OF_A_MESSAGE if (value := read(name))}
     calls = read("tool_calls")
     return {
         "role": ROLES.get(kind, "user"),
@@ -220,7 +213,7 @@ def message_of(message: Any) -> dict[str, object]:
 def _reading(message: Any) -> Callable[[str], Any]:
     """Return what reads an attribute of a message, ``None`` where it has none.
 
-    Pydantic takes 2 us to say that a model has none, and most have none of what is asked for.
+    Pydantic takes 2 us to say that a model has none, and most have none of what is looked up.
     """
     fields_alone = _has_fields_alone(type(message))  # type: ignore[arg-type]  # it can be hashed
     if fields_alone and getattr(message, "__pydantic_extra__", None) == {}:
@@ -241,6 +234,6 @@ def message_key(message: Any) -> Hashable:
     read = _reading(message)
     own = read("id")
     if own:
-        return printed(own)
-    said = printed(read("content") or "")
-    return printed(read("type") or ""), len(said), said[:256], said[-64:]
+        return as_text(own)
+    content = as_text(read("content") or "")
+    return as_text(read("type") or ""), len(content), content[:256], content[-64:]

@@ -1,19 +1,19 @@
-"""The callbacks of langgraph's own: what waits for somebody; the one import of that host."""
+"""The callbacks of langgraph's own, which show interruptions; the one import of that host."""
 
 from typing import Any
 
 from langgraph.callbacks import GraphCallbackHandler
 
-from tau_live.errors import suppress
-from tau_live_hooks.common_text import printed
-from tau_live_hooks.langchain_tree import Tree
+from tau_live.core.errors import suppress
+from tau_live_hooks.common import as_text
+from tau_live_hooks.langchain_record import TauHandler
 
 
 class TauGraphHandler(GraphCallbackHandler):
     """Sees when a graph is interrupted; everything else is seen by ``TauHandler``.
 
     Args:
-        tree: What is told.
+        handler: Follows what runs.
     """
 
     raise_error = True
@@ -21,8 +21,8 @@ class TauGraphHandler(GraphCallbackHandler):
     ignore_llm = ignore_chain = ignore_agent = ignore_retriever = True
     ignore_chat_model = ignore_retry = ignore_custom_event = True
 
-    def __init__(self, tree: Tree) -> None:
-        self._tree = tree
+    def __init__(self, handler: TauHandler) -> None:
+        self._handler = handler
 
     def __copy__(self) -> "TauGraphHandler":
         return self
@@ -31,6 +31,6 @@ class TauGraphHandler(GraphCallbackHandler):
         return self
 
     def on_interrupt(self, event: Any) -> None:
-        """Take that a graph waits, with what it asks."""
+        """Take that a graph waits, with its question."""
         with suppress(Exception):
-            self._tree.interrupted(event.run_id, printed(event.checkpoint_id), event.interrupts)
+            self._handler.interrupt(event.run_id, as_text(event.checkpoint_id), event.interrupts)

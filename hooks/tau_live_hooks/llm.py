@@ -6,13 +6,11 @@ are executed. The models of ``llm_models``, which our plugin registers, choose t
 """
 
 import inspect
-from typing import Any
 
-from tau_live.adapters import Adapter, Detach, InForce
+from tau_live.runtime.adapters import Adapter, Detach, InForce
+from tau_live_hooks.patches import Patches
 
 MODULE = "llm"
-MARK = "_self_tau_live"
-"""Tells our wrappers from others; wrapt keeps what begins with ``_self_`` on the wrapper."""
 
 WRAPPED = (
     ("Response", "_iter_events"),
@@ -43,38 +41,23 @@ def probe() -> str | None:
 
 def attach(in_force: InForce) -> Detach:
     """Let every prompt and chain be seen; return what undoes it; nothing where that is so."""
-    import wrapt
     from llm import models
 
-    from tau_live_hooks.llm_tools import Tools
-    from tau_live_hooks.llm_watch import Watch
+    from tau_live_hooks.llm_record import Watch
 
-    watch, tools = Watch(in_force), Tools(in_force)
-    wrappers = (
-        watch.streamed,
-        tools.executed,
-        watch.opened,
-        tools.aexecuted,
-        watch.chained,
-        watch.achained,
-    )
-    undo: list[tuple[type, str, Any, Any]] = []
-    for (owner, name), wrapper in zip(WRAPPED, wrappers, strict=True):
-        theirs = getattr(models, owner)
-        original = vars(theirs)[name]
-        if hasattr(original, MARK):
-            continue
-        ours = wrapt.FunctionWrapper(original, wrapper)
-        setattr(ours, MARK, True)
-        setattr(theirs, name, ours)
-        undo.append((theirs, name, original, ours))
-
-    def detach() -> None:
-        for theirs, name, original, ours in undo:
-            if vars(theirs).get(name) is ours:  # whoever wrapped it after us keeps what is theirs
-                setattr(theirs, name, original)
-
-    return detach
+    with Patches() as patches:
+        watch = Watch(patches.while_live(in_force))
+        wrappers = (
+            watch.watch_events,
+            watch.watch_calls,
+            watch.watch_stream,
+            watch.watch_calls_async,
+            watch.watch_chain,
+            watch.watch_chain_async,
+        )
+        for (owner, name), wrapper in zip(WRAPPED, wrappers, strict=True):
+            patches.wrap(getattr(models, owner), name, wrapper)
+    return patches.undo
 
 
 ADAPTER = Adapter(host="llm", module=MODULE, probe=probe, attach=attach)

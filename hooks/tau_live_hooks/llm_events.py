@@ -1,4 +1,4 @@
-"""What llm's objects say, as fields of our events; nothing here imports the host.
+"""Fields of our events from llm's objects; nothing here imports the host.
 
 Everything is read by name and may be missing: an older or newer host then tells less.
 """
@@ -6,8 +6,8 @@ Everything is read by name and may be missing: an older or newer host then tells
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tau_live.envelope import Content, ToolCall
-from tau_live_hooks.common_text import content_of, counted, few, printed
+from tau_live.core.events import Content, ToolCall
+from tau_live_hooks.common import as_text, content_of, few, positive_counts
 
 _KINDS: Mapping[str, str] = {
     "TextPart": "text",
@@ -18,7 +18,6 @@ _KINDS: Mapping[str, str] = {
 }
 """The kinds of parts of a message, by the host's names of their classes."""
 
-_CACHED = "cached_tokens"
 _COUNTS = 20
 """So many kinds of tokens are looked at, of each kind of detail."""
 
@@ -27,26 +26,25 @@ def usage_of(response: Any) -> dict[str, float]:
     """Return the tokens of an answer: what went in and came out, and the provider's details."""
     details: dict[str, object] = {}
     _flatten(getattr(response, "token_details", None), details)
-    cached = details.pop(_CACHED, None)
     given = {
         "input_tokens": getattr(response, "input_tokens", None),
         "output_tokens": getattr(response, "output_tokens", None),
-        "cache_read_tokens": cached,
+        "cache_read_tokens": details.pop("cached_tokens", None),
     }
-    return counted({**details, **given})
+    return positive_counts({**details, **given})
 
 
-def _flatten(details: object, found: dict[str, object], *, depth: int = 4) -> None:
+def _flatten(details: object, flat: dict[str, object], *, depth: int = 4) -> None:
     for name, value in few(details.items())[:_COUNTS] if isinstance(details, Mapping) else ():
         if isinstance(value, Mapping) and depth:
-            _flatten(value, found, depth=depth - 1)
+            _flatten(value, flat, depth=depth - 1)
         else:
-            found[printed(name)] = value
+            flat[as_text(name)] = value
 
 
 def model_name(model: Any) -> str | None:
     """Return the name of a model as the host selects it."""
-    return printed(getattr(model, "model_id", None) or "") or None
+    return as_text(getattr(model, "model_id", None) or "") or None
 
 
 def provider_of(model: Any) -> str | None:
@@ -67,25 +65,25 @@ def start_of(prompt: Any, model: Any) -> dict[str, object]:
     return {
         "input": content_of(prompt.prompt or None),
         "model": model_name(model),
-        "tools": tuple(printed(tool.name) for tool in few(prompt.tools)),
+        "tools": tuple(as_text(tool.name) for tool in few(prompt.tools)),
     }
 
 
 def request_of(response: Any, messages: Sequence[Any]) -> dict[str, object]:
-    """Return the fields of a model's being asked."""
+    """Return the fields of a request's start."""
     prompt, model = response.prompt, response.model
     raw: dict[str, object] = {"response_id": response.id, "messages": len(messages)}
     if prompt.system:
-        raw["instructions"] = printed(prompt.system)
+        raw["instructions"] = as_text(prompt.system)
     if prompt.schema:
         raw["schema"] = True
     if prompt.attachments:
-        raw["attachments"] = [printed(one.type) for one in few(prompt.attachments)]
+        raw["attachments"] = [as_text(attachment.type) for attachment in few(prompt.attachments)]
     return {
         "model_requested": model_name(model),
         "provider": provider_of(model),
         "params": params_of(prompt),
-        "tools_offered": tuple(printed(tool.name) for tool in few(prompt.tools)),
+        "tools_offered": tuple(as_text(tool.name) for tool in few(prompt.tools)),
         "streaming": bool(response.stream and getattr(model, "can_stream", False)),
         "raw": raw,
     }
@@ -97,13 +95,20 @@ def answer_of(response: Any) -> dict[str, object]:
         "model_used": response.resolved_model or model_name(response.model),
         "response_id": response.id,
         "finish_reasons": tuple(_reasons(response.response_json)),
-        "tool_calls": tuple(calls_of(response._tool_calls)),  # noqa: SLF001
+        "tool_calls": tuple(
+            ToolCall(
+                id=as_text(call.tool_call_id or ""),
+                name=as_text(call.name),
+                args=content_of(call.arguments),
+            )
+            for call in few(response._tool_calls)  # noqa: SLF001
+        ),
         "output": content_of(text_of(response) or None),
     }
 
 
 def text_of(response: Any) -> str:
-    """Return what a model has said so far; asking the response itself would drive it."""
+    """Return the answer so far; reading the response itself would drive it."""
     return "".join(map(str, response._chunks))  # noqa: SLF001
 
 
@@ -111,20 +116,10 @@ def _reasons(answer: object) -> Iterator[str]:
     if not isinstance(answer, Mapping):
         return
     choices = answer.get("choices")
-    for one in (answer, *few(choices)):
-        reason = one.get("finish_reason") if isinstance(one, Mapping) else None
+    for part in (answer, *few(choices)):
+        reason = part.get("finish_reason") if isinstance(part, Mapping) else None
         if isinstance(reason, str):
             yield reason
-
-
-def calls_of(calls: Sequence[Any]) -> Iterator[ToolCall]:
-    """Yield the tools that a model asked for."""
-    for call in few(calls):
-        yield ToolCall(
-            id=printed(call.tool_call_id or ""),
-            name=printed(call.name),
-            args=content_of(call.arguments),
-        )
 
 
 def messages_of(message: Any) -> Iterator[dict[str, object]]:
@@ -133,8 +128,8 @@ def messages_of(message: Any) -> Iterator[dict[str, object]]:
         name = type(part).__name__
         raw: dict[str, object] = {"part": _KINDS.get(name, name)}
         if getattr(part, "tool_call_id", None) is not None:
-            raw |= {"tool_name": printed(part.name), "tool_call_id": printed(part.tool_call_id)}
-        yield {"role": printed(message.role), "content": _content(part), "raw": raw}
+            raw |= {"tool_name": as_text(part.name), "tool_call_id": as_text(part.tool_call_id)}
+        yield {"role": as_text(message.role), "content": _content(part), "raw": raw}
 
 
 def _content(part: Any) -> Content | None:
@@ -142,8 +137,8 @@ def _content(part: Any) -> Content | None:
         if hasattr(part, name):
             return content_of(getattr(part, name))
     attached = getattr(part, "attachment", None)
-    told = getattr(attached, "type", None) or getattr(attached, "url", None)
-    return None if told is None else content_of(printed(told))
+    label = getattr(attached, "type", None) or getattr(attached, "url", None)
+    return None if label is None else content_of(as_text(label))
 
 
 def new_of(messages: Sequence[Any]) -> int:

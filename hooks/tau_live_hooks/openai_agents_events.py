@@ -1,19 +1,17 @@
-"""What objects of openai-agents say, as fields of our events; nothing here imports the host.
+"""Fields of our events from objects of openai-agents; nothing here imports the host.
 
 Everything is read by name and may be missing: an older or newer host then tells less.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from tau_live.envelope import Content, ToolCall
-from tau_live_hooks.common_text import content_of, counted, few, printed
+from tau_live.core.events import Content, ToolCall
+from tau_live_hooks.common import as_text, content_of, few, positive_counts
 
 NO_OP = "no-op"
 """The host's id of what it does not trace."""
-
-_KINDS: Mapping[str, str] = {"mcp": "mcp", "agent_as_tool": "agent", "function": "function"}
 
 
 def of(item: Any, name: str, default: Any = None) -> Any:
@@ -29,11 +27,11 @@ def known_id(value: object) -> str | None:
 
 
 def model_name(model: Any) -> str | None:
-    """Return the name by which a model is asked for, or else that of its class."""
+    """Return the name by which a model is requested, or else that of its class."""
     if model is None or isinstance(model, str):
         return model
     name = getattr(model, "model", None)
-    return printed(name) if isinstance(name, str) and name else model.__class__.__name__
+    return as_text(name) if isinstance(name, str) and name else model.__class__.__name__
 
 
 def provider_of(model: Any) -> str | None:
@@ -45,7 +43,7 @@ def usage_of(usage: Any) -> dict[str, float]:
     """Return the tokens of a request by kind, without those that are 0."""
     read = of(usage, "input_tokens_details")
     written = of(usage, "output_tokens_details")
-    return counted(
+    return positive_counts(
         {
             "input_tokens": of(usage, "input_tokens"),
             "output_tokens": of(usage, "output_tokens"),
@@ -60,10 +58,10 @@ def params_of(settings: Any) -> dict[str, object]:
     """Return what was set of a model's settings, without what may carry secrets."""
     if not is_dataclass(settings):
         return {}
-    found = {one.name: getattr(settings, one.name, None) for one in fields(settings)}
-    found["reasoning"] = of(found.get("reasoning"), "effort")
+    params = {item.name: getattr(settings, item.name, None) for item in fields(settings)}
+    params["reasoning"] = of(params.get("reasoning"), "effort")
     return {
-        name: value for name, value in found.items() if isinstance(value, bool | int | float | str)
+        name: value for name, value in params.items() if isinstance(value, bool | int | float | str)
     }
 
 
@@ -79,20 +77,7 @@ def kind_of_tool(tool: Any) -> str:
     if not hasattr(tool, "on_invoke_tool"):
         return "builtin"
     origin = of(of(getattr(tool, "_tool_origin", None), "type"), "value")
-    return _KINDS.get(printed(origin), "function")
-
-
-def calls_of(output: Any) -> Iterator[tuple[str, str, object]]:
-    """Yield id, name and arguments of the tools that a model asked for."""
-    for item in few(output):
-        if of(item, "type") == "function_call":
-            yield printed(of(item, "call_id")), printed(of(item, "name")), of(item, "arguments")
-
-
-def said_in(output: Any) -> str | None:
-    """Return the text that a model answered; ``None`` if there is none."""
-    texts = [text_of(of(item, "content")) for item in few(output) if of(item, "type") == "message"]
-    return "".join(texts) if texts else None
+    return {"mcp": "mcp", "agent_as_tool": "agent"}.get(as_text(origin), "function")
 
 
 def text_of(content: object) -> str:
@@ -104,31 +89,38 @@ def text_of(content: object) -> str:
 
 def answer_of(output: Any, *, keeps: bool) -> dict[str, object]:
     """Return the fields of a model's end that its answer says; its texts where they are kept."""
-    answered = said_in(output) if keeps else None
+    items = few(output)
+    messages = [item for item in items if of(item, "type") == "message"]
+    answered = "".join(text_of(of(item, "content")) for item in messages)
     return {
         "tool_calls": tuple(
-            ToolCall(id=id_, name=name, args=content_of(args) if keeps else None)
-            for id_, name, args in calls_of(output)
+            ToolCall(
+                id=as_text(of(item, "call_id")),
+                name=as_text(of(item, "name")),
+                args=content_of(of(item, "arguments")) if keeps else None,
+            )
+            for item in items
+            if of(item, "type") == "function_call"
         ),
-        "output": None if answered is None else Content(text=answered),
+        "output": Content(text=answered) if messages and keeps else None,
     }
 
 
 def message_of(item: Any, *, keeps: bool) -> dict[str, object]:
     """Return the fields of what one item adds to the conversation."""
-    kind = printed(of(item, "type") or "message")
+    kind = as_text(of(item, "type") or "message")
     raw: dict[str, object] = {"type": kind}
     for name in ("id", "call_id", "name"):
         if isinstance(of(item, name), str):
             raw[name] = of(item, name)
-    told: object = of(item, "content")
+    content: object = of(item, "content")
     if kind == "message":
-        told = text_of(told) or told
-    elif told is None:
-        told = of(item, "arguments") or of(item, "output")
+        content = text_of(content) or content
+    elif content is None:
+        content = of(item, "arguments") or of(item, "output")
     return {
         "role": _role_of(item, kind),
-        "content": content_of(told) if keeps else None,
+        "content": content_of(content) if keeps else None,
         "raw": raw,
     }
 
@@ -143,21 +135,20 @@ def _role_of(item: Any, kind: str) -> str:
 def call_id_of(item: Any) -> str:
     """Return the id of the call that waits for an approval."""
     call = of(item, "raw_item")
-    return printed(of(call, "call_id") or of(call, "id") or "")
+    return as_text(of(call, "call_id") or of(call, "id") or "")
 
 
 def tool_name_of(item: Any) -> str:
     """Return the name of the tool that waits for an approval."""
-    return printed(of(item, "tool_name") or of(of(item, "raw_item"), "name") or "tool")
+    return as_text(of(item, "tool_name") or of(of(item, "raw_item"), "name") or "tool")
 
 
-def rejection_of(result: Any) -> tuple[str, str] | None:
-    """Return the name of a guardrail of tools, and what it does; ``None`` if it lets it pass."""
-    behaviour = of(of(of(result, "output"), "behavior"), "type")
-    return None if behaviour == "allow" else (guardrail_name(of(result, "guardrail")), behaviour)
+def is_rejection(result: Any) -> bool:
+    """Say whether a guardrail of tools does anything but let it pass."""
+    return bool(of(of(of(result, "output"), "behavior"), "type") != "allow")
 
 
 def guardrail_name(guardrail: Any) -> str:
     """Return the name of a guardrail."""
-    told = getattr(guardrail, "get_name", None)
-    return printed(told()) if callable(told) else printed(of(guardrail, "name") or "guardrail")
+    name = getattr(guardrail, "get_name", None)
+    return as_text(name()) if callable(name) else as_text(of(guardrail, "name") or "guardrail")

@@ -2,9 +2,18 @@
 
 It sets no provider, and adds a processor of ours to those that the program has or makes. That
 processor only looks: it changes no span, and raises nothing into the code that ends one.
+
+An agent framework makes its spans with the API alone, which does nothing with them until the
+program sets a provider of the SDK. So here the API is looked at, and the SDK is never imported.
 """
 
-from tau_live.adapters import Adapter, Detach, InForce
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tau_live.core.errors import suppress
+from tau_live.record.telemetry.semconv import host_of, kind_of
+from tau_live.runtime.adapters import Adapter, Detach, InForce
+from tau_live_hooks.patches import Patches
 
 MODULE = "opentelemetry.sdk.trace"
 
@@ -27,21 +36,82 @@ def attach(in_force: InForce) -> Detach:
     """Let the spans of every provider be seen, of those there are and those to come."""
     from opentelemetry.sdk.trace import TracerProvider
 
-    from tau_live_hooks.opentelemetry_logs import Evaluations, watch_logs
-    from tau_live_hooks.opentelemetry_processor import TauSpanProcessor
-    from tau_live_hooks.opentelemetry_providers import Providers
+    from tau_live_hooks.opentelemetry_record import LOGS, Providers, TauProcessor
 
-    processor = TauSpanProcessor(in_force)
-    providers = Providers(TracerProvider, processor, add="add_span_processor")
-    providers.watch()
-    unwatch_logs = watch_logs(Evaluations(processor))
+    with Patches() as patches:
+        processor = TauProcessor(in_force)
+        patches.add(processor.close)
+        Providers(processor, "add_span_processor").watch(TracerProvider, patches)
+        evaluations = Providers(processor, "add_log_record_processor")
 
-    def detach() -> None:
-        providers.unwatch()
-        unwatch_logs()
-        processor.close()
+        def watch_logs(module: Any) -> None:
+            if hasattr(getattr(module, "LoggerProvider", None), "add_log_record_processor"):
+                evaluations.watch(module.LoggerProvider, patches)
 
-    return detach
+        patches.when(LOGS, watch_logs)
+    return patches.undo
 
 
 ADAPTER = Adapter(host="opentelemetry", module=MODULE, probe=probe, attach=attach)
+
+
+PROBLEM = (
+    "agents create spans, but no TracerProvider is set: their runs are not recorded; "
+    "`trace.set_tracer_provider(TracerProvider())` of opentelemetry-sdk records them"
+)
+
+STARTS = ("start_span", "start_as_current_span")
+"""The methods by which the API's tracer begins a span."""
+
+NAMED = frozenset({"invoke_agent", "invoke_workflow", "execute_tool", "chat", "generate_content"})
+"""How spans begin their names that say what they are in no attribute yet."""
+
+
+class Unseen:
+    """Looks at the spans that tracers of the API begin until one of them has a provider.
+
+    Args:
+        api: The module ``opentelemetry.trace``.
+        doubt: Called with what is wrong, once, and with ``None`` when it no longer is.
+        native: Says of a host whether an adapter of its own sees its runs.
+    """
+
+    def __init__(
+        self,
+        api: Any,
+        *,
+        doubt: Callable[[str | None], None],
+        native: Callable[[str], bool],
+    ) -> None:
+        self._tracer = api.ProxyTracer
+        self._doubt = doubt
+        self._native = native
+        self._doubted = False
+        self._patches = Patches()
+
+    def watch(self) -> None:
+        """Look at the spans that begin from now on."""
+        for name in STARTS:  # again: another boot has another doubt
+            self._patches.wrap(self._tracer, name, self._watch_start, again=True)
+
+    def _watch_start(
+        self, wrapped: Callable[..., Any], tracer: Any, args: Any, kwargs: dict[str, Any]
+    ) -> Any:
+        with suppress(Exception):  # the border to the host
+            self._look(tracer, *args[:1], **kwargs)
+        return wrapped(*args, **kwargs)
+
+    def _look(
+        self, tracer: Any, name: str = "", attributes: Mapping[str, Any] | None = None, **_: Any
+    ) -> None:
+        if tracer._tracer is not tracer._noop_tracer:  # noqa: SLF001  # nothing else tells
+            self._patches.undo()
+            if self._doubted:
+                self._doubt(None)
+        elif not self._doubted and self._is_agents(tracer, name, attributes or {}):
+            self._doubted = True
+            self._doubt(PROBLEM)
+
+    def _is_agents(self, tracer: Any, name: str, attributes: Mapping[str, Any]) -> bool:
+        known = name.partition(" ")[0] in NAMED or kind_of(attributes, ended=False) is not None
+        return known and not self._native(host_of(tracer._instrumenting_module_name))  # noqa: SLF001

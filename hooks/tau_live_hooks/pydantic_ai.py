@@ -5,7 +5,8 @@ running an agent goes through: to those of the agent where all of its runs can h
 else to those of the call.
 """
 
-from tau_live.adapters import Adapter, Detach, InForce
+from tau_live.runtime.adapters import Adapter, Detach, InForce
+from tau_live_hooks.patches import Patches
 
 MODULE = "pydantic_ai"
 CALLBACKS = (
@@ -40,28 +41,20 @@ PREPARES, BASE = "_prepare_run", "_base_run_capability"
 
 def attach(in_force: InForce) -> Detach:
     """Let every run of every agent be seen; return what undoes it."""
-    import wrapt
     from pydantic_ai import Agent
 
-    from tau_live_hooks.pydantic_ai_roots import Roots
+    from tau_live_hooks.pydantic_ai_record import Roots
 
-    roots = Roots(in_force)
-    joins = {PREPARES, BASE} <= vars(Agent).keys()
-    ways = {PREPARES: roots.prepared, BASE: roots.based} if joins else {"iter": roots.iterated}
-    wraps = {**ways, "_resolve_model_selection": roots.resolved}
-    originals = {name: Agent.__dict__[name] for name in wraps if name in Agent.__dict__}
-    ours = {
-        name: wrapt.FunctionWrapper(original, wraps[name]) for name, original in originals.items()
-    }
-    for name, wrapper in ours.items():
-        setattr(Agent, name, wrapper)
-
-    def detach() -> None:
-        for name, wrapper in ours.items():
-            if Agent.__dict__.get(name) is wrapper:  # whoever wrapped it after us keeps it
-                setattr(Agent, name, originals[name])
-
-    return detach
+    with Patches() as patches:
+        roots = Roots(patches.while_live(in_force))
+        joins = {PREPARES, BASE} <= vars(Agent).keys()
+        ways = (
+            {PREPARES: roots.prepare, BASE: roots.join_base} if joins else {"iter": roots.iterate}
+        )
+        for name, wrapper in {**ways, "_resolve_model_selection": roots.resolve}.items():
+            if name in vars(Agent):
+                patches.wrap(Agent, name, wrapper)
+    return patches.undo
 
 
 ADAPTER = Adapter(host="pydantic-ai", module=MODULE, probe=probe, attach=attach)

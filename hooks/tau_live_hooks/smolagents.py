@@ -8,7 +8,8 @@ runs, wherever they were made.
 
 from typing import Any
 
-from tau_live.adapters import Adapter, Detach, InForce
+from tau_live.runtime.adapters import Adapter, Detach, InForce
+from tau_live_hooks.patches import Patches
 
 MODULE = "smolagents"
 
@@ -51,38 +52,38 @@ def attach(in_force: InForce) -> Detach:
     """Let every run of every agent be seen; return what undoes it."""
     from smolagents import agents, local_python_executor
 
-    from tau_live_hooks.common_border import Border
-    from tau_live_hooks.common_text import few
-    from tau_live_hooks.smolagents_calls import Calls
-    from tau_live_hooks.smolagents_requests import Requests
-    from tau_live_hooks.smolagents_runs import Runs
-    from tau_live_hooks.smolagents_wraps import Wraps
+    from tau_live_hooks.common import Border, few
+    from tau_live_hooks.smolagents_choose import Requests
+    from tau_live_hooks.smolagents_record import Watch
 
-    wraps = Wraps()
-    border = Border(lambda: in_force() if wraps.live else None)
-    calls, requests = Calls(border), Requests(border)
+    with Patches() as patches:
+        border = Border(patches.while_live(in_force))
+        requests = Requests(border)
 
-    def watch(agent: Any) -> None:
-        """Wrap what an agent's model and tools are made of."""
-        for name, wrapper in (
-            ("generate", requests.generated),
-            ("generate_stream", requests.streamed),
-        ):
-            wraps.put_where_defined(type(agent.model), name, wrapper)
-        for tool in few(agent.tools.values()):
-            wraps.put_where_defined(type(tool), "__call__", calls.called)
+        def watch(agent: Any) -> None:
+            """Wrap what an agent's model and tools are made of."""
+            for name, wrapper in (
+                ("generate", requests.watch_answer),
+                ("generate_stream", requests.watch_stream),
+            ):
+                patches.wrap_where_defined(type(agent.model), name, wrapper)
+            for tool in few(agent.tools.values()):
+                patches.wrap_where_defined(type(tool), "__call__", seen.watch_code_call)
 
-    runs = Runs(border, watch)
-    wrappers = (runs.ran, runs.stepped, runs.checked, calls.called, runs.wanted, calls.executed)
-    try:
+        seen = Watch(border, watch)
+        wrappers = (
+            seen.watch_run,
+            seen.watch_step,
+            seen.watch_checks,
+            seen.watch_code_call,
+            seen.watch_calls,
+            seen.watch_call,
+        )
         for (kind, name), wrapper in zip(_METHODS, wrappers, strict=True):
-            wraps.put(getattr(agents, kind), name, wrapper)
+            patches.wrap(getattr(agents, kind), name, wrapper)
         if hasattr(local_python_executor, "timeout"):  # older: code runs in its agent's thread
-            wraps.put(local_python_executor, "timeout", calls.timed)
-    except BaseException:
-        wraps.undo()
-        raise
-    return wraps.undo
+            patches.wrap(local_python_executor, "timeout", seen.carry_thread)
+    return patches.undo
 
 
 ADAPTER = Adapter(host="smolagents", module=MODULE, probe=probe, attach=attach)

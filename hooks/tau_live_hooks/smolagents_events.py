@@ -1,4 +1,4 @@
-"""What smolagents' objects say, as fields of our events; nothing here imports the host.
+"""Fields of our events from smolagents' objects; nothing here imports the host.
 
 Everything is read by name and may be missing: an older or newer host then tells less.
 """
@@ -6,9 +6,9 @@ Everything is read by name and may be missing: an older or newer host then tells
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from tau_live.envelope import ToolCall
-from tau_live.handed.plain import plain
-from tau_live_hooks.common_text import content_of, counted, few, printed
+from tau_live.core.events import ToolCall
+from tau_live.core.sanitize import plain
+from tau_live_hooks.common import as_text, content_of, few, positive_counts
 
 ANSWER = "final_answer"
 """The host's tool with which a model says that it is done."""
@@ -21,7 +21,7 @@ _PROVIDERS: Mapping[str, str] = {"OpenAIModel": "openai", "AzureOpenAIModel": "a
 
 def agent_name(agent: Any) -> str:
     """Return an agent's name; its class's where it has none."""
-    return printed(getattr(agent, "name", None) or type(agent).__name__)
+    return as_text(getattr(agent, "name", None) or type(agent).__name__)
 
 
 def model_name(model: Any) -> str:
@@ -33,18 +33,19 @@ def model_name(model: Any) -> str:
 def tool_names(agent: Any) -> list[str]:
     """Return the tools that an agent may choose from, other agents among them."""
     own = [*few(getattr(agent, "tools", ())), *few(getattr(agent, "managed_agents", ()))]
-    return [printed(name) for name in own if name != ANSWER]
+    return [as_text(name) for name in own if name != ANSWER]
 
 
 def names_of(tools: Any) -> list[str]:
-    """Return the names of tools as a model is told them."""
-    found = [getattr(tool, "name", None) for tool in few(tools)]
-    return [name for name in found if isinstance(name, str) and name != ANSWER]
+    """Return the names of tools as they are listed to a model."""
+    names = [getattr(tool, "name", None) for tool in few(tools)]
+    return [name for name in names if isinstance(name, str) and name != ANSWER]
 
 
 def is_answer(tool: Any) -> bool:
     """Say whether this is the host's own way of ending a run, which only returns its argument."""
-    return type(tool).__name__ == "FinalAnswerTool" and _is_hosts(tool)
+    kind = type(tool)
+    return kind.__name__ == "FinalAnswerTool" and kind.__module__.partition(".")[0] == "smolagents"
 
 
 def tool_kind(tool: Any) -> str:
@@ -52,10 +53,6 @@ def tool_kind(tool: Any) -> str:
     if hasattr(tool, "execute_tool_call") or hasattr(tool, "managed_agents"):
         return "agent"
     return "mcp" if "mcpadapt" in type(tool).__module__ else "function"
-
-
-def _is_hosts(value: Any) -> bool:
-    return type(value).__module__.partition(".")[0] == "smolagents"
 
 
 def params_of(kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -95,30 +92,29 @@ def response_of(message: Any, model: Any) -> dict[str, object]:
     """Return the fields of a model request's end."""
     raw = getattr(message, "raw", None)
     used, id_ = getattr(raw, "model", None), getattr(raw, "id", None)
-    choices = getattr(raw, "choices", None)
-    reasons = [getattr(one, "finish_reason", None) for one in few(choices)]
+    choices = few(getattr(raw, "choices", None))
+    reasons = [getattr(choice, "finish_reason", None) for choice in choices]
+    calls = [(call.id, call.function) for call in few(getattr(message, "tool_calls", None))]
     return {
         "model_used": str.__str__(used) if isinstance(used, str) else model_name(model),
         "response_id": str.__str__(id_) if isinstance(id_, str) else None,
-        "finish_reasons": tuple(str.__str__(one) for one in reasons if isinstance(one, str)),
-        "tool_calls": tuple(calls_of(getattr(message, "tool_calls", None))),
+        "finish_reasons": tuple(
+            str.__str__(reason) for reason in reasons if isinstance(reason, str)
+        ),
+        "tool_calls": tuple(
+            ToolCall(id=as_text(id_), name=as_text(called.name), args=content_of(called.arguments))
+            for id_, called in calls
+        ),
         "output": content_of(getattr(message, "content", None) or None),
     }
-
-
-def calls_of(calls: Any) -> Iterator[ToolCall]:
-    """Yield the tools that a model asked for."""
-    for call in few(calls):
-        asked = call.function
-        yield ToolCall(
-            id=printed(call.id), name=printed(asked.name), args=content_of(asked.arguments)
-        )
 
 
 def usage_of(message: Any) -> dict[str, float]:
     """Return the tokens of a request or step by the host's own names, without those that are 0."""
     usage = getattr(message, "token_usage", None)
-    return counted({name: getattr(usage, name, None) for name in ("input_tokens", "output_tokens")})
+    return positive_counts(
+        {name: getattr(usage, name, None) for name in ("input_tokens", "output_tokens")}
+    )
 
 
 def called_with(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -138,9 +134,9 @@ def messages_of(step: Any) -> Iterator[dict[str, object]]:
         ("assistant", "model_output"),
         ("tool", "observations"),
     ):
-        said = getattr(step, name, None)
-        if said is not None:
-            yield {"role": role, "content": content_of(said), "raw": {"part": name}}
+        content = getattr(step, name, None)
+        if content is not None:
+            yield {"role": role, "content": content_of(content), "raw": {"part": name}}
     error = getattr(step, "error", None)
     if error is not None:
         raw = {"part": "error", "type": type(error).__name__}

@@ -2,8 +2,9 @@
 
 Tau tells its events without ids, in one sequence for each of its processes, and in this order: what
 its safety policy says of the user's message, that message, ``agent_start``, the turns, and
-``agent_end`` if the run succeeded; no other end is told. So runs are numbered within the stream,
-and how the others ended is inferred from what was last heard of them, the first that applies:
+``agent_end`` if the run succeeded; no other end is reported. So runs are numbered within the
+stream, and the ends of the others are inferred from what was last heard of them, the first that
+applies:
 
 ================================================  =========  ==============
 what was last heard                               status     reason
@@ -20,66 +21,349 @@ A run that the host left for the next one was cancelled, timed out, out of turns
 answer from its provider; Tau does not tell these apart, and all but the first are failures.
 """
 
+import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from functools import singledispatch
+from typing import Any, TypeAlias
 
 import msgspec
 
-from tau_live.events import Content, Event, Fidelity, Reason, RunEnd, RunStart, Status
-from tau_live_hooks import tau_records as told
-from tau_live_hooks.tau_steps import Run, Verdict, step, verdict
+from tau_live.core.events import (
+    Content,
+    Context,
+    ErrorInfo,
+    Event,
+    Fidelity,
+    Message,
+    ModelEnd,
+    Policy,
+    Retry,
+    RunEnd,
+    RunStart,
+    Status,
+    ToolEnd,
+    ToolStart,
+    TurnEnd,
+    TurnStart,
+)
+from tau_live.core.hookspecs import Register, Translator, hookimpl
+from tau_live.core.records import Reason
+from tau_live_hooks import tau_records
+
+_REMEMBERED = 4_096
+
+
+@dataclass(slots=True)
+class Run:
+    """The state of a run.
+
+    Attributes:
+        run_id: ``{stream}#{ordinal}``.
+        began_at: Epoch seconds of its first line.
+        stamped: Whether that time is the host's own.
+        last_at: Epoch seconds of its last line so far.
+        last_type: That line's type.
+        started: Whether its start was reported.
+        ended: Whether its end was reported.
+        prompt: The last of the user's messages before the start.
+        reply: The last of the assistant's messages.
+        turn: The turn that was heard of last.
+        turns: How many turns began.
+        messages: How many messages were added.
+        usage: Sums over the turns.
+        cost_usd: Sum over the turns; ``None`` if none is known.
+        replanning: Whether the next message of the user will be one the host writes itself.
+        blocked: Whether a safety rule blocked, and nothing has come after it.
+        over_budget: Whether the cost reached the budget.
+        gave_up: The host's error when it gave up, if it did.
+        names: How often each span name was used; only the newest are remembered.
+        tools: The span and turn of each call that is open; only the newest are remembered.
+    """
+
+    run_id: str
+    began_at: float
+    stamped: bool
+    last_at: float
+    last_type: str = ""
+    started: bool = False
+    ended: bool = False
+    prompt: str | None = None
+    reply: str | None = None
+    turn: int | None = None
+    turns: int = 0
+    messages: int = 0
+    usage: dict[str, float] = field(default_factory=dict)
+    cost_usd: float | None = None
+    replanning: bool = False
+    blocked: bool = False
+    over_budget: bool = False
+    gave_up: ErrorInfo | None = None
+    names: dict[str, int] = field(default_factory=dict)
+    tools: dict[str, tuple[str, int | None]] = field(default_factory=dict)
+
+    def span(self, name: str) -> str:
+        """Return an id for a span so called, unlike any before it in this run."""
+        number = self.names.pop(name, 0) + 1
+        self.names[name] = number
+        if len(self.names) > _REMEMBERED:
+            del self.names[next(iter(self.names))]
+        return name if number == 1 else f"{name}#{number}"
+
+    def turn_span(self, turn: int | None) -> str | None:
+        """Return the id of a turn's span, if it is known."""
+        number = self.names.get(f"agent.turn.{turn}", 0)
+        return None if not number else f"agent.turn.{turn}" + f"#{number}" * (number > 1)
+
+
+def verdict(run: Run, *, next_came: bool) -> dict[str, Any]:
+    """Return how a run ended, from what was last heard of it, before the next one or the end."""
+    if run.blocked:
+        return {"status": Status.CANCELLED, "reason": Reason.SAFETY_BLOCKED}
+    if run.over_budget:
+        return {"status": Status.LIMIT, "reason": Reason.LIMIT}
+    error = run.gave_up
+    if error is None and next_came:
+        error = ErrorInfo(type="run_not_completed", message="the next run came", fatal=True)
+    if error is not None:
+        return {"status": Status.ERROR, "reason": Reason.ERROR, "error": error}
+    return {"status": Status.UNKNOWN, "reason": Reason.ABANDONED}
+
+
+Step: TypeAlias = tuple[type[Event], dict[str, Any]]
+"""An event to be made: its class and its fields besides the envelope's beginning."""
+
+_LINES = tau_records.LINES
+
+
+@singledispatch
+def step(record: Any, run: Run) -> Step:
+    """Return what a line says, and note in the run what will matter for its end.
+
+    A line that has no event of its own becomes a ``context`` event that names it.
+    """
+    type_ = _type_of(record)
+    return Context, {"op": type_, "span_id": run.span(f"agent.{type_}")}
+
+
+def _type_of(record: Any) -> str:
+    return str(record.__struct_config__.tag)
+
+
+def _goes_on(run: Run) -> None:
+    run.blocked = run.replanning = False
+
+
+def _json(value: object) -> Content:
+    return Content(text=json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+@step.register(_LINES["turn_start"])
+def _(record: Any, run: Run) -> Step:
+    _goes_on(run)
+    run.gave_up = None
+    run.turn = record.turn
+    run.turns += 1
+    return TurnStart, {"span_id": run.span(f"agent.turn.{record.turn}")}
+
+
+@step.register(_LINES["turn_end"])
+def _(record: Any, run: Run) -> Step:
+    run.blocked = False
+    for name, count in (record.usage or {}).items():
+        run.usage[name] = run.usage.get(name, 0.0) + count
+    span_id = run.turn_span(record.turn)
+    return TurnEnd, {
+        "turn": record.turn,
+        "span_id": span_id or run.span(f"agent.turn.{record.turn}"),
+        "usage": record.usage or {},
+        "tool_calls": record.tool_results,
+        "finish_reason": record.finish_reason,
+        "duration_ms": record.request_duration_ms,
+        "status": Status.OK,
+        "fidelity": Fidelity.NATIVE if span_id else Fidelity.END_ONLY,
+    }
+
+
+@step.register(_LINES["message_added"])
+def _(record: Any, run: Run) -> Step:
+    _goes_on(run)
+    if record.role == "user" and not run.started:
+        run.prompt = record.text
+    if record.role == "assistant":
+        run.reply = record.text
+    index = run.messages
+    run.messages += 1
+    return Message, {
+        "span_id": f"message.added.{index}",
+        "parent_span_id": run.turn_span(run.turn),
+        "role": record.role,
+        "content": Content(text=record.text),
+        "tool_calls": record.tool_calls,
+        "index": index,
+    }
+
+
+@step.register(_LINES["tool_execution_start"])
+def _(record: Any, run: Run) -> Step:
+    _goes_on(run)
+    span_id = run.span(record.tool_call_id or f"tool.{record.tool_name}")
+    run.tools.pop(record.tool_call_id, None)
+    run.tools[record.tool_call_id] = (span_id, run.turn)
+    if len(run.tools) > _REMEMBERED:
+        del run.tools[next(iter(run.tools))]
+    return ToolStart, {
+        "span_id": span_id,
+        "parent_span_id": run.turn_span(run.turn),
+        "call_id": record.tool_call_id,
+        "tool": record.tool_name,
+        "args": _json(record.arguments),
+    }
+
+
+@step.register(_LINES["tool_execution_end"])
+def _(record: Any, run: Run) -> Step:
+    run.blocked = False
+    known = run.tools.pop(record.tool_call_id, None)
+    span_id, turn = known or (run.span(record.tool_call_id or "tool"), run.turn)
+    return ToolEnd, {
+        "span_id": span_id,
+        "parent_span_id": run.turn_span(turn),
+        "turn": turn,
+        "call_id": record.tool_call_id,
+        "tool": record.tool_name,
+        "result": _json(record.content),
+        "is_error": record.is_error,
+        "status": Status.ERROR if record.is_error else Status.OK,
+        "fidelity": Fidelity.NATIVE if known else Fidelity.END_ONLY,
+    }
+
+
+@step.register(_LINES["replan_triggered"])
+def _(record: Any, run: Run) -> Step:
+    run.replanning = True
+    return Retry, {
+        "turn": record.turn,
+        "span_id": run.span("agent.replan_triggered"),
+        "parent_span_id": run.turn_span(record.turn),
+        "what": "plan",
+        "reason": record.reason,
+    }
+
+
+@step.register(_LINES["recovery_attempted"])
+def _(record: Any, run: Run) -> Step:
+    span_id = run.span("agent.recovery_attempted")
+    return Retry, {"span_id": span_id, "what": "recovery", "number": record.attempt}
+
+
+@step.register(_LINES["cost_updated"])
+def _(record: Any, run: Run) -> Step:
+    run.cost_usd = (run.cost_usd or 0.0) + record.turn_cost_usd
+    if record.budget_usd is not None:
+        run.over_budget = record.cumulative_cost_usd >= record.budget_usd
+    return ModelEnd, {
+        "turn": record.turn,
+        "span_id": run.span("agent.cost_updated"),
+        "parent_span_id": run.turn_span(record.turn),
+        "cost_usd": record.turn_cost_usd,
+        "status": Status.OK,
+        "fidelity": Fidelity.END_ONLY,
+        "raw": {
+            "cumulative_cost_usd": record.cumulative_cost_usd,
+            "budget_usd": record.budget_usd,
+        },
+    }
+
+
+@step.register(_LINES["cost_budget_alert"])
+def _(record: Any, run: Run) -> Step:
+    run.over_budget = run.over_budget or record.cumulative_cost_usd >= record.budget_usd
+    return Policy, {
+        "turn": record.turn,
+        "span_id": run.span("agent.cost_budget_alert"),
+        "stage": "cost_budget",
+        "mode": "warn",
+        "rules": (f"cost_budget.{record.threshold_percent}_percent",),
+        "raw": {
+            "threshold_percent": record.threshold_percent,
+            "cumulative_cost_usd": record.cumulative_cost_usd,
+            "budget_usd": record.budget_usd,
+        },
+    }
+
+
+@step.register(_LINES["safety_policy_applied"])
+def _(record: Any, run: Run) -> Step:
+    run.blocked = record.blocked
+    return Policy, {
+        "span_id": run.span("agent.safety_policy_applied"),
+        "parent_span_id": run.turn_span(run.turn),
+        "stage": record.stage,
+        "mode": record.mode,
+        "blocked": record.blocked,
+        "rules": record.matched_rules,
+        "reason_codes": record.reason_codes,
+        "status": Status.VETOED if record.blocked else Status.OK,
+    }
+
+
+@step.register(_LINES["context_compaction_triggered"])
+def _(record: Any, run: Run) -> Step:
+    return Context, {
+        "span_id": run.span("agent.context_compaction_triggered"),
+        "op": "compact",
+        "before": record.messages_before,
+        "after": record.messages_after,
+    }
+
+
+@step.register(_LINES["circuit_breaker_tripped"])
+@step.register(_LINES["escalation_required"])
+@step.register(_LINES["graceful_termination"])
+def _(record: Any, run: Run) -> Step:
+    type_, raw = _type_of(record), msgspec.structs.asdict(record)
+    *_, message = raw.values()  # the last field of each of them
+    run.gave_up = ErrorInfo(type=type_, message=message, fatal=True)
+    return Context, {"op": type_, "span_id": run.span(f"agent.{type_}"), "raw": raw}
+
 
 HOST = "tau"
 
-_HELD = 64
-_LAST_SECOND = 253_402_300_799.0
-_MILLISECONDS_FROM = 1e11
-_ANYWHERE = (
-    told.UnknownEvent,
-    told.ToolHealthReport,
-    told.ToolExecutionEnd,
-    told.CostUpdated,
-    told.CostBudgetAlert,
-    told.CircuitBreakerTripped,
-    told.FailureDetected,
-    told.RecoveryAttempted,
-    told.EscalationRequired,
-    told.GracefulTermination,
+_ANYWHERE = frozenset(
+    {
+        *("unknown_event", "tool_health_report", "tool_execution_end", "cost_updated"),
+        *("cost_budget_alert", "circuit_breaker_tripped", "failure_detected"),
+        *("recovery_attempted", "escalation_required", "graceful_termination"),
+    }
 )
-"""What may be told before a run's start or after its end."""
+"""The lines that may come before a run's start or after its end."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Heard:
-    """A line, when it was told, and those of its fields that have no place of their own."""
+    """A line, its type and time, and those of its fields that have no place of their own."""
 
-    record: told.Line
+    type: str
+    record: Any
     at: float
     stamped: bool
     rest: dict[str, object]
 
     @property
     def is_user(self) -> bool:
-        return isinstance(self.record, told.MessageAdded) and self.record.role == "user"
+        return self.type == "message_added" and self.record.role == "user"
 
     @property
     def is_inbound(self) -> bool:
-        """Whether it is what the safety policy says of a user's message, which then follows."""
-        return (
-            isinstance(self.record, told.SafetyPolicyApplied)
-            and self.record.stage == "inbound_message"
-        )
+        """True for the safety policy's verdict on a user's message, which then follows."""
+        return self.type == "safety_policy_applied" and self.record.stage == "inbound_message"
 
     @property
     def begins(self) -> bool:
-        """Whether it can be told of a new run alone."""
-        return self.is_inbound or isinstance(self.record, told.AgentStart)
-
-    @property
-    def may_precede_start(self) -> bool:
-        return self.is_user or self.begins or isinstance(self.record, _ANYWHERE)
+        """True where it can only belong to a new run."""
+        return self.is_inbound or self.type == "agent_start"
 
 
 class TauStream:
@@ -92,7 +376,7 @@ class TauStream:
     """
 
     def __init__(self, stream: str, *, clock: Callable[[], float]) -> None:
-        """Begin a stream; ``clock`` is asked once for each line that tells no time of its own."""
+        """Begin a stream; ``clock`` is called once for each line without a time of its own."""
         self.stream = stream
         self.bad: dict[str, int] = {}
         self._clock = clock
@@ -104,40 +388,54 @@ class TauStream:
 
     def events(self, line: bytes | str | dict[str, object]) -> list[Event]:
         """Return what one more line tells: often one event, sometimes several, or none yet."""
-        blank = not isinstance(line, dict) and not line.strip()
-        heard = None if blank else self._heard(line)
-        if heard is not None:
-            if self._held and not heard.is_user:
-                self._settle(heard)
-            self._take(heard)
-        return self._said()
+        if isinstance(line, dict) or line.strip():
+            try:
+                heard = self._read(line)
+            except ValueError as error:
+                self.bad[str(error)] = self.bad.get(str(error), 0) + 1
+            else:
+                if self._held and not heard.is_user:
+                    self._settle(heard)
+                self._take(heard)
+        return self._take_events()
 
     def end(self) -> list[Event]:
-        """Return what is to be said at the end of the stream: a run that is open is abandoned."""
+        """Return the events of the end of the stream: a run that is open is abandoned."""
         self._settle(None)
         if self._run is not None and not self._run.ended:
             self._close(self._run, next_came=False)
-        return self._said()
+        return self._take_events()
 
-    def _said(self) -> list[Event]:
-        said, self._out = self._out, []
-        return said
+    def _take_events(self) -> list[Event]:
+        events, self._out = self._out, []
+        return events
 
-    def _heard(self, line: bytes | str | dict[str, object]) -> _Heard | None:
-        """Return what a line holds, or ``None`` if it is none of the host's, which is counted."""
-        read = _read(line)
-        if not isinstance(read, str) and isinstance(read[0], told.AgentEnd):
-            read = (
-                read if self._run is not None and not self._run.ended else "agent_end without a run"
-            )
-        if isinstance(read, str):
-            self.bad[read] = self.bad.get(read, 0) + 1
-            return None
-        record, fields = read
+    def _read(self, line: bytes | str | dict[str, object]) -> _Heard:
+        """Return what a line holds.
+
+        Raises:
+            ValueError: It is none of the host's; the text says why.
+        """
+        try:
+            data = msgspec.json.encode(line) if isinstance(line, dict) else line
+            fields = msgspec.json.decode(data)
+        except (ValueError, TypeError, OverflowError, RecursionError) as error:
+            raise ValueError("not JSON") from error
+        if not isinstance(fields, dict):
+            raise ValueError("not an object")  # noqa: TRY004  # each of these is a text to count
+        type_ = fields.get("type")
+        if not isinstance(type_, str) or type_ not in _LINES:
+            raise ValueError("unknown type")
+        try:
+            record = msgspec.convert(fields, _LINES[type_])
+        except (msgspec.ValidationError, RecursionError) as error:
+            raise ValueError(f"malformed {type_}") from error
+        if type_ == "agent_end" and (self._run is None or self._run.ended):
+            raise ValueError("agent_end without a run")
         at = _time_of(fields)
         named = {"type", *record.__struct_fields__}
         rest = {name: value for name, value in fields.items() if name not in named}
-        return _Heard(record, self._clock() if at is None else at, at is not None, rest)
+        return _Heard(type_, record, self._clock() if at is None else at, at is not None, rest)
 
     def _settle(self, following: _Heard | None) -> None:
         """Decide whose the held messages are: the open run's, or those of the next one.
@@ -150,7 +448,7 @@ class TauStream:
         if not held or run is None:
             return
         next_came = following is None or following.begins
-        if following is not None and isinstance(following.record, told.TurnStart):
+        if following is not None and following.type == "turn_start":
             next_came = run.turn is not None and following.record.turn <= run.turn
         if next_came:
             self._close(run, next_came=True)
@@ -161,40 +459,37 @@ class TauStream:
     def _take(self, heard: _Heard) -> None:
         run = self._run
         if heard.is_user and run is not None and run.started and not run.ended:
-            if not run.replanning:
-                self._hold(run, heard)
-                return
-            self._say_step(run, heard, {"synthetic": True})
+            self._held.append(heard)
+            # a prompt that the host writes itself, or so many in a row without a start: none of
+            # them begins a run
+            if run.replanning or len(self._held) == 64:
+                held, self._held = self._held, []
+                for prompt in held:
+                    self._say_step(run, prompt, {"synthetic": True})
             return
         run = self._run_of(heard)
-        if isinstance(heard.record, told.AgentStart):
+        if heard.type == "agent_start":
             self._start(run, heard.at, heard.rest, Fidelity.NATIVE)
-        elif isinstance(heard.record, told.AgentEnd):
+        elif heard.type == "agent_end":
             self._note(run, heard)
             raw = {"new_messages": heard.record.new_messages, **heard.rest}
-            self._end(run, Verdict(Status.OK, Reason.COMPLETED, None), raw)
+            self._end(run, {"status": Status.OK, "reason": Reason.COMPLETED}, raw)
         else:
             self._say_step(run, heard, {})
             if heard.is_inbound and run.blocked:  # the prompt is refused: there will be no start
                 self._close(run, next_came=False)
 
-    def _hold(self, run: Run, heard: _Heard) -> None:
-        self._held.append(heard)
-        if len(self._held) == _HELD:  # so many prompts in a row without a start are none
-            held, self._held = self._held, []
-            for one in held:
-                self._say_step(run, one, {"synthetic": True})
-
     def _run_of(self, heard: _Heard) -> Run:
         """Return the run that a line belongs to: the open one, or one that begins with it."""
         run = self._run
-        if run is not None and run.ended and isinstance(heard.record, _ANYWHERE):
+        if run is not None and run.ended and heard.type in _ANYWHERE:
             return run
         if run is not None and not run.ended and run.started and heard.begins:
             self._close(run, next_came=True)
         if run is None or run.ended:
             run = self._open(heard)
-        if not run.started and not heard.may_precede_start:  # its start was lost, or before us
+        may_precede_start = heard.is_user or heard.begins or heard.type in _ANYWHERE
+        if not run.started and not may_precede_start:  # its start was lost, or before us
             self._start(run, heard.at, {}, Fidelity.INFERRED)
         return run
 
@@ -210,7 +505,7 @@ class TauStream:
 
     def _note(self, run: Run, heard: _Heard) -> None:
         if not run.ended:
-            run.last_at, run.last_type = heard.at, heard.record.type
+            run.last_at, run.last_type = heard.at, heard.type
             run.stamped = run.stamped and heard.stamped
 
     def _say_step(self, run: Run, heard: _Heard, more: dict[str, object]) -> None:
@@ -221,17 +516,8 @@ class TauStream:
 
     def _say(self, kind: type[Event], run: Run, at: float, fields: Mapping[str, Any]) -> None:
         self._seq += 1
-        envelope: dict[str, Any] = {"turn": run.turn, **fields}
-        self._out.append(
-            kind(
-                host=HOST,
-                run_id=run.run_id,
-                session_id=self.stream,
-                at=at,
-                seq=self._seq,
-                **envelope,
-            )
-        )
+        envelope = {"host": HOST, "run_id": run.run_id, "session_id": self.stream, "at": at}
+        self._out.append(kind(**{**envelope, "seq": self._seq, "turn": run.turn, **fields}))
 
     def _start(self, run: Run, at: float, raw: dict[str, object], fidelity: Fidelity) -> None:
         run.started = True
@@ -247,11 +533,11 @@ class TauStream:
     def _close(self, run: Run, *, next_came: bool) -> None:
         self._end(run, verdict(run, next_came=next_came), {"last_type": run.last_type})
 
-    def _end(self, run: Run, how: Verdict, raw: dict[str, object]) -> None:
+    def _end(self, run: Run, how: Mapping[str, object], raw: dict[str, object]) -> None:
         if not run.started:
             self._start(run, run.began_at, {}, Fidelity.INFERRED)
         run.ended = True
-        told_so = how.reason is Reason.COMPLETED
+        is_native = how["reason"] is Reason.COMPLETED
         fields = {
             "turn": None,
             "output": None if run.reply is None else Content(text=run.reply),
@@ -259,31 +545,11 @@ class TauStream:
             "cost_usd": run.cost_usd,
             "turns": run.turns,
             "duration_ms": (run.last_at - run.began_at) * 1e3 if run.stamped else None,
-            "status": how.status,
-            "reason": how.reason,
-            "error": how.error,
-            "fidelity": Fidelity.NATIVE if told_so else Fidelity.INFERRED,
+            "fidelity": Fidelity.NATIVE if is_native else Fidelity.INFERRED,
             "raw": raw,
+            **how,
         }
         self._say(RunEnd, run, run.last_at, fields)
-
-
-def _read(line: bytes | str | dict[str, object]) -> tuple[told.Line, dict[str, object]] | str:
-    """Return the record and all fields of a line, or what is wrong with it."""
-    try:
-        data = msgspec.json.encode(line) if isinstance(line, dict) else line
-        fields = msgspec.json.decode(data)
-    except (ValueError, TypeError, OverflowError, RecursionError):
-        return "not JSON"
-    if not isinstance(fields, dict):
-        return "not an object"
-    type_ = fields.get("type")
-    if not isinstance(type_, str) or type_ not in told.TYPES:
-        return "unknown type"
-    try:
-        return told.read(fields), fields
-    except (msgspec.ValidationError, RecursionError):
-        return f"malformed {type_}"
 
 
 def _time_of(fields: Mapping[str, object]) -> float | None:
@@ -291,9 +557,10 @@ def _time_of(fields: Mapping[str, object]) -> float | None:
     for name in ("timestamp_unix_ms", "timestamp", "ts"):
         seconds = _seconds(fields.get(name))
         if seconds is not None:
-            in_ms = name == "timestamp_unix_ms" or seconds > _MILLISECONDS_FROM
+            # as seconds it would be after the year 5138
+            in_ms = name == "timestamp_unix_ms" or seconds > 1e11
             seconds = seconds / 1e3 if in_ms else seconds
-            if 0.0 < seconds <= _LAST_SECOND:
+            if 0.0 < seconds <= 253_402_300_799.0:  # the last second of the year 9999
                 return seconds
     return None
 
@@ -304,7 +571,17 @@ def _seconds(value: object) -> float | None:
     if not isinstance(value, str) or len(value) > 40:
         return None
     try:
-        found = datetime.fromisoformat(value)
-        return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+        moment = datetime.fromisoformat(value)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
         return None
+
+
+@hookimpl
+def register_hosts(register: Register) -> None:
+    """Register ``tau``."""
+    register("tau", _translator)
+
+
+def _translator(stream: str, clock: Callable[[], float]) -> Translator:
+    return TauStream(stream, clock=clock)

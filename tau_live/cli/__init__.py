@@ -1,4 +1,4 @@
-"""The command line ``tau-live``: one module for each noun; parse, call one function, print.
+"""Commands: one module for each; parse, call one function, print.
 
 Nothing but click is imported before a command runs, so that ``tau-live --help`` is quick.
 """
@@ -45,6 +45,6 @@ def main(ctx: click.Context, verbose: bool) -> None:
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
         return
-    from tau_live.cli.logs import configure
+    from tau_live.cli.output import configure
 
     configure(verbose=verbose)

@@ -2,7 +2,7 @@
 
 import sys
 
-from tau_live.machine.standard_streams import open_closed
+from tau_live.core.standard_streams import open_closed
 
 open_closed(sys.argv[1:])
 

@@ -9,23 +9,29 @@ import click
 from rich.padding import Padding
 from rich.text import Text
 
-from tau_live.cli.opening import (
-    default_command,
+from tau_live.cli.options import (
     epilog,
     json_option,
-    opened,
+    open_store,
+    run_default,
     settings_of,
     store_option,
 )
-from tau_live.cli.output import print_all, print_json, safe, styled, table_of
-from tau_live.cli.text import moment, shown
+from tau_live.cli.output import (
+    moment,
+    print_all,
+    print_json,
+    printable,
+    safe,
+    status_text,
+    table_of,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from tau_live.store.alert_log import AlertRow
+    from tau_live.store.records import AlertRow
 
-STDERR = 2
 INDENT = (0, 0, 0, 2)
 
 
@@ -38,8 +44,7 @@ INDENT = (0, 0, 0, 2)
 @click.pass_context
 def alerts(ctx: click.Context, path: Path | None, as_json: bool) -> None:
     """List alerts (as `alerts list`), or send a test alert."""
-    if default_command(ctx, path, as_json=as_json):
-        ctx.invoke(list_, path=path, as_json=as_json)
+    run_default(ctx, list_, path, as_json=as_json)
 
 
 @alerts.command("list", epilog=epilog("alerts list", "tau-live alerts list --limit 5"))
@@ -53,33 +58,24 @@ def alerts(ctx: click.Context, path: Path | None, as_json: bool) -> None:
 @store_option
 @json_option
 def list_(path: Path | None, as_json: bool, limit: int = 20) -> None:
-    """List the alerts that were raised, newest first, and how many were suppressed since."""
-    with opened(path) as (store, settings):
-        told = store.alerts.latest(limit=limit)
-        suppressed = dict(store.alerts.suppressed())
+    """List the alerts that were raised, newest first."""
+    with open_store(path) as (store, settings):
+        rows = store.alerts.latest(limit=limit)
     if as_json:
-        print_json(
-            {
-                "alerts": told,
-                "suppressed": suppressed,
-                "interval_s": settings.alert_interval_s,
-                "command": bool(settings.alert_command),
-            }
-        )
+        print_json({"alerts": rows, "command": bool(settings.alert_command)})
         return
-    parts = [part for row in told for part in _told(row)] or [safe("no alert yet")]
-    parts += [
-        safe(f"{count} more of {kind} suppressed since the last one", "dim")
-        for kind, count in sorted(suppressed.items())
-    ]
+    parts = [part for row in rows for part in _render(row)] or [safe("no alert yet")]
     print_all(*parts)
 
 
-def _told(row: "AlertRow") -> "list[RenderableType]":
+def _render(row: "AlertRow") -> "list[RenderableType]":
     """Return an alert for people: what it is, what happened, and where to look next."""
-    before = f"  (after {row.suppressed} suppressed)" if row.suppressed else ""
     head = Text.assemble(
-        safe(moment(row.at)), "  ", styled(row.severity), "  ", safe(row.kind, "bold"), safe(before)
+        safe(moment(row.at)),
+        "  ",
+        status_text(row.severity),
+        "  ",
+        safe(row.kind, "bold"),
     )
     return [head, Padding(safe(row.sentence), INDENT), Padding(safe(f"-> {row.todo}"), INDENT)]
 
@@ -99,30 +95,32 @@ def test(path: Path | None, as_json: bool) -> None:
 
     The command's own output goes to standard error. Exit code 1 if anything failed.
     """
-    from tau_live.alerts.alerting import trial_alert
-    from tau_live.alerts.plugins import COMMAND, run
-    from tau_live.builtin import load_plugins
+    from tau_live.operate.alert_plugins import COMMAND, run_command
+    from tau_live.operate.alerts import trial_alert
+    from tau_live.runtime.builtin_plugins import load_plugins
 
     settings = settings_of(path)
     alert = trial_alert(settings, at=time.time())
     plugins = load_plugins(settings)
-    plugins.alert_raised(alert)
-    told = [
-        {"plugin": one.name, "problem": one.problem}
-        for one in plugins.report()
-        if "alert_raised" in one.hooks
+    plugins.tell("alert_raised", alert)
+    results = [
+        {"plugin": report.name, "problem": report.problem}
+        for report in plugins.report()
+        if "alert_raised" in report.hooks
     ]
     if settings.alert_command and COMMAND not in settings.plugins_off:
-        ran = run(
+        problem = run_command(
             settings.alert_command, alert, os.environ,
-            timeout_s=settings.alert_timeout_s, out=STDERR,
+            timeout_s=settings.alert_timeout_s, out=2,  # standard error
         )  # fmt: skip
-        told.append({"plugin": COMMAND, "problem": ran.problem})
-    failed = any(one["problem"] for one in told)
+        results.append({"plugin": COMMAND, "problem": problem})
+    failed = any(result["problem"] for result in results)
     if as_json:
-        print_json({"alert": alert, "told": told, "command": bool(settings.alert_command)})
+        print_json({"alert": alert, "deliveries": results, "command": bool(settings.alert_command)})
     else:
-        rows = [(one["plugin"], shown(one["problem"] or "delivered")) for one in told]
+        rows = [
+            (result["plugin"], printable(result["problem"] or "delivered")) for result in results
+        ]
         print_all(table_of(("plugin", "result"), rows))
         if not settings.alert_command:
             click.echo("no command is set: set TAU_LIVE_RL_ALERT_COMMAND", err=True)

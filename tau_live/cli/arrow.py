@@ -11,10 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tau_live.cli.output import as_json
-from tau_live.errors import TauLiveError
-from tau_live.importing.log import Format, Table
-from tau_live.machine.private_files import make_folders
-from tau_live.machine.whole_files import opened_output
+from tau_live.core.errors import TauLiveError
+from tau_live.core.files import make_folders, opened_output
+from tau_live.runtime.importing.log import Format
 
 ROWS_AT_ONCE = 10_000
 
@@ -74,7 +73,7 @@ def _column(rows: Sequence[Mapping[str, object]], name: str) -> list[object]:
     ]
 
 
-def read_table(path: Path, format_: Format) -> Table:
+def read_table(path: Path, format_: Format) -> tuple[int, Iterator[Mapping[str, object]]]:
     """Return the rows of a file of Parquet or Arrow (IPC, as a file or a stream).
 
     Times become epoch seconds, decimals numbers, and a NaN is a number that nobody knows.
@@ -86,13 +85,13 @@ def read_table(path: Path, format_: Format) -> Table:
     try:
         if format_ is Format.PARQUET:
             file = pq.ParquetFile(path)
-            return Table(file.metadata.num_rows, _rows_of(path, file.iter_batches(ROWS_AT_ONCE)))
+            return file.metadata.num_rows, _rows_of(path, file.iter_batches(ROWS_AT_ONCE))
         try:
             batches = pa.ipc.open_file(path)
         except pa.ArrowInvalid:
-            return Table(0, _rows_of(path, pa.ipc.open_stream(path)))
+            return 0, _rows_of(path, pa.ipc.open_stream(path))
         at = range(batches.num_record_batches)
-        return Table(0, _rows_of(path, (batches.get_batch(number) for number in at)))
+        return 0, _rows_of(path, (batches.get_batch(number) for number in at))
     except pa.ArrowException as error:
         raise _unreadable(path, error) from error
 
@@ -137,5 +136,5 @@ _MADE: Mapping[type, Callable[..., object]] = {
     Decimal: float,
     bytes: lambda value: value.decode(errors="replace"),
     list: lambda value: [*map(_plain, value)],
-    dict: lambda value: {name: _plain(one) for name, one in value.items()},
+    dict: lambda value: {name: _plain(item) for name, item in value.items()},
 }

@@ -2,9 +2,9 @@
 
 import click
 
-from tau_live.attaching import autostart as autostarting
-from tau_live.attaching.autostart import contents, files, site_packages, state_of
-from tau_live.cli.opening import epilog, json_option
+from tau_live.boot import autostart as autostarting
+from tau_live.boot.autostart import contents, files, site_packages, state_of
+from tau_live.cli.options import epilog, json_option
 from tau_live.cli.output import facts_of, print_all, print_json
 
 
@@ -40,19 +40,19 @@ def status(as_json: bool) -> None:
     if not as_json:
         _show()
         return
-    found = files(site_packages(), contents())
-    told = [
-        {"path": str(one.path), "sha256": one.sha256, "expected": one.expected} for one in found
+    links = files(site_packages(), contents())
+    rows = [
+        {"path": str(link.path), "sha256": link.sha256, "expected": link.expected} for link in links
     ]
-    print_json({"state": state_of(found).value, "files": told})
+    print_json({"state": state_of(links).value, "files": rows})
 
 
 def _show() -> None:
-    found = files(site_packages(), contents())
-    facts: list[tuple[str, object]] = [("autostart", state_of(found).value)]
-    for one, text in zip(found, contents().values(), strict=True):
-        facts.append(("file", str(one.path)))
-        if one.sha256 is not None:
-            facts.append(("sha256", one.sha256))
-            facts.append(("holds" if one.sha256 == one.expected else "expected", text.strip()))
+    links = files(site_packages(), contents())
+    facts: list[tuple[str, object]] = [("autostart", state_of(links).value)]
+    for link, text in zip(links, contents().values(), strict=True):
+        facts.append(("file", str(link.path)))
+        if link.sha256 is not None:
+            facts.append(("sha256", link.sha256))
+            facts.append(("holds" if link.sha256 == link.expected else "expected", text.strip()))
     print_all(facts_of(facts))

@@ -2,18 +2,12 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from importlib import import_module, metadata
+from importlib import import_module
 
 import click
 
-from tau_live.cli.text import shown
-from tau_live.errors import StoreDamagedError, TauLiveError
-
-GROUP = "tau_live"
-"""The entry points of plugins."""
-
-INTERRUPTED = 130
-PIPE_CLOSED = 141
+from tau_live.core.entry_points import read_entry_points
+from tau_live.core.errors import StoreDamagedError, TauLiveError
 
 COMMANDS: Mapping[str, str] = {
     "demo": "Watch a real agent learn a real task, in about a minute.",
@@ -51,20 +45,28 @@ COMMANDS: Mapping[str, str] = {
     "verify": "Detect edits to the store or its checkpoints.",
     "doctor": "Check this installation and its store.",
 }
-"""Every command and what it is for; the module of its name holds it."""
+"""Every command and what it is for; the module of its name holds it, or that of ``MODULES``."""
+
+MODULES: Mapping[str, str] = {
+    "pause": "stops", "resume": "stops", "kill": "stops", "unkill": "stops",
+    "show": "rollouts", "restore": "export", "replay": "ingest",
+}  # fmt: skip
+"""The module of each command that does not stand in one of its own name."""
 
 
 class OneLineError(click.ClickException):
     """A failure as it is printed: one line on standard error."""
 
     def __init__(self, message: str) -> None:
-        from tau_live.privacy.redaction import scrubbed
+        from tau_live.core.redaction import scrub_text
 
-        super().__init__(scrubbed(" ".join(message.split())))
+        super().__init__(scrub_text(" ".join(message.split())))
 
     def show(self, file: object = None) -> None:  # noqa: ARG002
         """Print the line."""
-        click.echo(f"tau-live: {shown(self.message)}", err=True)
+        from tau_live.cli.output import printable
+
+        click.echo(f"tau-live: {printable(self.message)}", err=True)
 
 
 class UsageLineError(OneLineError):
@@ -74,31 +76,32 @@ class UsageLineError(OneLineError):
 
 
 class Commands(click.Group):
-    """Loads a command when it is asked for, and lets no traceback out."""
+    """Loads a command on demand, and lets no traceback out."""
 
-    _asked_plugins = False
+    _has_plugins = False
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         """Return every name, ours in the order in which one gets to know them."""
-        self._ask_plugins()
+        self._register_plugins()
         return [*COMMANDS, *sorted(self.commands.keys() - COMMANDS.keys())]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command, loading its module."""
         if cmd_name != "doctor":  # which says itself what is wrong with them
-            self._ask_plugins()
+            self._register_plugins()
         if cmd_name not in COMMANDS:
             return super().get_command(ctx, cmd_name)
         name = cmd_name.replace("-", "_")
-        found = getattr(import_module(f"tau_live.cli.{name}"), name)
-        if not isinstance(found, click.Command):
+        module = import_module(f"tau_live.cli.{MODULES.get(name, name)}")
+        command = getattr(module, name)
+        if not isinstance(command, click.Command):
             raise TypeError(f"tau_live.cli.{cmd_name} holds no command {cmd_name!r}")
-        return found
+        return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return what is asked for; of a name that is none the nearest is named.
+        """Return the command of a name; an unknown name gets the nearest as a suggestion.
 
         Raises:
             UsageError: There is no such command.
@@ -106,26 +109,26 @@ class Commands(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            from tau_live.settings.kinds import nearest
+            from tau_live.core.settings.kinds import nearest
 
             near = nearest(args[0], self.list_commands(ctx))
             if near is None:
                 raise
-            told = f"{error.format_message().rstrip('.')}; did you mean {near!r}?"
-            raise click.UsageError(told, ctx) from None
+            message = f"{error.format_message().rstrip('.')}; did you mean {near!r}?"
+            raise click.UsageError(message, ctx) from None
 
-    def _ask_plugins(self) -> None:
+    def _register_plugins(self) -> None:
         """Let installed plugins add commands; without any, nothing is imported.
 
         Raises:
             SettingsError: A plugin implements a hook that does not exist.
         """
-        if self._asked_plugins or not metadata.entry_points(group=GROUP):
+        if self._has_plugins or not read_entry_points().foreign_plugins:
             return
-        self._asked_plugins = True
-        from tau_live.cli.opening import plugins
+        self._has_plugins = True
+        from tau_live.cli.options import plugins
 
-        plugins().register_commands(self)
+        plugins().tell("register_commands", self)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without loading one."""
@@ -140,7 +143,7 @@ class Commands(click.Group):
             return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run what was asked for; every failure becomes one line and an exit code."""
+        """Run the command; every failure becomes one line and an exit code."""
         with _border(ctx):
             return super().invoke(ctx)
 
@@ -153,15 +156,15 @@ def _border(ctx: click.Context) -> Iterator[None]:
         raise
     except (KeyboardInterrupt, click.Abort):
         click.echo(err=True)  # ends the line that the terminal shows ^C on
-        raise click.exceptions.Exit(INTERRUPTED) from None
+        raise click.exceptions.Exit(130) from None
     except BrokenPipeError:
-        raise click.exceptions.Exit(PIPE_CLOSED) from None
+        raise click.exceptions.Exit(141) from None
     except Exception as error:
-        raise _told(error, verbose=bool(ctx.params.get("verbose"))) from error
+        raise _one_line(error, verbose=bool(ctx.params.get("verbose"))) from error
 
 
-def _told(error: Exception, *, verbose: bool) -> OneLineError:
-    """Return an error in the words in which an operator should read it."""
+def _one_line(error: Exception, *, verbose: bool) -> OneLineError:
+    """Return an error as one line for an operator."""
     if isinstance(error, click.UsageError):
         path = error.ctx.command_path if error.ctx else "tau-live"
         message = f"{error.format_message().rstrip('.')} (see `{path} --help`)"
@@ -169,7 +172,7 @@ def _told(error: Exception, *, verbose: bool) -> OneLineError:
     if isinstance(error, click.ClickException):
         return OneLineError(error.format_message())
     if isinstance(error, StoreDamagedError):
-        from tau_live.collection.trouble import advice
+        from tau_live.record.trouble import advice
 
         return OneLineError(f"{error}: {advice(error)}")
     if isinstance(error, TauLiveError):
@@ -179,7 +182,7 @@ def _told(error: Exception, *, verbose: bool) -> OneLineError:
             ": ".join(str(part) for part in (error.filename, error.strerror) if part)
         )
     if verbose:
-        from tau_live.guard import logger
+        from tau_live.core.guard import logger
 
         logger().error("command_failed", exc_info=error)
     kind = type(error).__name__

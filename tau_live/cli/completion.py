@@ -1,46 +1,19 @@
-"""``tau-live completion``: what completes commands in a shell."""
+"""``tau-live completion``: the script that completes commands in a shell."""
+
+import re
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
-from click.shell_completion import get_completion_class
+from click.shell_completion import CompletionItem, get_completion_class
 
-from tau_live.cli.opening import epilog
+from tau_live.cli.options import epilog
+from tau_live.cli.output import printable
 
-VARIABLE = "_TAU_LIVE_COMPLETE"
-SHELLS = ("bash", "zsh", "fish")
-BASH = """\
-_tau_live_completion() {
-    local IFS=$'\\n' line=$COMP_LINE words=() word response type value begun='' i
-
-    # bash breaks words at : and =, which ids and options have; what stands together is one word
-    for ((i = 0; i <= COMP_CWORD; i++)); do
-        word=${COMP_WORDS[i]}
-        if [[ i -gt 0 && -n $COMP_LINE && $line != [[:blank:]]* ]]; then
-            words[-1]+=$word
-        else
-            words+=("$word")
-        fi
-        line=${line#*"$word"}
-    done
-    word=${words[-1]}
-    [[ $word == -*=* ]] && word=${word#*=}
-    [[ $COMP_WORDBREAKS == *:* ]] && begun=${word%"${word##*:}"}
-
-    response=$(env COMP_WORDS="${words[*]}" COMP_CWORD=$((${#words[@]} - 1)) \
-        _TAU_LIVE_COMPLETE=bash_complete "$1")
-
-    while IFS=',' read -r type value; do
-        case $type in
-            dir) COMPREPLY=(); compopt -o dirnames ;;
-            file) COMPREPLY=(); compopt -o default ;;
-            plain) COMPREPLY+=("${value#"$begun"}") ;;
-        esac
-    done <<< "$response"
-    return 0
-}
-
-complete -o nosort -F _tau_live_completion tau-live
-"""
-"""Click's own takes what bash breaks at a colon for several words."""
+if TYPE_CHECKING:
+    from tau_live.store.roles import Store
 
 
 @click.command(
@@ -50,18 +23,102 @@ complete -o nosort -F _tau_live_completion tau-live
         "tau-live completion fish > ~/.config/fish/completions/tau-live.fish",
     )
 )
-@click.argument("shell", type=click.Choice(SHELLS))
+@click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
     """Print the script that completes commands, options, ids, versions and points in SHELL.
 
     For bash 4.4 or newer, put the first line of the example in ~/.bashrc; for zsh, the same with
-    its name in ~/.zshrc.
+    its name in ~/.zshrc. In bash a value is completed after a space, not after --option=, and
+    the id of a decision only if COMP_WORDBREAKS=${COMP_WORDBREAKS//:} stands before that line.
     """
-    if shell == "bash":
-        click.echo(BASH)
-        return
-    found = get_completion_class(shell)
-    if found is None:
+    completer = get_completion_class(shell)
+    if completer is None:
         raise click.ClickException(f"click has no completion for {shell}")
-    click.echo(found(ctx.find_root().command, {}, "tau-live", VARIABLE).source())
+    click.echo(completer(ctx.find_root().command, {}, "tau-live", "_TAU_LIVE_COMPLETE").source())
+
+
+MOST = 50
+"""The most names that are offered."""
+
+
+_PLAIN = re.compile(r"\w[\w.@%+/:-]*")
+"""A name that means nothing to a shell, nor in the protocol: a comma does."""
+
+Completed = list[CompletionItem]
+Complete = Callable[[click.Context, click.Parameter, str], Completed]
+_Item = tuple[str, str]
+
+
+def from_store(items: Callable[["Store", str], Iterable[_Item]]) -> Complete:
+    """Return a completer that offers names with descriptions from the store of a command."""
+
+    def complete(ctx: click.Context, parameter: click.Parameter, prefix: str) -> Completed:  # noqa: ARG001  # click's signature
+        path = ctx.params.get("path")
+        try:
+            from tau_live.cli.options import load_settings
+            from tau_live.store.opening import open_at
+
+            file = load_settings(path if isinstance(path, Path) else None).settings.store
+            # a shell does not wait for a locked store
+            with closing(open_at(file, read_only=True, busy_timeout_s=0.2)) as store:
+                matches = [item for item in items(store, prefix) if item[0].startswith(prefix)]
+        except Exception:  # noqa: BLE001  # a shell that waits for words wants no error
+            return []
+        return [
+            CompletionItem(name, help=printable(help_))
+            for name, help_ in matches[:MOST]
+            if _PLAIN.fullmatch(name)
+        ]
+
+    return complete
+
+
+def _rollouts(store: "Store", prefix: str) -> list[_Item]:
+    from tau_live.core.records import RolloutQuery
+
+    if prefix:
+        return [
+            (rollout_id, "") for rollout_id in store.rollouts.ids_beginning_with(prefix, limit=MOST)
+        ]
+    newest = store.rollouts.query(RolloutQuery(descending=True, limit=MOST)).rollouts
+    return [(rollout.rollout_id, f"{rollout.status} {rollout.name}") for rollout in newest]
+
+
+@from_store
+def decisions(store: "Store", prefix: str) -> list[_Item]:
+    """Return the decisions of a rollout, or the rollouts that may be meant."""
+    rollout_id = prefix.partition(":")[0]
+    ids = [rollout for rollout, _ in _rollouts(store, rollout_id)]
+    if not prefix or len(ids) != 1:
+        return [] if ":" in prefix else _rollouts(store, prefix)
+    named = [
+        (decision.decision_id, f"at {decision.point}")
+        for decision in store.decisions.decisions(ids[0])
+    ]
+    return [(ids[0], ""), *named]
+
+
+@from_store
+def versions(store: "Store", _prefix: str) -> list[_Item]:
+    """Return the newest versions."""
+    newest = store.policies.versions(limit=MOST)
+    return [(str(row.version), f"of {row.point}") for row in reversed(newest)]
+
+
+@from_store
+def updates(store: "Store", _prefix: str) -> list[_Item]:
+    """Return the newest updates."""
+    return [
+        (str(update.update), f"of {update.point}") for update in store.policies.updates(limit=MOST)
+    ]
+
+
+@from_store
+def points(store: "Store", _prefix: str) -> list[_Item]:
+    """Return every decision point."""
+    known = {*store.policies.in_service(), *store.trials.points(), *store.trials.trials()}
+    return [(point, "decision point") for point in sorted(known)]
+
+
+rollouts = from_store(_rollouts)

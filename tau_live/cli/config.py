@@ -4,14 +4,10 @@ from pathlib import Path
 
 import click
 
-from tau_live.cli.opening import epilog, is_enabled, json_option, loaded, store_option
-from tau_live.cli.output import print_all, print_json, safe, table_of
-from tau_live.cli.text import shown
-from tau_live.privacy.redaction import scrubbed
-from tau_live.settings import SETTINGS, Settings, value_text
-
-NAME_WIDTH = 50
-"""The names of settings are there to be copied, and not broken where there is room at all."""
+from tau_live.cli.options import epilog, is_enabled, json_option, load_settings, store_option
+from tau_live.cli.output import print_all, print_json, printable, safe, table_of
+from tau_live.core.redaction import scrub_text
+from tau_live.core.settings import SETTINGS, Settings, value_text
 
 
 @click.command(epilog=epilog("config", "tau-live config", "tau-live config --json | jq .warnings"))
@@ -23,21 +19,21 @@ def config(path: Path | None, as_json: bool) -> None:
     The environment takes precedence over the file that TAU_LIVE_RL_CONFIG names, and that over
     [tool.tau-live] in the nearest pyproject.toml.
     """
-    found = loaded(path)
+    resolved = load_settings(path)
     defaults = Settings()
     settings = [
         {
             "name": row.name,
             "variable": row.variable,
-            "value": scrubbed(value_text(row, found.settings)),
+            "value": scrub_text(value_text(row, resolved.settings)),
             "default": value_text(row, defaults),
-            "source": found.sources[row.name],
+            "source": resolved.sources[row.name],
             "help": row.help,
         }
         for row in SETTINGS
     ]
     if as_json:
-        print_json({"enabled": is_enabled(), "settings": settings, "warnings": found.warnings})
+        print_json({"enabled": is_enabled(), "settings": settings, "warnings": resolved.warnings})
         return
     rows = [
         (
@@ -47,7 +43,8 @@ def config(path: Path | None, as_json: bool) -> None:
         )
         for row in settings
     ]
-    print_all(table_of(("variable", "value", "source"), rows, first=NAME_WIDTH))
+    # the names of settings are there to be copied, and not broken where there is room at all
+    print_all(table_of(("variable", "value", "source"), rows, first=50))
     click.echo(f"tau-live is {'on' if is_enabled() else 'off in this shell (TAU_LIVE_RL)'}")
-    for warning in found.warnings:
-        click.echo(f"warning: {shown(warning)}", err=True)
+    for warning in resolved.warnings:
+        click.echo(f"warning: {printable(warning)}", err=True)

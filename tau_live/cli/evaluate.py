@@ -1,4 +1,4 @@
-"""``tau-live evaluate``: what a policy would have earned, from what another one did."""
+"""``tau-live evaluate``: the estimated reward of a policy, from the log of another."""
 
 import importlib
 import re
@@ -11,13 +11,22 @@ from typing import NamedTuple
 import click
 from rich.console import RenderableType
 
-from tau_live.cli import completing
-from tau_live.cli.opening import epilog, json_option, opened, settings_of, store_option
-from tau_live.cli.output import facts_of, print_all, print_json, progress_bar, table_of
-from tau_live.cli.text import number, when
-from tau_live.errors import PolicyError
-from tau_live.evaluating.files import records_of
-from tau_live.evaluating.records import (
+from tau_live.cli import completion
+from tau_live.cli.options import epilog, json_option, open_store, settings_of, store_option
+from tau_live.cli.output import (
+    facts_of,
+    number,
+    print_all,
+    print_json,
+    progress_bar,
+    table_of,
+    when,
+)
+from tau_live.core.errors import PolicyError
+from tau_live.core.settings import Settings
+from tau_live.decisions.policy_files import checkpoint_folder, load_policy, policy_config
+from tau_live.learn.evaluation.files import records_of
+from tau_live.learn.evaluation.records import (
     Function,
     Records,
     Target,
@@ -25,47 +34,23 @@ from tau_live.evaluating.records import (
     constant,
     of_function,
     of_policy,
+    stored_records,
     uniform,
 )
-from tau_live.evaluating.report import PASSES, Asked, Report, joint_report, report_of
-from tau_live.evaluating.stored import stored_records
-from tau_live.policies.files import checkpoint_folder, load_policy, policy_config
-from tau_live.rewards.settling import reward_range
-from tau_live.rl.evaluation import INSUFFICIENT, Estimator, Evaluation
+from tau_live.learn.evaluation.report import PASSES, EvalRequest, Report, joint_report, report_of
+from tau_live.record.rewards import reward_range
+from tau_live.rl.evaluation.estimators import Estimator
+from tau_live.rl.evaluation.log import Reason
+from tau_live.rl.evaluation.report import INSUFFICIENT, Evaluation
 from tau_live.rl.features import WIDTH
 from tau_live.rl.policy import Policy
-from tau_live.settings import Settings
 from tau_live.store.roles import Store
 
-INSUFFICIENT_CODE = 4
-"""How the command ends when the log says too little."""
-
 TRUSTED = (Estimator.DR, Estimator.WPDIS, Estimator.SNIPS, Estimator.IPS, Estimator.PDIS)
-"""Whose figure is told in words, the first that there is."""
+"""The estimators for the summary in words; the first that is available."""
 
 UNIFORM, BEST_FIXED, CONSTANT = "uniform", "best-fixed", "constant:"
 FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
-
-
-class Named(NamedTuple):
-    """A policy that was asked for.
-
-    Attributes:
-        name: As it is shown.
-        version: A version of ours, if it is one.
-        policy: Its weights, if it is one.
-        function: The function of the user's that it is, if it is one.
-    """
-
-    name: str
-    version: int | None = None
-    policy: Policy | None = None
-    function: Function | None = None
-
-    @property
-    def width(self) -> int:
-        """How wide its features are."""
-        return WIDTH if self.policy is None else self.policy.config.width
 
 
 @click.command(
@@ -78,10 +63,10 @@ class Named(NamedTuple):
     )
 )
 @click.option(
-    "--policy", "asked_for", required=True, multiple=True, metavar="POLICY",
+    "--policy", "policies", required=True, multiple=True, metavar="POLICY",
     help="A version, 0 for the untrained policy, `uniform`, `best-fixed`, `constant:OPTION`, or a "
     "function of your own, `module:function`. For several points together, POINT=POLICY; repeat.",
-    shell_complete=completing.versions,
+    shell_complete=completion.versions,
 )  # fmt: skip
 @click.option(
     "--log", type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -90,7 +75,7 @@ class Named(NamedTuple):
 @click.option("--context", multiple=True, help="With --log: a column to take as context; repeat.")
 @click.option(
     "--point", help="The decision point.  [default: that of the version]",
-    shell_complete=completing.points,
+    shell_complete=completion.points,
 )  # fmt: skip
 @click.option(
     "--since", type=when, metavar="TIME", help="Only rollouts that ended since this time."
@@ -109,34 +94,32 @@ class Named(NamedTuple):
 )  # fmt: skip
 @store_option
 @json_option
-def evaluate(path: Path | None, as_json: bool, **asked: object) -> None:
+def evaluate(path: Path | None, as_json: bool, **options: object) -> None:
     """Estimate what POLICY would have earned, from decisions made by another policy.
 
     Only decisions with a known propensity are used; the others are left out and counted.
     If too little is left for an estimate, the exit code is 4.
     """
-    request = Request(policies=asked.pop("asked_for"), **asked)  # type: ignore[arg-type]  # click has checked each of them
+    request = Request(**options)  # type: ignore[arg-type]  # click has checked each of them
     with progress_bar(quiet=as_json) as bar:
         task = bar.add_task("decisions", total=None)
-
-        def tell(more: int) -> None:
-            bar.update(task, advance=more)
-
-        def expect(decisions: int) -> None:
-            bar.reset(task, total=PASSES * decisions)
-
-        answer = answered(request, path, tell=tell, expect=expect)
+        answer = evaluate_request(
+            request,
+            path,
+            tell=lambda more: bar.update(task, advance=more),
+            expect=lambda decisions: bar.reset(task, total=PASSES * decisions),
+        )
     if as_json:
-        print_json(plain_of(answer))
+        print_json(to_dict(answer))
     else:
         print_all(facts_of(_facts(answer)), *_tables(answer))
-    if answer.report.refused:
-        click.echo(f"tau-live: {INSUFFICIENT}: {'; '.join(answer.report.refused)}", err=True)
-        raise click.exceptions.Exit(INSUFFICIENT_CODE)
+    if answer.report.refusals:
+        click.echo(f"tau-live: {INSUFFICIENT}: {'; '.join(answer.report.refusals)}", err=True)
+        raise click.exceptions.Exit(4)
 
 
 class Request(NamedTuple):
-    """What was asked for, by the options of the command."""
+    """The options of the command."""
 
     policies: tuple[str, ...]
     log: Path | None
@@ -148,20 +131,9 @@ class Request(NamedTuple):
     weight_cap: float | None
     confidence: float
 
-    @property
-    def asked_for(self) -> str:
-        """The policy, where it is one."""
-        return self.policies[0]
-
-    @property
-    def by_point(self) -> dict[str, str]:
-        """The policies by their points; empty where it is one policy for one point."""
-        pairs = (one.partition("=") for one in self.policies if "=" in one)
-        return {point: policy for point, _, policy in pairs}
-
 
 class Answer(NamedTuple):
-    """What came of it."""
+    """The result of an evaluation."""
 
     policy: str
     point: str | None
@@ -169,88 +141,108 @@ class Answer(NamedTuple):
     report: Report
 
 
-def answered(
+class Part(NamedTuple):
+    """A policy, what was logged of its point, and what it would have done there."""
+
+    name: str
+    point: str | None
+    logged: Records
+    target: Target
+
+
+def evaluate_request(
     request: Request,
     path: Path | None,
     *,
     tell: Callable[[int], None],
     expect: Callable[[int], None],
 ) -> Answer:
-    """Return the report that was asked for.
+    """Return the evaluation of a request: of one policy, or of policies of several points.
 
     Raises:
         TauLiveError: There is no such policy, point, store or log, or it cannot be read.
     """
     _check(request)
-    if len(request.policies) > 1:
-        return _joint(request, path, tell=tell, expect=expect)
-    if request.log is not None:
-        named = Named(request.asked_for, function=_function_of(request.asked_for))
+    together = len(request.policies) > 1
+    if request.log is not None and _version_of(request.policies[0]) is None:
         settings = settings_of(path)
-        if _version_of(request.asked_for) is not None:
-            with opened(path) as (store, settings):
-                named = _named(store, settings, request.asked_for)
-        found = records_of(
-            request.log, context=request.context or None, width=named.width, tell=tell
-        )
-        return _answer(request, named, found, settings=settings, tell=tell, expect=expect)
-    with opened(path) as (store, settings):
-        named = _named(store, settings, request.asked_for)
-        point = _point(store, named, request.point)
-        found = stored_records(
+        parts = [_part(None, settings, request, spec=request.policies[0], wanted=None, tell=tell)]
+    else:
+        with open_store(path) as (store, settings):
+            parts = [
+                _part(store, settings, request, spec=policy, wanted=at or request.point, tell=tell)
+                for policy, at in _by_point(request)
+            ]
+    expect(sum(len(part.logged.records) for part in parts))
+    span = reward_range if together else declared_range
+    options = EvalRequest(
+        reward_range=request.reward_range or (span(settings) if request.log is None else None),
+        weight_cap=request.weight_cap,
+        confidence=request.confidence,
+        seed=settings.seed,
+    )
+    if not together:
+        part = parts[0]
+        report = report_of(part.logged, part.target, options, tell=tell)
+        return Answer(part.name, part.point, request, report)
+    report = joint_report([(part.logged, part.target) for part in parts], options, tell=tell)
+    names = ", ".join(f"{part.point}={part.name}" for part in parts)
+    return Answer(names, ", ".join(point for _, point in _by_point(request)), request, report)
+
+
+def _by_point(request: Request) -> list[tuple[str, str]]:
+    """Return the policies with their points; one policy alone has none in its name."""
+    if len(request.policies) == 1:
+        return [(request.policies[0], "")]
+    pairs = dict(text.split("=", 1) for text in request.policies if "=" in text)
+    return [(policy, point) for point, policy in pairs.items()]
+
+
+def _part(
+    store: Store | None,
+    settings: Settings,
+    request: Request,
+    *,
+    spec: str,
+    wanted: str | None,
+    tell: Callable[[int], None],
+) -> Part:
+    """Return a policy with its log: the given file, or the decisions of the store.
+
+    Raises:
+        TauLiveError: There is no such policy or point, or something cannot be read.
+    """
+    version = _version_of(spec)
+    function = _function_of(spec) if version is None else None
+    policy = None if version is None or store is None else _policy(store, settings, version)
+    width = WIDTH if policy is None else policy.config.width
+    if request.log is not None or store is None:
+        point, log = None, request.log or Path()
+        logged = records_of(log, context=request.context or None, width=width, tell=tell)
+    else:
+        point = _point(store, version, wanted)
+        logged = stored_records(
             store,
             settings,
             point,
             since=request.since,
             limit=request.limit,
-            width=named.width,
-            given=named.function is not None,
+            width=width,
+            given=function is not None,
             tell=tell,
         )
-    answer = _answer(request, named, found, settings=settings, tell=tell, expect=expect)
-    return answer._replace(point=point)
-
-
-def _joint(
-    request: Request,
-    path: Path | None,
-    *,
-    tell: Callable[[int], None],
-    expect: Callable[[int], None],
-) -> Answer:
-    """Return the report on policies of several points together."""
-    names: list[str] = []
-    parts: list[tuple[Records, Target]] = []
-    with opened(path) as (store, settings):
-        for asked_for, policy in request.by_point.items():
-            named = _named(store, settings, policy)
-            point = _point(store, named, asked_for)
-            found = stored_records(
-                store,
-                settings,
-                point,
-                since=request.since,
-                width=named.width,
-                given=named.function is not None,
-                tell=tell,
-            )
-            name, target = _target(named, found)
-            names.append(f"{point}={name}")
-            parts.append((found, target))
-    expect(sum(len(found.records) for found, _ in parts))
-    asked = Asked(
-        reward_range=request.reward_range or reward_range(settings),
-        weight_cap=request.weight_cap,
-        confidence=request.confidence,
-        seed=settings.seed,
-    )
-    report = joint_report(parts, asked, tell=tell)
-    return Answer(", ".join(names), ", ".join(request.by_point), request, report)
+    if policy is not None:
+        name = f"version {version}" if version else "version 0, untrained"
+        return Part(name, point, logged, of_policy(policy))
+    if function is not None:
+        return Part(spec, point, logged, of_function(function, spec))
+    name, target = _rule(spec, logged)
+    return Part(name, point, logged, target)
 
 
 def _check(request: Request) -> None:
     together = len(request.policies) > 1
-    if together and len(request.by_point) < len(request.policies):
+    if together and len(_by_point(request)) < len(request.policies):
         raise click.UsageError("several policies need a point each: --policy POINT=POLICY")
     if together and (request.point or request.limit or request.log is not None):
         raise click.UsageError("--point, --limit and --log are for one policy alone")
@@ -259,106 +251,83 @@ def _check(request: Request) -> None:
         raise click.BadParameter(
             f"expected finite LOW < HIGH, got {low} and {high}", param_hint="--reward-range"
         )
-    if isnan(request.confidence):  # which click takes for one within every range
-        raise click.BadParameter("expected a number, got nan", param_hint="--confidence")
-    if request.weight_cap is not None and isnan(request.weight_cap):
-        raise click.BadParameter("expected a number, got nan", param_hint="--weight-cap")
+    for number_, option in (
+        (request.confidence, "--confidence"),
+        (request.weight_cap, "--weight-cap"),
+    ):
+        if number_ is not None and isnan(number_):  # which click takes for one within every range
+            raise click.BadParameter("expected a number, got nan", param_hint=option)
     if request.context and request.log is None:
         raise click.UsageError("--context belongs to --log")
     if request.log is not None and (request.point or request.since or request.limit):
         raise click.UsageError("--point, --since and --limit are for the store, not for --log")
 
 
-def _answer(
-    request: Request,
-    named: Named,
-    found: Records,
-    *,
-    settings: Settings,
-    tell: Callable[[int], None],
-    expect: Callable[[int], None],
-) -> Answer:
-    expect(len(found.records))
-    name, target = _target(named, found)
-    asked = Asked(
-        reward_range=request.reward_range
-        or (declared_range(settings) if request.log is None else None),
-        weight_cap=request.weight_cap,
-        confidence=request.confidence,
-        seed=settings.seed,
-    )
-    report = report_of(found, target, asked, tell=tell)
-    return Answer(name, None, request, report)
+def _rule(spec: str, logged: Records) -> tuple[str, Target]:
+    """Return the name of a rule and what it would have done.
 
-
-def _target(named: Named, found: Records) -> tuple[str, Target]:
-    if named.policy is not None:
-        return named.name, of_policy(named.policy)
-    if named.function is not None:
-        return named.name, of_function(named.function, named.name)
-    if named.name == UNIFORM:
-        return named.name, uniform
-    if named.name == BEST_FIXED:
-        option = best_fixed(found)
+    Raises:
+        PolicyError: There is no such rule, or nothing had its option.
+    """
+    if spec == UNIFORM:
+        return spec, uniform
+    if spec == BEST_FIXED:
+        option = best_fixed(logged)
         return f"{BEST_FIXED} ({option})", uniform if option is None else constant(option)
-    option = named.name.removeprefix(CONSTANT)
-    known = {name for record in found.records for name in record.options}
-    if named.name.startswith(CONSTANT) and option in known:
-        return named.name, constant(option)
-    if named.name.startswith(CONSTANT):
+    if not spec.startswith(CONSTANT):
+        raise PolicyError(
+            f"no policy {spec!r}: name a version, {UNIFORM}, {BEST_FIXED}, {CONSTANT}OPTION, "
+            "or module:function"
+        )
+    option = spec.removeprefix(CONSTANT)
+    known = {name for record in logged.records for name in record.options}
+    if option not in known:
         listed = ", ".join(sorted(known)[:10]) or "none"
         raise PolicyError(f"no decision had an option {option!r}; options: {listed}")
-    raise PolicyError(
-        f"no policy {named.name!r}: name a version, {UNIFORM}, {BEST_FIXED}, {CONSTANT}OPTION, "
-        "or module:function"
-    )
+    return spec, constant(option)
 
 
-def _version_of(asked_for: str) -> int | None:
-    return int(asked_for) if asked_for.isascii() and asked_for.isdigit() else None
+def _version_of(spec: str) -> int | None:
+    return int(spec) if spec.isascii() and spec.isdigit() else None
 
 
-def _function_of(asked_for: str) -> Function | None:
+def _function_of(spec: str) -> Function | None:
     """Return the function that ``module:function`` names; ``None`` where it names none.
 
     Raises:
         PolicyError: The module cannot be imported, or has no such function.
     """
-    if asked_for.startswith(CONSTANT) or not FUNCTION.fullmatch(asked_for):
+    if spec.startswith(CONSTANT) or not FUNCTION.fullmatch(spec):
         return None
-    module, _, name = asked_for.partition(":")
+    module, _, name = spec.partition(":")
     sys.path.insert(0, "")  # where the command was given, as with `python -m`
     try:
-        found = getattr(importlib.import_module(module), name, None)
+        candidate = getattr(importlib.import_module(module), name, None)
     except Exception as error:  # somebody else's code
         raise PolicyError(f"cannot import {module}: {type(error).__name__}: {error}") from error
     finally:
         sys.path.remove("")
-    if not callable(found):
+    if not callable(candidate):
         raise PolicyError(f"{module} has no function {name!r}")
-    function: Function = found
+    function: Function = candidate
     return function
 
 
-def _named(store: Store, settings: Settings, asked_for: str) -> Named:
-    version = _version_of(asked_for)
-    if version is None:
-        return Named(asked_for, function=_function_of(asked_for))
+def _policy(store: Store, settings: Settings, version: int) -> Policy:
     if version == 0:
-        return Named("version 0, untrained", 0, Policy.untrained(policy_config(settings)))
+        return Policy.initial(policy_config(settings))
     row = store.policies.version(version)
     if not (checkpoint_folder(settings) / row.file).exists():
         raise PolicyError(f"the checkpoint of version {version} has been pruned")
-    policy = load_policy(checkpoint_folder(settings), row)
-    return Named(f"version {version}", version, policy)
+    return load_policy(checkpoint_folder(settings), row)
 
 
-def _point(store: Store, named: Named, asked: str | None) -> str:
-    own = store.policies.version(named.version).point if named.version else None
-    if own is not None and asked not in (None, own):
-        raise PolicyError(f"version {named.version} is for point {own!r}, not for {asked!r}")
+def _point(store: Store, version: int | None, wanted: str | None) -> str:
+    own = store.policies.version(version).point if version else None
+    if own is not None and wanted not in (None, own):
+        raise PolicyError(f"version {version} is for point {own!r}, not for {wanted!r}")
     known = store.rewards.ready_points()
-    point = asked or own or (known[0] if len(known) == 1 else None)
+    point = wanted or own or (known[0] if len(known) == 1 else None)
     listed = ", ".join(map(repr, known)) or "none yet"
     if point is None:
         raise PolicyError(f"choose a --point; points with rewarded rollouts: {listed}")
@@ -368,18 +337,18 @@ def _point(store: Store, named: Named, asked: str | None) -> str:
 
 
 def declared_range(settings: Settings) -> tuple[float, float] | None:
-    """Return the least and the largest that declared rewards make; ``None`` if one may be any."""
+    """Return the range of declared rewards; ``None`` if one is unbounded."""
     if len(settings.rewards) != 1:
         return None
-    one = settings.rewards[0]
-    if one.range is None or not one.weight:
+    reward = settings.rewards[0]
+    if reward.range is None or not reward.weight:
         return None
-    low, high = sorted(one.weight * end for end in one.range)
+    low, high = sorted(reward.weight * end for end in reward.range)
     return low, high
 
 
-def plain_of(answer: Answer) -> dict[str, object]:
-    """Return it for JSON."""
+def to_dict(answer: Answer) -> dict[str, object]:
+    """Return an evaluation for JSON."""
     report = answer.report
     return {
         "policy": answer.policy,
@@ -388,111 +357,112 @@ def plain_of(answer: Answer) -> dict[str, object]:
         "read": report.read,
         "left_out": report.left_out,
         "unexplored": report.unexplored,
-        "reward_range": list(report.reward_range),
+        "reward_range": report.reward_range,
         "range_observed": report.observed,
         "confidence": answer.request.confidence,
-        "status": INSUFFICIENT if report.refused else "ok",
+        "status": INSUFFICIENT if report.refusals else "ok",
         "decisions": _section(report.decisions),
         "rollouts": None if report.rollouts is None else _section(report.rollouts),
     }
 
 
-def _section(found: Evaluation) -> dict[str, object]:
-    weights = found.weights
-    refused = next((one.refused for one in found.estimates.values()), ())
+def _section(evaluation: Evaluation) -> dict[str, object]:
+    weights = evaluation.weights
     return {
-        "logged": found.logged,
+        "logged": evaluation.logged,
         "used": weights.decisions,
         "estimates": {
             name.value: {
-                "value": one.value,
-                "standard_error": one.standard_error,
-                "bootstrap": None if one.bootstrap is None else list(one.bootstrap),
-                "bernstein": None if one.bernstein is None else list(one.bernstein),
-                "status": one.status,
+                "value": estimate.value,
+                "standard_error": estimate.standard_error,
+                "bootstrap": estimate.bootstrap,
+                "bernstein": estimate.bernstein,
+                "status": estimate.status,
             }
-            for name, one in found.estimates.items()
+            for name, estimate in evaluation.estimates.items()
         },
-        "refused": list(refused),
+        "refused": next((estimate.refused for estimate in evaluation.estimates.values()), ()),
         "effective_sample_size": weights.effective_sample_size,
         "largest_weight": weights.largest,
         "mean_weight": weights.mean,
-        "left_out": {reason.value: count for reason, count in found.left_out.items()},
+        "left_out": evaluation.left_out,
     }
 
 
-def _facts(answer: Answer) -> Iterator[tuple[str, object]]:
+def _facts(answer: Answer) -> list[tuple[str, object]]:
     report = answer.report
-    yield "policy", answer.policy
-    yield "from", answer.request.log or f"the store, point {answer.point}"
-    yield "decisions read", number(report.read)
-    if report.left_out:
-        yield "left out", _counted(report.left_out)
-    if report.unexplored:
-        yield "unsafe to explore", f"{number(report.unexplored)} without support"
     low, high = report.reward_range
     seen = " (as observed; set --reward-range if more is possible)" if report.observed else ""
-    yield "reward range", f"{number(low)} to {number(high)}{seen}"
+    unexplored = f"{number(report.unexplored)} without support" if report.unexplored else None
+    return [
+        ("policy", answer.policy),
+        ("from", answer.request.log or f"the store, point {answer.point}"),
+        ("decisions read", number(report.read)),
+        ("left out", _counts_text(report.left_out)),
+        ("unsafe to explore", unexplored),
+        ("reward range", f"{number(low)} to {number(high)}{seen}"),
+    ]
 
 
 def _tables(answer: Answer) -> Iterator[RenderableType]:
     level = f"{answer.request.confidence:.0%}"
+    columns = ("estimate", "value#", "error#", f"bootstrap {level}", f"anytime {level}")
     report = answer.report
     sections = [("one decision by the policy, the others as logged", report.decisions)]
     if report.rollouts is not None:
         sections.append(("whole rollouts by the policy", report.rollouts))
-    for title, found in sections:
+    for title, evaluation in sections:
         yield ""
-        yield facts_of(_weights(title, found))
+        yield facts_of(_weights(title, evaluation))
         rows = [
             (
                 name.value.upper(),
-                number(one.value),
-                number(one.standard_error),
-                _interval(one.bootstrap),
-                _interval(one.bernstein),
+                number(estimate.value),
+                number(estimate.standard_error),
+                _interval(estimate.bootstrap),
+                _interval(estimate.bernstein),
             )
-            for name, one in found.estimates.items()
-            if not one.refused
+            for name, estimate in evaluation.estimates.items()
+            if not estimate.refused
         ]
         if rows:
-            columns = ("estimate", "value#", "error#", f"bootstrap {level}", f"anytime {level}")
             yield table_of(columns, rows)
-        yield facts_of([("in short", bottom_line(found))])
+        yield facts_of([("in short", bottom_line(evaluation))])
 
 
-def bottom_line(found: Evaluation) -> str:
-    """Return what an estimate comes to in words, by the estimator that is trusted most."""
-    named = next(name for name in TRUSTED if name in found.estimates)
-    one = found.estimates[named]
-    if one.refused:
+def bottom_line(evaluation: Evaluation) -> str:
+    """Return an estimate in words, by the most trusted estimator."""
+    named = next(name for name in TRUSTED if name in evaluation.estimates)
+    estimate = evaluation.estimates[named]
+    if estimate.refused:
         return "too little was logged of what this policy would do, so nothing is estimated"
-    told = f"{named.value.upper()} {number(one.value)} against {number(found.logged)} as logged"
-    if one.bootstrap is None or found.logged is None:
-        return told
-    low, high = one.bootstrap
-    better, worse = low > found.logged, high < found.logged
+    logged = number(evaluation.logged)
+    text = f"{named.value.upper()} {number(estimate.value)} against {logged} as logged"
+    if estimate.bootstrap is None or evaluation.logged is None:
+        return text
+    low, high = estimate.bootstrap
+    better, worse = low > evaluation.logged, high < evaluation.logged
     words = "probably better" if better else "probably worse" if worse else "no clear difference"
-    return f"{told}, interval {_interval(one.bootstrap)}: {words}"
+    return f"{text}, interval {_interval(estimate.bootstrap)}: {words}"
 
 
-def _weights(title: str, found: Evaluation) -> Iterator[tuple[str, object]]:
-    weights = found.weights
-    yield title, ""
-    yield "  used", number(weights.decisions)
-    if found.left_out:
-        yield "  left out", _counted({one.value: count for one, count in found.left_out.items()})
-    yield "  mean reward as logged", number(found.logged)
-    yield "  effective sample size", number(weights.effective_sample_size)
-    yield "  largest weight", number(weights.largest)
-    refused = next((one.refused for one in found.estimates.values() if one.refused), ())
-    if refused:
-        yield f"  {INSUFFICIENT}", "; ".join(refused)
+def _weights(title: str, evaluation: Evaluation) -> list[tuple[str, object]]:
+    weights = evaluation.weights
+    refusals = [estimate.refused for estimate in evaluation.estimates.values() if estimate.refused]
+    return [
+        (title, ""),
+        ("  used", number(weights.decisions)),
+        ("  left out", _counts_text(evaluation.left_out)),
+        ("  mean reward as logged", number(evaluation.logged)),
+        ("  effective sample size", number(weights.effective_sample_size)),
+        ("  largest weight", number(weights.largest)),
+        (f"  {INSUFFICIENT}", "; ".join(refusals[0]) if refusals else None),
+    ]
 
 
-def _interval(found: tuple[float, float] | None) -> str:
-    return "-" if found is None else f"{number(found[0])} to {number(found[1])}"
+def _interval(bounds: tuple[float, float] | None) -> str:
+    return "-" if bounds is None else f"{number(bounds[0])} to {number(bounds[1])}"
 
 
-def _counted(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{number(count)} {name}" for name, count in counts.items())
+def _counts_text(counts: Mapping[str, int] | Mapping[Reason, int]) -> str | None:
+    return ", ".join(f"{number(count)} {name}" for name, count in counts.items()) or None

@@ -1,28 +1,33 @@
-"""``tau-live export``: everything that a recording determines, for other tools."""
+"""``tau-live export`` and ``restore``: what a recording determines, written and put back."""
 
 import gzip
 import sys
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import closing
-from functools import partial
 from pathlib import Path
-from typing import BinaryIO
 
 import click
-from rich.progress import Progress, TaskID
+from rich.progress import Progress
 
-from tau_live.cli.opening import epilog, json_option, opened, refuse_store, store_option
+from tau_live.cli.options import (
+    epilog,
+    json_option,
+    open_store,
+    refuse_store,
+    settings_of,
+    store_option,
+)
 from tau_live.cli.output import as_json as json_of
 from tau_live.cli.output import print_json, progress_bar
-from tau_live.errors import TauLiveError
-from tau_live.machine.whole_files import opened_output
-from tau_live.version import packages_for
+from tau_live.core.errors import TauLiveError
+from tau_live.core.files import opened_output
+from tau_live.core.version import packages_for
+from tau_live.record.archive import read_archive
+from tau_live.store.opening import open_at
 
 Row = Mapping[str, object]
-Rows = Iterable[Row]
 
-TOLD_EVERY = 1000
 OTHERS = frozenset({".csv", ".tsv", ".parquet", ".xlsx", ".json"})
 """Endings by which other tools would take the lines for something else."""
 
@@ -54,69 +59,56 @@ def export(path: Path | None, as_json: bool, format_: str, output: Path | None) 
         raise click.UsageError(f"{'--json' if as_json else '--format parquet'} needs --output")
     if output is not None and format_ == "jsonl" and output.suffix in OTHERS:
         raise click.UsageError(f"{output} would hold JSON Lines: give it a name ending in .jsonl")
-    with opened(path) as (store, settings), progress_bar(quiet=output is None) as bar:
+    with open_store(path) as (store, settings), progress_bar(quiet=output is None) as bar:
         if output is not None:
             refuse_store(output, settings)
-        task = bar.add_task("rows", total=None)
         counts: Counter[str] = Counter()
-        told = partial(_tell, bar, task, counts)
         # Closed before the store is, or the rows that nobody took complain that it has gone.
-        with closing(counted(store.export(), counts, told)) as rows:
-            if output is None:
-                write_lines(sys.stdout.buffer, rows)
-            elif format_ == "jsonl":
-                write_file(output, rows)
-            else:
-                write_tables(output, rows)
+        with closing(_count_rows(store.export(), counts, bar)) as rows:
+            _write(rows, output, parquet=format_ == "parquet")
     if as_json:
         print_json({"format": format_, "output": str(output), "rows": dict(counts)})
     elif output is not None:
         click.echo(f"{counts.total():,} rows written to {output}", err=True)
 
 
-def counted(
-    rows: Rows, counts: Counter[str], told: Callable[[], None]
+def _count_rows(
+    rows: Iterable[Row], counts: Counter[str], bar: Progress
 ) -> Generator[Row, None, None]:
-    """Yield the rows, counting them by table; ``told`` is called now and then."""
+    """Yield the rows, counting them by table."""
+    task = bar.add_task("rows", total=None)
     for number, row in enumerate(rows):
         counts[str(row["table"])] += 1
-        if number % TOLD_EVERY == 0:
-            told()
+        if number % 1000 == 0:
+            bar.update(task, completed=counts.total())
         yield row
 
 
-def _tell(bar: Progress, task: TaskID, counts: Counter[str]) -> None:
-    bar.update(task, completed=counts.total())
+def _write(rows: Iterable[Row], output: Path | None, *, parquet: bool) -> None:
+    """Write rows to standard output, into a folder of Parquet files, or as lines into a file.
 
-
-def write_lines(file: BinaryIO, rows: Rows) -> None:
-    """Write each row as a line of JSON, in ASCII."""
-    file.writelines(lines_of(rows))
-    file.flush()
-
-
-def lines_of(rows: Rows) -> Iterator[bytes]:
-    """Yield each row as a line of JSON, in ASCII."""
-    return (f"{json_of(row)}\n".encode() for row in rows)
-
-
-def write_file(path: Path, rows: Rows) -> None:
-    """Write the lines into a file as a whole, for its owner's eyes alone, or down a pipe.
-
-    Where its name ends in .gz they are packed, equal lines to equal bytes.
+    A file is written as a whole, for its owner's eyes alone, or down a pipe. Where its name ends in
+    .gz it is packed, equal lines to equal bytes.
 
     Raises:
         OSError: They could not be written; a file that stood there before still does.
     """
-    with opened_output(path) as file:
-        if path.suffix == ".gz":
-            with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:
-                packed.writelines(lines_of(rows))
-        else:
-            write_lines(file, rows)
+    lines = (f"{json_of(row)}\n".encode() for row in rows)
+    if output is None:
+        sys.stdout.buffer.writelines(lines)
+        sys.stdout.buffer.flush()
+    elif parquet:
+        write_tables(output, rows)
+    else:
+        with opened_output(output) as file:
+            if output.suffix == ".gz":
+                with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:
+                    packed.writelines(lines)
+            else:
+                file.writelines(lines)
 
 
-def write_tables(folder: Path, rows: Rows) -> None:
+def write_tables(folder: Path, rows: Iterable[Row]) -> None:
     """Write each table into a Parquet file of its name.
 
     Raises:
@@ -131,3 +123,40 @@ def write_tables(folder: Path, rows: Rows) -> None:
             f"--format parquet needs pyarrow ({error}): pip install {packages_for('arrow')}"
         ) from error
     write_parquet(folder, rows)
+
+
+COUNTED = ("rollouts", "attempts", "spans", "decisions", "rewards", "known", "open")
+
+
+@click.command(
+    epilog=epilog(
+        "restore",
+        "tau-live restore forgotten.jsonl.gz --store again.sqlite",
+        "tau-live restore rollouts.jsonl --store again.sqlite",
+    )
+)
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@store_option
+@json_option
+def restore(file: Path, path: Path | None, as_json: bool) -> None:
+    """Restore FILE: an archive that `tau-live gc` wrote, or an export.
+
+    Rollouts come back with all their rows, under their old numbers where those are free.
+    Rows that the store already has are skipped. Restore into a store of its own: in a live store
+    retention deletes what has been learned from again.
+    """
+    with (
+        closing(open_at(settings_of(path, changes=True).store)) as store,
+        progress_bar(quiet=as_json) as bar,
+    ):
+        counts = store.restore(bar.track(read_archive(file), total=None, description="rows"))
+    totals = {name: counts.get(name, 0) for name in COUNTED}
+    if as_json:
+        print_json(totals)
+        return
+    parts = [f"{count:,} {name}" for name, count in totals.items() if count and name in COUNTED[:5]]
+    click.echo(f"{', '.join(parts) or 'nothing'} restored")
+    if totals["known"]:
+        click.echo(f"{totals['known']:,} rollouts were already stored", err=True)
+    if totals["open"]:
+        click.echo(f"{totals['open']:,} rollouts had not ended and were skipped", err=True)

@@ -7,45 +7,38 @@ from pathlib import Path
 
 import click
 
-from tau_live.cli.opening import (
-    default_command,
+from tau_live.cli.options import (
     epilog,
     json_option,
-    opened,
+    open_store,
     operator,
     reason_option,
+    run_default,
     store_option,
+    warn_of_stops,
 )
 from tau_live.cli.output import (
+    ago,
     facts_of,
     fitting,
+    moment,
     print_all,
     print_json,
+    printable,
     records_of,
-    styled,
+    status_text,
     table_of,
 )
-from tau_live.cli.standing import warn_of_stops
-from tau_live.cli.text import ago, moment, shown
-from tau_live.errors import StoreUnavailableError
-from tau_live.gate import (
-    GateEntry,
-    GateKeeper,
-    GateRow,
-    HoldReason,
-    MemoryHold,
-    memory_holds,
-)
-from tau_live.operators.kill_switch import Killed, ended_by, kill_file, now_killed
-from tau_live.operators.killed_processes import killed_inside
-from tau_live.settings import Settings
-from tau_live.store.records import AuditEntry
+from tau_live.core.errors import StoreUnavailableError
+from tau_live.core.gate import GateEntry, GateRow, HoldReason
+from tau_live.core.gate_keeper import GateKeeper
+from tau_live.core.memory_holds import MemoryHold, memory_holds
+from tau_live.core.records import AuditEntry
+from tau_live.core.settings import Settings
+from tau_live.operate.stops import Killed, ended_by, killed_of
 from tau_live.store.roles import Store
 
-HELD = 3
 HOLD = "gate_hold"
-AUDITED = 1_000
-"""Among so many of the newest audit entries is looked for what operators said of their holds."""
 
 
 @click.group(
@@ -62,8 +55,7 @@ def gate(ctx: click.Context, path: Path | None, as_json: bool) -> None:
     as if it were not installed, and `tau_live.reward` returns False. Commands still work,
     `tau-live reward` too. Exit code 0 means pass, 3 means hold.
     """
-    if default_command(ctx, path, as_json=as_json):
-        ctx.invoke(show, path=path, as_json=as_json)
+    run_default(ctx, show, path, as_json=as_json)
 
 
 @gate.command("show", epilog=epilog("gate show", "tau-live gate show --json"))
@@ -76,11 +68,9 @@ def show(ctx: click.Context, path: Path | None, as_json: bool) -> None:
     Exit code 3 means hold, in the store or in the memory of a process that cannot write to it, or
     that the kill switch is on.
     """
-    with opened(path) as (store, settings):
+    with open_store(path) as (store, settings):
         row = store.gate.load()
-        killed = now_killed(kill_file(settings.store, settings.kill_file)) or killed_inside(
-            store.leases, now=time.time()
-        )
+        killed = killed_of(store, settings, now=time.time())
         newest = store.gate.log(limit=1)
         holds = memory_holds(settings.store)
     if as_json:
@@ -90,7 +80,7 @@ def show(ctx: click.Context, path: Path | None, as_json: bool) -> None:
         print_json({**asdict(row), **changed})
     else:
         print_all(facts_of(_facts(row, killed, newest, holds, now=time.time())))
-    ctx.exit(0 if row.state == "pass" and killed is None and not holds else HELD)
+    ctx.exit(0 if row.state == "pass" and killed is None and not holds else 3)
 
 
 @gate.command("reset", epilog=epilog("gate reset", 'tau-live gate reset --reason "disk replaced"'))
@@ -100,9 +90,9 @@ def show(ctx: click.Context, path: Path | None, as_json: bool) -> None:
 def reset(path: Path | None, as_json: bool, reason: str) -> None:
     """Let the gate pass again in every running process, within a second."""
     who, at = operator(), time.time()
-    with opened(path, write=True) as (store, settings):
+    with open_store(path, write=True) as (store, settings):
         was = store.gate.load()
-        row = reset_of(store, settings, reason=reason, who=who, at=at)
+        row = reset_gate(store, settings, reason=reason, who=who, at=at)
         warn_of_stops(store, settings)
     if as_json:
         print_json(
@@ -127,9 +117,9 @@ def reset(path: Path | None, as_json: bool, reason: str) -> None:
 def hold(path: Path | None, as_json: bool, reason: str) -> None:
     """Hold the gate in every running process, within a second, until `gate reset`."""
     who, at = operator(), time.time()
-    with opened(path, write=True) as (store, settings):
+    with open_store(path, write=True) as (store, settings):
         was = store.gate.load()
-        row = held_of(store, settings, reason=reason, who=who, at=at)
+        row = hold_gate(store, settings, reason=reason, who=who, at=at)
     if as_json:
         print_json(
             {
@@ -144,11 +134,12 @@ def hold(path: Path | None, as_json: bool, reason: str) -> None:
         )
     elif was.state == "pass":
         click.echo(
-            f"the gate holds until `tau-live gate reset`; recorded in the audit log as {shown(who)}"
+            "the gate holds until `tau-live gate reset`; recorded in the audit log as "
+            f"{printable(who)}"
         )
     else:
         since = f"since {moment(was.since)}: {was.reason}: {was.detail}"
-        click.echo(f"no change: the gate already held, {shown(since)}")
+        click.echo(f"no change: the gate already held, {printable(since)}")
 
 
 @gate.command("log", epilog=epilog("gate log", "tau-live gate log --limit 5"))
@@ -159,22 +150,25 @@ def hold(path: Path | None, as_json: bool, reason: str) -> None:
 @json_option
 def log(path: Path | None, as_json: bool, limit: int) -> None:
     """Show the history of the gate, newest first."""
-    with opened(path) as (store, _):
+    with open_store(path) as (store, _):
         entries = store.gate.log(limit=limit)
         words = {
-            (one.at, one.who): one.reason
-            for one in store.audit.entries(limit=AUDITED)
-            if one.action == HOLD
+            (entry.at, entry.who): entry.reason
+            # how many of the newest audit entries are searched for the reasons of holds
+            for entry in store.audit.entries(limit=1_000)
+            if entry.action == HOLD
         }
-    said = [words.get((entry.at, entry.who)) for entry in entries]
+    reasons = [words.get((entry.at, entry.who)) for entry in entries]
     if as_json:
-        told = [{**asdict(one), "detail": of} for one, of in zip(entries, said, strict=True)]
-        print_json({"entries": told})
+        history = [
+            {**asdict(entry), "detail": of} for entry, of in zip(entries, reasons, strict=True)
+        ]
+        print_json({"entries": history})
         return
     rows = [
-        (moment(entry.at), styled(entry.state), entry.event, entry.kind or "", entry.who,
+        (moment(entry.at), status_text(entry.state), entry.event, entry.kind or "", entry.who,
          ": ".join(filter(None, (entry.reason, of))))
-        for entry, of in zip(entries, said, strict=True)
+        for entry, of in zip(entries, reasons, strict=True)
     ]  # fmt: skip
     columns = ("when (UTC)", "state", "event", "kind", "who", "reason")
     if rows:
@@ -183,7 +177,7 @@ def log(path: Path | None, as_json: bool, limit: int) -> None:
         click.echo("the gate has never changed")
 
 
-def reset_of(store: Store, settings: Settings, *, reason: str, who: str, at: float) -> GateRow:
+def reset_gate(store: Store, settings: Settings, *, reason: str, who: str, at: float) -> GateRow:
     """Reset the gate, write down who and why, and return it as it is stored now.
 
     Raises:
@@ -192,14 +186,14 @@ def reset_of(store: Store, settings: Settings, *, reason: str, who: str, at: flo
     keeper = GateKeeper(limit=settings.max_failure_streak, who=who)
     with store.begin():
         before = store.gate.load()
-        if before.reason == HoldReason.GATE_REMOVED:  # so that the history tells of it
+        if before.reason == HoldReason.GATE_REMOVED:  # so that the history has it
             entry = GateEntry(
                 at=at, event="hold", state=before.state, kind=None, reason=before.reason, who=who
             )
             store.gate.save(replace(before, since=at, revision=before.revision + 1), entry=entry)
         keeper.reset(reason, who=who, at=at)
         keeper.refresh(store.gate, at=at)
-        if keeper.unsaved or keeper.store_error:
+        if keeper.has_unsaved or keeper.store_error:
             raise StoreUnavailableError(f"the gate was not reset: {keeper.store_error}")
         streaks = any(before.streaks.values())
         details = {"was": before.state, "idempotent": before.state == "pass" and not streaks}
@@ -209,7 +203,7 @@ def reset_of(store: Store, settings: Settings, *, reason: str, who: str, at: flo
         return store.gate.load()
 
 
-def held_of(store: Store, settings: Settings, *, reason: str, who: str, at: float) -> GateRow:
+def hold_gate(store: Store, settings: Settings, *, reason: str, who: str, at: float) -> GateRow:
     """Let the gate hold, write down who and why, and return it as it is stored now.
 
     A gate that holds already keeps its own reason.
@@ -223,7 +217,7 @@ def held_of(store: Store, settings: Settings, *, reason: str, who: str, at: floa
         keeper.refresh(store.gate, at=at)
         keeper.hold(HoldReason.OPERATOR, at=at, detail=reason, who=who)
         keeper.refresh(store.gate, at=at)
-        if keeper.unsaved or keeper.store_error:
+        if keeper.has_unsaved or keeper.store_error:
             raise StoreUnavailableError(f"the gate was not held: {keeper.store_error}")
         details = {"was": was, "idempotent": was != "pass"}
         store.audit.add(AuditEntry(at=at, who=who, action=HOLD, reason=reason, details=details))
@@ -239,23 +233,25 @@ def _facts(
     now: float,
 ) -> list[tuple[str, object]]:
     streaks = ", ".join(f"{kind} {count}" for kind, count in row.streaks.items() if count)
-    facts: list[tuple[str, object]] = [("gate", styled("hold" if holds else row.state))]
-    if row.since:
-        facts.append(("since", ago(row.since, now=now)))
-    facts.append(("failures in a row", streaks or "none"))
-    if row.detail:
-        facts.append(("last error" if streaks or row.state == "pass" else "detail", row.detail))
-    if row.state != "pass":
-        facts.append(("reason", row.reason or "no reason given"))
-        if row.reason != HoldReason.GATE_REMOVED:  # nobody says who did that
-            facts += [("set by", entry.who) for entry in newest if entry.event == "hold"]
-        facts.append(("next step", 'tau-live gate reset --reason "..."'))
-    for hold in holds:
-        when = ago(hold.since, now=now)
-        facts.append(("held in memory", f"by process {hold.pid} since {when}: {hold.reason}"))
-    if holds:
-        facts.append(("next step", "tau-live doctor"))
-    if killed is not None:
-        facts.append(("kill switch", f"on since {ago(killed.at, now=now)}: {killed}"))
-        facts.append(("next step", ended_by(killed.reason).strip("`")))
-    return facts
+    is_held = row.state != "pass"
+    # of a gate whose row was removed, nobody says who did that
+    setters = newest if is_held and row.reason != HoldReason.GATE_REMOVED else ()
+    return [
+        ("gate", status_text("hold" if holds else row.state)),
+        ("since", ago(row.since, now=now) if row.since else None),
+        ("failures in a row", streaks or "none"),
+        ("last error" if streaks or not is_held else "detail", row.detail or None),
+        ("reason", row.reason or "no reason given" if is_held else None),
+        *(("set by", entry.who) for entry in setters if entry.event == "hold"),
+        ("next step", 'tau-live gate reset --reason "..."' if is_held else None),
+        *(
+            (
+                "held in memory",
+                f"by process {hold.pid} since {ago(hold.since, now=now)}: {hold.reason}",
+            )
+            for hold in holds
+        ),
+        ("next step", "tau-live doctor" if holds else None),
+        ("kill switch", f"on since {ago(killed.at, now=now)}: {killed}" if killed else None),
+        ("next step", ended_by(killed.reason).strip("`") if killed else None),
+    ]

@@ -1,26 +1,30 @@
-"""``tau-live gc``: forget old rollouts that were learned from."""
+"""``tau-live gc``: delete old rollouts that were learned from."""
 
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from pathlib import Path
 
 import click
 
-from tau_live.cli.opening import epilog, json_option, opened, operator, refuse_store, store_option
-from tau_live.cli.output import print_json, progress_bar
-from tau_live.cli.text import duration, size
-from tau_live.collection.archive import Archive
-from tau_live.collection.forgetting import DAY_S, MB, excess, limits_of
-from tau_live.settings import Settings
-from tau_live.store import keeping
-from tau_live.store.keeping import OLDEST, Limits, Place
-from tau_live.store.records import AuditEntry
+from tau_live.cli.options import (
+    epilog,
+    json_option,
+    open_store,
+    operator,
+    refuse_store,
+    store_option,
+)
+from tau_live.cli.output import duration, print_json, progress_bar, size
+from tau_live.core.records import AuditEntry
+from tau_live.core.settings import Settings
+from tau_live.core.switch import SWITCH
+from tau_live.record.archive import DAY_S, MB, Archive, excess, limits_of
+from tau_live.store import retention as keeping
+from tau_live.store.retention import OLDEST, Limits, Place
 from tau_live.store.roles import Store
-from tau_live.switch import SWITCH
 
 STEP = 200
-DRY_RUN_LIMIT = 2000
 
 
 @click.command(
@@ -63,18 +67,18 @@ def gc(  # noqa: PLR0913  # one for each option
     Rollouts that are open, wait for a reward or have not been learned from are kept. Without
     limits, TAU_LIVE_RL_RETENTION_DAYS, _ROLLOUTS and _MB apply.
     """
-    asked, now = Limits(age_s=older_than, rollouts=keep, used_bytes=max_size), time.time()
-    with opened(path, write=True) as (store, settings):
-        limits = asked or _settled(settings)
+    given, now = Limits(age_s=older_than, rollouts=keep, used_bytes=max_size), time.time()
+    with open_store(path, write=True) as (store, settings):
+        limits = given or _default_limits(settings)
         if archive is not None:
             refuse_store(archive, settings)
         before_bytes = settings.store.stat().st_size
         rows, more = 0, False
         if dry_run:
-            found, more = forgettable(store, limits, now=now, limit=DRY_RUN_LIMIT)
+            count, more = forgettable(store, limits, now=now, limit=2000)
         else:
-            with Archive(archive) if archive else nullcontext() as into:
-                found = _collected(store, limits, now=now, archive=into, quiet=as_json)
+            with closing(Archive(archive)) if archive else nullcontext() as into:
+                count = _forget_and_record(store, limits, now=now, archive=into, quiet=as_json)
                 rows = into.rows if into else 0
             if rewrite:
                 store.retention.rewrite()
@@ -84,7 +88,7 @@ def gc(  # noqa: PLR0913  # one for each option
         print_json(
             {
                 "before": None if limits.age_s is None else now - limits.age_s,
-                "rollouts": found,
+                "rollouts": count,
                 "more": more,
                 "dry_run": dry_run,
                 "bytes_before": before_bytes,
@@ -95,13 +99,13 @@ def gc(  # noqa: PLR0913  # one for each option
             }
         )
         return
-    what = f"{'more than ' if more else ''}{found:,} rollouts"
+    what = f"{'more than ' if more else ''}{count:,} rollouts"
     if dry_run:
-        click.echo(f"{what} would be deleted ({told(limits)})")
+        click.echo(f"{what} would be deleted ({limits_text(limits)})")
         return
     sizes = f"{before_bytes / MB:,.1f} MB before, {after_bytes / MB:,.1f} MB now"
     kept = f"; {rows:,} rows archived" if archive else ""
-    click.echo(f"{what} deleted ({told(limits)}){kept}; {sizes}")
+    click.echo(f"{what} deleted ({limits_text(limits)}){kept}; {sizes}")
     if left.over:
         click.echo(f"still {left}", err=True)
 
@@ -109,23 +113,23 @@ def gc(  # noqa: PLR0913  # one for each option
 def forgettable(store: Store, limits: Limits, *, now: float, limit: int) -> tuple[int, bool]:
     """Return how many rollouts would go, counted up to ``limit``, and whether there are more.
 
-    By size that is an estimate, from what a rollout takes in the mean.
+    By size that is an estimate, from the mean size of a rollout.
     """
-    found, of = 0, store.retention.size()
+    count, of = 0, store.retention.size()
     if limits.age_s is not None:
-        found = store.retention.count(before=now - limits.age_s, limit=limit + 1)
+        count = store.retention.count(before=now - limits.age_s, limit=limit + 1)
     over = min(limits.over(of), limit + 1)
-    if over > found:
-        found = store.retention.count(before=keeping.EVER, limit=over)
-    return min(found, limit), found > limit
+    if over > count:
+        count = store.retention.count(before=keeping.EVER, limit=over)
+    return min(count, limit), count > limit
 
 
-def collected(
+def forget_rollouts(
     store: Store,
     limits: Limits,
     *,
     now: float,
-    told: Callable[[int], None],
+    report_progress: Callable[[int], None],
     archive: keeping.Archive | None = None,
 ) -> int:
     """Forget rollouts step by step, so that other processes can write in between.
@@ -134,8 +138,8 @@ def collected(
         store: The store.
         limits: What may be kept.
         now: Epoch seconds, UTC.
-        told: Called with how many have gone so far.
-        archive: Is given everything first.
+        report_progress: Called with how many have gone so far.
+        archive: Receives the rows before they are deleted.
 
     Returns:
         How many have gone.
@@ -154,7 +158,7 @@ def collected(
         )
         gone, place = gone + swept.gone, swept.place
         until = max(until, aged if swept.until is None else swept.until)
-        told(gone)
+        report_progress(gone)
     place = OLDEST
     while place is not None:
         place = retention.sweep_rewards(
@@ -163,8 +167,8 @@ def collected(
     return gone
 
 
-def told(limits: Limits) -> str:
-    """Return limits in words, as they are written down."""
+def limits_text(limits: Limits) -> str:
+    """Return limits as text, as recorded in the audit log."""
     parts = {
         "older than {:g} days": None if limits.age_s is None else limits.age_s / DAY_S,
         "more than {:,} rollouts": limits.rollouts,
@@ -173,16 +177,16 @@ def told(limits: Limits) -> str:
     return ", ".join(text.format(value) for text, value in parts.items() if value is not None)
 
 
-def _collected(
+def _forget_and_record(
     store: Store, limits: Limits, *, now: float, archive: Archive | None, quiet: bool
 ) -> int:
     with progress_bar(quiet=quiet) as bar:
         task = bar.add_task("rollouts deleted", total=None)
-        gone = collected(
+        gone = forget_rollouts(
             store,
             limits,
             now=now,
-            told=lambda count: bar.update(task, completed=count),
+            report_progress=lambda count: bar.update(task, completed=count),
             archive=archive.append if archive else None,
         )
         bar.update(task, description="freeing space")
@@ -195,13 +199,17 @@ def _collected(
             details["archive"] = str(archive.path)
         store.audit.add(
             AuditEntry(
-                at=time.time(), who=operator(), action="gc", reason=told(limits), details=details
+                at=time.time(),
+                who=operator(),
+                action="gc",
+                reason=limits_text(limits),
+                details=details,
             )
         )
     return gone
 
 
-def _settled(settings: Settings) -> Limits:
+def _default_limits(settings: Settings) -> Limits:
     limits = limits_of(settings)
     if not limits:
         names = f"{SWITCH}_RETENTION_DAYS, {SWITCH}_RETENTION_ROLLOUTS or {SWITCH}_RETENTION_MB"

@@ -1,48 +1,46 @@
-"""``tau-live import-log``: what earlier logs hold becomes rollouts to learn from."""
+"""``tau-live import-log``: turns earlier logs into rollouts to learn from."""
 
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from tau_live.cli.opening import epilog, json_option, settings_of, store_option
+from tau_live.cli.options import epilog, json_option, settings_of, store_option
 from tau_live.cli.output import print_json, print_report, progress_bar
-from tau_live.errors import LogLineError, TauLiveError
-from tau_live.importing.fields import FIELDS, Place, parsed_map
-from tau_live.importing.values import time_of
-from tau_live.machine.garbage import rarely_collected
+from tau_live.core.errors import LogLineError, TauLiveError
+from tau_live.core.garbage import rarely_collected
+from tau_live.runtime.importing.rows import FIELDS, Place, Row, parsed_map, time_of
 
 if TYPE_CHECKING:
-    from tau_live.importing.log import Format, Imported, Table
-    from tau_live.importing.rows import BadRow
+    from tau_live.runtime.importing.log import Format, Imported
+    from tau_live.runtime.importing.rows import BadRow
 
 
 BAD_SHOWN = 10
 """Bad lines that a person is shown."""
 
-FIELDS_TOLD = "\b\nFields of --map:\n" + "".join(
+FIELDS_HELP = "\b\nFields of --map:\n" + "".join(
     f"  {name:<14}{meaning}\n" for name, meaning in FIELDS.items()
 ) + "\n"  # fmt: skip
 
 
-def _places(_ctx: click.Context, _parameter: click.Parameter, value: str) -> dict[str, Place]:
-    try:
-        return parsed_map(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
+def _callback_of(parse: Callable[[str], object]) -> Callable[..., object]:
+    """Return a callback of click that reads a value; what is wrong with it is a wrong usage."""
 
+    def read(_ctx: click.Context, _parameter: click.Parameter, value: str) -> object:
+        try:
+            return parse(value)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from error
 
-def _time(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> float | None:
-    try:
-        return time_of(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
+    return read
 
 
 @click.command(
     "import-log",
-    epilog=FIELDS_TOLD
+    epilog=FIELDS_HELP
     + epilog(
         "import-log",
         "tau-live import-log log.csv --point model --options small,large",
@@ -63,7 +61,7 @@ def _time(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -
     "--map",
     "places",
     default="",
-    callback=_places,
+    callback=_callback_of(parsed_map),
     metavar="FIELD=COLUMN,...",
     help="Columns of fields that have another name in the file.",
 )
@@ -78,7 +76,7 @@ def _time(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -
 )
 @click.option(
     "--at",
-    callback=_time,
+    callback=_callback_of(time_of),
     metavar="TIME",
     help="Time for rows that have none.  [default: when the file was last written]",
 )
@@ -111,8 +109,8 @@ def import_log(  # noqa: PLR0913  # one for each option
     train the policy; the others are only recorded. Nothing is learned yet: `tau-live learn --once`
     does that. Rows that are already stored are skipped.
     """
-    from tau_live.importing.log import Format, LogSource
-    from tau_live.importing.log import import_log as imported
+    from tau_live.runtime.importing.log import Format, LogSource
+    from tau_live.runtime.importing.log import import_log as imported
 
     log = LogSource(
         path=source,
@@ -135,10 +133,10 @@ def import_log(  # noqa: PLR0913  # one for each option
         )
     print_json(report) if as_json else _print(report)
     if report.nothing():
-        raise TauLiveError(f"no line of '{source}' could be read; {_said(report.bad[0])}")
+        raise TauLiveError(f"no line of '{source}' could be read; {_bad_row_text(report.bad[0])}")
 
 
-def _open_table(path: Path, format_: "Format") -> "Table":
+def _open_table(path: Path, format_: "Format") -> tuple[int, Iterator[Row]]:
     try:
         from tau_live.cli.arrow import read_table  # the one module that needs it
     except ImportError as error:
@@ -154,7 +152,7 @@ def _print(report: "Imported") -> None:
     facts = asdict(report)
     print_report({name: value for name, value in facts.items() if name != "bad"})
     for row in report.bad[:BAD_SHOWN]:
-        click.echo(f"bad: {_said(row)}", err=True)
+        click.echo(f"bad: {_bad_row_text(row)}", err=True)
     if len(report.bad) > BAD_SHOWN:
         click.echo(f"bad: {report.bad_lines - BAD_SHOWN} more; --json has the first", err=True)
     if report.decisions and report.without_choice == report.decisions:
@@ -165,5 +163,5 @@ def _print(report: "Imported") -> None:
         )
 
 
-def _said(row: "BadRow") -> str:
+def _bad_row_text(row: "BadRow") -> str:
     return str(LogLineError(row.line, row.column, row.reason))

@@ -1,14 +1,14 @@
-"""``tau-live ingest``: events from a file, a pipe or a Unix socket."""
+"""``tau-live ingest`` and ``replay``: events as they arrive, and recordings."""
 
 import threading
 from pathlib import Path
 
 import click
 
-from tau_live.cli.opening import epilog, json_option, plugins, settings_of, store_option
+from tau_live.cli.options import epilog, json_option, plugins, settings_of, store_option
 from tau_live.cli.output import print_json, print_report, progress_bar
-from tau_live.cli.signals import stopping
-from tau_live.errors import TauLiveError
+from tau_live.cli.terminal import stopping
+from tau_live.core.errors import TauLiveError
 
 
 @click.command(
@@ -34,12 +34,9 @@ def ingest(source: str, *, host: str, stream: str | None, path: Path | None, as_
 
     Reads recordings of tau-live and the events of hosts that write JSON Lines.
     """
-    from tau_live.ingesting import ingest as ingest_source
-    from tau_live_hooks import tau_plugin
+    from tau_live.runtime.ingesting import ingest as ingest_source
 
-    known = plugins()
-    known.register(tau_plugin, name="tau")
-    hosts = known.hosts()
+    hosts = plugins().hosts()
     if host not in hosts:
         raise click.BadParameter(f"{host!r} is none of {', '.join(sorted(hosts)) or 'none'}")
     stop = threading.Event()
@@ -57,3 +54,30 @@ def ingest(source: str, *, host: str, stream: str | None, path: Path | None, as_
     if report.nothing():
         why = ", ".join(f"{count} {reason}" for reason, count in sorted(report.bad.items()))
         raise TauLiveError(f"none of {report.lines} lines of '{source}' could be read: {why}")
+
+
+@click.command(epilog=epilog("replay", "tau-live replay events.jsonl --store again.sqlite"))
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@store_option
+@json_option
+def replay(file: Path, path: Path | None, as_json: bool) -> None:
+    """Store FILE, a recording made with TAU_LIVE_RL_RECORD, and learn from it.
+
+    Into an empty store the result is always the same, byte for byte. Events that the store
+    already has are skipped.
+    """
+    from tau_live.runtime.replay import replay_file
+
+    with progress_bar(quiet=as_json) as bar:
+        task = bar.add_task("events", total=None)
+        report = replay_file(
+            file,
+            settings_of(path, changes=True),
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+    print_json(report) if as_json else print_report(report)
+    if report.bad and not report.events:
+        first = report.bad[0]
+        raise TauLiveError(
+            f"no line of '{file}' holds an event; line {first.number}: {first.reason}"
+        )

@@ -7,17 +7,16 @@ from pathlib import Path
 
 import click
 
-from tau_live.cli.opening import (
+from tau_live.cli.options import (
     enabled_or_refuse,
     epilog,
     json_option,
     settings_of,
     store_option,
+    warn_before,
 )
-from tau_live.cli.output import print_json
-from tau_live.cli.signals import stopping
-from tau_live.cli.standing import warn_before
-from tau_live.cli.text import shown
+from tau_live.cli.output import print_json, printable
+from tau_live.cli.terminal import stopping
 
 
 @click.command(
@@ -38,21 +37,23 @@ def learn(path: Path | None, as_json: bool, once: bool) -> None:
     Set TAU_LIVE_RL_LEARNER=off in the agent's processes; a lease keeps two learners apart
     in any case.
     """
-    from tau_live.learner_process import learn_until
+    from tau_live.runtime.learner_process import learn_until
 
     enabled_or_refuse("learn")
     stop = threading.Event()
 
-    def told(report: Mapping[str, object]) -> None:
+    def print_update(report: Mapping[str, object]) -> None:
         if as_json:
             print_json(report)
             return
         made = f"made version {report['version']}" if report["executed"] else "skipped"
         why = f": {report['skipped_reason']}" if report["skipped_reason"] else ""
         of = f"{report['trajectories']} rollouts, {report['samples']} decisions"
-        click.echo(f"update {report['update']} of {report['point']!r}: {made}{shown(why)} ({of})")
+        click.echo(
+            f"update {report['update']} of {report['point']!r}: {made}{printable(why)} ({of})"
+        )
 
     settings = settings_of(path, changes=True)
     warn_before(settings)
     with stopping(stop):
-        learn_until(stop, settings, once=once, report=told, environ=os.environ)
+        learn_until(stop, settings, once=once, report=print_update, environ=os.environ)

@@ -1,20 +1,26 @@
 """``tau-live metrics``: figures for Prometheus."""
 
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
 
 from tau_live import __version__
-from tau_live.cli.opening import epilog, is_enabled, json_option, opened, refuse_store, store_option
+from tau_live.cli.options import (
+    epilog,
+    is_enabled,
+    json_option,
+    open_store,
+    refuse_store,
+    store_option,
+)
 from tau_live.cli.output import print_json
-from tau_live.errors import TauLiveError
-from tau_live.machine.whole_files import opened_output
-from tau_live.metrics import families, text_of
-from tau_live.status import status_of
-
-READABLE = 0o644
-"""Node exporter is somebody else; it has to read the file."""
+from tau_live.core.errors import TauLiveError
+from tau_live.core.files import opened_output
+from tau_live.core.version import packages_for
+from tau_live.operate.metrics import Family, families, text_of
+from tau_live.operate.status import status_of
 
 
 @click.command(
@@ -36,33 +42,43 @@ def metrics(path: Path | None, as_json: bool, out: Path | None) -> None:
     --out writes them for the textfile collector of node exporter, which reads files that
     end in .prom; run it once a minute from cron or a timer.
     """
-    with opened(path) as (store, settings):
+    with open_store(path) as (store, settings):
         if out is not None:
             refuse_store(out, settings)
         status = status_of(store, settings, now=time.time(), enabled=is_enabled())
-        last_told: dict[str, float] = {}
-        for (kind, _), at in store.alerts.last_told().items():
-            last_told[kind] = max(at, last_told.get(kind, at))
-    found = families(status, version=__version__, last_told=last_told)
+        last_raised = store.alerts.last_raised()
+    all_families = families(status, version=__version__, last_raised=last_raised)
+    text = b"" if as_json and out is None else _text(all_families)
     if out is not None:
         try:
-            with opened_output(out, mode=READABLE) as file:
-                file.write(text_of(found).encode())
+            # node exporter is somebody else; it has to read the file
+            with opened_output(out, mode=0o644) as file:
+                file.write(text)
         except BrokenPipeError:
             raise
         except OSError as error:
             why = error.strerror or str(error)
             raise TauLiveError(f"{out} could not be written and is unchanged: {why}") from error
     if as_json:
-        told = [
+        rows = [
             {
-                "name": one.name,
-                "type": one.type,
-                "help": one.help,
-                "values": [{"labels": labels, "value": value} for labels, value in one.values],
+                "name": family.name,
+                "type": family.type,
+                "help": family.help,
+                "values": [{"labels": labels, "value": value} for labels, value in family.values],
             }
-            for one in found
+            for family in all_families
         ]
-        print_json({"metrics": told, "output": None if out is None else str(out)})
+        print_json({"metrics": rows, "output": None if out is None else str(out)})
     elif out is None:
-        click.echo(text_of(found), nl=False)
+        click.echo(text.decode(), nl=False)
+
+
+def _text(all_families: Iterable[Family]) -> bytes:
+    try:
+        return text_of(all_families)
+    except ImportError as error:
+        raise TauLiveError(
+            f"Prometheus' text needs prometheus-client ({error}): "
+            f"pip install {packages_for('metrics')}; --json does not"
+        ) from error

@@ -1,24 +1,137 @@
-"""What commands print: JSON for programs, tables and trees for people."""
+"""The output of commands: JSON for programs, tables and trees for people."""
 
 import json
+import logging
+import math
 import os
+import re
 import sys
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Literal
 
 import click
 import msgspec
+import structlog
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
-from tau_live.cli.text import shown
+from tau_live.core.guard import without_secrets
+
+UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+SIZES = {"kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12}
+
+
+def printable(text: object) -> str:
+    """Return a text on one line, with everything that could steer a terminal made visible."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
+
+
+def clip(text: str, most: int) -> str:
+    """Return a text of so many characters at most; an ellipsis tells that it was longer."""
+    return text if len(text) <= most else f"{text[: max(0, most - 1)].rstrip()}…"
+
+
+def seconds(duration: float | None) -> str:
+    """Return a duration, in the unit that suits it."""
+    if duration is None or not math.isfinite(duration):
+        return "-"
+    if abs(duration) < 0.9995:
+        return f"{duration * 1000:.0f} ms"
+    if abs(duration) < 120:
+        return f"{duration:.1f} s"
+    for unit, name in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if abs(duration) >= 2 * unit or unit == 60:
+            return f"{duration / unit:.1f} {name}"
+    raise AssertionError("unreachable")
+
+
+def moment(at: float | None) -> str:
+    """Return a time in UTC, to the second."""
+    if at is None:
+        return "-"
+    try:
+        return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S}"
+    except (OverflowError, ValueError, OSError):
+        return str(at)
+
+
+def ago(at: float | None, *, now: float) -> str:
+    """Return a time and how long it has been since."""
+    return "-" if at is None else f"{moment(at)} ({since(at, now=now)})"
+
+
+def since(at: float | None, *, now: float) -> str:
+    """Return how long it has been; of a clock that goes ahead, by how much it does."""
+    if at is None:
+        return "-"
+    # clocks of several machines may differ by so much, and nobody need hear of it
+    if at - now >= 2.0:
+        return f"{seconds(at - now)} ahead of this clock"
+    return f"{seconds(max(0.0, now - at))} ago"
+
+
+def number(value: float | None) -> str:
+    """Return a number in its shortest form."""
+    if value is None:
+        return "-"
+    return f"{value:,}" if isinstance(value, int) else f"{value + 0.0:.4g}"  # -0.0 is 0
+
+
+def percent(share: float) -> str:
+    """Return a share as a percentage, exact enough that a small one is not nothing."""
+    return f"{100.0 * share:.3g}%"
+
+
+def duration(text: str) -> float:
+    """Return the seconds that ``30d``, ``12h`` or ``90s`` means, for click.
+
+    Raises:
+        click.BadParameter: It means nothing.
+    """
+    return _measure(text, UNITS, "a length of time like 30d, 12h, 15m or 90s")
+
+
+def size(text: str) -> float:
+    """Return the bytes that ``500MB``, ``2GB`` or ``800 kB`` means, for click.
+
+    Raises:
+        click.BadParameter: It means nothing.
+    """
+    return _measure(text, SIZES, "a size like 500MB or 2GB")
+
+
+def _measure(text: str, units: Mapping[str, float], what: str) -> float:
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([a-z]+)", text.strip().lower())
+    if match is None or match[2] not in units:
+        raise click.BadParameter(f"{text!r} is not {what}")
+    return float(match[1]) * units[match[2]]
+
+
+def when(text: str) -> float:
+    """Return epoch seconds for ``2026-01-31T12:00`` (UTC), or ``2h`` for two hours ago, for click.
+
+    Raises:
+        click.BadParameter: It is neither.
+    """
+    with suppress(click.BadParameter):
+        return time.time() - duration(text)
+    try:
+        at = datetime.fromisoformat(text.strip())
+        return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        message = f"{text!r} is neither a time like 2026-01-31T12:00 nor one like 2h"
+        raise click.BadParameter(message) from None
+
 
 PIPED_WIDTH = 1000
 NARROW = 64
-"""In fewer columns what is said stands below its name."""
+"""In fewer columns a value is printed below its name."""
 
 STYLES = {
     "pass": "green", "ok": "green", "succeeded": "green", "new": "green", "executed": "green",
@@ -29,7 +142,7 @@ STYLES = {
 }  # fmt: skip
 
 NEAREST = str.maketrans("█░·│├└─…", "#:.||+-~")
-"""What is drawn where the output knows no signs beyond ASCII."""
+"""Substitutes for an output that is limited to ASCII."""
 
 
 def as_json(value: object) -> str:
@@ -56,8 +169,8 @@ def print_on(console: Console, *parts: RenderableType) -> None:
         for part in parts:
             console.print(part)
     lines = (line.rstrip() for line in capture.get().splitlines())
-    told = _known("".join(f"{line}\n" for line in lines), sys.stdout.encoding)
-    click.echo(told, nl=False, color=console.is_terminal)
+    text = _encodable("".join(f"{line}\n" for line in lines), sys.stdout.encoding)
+    click.echo(text, nl=False, color=console.is_terminal)
 
 
 def console_of(terminal: bool) -> Console:
@@ -71,7 +184,7 @@ def console_of(terminal: bool) -> Console:
     return Console(highlight=False, markup=False, emoji=False, width=width, color_system=colors)
 
 
-def _known(text: str, encoding: str | None) -> str:
+def _encodable(text: str, encoding: str | None) -> str:
     """Return a text in the signs that an encoding has, the nearest for what it lacks."""
     try:
         text.encode(encoding or "utf-8")
@@ -90,22 +203,24 @@ def fitting(widest: RenderableType, *narrower: RenderableType) -> RenderableType
     console = console_of(sys.stdout.isatty())
     unbounded = console.options.update(width=10 * PIPED_WIDTH)
     forms = (widest, *narrower)
-    fit = (one for one in forms if console.measure(one, options=unbounded).maximum <= console.width)
+    fit = (
+        form for form in forms if console.measure(form, options=unbounded).maximum <= console.width
+    )
     return next(fit, forms[-1])
 
 
-def styled(word: object) -> Text:
+def status_text(word: object) -> Text:
     """Return a status as a word in its colour."""
-    text = shown(word)
+    text = printable(word)
     return Text(text, style=STYLES.get(text, ""))
 
 
 def safe(text: object, style: str = "") -> Text:
     """Return a text that cannot steer the terminal."""
-    return Text(shown(text), style=style)
+    return Text(printable(text), style=style)
 
 
-def joined(*parts: Text) -> Text:
+def join_texts(*parts: Text) -> Text:
     """Return texts one behind the other, each in its own style alone."""
     return Text().join(parts)
 
@@ -135,8 +250,11 @@ def _cell(value: object) -> Text:
 
 
 def facts_of(rows: Iterable[tuple[str, object]]) -> RenderableType:
-    """Return names and what is to be said of each: beside it, or below where that has no room."""
-    width = stdout_width()
+    """Return names with their values: beside them, or below where there is no room.
+
+    A fact whose value is ``None`` is left out.
+    """
+    width, rows = stdout_width(), [row for row in rows if row[1] is not None]
     if width < NARROW:
         return Group(*(_below(name, _cell(value), width) for name, value in rows))
     table = Table(box=None, pad_edge=False, show_header=False)
@@ -148,7 +266,7 @@ def facts_of(rows: Iterable[tuple[str, object]]) -> RenderableType:
 
 
 def records_of(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> RenderableType:
-    """Return what a table says one below the other, for where its columns have no room."""
+    """Return the rows of a table as records, for where its columns have no room."""
     names = [column.rstrip("#") for column in columns]
     records = (facts_of(zip(names, row, strict=True)) for row in rows)
     return Group(*[part for record in records for part in ("", record)][1:])
@@ -157,20 +275,22 @@ def records_of(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Rend
 def _below(name: str, value: Text, width: int) -> RenderableType:
     label, indent = safe(name, "bold"), 2 + len(name) - len(name.lstrip())
     if label.cell_len + 2 + value.cell_len <= width:
-        return joined(label, safe("  "), value)
+        return join_texts(label, safe("  "), value)
     value.overflow = "fold"
     return Group(label, Padding(value, (0, 0, 0, indent)))
 
 
 def print_report(report: object) -> None:
-    """Print what a long piece of work came to, one fact a line."""
+    """Print the report of a long piece of work, one fact a line."""
     plain = msgspec.to_builtins(report)
     facts = plain.items() if isinstance(plain, dict) else [("done", plain)]
     print_all(
         facts_of(
             (
                 str(name).replace("_", " "),
-                (as_json(value) if value else "none") if isinstance(value, dict | list) else value,
+                (as_json(value) if value else "none")
+                if isinstance(value, dict | list)
+                else str(value),
             )
             for name, value in facts
         )
@@ -189,4 +309,24 @@ def progress_bar(*, quiet: bool = False) -> Progress:
         console=console,
         transient=True,
         disable=quiet,
+    )
+
+
+def configure(*, verbose: bool) -> None:
+    """Let log lines go to standard error: warnings, or with ``verbose`` everything."""
+    colors = sys.stderr.isatty()
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,  # the renderer's own would show local variables
+            without_secrets,
+            structlog.dev.ConsoleRenderer(colors=colors),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(
+            logging.DEBUG if verbose else logging.WARNING
+        ),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=False,
     )

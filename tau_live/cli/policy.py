@@ -1,65 +1,274 @@
 """``tau-live policy``: the versions, and which of them serve."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial, wraps
 from pathlib import Path
-from typing import NamedTuple
+from typing import TypeVar
 
 import click
+from msgspec import structs
 from rich.text import Text
 
-from tau_live.cli import completing
-from tau_live.cli.opening import (
-    default_command,
+from tau_live.cli import completion
+from tau_live.cli.options import (
     epilog,
     json_option,
-    opened,
+    open_store,
     operator,
     reason_option,
+    run_default,
     store_option,
+    warn_of_stops,
 )
 from tau_live.cli.output import as_json as json_of
 from tau_live.cli.output import (
     facts_of,
     fitting,
+    moment,
+    percent,
     print_all,
     print_json,
+    printable,
     records_of,
     safe,
     table_of,
 )
-from tau_live.cli.standing import warn_of_stops
-from tau_live.cli.text import moment, shown
-from tau_live.cli.trials import COMMANDS
-from tau_live.errors import CheckpointError, PolicyError, UnknownError
-from tau_live.operators.trials import state_of
-from tau_live.policies import checkpoints
-from tau_live.policies.files import check_policy, checkpoint_folder
-from tau_live.settings import Settings
-from tau_live.status import in_service
-from tau_live.store.records import AuditEntry, InService, PolicyVersion, Trial
+from tau_live.core.errors import CheckpointError, PolicyError, UnknownError
+from tau_live.core.records import AuditEntry, InService, PolicyVersion, Trial
+from tau_live.core.settings import Settings
+from tau_live.core.settings.tables import Point
+from tau_live.decisions import checkpoints
+from tau_live.decisions.policy_files import check_policy, checkpoint_folder
+from tau_live.learn.promotion.rules import Serving
+from tau_live.operate import trials
+from tau_live.operate.status import in_service
+from tau_live.operate.trials import Changed, Order, state_of
 from tau_live.store.roles import Store
-from tau_live.trials.rules import Serving
+
+Callback = TypeVar("Callback", bound=Callable[..., None])
+Act = Callable[[Store, Settings, Order], Changed]
+
+
+def share_of(ctx: click.Context, parameter: click.Parameter, value: str | None) -> float:
+    """Return a share of rollouts, given as ``0.25`` or ``25%``, as a number in ``[0, 1]``."""
+    words = _alone(ctx, parameter) if value is None else value.strip()
+    share = _share(words)
+    if share is None:
+        raise click.BadParameter(
+            f"expected 0 to 1, or 0% to 100%, got {words!r}", ctx=ctx, param=parameter
+        )
+    return share
+
+
+def _alone(ctx: click.Context, parameter: click.Parameter) -> str:
+    """Return the share where it stands alone, and so was taken for the point."""
+    words: str = ctx.params.get("point") or ""
+    if _share(words) is None:
+        raise click.MissingParameter(ctx=ctx, param=parameter)
+    if ctx.params.get("point_option") is None:
+        raise click.UsageError("Missing argument 'POINT', which comes before the share", ctx)
+    ctx.params["point"] = None
+    return words
+
+
+def _share(words: str) -> float | None:
+    try:
+        share = float(words.removesuffix("%")) / (100.0 if words.endswith("%") else 1.0)
+    except ValueError:
+        return None
+    return share if 0.0 <= share <= 1.0 else None
+
+
+def point_argument(callback: Callback) -> Callback:
+    """Add POINT, which may also be given as ``--point POINT``."""
+
+    @wraps(callback)
+    def with_point(*, point: str | None, point_option: str | None, **others: object) -> None:
+        if (point is None) == (point_option is None):
+            raise click.UsageError("give the decision point, once")
+        callback(point=point or point_option, **others)
+
+    argued = click.argument("point", required=False, shell_complete=completion.points)(with_point)
+    return click.option("--point", "point_option", help="The same as POINT.")(argued)  # type: ignore[return-value]  # click's commands take keywords alone
+
+
+def command(
+    name: str, *examples: str, help_: str | None = None
+) -> Callable[[Callback], click.Command]:
+    """Make a command that changes a point: ``--reason``, ``--store``, ``--json`` and its end."""
+
+    def decorate(callback: Callback) -> click.Command:
+        with_options = point_argument(reason_option(store_option(json_option(callback))))
+        return click.command(name, help=help_, epilog=epilog(f"policy {name}", *examples))(
+            with_options
+        )
+
+    return decorate
+
+
+@command(
+    "exposure",
+    'tau-live policy exposure model 25% --reason "looks good in shadow"',
+    'tau-live policy exposure model 1.0 --reason "act from the first run on"',
+)
+@click.argument("share", callback=share_of, required=False, metavar="SHARE")
+def exposure(*, point: str, share: float, reason: str, path: Path | None, as_json: bool) -> None:
+    """Set the SHARE of rollouts that the learner decides at POINT; a stopped learner starts again.
+
+    With 0 it decides none but runs in shadow, so that its agreement with the host is known.
+    From there it climbs as the evidence allows. A decision point of a host (model, prompt, params,
+    tools, tool_gate or retry) can be exposed before the first run.
+    """
+    _act(
+        partial(trials.expose, share=share),
+        "policy_exposure",
+        point,
+        reason=reason,
+        path=path,
+        as_json=as_json,
+        create=point in list(Point),
+    )
+
+
+@command("rollback", 'tau-live policy rollback model --reason "too expensive"')
+@click.option("--pin", is_flag=True, help="Keep it until `unpin`: updates do not replace it.")
+def rollback(*, point: str, reason: str, path: Path | None, as_json: bool, pin: bool) -> None:
+    """Roll back POINT, in running processes too.
+
+    To the previous champion while it keeps a share, else to the champion; if that decides already
+    or there is none, to the previous version. Without --pin the next update continues from there.
+    Use `undo` to revert a command given by mistake.
+    """
+    _act(
+        partial(trials.roll_back, pin=pin),
+        "policy_rollback",
+        point,
+        reason=reason,
+        path=path,
+        as_json=as_json,
+    )
+
+
+def _act(  # noqa: PLR0913  # what every verb has, all keyword-only but three
+    act: Act,
+    action: str,
+    point: str,
+    *,
+    reason: str,
+    path: Path | None,
+    as_json: bool,
+    create: bool = False,
+) -> None:
+    order = Order(action, point, reason, operator(), time.time())
+    with open_store(path, write=True, create=create) as (store, settings):
+        changed = act(store, settings, order)
+        warn_of_stops(store, settings)
+    if as_json:
+        print_json(changed)
+    else:
+        click.echo(change_text(changed))
+
+
+def order_command(name: str, act: Act, example: str, help_: str) -> click.Command:
+    """Return the command that gives an order without options."""
+
+    @command(name, example, help_=help_)
+    def callback(*, point: str, reason: str, path: Path | None, as_json: bool) -> None:
+        _act(act, f"policy_{name}", point, reason=reason, path=path, as_json=as_json)
+
+    return callback
+
+
+COMMANDS = [
+    exposure,
+    order_command(
+        "promote",
+        trials.promote,
+        'tau-live policy promote model --reason "better in the review"',
+        """Make the learner's version at POINT the champion, at full exposure.
+
+    This is what evidence does at the top of the ladder. The previous champion keeps 5 percent for
+    TAU_LIVE_RL_PROBATION rollouts, and returns by itself if it proves better.
+    """,
+    ),
+    order_command(
+        "reset",
+        trials.reset,
+        'tau-live policy reset model --reason "answers got too short"',
+        """Take the learner's version at POINT out of service.
+
+    Learning continues from the champion, or untrained if there is none, and the test restarts on
+    the lowest rung. A champion on probation gives way to the previous one.
+    """,
+    ),
+    order_command(
+        "freeze",
+        trials.freeze_champion,
+        'tau-live policy freeze model --reason "passed the review"',
+        """Make the learner's version at POINT the champion.
+
+    The previous champion keeps 5 percent for TAU_LIVE_RL_PROBATION rollouts, and returns by
+    itself if it proves better.
+    """,
+    ),
+    rollback,
+    order_command(
+        "pin",
+        trials.pin,
+        'tau-live policy pin model --reason "wait for the review"',
+        """Keep the learner's version at POINT: updates still learn but do not replace it.""",
+    ),
+    order_command(
+        "unpin",
+        trials.unpin,
+        'tau-live policy unpin model --reason "reviewed"',
+        """Put the newest version into service at POINT, and every one that updates make after it.
+
+    A version that was rolled back or reset stays out of service; `use` puts it back.
+    """,
+    ),
+    order_command(
+        "undo",
+        trials.undo,
+        'tau-live policy undo model --reason "wrong point"',
+        """Undo the last command at POINT: everything that it changed is restored.
+
+    Later changes by updates and evidence stay. A second `undo` reverts the first.
+    """,
+    ),
+    order_command(
+        "stop",
+        trials.stop,
+        'tau-live policy stop model --reason "complaints"',
+        """Stop the learner at POINT: the control decides everything, until `exposure`.""",
+    ),
+]
+"""Every order: most have no option."""
+
+
+def change_text(changed: Changed) -> str:
+    """Return a change in words, on one line."""
+    version = f"version {changed.version}" if changed.version else "the untrained policy"
+    learner = f"{version}{', pinned' if changed.pinned else ''}"
+    if changed.was != changed.version:
+        learner += f" (before: {changed.was})"
+    control = "the host's own choice" if changed.champion is None else f"version {changed.champion}"
+    share = "is stopped" if changed.stopped is not None else f"decides {percent(changed.exposure)}"
+    already = "no change: " if changed.idempotent else ""
+    return (
+        f"{printable(changed.point)}: {already}the learner is {learner}, and {share}; "
+        f"the champion is {control}; recorded in the audit log as {printable(changed.who)}"
+    )
+
 
 NEWEST = 10
-"""So many versions are listed, and those in use."""
-
-
-class Change(NamedTuple):
-    """What an operator put into service, and why."""
-
-    point: str
-    version: int
-    was: int
-    pinned: bool
-    revision: int
-    reason: str
-    who: str
-    at: float
+"""How many versions are listed besides those in use."""
 
 
 @click.group(
     invoke_without_command=True,
+    commands=COMMANDS,
     epilog=epilog(
         "policy list",
         "tau-live policy",
@@ -71,16 +280,11 @@ class Change(NamedTuple):
 @click.pass_context
 def policy(ctx: click.Context, path: Path | None, as_json: bool) -> None:
     """List policy versions (as `policy list`), or change which one decides and how much."""
-    if default_command(ctx, path, as_json=as_json):
-        ctx.invoke(list_, path=path, as_json=as_json, point=None, everything=False)
-
-
-for made in COMMANDS:
-    policy.add_command(made)
+    run_default(ctx, list_, path, as_json=as_json, point=None, everything=False)
 
 
 @policy.command("list", epilog=epilog("policy list", "tau-live policy list --point model"))
-@click.option("--point", help="Only of this decision point.", shell_complete=completing.points)
+@click.option("--point", help="Only of this decision point.", shell_complete=completion.points)
 @click.option("--all", "everything", is_flag=True, help="Show every version.")
 @store_option
 @json_option
@@ -89,17 +293,19 @@ def list_(path: Path | None, as_json: bool, point: str | None, everything: bool)
 
     --json lists every version.
     """
-    with opened(path) as (store, settings):
+    with open_store(path) as (store, settings):
         serving, trials = store.policies.in_service(), store.trials.trials()
-        found = [
+        versions = [
             version_of(row, serving, trials, folder=checkpoint_folder(settings))
             for row in store.policies.versions(point)
         ]
         points = {name: of for name, of in in_service(store).items() if point in (None, name)}
     if as_json:
-        print_json({"versions": found, "in_service": points})
+        print_json({"versions": versions, "in_service": points})
         return
-    listed = found if everything else [*filter(_in_use, found[:-NEWEST]), *found[-NEWEST:]]
+    older, newest = versions[:-NEWEST], versions[-NEWEST:]
+    in_use = [row for row in older if row["in_service"] or row["role"]]
+    listed = versions if everything else in_use + newest
     rows = [
         (
             row["version"],
@@ -122,33 +328,29 @@ def list_(path: Path | None, as_json: bool, point: str | None, everything: bool)
         if rows
         else safe("no versions yet: every decision point is untrained")
     )
-    if len(listed) < len(found):
+    if len(listed) < len(versions):
         click.echo(
-            f"({len(found) - len(listed):,} older ones: tau-live policy list --all)", err=True
+            f"({len(versions) - len(listed):,} older ones: tau-live policy list --all)", err=True
         )
-
-
-def _in_use(row: Mapping[str, object]) -> bool:
-    return bool(row["in_service"] or row["role"])
 
 
 def _use(row: Mapping[str, object]) -> Text:
     """Return what a version is used for, and that its file is gone."""
     serves = ("serves, pinned" if row["pinned"] else "serves") if row["in_service"] else None
     gone = None if row["has_file"] else "file deleted"
-    said = ", ".join(str(one) for one in (serves, row["role"], gone) if one)
-    return safe(said, "green" if serves else "dim" if gone else "")
+    text = ", ".join(str(word) for word in (serves, row["role"], gone) if word)
+    return safe(text, "green" if serves else "dim" if gone else "")
 
 
 @policy.command("show", epilog=epilog("policy show", "tau-live policy show 3"))
-@click.argument("version", type=click.IntRange(1), shell_complete=completing.versions)
+@click.argument("version", type=click.IntRange(1), shell_complete=completion.versions)
 @store_option
 @json_option
 def show(version: int, path: Path | None, as_json: bool) -> None:
     """Show VERSION: its origin, and whether its file exists and is intact."""
-    with opened(path) as (store, settings):
+    with open_store(path) as (store, settings):
         row = store.policies.version(version)
-        found = {
+        facts = {
             **version_of(
                 row,
                 store.policies.in_service(),
@@ -159,10 +361,12 @@ def show(version: int, path: Path | None, as_json: bool) -> None:
             "checkpoint": checkpoint_of(settings, row),
         }
     if as_json:
-        print_json(found)
+        print_json(facts)
     else:
         print_all(
-            facts_of((name.replace("_", " "), _said(name, value)) for name, value in found.items())
+            facts_of(
+                (name.replace("_", " "), _value_text(name, value)) for name, value in facts.items()
+            )
         )
 
 
@@ -170,9 +374,9 @@ def show(version: int, path: Path | None, as_json: bool) -> None:
     "use",
     epilog=epilog("policy use", 'tau-live policy use 3 --point model --reason "best so far" --pin'),
 )
-@click.argument("version", type=click.IntRange(0), shell_complete=completing.versions)
+@click.argument("version", type=click.IntRange(0), shell_complete=completion.versions)
 @click.option(
-    "--point", required=True, help="The decision point.", shell_complete=completing.points
+    "--point", required=True, help="The decision point.", shell_complete=completion.points
 )
 @reason_option
 @click.option("--pin", is_flag=True, help="Keep it until `unpin`: updates do not replace it.")
@@ -182,33 +386,24 @@ def use(
     *, path: Path | None, as_json: bool, version: int, point: str, reason: str, pin: bool
 ) -> None:
     """Put VERSION into service at a point, in running processes too; 0 is the untrained policy."""
-    with opened(path, write=True) as (store, settings):
-        asked = Asked("policy_use", point, version, pin, reason)
-        change = put_in_service(store, settings, asked, at=time.time())
+    with open_store(path, write=True) as (store, settings):
+        order = Order("policy_use", point, reason, operator(), time.time())
+        change = put_in_service(store, settings, order, version, pin=pin)
         warn_of_stops(store, settings)
-    _print_change(change, as_json=as_json)
+    if as_json:
+        print_json(change)
+        return
+    pinned = ", pinned" if pin else ""
+    click.echo(
+        f"{printable(point)}: version {version} serves now (before: {change['was']})"
+        f"{pinned}; recorded in the audit log as {printable(order.who)}"
+    )
 
 
-class Asked(NamedTuple):
-    """What an operator wants to serve a point.
-
-    Attributes:
-        action: The command, for the audit.
-        point: The decision point.
-        version: The version.
-        pin: Whether updates leave it alone.
-        reason: Why.
-    """
-
-    action: str
-    point: str
-    version: int
-    pin: bool
-    reason: str
-
-
-def put_in_service(store: Store, settings: Settings, asked: Asked, *, at: float) -> Change:
-    """Let a version decide, and write down who and why.
+def put_in_service(
+    store: Store, settings: Settings, order: Order, version: int, *, pin: bool
+) -> dict[str, object]:
+    """Let a version decide, write down who and why, and return the change as JSON.
 
     One transaction, which takes the write lock at once: no update comes in between.
 
@@ -217,30 +412,36 @@ def put_in_service(store: Store, settings: Settings, asked: Asked, *, at: float)
         UnknownError: There is no such version.
         CheckpointError: Its file is missing or damaged.
     """
-    point, who = asked.point, operator()
+    point = order.point
     with store.begin():
         serving = store.policies.in_service().get(point)
-        was = serving.version if serving else 0
-        version = asked.version
+        before = Serving(serving.version, serving.pinned) if serving else Serving(0, pinned=False)
         _check(store, settings, point, version)
-        now = store.policies.put_in_service(point, version, pinned=asked.pin, at=at)
-        trial, before = (
-            store.trials.trial(point),
-            Serving(was, serving is not None and serving.pinned),
-        )
+        now = store.policies.put_in_service(point, version, pinned=pin, at=order.at)
+        trial = store.trials.trial(point)
+        change = {"point": point, "version": version, "was": before.version, "pinned": pin}
         details = {
-            "point": point,
-            "version": version,
-            "was": was,
-            "pinned": asked.pin,
-            "idempotent": before == (version, asked.pin),
+            **change,
+            "idempotent": before == (version, pin),
             "before": state_of(trial, before),
-            "after": state_of(trial, Serving(version, asked.pin)),
+            "after": state_of(trial, Serving(version, pin)),
         }
         store.audit.add(
-            AuditEntry(at=at, who=who, action=asked.action, reason=asked.reason, details=details)
+            AuditEntry(
+                at=order.at,
+                who=order.who,
+                action=order.action,
+                reason=order.reason,
+                details=details,
+            )
         )
-    return Change(point, version, was, asked.pin, now.revision, asked.reason, who, at)
+    return {
+        **change,
+        "revision": now.revision,
+        "reason": order.reason,
+        "who": order.who,
+        "at": order.at,
+    }
 
 
 def _check(store: Store, settings: Settings, point: str, version: int) -> None:
@@ -270,15 +471,7 @@ def version_of(
     role = {previous: "previous champion", champion: "champion"}.get(row.version)
     serves = here is not None and here.version == row.version
     return {
-        "version": row.version,
-        "point": row.point,
-        "parent": row.parent,
-        "algorithm": row.algorithm,
-        "sha256": row.sha256,
-        "file": row.file,
-        "rollouts": row.rollouts,
-        "created_at": row.created_at,
-        "metadata": dict(row.metadata),
+        **structs.asdict(row),
         "in_service": serves,
         "pinned": serves and here is not None and here.pinned,
         "role": role,
@@ -309,7 +502,7 @@ def checkpoint_of(settings: Settings, row: PolicyVersion) -> dict[str, object]:
     return {"path": str(path), "ok": True, "problem": None}
 
 
-def _said(name: str, value: object) -> str:
+def _value_text(name: str, value: object) -> str:
     if name == "created_at" and isinstance(value, float):
         return moment(value)
     if name == "lineage" and isinstance(value, list):
@@ -317,14 +510,3 @@ def _said(name: str, value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return json_of(value) if isinstance(value, dict) else str(value)
-
-
-def _print_change(change: Change, *, as_json: bool) -> None:
-    if as_json:
-        print_json(change._asdict())
-        return
-    pinned = ", pinned" if change.pinned else ""
-    click.echo(
-        f"{shown(change.point)}: version {change.version} serves now (before: {change.was})"
-        f"{pinned}; recorded in the audit log as {shown(change.who)}"
-    )

@@ -1,12 +1,16 @@
 """``tau-live power``: how many runs, and days, until a difference is proven."""
 
-import click
+from collections.abc import Sequence
 
-from tau_live.cli.opening import epilog, json_option, settings_of
+import click
+from rich.text import Text
+
+from tau_live.cli.options import epilog, json_option, settings_of
 from tau_live.cli.output import facts_of, print_all, print_json, progress_bar, table_of
-from tau_live.rewards.settling import reward_range
-from tau_live.settings import Settings
-from tau_live.trials.power import MOST, STREAMS, Experiment, Power, power_of
+from tau_live.core.settings import Settings
+from tau_live.learn.promotion.power import MOST, STREAMS, Experiment, Power, power_of
+from tau_live.operate.report.facts import Mean
+from tau_live.record.rewards import reward_range
 
 
 @click.command(
@@ -154,3 +158,44 @@ def _runs(runs: int | None, runs_per_day: float | None = None) -> str:
         return f"more than {MOST:,} runs"
     days = _days(runs, runs_per_day)
     return f"{runs:,} runs" + ("" if days is None else f" ({days:,.1f} days)")
+
+
+def curve(means: Sequence[Mean], *, width: int, rows: int = 4) -> list[Text]:
+    """Return a curve, row by row from the top, with the numbers of its ends at the left.
+
+    What lies within the interval of a mean is shaded; where nothing is known it is empty.
+
+    Args:
+        means: From left to right.
+        width: So many characters wide at most, the numbers too.
+        rows: So many rows high.
+    """
+    ends = [end for mean in means for end in (mean.lower, mean.mean, mean.upper) if end is not None]
+    if all(mean.mean is None for mean in means):
+        return []
+    low, high = min(ends), max(ends)
+    if low == high:  # half of one around it
+        low, high = low - 0.5, high + 0.5
+    margin = max(len(f"{high:.3g}"), len(f"{low:.3g}"))
+    room = max(1, width - margin - 2)
+    shown = means[-room:]
+    each = max(1, min(4, room // len(shown)))  # characters of one point
+    labels = [f"{high:.3g}", *[""] * (rows - 2), f"{low:.3g}"]
+    lines = []
+    for label, row in zip(labels, reversed(range(rows)), strict=True):
+        line = Text.assemble((f"{label:>{margin}} │", "dim"))
+        for mean in shown:
+            first, at, last = (
+                None
+                if end is None
+                else min(rows - 1, max(0, int((end - low) / (high - low) * rows)))
+                for end in (mean.lower, mean.mean, mean.upper)
+            )
+            if at == row:
+                line.append("█" * each, "cyan")
+            elif at is not None and first is not None and last is not None and first <= row <= last:
+                line.append("░" * each, "cyan dim")
+            else:
+                line.append(" " * each)
+        lines.append(line)
+    return lines

@@ -5,13 +5,20 @@ from pathlib import Path
 
 import click
 
-from tau_live.cli.opening import epilog, is_enabled, json_option, opened, refuse_store, store_option
+from tau_live.cli.options import (
+    epilog,
+    is_enabled,
+    json_option,
+    open_store,
+    refuse_store,
+    store_option,
+)
 from tau_live.cli.output import print_json, progress_bar
 from tau_live.cli.page.document import Draw, page_of, sections_of
-from tau_live.errors import TauLiveError
-from tau_live.machine.whole_files import opened_output
-from tau_live.reporting.report import report_facts
-from tau_live.version import packages_for
+from tau_live.core.errors import TauLiveError
+from tau_live.core.files import opened_output
+from tau_live.core.version import packages_for
+from tau_live.operate.report.report import report_facts
 
 
 @click.command(
@@ -43,12 +50,14 @@ def report(path: Path | None, as_json: bool, page: Path | None) -> None:
         def tell(more: int) -> None:
             bar.update(task, advance=more)
 
-        def expect(steps: int) -> None:
-            bar.reset(task, total=steps)
-
-        with opened(path) as (store, settings):
+        with open_store(path) as (store, settings):
             facts = report_facts(
-                store, settings, now=time.time(), enabled=is_enabled(), tell=tell, expect=expect
+                store,
+                settings,
+                now=time.time(),
+                enabled=is_enabled(),
+                tell=tell,
+                expect=lambda steps: bar.reset(task, total=steps),
             )
         if page is not None and draw is not None:
             refuse_store(page, settings)

@@ -5,35 +5,33 @@ import os
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TypedDict, Unpack
 
 import click
+from msgspec.structs import replace
 
-from tau_live.builtin import load_plugins
-from tau_live.cli import completing
-from tau_live.cli.finding import rollout_of
-from tau_live.cli.opening import epilog, json_option, opened, store_option
-from tau_live.cli.output import print_json
-from tau_live.cli.text import number, shown
-from tau_live.collection.naming import last_run, rollout_named
-from tau_live.collection.texts import Texts, known_rewards
-from tau_live.errors import TauLiveError
-from tau_live.machine.lineage import parent_of
-from tau_live.privacy.redaction import clean_id, scrubbed
-from tau_live.rewards.settling import Rewarding
-from tau_live.rewards.sources import allowed, refuses
-from tau_live.rollouts import Reward, RewardSource, rollout_id_of
-from tau_live.settings import Settings
+from tau_live.cli import completion
+from tau_live.cli.options import epilog, json_option, open_store, store_option
+from tau_live.cli.output import number, print_json, printable
+from tau_live.cli.rollouts import rollout_of
+from tau_live.core.errors import TauLiveError
+from tau_live.core.processes import parent_of
+from tau_live.core.records import Reward, RewardSource, rollout_id_of
+from tau_live.core.redaction import clean_id, scrub_text
+from tau_live.core.settings import Settings
+from tau_live.record.attempts import last_run, rollout_named
+from tau_live.record.pipeline import Texts, known_rewards
+from tau_live.record.reward_rules import allowed_sources, refuses
+from tau_live.record.rewards import Rewarding
+from tau_live.runtime.builtin_plugins import load_plugins
 from tau_live.store.roles import Store
 
 WORDS = {"true": 1.0, "false": 0.0}
-WHOLE_ID = re.compile(r"live-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-class Asked(TypedDict):
-    """What the options say, by their names."""
+class RewardOptions(TypedDict):
+    """The options of the command, by name."""
 
     run: str | None
     host: str | None
@@ -58,13 +56,13 @@ class Asked(TypedDict):
 @click.argument("value", required=False)
 @click.option(
     "--run", metavar="ID", help="The rollout, or with --host that host's run id.",
-    shell_complete=completing.rollouts,
+    shell_complete=completion.rollouts,
 )  # fmt: skip
 @click.option("--host", help="The host that --run or --session belongs to, such as pydantic-ai.")
 @click.option("--session", metavar="ID", help="The session; its last run gets the reward.")
 @click.option(
     "--decision", metavar="ID", help="The decision, instead of the whole rollout.",
-    shell_complete=completing.decisions,
+    shell_complete=completion.decisions,
 )  # fmt: skip
 @click.option("--name", default="reward", show_default=True, help="Name of the reward.")
 @click.option("--source", default=RewardSource.API.value, show_default=True, help="Who gives it.")
@@ -72,15 +70,17 @@ class Asked(TypedDict):
 @click.option("--comment", help="A comment; needs no VALUE.")
 @store_option
 @json_option
-def reward(value: str | None, path: Path | None, as_json: bool, **asked: Unpack[Asked]) -> None:
+def reward(
+    value: str | None, path: Path | None, as_json: bool, **options: Unpack[RewardOptions]
+) -> None:
     """Record a reward for a rollout or a decision: VALUE is a number, true or false.
 
     Repeating it changes nothing; another value replaces it. A reward may arrive before its
     rollout and waits for it.
     """
-    given = reward_of(value, asked, at=time.time())
-    with opened(path, write=True) as (store, settings):
-        given = replace(given, rollout_id=target_of(store, given.rollout_id, asked))
+    given = reward_of(value, options, at=time.time())
+    with open_store(path, write=True) as (store, settings):
+        given = replace(given, rollout_id=target_of(store, given.rollout_id, options))
         check_allowed(given, settings, os.environ)
         plugins = load_plugins(settings)
         given = Texts(plugins.redact_text, known_rewards(settings)).reward(given)
@@ -88,15 +88,16 @@ def reward(value: str | None, path: Path | None, as_json: bool, **asked: Unpack[
     if as_json:
         print_json({**_plain(given), **outcome})
         return
-    said = number(given.value) if given.value is not None else "comment"
-    click.echo(f"{shown(given.name)} {said}: {outcome['outcome']}")
+    value_text = number(given.value) if given.value is not None else "comment"
+    click.echo(f"{printable(given.name)} {value_text}: {outcome['outcome']}")
     if not outcome["stored"]:
         click.echo(
-            f"no rollout {shown(given.rollout_id)} is stored yet; the reward waits for it", err=True
+            f"no rollout {printable(given.rollout_id)} is stored yet; the reward waits for it",
+            err=True,
         )
 
 
-def target_of(store: Store, named: str, asked: Asked) -> str:
+def target_of(store: Store, named: str, options: RewardOptions) -> str:
     """Return the id of the rollout that was meant: one that may come yet, or one that is there.
 
     Raises:
@@ -104,12 +105,14 @@ def target_of(store: Store, named: str, asked: Asked) -> str:
             session is stored.
         AmbiguousIdError: Several are meant.
     """
-    host, session = asked["host"], asked["session"]
-    if session is not None:
-        return last_run(store, clean_id(session), host=host or "")
-    if host is not None and asked["run"] is not None:
-        return rollout_named(store, rollout_id_of(host, clean_id(asked["run"])))
-    return named if WHOLE_ID.fullmatch(named) else rollout_of(store, named).rollout_id
+    host, session, run = options["host"], options["session"], options["run"]
+    with store.begin(), store.batch([]) as batch:
+        if session is not None:
+            return last_run(batch, clean_id(session), host=host or "")
+        if host is not None and run is not None:
+            return rollout_named(batch, rollout_id_of(host, clean_id(run)))
+    is_whole = re.fullmatch(r"live-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", named)
+    return named if is_whole else rollout_of(store, named).rollout_id
 
 
 def check_allowed(given: Reward, settings: Settings, environ: Mapping[str, str]) -> None:
@@ -119,23 +122,23 @@ def check_allowed(given: Reward, settings: Settings, environ: Mapping[str, str])
         TauLiveError: It does.
     """
     if refuses(given, settings):
-        known = ", ".join(allowed(given.name, settings)) or "any except safety"
+        known = ", ".join(allowed_sources(given.name, settings)) or "any except safety"
         raise TauLiveError(f"{given.source!r} may not give {given.name!r}, only {known} may")
     link = parent_of(environ)
     if not settings.self_rewards and link and given.rollout_id == rollout_id_of(*link):
         raise TauLiveError("a run may not give itself a reward (TAU_LIVE_RL_SELF_REWARDS=0)")
 
 
-def reward_of(value: str | None, asked: Asked, *, at: float) -> Reward:
+def reward_of(value: str | None, options: RewardOptions, *, at: float) -> Reward:
     """Return the reward that was meant.
 
     Raises:
         click.UsageError: It is for nothing, for two things, or says nothing.
     """
-    run, decision, comment = asked["run"], asked["decision"], asked["comment"]
-    if sum(one is not None for one in (run, decision, asked["session"])) != 1:
+    run, decision, comment = options["run"], options["decision"], options["comment"]
+    if sum(target is not None for target in (run, decision, options["session"])) != 1:
         raise click.UsageError("give one of --run ID, --session ID and --decision ID")
-    if decision is not None and asked["host"] is not None:
+    if decision is not None and options["host"] is not None:
         raise click.UsageError("--host needs --run or --session")
     if decision is not None and ":attempt-" not in decision:
         raise click.BadParameter(f"{decision!r} is not a decision id", param_hint="--decision")
@@ -144,24 +147,24 @@ def reward_of(value: str | None, asked: Asked, *, at: float) -> Reward:
     return Reward(
         rollout_id=run or "" if decision is None else decision.rpartition(":attempt-")[0],
         decision_id=decision,
-        name=scrubbed(asked["name"]),
+        name=scrub_text(options["name"]),
         value=None if value is None else _number(value),
         label=value.lower() if value is not None and value.lower() in WORDS else None,
-        comment=None if comment is None else scrubbed(comment),
-        source=clean_id(asked["source"]),
-        key=clean_id(asked["key"]),
+        comment=None if comment is None else scrub_text(comment),
+        source=clean_id(options["source"]),
+        key=clean_id(options["key"]),
         at=at,
     )
 
 
 def store_reward(store: Store, rewarding: Rewarding, given: Reward) -> dict[str, object]:
-    """Store a reward, settle its rollout, and return what came of it."""
-    with store.begin():
-        outcome = store.rewards.add_reward(given)
-        rollout = store.rollouts.find_rollout(given.rollout_id)
+    """Store a reward, settle its rollout, and return the outcome."""
+    with store.begin(), store.batch([given.rollout_id]) as batch:
+        outcome = batch.add_reward(given)
+        rollout = batch.find_rollout(given.rollout_id)
         if rollout is not None and rollout.ended_at is not None and outcome != "same":
-            rewarding.settle(rollout, store=store, now=given.at)
-            rollout = store.rollouts.rollout(given.rollout_id)
+            rewarding.settle(rollout, batch=batch, now=given.at)
+            rollout = batch.rollout(given.rollout_id)
     return {
         "outcome": outcome,
         "stored": rollout is not None,
@@ -174,15 +177,15 @@ def _number(value: str) -> float:
     if value.lower() in WORDS:
         return WORDS[value.lower()]
     try:
-        found = float(value)
+        number_ = float(value)
     except ValueError:
-        found = math.nan
-    if not math.isfinite(found):
+        number_ = math.nan
+    if not math.isfinite(number_):
         raise click.BadParameter(
             f"{value!r} is neither a number nor true or false", param_hint="VALUE"
         )
-    return found
+    return number_
 
 
 def _plain(given: Reward) -> dict[str, object]:
-    return {name: getattr(given, name) for name in given.__dataclass_fields__ if name != "seq"}
+    return {name: getattr(given, name) for name in given.__struct_fields__ if name != "seq"}

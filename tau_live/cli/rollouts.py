@@ -1,23 +1,55 @@
-"""``tau-live rollouts``: a filtered, sorted, paged list."""
+"""``tau-live rollouts`` and ``show``: a filtered, sorted, paged list, and one rollout as a tree."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import NamedTuple
 
 import click
+from msgspec import to_builtins
+from msgspec.structs import asdict
+from rich.cells import cell_len
 from rich.table import Table
+from rich.text import Text
+from rich.tree import Tree
 
-from tau_live.cli import completing
-from tau_live.cli.opening import epilog, json_option, opened, store_option
-from tau_live.cli.output import print_all, print_json, safe, stdout_width, styled, table_of
-from tau_live.cli.text import moment, number, seconds, when
-from tau_live.rollouts import Reward, RewardSource, Rollout, RolloutMode, RolloutStatus
-from tau_live.store.records import RolloutQuery
-from tau_live.store.sqlite_query import ORDERS
+from tau_live.cli import completion
+from tau_live.cli.options import epilog, json_option, open_store, store_option
+from tau_live.cli.output import (
+    clip,
+    join_texts,
+    moment,
+    number,
+    print_all,
+    print_json,
+    printable,
+    safe,
+    seconds,
+    status_text,
+    stdout_width,
+    table_of,
+    when,
+)
+from tau_live.core.errors import AmbiguousIdError, UnknownError
+from tau_live.core.records import (
+    Attempt,
+    Decision,
+    Reward,
+    RewardSource,
+    Rollout,
+    RolloutMode,
+    RolloutQuery,
+    RolloutStatus,
+    Span,
+)
+from tau_live.core.sanitize import mapping, real
+from tau_live.core.settings import Settings
+from tau_live.operate.why import Credit, credits_of
+from tau_live.store.records import ORDERS
+from tau_live.store.roles import Store
 
 SHORT = 13
-"""So many characters of an id are shown where there is no room for all: ``live-`` and eight."""
+"""The characters of an id that are shown where there is no room for all: ``live-`` and eight."""
 
 COLUMNS: Sequence[tuple[str, int, Callable[[Rollout], object]]] = (
     ("name", 60, lambda rollout: rollout.name),
@@ -27,24 +59,7 @@ COLUMNS: Sequence[tuple[str, int, Callable[[Rollout], object]]] = (
     ("why", 130, lambda rollout: rollout.error_type or rollout.reason or ""),
     ("session", 150, lambda rollout: rollout.session_id or ""),
 )
-"""Further columns: name, how wide the terminal has to be, and what stands there."""
-
-
-class Asked(TypedDict):
-    """What the options say, by their names."""
-
-    status: tuple[str, ...]
-    mode: str | None
-    host: str | None
-    name: str | None
-    session: str | None
-    parent: str | None
-    since: float | None
-    until: float | None
-    sort: str
-    ascending: bool
-    limit: int
-    page: int
+"""Further columns: name, the least width of the terminal, and the value."""
 
 
 @click.command(
@@ -70,7 +85,7 @@ class Asked(TypedDict):
 @click.option("--session", help="Only of this session.")
 @click.option(
     "--parent", metavar="ROLLOUT", help="Only rollouts that ran inside this one.",
-    shell_complete=completing.rollouts,
+    shell_complete=completion.rollouts,
 )  # fmt: skip
 @click.option(
     "--since", metavar="WHEN", type=when, help="Only rollouts that started at or after this time."
@@ -92,46 +107,52 @@ class Asked(TypedDict):
 @click.option("--page", type=click.IntRange(1), default=1, show_default=True, help="Page to show.")
 @store_option
 @json_option
-def rollouts(path: Path | None, as_json: bool, **asked: Unpack[Asked]) -> None:
+def rollouts(  # noqa: PLR0913  # one for each option
+    path: Path | None,
+    *,
+    as_json: bool,
+    status: tuple[str, ...],
+    mode: str | None,
+    host: str | None,
+    name: str | None,
+    session: str | None,
+    parent: str | None,
+    since: float | None,
+    until: float | None,
+    sort: str,
+    ascending: bool,
+    limit: int,
+    page: int,
+) -> None:
     """List rollouts, newest first.
 
     A time is 2026-01-31T12:00 (UTC), or 2h for two hours ago. A rollout can be named
     by the beginning of its id.
     """
-    limit, page = asked["limit"], asked["page"]
-    with opened(path) as (store, _):
-        found = store.rollouts.query(query_of(asked))
-        origins = {
-            one.rollout_id: made_up(store.rewards.rewards(one.rollout_id)) for one in found.rollouts
-        }
-    if as_json:
-        rows = [
-            {**asdict(one), "reward_made_up": origins[one.rollout_id]} for one in found.rollouts
-        ]
-        listed = {"total": found.total, "page": page, "limit": limit, "rollouts": rows}
-        print_json(listed)
-        return
-    pages = max(1, -(-found.total // limit))
-    footer = safe(f"page {page} of {pages}, {number(found.total)} rollouts in all", "dim")
-    print_all(*([rollout_table(found.rollouts, origins)] if found.rollouts else []), footer)
-
-
-def query_of(asked: Asked) -> RolloutQuery:
-    """Return the store's question that the options mean."""
-    return RolloutQuery(
-        statuses=[RolloutStatus(status) for status in asked["status"]],
-        mode=None if asked["mode"] is None else RolloutMode(asked["mode"]),
-        host=asked["host"],
-        name=asked["name"],
-        session_id=asked["session"],
-        parent_id=asked["parent"],
-        since=asked["since"],
-        until=asked["until"],
-        order_by=asked["sort"],
-        descending=not asked["ascending"],
-        limit=asked["limit"],
-        offset=asked["limit"] * (asked["page"] - 1),
+    query = RolloutQuery(
+        statuses=[RolloutStatus(word) for word in status],
+        mode=None if mode is None else RolloutMode(mode),
+        host=host,
+        name=name,
+        session_id=session,
+        parent_id=parent,
+        since=since,
+        until=until,
+        order_by=sort,
+        descending=not ascending,
+        limit=limit,
+        offset=limit * (page - 1),
     )
+    with open_store(path) as (store, _):
+        rows, total = store.rollouts.query(query)
+        origins = {row.rollout_id: made_up(store.rewards.rewards(row.rollout_id)) for row in rows}
+    if as_json:
+        listed = [{**asdict(row), "reward_made_up": origins[row.rollout_id]} for row in rows]
+        print_json({"total": total, "page": page, "limit": limit, "rollouts": listed})
+        return
+    pages = max(1, -(-total // limit))
+    footer = safe(f"page {page} of {pages}, {number(total)} rollouts in all", "dim")
+    print_all(*([rollout_table(rows, origins)] if rows else []), footer)
 
 
 def made_up(rewards: Sequence[Reward]) -> str | None:
@@ -142,35 +163,446 @@ def made_up(rewards: Sequence[Reward]) -> str | None:
     return str(max(sources))  # inferred, where both are
 
 
-def rollout_table(found: Sequence[Rollout], origins: Mapping[str, str | None]) -> Table:
+def rollout_table(rollouts_: Sequence[Rollout], origins: Mapping[str, str | None]) -> Table:
     """Return a list of rollouts, as much of it as fits the terminal.
 
     Args:
-        found: The rollouts.
+        rollouts_: The rollouts.
         origins: Which rewards nobody gave, by rollout; see ``made_up``.
     """
     width = stdout_width()
     shown = [column for column in COLUMNS if column[1] <= width]
-    room = len(max((rollout.rollout_id for rollout in found), key=len)) if width >= 110 else SHORT
+    room = (
+        len(max((rollout.rollout_id for rollout in rollouts_), key=len)) if width >= 110 else SHORT
+    )
     return table_of(
         ("rollout", "status", "reward#", *(name for name, _, _ in shown)),
         [
             (
                 rollout.rollout_id[:room],
-                styled(rollout.status),
+                status_text(rollout.status),
                 _reward(rollout, origins[rollout.rollout_id]),
                 *(cell(rollout) for _, _, cell in shown),
             )
-            for rollout in found
+            for rollout in rollouts_
         ],
     )
 
 
 def _reward(rollout: Rollout, origin: str | None) -> str:
-    said = number(rollout.total_reward)
-    return f"{said} ({origin})" if origin and rollout.total_reward is not None else said
+    text = number(rollout.total_reward)
+    return f"{text} ({origin})" if origin and rollout.total_reward is not None else text
 
 
 def took(began: float | None, ended: float | None) -> float | None:
     """Return how long something took; ``None`` while it does."""
     return None if began is None or ended is None else ended - began
+
+
+GUIDE = 4
+"""The columns of each level of a tree."""
+
+
+TEXT = 400
+"""The characters of a text or an error that are shown; ``show --json`` has all of it."""
+
+
+class Story(NamedTuple):
+    """A rollout and everything that is stored about it."""
+
+    rollout: Rollout
+    attempts: Sequence[Attempt]
+    spans: Sequence[Span]
+    decisions: Sequence[Decision]
+    rewards: Sequence[Reward]
+    children: Sequence[Rollout]
+    credits: Mapping[str, Credit]
+
+
+def tree_of(story: Story, *, width: int) -> Tree:
+    """Return a rollout as a tree that has room in so many columns."""
+    tree = Tree(_rollout_line(story.rollout, story.rewards), guide_style="dim")
+    for line in _texts_of({"input": story.rollout.input, **story.rollout.metadata}):
+        tree.add(line)
+    began = story.rollout.started_at
+    # the columns that are reserved for text, however deep it is nested
+    # spans that are nested deeper are drawn here, or a narrow terminal would hide them
+    deepest = max(1, min(12, (width - 24) // GUIDE - 1))
+    for attempt in story.attempts:
+        node = tree.add(_attempt_line(attempt, story.rollout))
+        spans = [span for span in story.spans if span.attempt == attempt.number]
+        _add_spans(node, spans, began=began, deepest=deepest)
+        for decision in story.decisions:
+            if decision.attempt == attempt.number:
+                _add_decision(node, decision, began=began, room=width - 3 * GUIDE)
+    node = tree.add(safe("rewards" if story.rewards else "no rewards yet", "bold"))
+    for reward in story.rewards:
+        node.add(_reward_line(reward))
+    _add_credit(tree, story)
+    if story.children:
+        node = tree.add(safe("ran inside it", "bold"))
+        for child in story.children:
+            node.add(
+                _join_parts(safe(child.rollout_id), safe(child.name), status_text(child.status))
+            )
+    return tree
+
+
+def _rollout_line(rollout: Rollout, rewards: Sequence[Reward]) -> Text:
+    why = rollout.error_type or rollout.reason
+    reward = "no reward yet" if rollout.total_reward is None else number(rollout.total_reward)
+    origin = f" ({source})" if (source := made_up(rewards)) else ""
+    return _join_parts(
+        safe(rollout.rollout_id, "bold"),
+        safe(rollout.name),
+        safe(rollout.host),
+        join_texts(status_text(rollout.status), safe(f" ({why})" if why else "", "dim")),
+        safe(f"reward {reward}{origin}" if rollout.total_reward is not None else reward),
+        safe(moment(rollout.started_at)),
+        safe(seconds(took(rollout.started_at, rollout.ended_at))),
+        *_spent(rollout.metadata),
+    )
+
+
+def _spent(attributes: Mapping[str, object]) -> Iterator[Text]:
+    """Yield the tokens and the cost of a rollout or span, as far as known."""
+    usage = mapping(attributes.get("usage"))
+    tokens = [real(usage.get(f"{kind}_tokens")) for kind in ("input", "output")]
+    if any(tokens):
+        went_in, came_out = (number(int(token or 0)) for token in tokens)
+        yield safe(f"{went_in} + {came_out} tokens")
+    cost = real(attributes.get("cost_usd"))
+    if cost is not None:
+        yield safe(f"${cost:.4g}")
+
+
+def _since(at: float, began: float | None) -> Text:
+    """Return how long after the beginning of the rollout something was."""
+    return safe("" if began is None else f"+{seconds(max(0.0, at - began))}", "dim")
+
+
+def _attempt_line(attempt: Attempt, rollout: Rollout) -> Text:
+    """Return the outcome of an attempt; the contract of attempts has no word for cancelled."""
+    is_last = attempt.number == rollout.attempt_count
+    cancelled = is_last and rollout.status is RolloutStatus.CANCELLED
+    return _join_parts(
+        safe(f"attempt {attempt.number}", "bold"),
+        status_text(RolloutStatus.CANCELLED if cancelled else attempt.status),
+        safe(seconds(took(attempt.started_at, attempt.ended_at))),
+        safe(attempt.error_message or "", "red"),
+    )
+
+
+def _add_spans(root: Tree, spans: Sequence[Span], *, began: float | None, deepest: int) -> None:
+    """Hang every span under its parent; one without a known parent, or in a ring, on the root."""
+    by_parent: dict[str | None, list[Span]] = {}
+    known = {span.span_id for span in spans}
+    for span in spans:
+        parent = span.parent_span_id if span.parent_span_id in known else None
+        by_parent.setdefault(parent, []).append(span)
+    failed = _failed_inside(spans)
+    seen: set[str] = set()
+    for first in (*by_parent.get(None, ()), *spans):
+        waiting = [(root, 0, first)]
+        while waiting:
+            node, depth, span = waiting.pop()
+            if span.span_id in seen:
+                continue
+            seen.add(span.span_id)
+            added = node.add(_span_line(span, began, failed_inside=span.span_id in failed))
+            for line in _texts_of(span.attributes):
+                added.add(line)
+            below = (added, depth + 1) if depth + 1 < deepest else (node, depth)
+            waiting.extend((*below, child) for child in reversed(by_parent.get(span.span_id, ())))
+
+
+def _failed_inside(spans: Sequence[Span]) -> set[str]:
+    """Return the spans in which another has failed, by their ids.
+
+    A host reports that a turn ended, not how it went; a failed span inside may be its child,
+    or have the number of the turn alone.
+    """
+    parents = {span.span_id: span.parent_span_id for span in spans}
+    turns = {span.attributes.get("turn"): span.span_id for span in spans if span.kind == "turn"}
+    failed: set[str] = set()
+    for span in spans:
+        if span.status != "error":
+            continue
+        above = [span.parent_span_id, turns.get(span.attributes.get("turn"))]
+        while above:
+            parent = above.pop()
+            if parent is not None and parent != span.span_id and parent not in failed:
+                failed.add(parent)
+                above.append(parents.get(parent))
+    return failed
+
+
+def _texts_of(attributes: Mapping[str, object]) -> Iterator[Text]:
+    """Yield the error message and the kept texts, each on a line."""
+    error = mapping(attributes.get("error"))
+    if error:
+        message = ": ".join(str(error[name]) for name in ("type", "message") if error.get(name))
+        yield safe(clip(printable(message or "error"), TEXT), "red")
+    for name, value in attributes.items():
+        text = mapping(value).get("text")
+        if name != "error" and isinstance(text, str) and text:
+            yield join_texts(safe(f"{name}: ", "dim"), safe(clip(printable(text), TEXT)))
+
+
+def _span_line(span: Span, began: float | None, *, failed_inside: bool) -> Text:
+    status = status_text(span.status) if span.ended_at is not None else safe("open", "cyan")
+    return _join_parts(
+        Text.assemble(safe(span.kind, "dim"), " ", safe(span.name)),
+        safe("failed inside", "yellow") if failed_inside and span.status == "ok" else status,
+        _since(span.started_at, began),
+        safe(seconds(took(span.started_at, span.ended_at))),
+        *_spent(span.attributes),
+    )
+
+
+def _add_decision(root: Tree, decision: Decision, *, began: float | None, room: int) -> None:
+    node = root.add(
+        _join_parts(
+            safe(f"decision {decision.ordinal}", "bold"),
+            safe(decision.point),
+            safe(_decider(decision)),
+            safe(f"{decision.latency_us:.0f} us"),
+            _since(decision.at, began),
+        )
+    )
+    if decision.why_not:
+        node.add(safe(f"not by the policy: {decision.why_not}", "yellow"))
+    # the characters of an option's name that are lined up
+    longest = min(24, max((cell_len(option) for option in decision.options), default=0))
+    bar = min(20, max(4, room - longest - len(" 100.0%  chosen, applied") - 1))
+    known = len(decision.probabilities) == len(decision.options)
+    shares = decision.probabilities if known else [None] * len(decision.options)
+    for option, share in zip(decision.options, shares, strict=True):
+        node.add(_option_line(decision, option, share, longest=longest, bar=bar))
+
+
+def _decider(decision: Decision) -> str:
+    if decision.source != "policy":
+        return f"by {decision.source}"
+    version = f"version {decision.policy_version}" if decision.policy_version else "untrained"
+    return f"by policy {version}, {decision.arm}"
+
+
+def _option_line(
+    decision: Decision, option: str, share: float | None, *, longest: int, bar: int
+) -> Text:
+    is_applied = option == decision.applied
+    padded = option + " " * max(0, longest - cell_len(option))  # some signs are two columns wide
+    parts: list[str | Text] = [safe(padded, "bold" if is_applied else "")]
+    if share is not None:
+        full = "█" * round(bar * min(1.0, max(0.0, share)))
+        parts.append(safe(f" {full.ljust(bar, '·')}", "green" if is_applied else "dim"))
+        parts.append(f" {share:6.1%}")
+    marked = ", ".join(marks(decision, option))
+    return Text.assemble(*parts, safe(f"  {marked}" if marked else "", "dim"))
+
+
+def marks(decision: Decision, option: str) -> Iterator[str]:
+    """Yield the marks of an option: chosen, applied, the host's own."""
+    named = {
+        "chosen": decision.chosen, "applied": decision.applied, "host's own": decision.default
+    }  # fmt: skip
+    yield from (mark for mark, name in named.items() if name == option)
+    if decision.allowed is not None and option not in decision.allowed:
+        yield "not allowed"
+    if decision.exploit_only is not None and option in decision.exploit_only:
+        yield "not explored"
+
+
+def _add_credit(tree: Tree, story: Story) -> None:
+    """Add the credit of each decision; those that taught nothing are grouped by reason."""
+    if not story.credits:
+        return
+    node = tree.add(safe("credit", "bold"))
+    without: dict[str, list[str]] = {}
+    several = len(story.attempts) > 1
+    for decision in story.decisions:
+        credit = story.credits[decision.decision_id]
+        name = f"{decision.attempt}:{decision.ordinal}" if several else f"{decision.ordinal}"
+        if credit.why is not None:
+            without.setdefault(f"{credit.state}: {credit.why}", []).append(name)
+            continue
+        learned = "not learned from yet" if credit.update is None else f"update {credit.update}"
+        node.add(
+            _join_parts(
+                safe(f"decision {name}", "bold"),
+                safe(f"{decision.point}: {decision.applied or '-'}"),
+                safe(f"return {number(credit.return_)}"),
+                _advantage(credit.advantage),
+                safe(learned),
+            )
+        )
+    for why, names in without.items():
+        node.add(_join_parts(safe(f"decision {', '.join(names)}", "bold"), safe(why)))
+
+
+def _advantage(advantage: float | None) -> Text:
+    if advantage is None:
+        return safe("")
+    better = "better" if advantage > 0.0 else "worse" if advantage < 0.0 else "as"
+    style = "green" if advantage > 0.0 else "red" if advantage < 0.0 else ""
+    than = "expected" if better == "as" else "than expected"
+    return safe(f"advantage {advantage:+.3g} ({better} {than})", style)
+
+
+def _reward_line(reward: Reward) -> Text:
+    value = number(reward.value) if reward.value is not None else "comment"
+    target = f"for {reward.decision_id.rpartition(':')[2]}" if reward.decision_id else ""
+    return _join_parts(
+        safe(f"{reward.name} {value}"),
+        safe(reward.label or ""),
+        safe(target),
+        safe(f"by {reward.source}"),
+        safe(moment(reward.at)),
+        safe(reward.comment or "", "italic"),
+    )
+
+
+def _join_parts(*parts: Text) -> Text:
+    visible = [part for part in parts if part.plain.strip()]
+    return join_texts(*(text for part in visible for text in (safe(" · ", "dim"), part)))[3:]
+
+
+def plain_decision(decision: Decision) -> Mapping[str, object]:
+    """Return a decision for JSON: with its id, without the packed features."""
+    return {
+        "decision_id": decision.decision_id,
+        **{
+            name: getattr(decision, name)
+            for name in decision.__struct_fields__
+            if name != "encoded"
+        },
+    }
+
+
+CANDIDATES = 5
+PARTS = re.compile(
+    r"(?s)(?P<rollout>.+?)(:attempt-(?P<attempt>[0-9]{1,18}))?"
+    r"(:(decision-)?(?P<ordinal>[0-9]{1,18}))?"
+)
+
+
+def rollout_of(store: Store, beginning: str) -> Rollout:
+    """Return the rollout whose id this is or, alone among all, begins with this.
+
+    The ``live-`` of an id may be left out.
+
+    Raises:
+        UnknownError: No id begins so.
+        AmbiguousIdError: Several do; the message lists them.
+    """
+    exact = store.rollouts.find_rollout(beginning)
+    if exact is not None:
+        return exact
+    ids = {
+        rollout_id
+        for whole in (beginning, f"live-{beginning}")
+        for rollout_id in store.rollouts.ids_beginning_with(whole, limit=CANDIDATES + 1)
+        if beginning
+    }
+    return store.rollouts.rollout(_only(sorted(ids), "rollout", beginning))
+
+
+def _only(ids: Sequence[str], kind: str, beginning: str) -> str:
+    """Return the id that is alone.
+
+    Raises:
+        UnknownError: There is none.
+        AmbiguousIdError: There are several; the message lists them.
+    """
+    if not ids:
+        raise UnknownError(kind, beginning)
+    if len(ids) > 1:
+        listed = ", ".join(ids[:CANDIDATES])
+        more = ", ..." if len(ids) > CANDIDATES else ""
+        raise AmbiguousIdError(f"several {kind}s begin with {beginning!r}: {listed}{more}")
+    return ids[0]
+
+
+def decision_of(store: Store, wanted: str) -> Decision:
+    """Return the decision that is meant: its id, or the beginning of its rollout's and its number.
+
+    ``live-5f0d`` is the only decision of that rollout, ``live-5f0d:2`` the second of its last
+    attempt, ``live-5f0d:attempt-1:decision-2`` the second of the first.
+
+    Raises:
+        UnknownError: There is none.
+        AmbiguousIdError: Several fit; the message lists them.
+    """
+    try:
+        return store.decisions.decision(wanted)
+    except UnknownError:
+        match = PARTS.fullmatch(wanted)
+    if match is None:
+        raise UnknownError("decision", wanted)
+    rollout = rollout_of(store, match["rollout"])
+    decisions = store.decisions.decisions(rollout.rollout_id)
+    last = max((decision.attempt for decision in decisions), default=0)
+    attempt = int(match["attempt"]) if match["attempt"] else last
+    fit = {
+        decision.decision_id: decision
+        for decision in decisions
+        if match["ordinal"] is None
+        or (decision.attempt, decision.ordinal) == (attempt, int(match["ordinal"]))
+    }
+    return fit[_only(list(fit), "decision", wanted)]
+
+
+@click.command(epilog=epilog("show", "tau-live show live-5f0d7f0e", "tau-live show 5f0d --json"))
+@click.argument("rollout", shell_complete=completion.rollouts)
+@store_option
+@json_option
+def show(rollout: str, path: Path | None, as_json: bool) -> None:
+    """Draw ROLLOUT as a tree: attempts, spans, decisions with their odds, rewards, credit.
+
+    Each span shows when it began, how long it took, its tokens and its cost. ROLLOUT is an
+    id or a unique prefix of one.
+    """
+    with open_store(path) as (store, settings):
+        story = story_of(store, settings, rollout)
+    if as_json:
+        print_json(
+            {
+                **story._asdict(),
+                "decisions": [plain_decision(decision) for decision in story.decisions],
+                "credits": [
+                    {"decision_id": id_, **to_builtins(credit)}
+                    for id_, credit in story.credits.items()
+                ],
+                "children": [child.rollout_id for child in story.children],
+            }
+        )
+    else:
+        print_all(tree_of(story, width=stdout_width()))
+
+
+def story_of(store: Store, settings: Settings, beginning: str) -> Story:
+    """Return a rollout and everything that is stored about it.
+
+    Raises:
+        UnknownError: No id begins so.
+        AmbiguousIdError: Several do.
+    """
+    rollout = rollout_of(store, beginning)
+    id_ = rollout.rollout_id
+    children = store.rollouts.query(RolloutQuery(parent_id=id_, limit=1000))
+    decisions = store.decisions.decisions(id_)
+    credit = {
+        name: value
+        for point in dict.fromkeys(decision.point for decision in decisions)
+        for name, value in credits_of(store, settings, rollout, point=point).items()
+    }
+    return Story(
+        rollout=rollout,
+        attempts=store.rollouts.attempts(id_),
+        spans=store.rollouts.spans(id_),
+        decisions=decisions,
+        rewards=store.rewards.rewards(id_),
+        children=children.rollouts,
+        credits={decision.decision_id: credit[decision.decision_id] for decision in decisions},
+    )

@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 
 from tau_live import on_path
-from tau_live.cli.opening import epilog
-from tau_live.switch import SWITCH, switched_on
+from tau_live.cli.options import epilog
+from tau_live.core.switch import SWITCH, switched_on
 
 
 @click.command(
@@ -40,7 +40,7 @@ def run(command: tuple[str, ...]) -> None:
     else:
         click.echo(f"tau-live: {SWITCH} is off, so nothing is attached", err=True)
     sys.stdout.flush()
-    os.execve(where, program, environ)  # noqa: S606  # what the operator asked for
+    os.execve(where, program, environ)  # noqa: S606  # the operator's own command
 
 
 def program_of(command: Sequence[str]) -> list[str]:

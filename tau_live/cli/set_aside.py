@@ -1,11 +1,12 @@
 """``tau-live set-aside``: keep a store that cannot be used, and begin another."""
 
 import time
+from contextlib import closing
 from pathlib import Path
 
 import click
 
-from tau_live.cli.opening import (
+from tau_live.cli.options import (
     epilog,
     json_option,
     operator,
@@ -13,19 +14,18 @@ from tau_live.cli.opening import (
     settings_of,
     store_option,
 )
-from tau_live.cli.output import print_json
-from tau_live.cli.text import moment, shown
-from tau_live.errors import StoreBusyError, StoreError, StoreUnavailableError
-from tau_live.gate import GateKeeper, HoldReason
-from tau_live.policies.files import checkpoint_folder
-from tau_live.settings import Settings
-from tau_live.store import aside
-from tau_live.store.records import AuditEntry
-from tau_live.store.sqlite import SqliteStore
+from tau_live.cli.output import moment, print_json, printable
+from tau_live.core.errors import StoreBusyError, StoreError, StoreUnavailableError
+from tau_live.core.gate import HoldReason
+from tau_live.core.gate_keeper import GateKeeper
+from tau_live.core.records import AuditEntry
+from tau_live.core.settings import Settings
+from tau_live.decisions.policy_files import checkpoint_folder
+from tau_live.store import files
+from tau_live.store.opening import open_at
 
-PATIENCE_S = 5.0
 LOOK_S = 30.0
-"""So long is looked for damage; `tau-live doctor` looks for a tenth of that."""
+"""How long to look for damage; `tau-live doctor` looks for a tenth of that."""
 
 SET_ASIDE = "set_aside"
 NEVERTHELESS = "--even-if-sound starts an empty one anyway"
@@ -48,18 +48,18 @@ def set_aside(path: Path | None, as_json: bool, reason: str, even_if_sound: bool
     that this command started.
     """
     settings = settings_of(path, changes=True)
-    kept = begun_anew(
+    kept = start_anew(
         settings, who=operator(), reason=reason, at=time.time(), even_if_sound=even_if_sound
     )
     if as_json:
         print_json({"store": str(settings.store), "kept": [str(file) for file in kept]})
         return
     for file in kept:
-        click.echo(f"kept as {shown(str(file))}")
+        click.echo(f"kept as {printable(str(file))}")
     click.echo('an empty store is in place, and its gate holds: tau-live gate reset --reason "..."')
 
 
-def begun_anew(
+def start_anew(
     settings: Settings, *, who: str, reason: str, at: float, even_if_sound: bool
 ) -> list[Path]:
     """Set a store and its policies aside, and begin another; return the names of what is kept.
@@ -69,17 +69,16 @@ def begun_anew(
     """
     path = settings.store.absolute()
     try:
-        with aside.alone_in(path.parent, timeout_s=PATIENCE_S):
+        with files.alone_in(path.parent, timeout_s=5.0):
             refused = None if even_if_sound else why_not(path)
             if refused:
                 raise StoreUnavailableError(refused)
-            kept = aside.set_aside(path, folder=checkpoint_folder(settings), quiet=True)
+            kept = files.set_aside(path, folder=checkpoint_folder(settings), quiet=True)
     except OSError as error:
         raise StoreUnavailableError(f"store '{path}' cannot be set aside: {error}") from error
     if not kept:
         raise StoreUnavailableError(f"no store at {path}: there is nothing to set aside")
-    store = SqliteStore.open(path)
-    try:
+    with closing(open_at(path)) as store:
         keeper = GateKeeper(limit=settings.max_failure_streak, who=who)
         keeper.refresh(store.gate, at=at)
         keeper.hold(HoldReason.STORE_REPLACED, at=at, detail=f"set aside: {reason}", who=who)
@@ -93,25 +92,20 @@ def begun_anew(
                 details={"kept": [file.name for file in kept]},
             )
         )
-    finally:
-        store.close()
     return kept
 
 
 def why_not(path: Path) -> str | None:
     """Return what speaks against setting a store aside, and what to do; ``None`` if nothing does.
 
-    Whoever says it twice would set the empty store aside that the first time began.
+    A second call would set aside the empty store of the first.
     """
     if not path.exists():
         return None
     try:
-        store = SqliteStore.open(path, read_only=True)
-        try:
+        with closing(open_at(path, read_only=True)) as store:
             damage = store.damage(deadline=time.monotonic() + LOOK_S)
             last, gate = store.audit.entries(limit=1), store.gate.load()
-        finally:
-            store.close()
     except StoreBusyError as error:
         return f"cannot check whether it is damaged: {error}: end what does; {NEVERTHELESS}"
     except StoreError:
@@ -119,7 +113,7 @@ def why_not(path: Path) -> str | None:
     if damage:
         return None
     if last and last[0].action == SET_ASIDE and gate.state != "pass":
-        when, why = moment(last[0].at), shown(last[0].reason)
+        when, why = moment(last[0].at), printable(last[0].reason)
         return (
             f"store '{path}' is the empty one that was started at {when} UTC ({why}): "
             f'let its gate pass, `tau-live gate reset --reason "..."`; {NEVERTHELESS}'

@@ -5,23 +5,176 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import click
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.text import Text
 
-from tau_live.cli.keyboard import Keyboard
-from tau_live.cli.opening import epilog, json_option, settings_of, store_option
-from tau_live.cli.output import console_of, print_json, print_on
-from tau_live.cli.signals import stopping
-from tau_live.cli.watch import Watch
-from tau_live.settings.places import placed
+from tau_live.cli.options import epilog, is_enabled, json_option, settings_of, store_option
+from tau_live.cli.output import console_of, print_json, print_on, safe
+from tau_live.cli.status import heading, lines_of, screen_of
+from tau_live.cli.terminal import Keyboard, stopping
+from tau_live.core.errors import StoreUnavailableError, TauLiveError
+from tau_live.core.settings import Settings, place_paths
+from tau_live.core.switch import SWITCH
+from tau_live.operate.report.summary import Glance, glance_of
+from tau_live.operate.stops import kill_file, now_killed
+from tau_live.store.opening import open_at
 
-LOOK_S = 0.1
-"""How often keys, signals and the size of the window are looked at."""
+REST = 4.0
+"""Between two looks, as a multiple of how long one took: at most a fifth of the time is reading."""
+
+
+class Watch:
+    """Looks at a store again and again, and keeps what it saw last.
+
+    Args:
+        settings: Where the store is.
+        console: What it is drawn for.
+        every_s: Seconds between looks.
+        frames: The number of looks; ``None`` is no limit.
+
+    Attributes:
+        console: The same.
+        took_s: How long the last look took.
+        stop: Set when it is to end.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        console: Console,
+        *,
+        every_s: float = 1.0,
+        frames: int | None = None,
+    ) -> None:
+        self.console = console
+        self.took_s = 0.0
+        self.stop = threading.Event()
+        self._suspended = threading.Event()
+        self._every_s = every_s
+        self._left = frames
+        self._settings = settings
+        self._last: Glance | None = None
+        self._problem: str | None = None
+        self._missing = False
+        self._at = 0.0
+
+    def look(self) -> None:
+        """Look at the store; it is opened each time, because it may have been replaced."""
+        began, self._at = time.perf_counter(), time.time()
+        try:
+            self._last, self._problem = self._read_store(), None
+        except (TauLiveError, OSError) as error:
+            self._problem = str(error)
+        self.took_s = time.perf_counter() - began
+
+    def _read_store(self) -> Glance:
+        file = self._settings.store
+        self._missing = not file.exists()
+        if self._missing:
+            self._last = None  # what was there is not the past of what will be
+            raise StoreUnavailableError(f"no store at {file} yet")
+        # how long a look waits for a locked store
+        with closing(open_at(file, read_only=True, busy_timeout_s=0.5)) as store:
+            return glance_of(store, self._settings, now=self._at, enabled=is_enabled())
+
+    def plain(self) -> Mapping[str, object]:
+        """Return the data of `status --json`, or the problem that prevents it."""
+        if self._problem is None and self._last is not None:
+            return {**self._last.status, "problem": None}
+        return {"at": self._at, "store": str(self._settings.store), "problem": self._problem}
+
+    def pause_s(self, every_s: float) -> float:
+        """Return how long to rest after a look, of which one is to begin every so many seconds."""
+        return max(every_s - self.took_s, REST * self.took_s)
+
+    def render(self, *, height: int | None) -> RenderableType:
+        """Return the screen, or the problem and the last screen."""
+        if self._problem is None and self._last is not None:
+            return screen_of(self._last, self.console, height=height)
+        first = Group(*self._trouble())
+        if self._last is None:
+            return first
+        left = None if height is None else height - lines_of(first, self.console) - 1
+        return Group(first, "", screen_of(self._last, self.console, height=left))
+
+    def _trouble(self) -> Iterator[Text]:
+        file = self._settings.store
+        yield heading(str(file), at=self._at, width=self.console.width)
+        yield safe(self._problem or "", "bold red")
+        killed = now_killed(kill_file(file, self._settings.kill_file))
+        if killed is not None:
+            yield safe(f"The kill switch is on: {killed}", "bold red")
+        if self._missing:
+            yield safe(f"Run your agent with {SWITCH}=1, or try {SWITCH}=1 tau-live demo")
+        else:
+            yield safe("Find out why: tau-live doctor")
+        if self._last is not None:
+            yield safe("Last known state:", "dim")
+
+    def print_each(self, *, as_json: bool) -> None:
+        """Print each look, as a line of JSON or as plain text."""
+        while self._goes_on():
+            if as_json:
+                print_json(self.plain())
+            else:
+                print_on(self.console, self.render(height=None), "")
+            sys.stdout.flush()
+            if self._left != 0:
+                self.stop.wait(self.pause_s(self._every_s))
+
+    def live(self) -> None:
+        """Draw each look over the one before; Ctrl-Z gives the terminal back for a while."""
+        with _suspend_on_signal(self._suspended):
+            while self._draw():
+                self._suspended.clear()
+                os.kill(os.getpid(), signal.SIGSTOP)
+
+    def _goes_on(self) -> bool:
+        """Look once more; ``False`` if it is over."""
+        if self.stop.is_set() or self._left == 0:
+            return False
+        if self._left is not None:
+            self._left -= 1
+        self.look()
+        return True
+
+    def _draw(self) -> bool:
+        """Draw looks until it is over; ``True`` if it is merely suspended."""
+        with (
+            Keyboard() as keyboard,
+            Live(
+                console=self.console, screen=True, auto_refresh=False, redirect_stderr=False
+            ) as live,
+        ):
+            while self._goes_on():
+                live.update(self.render(height=self.console.height), refresh=True)
+                if self._left == 0 or not self._wait(live, keyboard):
+                    break
+        return self._suspended.is_set()
+
+    def _wait(self, live: Live, keyboard: Keyboard) -> bool:
+        """Wait for the next look; ``False`` if there is to be none now.
+
+        A terminal that has another size is drawn at once.
+        """
+        until, size = time.monotonic() + self.pause_s(self._every_s), self.console.size
+        while not self.stop.is_set() and not self._suspended.is_set():
+            left = until - time.monotonic()
+            if left <= 0.0:
+                return True
+            # how often keys, signals and the size of the window are looked at
+            if keyboard.asks_to_quit(min(0.1, left)):
+                return False
+            if self.console.size != size:
+                size = self.console.size
+                live.update(self.render(height=self.console.height), refresh=True)
+        return False
 
 
 @click.command(
@@ -47,101 +200,20 @@ def top(*, path: Path | None, as_json: bool, every_s: float, frames: int | None)
     output is not a terminal, each refresh is printed as plain text; with --json, as one line.
     """
     settings = settings_of(path)
-    placed(settings)
+    place_paths(settings)
     console = console_of(sys.stdout.isatty())
-    looking = Looking(Watch(settings, console), every_s=every_s, frames=frames)
-    with stopping(looking.stop):
-        if as_json:
-            looking.printed(_print_line)
-        elif _has_screen(console):
-            looking.live()
-        else:
-            looking.printed(_print_screen)
-
-
-def _has_screen(console: Console) -> bool:
-    """Say whether the output is a terminal that can be drawn on with our signs."""
+    watch = Watch(settings, console, every_s=every_s, frames=frames)
+    # whether the output is a terminal that can be drawn on with our signs
     is_plain = console.is_dumb_terminal or not console.encoding.startswith("utf")
-    return sys.stdout.isatty() and not is_plain
-
-
-class Looking:
-    """Looks again and again, until it is asked to stop or has looked often enough.
-
-    Args:
-        watch: What looks.
-        every_s: Seconds between refreshes.
-        frames: So many looks; ``None`` is no limit.
-
-    Attributes:
-        stop: Set when it is to end.
-    """
-
-    def __init__(self, watch: Watch, *, every_s: float, frames: int | None) -> None:
-        self.stop = threading.Event()
-        self._suspended = threading.Event()
-        self._watch = watch
-        self._every_s = every_s
-        self._left = frames
-
-    def printed(self, show: Callable[[Watch], None]) -> None:
-        """Print each look."""
-        while self._looked():
-            show(self._watch)
-            sys.stdout.flush()
-            if self._left != 0:
-                self.stop.wait(self._watch.pause_s(self._every_s))
-
-    def live(self) -> None:
-        """Draw each look over the one before; Ctrl-Z gives the terminal back for a while."""
-        with _noticed(self._suspended):
-            while self._drawn():
-                self._suspended.clear()
-                os.kill(os.getpid(), signal.SIGSTOP)
-
-    def _looked(self) -> bool:
-        """Look once more; ``False`` if it is over."""
-        if self.stop.is_set() or self._left == 0:
-            return False
-        if self._left is not None:
-            self._left -= 1
-        self._watch.look()
-        return True
-
-    def _drawn(self) -> bool:
-        """Draw looks until it is over; ``True`` if it is merely suspended."""
-        console = self._watch.console
-        with (
-            Keyboard() as keyboard,
-            Live(console=console, screen=True, auto_refresh=False, redirect_stderr=False) as live,
-        ):
-            while self._looked():
-                live.update(self._watch.drawn(height=console.height), refresh=True)
-                if self._left == 0 or not self._waited(live, keyboard):
-                    break
-        return self._suspended.is_set()
-
-    def _waited(self, live: Live, keyboard: Keyboard) -> bool:
-        """Wait for the next look; ``False`` if there is to be none now.
-
-        A terminal that has another size is drawn at once.
-        """
-        console = self._watch.console
-        until, size = time.monotonic() + self._watch.pause_s(self._every_s), console.size
-        while not self.stop.is_set() and not self._suspended.is_set():
-            left = until - time.monotonic()
-            if left <= 0.0:
-                return True
-            if keyboard.asks_to_quit(min(LOOK_S, left)):
-                return False
-            if console.size != size:
-                size = console.size
-                live.update(self._watch.drawn(height=console.height), refresh=True)
-        return False
+    with stopping(watch.stop):
+        if sys.stdout.isatty() and not (as_json or is_plain):
+            watch.live()
+        else:
+            watch.print_each(as_json=as_json)
 
 
 @contextmanager
-def _noticed(suspended: threading.Event) -> Iterator[None]:
+def _suspend_on_signal(suspended: threading.Event) -> Iterator[None]:
     """Set an event on Ctrl-Z instead of stopping with the terminal as it is."""
     number = getattr(signal, "SIGTSTP", None)  # not there on every system
     if number is None:
@@ -152,11 +224,3 @@ def _noticed(suspended: threading.Event) -> Iterator[None]:
         yield
     finally:
         signal.signal(number, before)
-
-
-def _print_line(watch: Watch) -> None:
-    print_json(watch.plain())
-
-
-def _print_screen(watch: Watch) -> None:
-    print_on(watch.console, watch.drawn(height=None), "")

@@ -21,11 +21,11 @@ def _run_hidden() -> None:
 
 def _boot() -> None:
     try:
-        from tau_live.attaching.booting import boot
+        from tau_live.boot.boot import boot
     except ImportError as error:
         if sys.stderr is not None:
-            said = f"tau-live: not in {sys.executable}, which runs without it ({error})\n"
-            sys.stderr.write(said)
+            message = f"tau-live: not in {sys.executable}, which runs without it ({error})\n"
+            sys.stderr.write(message)
     else:
         boot("run")
 

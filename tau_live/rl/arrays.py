@@ -1,10 +1,19 @@
-"""Array types, ragged rows, and a digest that does not depend on the machine."""
+"""Array types, ragged rows, products whose bits do not depend on threads.
 
-import hashlib
+A product that is large enough is divided among threads, as many as there are cores, and where it
+is cut decides how its last bits are rounded. Cut into parts below that size it gives the same bits
+on any number of cores, and it leaves those of the host alone.
+
+A linear algebra library splits large matrices among its threads, and every split adds numbers up
+in another order. Here everything goes in tiles of a fixed size, which such libraries compute in
+one thread (OpenBLAS splits no product of at most 2**18 multiplications), in a fixed order. On two
+threads that is also faster than a split: of matrices this small the threads mostly wait.
+"""
+
 from collections.abc import Mapping
 
 import numpy as np
-import numpy.ma  # or `np.unique` would, in the middle of a host's first decision
+import numpy.ma
 import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float64]
@@ -36,19 +45,7 @@ def spans(starts: IntArray, lengths: IntArray) -> IntArray:
     return np.repeat(starts - ends + lengths, lengths) + np.arange(total, dtype=np.int64)
 
 
-def digest(arrays: Mapping[str, Array]) -> str:
-    """Return the SHA-256 of names, dtypes, shapes and little-endian bytes, as hexadecimal text."""
-    hashed = hashlib.sha256()
-    for name in sorted(arrays):
-        array = np.asarray(arrays[name])
-        little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
-        kind = f"{little.dtype.kind}{little.dtype.itemsize}"
-        hashed.update(f"{name}\0{kind}\0{array.shape}\0".encode())
-        hashed.update(little.tobytes())
-    return hashed.hexdigest()
-
-
-def required(arrays: Mapping[str, Array], name: str, shape: tuple[int, ...]) -> FloatArray:
+def required_array(arrays: Mapping[str, Array], name: str, shape: tuple[int, ...]) -> FloatArray:
     """Return the finite float64 array of that name and shape.
 
     Raises:
@@ -65,3 +62,139 @@ def required(arrays: Mapping[str, Array], name: str, shape: tuple[int, ...]) -> 
     if not np.isfinite(numbers).all():
         raise ValueError(f"array {name!r} must be finite")
     return numbers
+
+
+_LARGEST = 262_144
+"""Multiplications up to which OpenBLAS does a matrix by itself: ``interface/gemm.c``,
+``SMP_THRESHOLD_MIN * GEMM_MULTITHREAD_THRESHOLD``."""
+
+_LARGEST_VECTOR = 8_192
+"""The same for a matrix and a vector (``interface/gemv.c``: 9216) and two vectors (10000)."""
+
+
+def multiply(left: FloatArray, right: FloatArray, *, out: FloatArray) -> None:
+    """Write ``left @ right`` to ``out``, some rows at a time.
+
+    Args:
+        left: ``[M, K]`` or ``[B, M, K]``. Its rows are all that is cut, so ``K * N`` is at most
+            262,144; ``gram`` cuts ``K`` too.
+        right: ``[K, N]`` or ``[B, K, N]``.
+        out: ``[M, N]`` or ``[B, M, N]``.
+    """
+    inner, columns = right.shape[-2:]
+    largest = _LARGEST_VECTOR if columns == 1 else _LARGEST
+    at_once = max(largest // max(inner * columns, 1), 1)
+    rows = left.shape[-2]
+    if rows <= at_once:
+        np.matmul(left, right, out=out)
+        return
+    for begin in range(0, rows, at_once):
+        part = slice(begin, begin + at_once)
+        np.matmul(left[..., part, :], right, out=out[..., part, :])
+
+
+def squared_length(vector: FloatArray) -> float:
+    """Return the sum of the squares of ``vector [S]``."""
+    total = 0.0
+    for begin in range(0, len(vector), _LARGEST_VECTOR):
+        part = vector[begin : begin + _LARGEST_VECTOR]
+        total += float(np.dot(part, part))
+    return total
+
+
+_TILE = 32
+_WIDE = 64  # of a product's tiles: 64 * 32 * 64 multiplications are half of what is never split
+
+
+def product(matrix: FloatArray, vector: FloatArray) -> FloatArray:
+    """Return ``matrix [N, D]`` times ``vector [D]``, ``[N]``."""
+    products: FloatArray = np.einsum("nd,d->n", matrix, vector)
+    return products
+
+
+def gram(rows: FloatArray) -> FloatArray:
+    """Return ``rows.T @ rows``, ``[D, D]``, of ``rows [N, D]``."""
+    samples, width = rows.shape
+    tiles, chunks = -(-width // _WIDE), -(-samples // _TILE)
+    padded = np.zeros((chunks * _TILE, tiles * _WIDE))
+    padded[:samples, :width] = rows
+    sums = np.zeros((tiles, tiles, _WIDE, _WIDE))
+    for chunk in padded.reshape(chunks, _TILE, tiles, _WIDE):
+        right = chunk.transpose(1, 0, 2).copy()  # apart from the left, or a library takes a
+        left = chunk.transpose(1, 2, 0).copy()  # shortcut for symmetric products, which it splits
+        sums += left[:, None] @ right[None]
+    whole = sums.transpose(0, 2, 1, 3).reshape(tiles * _WIDE, tiles * _WIDE)
+    return np.ascontiguousarray(whole[:width, :width])
+
+
+def cholesky(matrix: FloatArray) -> FloatArray:
+    """Return the lower triangle ``L [D, D]`` with ``L @ L.T = matrix``.
+
+    Only the lower triangle of ``matrix`` is read.
+
+    Raises:
+        LinAlgError: The matrix is not positive definite.
+
+    Source:
+        Golub and Van Loan 2013, "Matrix Computations", section 4.2.6 (block outer product).
+    """
+    width = len(matrix)
+    size = -(-width // _TILE) * _TILE
+    lower = np.eye(size)
+    lower[:width, :width] = matrix
+    for begin in range(0, size, _TILE):
+        end = begin + _TILE
+        panel = _panel(lower[begin:, begin:end].T.copy())
+        lower[begin:, begin:end] = panel.T
+        lower[begin:end, end:] = 0.0
+        blocks = panel[:, _TILE:].reshape(_TILE, -1, _TILE).transpose(1, 0, 2).copy()
+        turned = blocks.transpose(0, 2, 1).copy()
+        for row in range(len(blocks)):
+            at = end + row * _TILE
+            taken = turned[row] @ blocks[: row + 1]
+            lower[at : at + _TILE, end : at + _TILE] -= taken.transpose(1, 0, 2).reshape(_TILE, -1)
+    return np.ascontiguousarray(lower[:width, :width])
+
+
+def _panel(columns: FloatArray) -> FloatArray:
+    """Return the first columns of the triangle, each as a row; zeros before its own place."""
+    for index in range(_TILE):
+        pivot = columns[index, index]
+        if not pivot > 0.0:  # NaN too
+            raise np.linalg.LinAlgError("the matrix is not positive definite")
+        columns[index] /= np.sqrt(pivot)
+        columns[index, :index] = 0.0
+        below = columns[index, index + 1 : _TILE]
+        columns[index + 1 :] -= below[:, None] * columns[index]
+    return columns
+
+
+def solve(lower: FloatArray, targets: FloatArray) -> FloatArray:
+    """Return ``x`` with ``lower @ lower.T @ x = targets``, of the shape of ``targets``.
+
+    Args:
+        lower: ``[D, D]``, as ``cholesky`` gave it.
+        targets: ``[D]``, or ``[D, M]`` for ``M`` of them at once.
+    """
+    return _backward(lower, _forward(lower, targets))
+
+
+def _forward(lower: FloatArray, targets: FloatArray) -> FloatArray:
+    solution = _columns(targets)
+    turned = np.ascontiguousarray(lower.T)
+    for index in range(len(solution)):
+        solution[index] /= lower[index, index]
+        solution[index + 1 :] -= turned[index, index + 1 :, None] * solution[index]
+    return solution.reshape(targets.shape)
+
+
+def _backward(lower: FloatArray, targets: FloatArray) -> FloatArray:
+    solution = _columns(targets)
+    for index in reversed(range(len(solution))):
+        solution[index] /= lower[index, index]
+        solution[:index] -= lower[index, :index, None] * solution[index]
+    return solution.reshape(targets.shape)
+
+
+def _columns(targets: FloatArray) -> FloatArray:
+    return np.array(targets if targets.ndim == 2 else targets[:, None], dtype=np.float64)

@@ -1,4 +1,4 @@
-"""What the regression adds to the logit of an option: its estimate and its doubt. Frozen."""
+"""The base of an option's logit: the regression's estimate and its doubt. Frozen."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from tau_live.rl.arrays import (
     Int32Array,
     IntArray,
     frozen,
-    required,
+    required_array,
 )
 from tau_live.rl.crossing import Crossed
 from tau_live.rl.kernel import Kernel, Kernels, Seen
@@ -28,7 +28,7 @@ _AT_ONCE = 16_384  # pairs whose parts are looked up together: 4 MB
 
 
 class Estimates(NamedTuple):
-    """What is known of ``M`` options.
+    """Estimates of ``M`` options.
 
     Attributes:
         gains: ``[M]``, reward expected, less the multiplied cost, in units of reward.
@@ -40,10 +40,10 @@ class Estimates(NamedTuple):
 
 
 class Parted(NamedTuple):
-    """What is known of ``M`` options, and from where.
+    """Estimates of ``M`` options, split by their source.
 
     Attributes:
-        slopes: What the ridge regression on features says.
+        slopes: Estimates of the ridge regression on features.
         kernels: ``[M]``, reward expected by the kernel regressions, less the multiplied cost.
         known: ``[M]``, whether these know the option.
         trust: ``[M]``, their share in its estimate; 0 where they do not know it.
@@ -54,7 +54,7 @@ class Parted(NamedTuple):
     known: BoolArray
     trust: FloatArray
 
-    def joined(self) -> Estimates:
+    def blend(self) -> Estimates:
         """Return what is known from both."""
         slopes = self.slopes.gains
         both = slopes + self.trust * (self.kernels - slopes)
@@ -62,7 +62,7 @@ class Parted(NamedTuple):
 
 
 class Base(NamedTuple):
-    """What a version adds to the logit of an option before its scorer does. Frozen.
+    """The part of a version's logits below its scorer. Frozen.
 
     ``base = beta * (Q - lambda * C + alpha * sigma)``. ``beta`` is ``sharpness + log(K - 1) /
     sqrt(2)`` over the root mean square of ``sigma`` among the ``K`` options of that decision: the
@@ -72,7 +72,7 @@ class Base(NamedTuple):
         columns: ``[cross_width]``, the column of every hashed feature, or ``UNSEEN``.
         gains: ``[D]``, weights of ``Q - lambda * C``.
         draws: ``[D, draws]``, from the posterior, in units of the noise.
-        kernel: What slopes cannot say.
+        kernel: The kernel regressions.
         noise: Standard deviation of what is unexplained, in units of reward.
         limit: The largest ``beta``.
         sharpness: See above; 0 switches the base off.
@@ -93,7 +93,7 @@ class Base(NamedTuple):
     penalty: float
 
     @classmethod
-    def untrained(cls, cross_width: int, kernels: int = 0) -> "Base":
+    def initial(cls, cross_width: int, kernels: int = 0) -> "Base":
         """Return the base that prefers nothing; ``kernels`` is how many waves there are."""
         columns = np.full(cross_width, UNSEEN, dtype=np.int32)
         columns.setflags(write=False)
@@ -110,17 +110,17 @@ class Base(NamedTuple):
         """Return ``[K, P]``, what the estimates are sums of: gain and draws, 0 where not known."""
         columns = self.columns[slots]
         known = np.flatnonzero(columns >= 0)
-        found = np.zeros((self.depth, len(slots)))
-        found[0, known] = self.gains[columns[known]]
-        found[1:, known] = self.draws[columns[known]].T
-        return found
+        parts = np.zeros((self.depth, len(slots)))
+        parts[0, known] = self.gains[columns[known]]
+        parts[1:, known] = self.draws[columns[known]].T
+        return parts
 
     def unseen(self, slots: IntArray) -> FloatArray:
         """Return ``[P]``, 1 where nothing was ever seen, else 0."""
         unseen: FloatArray = (self.columns[slots] == UNSEEN).astype(np.float64)
         return unseen
 
-    def estimated(self, sums: FloatArray, unknown: FloatArray) -> Estimates:
+    def estimate(self, sums: FloatArray, unknown: FloatArray) -> Estimates:
         """Return what is known of ``M`` options from what their features come to.
 
         Args:
@@ -133,32 +133,26 @@ class Base(NamedTuple):
 
     def estimates(self, options: Crossed, seen: Seen | None = None) -> Estimates:
         """Return what is known of ``M`` options; without ``seen`` by slopes alone."""
-        return self.parted(options, seen).joined()
+        return self.estimates_by_source(options, seen).blend()
 
-    def parted(self, options: Crossed, seen: Seen | None) -> Parted:
+    def estimates_by_source(self, options: Crossed, seen: Seen | None) -> Parted:
         """Return what is known of ``M`` options, and from where."""
-        slopes = self.estimated(*self._sums(options))
+        slopes = self.estimate(*self._sums(options))
         if seen is None:
             nothing = np.zeros(len(slopes.gains))
             return Parted(slopes, nothing, nothing > 0.0, nothing)
-        return Parted(slopes, *self.kernel.said(seen))
+        return Parted(slopes, *self.kernel.predict(seen))
 
     def _sums(self, options: Crossed) -> tuple[FloatArray, FloatArray]:
         """Return ``[K, M]`` and ``[M]``, what the features of options come to."""
-        starts, count = options.starts, len(options.starts) - 1
+        count = len(options.starts) - 1
         sums, unknown = np.zeros((self.depth, count)), np.zeros(count)
-        begin = 0
-        while begin < count:  # some at a time: all parts of all pairs would fill the memory
-            pairs = starts[begin] + _AT_ONCE
-            end = max(int(np.searchsorted(starts, pairs, side="right")) - 1, begin + 1)
-            part = slice(int(starts[begin]), int(starts[end]))
-            slots, values = options.slots[part], options.values[part]
-            edges = starts[begin:end] - starts[begin]
+        for part, pairs, edges in options.parts(_AT_ONCE):  # all at once would fill the memory
+            slots, values = options.slots[pairs], options.values[pairs]
             products = self.parts(slots)
             products *= values
-            sums[:, begin:end] = np.add.reduceat(products, edges, axis=1)
-            unknown[begin:end] = np.add.reduceat(self.unseen(slots) * values**2, edges)
-            begin = end
+            sums[:, part] = np.add.reduceat(products, edges, axis=1)
+            unknown[part] = np.add.reduceat(self.unseen(slots) * values**2, edges)
         return sums, unknown
 
     def variety(self, options: Crossed, names: IntArray) -> float:
@@ -189,25 +183,13 @@ class Base(NamedTuple):
             exploration=(1.0 - share) * other.exploration + share * self.exploration,
         )
 
-    def of(self, options: Crossed, starts: IntArray, seen: Seen | None = None) -> FloatArray:
-        """Return ``[M]`` what is added to each option's logit.
-
-        Args:
-            options: Crossed features of ``M`` options.
-            seen: The decisions as kernels see them; ``None`` leaves kernels out.
-            starts: ``[N + 1]``, decision ``n`` has the options ``starts[n]:starts[n + 1]``.
-        """
-        if not self.sharpness:
-            return np.zeros(len(options.starts) - 1)
-        return self.logits(self.estimates(options, seen), starts)
-
-    def logits(self, found: Estimates, starts: IntArray) -> FloatArray:
+    def logits(self, estimates: Estimates, starts: IntArray) -> FloatArray:
         """Return ``[M]`` what these estimates add to the logits."""
         counts = starts[1:] - starts[:-1]
-        betas, alphas = self.betas(found.doubts, starts), self.alphas(counts)
+        betas, alphas = self.betas(estimates.doubts, starts), self.alphas(counts)
         if len(betas) > 1:
             betas, alphas = np.repeat(betas, counts), np.repeat(alphas, counts)
-        added: FloatArray = betas * (found.gains + alphas * found.doubts)
+        added: FloatArray = betas * (estimates.gains + alphas * estimates.doubts)
         return added
 
     def alphas(self, counts: IntArray) -> FloatArray:
@@ -217,8 +199,8 @@ class Base(NamedTuple):
             The root of a logarithm is the rate of upper confidence bounds (Auer et al. 2002); that
             tries count per option is from Audibert and Bubeck 2009 (MOSS).
         """
-        found: FloatArray = self.exploration * np.sqrt(np.log1p(self.tries / counts))
-        return found
+        bonus: FloatArray = self.exploration * np.sqrt(np.log1p(self.tries / counts))
+        return bonus
 
     def betas(self, doubts: FloatArray, starts: IntArray) -> FloatArray:
         """Return ``[N]`` the logits for one unit of reward, from the doubts ``[M]`` of options."""
@@ -248,8 +230,8 @@ class Base(NamedTuple):
         Raises:
             ValueError: An array is missing or malformed.
         """
-        *numbers, size, draws = required(arrays, "base_numbers", (_NUMBERS + 2,)).tolist()
-        columns = required(arrays, "base_columns", (cross_width,)).astype(np.int32)
+        *numbers, size, draws = required_array(arrays, "base_numbers", (_NUMBERS + 2,)).tolist()
+        columns = required_array(arrays, "base_columns", (cross_width,)).astype(np.int32)
         if (
             columns.min() < LEFT_OUT
             or columns.max() >= size
@@ -260,8 +242,8 @@ class Base(NamedTuple):
         columns.setflags(write=False)
         return cls(
             columns,
-            frozen(required(arrays, "base_gains", (int(size),))),
-            _frozen32(required(arrays, "base_draws", (int(size), int(draws)))),
+            frozen(required_array(arrays, "base_gains", (int(size),))),
+            _frozen32(required_array(arrays, "base_draws", (int(size), int(draws)))),
             Kernel.from_arrays(arrays, width=kernels),
             *numbers,
         )
@@ -284,24 +266,24 @@ def base_of(  # noqa: PLR0913  # all but the first are given by name
         sharpness: Logits for a difference of one standard error, at least 0.
         exploration: How many standard errors an option gets for being unknown, at least 0.
         penalty: Of the regression, above 0.
-        multiplier: What one unit of cost weighs in units of reward, at least 0.
+        multiplier: Price of one unit of cost in units of reward, at least 0.
         together: Decisions of one rollout, on average: they share its luck, so they say as much
             as one (the design effect of Kish 1965, section 5.4, for samples that go together).
-        kernels: What is known beside slopes.
+        kernels: The kernel regressions.
     """
     kernels = Kernels.empty(0) if kernels is None else kernels
     columns = known.columns.of.copy()
     columns.setflags(write=False)
     deviation = known.deviation + multiplier * known.cost_deviation  # of the sum, at most
     if deviation <= 0.0:
-        return Base.untrained(len(columns), kernels.width)
-    unexplained = kernels.sums.left * known.noise + multiplier * known.cost_noise
+        return Base.initial(len(columns), kernels.width)
+    unexplained = kernels.sums.residual_share * known.noise + multiplier * known.cost_noise
     noise = max(unexplained * float(np.sqrt(together)), _TINY)
     return Base(
         columns,
         frozen(known.reward - multiplier * known.cost),
         _frozen32(known.weights[:, TARGETS:]),
-        kernels.served(multiplier, (known.mean, known.cost_mean)),
+        kernels.to_kernel(multiplier, (known.mean, known.cost_mean)),
         noise,
         _SHARPEST / max(deviation, noise),
         sharpness,

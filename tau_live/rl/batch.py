@@ -2,20 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 
 from tau_live.rl.arrays import BoolArray, FloatArray, IntArray, offsets, spans
-from tau_live.rl.breathing import Breathe, at_once
-from tau_live.rl.crossing import Crossed, Rows, crossed, rows
-from tau_live.rl.exploring import added
+from tau_live.rl.crossing import Crossed, cross, rows, states
 from tau_live.rl.features import Encoded
-from tau_live.rl.fourier import features as waves_of
 from tau_live.rl.kernel import Seen
-from tau_live.rl.policy import Policy
-from tau_live.rl.states import states
+from tau_live.rl.kernel import features as waves_of
+from tau_live.rl.policy import Policy, base_logits
 
 _OF_DECISIONS = (
     "chosen",
@@ -34,7 +30,7 @@ class Trajectories:
     """``R`` rollouts laid end to end, ``N`` decisions in all.
 
     Attributes:
-        encoded: ``[N]``, what each decision looked like.
+        encoded: ``[N]``, features of each decision.
         chosen: ``[N]``, index of the option that was applied.
         default: ``[N]``, index of the host's default, -1 where it had none.
         propensity: ``[N]``, probability with which the applied option had been chosen, in
@@ -81,8 +77,7 @@ class Trajectories:
         for name, (low, high) in bounds.items():
             if (getattr(self, name) < low).any() or (getattr(self, name) > high).any():
                 raise ValueError(f"{name} must be within [{low!r}, {high!r}]")
-        self._check_choices()
-        self._check_explored()
+        self._check_options()
         if self.cost is not None and (
             self.cost.shape != self.reward.shape or np.isinf(self.cost).any()
         ):
@@ -100,29 +95,26 @@ class Trajectories:
         if (self.length < 1).any() or self.length.sum() != decisions:
             raise ValueError(f"length must be at least 1 and sum to {decisions}")
 
-    def _check_choices(self) -> None:
-        options = np.array([one.options for one in self.encoded], dtype=np.int64)
-        masks = self.masks
-        if len({one.width for one in self.encoded}) > 1:
+    def _check_options(self) -> None:
+        options = np.array([decision.options for decision in self.encoded], dtype=np.int64)
+        if len({decision.width for decision in self.encoded}) > 1:
             raise ValueError("all decisions must be encoded with one width")
         if (self.chosen < 0).any() or (self.chosen >= options).any():
             raise ValueError("chosen must be the index of an option")
         if (self.default < -1).any() or (self.default >= options).any():
             raise ValueError("default must be the index of an option, or -1")
-        if len(masks) != len(options):
-            raise ValueError(f"allowed must be [{len(options)}], got {len(masks)}")
-        for index, mask in enumerate(masks):
-            if mask is None:
-                continue
-            if mask.shape != (options[index],) or not mask[self.chosen[index]]:
-                raise ValueError(f"allowed must fit the options and the choice of decision {index}")
+        self._check_flags("allowed", self.masks, options)
+        self._check_flags("explored", self.flags, options)
+        for index, mask in enumerate(self.masks):
+            if mask is not None and not mask[self.chosen[index]]:
+                raise ValueError(f"allowed must fit the choice of decision {index}")
 
-    def _check_explored(self) -> None:
-        if len(self.flags) != len(self.encoded):
-            raise ValueError(f"explored must be [{len(self.encoded)}], got {len(self.flags)}")
-        for index, (one, flags) in enumerate(zip(self.encoded, self.flags, strict=True)):
-            if flags is not None and flags.shape != (one.options,):
-                raise ValueError(f"explored must fit the options of decision {index}")
+    def _check_flags(self, name: str, flags: Sequence[BoolArray | None], options: IntArray) -> None:
+        if len(flags) != len(options):
+            raise ValueError(f"{name} must be [{len(options)}], got {len(flags)}")
+        for index, own in enumerate(flags):
+            if own is not None and own.shape != (options[index],):
+                raise ValueError(f"{name} must fit the options of decision {index}")
 
     @property
     def masks(self) -> Sequence[BoolArray | None]:
@@ -141,25 +133,25 @@ class Trajectories:
         return totals
 
 
-def joined(first: Trajectories, second: Trajectories | None) -> Trajectories:
+def concatenate(first: Trajectories, second: Trajectories | None) -> Trajectories:
     """Return the rollouts of both, those of ``first`` before those of ``second``."""
     if second is None or not len(second.length):
         return first
     both = (first, second)
+    costs = None
+    if not first.cost is second.cost is None:
+        unknown = [np.full(len(part.encoded), np.nan) for part in both]
+        known = (part.cost for part in both)
+        costs = np.concatenate([a if b is None else b for a, b in zip(unknown, known, strict=True)])
     return Trajectories(
-        encoded=list(chain.from_iterable(one.encoded for one in both)),
-        chosen=np.concatenate([one.chosen for one in both]),
-        default=np.concatenate([one.default for one in both]),
-        propensity=np.concatenate([one.propensity for one in both]),
-        value=np.concatenate([one.value for one in both]),
-        reward=np.concatenate([one.reward for one in both]),
-        discount=np.concatenate([one.discount for one in both]),
-        bootstrap=np.concatenate([one.bootstrap for one in both]),
-        length=np.concatenate([one.length for one in both]),
-        version_lag=np.concatenate([one.version_lag for one in both]),
-        allowed=list(chain.from_iterable(one.masks for one in both)),
-        cost=_joined_costs(first, second),
-        explored=list(chain.from_iterable(one.flags for one in both)),
+        **{
+            name: np.concatenate([getattr(part, name) for part in both])
+            for name in (*_OF_DECISIONS, "bootstrap", "length")
+        },
+        encoded=[*first.encoded, *second.encoded],
+        allowed=[*first.masks, *second.masks],
+        explored=[*first.flags, *second.flags],
+        cost=costs,
     )
 
 
@@ -176,20 +168,9 @@ def newest(window: Trajectories | None, *, decisions: int) -> Trajectories | Non
         **{name: getattr(window, name)[at:] for name in ("encoded", *_OF_DECISIONS)},
         bootstrap=window.bootstrap[first:],
         length=window.length[first:],
-        allowed=None if window.allowed is None else window.allowed[at:],
+        allowed=window.masks[at:],
         cost=None if window.cost is None else window.cost[at:],
-        explored=None if window.explored is None else window.explored[at:],
-    )
-
-
-def _joined_costs(first: Trajectories, second: Trajectories) -> FloatArray | None:
-    if first.cost is None and second.cost is None:
-        return None
-    return np.concatenate(
-        [
-            np.full(len(one.encoded), np.nan) if one.cost is None else one.cost
-            for one in (first, second)
-        ]
+        explored=window.flags[at:],
     )
 
 
@@ -205,6 +186,7 @@ class Batch(NamedTuple):
         chosen: ``[N]``, which of its allowed options was applied.
         contexts: What the critic sees, as the crossed features of ``N`` "options" of it.
         plain: The contexts as they are, as the crossed features of ``N`` "options".
+        epsilon: The policy's share of uniform exploration.
         explored: ``[M]``, false where an option is unsafe to explore; ``None`` if none is.
         waves: ``[N, count]``, the contexts as kernels see them; ``None`` until that is needed.
     """
@@ -217,6 +199,7 @@ class Batch(NamedTuple):
     chosen: IntArray
     contexts: Crossed
     plain: Crossed
+    epsilon: float
     explored: BoolArray | None = None
     waves: FloatArray | None = None
 
@@ -225,22 +208,21 @@ class Batch(NamedTuple):
         """``[N]``, how many options were allowed."""
         return np.diff(self.starts)
 
-    def under(self, policy: Policy, breathe: Breathe = at_once) -> "Batch":
+    def under(self, policy: Policy) -> "Batch":
         """Return the same decisions with the base of another policy of the same scale."""
-        heard = self.heard_by(policy, breathe) if policy.base.kernel.is_heard else self
-        if self.explored is None:
-            ridge = policy.base.of(self.options, self.starts, heard.seen)
-        else:
-            found = policy.base.estimates(self.options, heard.seen)
-            ridge = added(policy.base, found, self.starts, self.explored)
+        heard = self.heard_by(policy) if policy.base.kernel.is_heard else self
+        ridge = np.zeros(len(self.base))
+        if policy.base.sharpness:
+            estimates = policy.base.estimates(self.options, heard.kernel_view)
+            ridge = base_logits(policy.base, estimates, self.starts, self.explored)
         return heard._replace(base=policy.default_bonus * self.preferred + ridge)
 
-    def heard_by(self, policy: Policy, breathe: Breathe = at_once) -> "Batch":
+    def heard_by(self, policy: Policy) -> "Batch":
         """Return the same decisions as kernels see them, too."""
         if self.waves is not None:
             return self
         width, count = policy.config.width, policy.config.kernels
-        return self._replace(waves=waves_of(self.plain, width, count=count, breathe=breathe))
+        return self._replace(waves=waves_of(self.plain, width, count=count))
 
     @property
     def names(self) -> IntArray:
@@ -248,8 +230,8 @@ class Batch(NamedTuple):
         return self.rows.slots[self.rows.starts[:-1]]
 
     @property
-    def seen(self) -> Seen | None:
-        """What kernels see, ``None`` while that was not needed."""
+    def kernel_view(self) -> Seen | None:
+        """The input of kernels; ``None`` while that was not needed."""
         return None if self.waves is None else Seen(self.names, self.waves, self.counts)
 
     def choices(self) -> Crossed:
@@ -269,6 +251,7 @@ class Batch(NamedTuple):
             self.chosen[decisions],
             self.contexts.rows(decisions),
             self.plain.rows(decisions),
+            self.epsilon,
             None if self.explored is None else self.explored[at],
             None if self.waves is None else self.waves[decisions],
         )
@@ -276,58 +259,43 @@ class Batch(NamedTuple):
 
 def batch(policy: Policy, trajectories: Trajectories) -> Batch:
     """Return the decisions of ``trajectories`` as ``policy`` scales and prefers them."""
-    return unbased(policy, trajectories).under(policy)
+    return batch_without_base(policy, trajectories).under(policy)
 
 
-def unbased(policy: Policy, trajectories: Trajectories) -> Batch:
+def batch_without_base(policy: Policy, trajectories: Trajectories) -> Batch:
     """Return the same with nothing for a base but what the host prefers."""
-    masks = trajectories.masks
-    features = rows(trajectories.encoded, masks, policy.scale)
-    starts = offsets(features.counts)
-    options = crossed(features, width=policy.config.width, cross_width=policy.config.cross_width)
-    preferred = _preferred(trajectories, starts)
-    chosen = _ranks(trajectories.chosen, masks)
-    plain = _contexts(features)
-    seen = states(plain, width=policy.config.width)
+    width, masks = policy.config.width, trajectories.masks
+    contexts, options, counts = rows(trajectories.encoded, masks, policy.scale)
+    starts = offsets(counts)
+    preferred = _default_flags(trajectories, starts)
     return Batch(
+        cross(contexts, options, counts, width=width, cross_width=policy.config.cross_width),
         options,
-        _options(features),
         preferred,
         preferred,
         starts,
-        chosen,
-        seen,
-        plain,
-        _explored(trajectories),
+        _ranks(trajectories.chosen, masks),
+        states(contexts, width=width),
+        contexts,
+        policy.config.epsilon,
+        _explored_flags(trajectories),
     )
 
 
-def _contexts(features: Rows) -> Crossed:
-    """Return the scaled context rows alone, ``[N]`` of them."""
-    at = spans(features.context_starts, features.context_lengths)
-    return Crossed(features.slots[at], features.values[at], offsets(features.context_lengths))
-
-
-def _explored(trajectories: Trajectories) -> BoolArray | None:
+def _explored_flags(trajectories: Trajectories) -> BoolArray | None:
     """Return ``[M]`` which of the allowed options are explored; ``None`` if all are."""
     if all(flags is None for flags in trajectories.flags):
         return None
-    found = []
-    for one, mask, flags in zip(
+    masks = []
+    for decision, mask, flags in zip(
         trajectories.encoded, trajectories.masks, trajectories.flags, strict=True
     ):
-        of = np.ones(one.options, dtype=np.bool_) if flags is None else flags
-        found.append(of if mask is None else of[mask])
-    return np.concatenate(found)
+        of = np.ones(decision.options, dtype=np.bool_) if flags is None else flags
+        masks.append(of if mask is None else of[mask])
+    return np.concatenate(masks)
 
 
-def _options(features: Rows) -> Crossed:
-    """Return the scaled rows of the allowed options alone, ``[M]`` of them."""
-    at = spans(features.option_starts, features.option_lengths)
-    return Crossed(features.slots[at], features.values[at], offsets(features.option_lengths))
-
-
-def _preferred(trajectories: Trajectories, starts: IntArray) -> FloatArray:
+def _default_flags(trajectories: Trajectories, starts: IntArray) -> FloatArray:
     preferred = np.zeros(int(starts[-1]))
     allowed_default = trajectories.default >= 0
     for index, mask in enumerate(trajectories.masks):

@@ -1,9 +1,6 @@
 """How an update learns."""
 
 from dataclasses import dataclass
-from math import inf
-
-import numpy as np
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,36 +50,3 @@ class PPOConfig:
     exploration: float = 0.5
     penalty: float = 4.0
     base_kl: float = 1.0
-
-    def __post_init__(self) -> None:
-        for name in ("clip", "learning_rate", "net_learning_rate", "gradient_norm", "penalty"):
-            self._check(name, 0.0 < getattr(self, name) < inf, "finite and > 0.0")
-        for name in (
-            "value_coefficient",
-            "entropy_coefficient",
-            "target_kl",
-            "max_kl",
-            "sharpness",
-            "exploration",
-            "base_kl",
-        ):
-            self._check(name, 0.0 <= getattr(self, name) < inf, "finite and >= 0.0")
-        for name in ("gamma", "lambda_", "effective_share"):
-            self._check(name, 0.0 <= getattr(self, name) <= 1.0, "finite and within [0.0, 1.0]")
-        self._check("max_kl", self.max_kl >= self.target_kl, ">= target_kl")
-        self._check("epochs", self.epochs is None or self.epochs > 0, "> 0, or None")
-        self._check("minibatch", self.minibatch > 0, "> 0")
-        self._check("window_decisions", self.window_decisions >= 0, ">= 0")
-        self._check("lag_bound", self.lag_bound >= 0, ">= 0")
-
-    def _check(self, name: str, fits: bool, expected: str) -> None:
-        if not fits:
-            raise ValueError(
-                f"invalid ppo config: {name} must be {expected}, found {getattr(self, name)!r}"
-            )
-
-    def epochs_for(self, rollouts: int) -> int:
-        """Return how many passes to make when so many rollouts are new."""
-        if self.epochs is not None:
-            return self.epochs
-        return round(float(np.interp(rollouts, [8, 32, 64], [2, 6, 10])))

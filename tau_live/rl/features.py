@@ -1,24 +1,235 @@
-"""What a decision looked like, as sparse rows of numbers.
+"""A decision's features as sparse rows of numbers.
 
 Row 0 is the context, rows 1 to A are the options. The context row starts with a constant 1 in
 the slot ``width``, so that crossing it with an option's features also gives those features alone.
+
+Source:
+    Weinberger et al. 2009, arXiv:0902.2206 (signed feature hashing).
+
+Looking whether a row is the same costs a third of reading it anew. Two rows are the same if their
+names and values are identical objects that cannot change, so nothing of the host's runs, and a
+dictionary that was changed meanwhile is never taken for what it was.
 """
 
 import struct
 import zlib
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from math import nextafter, sqrt
+from hashlib import blake2b
+from math import isfinite, nextafter, sqrt
 from numbers import Real
-from operator import sub
-from typing import NamedTuple
+from operator import is_, sub
+from threading import RLock
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from tau_live.rl.arrays import BoolArray, Float32Array, Int32Array
-from tau_live.rl.remembered import Kept, Remembered
-from tau_live.rl.slots import category_slot, name_slot, own_slot, slots_of_numbers, word_slot
+
+_ROWS = 512
+_LONGEST = 256
+_CHARS = 4_096
+_PARTS = 65_536  # of all rows together, those of rows within rows included: about 10 MB
+_CHARS_A_PART = 64  # a longer text counts as several
+T = TypeVar("T")
+
+
+class Kept(dict[str, object]):
+    """A row of plain data that nobody writes to any more, so that itself again is the same again.
+
+    Attributes:
+        names: Its names with NULs between, if its values are all finite floats; else empty.
+        parts: How much it is to be counted for, by whom that concerns; 0 if not known yet.
+    """
+
+    __slots__ = ("names", "parts")
+    names: str
+    parts: int
+
+
+_UNCHANGING = frozenset({float, int, bool, str, type(None), Kept})
+
+
+def copy_row(row: Mapping[str, object], *, names: str = "") -> Kept:
+    """Return a row that nobody else has."""
+    made = Kept(row)
+    made.names = names
+    made.parts = 0
+    return made
+
+
+@dataclass(slots=True)
+class _Row(Generic[T]):
+    """One row, and how often in a row another one came instead."""
+
+    row: dict[str, object]
+    made: T
+    size: int
+    missed: int = 0
+
+
+class Remembered(Generic[T]):
+    """Remembers a row, and what was made of it, for each of at most 512 names.
+
+    Rows of many parts, or rows of such rows, crowd out older ones before that.
+    Where rows are new every time it soon remembers few of them, because that costs something.
+    """
+
+    def __init__(self) -> None:
+        self._rows: dict[str, _Row[T]] = {}
+        self._size = 0
+        self._lock = RLock()
+        self._changing = False
+
+    def made_of(self, name: str, row: Mapping[str, object]) -> T | None:
+        """Return what was made of exactly this row; ``None`` if it is another.
+
+        Args:
+            name: Whose row it is.
+            row: One that nobody else writes to meanwhile.
+        """
+        known = self._rows.get(name)
+        if known is None:
+            return None
+        before = known.row
+        if row is before or (
+            len(before) == len(row)
+            and all(map(is_, row.values(), before.values()))
+            and all(map(is_, row, before))
+        ):
+            known.missed = 0
+            return known.made
+        known.missed += 1
+        return None
+
+    def wants(self, name: str) -> bool:
+        """Tell whether a new row is worth remembering: the 1st, 2nd, 4th, 8th ... in a row is."""
+        known = self._rows.get(name)
+        return known is None or not known.missed & (known.missed - 1)
+
+    def remember(self, name: str, row: Mapping[str, object], made: T) -> None:
+        """Remember what was made of a row, if it is short and nothing in it can change."""
+        own = row if type(row) is Kept else dict(row)
+        if len(own) > _LONGEST or not {*map(type, own), *map(type, own.values())} <= _UNCHANGING:
+            return
+        texts = [text for text in (*own, *own.values()) if isinstance(text, str)]
+        size = size_of(own) + len(name) // _CHARS_A_PART
+        if sum(map(len, texts)) > _CHARS or size > _PARTS:
+            return
+        with self._lock:  # no ``acquire`` before a ``try``: an exception may come between
+            if self._changing:
+                return  # this thread is at it, below a signal's handler: another time
+            self._changing = True
+            try:
+                self._keep(name, _Row(own, made, size))
+            finally:
+                self._changing = False
+
+    def _keep(self, name: str, row: _Row[T]) -> None:
+        known = self._rows.get(name)
+        if known is not None:
+            row.missed = known.missed
+        elif len(self._rows) >= _ROWS:
+            self._forget_oldest()
+        self._rows[name] = row
+        self._size += row.size - (known.size if known else 0)
+        while self._size > _PARTS:
+            self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        oldest = next(iter(self._rows))
+        size = self._rows[oldest].size
+        del self._rows[oldest]
+        self._size -= size
+
+
+def size_of(value: object) -> int:
+    """Return how many parts a row has, those of rows and lists within it included."""
+    if isinstance(value, dict):
+        if type(value) is Kept and value.names:
+            return 1 + len(value) + len(value.names) // _CHARS_A_PART
+        return 1 + sum(map(size_of, value)) + sum(map(size_of, value.values()))
+    if isinstance(value, list):
+        return 1 + sum(map(size_of, value))
+    return 1 + len(value) // _CHARS_A_PART if isinstance(value, str) else 1
+
+
+_CACHED = 16_384
+_CACHED_ROWS = 1_024
+_CACHED_CHARS = 4_096
+_CACHED_WORD = 64  # characters; 16,384 of 4,096 would take 70 MB
+_NUMBERS = frozenset({float, int, bool})
+
+
+@lru_cache(maxsize=_CACHED)
+def name_slot(name: str, width: int) -> int:
+    """Return the slot of a number of that name."""
+    return _hash(f"n:{name}") % width
+
+
+def slots_of_numbers(features: Mapping[str, object], width: int) -> bytes | None:
+    """Return the slots of a row's names, packed, if its values are all finite numbers."""
+    if type(features) is Kept and features.names:
+        return _slots_of(features.names, width)
+    count = len(features)
+    if (
+        not count
+        or not frozenset(map(type, features.values())) <= _NUMBERS
+        or [*map(type, features)].count(str) < count
+    ):
+        return None
+    try:
+        if not isfinite(sum(features.values())):  # type: ignore[arg-type]  # they are numbers
+            return None  # one may be too large, or a NaN
+    except OverflowError:
+        return None
+    names = "\0".join(features)
+    return _slots_of(names, width) if names.count("\0") == count - 1 else None
+
+
+def _slots_of(names: str, width: int) -> bytes:
+    """Return the slots of a row's names, packed; ``names`` has NULs between them."""
+    return (_known_slots if len(names) <= _CACHED_CHARS else _known_slots.__wrapped__)(names, width)
+
+
+@lru_cache(maxsize=_CACHED_ROWS)
+def _known_slots(names: str, width: int) -> bytes:
+    return array("i", [name_slot(name, width) for name in names.split("\0")]).tobytes()
+
+
+@lru_cache(maxsize=_CACHED)
+def own_slot(name: str, width: int) -> int:
+    """Return the slot of an option of that name."""
+    return _hash(f"o:{name}") % width
+
+
+@lru_cache(maxsize=_CACHED)
+def category_slot(name: str, value: str, width: int) -> tuple[int, float]:
+    """Return the slot and the sign of a short text, or a member of a set, under that name."""
+    return _signed_slot(_hash(f"c:{name}={value}"), width)
+
+
+def word_slot(name: str, word: str, width: int) -> tuple[int, float]:
+    """Return the slot and the sign of a word of a longer text under that name."""
+    known = _known_word if len(word) <= _CACHED_WORD else _known_word.__wrapped__
+    return known(name, word, width)
+
+
+@lru_cache(maxsize=_CACHED)
+def _known_word(name: str, word: str, width: int) -> tuple[int, float]:
+    return _signed_slot(_hash(f"w:{name}={word}"), width)
+
+
+def _signed_slot(hashed: int, width: int) -> tuple[int, float]:
+    return (hashed >> 1) % width, 1.0 if hashed & 1 else -1.0
+
+
+def _hash(text: str) -> int:
+    encoded = text.encode("utf-8", "surrogatepass")
+    return int.from_bytes(blake2b(encoded, digest_size=8).digest(), "little")
+
 
 WIDTH = 4_096
 MAX_WIDTH = 65_535  # slots are packed as unsigned 16-bit integers, and ``width`` itself is a slot
@@ -59,32 +270,29 @@ class Encoded(NamedTuple):
 
 
 class Row(NamedTuple):
-    """The entries of one option's features, packed, and how many features were skipped."""
+    """The entries of options' features, packed end to end.
+
+    Attributes:
+        slots: Of the entries.
+        values: Of the entries.
+        numbers: Which of them are numbers as they came.
+        skipped: How many features were skipped.
+        ends: ``[A]``, where each option's row ends; empty for one option's features alone.
+    """
 
     slots: bytes
     values: bytes
     numbers: bytes
     skipped: int
-
-
-class Part(NamedTuple):
-    """The rows of all options of a decision.
-
-    Attributes:
-        row: Their entries, end to end.
-        ends: ``[A]``, where each row ends.
-    """
-
-    row: Row
-    ends: tuple[int, ...]
+    ends: tuple[int, ...] = ()
 
 
 class Memory:
-    """What was encoded before in one width, for rows that stay; changes nothing but the time."""
+    """A cache of encoded rows of one width; changes nothing but the time."""
 
     def __init__(self) -> None:
         self.rows: Remembered[Row] = Remembered()
-        self.parts: Remembered[Part] = Remembered()
+        self.parts: Remembered[Row] = Remembered()
 
 
 def encode(
@@ -102,7 +310,7 @@ def encode(
     Every option has a one of its own, hashed from its name, so options need no features.
 
     Args:
-        context: What is known when the choice is made.
+        context: The context of the decision.
         options: ``[A]``, name and features (or ``None``) of each option that may be chosen.
         width: How many slots names are hashed into, in ``[1, 65535]``.
         memory: Of rows of options encoded before, always in this width.
@@ -114,30 +322,33 @@ def encode(
         Weinberger et al. 2009, arXiv:0902.2206 (signed feature hashing).
     """
     rows = _Rows(width)
-    rows.add(width, 1.0, 0)
     rows.extend(context)
     split = len(rows.slots)
-    ends = rows.extend_by(options, memory)
+    starts = np.array([-split, 0, *rows.extend_by(options, memory)], dtype=np.int32)
+    starts += split
     return Encoded(
         np.frombuffer(rows.slots, dtype=np.int32),
         np.frombuffer(rows.values, dtype=np.float32),
         np.frombuffer(rows.numbers, dtype=np.bool_),
-        np.array([0, split, *[split + end for end in ends]], dtype=np.int32),
+        starts,
         width,
         rows.skipped,
     )
 
 
 class _Rows:
-    """Rows that grow entry by entry; flat buffers, because encoding is the cost of a decision."""
+    """Rows that grow entry by entry, the constant of contexts first.
+
+    The buffers are flat, because encoding is the cost of a decision.
+    """
 
     __slots__ = ("numbers", "skipped", "slots", "values", "width")
 
     def __init__(self, width: int) -> None:
         self.width = width
-        self.slots = array("i")
-        self.values = array("f")
-        self.numbers = bytearray()
+        self.slots = array("i", (width,))
+        self.values = array("f", (1.0,))
+        self.numbers = bytearray(1)
         self.skipped = 0
 
     def add(self, slot: int, value: float, is_number: int) -> None:
@@ -156,13 +367,13 @@ class _Rows:
         name = "\0".join(offered) if len(offered) == len(options) else ""
         part = memory.parts.made_of(name, offered) if name else None
         if part is not None:
-            self._append(part.row)
+            self._append(part)
             return part.ends
         begin, skipped = len(self.slots), self.skipped
         ends = self._extend_each(options, memory.rows)
         if name and memory.parts.wants(name):
-            row = self._since(begin, skipped)
-            memory.parts.remember(name, offered, Part(row, tuple(ends)))
+            row = self._since(begin, skipped)._replace(ends=tuple(ends))
+            memory.parts.remember(name, offered, row)
         return ends
 
     def _extend_each(
@@ -247,7 +458,7 @@ class _Rows:
             return False
         try:
             values = struct.pack(f"={count}f", *features.values())
-        except OverflowError:  # one is too large
+        except (OverflowError, struct.error):  # one is too large
             return False
         self.slots.frombytes(slots)
         self.values.frombytes(values)
@@ -279,7 +490,9 @@ class _Rows:
     def _extend_text(self, name: str, text: str) -> None:
         if len(text) <= CATEGORY_CHARS and text.count(" ") < CATEGORY_WORDS:
             slot, sign = category_slot(name, text, self.width)
-            self.add(slot, sign, 0)
+            self.slots.append(slot)
+            self.values.append(sign)
+            self.numbers.append(0)
             return
         if len(text) > TEXT_CHARS:
             self.skipped += 1
@@ -312,7 +525,7 @@ def _is_quick(features: Mapping[str, object]) -> bool:
 
 
 class Frame(NamedTuple):
-    """What is packed of a decision beside its values: the same for all that look alike.
+    """The packed form of a decision without its values: the same for all that look alike.
 
     Attributes:
         width: As in ``Encoded``.

@@ -1,16 +1,133 @@
-"""Generalized advantage estimation: the reference form, and the batched one that is fast."""
+"""Generalized advantage estimation: the reference form, and the batched one that is fast.
 
+A long array is taken in parts that fit into the cache, the last one first; what one part comes to
+is carried into the part before it.
+"""
+
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from tau_live.rl.arrays import FloatArray, IntArray, offsets
-from tau_live.rl.scan import Room, parts, reverse_scan, scan_part
+
+_DOUBLING_LONGEST = 64  # above, a blocked scan does less work; measured on 1M steps
+_DOUBLING_PART = 16_384
+_BLOCK = 65  # steps; odd, so that the rows of a column lie in different sets of the cache
+_BLOCKED_PART = 1_008 * _BLOCK
+
+
+def reverse_scan(terms: FloatArray, factors: FloatArray, *, longest: int) -> FloatArray:
+    """Return ``[N]`` ``y[t] = terms[t] + factors[t] * y[t+1]``, with ``y[N] = 0``.
+
+    Args:
+        terms: ``[N]``, finite.
+        factors: ``[N]``, finite; 0 at the last step of every rollout.
+        longest: Steps of the longest rollout, that is the longest run without a factor of 0.
+    """
+    sums = terms.copy()
+    room = _room(len(terms), longest)
+    carried = 0.0
+    for begin, end in parts(len(terms), longest):
+        room[0, : end - begin] = factors[begin:end]
+        carried = scan_part(sums[begin:end], room, carried=carried, longest=longest)
+    return sums
+
+
+def _room(steps: int, longest: int) -> FloatArray:
+    """Return ``[3, P]`` buffers for the largest part of so many steps, its factors first."""
+    return np.empty((3, min(steps, _part(longest))))
+
+
+def parts(steps: int, longest: int) -> Iterator[tuple[int, int]]:
+    """Yield where each part begins and ends, the last one first."""
+    size = _part(longest)
+    end = steps
+    if longest > _DOUBLING_LONGEST and steps % _BLOCK:  # so that the others are whole blocks
+        end -= steps % _BLOCK
+        yield end, steps
+    while end > 0:
+        begin = (end - 1) // size * size
+        yield begin, end
+        end = begin
+
+
+def scan_part(sums: FloatArray, room: FloatArray, *, carried: float, longest: int) -> float:
+    """Turn the terms of one part, ``[P]``, into sums, in place.
+
+    Args:
+        sums: The terms.
+        room: ``[3, P]`` at least; its first row begins with the factors of this part, and all of
+            it is used up.
+        carried: What the step after the part came to.
+        longest: As ``reverse_scan``.
+
+    Returns:
+        What the first step came to.
+    """
+    size = len(sums)
+    factors, spare, others = room[:, :size]
+    sums[-1] += factors[-1] * carried
+    factors[-1] = 0.0
+    if longest <= _DOUBLING_LONGEST or size < _BLOCK:
+        _double(sums, factors, spare, others, longest=min(longest, size))
+    else:
+        _scan_blocks(sums, factors, spare, others)
+    return float(sums[0])
+
+
+def _part(longest: int) -> int:
+    return _DOUBLING_PART if longest <= _DOUBLING_LONGEST else _BLOCKED_PART
+
+
+def _double(
+    sums: FloatArray,
+    products: FloatArray,
+    spare: FloatArray,
+    others: FloatArray,
+    *,
+    longest: int,
+) -> None:
+    """Reach twice as far in every round: ``log2(longest)`` rounds over all steps."""
+    reach = 1
+    while reach < longest:
+        np.multiply(products[:-reach], sums[reach:], out=spare[:-reach])
+        np.add(sums[:-reach], spare[:-reach], out=sums[:-reach])
+        if 2 * reach < longest:
+            np.multiply(products[:-reach], products[reach:], out=others[:-reach])
+            others[-reach:] = 0.0
+            products, others = others, products
+        reach *= 2
+
+
+def _scan_blocks(
+    sums: FloatArray, factors: FloatArray, spare: FloatArray, others: FloatArray
+) -> None:
+    """Scan all blocks at once, a block in a column, then carry from block to block.
+
+    Source:
+        Blelloch 1990, section 1.4 (first-order recurrences), in two levels.
+    """
+    blocks = len(sums) // _BLOCK
+    by_step, reaches = spare.reshape(_BLOCK, blocks), others.reshape(_BLOCK, blocks)
+    by_step[:], reaches[:] = sums.reshape(blocks, _BLOCK).T, factors.reshape(blocks, _BLOCK).T
+    rows, reach_rows = [*by_step], [*reaches]
+    carried = factors[:blocks]
+    for t in range(_BLOCK - 2, -1, -1):
+        np.multiply(reach_rows[t], rows[t + 1], out=carried)
+        np.add(rows[t], carried, out=rows[t])
+        np.multiply(reach_rows[t], reach_rows[t + 1], out=reach_rows[t])
+    firsts, lengths, *rooms = np.zeros((4, blocks))
+    firsts[:], lengths[:] = rows[0], reach_rows[0]
+    _double(firsts, lengths, *rooms, longest=blocks)
+    reaches[:, :-1] *= firsts[1:]
+    by_step[:, :-1] += reaches[:, :-1]
+    sums.reshape(blocks, _BLOCK)[:] = by_step.T
+
 
 __all__ = [
     "Advantages",
     "Steps",
-    "batched_gae",
     "batched_vtrace",
     "gae",
 ]
@@ -35,11 +152,11 @@ class Steps(NamedTuple):
 
 
 class Advantages(NamedTuple):
-    """What GAE gives.
+    """The result of GAE.
 
     Attributes:
         advantages: ``[T]``, how much better each action was than expected.
-        returns: ``[T]``, ``advantages + values``: what the critic should have said.
+        returns: ``[T]``, ``advantages + values``: the critic's targets.
     """
 
     advantages: FloatArray
@@ -99,75 +216,6 @@ def gae(
     return Advantages(advantages, advantages + values)
 
 
-def batched_gae(
-    rewards: FloatArray,
-    discounts: FloatArray,
-    values: FloatArray,
-    bootstraps: FloatArray,
-    *,
-    lengths: IntArray,
-    lambda_: float,
-) -> Advantages:
-    """Return what ``gae`` gives for every one of ``R`` rollouts laid end to end.
-
-    Args:
-        rewards: ``[N]``, reward received after each step.
-        discounts: ``[N]``, in ``[0, 1]``; 0 where a step ended its rollout.
-        values: ``[N]``, estimates of the return from each state.
-        bootstraps: ``[R]``, estimate of the return from the state after each rollout's last step.
-        lengths: ``[R]``, steps of each rollout, at least 1; they sum to ``N``.
-        lambda_: In ``[0, 1]``.
-
-    Returns:
-        ``advantages`` and ``returns``, each ``[N]``.
-
-    Raises:
-        ValueError: A shape or a range does not fit, or a number is not finite; the message names
-            the first rollout concerned.
-    """
-    steps = Steps(rewards, discounts, values, bootstraps, lengths)
-    ends = _ends(steps)
-    _check_within_unit(lambda_=np.array([lambda_]))
-    with np.errstate(over="ignore", invalid="ignore"):  # checked afterwards
-        found, sound = _part_by_part(steps, ends, lambda_)
-    if not sound:
-        _check_numbers(steps)
-    return found
-
-
-def _part_by_part(steps: Steps, ends: IntArray, lambda_: float) -> tuple[Advantages, bool]:
-    """Return what GAE gives, and whether every number was certainly finite and in range.
-
-    Whatever is not finite makes the advantage of its own step so, and with it the sum of all.
-    """
-    rewards, discounts, values, bootstraps, lengths = steps
-    size, longest = len(rewards), int(lengths.max())
-    advantages, returns = np.empty(size), np.empty(size)
-    room = Room.of(size, longest)
-    carried, total, least, most = 0.0, 0.0, 1.0, 0.0
-    after = len(ends)
-    for begin, end in parts(size, longest):
-        part = advantages[begin:end]
-        before = int(np.searchsorted(ends, begin))
-        own = ends[before:after] - begin
-        part[:-1] = values[begin + 1 : end]
-        part[-1] = values[end] if end < size else 0.0
-        part[own] = bootstraps[before:after]
-        np.multiply(part, discounts[begin:end], out=part)
-        np.add(part, rewards[begin:end], out=part)
-        np.subtract(part, values[begin:end], out=part)
-        least = min(least, float(discounts[begin:end].min()))
-        most = max(most, float(discounts[begin:end].max()))
-        np.multiply(discounts[begin:end], lambda_, out=room.factors[: end - begin])
-        room.factors[own] = 0.0
-        carried = scan_part(part, room, carried=carried, longest=longest)
-        np.add(part, values[begin:end], out=returns[begin:end])
-        total += float(part.sum())
-        after = before
-    sound = bool(np.isfinite(total)) and least >= 0.0 and most <= 1.0
-    return Advantages(advantages, returns), sound
-
-
 def batched_vtrace(
     steps: Steps,
     traces: FloatArray,
@@ -178,43 +226,73 @@ def batched_vtrace(
 
     ``D[t] = c[t] * delta[t] + discounts[t] * lambda_ * c[t] * D[t+1]`` corrects the values,
     ``returns = values + D``, and ``advantages[t] = delta[t] + discounts[t] * lambda_ * D[t+1]``
-    is still to be weighted by ``c[t]``. With all traces 1 it is GAE.
+    is still to be weighted by ``c[t]``. With all traces 1 it is ``gae`` of each rollout.
 
     Args:
         steps: ``N`` steps of ``R`` rollouts.
         traces: ``[N]``, ``c = min(1, pi / mu)`` of the action taken, in ``[0, 1]``.
         lambda_: In ``[0, 1]``.
 
+    Returns:
+        ``advantages`` and ``returns``, each ``[N]``.
+
     Raises:
-        ValueError: As ``batched_gae``.
+        ValueError: A shape or a range does not fit, or a number is not finite; the message names
+            the first rollout concerned.
 
     Source:
         Espeholt et al. 2018, arXiv:1802.01561, equation 1 and remark 2, rho bar = c bar = 1.
     """
-    deltas, factors = _recurrence(steps, lambda_)
-    if traces.shape != deltas.shape:
-        raise ValueError(f"traces must be [{len(deltas)}], got {traces.shape}")
-    _check_within_unit(traces=traces)
-    corrections = reverse_scan(deltas * traces, factors * traces, longest=int(steps.lengths.max()))
-    carried = np.zeros_like(corrections)
-    carried[:-1] = factors[:-1] * corrections[1:]
-    return Advantages(deltas + carried, steps.values + corrections)
-
-
-def _recurrence(steps: Steps, lambda_: float) -> tuple[FloatArray, FloatArray]:
-    """Return ``[N]`` temporal differences, and factors that are 0 where a rollout ends."""
     ends = _ends(steps)
-    _check_numbers(steps)
     _check_within_unit(lambda_=np.array([lambda_]))
-    following = np.empty_like(steps.values)
-    following[:-1] = steps.values[1:]
-    following[ends] = steps.bootstraps
-    deltas = steps.discounts * following
-    deltas += steps.rewards
-    deltas -= steps.values
-    factors = steps.discounts * lambda_
-    factors[ends] = 0.0
-    return deltas, factors
+    if traces.shape != steps.rewards.shape:
+        raise ValueError(f"traces must be [{len(steps.rewards)}], got {traces.shape}")
+    with np.errstate(over="ignore", invalid="ignore"):  # checked afterwards
+        estimated, is_finite = _part_by_part(steps, traces, ends, lambda_)
+    if not is_finite:
+        _check_numbers(steps)
+    _check_within_unit(discounts=steps.discounts, traces=traces)
+    return estimated
+
+
+def _part_by_part(
+    steps: Steps, traces: FloatArray, ends: IntArray, lambda_: float
+) -> tuple[Advantages, bool]:
+    """Return what V-trace gives, and whether every number was certainly finite.
+
+    A number that is not makes the advantage of its own step so, and with it the sum of all.
+    """
+    rewards, discounts, values, bootstraps, lengths = steps
+    size, longest = len(rewards), int(lengths.max())
+    advantages, returns = np.empty(size), np.empty(size)
+    room = _room(size, longest)
+    discounted = np.empty(room.shape[1])
+    carried, total, after = 0.0, 0.0, len(ends)
+    for begin, end in parts(size, longest):
+        own = slice(begin, end)
+        before = int(np.searchsorted(ends, begin))
+        last = ends[before:after] - begin
+        deltas, corrections = advantages[own], returns[own]
+        deltas[:-1] = values[begin + 1 : end]
+        deltas[-1] = values[end] if end < size else 0.0
+        deltas[last] = bootstraps[before:after]
+        deltas *= discounts[own]
+        deltas += rewards[own]
+        deltas -= values[own]
+        factors = discounted[: end - begin]
+        np.multiply(discounts[own], lambda_, out=factors)
+        factors[last] = 0.0
+        np.multiply(deltas, traces[own], out=corrections)
+        np.multiply(factors, traces[own], out=room[0, : end - begin])
+        following = carried
+        carried = scan_part(corrections, room, carried=carried, longest=longest)
+        factors[:-1] *= corrections[1:]
+        factors[-1] *= following
+        deltas += factors
+        corrections += values[own]
+        total += float(deltas.sum())
+        after = before
+    return Advantages(advantages, returns), bool(np.isfinite(total))
 
 
 def _ends(steps: Steps) -> IntArray:

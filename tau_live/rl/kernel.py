@@ -3,17 +3,21 @@
 Beside the ridge regression on slopes there is, for each option by its name, one on random Fourier
 features of the context. Both foresee every return before they learn from it. How far the second
 would have mended the errors of the first is how far it is believed, from nothing to all.
+
+Their inner product is on average the Gaussian kernel of two contexts, whatever the number of
+features. The frequencies are hashed, so no version has to carry them.
 """
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from tau_live.rl.arrays import Array, BoolArray, FloatArray, IntArray, frozen, required
-from tau_live.rl.breathing import Breathe, at_once
+from tau_live.rl.arrays import Array, BoolArray, FloatArray, IntArray, frozen, required_array
 from tau_live.rl.crossing import Crossed
 from tau_live.rl.recursive import NUMBERS, OF_SQUARES, TARGETS, Columns, Regression
+from tau_live.rl.throttle import yield_gil
 
 MOST = 32
 """Options that have a regression of their own: the first that came. Each takes half a megabyte."""
@@ -36,22 +40,8 @@ class Seen(NamedTuple):
     counts: IntArray
 
 
-class Said(NamedTuple):
-    """What kernels expect of ``M`` options.
-
-    Attributes:
-        gains: ``[M]``, of ``Q - lambda * C``; 0 of options that they do not know.
-        known: ``[M]``, whether they know the option.
-        trust: ``[M]``, their share in its estimate, in ``[0, 1]``; 0 where they do not know it.
-    """
-
-    gains: FloatArray
-    known: BoolArray
-    trust: FloatArray
-
-
 class Kernel(NamedTuple):
-    """What a version knows of options beside slopes. Frozen.
+    """The kernel regressions of a version. Frozen.
 
     Attributes:
         names: ``[O]``, own slots of options, ascending.
@@ -85,14 +75,19 @@ class Kernel(NamedTuple):
         at = np.minimum(np.searchsorted(self.names, names), len(self.names) - 1)
         return at, self.names[at] == names
 
-    def said(self, seen: Seen) -> Said:
-        """Return what it expects of each option."""
+    def predict(self, seen: Seen) -> tuple[FloatArray, BoolArray, FloatArray]:
+        """Return what it expects of ``M`` options.
+
+        Returns:
+            ``[M]`` of ``Q - lambda * C``, 0 of options that it does not know; ``[M]``, whether it
+            knows the option; and ``[M]``, its share in the estimate, 0 where it does not.
+        """
         at, known = self.places(seen.names)
         if not len(self.names):
-            return Said(np.zeros(len(at)), known, np.zeros(len(at)))
+            return np.zeros(len(at)), known, np.zeros(len(at))
         owners = np.repeat(np.arange(len(seen.counts)), seen.counts)
-        found = np.einsum("nc,oc->no", seen.waves, self.gains)[owners, at]
-        return Said(np.where(known, found, 0.0), known, np.where(known, self.trust[at], 0.0))
+        gains = np.einsum("nc,oc->no", seen.waves, self.gains)[owners, at]
+        return np.where(known, gains, 0.0), known, np.where(known, self.trust[at], 0.0)
 
     def near(self, other: "Kernel", share: float) -> "Kernel":
         """Return what has come this share of the way from another.
@@ -125,14 +120,14 @@ class Kernel(NamedTuple):
         Raises:
             ValueError: An array is missing or malformed.
         """
-        (size,) = required(arrays, "kernel_size", (1,)).tolist()
+        (size,) = required_array(arrays, "kernel_size", (1,)).tolist()
         names = _names(arrays, "kernel_names", int(size))
         if (np.diff(names) < 0).any():  # they are searched by halves
             raise ValueError("kernel_names must be ascending")
-        trust = required(arrays, "kernel_trust", (len(names),))
+        trust = required_array(arrays, "kernel_trust", (len(names),))
         if (trust < 0.0).any() or (trust > 1.0).any():
             raise ValueError(f"kernel_trust is out of range: {trust.tolist()!r}")
-        gains = required(arrays, "kernel_gains", (len(names), width))
+        gains = required_array(arrays, "kernel_gains", (len(names), width))
         return cls(names, frozen(gains), frozen(trust))
 
 
@@ -161,8 +156,8 @@ class Sums(NamedTuple):
 
         Args:
             errors: Of slopes.
-            shared: What kernels change of all options alike.
-            own: What they change of the chosen one besides.
+            shared: Their change of all options alike.
+            own: Their change of the chosen one besides.
         """
         blind = errors - shared
         return Sums(
@@ -186,7 +181,7 @@ class Sums(NamedTuple):
         return min(self.mended / self.changes, 1.0)
 
     @property
-    def left(self) -> float:
+    def residual_share(self) -> float:
         """Deviation of the errors that are left, as a share of those of slopes alone, at most 1."""
         trust = self.trust
         if not trust or not self.errors:
@@ -223,7 +218,6 @@ class Kernels(NamedTuple):
         costs: FloatArray,
         *,
         cost_mean: float = 0.0,
-        breathe: Breathe = at_once,
     ) -> "Kernels":
         """Return the regressions with more samples.
 
@@ -233,7 +227,6 @@ class Kernels(NamedTuple):
             rewards: ``[M]``.
             costs: ``[M]``, NaN where unknown.
             cost_mean: Of the costs of all options: an unknown one must not make an option cheap.
-            breathe: Called between two samples.
         """
         new = names[~np.isin(names, self.names)]
         new = new[np.sort(np.unique(new, return_index=True)[1])][: MOST - len(self.names)]
@@ -249,7 +242,6 @@ class Kernels(NamedTuple):
                 penalty=_PENALTY,
                 rng=nobody,
                 cost_mean=cost_mean,
-                breathe=breathe,
             )
         return self._replace(names=known, fits=tuple(fits))
 
@@ -273,14 +265,14 @@ class Kernels(NamedTuple):
             probabilities: ``[M]``, of the options.
             mean: Of all rewards.
         """
-        said, known, _ = self._kernel(1.0, mean).said(seen)
-        change = np.where(known, said - slopes, 0.0)
+        gains, known, _ = self.to_kernel(0.0, (mean, 0.0), trust=1.0).predict(seen)
+        change = np.where(known, gains - slopes, 0.0)
         starts = np.cumsum(seen.counts) - seen.counts
         shared = np.add.reduceat(probabilities * change, starts)
         errors = rewards - mean - slopes[chosen]
         return self._replace(sums=self.sums.including(errors, shared, change[chosen] - shared))
 
-    def restarted(self) -> "Kernels":
+    def restart(self) -> "Kernels":
         """Return the regressions on nothing, trusted as they were."""
         return Kernels.empty(self.width)._replace(sums=self.sums)
 
@@ -290,25 +282,23 @@ class Kernels(NamedTuple):
         fits = tuple(fit for fit, keeps in zip(self.fits, kept, strict=True) if keeps)
         return self._replace(names=self.names[kept], fits=fits)
 
-    def served(self, multiplier: float, means: tuple[float, float]) -> Kernel:
+    def to_kernel(
+        self, multiplier: float, means: tuple[float, float], *, trust: float | None = None
+    ) -> Kernel:
         """Return what a version needs of this.
 
         Args:
-            multiplier: What one unit of cost weighs in units of reward, at least 0.
+            multiplier: Price of one unit of cost in units of reward, at least 0.
             means: Of all rewards, and of all costs.
+            trust: Share of kernels in an estimate; ``None`` takes what they have earned.
         """
-        return self._kernel(self.sums.trust, means[0], cost_mean=means[1], multiplier=multiplier)
-
-    def _kernel(
-        self, trust: float, mean: float, *, cost_mean: float = 0.0, multiplier: float = 0.0
-    ) -> Kernel:
         if not self.fits:
             return Kernel.none(self.width)
+        mean, cost_mean = means
         gains = [fit.gain(mean, cost_mean=cost_mean, multiplier=multiplier) for fit in self.fits]
         order = np.argsort(self.names)
-        return Kernel(
-            self.names[order], frozen(np.array(gains)[order]), frozen(np.full(len(order), trust))
-        )
+        trusts = np.full(len(order), self.sums.trust if trust is None else trust)
+        return Kernel(self.names[order], frozen(np.array(gains)[order]), frozen(trusts))
 
     def arrays(self) -> dict[str, Array]:
         """Return everything by name, of all options together; of covariances one half."""
@@ -334,14 +324,14 @@ class Kernels(NamedTuple):
         Raises:
             ValueError: An array is missing or malformed.
         """
-        size, *rest = required(arrays, "kernels_sums", (1 + len(Sums._fields),)).tolist()
+        size, *rest = required_array(arrays, "kernels_sums", (1 + len(Sums._fields),)).tolist()
         options, sums = int(size), Sums(*rest)
         if not 0 <= options <= MOST or min(*sums[:3], sums.changes) < 0.0:
             raise ValueError(f"kernels_sums are out of range: {size!r}, {sums!r}")
         names, upper = _names(arrays, "kernels_names", options), np.triu_indices(width)
-        halves = required(arrays, "kernels_covariances", (options, len(upper[0])))
-        weights = required(arrays, "kernels_weights", (options, width, TARGETS))
-        numbers = required(arrays, "kernels_numbers", (options, NUMBERS))
+        halves = required_array(arrays, "kernels_covariances", (options, len(upper[0])))
+        weights = required_array(arrays, "kernels_weights", (options, width, TARGETS))
+        numbers = required_array(arrays, "kernels_numbers", (options, NUMBERS))
         if options and numbers[:, OF_SQUARES].min() < 0.0:
             raise ValueError("kernels_numbers are out of range")
         columns = Columns(np.arange(width, dtype=np.int32), width, width)
@@ -364,7 +354,80 @@ def _dense(waves: FloatArray) -> Crossed:
 
 
 def _names(arrays: Mapping[str, Array], name: str, size: int) -> IntArray:
-    found = required(arrays, name, (size,)).astype(np.int64)
-    if len(np.unique(found)) != len(found):
+    names = required_array(arrays, name, (size,)).astype(np.int64)
+    if len(np.unique(names)) != len(names):
         raise ValueError(f"{name} must be different from each other")
-    return found
+    return names
+
+
+_BANDWIDTH = 0.4  # deviation of a frequency, where a context is two long on average
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_PHASES = np.uint64(2**40)  # behind every slot's own keys
+_PARTS = np.arange(0, 64, 16, dtype=np.uint64)
+_AT_ONCE = 2**16  # entries times features that are added up together: 512 KB
+
+
+def frequencies(slots: IntArray, width: int, *, count: int) -> FloatArray:
+    """Return ``[C, count]``, what each feature of a context is multiplied by.
+
+    Args:
+        slots: ``[C]``, in ``[0, width]``; the constant, in the slot ``width``, counts for nothing.
+        width: Of the features.
+        count: How many waves there are.
+
+    Source:
+        Steele, Lea and Flood 2014 (SplitMix64). Four even parts of a hash add up to what is nearly
+        normal, with the same bits on every machine.
+    """
+    keys = slots.astype(np.int64)[:, None] * count + np.arange(count)
+    hashed = _mix(keys.astype(np.uint64))
+    total = np.zeros(hashed.shape)
+    for shift in _PARTS:
+        total += ((hashed >> shift) & np.uint64(0xFFFF)).astype(np.float64)
+    normal = (total / 65_535.0 - 2.0) * np.sqrt(3.0)
+    normals: FloatArray = np.where((slots == width)[:, None], 0.0, _BANDWIDTH * normal)
+    return normals
+
+
+def phases(count: int) -> FloatArray:
+    """Return ``[count]``, where each wave begins, in ``[0, 2 pi)``."""
+    hashed = _mix(_PHASES + np.arange(count, dtype=np.uint64))
+    phases: FloatArray = (hashed >> np.uint64(11)).astype(np.float64) * (2.0 * np.pi / 2.0**53)
+    return phases
+
+
+def waves(angles: FloatArray) -> FloatArray:
+    """Return ``[..., count]`` features from ``angles [..., count]``; rows are about one long.
+
+    Source:
+        Rahimi and Recht 2007, "Random Features for Large-Scale Kernel Machines", algorithm 1.
+    """
+    cosines = np.cos(angles)
+    cosines *= np.sqrt(2.0 / angles.shape[-1])
+    return cosines
+
+
+def features(contexts: Crossed, width: int, *, count: int) -> FloatArray:
+    """Return ``[N, count]`` features of contexts.
+
+    Args:
+        contexts: ``N`` scaled contexts, each with at least one entry.
+        width: Of their features.
+        count: How many waves there are.
+    """
+    known, at = np.unique(contexts.slots, return_inverse=True)
+    table, begin = frequencies(known, width, count=count), phases(count)
+    features = np.empty((len(contexts.starts) - 1, count))
+    for part, entries, edges in contexts.parts(_AT_ONCE // count):
+        products = table[at[entries]]
+        products *= contexts.values[entries, None]
+        features[part] = waves(np.add.reduceat(products, edges, axis=0) + begin)
+        yield_gil()
+    return features
+
+
+def _mix(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    mixed = (keys + np.uint64(1)) * _GOLDEN
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))

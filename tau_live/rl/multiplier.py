@@ -18,7 +18,7 @@ Source:
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import inf, isfinite
+from math import isfinite
 from typing import Self
 
 import numpy as np
@@ -50,22 +50,6 @@ class MultiplierRule:
     proportional: float = 0.25
     memory: float = 128.0
 
-    def __post_init__(self) -> None:
-        for name, fits, expected in (
-            ("limit", 0.0 < self.limit <= 1.0, "within (0.0, 1.0]"),
-            ("aim", 0.0 < self.aim <= 1.0, "within (0.0, 1.0]"),
-            ("most", 0.0 < self.most < inf, "finite and > 0.0"),
-            ("step", 0.0 < self.step < inf, "finite and > 0.0"),
-            ("rate", 0.0 <= self.rate < inf, "finite and >= 0.0"),
-            ("proportional", 0.0 <= self.proportional < inf, "finite and >= 0.0"),
-            ("memory", 1.0 <= self.memory < inf, "finite and >= 1.0"),
-        ):
-            if not fits:
-                raise ValueError(
-                    f"invalid rule of the multiplier: {name} must be {expected}, "
-                    f"found {getattr(self, name)!r}"
-                )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Multiplier:
@@ -84,7 +68,7 @@ class Multiplier:
     estimate: float = 0.0
     seen: float = 0.0
 
-    def updated(self, costs: FloatArray, rule: MultiplierRule, *, corrected: float = 0.0) -> Self:
+    def update(self, costs: FloatArray, rule: MultiplierRule, *, corrected: float = 0.0) -> Self:
         """Return the multiplier after the costs of more rollouts.
 
         The estimate depends on their order, but not on how they are cut into updates.

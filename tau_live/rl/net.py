@@ -1,8 +1,10 @@
 """The small tanh network of a policy: what it adds to logits and values. Frozen.
 
-It is the two towers of ``tau_live.rl.towers`` on features that come and go: an input for each of
-the first features of contexts, an output for each of the first features of options. What comes
-when there is no room left is as if it were not there; the linear scorer still learns from it.
+It is two towers side by side, the actor's and the critic's, in one flat array of parameters. Both
+see the same inputs and have two hidden layers of one width, so every layer of both is one product
+of matrices. Features come and go: there is an input for each of the first features of contexts, an
+output for each of the first features of options. What comes when there is no room left is as if it
+were not there; the linear scorer still learns from it.
 """
 
 from collections.abc import Mapping
@@ -12,23 +14,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tau_live.rl.arrays import Array, FloatArray, IntArray, frozen, required
-from tau_live.rl.crossing import Crossed
-from tau_live.rl.features import Encoded
-from tau_live.rl.products import Floats
-from tau_live.rl.recursive import LEFT_OUT, Columns
-from tau_live.rl.towers import (
-    Hidden,
-    Outputs,
-    Shape,
-    Towers,
-    backward_heads,
-    backward_hidden,
-    forward_heads,
-    forward_hidden,
-    viewed,
-    widened,
+from tau_live.rl.arrays import (
+    Array,
+    FloatArray,
+    IntArray,
+    frozen,
+    multiply,
+    required_array,
 )
+from tau_live.rl.crossing import Crossed
+from tau_live.rl.recursive import LEFT_OUT, Columns
 
 MOST = 256
 """Features of contexts, and of options, that the network knows."""
@@ -38,23 +33,178 @@ _GAIN = 0.7  # rows are of length 2 on average, so what goes into the first laye
 _BIAS = 1.0  # of the first layer: without one the network could say nothing of squares
 
 
-class Said(NamedTuple):
-    """What a network makes of ``N`` decisions with ``M`` options in all.
+class Shape(NamedTuple):
+    """How large the towers are.
+
+    Attributes:
+        inputs: ``D``, numbers that both towers see.
+        hidden: ``H``, units of each hidden layer of each tower.
+        outputs: ``K``, logits of the actor.
+    """
+
+    inputs: int
+    hidden: int
+    outputs: int
+
+    @property
+    def size(self) -> int:
+        """How many parameters there are."""
+        return sum(int(np.prod(part)) for part in self.parts)
+
+    @property
+    def parts(self) -> tuple[tuple[int, ...], ...]:
+        """The shape of every array of ``Towers``, in its order."""
+        inputs, hidden, outputs = self
+        return (
+            (outputs,),
+            (hidden, outputs),
+            (1,),
+            (hidden,),
+            (2 * hidden,),
+            (2, hidden, hidden),
+            (1 + inputs, 2 * hidden),
+        )
+
+
+class Towers(NamedTuple):
+    """Parameters, or the gradient by them, as views into one flat array in this order.
+
+    Attributes:
+        actor_bias: ``[K]``.
+        actor: ``[H, K]``, from the actor's last hidden layer to logits.
+        critic_bias: ``[1]``.
+        critic: ``[H]``, from the critic's last hidden layer to the value.
+        second_bias: ``[2H]``, the actor's before the critic's.
+        second: ``[2, H, H]``, from the first hidden layer of each to its second.
+        first: ``[1 + D, 2H]``, from the inputs to both first hidden layers; row 0 is the bias.
+    """
+
+    actor_bias: FloatArray
+    actor: FloatArray
+    critic_bias: FloatArray
+    critic: FloatArray
+    second_bias: FloatArray
+    second: FloatArray
+    first: FloatArray
+
+
+def view(flat: FloatArray, shape: Shape) -> Towers:
+    """Return the parts of a flat array, ``[shape.size]``; what is written to them is in it.
+
+    Raises:
+        ValueError: ``flat`` is of another size.
+    """
+    if flat.shape != (shape.size,):
+        raise ValueError(f"expected [{shape.size}] parameters of {shape}, got {flat.shape}")
+    views = []
+    begin = 0
+    for part in shape.parts:
+        end = begin + int(np.prod(part))
+        views.append(flat[begin:end].reshape(part))
+        begin = end
+    return Towers(*views)
+
+
+def widen(flat: FloatArray, before: Shape, after: Shape) -> FloatArray:
+    """Return the parameters, or what Adam remembers of them, with room for more inputs and outputs.
+
+    What is new is 0: it is without effect until it is learned about.
+
+    Args:
+        flat: ``[before.size]``.
+        before: How large the towers are.
+        after: How large they shall be: no part smaller, ``hidden`` the same.
+    """
+    wider = np.zeros(after.size)
+    for old, new in zip(view(flat, before), view(wider, after), strict=True):
+        new[tuple(slice(length) for length in old.shape)] = old
+    return wider
+
+
+def forward_towers(
+    towers: Towers, inputs: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Return both hidden layers, ``[N, 2H]``, the logits ``[K, N]`` and the values ``[N]``.
+
+    ``h1 = tanh((1, x) W1)``, ``h2 = tanh(h1 W2 + b2)``, for each tower; an option's logits are in
+    a row: sums over few options are fast that way.
+
+    Args:
+        towers: The parameters.
+        inputs: ``[N, 1 + D]``, the first column ones.
+    """
+    rows, half = len(inputs), len(towers.critic)
+    first, second = np.empty((2, rows, 2 * half))
+    logits, values = np.empty((len(towers.actor_bias), rows)), np.empty(rows)
+    multiply(inputs, towers.first, out=first)
+    np.tanh(first, out=first)
+    multiply(_apart(first), towers.second, out=_apart(second))
+    second += towers.second_bias
+    np.tanh(second, out=second)
+    multiply(towers.actor.T, second[:, :half].T, out=logits)
+    logits += towers.actor_bias[:, None]
+    multiply(second[:, half:], towers.critic[:, None], out=values[:, None])
+    values += towers.critic_bias
+    return first, second, logits, values
+
+
+def backward_towers(
+    towers: Towers,
+    inputs: FloatArray,
+    hidden: tuple[FloatArray, FloatArray],
+    by: tuple[FloatArray, FloatArray],
+    *,
+    gradient: Towers,
+) -> None:
+    """Fill the gradient.
+
+    Args:
+        towers: The parameters.
+        inputs: ``[N, 1 + D]``, as they were forward.
+        hidden: Both hidden layers, as they came out forward.
+        by: Gradient by logits, ``[K, N]``, and by values, ``[N]``.
+        gradient: Where it is written to.
+    """
+    (first, second), (by_logits, by_values) = hidden, by
+    half = len(towers.critic)
+    by_first, by_second = np.empty((2, *second.shape))
+    multiply(second[:, :half].T, by_logits.T, out=gradient.actor)
+    np.add.reduce(by_logits, axis=1, out=gradient.actor_bias)
+    multiply(by_logits.T, towers.actor.T, out=by_second[:, :half])
+    multiply(second[:, half:].T, by_values[:, None], out=gradient.critic[:, None])
+    gradient.critic_bias[0] = by_values.sum()
+    np.multiply(by_values[:, None], towers.critic, out=by_second[:, half:])
+    by_second *= 1.0 - second * second
+    multiply(_apart(first).transpose(0, 2, 1), _apart(by_second), out=gradient.second)
+    np.add.reduce(by_second, axis=0, out=gradient.second_bias)
+    multiply(_apart(by_second), towers.second.transpose(0, 2, 1), out=_apart(by_first))
+    by_first *= 1.0 - first * first
+    multiply(inputs.T, by_first, out=gradient.first)
+
+
+def _apart(both: FloatArray) -> FloatArray:
+    """Return ``[2, N, H]`` the units ``[N, 2H]`` of both towers, tower by tower, without a copy."""
+    rows, units = both.shape
+    return both.reshape(rows, 2, units // 2).transpose(1, 0, 2)
+
+
+class Forward(NamedTuple):
+    """The forward pass of ``N`` decisions with ``M`` options in all.
 
     Attributes:
         scores: ``[M]``, added to the logits.
         values: ``[N]``, added to the values.
         inputs: ``[N + 1, 1 + D]``, the contexts and one without features, a one first.
-        hidden: Of the contexts.
+        hidden: Both hidden layers of the towers.
         places: ``[P]``, where among ``[K, N]`` outputs each entry of an option stands.
         entries: ``[P]``, the entries of options, 0 where the network does not know the feature.
         starts: ``[M + 1]``, option ``m`` has the entries ``starts[m]:starts[m + 1]``.
     """
 
     scores: FloatArray
-    values: Floats
+    values: FloatArray
     inputs: FloatArray
-    hidden: Hidden
+    hidden: tuple[FloatArray, FloatArray]
     places: IntArray
     entries: FloatArray
     starts: IntArray
@@ -72,21 +222,21 @@ class Wired(NamedTuple):
         critic: ``[H]``, the critic's.
     """
 
-    first: Floats
-    second: Floats
-    bias: Floats
-    nothing: Floats
-    heads: Floats
-    critic: Floats
+    first: FloatArray
+    second: FloatArray
+    bias: FloatArray
+    nothing: FloatArray
+    heads: FloatArray
+    critic: FloatArray
 
-    def judged(self, context: FloatArray) -> tuple[Floats, float]:
+    def judge(self, context: FloatArray) -> tuple[FloatArray, float]:
         """Return ``[U]``, what each entry of options adds to a logit, and what the value gets.
 
         Args:
             context: ``[C]``, scaled entries, the constant first.
         """
         last = _through(self.first, context, self.second, self.bias) - self.nothing
-        entries: Floats = np.einsum("uh,h->u", self.heads, last[0])
+        entries: FloatArray = np.einsum("uh,h->u", self.heads, last[0])
         return entries, float(np.add.reduce(last[1] * self.critic))
 
 
@@ -111,7 +261,7 @@ class Net:
     flat: FloatArray
 
     @classmethod
-    def untrained(cls, width: int, *, slots: int) -> "Net":
+    def initial(cls, width: int, *, slots: int) -> "Net":
         """Return the network that adds nothing.
 
         Args:
@@ -121,9 +271,9 @@ class Net:
         columns = _no_columns(width, slots)
         shape = Shape(0, width, 0)
         flat = np.zeros(shape.size)
-        towers = viewed(flat, shape)
-        towers.first[0] = _BIAS * _drawn(slots, (2 * width,))
-        towers.second[:] = _drawn(slots + 1, (2, width, width)) * np.sqrt(2.0 / max(width, 1))
+        towers = view(flat, shape)
+        towers.first[0] = _BIAS * _draw_slot(slots, (2 * width,))
+        towers.second[:] = _draw_slot(slots + 1, (2, width, width)) * np.sqrt(2.0 / max(width, 1))
         return cls(width, columns, columns, frozen(flat))
 
     @property
@@ -134,7 +284,7 @@ class Net:
     @cached_property
     def towers(self) -> Towers:
         """The parameters by name."""
-        return viewed(self.flat, self.shape)
+        return view(self.flat, self.shape)
 
     def including(self, contexts: IntArray, options: IntArray) -> "Net":
         """Return the network that knows these features too, as far as there is room.
@@ -149,26 +299,26 @@ class Net:
         if inputs is self.contexts and outputs is self.options:
             return self
         shape = Shape(inputs.used, self.width, outputs.used)
-        flat = widened(self.flat, self.shape, shape)
+        flat = widen(self.flat, self.shape, shape)
         for slot in np.flatnonzero(inputs.of >= self.contexts.used):
-            viewed(flat, shape).first[1 + inputs.of[slot]] = _GAIN * _drawn(
+            view(flat, shape).first[1 + inputs.of[slot]] = _GAIN * _draw_slot(
                 int(slot), (2 * self.width,)
             )
-        return Net(self.width, inputs, outputs, frozen(flat.astype(np.float64)))
+        return Net(self.width, inputs, outputs, frozen(flat))
 
     def forgetting(self, options: IntArray) -> "Net":
         """Return the network that says nothing of these features of options any more."""
         columns = self.options.of[options]
         flat = self.flat.copy()
-        towers = viewed(flat, self.shape)
+        towers = view(flat, self.shape)
         towers.actor[:, columns[columns >= 0]] = 0.0
         towers.actor_bias[columns[columns >= 0]] = 0.0
         return replace(self, flat=frozen(flat))
 
-    def valued(self, factor: float) -> "Net":
+    def scale_values(self, factor: float) -> "Net":
         """Return the network with its values multiplied."""
         flat = self.flat.copy()
-        towers = viewed(flat, self.shape)
+        towers = view(flat, self.shape)
         towers.critic[:] *= factor
         towers.critic_bias[:] *= factor
         return replace(self, flat=frozen(flat))
@@ -181,7 +331,7 @@ class Net:
         """Return a copy that nothing changes any more."""
         return replace(self, flat=frozen(self.flat))
 
-    def said(self, contexts: Crossed, options: Crossed, starts: IntArray) -> Said:
+    def forward(self, contexts: Crossed, options: Crossed, starts: IntArray) -> Forward:
         """Return what the network makes of decisions.
 
         Args:
@@ -189,22 +339,18 @@ class Net:
             options: ``[M]`` rows.
             starts: ``[N + 1]``, decision ``n`` has the options ``starts[n]:starts[n + 1]``.
         """
-        decisions, shape = len(starts) - 1, self.shape
+        decisions = len(starts) - 1
         inputs = self._inputs(contexts)
-        hidden = Hidden.buffers(decisions + 1, shape, dtype=np.float64)
-        outputs = Outputs.buffers(decisions + 1, shape, dtype=np.float64)
-        if self.width:
-            forward_hidden(self.towers, inputs, hidden)
-            forward_heads(self.towers, hidden, outputs)
+        first, second, logits, values = forward_towers(self.towers, inputs)
         of = np.repeat(np.repeat(np.arange(decisions), np.diff(starts)), np.diff(options.starts))
         columns = self.options.of[options.slots]
         entries = np.where(columns >= 0, options.values, 0.0)
         places = np.maximum(columns, 0) * decisions + of
-        centred = outputs.logits[:, :-1] - outputs.logits[:, -1:]
-        flat = centred.ravel() if shape.outputs else np.zeros(decisions)
+        centred = logits[:, :-1] - logits[:, -1:]
+        flat = centred.ravel() if self.options.used else np.zeros(decisions)
         scores = np.add.reduceat(flat[places] * entries, options.starts[:-1])
-        values = outputs.values[:-1] - outputs.values[-1]
-        return Said(scores, values, inputs, hidden, places, entries, options.starts)
+        values = values[:-1] - values[-1]
+        return Forward(scores, values, inputs, (first, second), places, entries, options.starts)
 
     def _inputs(self, contexts: Crossed) -> FloatArray:
         wide = 1 + self.contexts.used
@@ -223,47 +369,49 @@ class Net:
         inputs[:, 0] = 1.0
         return inputs
 
-    def gradient(self, said: Said, by_score: FloatArray, by_value: FloatArray) -> FloatArray:
-        """Return the gradient by all parameters; uses up the buffers of ``said``.
+    def gradient(self, output: Forward, by_score: FloatArray, by_value: FloatArray) -> FloatArray:
+        """Return the gradient by all parameters.
 
         Args:
-            said: What it made of the decisions.
+            output: Its forward pass of the decisions.
             by_score: ``[M]``, gradient by the scores.
             by_value: ``[N]``, gradient by the values.
         """
         flat = np.zeros(self.shape.size)
         if self.width:
-            by_entry = np.repeat(by_score, np.diff(said.starts)) * said.entries
+            by_entry = np.repeat(by_score, np.diff(output.starts)) * output.entries
             decisions, outputs = len(by_value), self.shape.outputs
             size = decisions * outputs
-            by_output = np.bincount(said.places, weights=by_entry, minlength=size)[:size]
-            by = Outputs(np.zeros((outputs, decisions + 1)), np.zeros(decisions + 1))
-            by.logits[:, :-1] = by_output.reshape(outputs, decisions)
-            by.logits[:, -1] = -np.add.reduce(by.logits[:, :-1], axis=1)
-            by.values[:-1] = by_value
-            by.values[-1] = -np.add.reduce(by_value)
-            found = viewed(flat, self.shape)
-            backward_heads(self.towers, found, said.hidden, by)
-            backward_hidden(self.towers, found, said.inputs, said.hidden)
+            by_output = np.bincount(output.places, weights=by_entry, minlength=size)[:size]
+            by_logits, by_values = np.zeros((outputs, decisions + 1)), np.zeros(decisions + 1)
+            by_logits[:, :-1] = by_output.reshape(outputs, decisions)
+            by_logits[:, -1] = -np.add.reduce(by_logits[:, :-1], axis=1)
+            by_values[:-1] = by_value
+            by_values[-1] = -np.add.reduce(by_value)
+            backward_towers(
+                self.towers,
+                output.inputs,
+                output.hidden,
+                (by_logits, by_values),
+                gradient=view(flat, self.shape),
+            )
         return flat
 
-    def scores(self, encoded: Encoded, values: FloatArray) -> FloatArray:
+    def scores(self, context: Crossed, options: Crossed) -> FloatArray:
         """Return ``[A]`` what is added to the logits of one decision, masked options included.
 
         Args:
-            encoded: The decision.
-            values: ``[E]``, its scaled entries.
+            context: Its scaled context, one row.
+            options: ``[A]`` rows.
         """
-        split = encoded.starts[1]
-        slots = encoded.indices.astype(np.int64)
-        wired = self.wired(slots[:split], slots[split:])
+        wired = self.wire(context.slots, options.slots)
         if wired is None:
-            return np.zeros(encoded.options)
-        found = wired.judged(values[:split])[0] * values[split:]
-        sums: FloatArray = np.add.reduceat(found, encoded.starts[1:-1] - split)
+            return np.zeros(len(options.starts) - 1)
+        bonus = wired.judge(context.values)[0] * options.values
+        sums: FloatArray = np.add.reduceat(bonus, options.starts[:-1])
         return sums
 
-    def wired(self, contexts: IntArray, options: IntArray) -> "Wired | None":
+    def wire(self, contexts: IntArray, options: IntArray) -> "Wired | None":
         """Return what it is for decisions with these features; ``None`` if it adds nothing.
 
         Args:
@@ -284,12 +432,12 @@ class Net:
         )
 
     @cached_property
-    def _heads(self) -> Floats:
+    def _heads(self) -> FloatArray:
         """``[K, H]``, the actor's last layer, an output's in a row."""
         return np.ascontiguousarray(self.towers.actor.T)
 
     @cached_property
-    def _last_of_nothing(self) -> Floats:
+    def _last_of_nothing(self) -> FloatArray:
         """``[2, H]``, the last hidden layers without features."""
         towers = self.towers
         return _through(towers.first[:1], np.ones(1), towers.second, towers.second_bias)
@@ -311,17 +459,17 @@ class Net:
             ValueError: An array is missing, misshapen, not finite, or out of range.
         """
         empty = _no_columns(width, slots)
-        used = required(arrays, "net_used", (2,)).astype(np.int64).tolist()
+        used = required_array(arrays, "net_used", (2,)).astype(np.int64).tolist()
         if not 0 <= min(used) <= max(used) <= empty.most:
             raise ValueError(f"net_used must be within [0, {empty.most}], got {used!r}")
         inputs = _columns(arrays, "net_inputs", empty, used=used[0])
         outputs = _columns(arrays, "net_outputs", empty, used=used[1])
         size = Shape(used[0], width, used[1]).size
-        return cls(width, inputs, outputs, frozen(required(arrays, "net_flat", (size,))))
+        return cls(width, inputs, outputs, frozen(required_array(arrays, "net_flat", (size,))))
 
 
 def _columns(arrays: Mapping[str, Array], name: str, empty: Columns, *, used: int) -> Columns:
-    of = required(arrays, name, empty.of.shape).astype(np.int32)
+    of = required_array(arrays, name, empty.of.shape).astype(np.int32)
     known = np.sort(of[of >= 0])
     if of.min() < LEFT_OUT or of[-1] != LEFT_OUT or not np.array_equal(known, np.arange(used)):
         raise ValueError(f"{name} must number {used} features, each once, and not the constant")
@@ -334,13 +482,15 @@ def _no_columns(width: int, slots: int) -> Columns:
     return columns
 
 
-def _drawn(slot: int, shape: tuple[int, ...]) -> FloatArray:
+def _draw_slot(slot: int, shape: tuple[int, ...]) -> FloatArray:
     """Return numbers that belong to this slot, whenever it comes."""
     return np.random.default_rng([_SEED, slot]).standard_normal(shape)
 
 
-def _through(first: Floats, context: FloatArray, second: Floats, bias: Floats) -> Floats:
+def _through(
+    first: FloatArray, context: FloatArray, second: FloatArray, bias: FloatArray
+) -> FloatArray:
     """Return ``[2, H]``, the last hidden layers; no sum here goes through BLAS."""
     hidden = np.tanh(np.einsum("c,cw->w", context, first)).reshape(second.shape[:2])
-    last: Floats = np.tanh(np.einsum("ti,tio->to", hidden, second) + bias.reshape(hidden.shape))
+    last: FloatArray = np.tanh(np.einsum("ti,tio->to", hidden, second) + bias.reshape(hidden.shape))
     return last

@@ -1,19 +1,421 @@
-"""The frozen policy of one decision point: arrays, and the decisions they give."""
+"""The frozen policy of one decision point, and its decisions, worked out once where they recur.
 
+Decisions of one point mostly have the same names: which slots are crossed, how each entry is
+scaled, and what the version knows of every pair stay the same, only the numbers differ. A layout
+holds that. A logit is linear in every pair, and a pair is a product, so the context is summed over
+first, once for all options that share a feature:
+
+``sum(c, o) x[c] * a[o] * parts[c, o] = sum(o) a[o] * (sum(c) x[c] * parts[c, o])``.
+
+What comes out never depends on whether a layout was kept. No sum here goes through BLAS, whose
+last bits depend on the number of threads.
+
+An option that is unsafe to explore gets neither: it is chosen on its estimate alone, and the others
+share the floor. Where no option may be explored there is no floor.
+"""
+
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import NamedTuple
+from threading import RLock
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from tau_live.rl.arrays import Array, BoolArray, FloatArray, digest, frozen, required
-from tau_live.rl.base import Base
-from tau_live.rl.exploring import added, floor_of
-from tau_live.rl.features import MAX_WIDTH, WIDTH, Encoded, pack
-from tau_live.rl.net import Net
-from tau_live.rl.scaling import Scale
-from tau_live.rl.served import Layouts, Sums, sums
-from tau_live.rl.states import critic_width
+from tau_live.rl.arrays import (
+    Array,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    frozen,
+    required_array,
+)
+from tau_live.rl.base import Base, Estimates
+from tau_live.rl.crossing import (
+    LIMIT,
+    Scale,
+    critic_width,
+    cross,
+    hashed_pairs,
+    places,
+    rows,
+    state,
+)
+from tau_live.rl.features import MAX_WIDTH, WIDTH, Encoded, Frame, frame_of, pack_values
+from tau_live.rl.kernel import Seen, features, frequencies, phases, waves
+from tau_live.rl.net import Net, Wired
+
+KEPT_BYTES = 8 * 2**20
+"""What the layouts of one version may take in memory together."""
+
+PREPARED = 16
+"""How many layouts are worked out before a version serves: a millisecond each, with kernels."""
+
+_AT_ONCE = 2**20  # parts of pairs that are worked out together: 8 MB
+_DENSE = 4  # a table of options by features that is no larger than so many entries is summed whole
+
+Key: TypeAlias = tuple[bytes, bytes, bytes]
+
+
+class Heard(NamedTuple):
+    """Kernel weights for the options of decisions that look alike.
+
+    Attributes:
+        frequencies: ``[C, count]``, of the context's entries.
+        phases: ``[count]``.
+        gains: ``[A, count]``, weights times their trust; 0 for options not known.
+        kept: ``[A]``, share of what slopes say.
+    """
+
+    frequencies: FloatArray
+    phases: FloatArray
+    gains: FloatArray
+    kept: FloatArray
+
+    def estimates(self, slopes: FloatArray, context: FloatArray) -> FloatArray:
+        """Return ``[A]`` what is expected of the options, from what slopes expect ``[A]``."""
+        angles = np.einsum("c,cw->w", context, self.frequencies)
+        angles += self.phases
+        more: FloatArray = np.einsum("w,aw->a", waves(angles), self.gains)
+        more += self.kept * slopes
+        return more
+
+
+class Layout(NamedTuple):
+    """State shared by decisions that look alike under one version.
+
+    An entry is scaled as ``clip((value - mean) * inverse, limit) * length``, ``[E]`` each.
+
+    Attributes:
+        contexts: ``[C]``, slots of the context's entries.
+        options: ``[U]``, slots of the options' entries, each once.
+        at: ``[E]``, which of those each entry of an option is.
+        cells: ``[E]``, where it stands in a table ``[A, U]``.
+        starts: ``[A]``, where each option's entries begin.
+        mean: ``[E]``.
+        inverse: ``[E]``.
+        limit: ``[E]``.
+        length: ``[E]``.
+        weights: ``[C + Q]``, the critic's, of the context's entries, then of their products.
+        left: ``[Q]``, which entry each product is of.
+        right: ``[Q]``, which other.
+        parts: ``[C, K, U]``, weights of every pair of a context's and an option's entry; ``None``
+            where that would be too large to hold.
+        unseen: ``[C, U]``, 1 where the regression never saw the pair; ``None`` where it saw all.
+        wired: The network; ``None`` where it adds nothing.
+        heard: The kernels; ``None`` where they have no part.
+        frame: How they are packed.
+    """
+
+    contexts: IntArray
+    options: IntArray
+    at: IntArray
+    cells: IntArray
+    starts: IntArray
+    mean: FloatArray
+    inverse: FloatArray
+    limit: FloatArray
+    length: FloatArray
+    weights: FloatArray
+    left: IntArray
+    right: IntArray
+    parts: FloatArray | None
+    unseen: FloatArray | None
+    wired: Wired | None
+    heard: Heard | None
+    frame: Frame
+
+    @property
+    def size(self) -> int:
+        """How many bytes its arrays take."""
+        *arrays, wired, heard, frame = self
+        held = [part for part in (*arrays, *(wired or ()), *(heard or ())) if part is not None]
+        return len(frame.slots) + len(frame.numeric) + sum(int(part.nbytes) for part in held)
+
+    def scale(self, encoded: Encoded) -> FloatArray:
+        """Return ``[E]`` the scaled entries of a decision that looks so."""
+        values = encoded.values - self.mean
+        values *= self.inverse
+        np.minimum(values, self.limit, out=values)
+        np.maximum(values, -self.limit, out=values)
+        values *= self.length
+        return values
+
+    def value(self, context: FloatArray) -> float:
+        """Return what the linear critic says of a context's scaled entries, ``[C]``."""
+        count = len(context)
+        value = float(np.add.reduce(self.weights[:count] * context))
+        if len(self.left):
+            products = context[self.left]
+            products *= context[self.right]
+            products *= self.weights[count:]
+            value += float(np.add.reduce(products))
+        return value
+
+
+class Layouts:
+    """The layouts of one version: those used last, within ``KEPT_BYTES``. Any thread may ask."""
+
+    __slots__ = ("_kept", "_lock", "_recurring", "_size")
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[Key, Layout] = OrderedDict()
+        self._recurring: set[Key] = set()
+        self._size = 0
+        self._lock = RLock()  # a signal or a finaliser may come back into the same thread
+
+    @property
+    def size(self) -> int:
+        """How many bytes they take."""
+        return self._size
+
+    def of(self, policy: "Policy", encoded: Encoded) -> Layout:
+        """Return the layout of a decision under the version that these belong to."""
+        key = (encoded.indices.tobytes(), encoded.numeric.tobytes(), encoded.starts.tobytes())
+        with self._lock:
+            layout = self._kept.get(key)
+            if layout is not None:
+                self._kept.move_to_end(key)
+                self._recurring.add(key)
+                return layout
+        made = layout_of(policy, encoded)
+        self._keep(key, made)
+        return made
+
+    def prepare(self, policy: "Policy", before: "Layouts") -> None:
+        """Work out the layouts that recurred under the version before, the newest of them.
+
+        Otherwise the first decisions of a version work them out in the host's thread.
+        """
+        for key in before.recurring()[-PREPARED:]:
+            self._keep(key, layout_of(policy, _valueless(key, policy.config.width)))
+
+    def recurring(self) -> list[Key]:
+        """Return the looks that were used more than once, those used last at the end."""
+        with self._lock:
+            return [key for key in self._kept if key in self._recurring]
+
+    def _keep(self, key: Key, made: Layout) -> None:
+        size = made.size + _size_of(key)
+        if size > KEPT_BYTES:
+            return
+        with self._lock:
+            if key in self._kept:  # another thread was sooner
+                return
+            self._kept[key] = made
+            self._size += size
+            while self._kept and self._size > KEPT_BYTES:
+                oldest, gone = self._kept.popitem(last=False)
+                self._recurring.discard(oldest)
+                self._size -= gone.size + _size_of(oldest)
+
+
+def layout_of(policy: "Policy", encoded: Encoded) -> Layout:
+    """Return what decisions that look like this one share under a version."""
+    scale, numeric, split = policy.scale, encoded.numeric, int(encoded.starts[1])
+    slots = encoded.indices.astype(np.int64)
+    contexts = slots[:split]
+    options, at = np.unique(slots[split:], return_inverse=True)
+    starts = encoded.starts[1:].astype(np.int64) - split
+    owners = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    numbers = np.where(numeric, places(encoded), 0)
+    length = np.full(len(slots), scale.options)
+    length[:split] = scale.context
+    length[0] = 1.0  # the constant
+    length[encoded.starts[1:-1]] = np.where(np.diff(starts) > 1, scale.own, 1.0)
+    seen = state(contexts, np.ones(split), width=policy.config.width)
+    left, right = np.triu_indices(split - 1 if len(seen.slots) > split else 0)
+    is_small = split * len(options) * _depth(policy) <= _AT_ONCE
+    parts, unseen = _table(policy, contexts, options) if is_small else (None, None)
+    return Layout(
+        contexts,
+        options,
+        at,
+        owners * len(options) + at,
+        starts[:-1],
+        np.where(numeric, scale.mean[numbers], 0.0),
+        np.where(numeric, scale.inverse[numbers], 1.0),
+        np.where(numeric, LIMIT, np.inf),
+        length,
+        policy.critic[seen.slots],
+        left + 1,
+        right + 1,
+        parts,
+        unseen,
+        policy.net.wire(contexts, options),
+        _kernel_rows(policy, options[at[starts[:-1]]], contexts),
+        frame_of(encoded),
+    )
+
+
+def sums(
+    policy: "Policy", layout: Layout, values: FloatArray
+) -> tuple[FloatArray, FloatArray, float]:
+    """Return what the pairs of each option come to.
+
+    Args:
+        policy: The version that the layout is of.
+        layout: Of the decision.
+        values: ``[E]``, its scaled entries.
+
+    Returns:
+        ``[K, A]``, row 0 the scorer's and the network's, then as ``Base.parts`` gives them;
+        ``[A]``, squares of pairs that the regression never saw; and the value of the state, the
+        critic's and the network's.
+    """
+    split = len(layout.contexts)
+    context, options = values[:split], values[split:]
+    if layout.parts is None:
+        inner, squares = _of_context(policy, layout, context)
+    else:
+        inner, squares = _sum_pairs(layout.parts, layout.unseen, context)
+    value = layout.value(context)
+    if layout.wired is not None:
+        entries, more = layout.wired.judge(context)
+        inner[0] += entries
+        value += more
+    unseen = np.zeros(len(layout.starts))
+    if squares is not None:
+        unseen = _of_options(layout, squares[None, :], options * options)[0]
+    parts = _of_options(layout, inner, options)
+    if layout.heard is not None:
+        parts[1] = layout.heard.estimates(parts[1], context)
+    return parts, unseen, value
+
+
+def _of_context(
+    policy: "Policy", layout: Layout, context: FloatArray
+) -> tuple[FloatArray, FloatArray | None]:
+    """Return ``[K, U]`` and ``[U]``: parts and squares, summed over the context's entries."""
+    inner = np.zeros((_depth(policy), len(layout.options)))
+    unseen = np.zeros(len(layout.options))
+    step = max(1, _AT_ONCE // inner.size)
+    for begin in range(0, len(context), step):
+        part = slice(begin, begin + step)
+        table = _table(policy, layout.contexts[part], layout.options)
+        more, squares = _sum_pairs(*table, context[part])
+        inner += more
+        if squares is not None:
+            unseen += squares
+    return inner, unseen
+
+
+def _sum_pairs(
+    parts: FloatArray, unseen: FloatArray | None, context: FloatArray
+) -> tuple[FloatArray, FloatArray | None]:
+    inner: FloatArray = np.einsum("c,cx->x", context, parts.reshape(len(parts), -1))
+    squares = None if unseen is None else np.einsum("c,cu->u", context * context, unseen)
+    return inner.reshape(parts.shape[1:]), squares
+
+
+def _of_options(layout: Layout, inner: FloatArray, values: FloatArray) -> FloatArray:
+    """Return ``[K, A]``, ``inner [K, U]`` times the entries of each option."""
+    options, slots = len(layout.starts), len(layout.options)
+    if options * slots > _DENSE * len(values):
+        products: FloatArray = np.take(inner, layout.at, axis=1)
+        products *= values
+        return np.add.reduceat(products, layout.starts, axis=1)
+    table = np.bincount(layout.cells, weights=values, minlength=options * slots)
+    totals: FloatArray = np.einsum("au,ku->ka", table.reshape(options, slots), inner)
+    return totals
+
+
+def _table(
+    policy: "Policy", contexts: IntArray, options: IntArray
+) -> tuple[FloatArray, FloatArray | None]:
+    """Return ``parts`` and ``unseen`` of a layout, for some of the context's entries."""
+    width, cross_width = policy.config.width, policy.config.cross_width
+    slots, signs = hashed_pairs(
+        contexts[:, None], options[None, :], width=width, cross_width=cross_width
+    )
+    parts = np.empty((len(contexts), _depth(policy), len(options)))
+    parts[:, 0] = policy.weights[slots] * signs
+    if not policy.has_base:
+        return parts, None
+    flat = slots.ravel()
+    known = policy.base.parts(flat).reshape(-1, *slots.shape)
+    np.multiply(known.transpose(1, 0, 2), signs[:, None, :], out=parts[:, 1:])
+    unseen = policy.base.unseen(flat).reshape(slots.shape)
+    return parts, unseen if unseen.any() else None
+
+
+def _kernel_rows(policy: "Policy", names: IntArray, contexts: IntArray) -> Heard | None:
+    kernel = policy.base.kernel
+    if not policy.has_base or not kernel.is_heard:
+        return None
+    at, known = kernel.places(names)
+    if not known.any():
+        return None
+    count, trust = kernel.width, np.where(known, kernel.trust[at], 0.0)
+    return Heard(
+        frequencies(contexts, policy.config.width, count=count),
+        phases(count),
+        trust[:, None] * kernel.gains[at],
+        1.0 - trust,
+    )
+
+
+def _depth(policy: "Policy") -> int:
+    return 1 + (policy.base.depth if policy.has_base else 0)
+
+
+def _valueless(key: Key, width: int) -> Encoded:
+    """Return a decision that looks so; a layout does not depend on values."""
+    indices, numeric, starts = key
+    slots = np.frombuffer(indices, dtype=np.int32)
+    return Encoded(
+        slots,
+        np.zeros(len(slots), dtype=np.float32),
+        np.frombuffer(numeric, dtype=np.bool_),
+        np.frombuffer(starts, dtype=np.int32),
+        width,
+        0,
+    )
+
+
+def _size_of(key: Key) -> int:
+    return sum(map(len, key))
+
+
+def floor_of(
+    counts: IntArray, explored: BoolArray | None, *, epsilon: float
+) -> tuple[FloatArray, FloatArray]:
+    """Return how exploration is mixed in: ``probability = kept * softmax + least``.
+
+    Args:
+        counts: ``[N]``, how many options each decision has; they sum to ``M``.
+        explored: ``[M]``, false where an option is unsafe to explore; ``None`` explores all.
+        epsilon: The share of uniform exploration, in ``[0, 1]``.
+
+    Returns:
+        ``kept``, ``[M]``, or ``[1]`` where it is the same for all; and ``least``, ``[M]``, the
+        share of uniform exploration that each option has.
+    """
+    if explored is None:
+        return np.array([1.0 - epsilon]), np.repeat(epsilon / counts, counts)
+    starts = np.cumsum(counts) - counts
+    sharers = np.add.reduceat(explored.astype(np.int64), starts)
+    kept = np.where(sharers > 0, 1.0 - epsilon, 1.0)
+    least = epsilon / np.maximum(sharers, 1)
+    return np.repeat(kept, counts), np.where(explored, np.repeat(least, counts), 0.0)
+
+
+def base_logits(
+    base: Base, estimates: Estimates, starts: IntArray, explored: BoolArray | None
+) -> FloatArray:
+    """Return ``[M]`` what estimates add to the logits.
+
+    Args:
+        base: How sharp, and what doubt is worth.
+        estimates: Estimates of the options.
+        starts: ``[N + 1]``, decision ``n`` has the options ``starts[n]:starts[n + 1]``.
+        explored: ``[M]``, false where doubt is worth nothing; ``None`` explores all.
+    """
+    logits = base.logits(estimates, starts)
+    if explored is None:
+        return logits
+    betas = np.repeat(base.betas(estimates.doubts, starts), np.diff(starts))
+    return np.where(explored, logits, betas * estimates.gains)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,31 +443,25 @@ class PolicyConfig:
     kernels: int = 256
 
     def __post_init__(self) -> None:
-        self._check_sizes()
-        if not 0.0 <= self.epsilon <= 1.0:
-            raise ValueError(f"epsilon must be within [0, 1], got {self.epsilon!r}")
-        if not 0.0 <= self.default_bonus <= 100.0:
-            raise ValueError(f"default_bonus must be within [0, 100], got {self.default_bonus!r}")
-        if not 0.0 < self.default_fade <= 1e12:
-            raise ValueError(f"default_fade must be within (0, 1e12], got {self.default_fade!r}")
-
-    def _check_sizes(self) -> None:
-        if not 1 <= self.width <= MAX_WIDTH:
-            raise ValueError(f"width must be within [1, {MAX_WIDTH}], got {self.width!r}")
-        for name, widest in (("cross_width", 2**20), ("ridge_width", self.cross_width)):
+        for name, low, high in (
+            ("width", 1, MAX_WIDTH),
+            ("cross_width", 16, 2**20),
+            ("ridge_width", 16, self.cross_width),
+            ("net_width", 0, 256),
+            ("kernels", 0, 1_024),
+            ("epsilon", 0.0, 1.0),
+            ("default_bonus", 0.0, 100.0),
+            ("default_fade", 1e-300, 1e12),
+        ):
             size = getattr(self, name)
-            if not 16 <= size <= widest or size & (size - 1):
-                raise ValueError(
-                    f"{name} must be a power of two within [16, {widest}], got {size!r}"
-                )
-        for name, widest in (("net_width", 256), ("kernels", 1_024)):
-            size = getattr(self, name)
-            if not 0 <= size <= widest:
-                raise ValueError(f"{name} must be within [0, {widest}], got {size!r}")
+            if not low <= size <= high:
+                raise ValueError(f"{name} must be within [{low}, {high}], got {size!r}")
+            if name in ("cross_width", "ridge_width") and size & (size - 1):
+                raise ValueError(f"{name} must be a power of two, got {size!r}")
 
 
 class Judged(NamedTuple):
-    """What a policy makes of a decision.
+    """A policy's judgement of a decision.
 
     Attributes:
         probabilities: ``[A]``: finite, 0 where not allowed, summing to 1.
@@ -90,7 +486,7 @@ class Policy:
     Attributes:
         config: The shape.
         weights: ``[cross_width]``, the scorer of crossed features.
-        base: What the ridge regression says.
+        base: The ridge regression.
         net: The tanh networks that add to logits and values.
         critic: ``[critic_width]``, a state's value is its inner product with what ``states`` sees,
             and what the network adds.
@@ -109,21 +505,21 @@ class Policy:
     layouts: Layouts = field(default_factory=Layouts, init=False, repr=False)
 
     @classmethod
-    def untrained(cls, config: PolicyConfig) -> "Policy":
+    def initial(cls, config: PolicyConfig) -> "Policy":
         """Return version 0: the host's default preferred, otherwise uniform."""
         return cls(
             config=config,
             weights=frozen(np.zeros(config.cross_width)),
-            net=Net.untrained(config.net_width, slots=config.width),
-            base=Base.untrained(config.cross_width, config.kernels),
+            net=Net.initial(config.net_width, slots=config.width),
+            base=Base.initial(config.cross_width, config.kernels),
             critic=frozen(np.zeros(critic_width(config.width))),
-            scale=Scale.untrained(config.width),
+            scale=Scale.initial(config.width),
             rollouts=0,
         )
 
     @property
     def default_bonus(self) -> float:
-        """What the host's default has added to its logit; fades as evidence grows."""
+        """The bonus of the host's default on its logit; fades as evidence grows."""
         fade = self.config.default_fade
         return self.config.default_bonus * fade / (fade + self.rollouts)
 
@@ -139,7 +535,9 @@ class Policy:
             ValueError: There is no option, ``default`` is none of them, or the width differs.
         """
         self._check(encoded, default)
-        return self._logits(self._sums(encoded), default=default)
+        layout = self.layouts.of(self, encoded)
+        parts, unseen, _ = sums(self, layout, layout.scale(encoded))
+        return self._logits(parts, unseen, default=default)
 
     def probabilities(
         self,
@@ -160,16 +558,11 @@ class Policy:
         Raises:
             ValueError: No option is allowed, or a shape, ``default`` or the width does not fit.
         """
-        return self.judged(
+        return self.judge(
             encoded, default=default, allowed=allowed, explored=explored
         ).probabilities
 
-    def value(self, encoded: Encoded) -> float:
-        """Return the estimate of the return from this state, in units of reward."""
-        self._check(encoded, None)
-        return self._sums(encoded).value
-
-    def judged(
+    def judge(
         self,
         encoded: Encoded,
         *,
@@ -186,14 +579,16 @@ class Policy:
         if allowed is not None and explored is not None:
             explored = explored[allowed]
         layout = self.layouts.of(self, encoded)
-        found = sums(self, layout, layout.scaled(encoded))
-        logits = self._logits(found, default=default, allowed=allowed, explored=explored)
-        mixed = self._mixed(logits, explored)
+        parts, unseen, value = sums(self, layout, layout.scale(encoded))
+        logits = self._logits(parts, unseen, default=default, allowed=allowed, explored=explored)
+        mixed = self._mix(logits, explored)
         probabilities = mixed
         if allowed is not None:
             probabilities = np.zeros(encoded.options)
             probabilities[allowed] = mixed
-        return Judged(probabilities, found.value, pack(encoded, frame=layout.frame))
+        values = encoded.values.astype("<f4", copy=False).tobytes()
+        packed = pack_values(layout.frame, values, skipped=encoded.skipped)
+        return Judged(probabilities, value, packed)
 
     def arrays(self) -> dict[str, Array]:
         """Return everything as arrays by name."""
@@ -215,76 +610,65 @@ class Policy:
         Raises:
             ValueError: An array is missing, misshapen, not finite, or out of range.
         """
-        width, cross_width, ridge_width, *rest = required(arrays, "config", (8,)).tolist()
+        numbers = required_array(arrays, "config", (len(fields(PolicyConfig)),)).tolist()
         config = PolicyConfig(
-            width=int(width),
-            cross_width=int(cross_width),
-            ridge_width=int(ridge_width),
-            epsilon=rest[0],
-            default_bonus=rest[1],
-            default_fade=rest[2],
-            net_width=int(rest[3]),
-            kernels=int(rest[4]),
+            **{
+                field.name: number if isinstance(field.default, float) else int(number)
+                for field, number in zip(fields(PolicyConfig), numbers, strict=True)
+            }
         )
-        rollouts = int(required(arrays, "rollouts", (1,))[0])
+        rollouts = int(required_array(arrays, "rollouts", (1,))[0])
         if rollouts < 0:
             raise ValueError(f"rollouts must be at least 0, got {rollouts!r}")
         return cls(
             config=config,
-            weights=frozen(required(arrays, "weights", (config.cross_width,))),
+            weights=frozen(required_array(arrays, "weights", (config.cross_width,))),
             net=Net.from_arrays(arrays, width=config.net_width, slots=config.width),
             base=Base.from_arrays(arrays, cross_width=config.cross_width, kernels=config.kernels),
-            critic=frozen(required(arrays, "critic", (critic_width(config.width),))),
+            critic=frozen(required_array(arrays, "critic", (critic_width(config.width),))),
             scale=Scale.from_arrays(arrays, "scale", width=config.width),
             rollouts=rollouts,
         )
 
-    def digest(self) -> str:
-        """Return the SHA-256 of all arrays, the same on every machine."""
-        return digest(self.arrays())
-
     def _check(self, encoded: Encoded, default: int | None) -> None:
-        if encoded.width != self.config.width or encoded.options < 1:
+        count = encoded.options
+        if encoded.width != self.config.width or count < 1:
             raise ValueError(
-                f"expected options encoded {self.config.width} wide, got {encoded.options} "
+                f"expected options encoded {self.config.width} wide, got {count} "
                 f"options encoded {encoded.width} wide"
             )
-        if default is not None and not 0 <= default < encoded.options:
-            raise ValueError(f"default must be one of {encoded.options} options, got {default!r}")
-
-    def _sums(self, encoded: Encoded) -> Sums:
-        layout = self.layouts.of(self, encoded)
-        return sums(self, layout, layout.scaled(encoded))
+        if default is not None and not 0 <= default < count:
+            raise ValueError(f"default must be one of {count} options, got {default!r}")
 
     def _logits(
         self,
-        found: Sums,
+        parts: FloatArray,
+        unseen: FloatArray,
         *,
         default: int | None = None,
         allowed: BoolArray | None = None,
         explored: BoolArray | None = None,
     ) -> FloatArray:
         """Return the logits of the allowed options: scorer, network, regression, the default."""
-        parts, unseen = found.parts, found.unseen
         if allowed is not None:
             parts, unseen = parts[:, allowed], unseen[allowed]
         logits: FloatArray = parts[0]
         if self.has_base:
-            estimates = self.base.estimated(parts[1:], unseen)
+            estimates = self.base.estimate(parts[1:], unseen)
             starts = np.array([0, len(logits)])
-            logits = logits + added(self.base, estimates, starts, explored)
+            logits = logits + base_logits(self.base, estimates, starts, explored)
         if default is not None and (allowed is None or allowed[default]):
             logits[default if allowed is None else int(allowed[:default].sum())] += (
                 self.default_bonus
             )
         return logits
 
-    def _mixed(self, logits: FloatArray, explored: BoolArray | None = None) -> FloatArray:
+    def _mix(self, logits: FloatArray, explored: BoolArray | None = None) -> FloatArray:
         weights = np.exp(logits - logits.max())
         epsilon = self.config.epsilon
         if explored is not None:
-            floor = floor_of(np.array([len(logits)]), explored, epsilon=epsilon)
-            shared: FloatArray = floor.kept * (weights / weights.sum()) + floor.least
+            kept, least = floor_of(np.array([len(logits)]), explored, epsilon=epsilon)
+            shared: FloatArray = kept * (weights / weights.sum()) + least
             return shared
         mixed: FloatArray = (1.0 - epsilon) * (weights / weights.sum()) + epsilon / len(logits)
         return mixed
@@ -300,3 +684,62 @@ def sample(probabilities: FloatArray, rng: np.random.Generator) -> int:
     cumulative = np.cumsum(probabilities)
     drawn = int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right"))
     return min(drawn, int(np.flatnonzero(probabilities)[-1]))
+
+
+HOST_DEFAULT = "host default"
+RIDGE = "ridge estimate"
+KERNEL = "kernel estimate"
+UNCERTAINTY = "uncertainty bonus"
+RESIDUAL = "ppo residual"
+NETWORK = "ppo network"
+
+
+def terms(
+    policy: Policy,
+    encoded: Encoded,
+    *,
+    default: int | None,
+    allowed: BoolArray | None,
+    explored: BoolArray | None = None,
+) -> dict[str, FloatArray]:
+    """Return ``[A]`` what each term adds to the logit of every option; they sum to the logits.
+
+    An option that is not allowed has its terms too, as if it might be chosen, but for the bonus of
+    a host's default: that takes no part in the choice.
+
+    Args:
+        policy: The version that decided.
+        encoded: The features of the decision.
+        default: Which option the host would take, ``None`` when it has no preference.
+        allowed: ``[A]``, false where an option must not be taken; ``None`` allows all.
+        explored: ``[A]``, false where an option is unsafe to explore; ``None`` explores all.
+
+    Raises:
+        ValueError: ``default`` or the width does not fit the policy.
+    """
+    policy.logits(encoded, default=default)  # checks what it is given
+    config, kernel = policy.config, policy.base.kernel
+    contexts, options, counts = rows([encoded], [None], policy.scale)
+    pairs = cross(contexts, options, counts, width=config.width, cross_width=config.cross_width)
+    bonus = np.zeros(encoded.options)
+    if default is not None and (allowed is None or allowed[default]):
+        bonus[default] = policy.default_bonus
+    estimates = policy.base.estimates(pairs)
+    doubts = estimates.doubts if allowed is None else estimates.doubts[allowed]
+    betas = policy.base.betas(doubts, np.array([0, len(doubts)]))
+    beta = float(betas[0]) if policy.rollouts else 0.0  # as the policy does
+    alpha = float(policy.base.alphas(np.array([len(doubts)]))[0])
+    bonuses = beta * alpha * estimates.doubts
+    kernel_gains = estimates.gains
+    if kernel.is_heard:
+        waves = features(contexts, config.width, count=kernel.width)
+        seen = Seen(options.slots[options.starts[:-1]], waves, counts)
+        kernel_gains = policy.base.estimates(pairs, seen).gains
+    return {
+        HOST_DEFAULT: bonus,
+        RIDGE: beta * estimates.gains,
+        KERNEL: beta * (kernel_gains - estimates.gains),
+        UNCERTAINTY: bonuses if explored is None else np.where(explored, bonuses, 0.0),
+        RESIDUAL: pairs.dot(policy.weights),
+        NETWORK: policy.net.scores(contexts, options),
+    }

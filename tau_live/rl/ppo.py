@@ -1,43 +1,236 @@
-"""One PPO update: rollouts in, the next version of the policy out."""
+"""One PPO update: rollouts in, the next version of the policy out.
 
-from dataclasses import replace
+First new rollouts go into the sums, and the base follows them a bounded way; then PPO's steps.
+"""
+
+from dataclasses import dataclass, replace
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
 
-from tau_live.rl.arrays import FloatArray, frozen
-from tau_live.rl.base_step import AS_EVER, Circumstances, base_step
-from tau_live.rl.batch import Trajectories, joined, newest
-from tau_live.rl.breathing import Breathe, at_once
+from tau_live.rl.arrays import BoolArray, FloatArray, IntArray, frozen, squared_length
+from tau_live.rl.base import Base, Estimates, Parted, base_of
+from tau_live.rl.batch import Batch, Trajectories, batch, batch_without_base, concatenate, newest
 from tau_live.rl.config import PPOConfig
-from tau_live.rl.diagnostics import Diagnostics
-from tau_live.rl.lesson import Lesson, charged, lesson
-from tau_live.rl.state import LearnerState
-from tau_live.rl.surrogate import Coefficients, choices, objective
-from tau_live.rl.training import Trained, coefficients, k3, trained
-
-__all__ = [
-    "Circumstances",
-    "Diagnostics",
-    "LearnerState",
-    "PPOConfig",
-    "Trajectories",
-    "Update",
-    "update",
-]
+from tau_live.rl.net import Net
+from tau_live.rl.policy import Policy, base_logits
+from tau_live.rl.state import Adam, LearnerState
+from tau_live.rl.surrogate import (
+    TrainingBatch,
+    apply_cost,
+    build_batch,
+    choices,
+    costs_to_go,
+    objective,
+    rewards_to_go,
+)
+from tau_live.rl.throttle import yield_gil
 
 SAME_REWARDS = "fewer than two distinct rewards"
-
 NO_WEIGHT = "none would change a weight"
 _NEAR_CERTAIN = 0.95
+_TRIES = 12
+_LOOKED_AT = 64  # decisions, for how much contexts differ
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnostics:
+    """Figures measured by an update; ``None`` where it ended before.
+
+    Attributes:
+        rollouts: How many rollouts were new.
+        samples: Decisions that the update looked at, older ones included.
+        window_rollouts: Older rollouts that taught the actor; the oldest are left out where the
+            effective sample would be too small.
+        mean_reward: Of the new rollouts.
+        lag_mean: Versions between deciding and learning, mean over the decisions.
+        lag_max: The same, the largest.
+        base_kl: Divergence (in nats) of the policy with the new base from the version before.
+        policy_loss: Clipped surrogate after the update.
+        value_loss: Half the mean squared error of the critic, returns having a variance of 1.
+        total_loss: The sum that was made small.
+        entropy: Of the policy after the update, in nats, mean over the decisions of the actor.
+        kl_k1: Estimate of the divergence by PPO's steps, mean of ``-log ratio``.
+        kl_k2: The same, mean of ``log(ratio)**2 / 2``.
+        kl_k3: The same, mean of ``ratio - 1 - log ratio``.
+        mean_ratio: Probability after over before, mean over the decisions of the actor.
+        clip_fraction: Share of ratios beyond the clip.
+        effective_sample_size: ``sum(w)**2 / sum(w**2)`` of the importance weights.
+        gradient_norm: Of the scorer, before it is cut, mean over the steps.
+        epochs_run: Passes started.
+        early_stop: Whether the divergence ended the update before its last step.
+        ppo_skipped: Why PPO took no step, or none that changed a weight, so that the regressions
+            alone moved the policy; ``None`` where it did, and where the whole update was skipped.
+        explained_variance: Of the new returns, by the values logged when they were still unknown.
+        near_certain_share: Share of decisions in which one option has 0.95 or more.
+    """
+
+    rollouts: int
+    samples: int
+    window_rollouts: int = 0
+    mean_reward: float | None = None
+    lag_mean: float | None = None
+    lag_max: int | None = None
+    base_kl: float | None = None
+    policy_loss: float | None = None
+    value_loss: float | None = None
+    total_loss: float | None = None
+    entropy: float | None = None
+    kl_k1: float | None = None
+    kl_k2: float | None = None
+    kl_k3: float | None = None
+    mean_ratio: float | None = None
+    clip_fraction: float | None = None
+    effective_sample_size: float | None = None
+    gradient_norm: float | None = None
+    epochs_run: int = 0
+    early_stop: bool = False
+    ppo_skipped: str | None = None
+    explained_variance: float | None = None
+    near_certain_share: float | None = None
+
+
+class Circumstances(NamedTuple):
+    """The circumstances of an update beside its rollouts.
+
+    Attributes:
+        price: Price of one unit of safety cost in units of reward, at least 0.
+        doubted: ``[N]``, which new decisions chose an option that is not what it was; ``None`` if
+            none did.
+    """
+
+    price: float = 0.0
+    doubted: BoolArray | None = None
+
+
+_AS_USUAL = Circumstances()
+
+
+class Trained(NamedTuple):
+    """Where the steps of an update led.
+
+    Attributes:
+        weights: ``[cross_width]``, the scorer.
+        critic: ``[critic_width]``, what the critic adds to its regression, in units of the returns'
+            deviation.
+        net: The network, its values in the same units.
+        adam: The optimiser's moments, of scorer and critic.
+        net_adam: The same of the network.
+        epochs: Passes started.
+        early_stop: Whether the divergence ended them.
+        gradient_norm: Of the scorer, before it is cut, mean over the steps.
+        changed: Whether any of the parameters is another than before.
+    """
+
+    weights: FloatArray
+    critic: FloatArray
+    net: Net
+    adam: Adam
+    net_adam: Adam
+    epochs: int
+    early_stop: bool
+    gradient_norm: float
+    changed: bool
+
+
+def train(
+    state: LearnerState,
+    lesson: TrainingBatch,
+    config: PPOConfig,
+    *,
+    rollouts: int,
+    rng: np.random.Generator,
+) -> Trained:
+    """Return where the steps lead; none is taken once the divergence is above the target.
+
+    Minibatches are of equal size but for one decision, so that none weighs more than another.
+
+    Args:
+        state: With the policy at the start of the update.
+        lesson: The training batch.
+        config: How to learn.
+        rollouts: How many are new.
+        rng: For the order of the decisions.
+    """
+    policy, unit = state.policy, state.unit
+    decisions, split = len(lesson.batch.chosen), len(policy.weights)
+    parts = -(-decisions // config.minibatch)
+    before = np.concatenate([policy.weights, (policy.critic - state.value_base) / unit])
+    linear, adam = before.copy(), state.adam.going_on()  # changed in place, as the network is
+    net_before = policy.net.scale_values(1.0 / unit)
+    net, net_adam = net_before.going_on(), state.net_adam.going_on()
+    epochs = epochs_for(config, rollouts)
+    norms: list[float] = []
+    started, early_stop = 0, False
+    minibatches = (
+        (epoch, part)
+        for epoch in range(1, epochs + 1)
+        for part in np.array_split(rng.permutation(decisions), parts)
+    )
+    for started, part in minibatches:  # noqa: B007  # read after the loop
+        targets = lesson.targets.select(part)
+        step = objective(
+            lesson.batch.select(part),
+            targets,
+            linear[:split],
+            linear[split:],
+            net=net,
+            config=config,
+        )
+        log_ratios = (step.logprobs - targets.logprobs)[lesson.acting[part]]
+        if len(log_ratios) and k3(log_ratios) > config.target_kl:
+            early_stop = True
+            break
+        norms.append(_clip_norm(step.weights, config.gradient_norm))
+        _clip_norm(step.critic, config.gradient_norm)
+        _clip_norm(step.net, config.gradient_norm)
+        gradient = np.concatenate([step.weights, step.critic])
+        adam = adam.descend(linear, gradient, learning_rate=config.learning_rate)
+        net_adam = net_adam.descend(net.flat, step.net, learning_rate=config.net_learning_rate)
+        yield_gil()
+    is_same = np.array_equal(linear, before) and np.array_equal(net.flat, net_before.flat)
+    return Trained(
+        linear[:split],
+        linear[split:],
+        net.frozen(),
+        adam.frozen(),
+        net_adam.frozen(),
+        started,
+        early_stop,
+        float(np.mean(norms)) if norms else 0.0,
+        not is_same,
+    )
+
+
+def epochs_for(config: PPOConfig, rollouts: int) -> int:
+    """Return how many passes to make when so many rollouts are new."""
+    return config.epochs or round(float(np.interp(rollouts, [8, 32, 64], [2, 6, 10])))
+
+
+def k3(log_ratios: FloatArray) -> float:
+    """Return the mean of ``r - 1 - log r``, which estimates the divergence and is never negative.
+
+    Source:
+        Schulman 2020, "Approximating KL Divergence", estimator k3.
+    """
+    return float((np.expm1(log_ratios) - log_ratios).mean())
+
+
+def _clip_norm(gradient: FloatArray, longest: float) -> float:
+    """Shorten a gradient that is too long, in place; return how long it was."""
+    norm = float(np.sqrt(squared_length(gradient)))
+    if norm > longest:
+        gradient *= longest / norm
+    return norm
 
 
 class Update(NamedTuple):
-    """What became of an update.
+    """The result of an update.
 
     Attributes:
         state: To go on from.
-        diagnostics: What was measured.
+        diagnostics: The measured figures.
         skipped_reason: Why there was nothing to learn, ``None`` when there was.
         undone: Whether the update went too far, so that the policy stayed as it was.
     """
@@ -48,15 +241,14 @@ class Update(NamedTuple):
     undone: bool
 
 
-def update(  # noqa: PLR0913  # its data, and who may interrupt, all keyword-only
+def update(  # its data, and who may interrupt, all keyword-only
     state: LearnerState,
     fresh: Trajectories,
     *,
     window: Trajectories | None = None,
     config: PPOConfig,
-    now: Circumstances = AS_EVER,
+    now: Circumstances = _AS_USUAL,
     rng: np.random.Generator,
-    breathe: Breathe = at_once,
 ) -> Update:
     """Return the state after learning from new rollouts, and from older ones once more.
 
@@ -71,93 +263,105 @@ def update(  # noqa: PLR0913  # its data, and who may interrupt, all keyword-onl
         fresh: Rollouts never learned from.
         window: Rollouts that this policy decided and has learned from before, the newest last.
         config: How to learn.
-        now: What of the world is not in the rollouts.
+        now: Circumstances beside the rollouts.
         rng: For the order of the minibatches, and for the noise of the regressions' posteriors.
-        breathe: Called between the parts of the update, a millisecond or so apart.
 
     Source:
         Schulman et al. 2017, arXiv:1707.06347; Hilton et al. 2022, arXiv:2110.00641 (decoupled
         clip); Espeholt et al. 2018, arXiv:1802.01561 (V-trace).
     """
-    if not len(fresh.length):
-        return _skipped(state, Diagnostics(rollouts=0, samples=0), "no new rollouts")
-    new = len(fresh.length)
-    everything = joined(fresh, newest(window, decisions=config.window_decisions))
-    counted, started, batch, base_kl = base_step(
-        state, fresh, everything, config=config, now=now, rng=rng, breathe=breathe
+    new, decisions = len(fresh.length), len(fresh.encoded)
+    if not new:
+        return _skip(state, Diagnostics(rollouts=0, samples=0), "no new rollouts")
+    everything = concatenate(fresh, newest(window, decisions=config.window_decisions))
+    state_counted, state_after_base, data, base_kl = _base_step(
+        state, fresh, everything, config=config, now=now, rng=rng
     )
-    diagnostics = _begun(fresh, everything, base_kl=base_kl)
-    paid = charged(everything, now.price)
-    if len(np.unique(paid.rollout_rewards)) < 2:
-        if counted.action_fit.deviation > 0.0:  # what they all earned is news to the regression
-            return _waiting(started, diagnostics, SAME_REWARDS)
-        return _skipped(counted, diagnostics, SAME_REWARDS)
-    breathe()
-    learned = lesson(counted, started, batch, paid, config=config, new=new)
-    decisions = len(fresh.encoded)
-    diagnostics = replace(
-        diagnostics,
-        window_rollouts=learned.window_rollouts,
-        effective_sample_size=learned.effective_sample_size,
-        explained_variance=_explained(fresh.value, learned.returns[:decisions]),
-    )
-    reason = _reason_to_skip(learned, config)
-    if reason is not None:
-        waits = learned.acting.any() or _teaches_regressions(learned, fresh)
-        left = _waiting if waits else _skipped
-        return left(started if waits else counted, diagnostics, reason)
-    return _stepped(counted, started, learned, diagnostics, config=config, rng=rng, breathe=breathe)
-
-
-def _begun(fresh: Trajectories, everything: Trajectories, *, base_kl: float) -> Diagnostics:
-    return Diagnostics(
-        rollouts=len(fresh.length),
+    diagnostics = Diagnostics(
+        rollouts=new,
         samples=len(everything.encoded),
         mean_reward=float(fresh.rollout_rewards.mean()),
         lag_mean=float(everything.version_lag.mean()),
         lag_max=int(everything.version_lag.max()),
         base_kl=base_kl,
     )
+    paid = apply_cost(everything, now.price)
+    if len(np.unique(paid.rollout_rewards)) < 2:
+        if state_counted.action_fit.deviation > 0.0:  # their reward is news to the regression
+            return _wait(state_after_base, diagnostics, SAME_REWARDS)
+        return _skip(state_counted, diagnostics, SAME_REWARDS)
+    yield_gil()
+    learned = build_batch(state_counted, state_after_base, data, paid, config=config, new=new)
+    diagnostics = replace(
+        diagnostics,
+        window_rollouts=learned.window_rollouts,
+        effective_sample_size=learned.effective_sample_size,
+        explained_variance=_explained_variance(fresh.value, learned.returns[:decisions]),
+    )
+    reason = _reason_to_skip(learned, config)
+    if reason is not None:
+        # a new decision teaches the regressions, too old for the actor or not
+        known = np.isfinite(fresh.propensity) & (data.counts[:decisions] > 1)
+        if learned.acting.any() or known.any():
+            return _wait(state_after_base, diagnostics, reason)
+        return _skip(state_counted, diagnostics, reason)
+    yield_gil()
+    return _train_actor(
+        state_counted, state_after_base, learned, diagnostics, config=config, rng=rng
+    )
 
 
-def _stepped(  # noqa: PLR0913  # what it goes on from, and who may interrupt
-    counted: LearnerState,
-    started: LearnerState,
-    learned: Lesson,
+def _train_actor(
+    state_counted: LearnerState,
+    state_after_base: LearnerState,
+    learned: TrainingBatch,
     diagnostics: Diagnostics,
     *,
     config: PPOConfig,
     rng: np.random.Generator,
-    breathe: Breathe,
 ) -> Update:
     """Return the state after PPO's steps, or as it was before them where they led too far."""
-    breathe()
-    epochs = config.epochs_for(diagnostics.rollouts)
-    moved = trained(started, learned, config, epochs=epochs, rng=rng, breathe=breathe)
-    if not moved.changed:
-        return _waiting(started, diagnostics, NO_WEIGHT)
-    breathe()
-    diagnostics = _measured(diagnostics, learned, moved, coefficients(started, config))
-    breathe()
+    rollouts = diagnostics.rollouts
+    trained = train(state_after_base, learned, config, rollouts=rollouts, rng=rng)
+    if not trained.changed:
+        return _wait(state_after_base, diagnostics, NO_WEIGHT)
+    yield_gil()
+    diagnostics = _measure(diagnostics, learned, trained, config)
+    yield_gil()
     if not (diagnostics.kl_k3 or 0.0) <= config.max_kl:
-        counts = counted.counts._replace(undone=counted.counts.undone + 1)
-        return Update(replace(counted, counts=counts), diagnostics, None, True)
-    return Update(_promoted(started, learned, moved), diagnostics, None, False)
+        return Update(_count(state_counted, undone=1), diagnostics, None, True)
+    unit, policy = state_after_base.unit, state_after_base.policy
+    state = replace(
+        state_after_base,
+        policy=replace(
+            policy,
+            weights=frozen(trained.weights),
+            critic=frozen(state_after_base.value_base + unit * trained.critic),
+            net=trained.net.scale_values(unit),
+        ),
+        adam=trained.adam,
+        net_adam=trained.net_adam,
+        advantage_scale=learned.advantage_scale,
+    )
+    return Update(_count(state, updates=1), diagnostics, None, False)
 
 
-def _waiting(started: LearnerState, diagnostics: Diagnostics, reason: str) -> Update:
+def _wait(state_after_base: LearnerState, diagnostics: Diagnostics, reason: str) -> Update:
     """Return the update of the regressions alone: the evidence holds, only the actor waits."""
-    counts = started.counts._replace(updates=started.counts.updates + 1)
-    found = replace(diagnostics, ppo_skipped=reason)
-    return Update(replace(started, counts=counts), found, None, False)
+    waiting = replace(diagnostics, ppo_skipped=reason)
+    return Update(_count(state_after_base, updates=1), waiting, None, False)
 
 
-def _skipped(state: LearnerState, diagnostics: Diagnostics, reason: str) -> Update:
-    counts = state.counts._replace(skipped=state.counts.skipped + 1)
-    return Update(replace(state, counts=counts), diagnostics, reason, False)
+def _skip(state: LearnerState, diagnostics: Diagnostics, reason: str) -> Update:
+    return Update(_count(state, skipped=1), diagnostics, reason, False)
 
 
-def _reason_to_skip(learned: Lesson, config: PPOConfig) -> str | None:
+def _count(state: LearnerState, **more: int) -> LearnerState:
+    counts = {name: getattr(state.counts, name) + number for name, number in more.items()}
+    return replace(state, counts=state.counts._replace(**counts))
+
+
+def _reason_to_skip(learned: TrainingBatch, config: PPOConfig) -> str | None:
     actors = int(learned.acting.sum())
     if not actors:
         return "no decision with a choice and a propensity"
@@ -169,57 +373,227 @@ def _reason_to_skip(learned: Lesson, config: PPOConfig) -> str | None:
     return None
 
 
-def _teaches_regressions(learned: Lesson, fresh: Trajectories) -> bool:
-    """Say whether a new decision teaches the regressions, too old for the actor or not."""
-    counts = learned.batch.counts[: len(fresh.encoded)]
-    return bool((np.isfinite(fresh.propensity) & (counts > 1)).any())
-
-
-def _measured(
-    diagnostics: Diagnostics, learned: Lesson, moved: Trained, weighted: Coefficients
+def _measure(
+    diagnostics: Diagnostics, learned: TrainingBatch, trained: Trained, config: PPOConfig
 ) -> Diagnostics:
     batch, targets = learned.batch, learned.targets
-    found = objective(
-        batch, targets, moved.weights, moved.critic, net=moved.net, coefficients=weighted
+    result = objective(
+        batch, targets, trained.weights, trained.critic, net=trained.net, config=config
     )
-    log_ratios = (found.logprobs - targets.logprobs)[learned.acting]
+    log_ratios = (result.logprobs - targets.logprobs)[learned.acting]
     ratios = np.exp(log_ratios)
-    after = choices(batch, moved.weights, moved.net, epsilon=weighted.epsilon).probabilities
+    after = choices(batch, trained.weights, trained.net).probabilities
     surest = np.maximum.reduceat(after, batch.starts[:-1])[learned.acting]
     return replace(
         diagnostics,
-        policy_loss=found.policy,
-        value_loss=found.value,
-        total_loss=found.total,
-        entropy=found.entropy,
+        policy_loss=result.policy,
+        value_loss=result.value,
+        total_loss=result.total,
+        entropy=result.entropy,
         kl_k1=float(-log_ratios.mean()),
         kl_k2=float(0.5 * (log_ratios**2).mean()),
         kl_k3=k3(log_ratios),
         mean_ratio=float(ratios.mean()),
-        clip_fraction=float((np.abs(ratios - 1.0) > weighted.clip).mean()),
-        gradient_norm=moved.gradient_norm,
-        epochs_run=moved.epochs,
-        early_stop=moved.early_stop,
+        clip_fraction=float((np.abs(ratios - 1.0) > config.clip).mean()),
+        gradient_norm=trained.gradient_norm,
+        epochs_run=trained.epochs,
+        early_stop=trained.early_stop,
         near_certain_share=float((surest >= _NEAR_CERTAIN).mean()),
     )
 
 
-def _explained(values: FloatArray, returns: FloatArray) -> float | None:
+def _explained_variance(values: FloatArray, returns: FloatArray) -> float | None:
     spread = float(returns.var())
     return 1.0 - float((returns - values).var()) / spread if spread > 0.0 else None
 
 
-def _promoted(started: LearnerState, learned: Lesson, moved: Trained) -> LearnerState:
-    return replace(
-        started,
-        policy=replace(
-            started.policy,
-            weights=frozen(moved.weights),
-            critic=frozen(started.value_base + started.unit * moved.critic),
-            net=moved.net.valued(started.unit),
-        ),
-        adam=moved.adam,
-        net_adam=moved.net_adam,
-        advantage_scale=learned.advantage_scale,
-        counts=started.counts._replace(updates=started.counts.updates + 1),
+def _base_step(  # its data, all keyword-only
+    state: LearnerState,
+    fresh: Trajectories,
+    everything: Trajectories,
+    *,
+    config: PPOConfig,
+    now: Circumstances,
+    rng: np.random.Generator,
+) -> tuple[LearnerState, LearnerState, Batch, float]:
+    """Return the state that has learned from the returns of new rollouts, but not by PPO yet.
+
+    Args:
+        state: From the update before.
+        fresh: Rollouts never seen before.
+        everything: The same, and older ones after them.
+        config: How to learn.
+        now: Circumstances beside the rollouts.
+        rng: Draws the noise of the regressions' posteriors.
+
+    Returns:
+        The state with the new rollouts in the sums, its policy still the version before; the same
+        with the policy whose base follows the sums, where PPO goes on from; ``[N]`` decisions under
+        that policy; and its mean divergence (in nats) from the version before.
+    """
+    counted = _judge(state, fresh, config)
+    yield_gil()
+    counted = counted.counting(fresh, everything)
+    yield_gil()
+    changed = now.doubted is not None and bool(now.doubted.any())
+    if now.doubted is not None and changed:
+        options = _chosen(fresh, np.flatnonzero(now.doubted))
+        counted = counted.forgetting(options, penalty=config.penalty, rng=rng)
+    policy = replace(counted.policy, scale=counted.scale, rollouts=counted.counts.rollouts)
+    yield_gil()
+    data = batch_without_base(policy, everything)
+    yield_gil()
+    new = len((fresh if counted.action_fit.samples else everything).encoded)
+    counted = counted.learning(
+        data.select(np.arange(new)),
+        rewards_to_go(everything, gamma=config.gamma)[:new],
+        costs_to_go(everything)[:new],
+        chosen=np.isfinite(everything.propensity[:new]),
+        penalty=config.penalty,
+        rng=rng,
     )
+    goal = _goal(counted, data, config, price=now.price, new=len(fresh.encoded))
+    yield_gil()
+    policy, base_kl = _move_base(
+        policy,
+        data,
+        goal,
+        before=state.policy,
+        fresh=fresh,
+        bound=inf if changed else config.base_kl,
+    )
+    yield_gil()
+    moved = data.under(policy)
+    yield_gil()
+    value_base = counted.expectation(now.price)
+    policy = replace(policy, critic=frozen(policy.critic - state.value_base + value_base))
+    started = replace(counted, policy=policy, value_base=frozen(value_base))
+    started = started.knowing(data.contexts.slots, data.rows.slots)
+    return counted, started, moved, base_kl
+
+
+def _goal(
+    counted: LearnerState,
+    data: Batch,
+    config: PPOConfig,
+    *,
+    price: float,
+    new: int,
+) -> Base:
+    """Return the base that the sums ask for, which tries what is in doubt in these contexts.
+
+    Args:
+        counted: Has learned from the new rollouts.
+        data: All decisions, the new ones first.
+        config: How to learn.
+        price: Price of one unit of safety cost.
+        new: How many decisions are new.
+    """
+    goal = base_of(
+        counted.action_fit,
+        sharpness=config.sharpness,
+        exploration=config.exploration,
+        penalty=config.penalty,
+        multiplier=price,
+        together=counted.counts.decisions / max(counted.counts.rollouts, 1),
+        kernels=counted.kernels,
+    )
+    yield_gil()
+    return goal._replace(exploration=goal.exploration / _variety(goal, data, new=new))
+
+
+def _judge(state: LearnerState, fresh: Trajectories, config: PPOConfig) -> LearnerState:
+    """Return the state that knows how well it foresaw what followed new decisions of its own."""
+    if not state.kernels.fits:
+        return state
+    policy = replace(state.policy, scale=state.scale)
+    data = batch(policy, fresh)
+    ours = np.flatnonzero(np.isfinite(fresh.propensity))
+    some = data.select(ours)
+    likely = choices(some, policy.weights, policy.net).probabilities
+    return state.judging(some, rewards_to_go(fresh, gamma=config.gamma)[ours], likely)
+
+
+def _variety(goal: Base, data: Batch, *, new: int) -> float:
+    """Return by how much less needs to be tried on purpose, because contexts differ.
+
+    What an option is worth here or there is found out anyway as contexts come by; what it is worth
+    at all is not.
+
+    Args:
+        goal: What is doubted.
+        data: Decisions, the new ones first, the newest of the others last.
+        new: How many are new.
+
+    Source:
+        Bastani, Bayati and Khosravi 2021, "Mostly exploration-free algorithms for contextual
+        bandits": where contexts vary enough, even no exploration is enough.
+    """
+    decisions = len(data.chosen)
+    older = min(decisions - new, max(_LOOKED_AT - new, 0))
+    some = data.select(
+        np.concatenate([np.arange(min(new, _LOOKED_AT)), np.arange(decisions - older, decisions)])
+    )
+    return goal.variety(some.options, some.rows.slots[some.rows.starts[:-1]])
+
+
+def _chosen(fresh: Trajectories, decisions: IntArray) -> IntArray:
+    """Return the slots of the entries of the options that these decisions chose, each once."""
+    chosen = []
+    for n in decisions.tolist():
+        encoded, row = fresh.encoded[n], int(fresh.chosen[n]) + 1
+        chosen.append(encoded.indices[encoded.starts[row] : encoded.starts[row + 1]])
+    return np.unique(np.concatenate(chosen)).astype(np.int64)
+
+
+def _move_base(
+    policy: Policy, data: Batch, goal: Base, *, before: Policy, fresh: Trajectories, bound: float
+) -> tuple[Policy, float]:
+    """Return the policy with its base as far toward the goal as the bound allows, and how far.
+
+    Args:
+        policy: With the scale to come.
+        data: All decisions under that scale, the new ones first.
+        goal: Where to.
+        before: The version before.
+        fresh: The new decisions, which the divergence is measured on.
+        bound: In nats.
+    """
+    then = choices(batch(before, fresh), before.weights, before.net).probabilities
+    new = data.select(np.arange(len(fresh.encoded)))
+    if before.base.kernel.is_heard or goal.kernel.is_heard:
+        new = new.heard_by(policy)
+    near, far = (
+        base.estimates_by_source(new.options, new.kernel_view) for base in (before.base, goal)
+    )
+    preferred = policy.default_bonus * new.preferred
+    divergence, share = 0.0, 1.0
+    for _ in range(_TRIES):
+        bounded = _between(near, far, share)
+        bonus = (1.0 - share) * before.base.exploration + share * goal.exploration
+        part = goal._replace(exploration=bonus)
+        ridge = base_logits(part, bounded, new.starts, new.explored)
+        now = choices(new._replace(base=preferred + ridge), policy.weights, policy.net)
+        divergence = _divergence(then, now.probabilities) / len(new.chosen)
+        if divergence <= bound:
+            break
+        share *= min(0.7, float(np.sqrt(bound / divergence)))  # near 0 it grows with its square
+    moved = goal if share == 1.0 else goal.near(before.base, share)
+    return replace(policy, base=moved), divergence
+
+
+def _between(near: Parted, far: Parted, share: float) -> Estimates:
+    """Return what the base says that is this share of the way, as sure as at its end."""
+    gains = (1.0 - share) * near.slopes.gains + share * far.slopes.gains
+    before = np.where(near.known, near.kernels, far.kernels)  # as ``Kernel.near``
+    return Parted(
+        far.slopes._replace(gains=gains),
+        (1.0 - share) * before + share * far.kernels,
+        far.known,
+        (1.0 - share) * near.trust + share * far.trust,
+    ).blend()
+
+
+def _divergence(then: FloatArray, now: FloatArray) -> float:
+    tiny = float(np.finfo(np.float64).tiny)
+    return float((then * np.log(np.maximum(then, tiny) / np.maximum(now, tiny))).sum())

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tau_live.rl.arrays import Array, FloatArray, Int32Array, IntArray, required
-from tau_live.rl.breathing import Breathe, at_once
+from tau_live.rl.arrays import Array, FloatArray, Int32Array, IntArray, required_array
 from tau_live.rl.crossing import Crossed
+from tau_live.rl.throttle import yield_gil
 
 DRAWS = 32
 """From the posterior: the uncertainty of a combination is known to one part in eight."""
@@ -127,23 +127,25 @@ class Regression(NamedTuple):
     @property
     def reward(self) -> FloatArray:
         """``[D]``, weights of the reward less its mean."""
-        found: FloatArray = self.weights[:, REWARD] - self.mean * self.weights[:, ONE]
-        return found
+        weights: FloatArray = self.weights[:, REWARD] - self.mean * self.weights[:, ONE]
+        return weights
 
     @property
     def cost(self) -> FloatArray:
         """``[D]``, weights of the cost less its mean."""
-        found: FloatArray = self.weights[:, COST] - self.cost_mean * self.weights[:, ONE]
-        return found
+        weights: FloatArray = self.weights[:, COST] - self.cost_mean * self.weights[:, ONE]
+        return weights
 
     def gain(self, mean: float, *, cost_mean: float = 0.0, multiplier: float = 0.0) -> FloatArray:
         """Return ``[slots]`` weights of reward less multiplied cost, both less these means."""
-        reward, cost, one = (self.weights[:, at] for at in (REWARD, COST, ONE))
-        found = np.append(reward - mean * one - multiplier * (cost - cost_mean * one), 0.0)
-        weights: FloatArray = found[np.maximum(self.columns.of, -1)]
+        reward, cost, intercept = (self.weights[:, at] for at in (REWARD, COST, ONE))
+        padded = np.append(
+            reward - mean * intercept - multiplier * (cost - cost_mean * intercept), 0.0
+        )
+        weights: FloatArray = padded[np.maximum(self.columns.of, -1)]
         return weights
 
-    def including(  # noqa: PLR0913  # its data, and who may interrupt, all keyword-only
+    def including(  # its data, and who may interrupt, all keyword-only
         self,
         features: Crossed,
         rewards: FloatArray,
@@ -152,7 +154,6 @@ class Regression(NamedTuple):
         penalty: float,
         rng: np.random.Generator,
         cost_mean: float | None = None,
-        breathe: Breathe = at_once,
     ) -> "Regression":
         """Return the regression with more samples.
 
@@ -163,7 +164,6 @@ class Regression(NamedTuple):
             penalty: On squared weights, above 0; the mean is not penalised.
             rng: Draws the noise.
             cost_mean: Of all costs, where that is not the mean of those that come here.
-            breathe: Called between two samples.
 
         Source:
             Plackett 1950, "Some theorems in least squares" (recursive least squares); the noise
@@ -172,10 +172,10 @@ class Regression(NamedTuple):
         if not len(rewards):
             return self
         costs = np.full(len(rewards), np.nan) if costs is None else costs
-        grown = _grown(self, features.slots, penalty=penalty, rng=rng)
-        told = _with_moments(grown, rewards, costs)
-        told = told if cost_mean is None else told._replace(cost_mean=cost_mean)
-        return _learning(told, features, rewards, costs, rng=rng, breathe=breathe)
+        grown = _widen(self, features.slots, penalty=penalty, rng=rng)
+        updated = _with_moments(grown, rewards, costs)
+        updated = updated if cost_mean is None else updated._replace(cost_mean=cost_mean)
+        return _learning(updated, features, rewards, costs, rng=rng)
 
     def forgetting(
         self, slots: IntArray, *, penalty: float, rng: np.random.Generator
@@ -222,23 +222,23 @@ class Regression(NamedTuple):
         Raises:
             ValueError: An array is missing or malformed.
         """
-        numbers = required(arrays, f"{prefix}_numbers", (NUMBERS + 1,)).tolist()
+        numbers = required_array(arrays, f"{prefix}_numbers", (NUMBERS + 1,)).tolist()
         samples, *moments, used = numbers
         if min(numbers[at] for at in OF_SQUARES) < 0.0 or not 0 <= used <= most:
             raise ValueError(f"{prefix}_numbers are out of range: {numbers!r}")
         size = int(used)
-        of = required(arrays, f"{prefix}_columns", (slots,)).astype(np.int32)
+        of = required_array(arrays, f"{prefix}_columns", (slots,)).astype(np.int32)
         if len(of) and (of.min() < LEFT_OUT or of.max() >= max(size, 0)):
             raise ValueError(f"{prefix}_columns must be within [{LEFT_OUT}, {size})")
         covariance = np.zeros((size, size))
         upper = np.triu_indices(size)
-        covariance[upper] = required(arrays, f"{prefix}_covariance", (len(upper[0]),))
+        covariance[upper] = required_array(arrays, f"{prefix}_covariance", (len(upper[0]),))
         covariance.T[upper] = covariance[upper]
-        weights = required(arrays, f"{prefix}_weights", (size, TARGETS + draws))
+        weights = required_array(arrays, f"{prefix}_weights", (size, TARGETS + draws))
         return cls(Columns(of, size, most), covariance, weights, int(samples), *moments)
 
 
-def _grown(
+def _widen(
     fit: Regression, slots: IntArray, *, penalty: float, rng: np.random.Generator
 ) -> Regression:
     columns = fit.columns.including(slots)
@@ -282,7 +282,6 @@ def _learning(
     costs: FloatArray,
     *,
     rng: np.random.Generator,
-    breathe: Breathe,
 ) -> Regression:
     columns = fit.columns.of[features.slots]
     entries = np.where(columns >= 0, features.values, 0.0)
@@ -308,7 +307,7 @@ def _learning(
         weights += (direction / spread)[:, None] * errors
         direction /= np.sqrt(spread)
         covariance -= direction[:, None] * direction  # symmetric to the last bit
-        breathe()
+        yield_gil()
     return fit._replace(
         covariance=covariance,
         weights=weights,

@@ -54,14 +54,14 @@ def radius(squares: FloatArray, *, alpha: float) -> FloatArray:
     bets = np.array(_BETS)
     losses = (-np.log1p(-bets) - bets) * np.asarray(squares)[..., None]
     goal = np.log(len(bets)) - np.log(alpha)
-    found: FloatArray = ((goal + losses) / bets).min(axis=-1)
+    radii: FloatArray = ((goal + losses) / bets).min(axis=-1)
     for _ in range(_STEPS):
-        logs = bets * found[..., None] - losses
+        logs = bets * radii[..., None] - losses
         highest = logs.max(axis=-1)
         terms = np.exp(logs - highest[..., None])
         total = terms.sum(axis=-1)
-        found = found - (np.log(total) + highest - goal) * total / (terms @ bets)
-    return found
+        radii = radii - (np.log(total) + highest - goal) * total / (terms @ bets)
+    return radii
 
 
 class Interval(NamedTuple):
@@ -79,7 +79,7 @@ class Interval(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """What would have been seen by looking again and again; ``[M]`` each."""
+    """Bounds after each of several looks; ``[M]`` each."""
 
     rollouts: FloatArray
     lower: FloatArray
@@ -87,7 +87,7 @@ class Bounds(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """What is known of the learner's mean minus the control's; storable as it is.
+    """Evidence about the learner's mean minus the control's; storable as it is.
 
     Each rollout is assigned to the learner with a known probability ``p``, its share. With the
     arms' means so far, ``m1`` and ``m0``, and ``c = (1 - p) * m1 + p * m0``,
@@ -161,7 +161,7 @@ class Difference(NamedTuple):
         paths = self._paths(values, learner, shares)
         return self._replace(**{name: float(path[-1]) for name, path in paths.items()})
 
-    def watched(
+    def path_bounds(
         self,
         values: FloatArray,
         *,
@@ -186,7 +186,7 @@ class Difference(NamedTuple):
         at = np.arange(every, len(values) + 1, every)
         looks = {name: path[at] for name, path in paths.items()}
         width = self.highest - self.lowest
-        lower, upper = (_bound(looks, side, width, alpha) for side in ("rising", "falling"))
+        lower, upper = (_lower_bound(looks, side, width, alpha) for side in ("rising", "falling"))
         return Bounds(at.astype(np.float64), lower, -upper)
 
     def interval(self, *, alpha: float) -> Interval:
@@ -197,7 +197,7 @@ class Difference(NamedTuple):
         """
         now = {name: np.array([number]) for name, number in self._asdict().items()}
         width = self.highest - self.lowest
-        lower, upper = (_bound(now, side, width, alpha)[0] for side in ("rising", "falling"))
+        lower, upper = (_lower_bound(now, side, width, alpha)[0] for side in ("rising", "falling"))
         weight = self.rising_weight
         estimate = width * self.rising_total / weight if weight else 0.0
         return Interval(float(lower), max(-width, min(width, estimate)), float(-upper))
@@ -251,7 +251,9 @@ def _arm_means(paths: Mapping[str, FloatArray]) -> tuple[FloatArray, FloatArray]
     return learned, controlled
 
 
-def _bound(numbers: Mapping[str, FloatArray], side: str, width: float, alpha: float) -> FloatArray:
+def _lower_bound(
+    numbers: Mapping[str, FloatArray], side: str, width: float, alpha: float
+) -> FloatArray:
     """Return ``[M]`` what the learner's lead, or with ``falling`` its lag, is at least."""
     total, weight = numbers[f"{side}_total"], numbers[f"{side}_weight"]
     proven = total - radius(numbers[f"{side}_square"], alpha=alpha)
@@ -292,9 +294,9 @@ def _checked_numbers(
 ) -> dict[str, float]:
     if set(numbers) != set(fields):
         raise ValueError(f"expected the numbers {sorted(fields)}, got {sorted(numbers)}")
-    found = {name: float(numbers[name]) for name in fields}
-    for name, number in found.items():
+    checked = {name: float(numbers[name]) for name in fields}
+    for name, number in checked.items():
         if not np.isfinite(number) or (number < 0.0 and name not in signed):
             raise ValueError(f"{name} must be finite and possible, got {number!r}")
-    _checked_range(found["lowest"], found["highest"])
-    return found
+    _checked_range(checked["lowest"], checked["highest"])
+    return checked

@@ -27,10 +27,10 @@ _Form: TypeAlias = tuple[tuple[object, ...], ...]
 
 
 class _Shape(NamedTuple):
-    """What decisions of one form have in common.
+    """The shape shared by decisions of one form.
 
     Attributes:
-        frame: What is packed beside the values.
+        frame: The packed form beside the values.
         values: The values of one of them, packed.
         places: Which values of its context are numbers, and at which byte each is packed.
         skipped: How many features could not be used.
@@ -53,29 +53,29 @@ class Shapes:
         self._width = width
         self._shapes: dict[_Form, _Shape | None] = {}
 
-    def packed(self, context: Mapping[str, object], names: tuple[str, ...]) -> bytes:
+    def pack(self, context: Mapping[str, object], names: tuple[str, ...]) -> bytes:
         """Return what ``pack`` makes of what ``encode`` makes of options that are mere names."""
         values = (*context.values(),)
         kinds = (*map(type, values),)
         if not _SCALARS.issuperset(kinds) or not _NAMES.issuperset(map(type, context)):
-            return pack(self._encoded(context, names))
+            return pack(self._encode(context, names))
         texts = (*[value for value in values if isinstance(value, str)],)
         form = ((*context,), kinds, texts, names)
         shape = self._shapes.get(form)
-        packed = None if shape is None else _filled(shape, values)
+        packed = None if shape is None else _fill(shape, values)
         if packed is None:
-            encoded = self._encoded(context, names)
+            encoded = self._encode(context, names)
             self._remember(form, encoded)
             packed = pack(encoded)
         return packed
 
-    def _encoded(self, context: Mapping[str, object], names: tuple[str, ...]) -> Encoded:
+    def _encode(self, context: Mapping[str, object], names: tuple[str, ...]) -> Encoded:
         return encode(context, [(name, None) for name in names], width=self._width)
 
     def _remember(self, form: _Form, encoded: Encoded) -> None:
         """Remember what is common to decisions of a form, when it comes for the second time."""
         own, kinds, texts, names = form
-        if len(own) > _ENTRIES or sum(len(str(one)) for one in (*own, *texts, *names)) > _CHARS:
+        if len(own) > _ENTRIES or sum(len(str(text)) for text in (*own, *texts, *names)) > _CHARS:
             return
         if form not in self._shapes:
             if len(self._shapes) >= _KEPT:
@@ -93,7 +93,7 @@ class Shapes:
             self._shapes[form] = shape
 
 
-def _filled(shape: _Shape, values: Sequence[object]) -> bytes | None:
+def _fill(shape: _Shape, values: Sequence[object]) -> bytes | None:
     """Return what is packed of a decision of this form; ``None`` if a number is too large."""
     filled = bytearray(shape.values)
     for n, at in shape.places:

@@ -1,4 +1,4 @@
-"""What the learner carries from one update to the next."""
+"""The learner's state from one update to the next."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -6,43 +6,117 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tau_live.rl.adam import AdamState
 from tau_live.rl.arrays import (
     Array,
     BoolArray,
     FloatArray,
     IntArray,
-    digest,
     frozen,
-    required,
-    spans,
+    required_array,
 )
 from tau_live.rl.batch import Batch, Trajectories
-from tau_live.rl.breathing import Breathe, at_once
-from tau_live.rl.crossing import pair_slots, places, rows
-from tau_live.rl.fourier import features
-from tau_live.rl.kernel import Kernels
+from tau_live.rl.crossing import (
+    AdvantageScale,
+    Crossed,
+    Moments,
+    Scale,
+    critic_width,
+    hashed_pairs,
+    numbers_of,
+    rows,
+)
+from tau_live.rl.kernel import Kernels, features
+from tau_live.rl.net import widen
 from tau_live.rl.policy import Policy, PolicyConfig
 from tau_live.rl.recursive import Regression
-from tau_live.rl.scaling import AdvantageScale, Moments, Scale
-from tau_live.rl.states import critic_width
-from tau_live.rl.towers import widened
+from tau_live.rl.throttle import yield_gil
+
+_EPSILON = 1e-8
+_DECAYS = (0.9, 0.999)
 
 
-class Returns(NamedTuple):
-    """What followed ``N`` decisions.
+class Adam(NamedTuple):
+    """Adam's moments of flat parameters.
 
     Attributes:
-        rewards: ``[N]``.
-        costs: ``[N]``, of safety; NaN where nobody told.
+        first: ``[S]``, decaying mean of gradients.
+        second: ``[S]``, decaying mean of squared gradients.
+        steps: How many steps were taken.
     """
 
-    rewards: FloatArray
-    costs: FloatArray
+    first: FloatArray
+    second: FloatArray
+    steps: int
+
+    @classmethod
+    def initial(cls, size: int) -> "Adam":
+        """Return the state before the first step."""
+        return cls(frozen(np.zeros(size)), frozen(np.zeros(size)), 0)
+
+    def going_on(self) -> "Adam":
+        """Return a copy to take steps with."""
+        return Adam(self.first.copy(), self.second.copy(), self.steps)
+
+    def frozen(self) -> "Adam":
+        """Return a copy that nothing changes any more."""
+        return Adam(frozen(self.first), frozen(self.second), self.steps)
+
+    def descend(
+        self, parameters: FloatArray, gradient: FloatArray, *, learning_rate: float
+    ) -> "Adam":
+        """Move ``parameters [S]`` one step down ``gradient [S]``, which is used up.
+
+        ``p - learning_rate * (m / (1 - b1**t)) / (sqrt(v / (1 - b2**t)) + epsilon)``. Parameters
+        and moments are changed in place.
+
+        Returns:
+            The same moments, one step on.
+
+        Source:
+            Kingma and Ba 2015, arXiv:1412.6980, algorithm 1, its corrections of bias put together
+            as in the last line of section 2.
+        """
+        first, second, taken = self.first, self.second, self.steps + 1
+        first_decay, second_decay = _DECAYS
+        correction = np.sqrt(1.0 - second_decay**taken)
+        first *= first_decay
+        first += gradient * (1.0 - first_decay)
+        second *= second_decay
+        gradient *= gradient
+        gradient *= 1.0 - second_decay
+        second += gradient
+        step = np.sqrt(second, out=gradient)
+        step += float(_EPSILON * correction)
+        np.divide(first, step, out=step)
+        step *= float(learning_rate * correction / (1.0 - first_decay**taken))
+        parameters -= step
+        return self._replace(steps=taken)
+
+    def arrays(self, prefix: str) -> dict[str, Array]:
+        """Return everything as arrays by name."""
+        return {
+            f"{prefix}_first": self.first,
+            f"{prefix}_second": self.second,
+            f"{prefix}_steps": np.array([self.steps], dtype=np.int64),
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Array], prefix: str, *, size: int) -> "Adam":
+        """Return the state that ``arrays`` gave.
+
+        Raises:
+            ValueError: An array is missing or malformed.
+        """
+        first = required_array(arrays, f"{prefix}_first", (size,))
+        second = required_array(arrays, f"{prefix}_second", (size,))
+        steps = int(required_array(arrays, f"{prefix}_steps", (1,))[0])
+        if steps < 0 or (second < 0.0).any():
+            raise ValueError(f"{prefix}_steps and {prefix}_second must be at least 0")
+        return cls(frozen(first), frozen(second), steps)
 
 
 class Counts(NamedTuple):
-    """What happened so far.
+    """Counts of what happened so far.
 
     Attributes:
         rollouts: New rollouts received.
@@ -70,17 +144,17 @@ class LearnerState:
         moments: Of all numbers seen in features.
         scale: How the next version will scale numbers; the sums below are under it.
         scaled_rollouts: How many rollouts that scale was made from.
-        action_fit: What is known of the return of crossed features.
-        kernels: What is known of the return of options beyond that.
-        value_fit: What is known of the return of contexts.
+        action_fit: Regression of returns on crossed features.
+        kernels: Kernel regressions of options.
+        value_fit: Regression of returns on contexts.
         value_base: ``[critic_width]``, the part of the policy's critic that is the regression.
         advantage_scale: The running scale of advantages.
-        counts: What happened so far.
+        counts: Counts so far.
     """
 
     policy: Policy
-    adam: AdamState
-    net_adam: AdamState
+    adam: Adam
+    net_adam: Adam
     moments: Moments
     scale: Scale
     scaled_rollouts: int
@@ -92,19 +166,19 @@ class LearnerState:
     counts: Counts
 
     @classmethod
-    def untrained(cls, config: PolicyConfig) -> "LearnerState":
+    def initial(cls, config: PolicyConfig) -> "LearnerState":
         """Return the state before the first rollout."""
-        policy = Policy.untrained(config)
+        policy = Policy.initial(config)
         return cls(
             policy=policy,
-            adam=AdamState.untrained(config.cross_width + critic_width(config.width)),
-            net_adam=AdamState.untrained(policy.net.shape.size),
+            adam=Adam.initial(config.cross_width + critic_width(config.width)),
+            net_adam=Adam.initial(policy.net.shape.size),
             moments=Moments.empty(config.width),
-            scale=Scale.untrained(config.width),
+            scale=Scale.initial(config.width),
             scaled_rollouts=0,
-            action_fit=_no_action_fit(config),
+            action_fit=Regression.empty(config.cross_width, config.ridge_width),
             kernels=Kernels.empty(config.kernels),
-            value_fit=_no_value_fit(config),
+            value_fit=Regression.empty(critic_width(config.width), _STATES, draws=0),
             value_base=frozen(np.zeros(critic_width(config.width))),
             advantage_scale=AdvantageScale(),
             counts=Counts(),
@@ -112,7 +186,7 @@ class LearnerState:
 
     @property
     def unit(self) -> float:
-        """What values are measured in while the critic learns: the deviation of returns."""
+        """The unit of values while the critic learns: the deviation of returns."""
         return self.action_fit.deviation or 1.0
 
     def counting(self, fresh: Trajectories, everything: Trajectories) -> "LearnerState":
@@ -124,10 +198,7 @@ class LearnerState:
                 twice as many as the last time, every number is scaled anew and the regressions
                 begin again; else only names never scaled before are.
         """
-        numeric = np.concatenate([one.numeric for one in fresh.encoded])
-        values = np.concatenate([one.values for one in fresh.encoded])[numeric]
-        at = np.concatenate([places(one) for one in fresh.encoded])[numeric]
-        moments = self.moments.including(values.astype(np.float64), at)
+        moments = self.moments.including(*numbers_of(fresh.encoded))
         counts = self.counts._replace(
             rollouts=self.counts.rollouts + len(fresh.length),
             decisions=self.counts.decisions + len(fresh.encoded),
@@ -137,62 +208,54 @@ class LearnerState:
         counted = replace(self, moments=moments, counts=counts, scale=scale)
         if not whole:
             return counted
+        config = self.policy.config
         return replace(
             counted,
-            scale=_lengthened(scale, everything),
+            scale=_lengthen(scale, everything),
             scaled_rollouts=counts.rollouts,
-            action_fit=_no_action_fit(self.policy.config),
-            kernels=self.kernels.restarted(),
-            value_fit=_no_value_fit(self.policy.config),
+            action_fit=Regression.empty(config.cross_width, config.ridge_width),
+            kernels=self.kernels.restart(),
+            value_fit=Regression.empty(critic_width(config.width), _STATES, draws=0),
         )
 
     def learning(
         self,
         batch: Batch,
-        known: Returns,
+        rewards: FloatArray,
+        costs: FloatArray,
         *,
         chosen: BoolArray,
         penalty: float,
         rng: np.random.Generator,
-        breathe: Breathe = at_once,
     ) -> "LearnerState":
         """Return the state whose regressions include these decisions, ``[N]``, under its scale.
 
         Args:
             batch: The decisions.
-            known: What followed each.
+            rewards: ``[N]``, what followed each.
+            costs: ``[N]``, the same of safety; NaN where unknown.
             chosen: Which of them were chosen by us, with a propensity; the others say nothing
                 about the options, because what made the host choose so is not known.
             penalty: Of the regressions, above 0.
             rng: Draws the noise of their posteriors.
-            breathe: Called between two of them.
         """
         ours = np.flatnonzero(chosen)
-        mine, told = batch.select(ours), Returns(known.rewards[ours], known.costs[ours])
-        action_fit = self.action_fit.including(
-            mine.choices(), *told, penalty=penalty, rng=rng, breathe=breathe
-        )
+        mine, returns = batch.select(ours), (rewards[ours], costs[ours])
+        action_fit = self.action_fit.including(mine.choices(), *returns, penalty=penalty, rng=rng)
         value_fit = self.value_fit.including(
-            batch.contexts, *known, penalty=penalty, rng=rng, breathe=breathe
+            batch.contexts, rewards, costs, penalty=penalty, rng=rng
         )
-        kernels = self._heard(mine, told, action_fit.cost_mean, breathe)
+        kernels = self.kernels
+        some = np.flatnonzero(np.diff(mine.plain.starts) > 1)  # others tell kernels nothing
+        if kernels.width and len(some):
+            mine = mine.select(some)
+            waves = features(mine.plain, self.policy.config.width, count=kernels.width)
+            names = mine.names[mine.starts[:-1] + mine.chosen]
+            yield_gil()
+            kernels = kernels.including(
+                names, waves, *(part[some] for part in returns), cost_mean=action_fit.cost_mean
+            )
         return replace(self, action_fit=action_fit, kernels=kernels, value_fit=value_fit)
-
-    def _heard(self, batch: Batch, known: Returns, cost_mean: float, breathe: Breathe) -> Kernels:
-        """Return the kernels that learned from decisions; contexts without features say nothing."""
-        some = np.flatnonzero(np.diff(batch.plain.starts) > 1)
-        if not self.kernels.width or not len(some):
-            return self.kernels
-        kept = batch.select(some)
-        waves = features(
-            kept.plain, self.policy.config.width, count=self.kernels.width, breathe=breathe
-        )
-        names = kept.names[kept.starts[:-1] + kept.chosen]
-        breathe()
-        rewards, costs = known.rewards[some], known.costs[some]
-        return self.kernels.including(
-            names, waves, rewards, costs, cost_mean=cost_mean, breathe=breathe
-        )
 
     def judging(
         self, batch: Batch, rewards: FloatArray, probabilities: FloatArray
@@ -205,7 +268,7 @@ class LearnerState:
             probabilities: ``[M]``, of their options.
         """
         fit = self.action_fit
-        seen = batch.heard_by(self.policy).seen if self.kernels.fits else None
+        seen = batch.heard_by(self.policy).kernel_view if self.kernels.fits else None
         if seen is None:
             return self
         judged = self.kernels.judging(
@@ -229,14 +292,10 @@ class LearnerState:
         net = before.including(contexts, options)
         if net is before:
             return self
-        first, second = (
-            frozen(widened(moment, before.shape, net.shape).astype(np.float64))
-            for moment in self.net_adam[:2]
-        )
+        *moments, steps = self.net_adam
+        first, second = (frozen(widen(moment, before.shape, net.shape)) for moment in moments)
         return replace(
-            self,
-            policy=replace(self.policy, net=net),
-            net_adam=AdamState(first, second, self.net_adam.steps),
+            self, policy=replace(self.policy, net=net), net_adam=Adam(first, second, steps)
         )
 
     def forgetting(
@@ -245,13 +304,19 @@ class LearnerState:
         """Return the state that knows nothing of options any more, as if they were new.
 
         Args:
-            options: Slots of their entries; what these said in any context is forgotten.
+            options: Slots of their entries; what they contributed in any context is forgotten.
             penalty: Of the regressions, above 0.
             rng: Draws the noise of their posteriors.
         """
         config = self.policy.config
         contexts = np.flatnonzero(self.value_fit.columns.of[: config.width + 1] >= 0)
-        slots = pair_slots(contexts, options, width=config.width, cross_width=config.cross_width)
+        slots, _ = hashed_pairs(
+            contexts[:, None],
+            options[None, :],
+            width=config.width,
+            cross_width=config.cross_width,
+        )
+        slots = np.unique(slots)
         weights = self.policy.weights.copy()
         weights[slots] = 0.0
         return replace(
@@ -267,12 +332,10 @@ class LearnerState:
         """Return ``[critic_width]`` weights of contexts that give the return itself.
 
         Args:
-            multiplier: What one unit of cost takes from it.
+            multiplier: Price of one unit of cost.
         """
-        fit, columns = self.value_fit, self.value_fit.columns.of
-        weights = np.zeros(len(columns))
-        found = fit.reward - multiplier * fit.cost
-        weights[columns >= 0] = found[columns[columns >= 0]]
+        fit = self.value_fit
+        weights = fit.gain(fit.mean, cost_mean=fit.cost_mean, multiplier=multiplier)
         weights[self.policy.config.width] += fit.mean - multiplier * fit.cost_mean
         return weights
 
@@ -302,16 +365,16 @@ class LearnerState:
         """
         policy = Policy.from_arrays(arrays)
         config = policy.config
-        counts = required(arrays, "counts", (len(Counts._fields),)).astype(np.int64)
-        scaled = required(arrays, "scaled_rollouts", (1,)).astype(np.int64)
+        counts = required_array(arrays, "counts", (len(Counts._fields),)).astype(np.int64)
+        scaled = required_array(arrays, "scaled_rollouts", (1,)).astype(np.int64)
         if (counts < 0).any() or (scaled < 0).any():
             raise ValueError(f"counts must be at least 0, got {counts.tolist()!r}")
         return cls(
             policy=policy,
-            adam=AdamState.from_arrays(
+            adam=Adam.from_arrays(
                 arrays, "adam", size=config.cross_width + critic_width(config.width)
             ),
-            net_adam=AdamState.from_arrays(arrays, "net_adam", size=policy.net.shape.size),
+            net_adam=Adam.from_arrays(arrays, "net_adam", size=policy.net.shape.size),
             moments=Moments.from_arrays(arrays, width=config.width),
             scale=Scale.from_arrays(arrays, "next_scale", width=config.width),
             scaled_rollouts=int(scaled[0]),
@@ -322,22 +385,12 @@ class LearnerState:
             value_fit=Regression.from_arrays(
                 arrays, "value", slots=critic_width(config.width), most=_STATES, draws=0
             ),
-            value_base=frozen(required(arrays, "value_base", (critic_width(config.width),))),
-            advantage_scale=AdvantageScale(*required(arrays, "advantage_scale", (3,)).tolist()),
+            value_base=frozen(required_array(arrays, "value_base", (critic_width(config.width),))),
+            advantage_scale=AdvantageScale(
+                *required_array(arrays, "advantage_scale", (3,)).tolist()
+            ),
             counts=Counts(*counts.tolist()),
         )
-
-    def digest(self) -> str:
-        """Return the SHA-256 of all arrays, the same on every machine."""
-        return digest(self.arrays())
-
-
-def _no_action_fit(config: PolicyConfig) -> Regression:
-    return Regression.empty(config.cross_width, config.ridge_width)
-
-
-def _no_value_fit(config: PolicyConfig) -> Regression:
-    return Regression.empty(critic_width(config.width), _STATES, draws=0)
 
 
 _STATES = 1_024  # features of states that the critic's regression keeps apart
@@ -345,21 +398,16 @@ _FEW_NAMES = 16.0  # of options: each is learned about by its name as well as by
 _LENGTH = 2.0  # of a row beside its constant: what digits, text and numbers all learned well with
 
 
-def _lengthened(scale: Scale, everything: Trajectories) -> Scale:
+def _lengthen(scale: Scale, everything: Trajectories) -> Scale:
     """Return the scale under which rows are of one length on average, however many entries."""
     plain = scale._replace(context=1.0, options=1.0, own=1.0)
-    found = rows(everything.encoded, everything.masks, plain)
-    context = _mean_square(found.values, found.context_starts, found.context_lengths)
-    options = _mean_square(found.values, found.option_starts, found.option_lengths)
-    names = len(np.unique(found.slots[found.option_starts]))
+    contexts, options, _ = rows(everything.encoded, everything.masks, plain)
+    names = len(np.unique(options.slots[options.starts[:-1]]))
     own = min(1.0, float(np.sqrt(_FEW_NAMES / names)))
-    return scale._replace(context=_over(context), options=_over(options), own=own)
+    return scale._replace(context=_factor(contexts), options=_factor(options), own=own)
 
 
-def _mean_square(values: FloatArray, starts: IntArray, lengths: IntArray) -> float:
-    squares = values[spans(starts, lengths)] ** 2
-    return float(np.add.reduce(squares)) / len(starts) - 1.0  # without the constant
-
-
-def _over(square: float) -> float:
+def _factor(rows: Crossed) -> float:
+    """Return what makes rows as long as they shall be, their constants apart."""
+    square = float(np.add.reduce(rows.values**2)) / (len(rows.starts) - 1) - 1.0
     return _LENGTH / float(np.sqrt(square)) if square > 1e-6 else 1.0

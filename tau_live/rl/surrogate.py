@@ -1,19 +1,24 @@
-"""The clipped surrogate, entropy and value loss of a policy, with their exact gradient."""
+"""The clipped surrogate of PPO with its exact gradient, and the batch that it is taken over."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-from tau_live.rl.arrays import FloatArray, IntArray
-from tau_live.rl.batch import Batch
-from tau_live.rl.exploring import floor_of
-from tau_live.rl.net import Net, Said
+from tau_live.rl.arrays import BoolArray, FloatArray, IntArray, offsets
+from tau_live.rl.batch import Batch, Trajectories
+from tau_live.rl.config import PPOConfig
+from tau_live.rl.crossing import AdvantageScale
+from tau_live.rl.gae import Steps, batched_vtrace, reverse_scan
+from tau_live.rl.net import Forward, Net
+from tau_live.rl.policy import floor_of
+from tau_live.rl.state import LearnerState
 
 _TINY = float(np.finfo(np.float64).tiny)  # a probability may underflow where there is no floor
 
 
 class Targets(NamedTuple):
-    """What each of ``N`` decisions should teach.
+    """Targets of ``N`` decisions.
 
     Attributes:
         logprobs: ``[N]``, log-probability of the choice at the start of the update.
@@ -32,24 +37,8 @@ class Targets(NamedTuple):
         return Targets(*(array[decisions] for array in self))
 
 
-class Coefficients(NamedTuple):
-    """How the parts of the loss are weighted, and how the policy explores.
-
-    Attributes:
-        clip: How far a ratio may be from 1 and still be rewarded.
-        value: Weight of the critic's loss.
-        entropy: Weight of the entropy.
-        epsilon: The policy's share of uniform exploration.
-    """
-
-    clip: float
-    value: float
-    entropy: float
-    epsilon: float
-
-
 class Choices(NamedTuple):
-    """What a policy says about ``N`` decisions with ``M`` allowed options in all.
+    """A policy's probabilities for ``N`` decisions with ``M`` allowed options in all.
 
     Attributes:
         softmax: ``[M]``, before exploration is mixed in.
@@ -90,30 +79,30 @@ class Objective(NamedTuple):
     logprobs: FloatArray
 
 
-def choices(batch: Batch, weights: FloatArray, net: Net, *, epsilon: float) -> Choices:
+def choices(batch: Batch, weights: FloatArray, net: Net) -> Choices:
     """Return the probabilities that these weights and this network give, and what follows."""
-    return _chosen(batch, weights, said(batch, net).scores, epsilon=epsilon)
+    return _chosen(batch, weights, forward(batch, net).scores)
 
 
-def said(batch: Batch, net: Net) -> Said:
+def forward(batch: Batch, net: Net) -> Forward:
     """Return what the network makes of these decisions."""
-    return net.said(batch.contexts, batch.rows, batch.starts)
+    return net.forward(batch.contexts, batch.rows, batch.starts)
 
 
-def _chosen(batch: Batch, weights: FloatArray, scores: FloatArray, *, epsilon: float) -> Choices:
+def _chosen(batch: Batch, weights: FloatArray, scores: FloatArray) -> Choices:
     starts, counts = batch.starts[:-1], batch.counts
     logits = batch.options.dot(weights) + scores + batch.base
     shares = np.exp(logits - np.repeat(np.maximum.reduceat(logits, starts), counts))
     softmax = shares / np.repeat(np.add.reduceat(shares, starts), counts)
-    floor = floor_of(counts, batch.explored, epsilon=epsilon)
-    probabilities = floor.kept * softmax + floor.least
+    kept, least = floor_of(counts, batch.explored, epsilon=batch.epsilon)
+    probabilities = kept * softmax + least
     logs = _logs(probabilities)
     return Choices(
         softmax,
         probabilities,
         logs[starts + batch.chosen],
         -np.add.reduceat(probabilities * logs, starts),
-        floor.kept,
+        kept,
     )
 
 
@@ -124,7 +113,7 @@ def objective(
     critic: FloatArray,
     *,
     net: Net,
-    coefficients: Coefficients,
+    config: PPOConfig,
 ) -> Objective:
     """Return the loss of a batch and its exact gradient.
 
@@ -135,37 +124,37 @@ def objective(
         Schulman et al. 2017, arXiv:1707.06347, equation 9; the weight of what an older policy did
         is that of Hilton et al. 2022, arXiv:2110.00641, equation 3 (decoupled clip), cut at 1.
     """
-    heard = said(batch, net)
-    found = _chosen(batch, weights, heard.scores, epsilon=coefficients.epsilon)
+    output = forward(batch, net)
+    policy_choices = _chosen(batch, weights, output.scores)
     acting = targets.weights > 0.0
     actors = max(int(acting.sum()), 1)
-    ratios = np.exp(found.logprobs - targets.logprobs)
+    ratios = np.exp(policy_choices.logprobs - targets.logprobs)
     plain = ratios * targets.advantages
-    cut = np.clip(ratios, 1.0 - coefficients.clip, 1.0 + coefficients.clip) * targets.advantages
+    cut = np.clip(ratios, 1.0 - config.clip, 1.0 + config.clip) * targets.advantages
     policy = -float((targets.weights * np.minimum(plain, cut)).sum()) / actors
-    entropy = float(found.entropies[acting].sum()) / actors
-    errors = batch.contexts.dot(critic) + heard.values - targets.returns
+    entropy = float(policy_choices.entropies[acting].sum()) / actors
+    errors = batch.contexts.dot(critic) + output.values - targets.returns
     value = 0.5 * float((errors**2).mean())
 
     slopes = np.where(plain <= cut, -targets.weights * plain / actors, 0.0)
-    surprises = acting.astype(np.float64) * (coefficients.entropy / actors)
-    by_logit = _logit_gradient(batch, found, slopes=slopes, surprises=surprises)
-    by_value = errors * (coefficients.value / len(errors))
+    surprises = acting.astype(np.float64) * (config.entropy_coefficient / actors)
+    by_logit = _logit_gradient(batch, policy_choices, slopes=slopes, surprises=surprises)
+    by_value = errors * (config.value_coefficient / len(errors))
     return Objective(
         policy,
         value,
         entropy,
-        policy + coefficients.value * value - coefficients.entropy * entropy,
+        policy + config.value_coefficient * value - config.entropy_coefficient * entropy,
         batch.options.transposed_dot(by_logit, len(weights)),
         batch.contexts.transposed_dot(by_value, len(critic)),
-        net.gradient(heard, by_logit, by_value),
-        found.logprobs,
+        net.gradient(output, by_logit, by_value),
+        policy_choices.logprobs,
     )
 
 
 def _logit_gradient(
     batch: Batch,
-    found: Choices,
+    choices: Choices,
     *,
     slopes: FloatArray,
     surprises: FloatArray,
@@ -174,20 +163,163 @@ def _logit_gradient(
 
     Args:
         batch: The decisions.
-        found: What the policy says about them.
+        choices: The policy's probabilities.
         slopes: ``[N]``, derivative of the loss by the log-probability of the choice.
         surprises: ``[N]``, minus the derivative of the loss by the entropy.
     """
     starts, counts = batch.starts[:-1], batch.counts
-    by_probability = np.repeat(surprises, counts) * (_logs(found.probabilities) + 1.0)
+    by_probability = np.repeat(surprises, counts) * (_logs(choices.probabilities) + 1.0)
     at = starts + batch.chosen
-    by_probability[at] += slopes / np.maximum(found.probabilities[at], _TINY)
-    by_softmax = found.kept * by_probability
-    means = np.add.reduceat(found.softmax * by_softmax, starts)
-    gradient: FloatArray = found.softmax * (by_softmax - np.repeat(means, counts))
+    by_probability[at] += slopes / np.maximum(choices.probabilities[at], _TINY)
+    by_softmax = choices.kept * by_probability
+    means = np.add.reduceat(choices.softmax * by_softmax, starts)
+    gradient: FloatArray = choices.softmax * (by_softmax - np.repeat(means, counts))
     return gradient
 
 
 def _logs(probabilities: FloatArray) -> FloatArray:
     logs: FloatArray = np.log(np.maximum(probabilities, _TINY))
     return logs
+
+
+class TrainingBatch(NamedTuple):
+    """The decisions of an update and what each should teach.
+
+    Attributes:
+        batch: ``[N]`` decisions under the policy at the start of the update.
+        targets: The values less the regression's part, in units of the returns' deviation.
+        acting: ``[N]``, which decisions teach the actor.
+        effective_sample_size: Of those.
+        window_rollouts: Older rollouts that teach the actor.
+        advantage_scale: After the new decisions.
+        returns: ``[N]``, value targets as they are.
+    """
+
+    batch: Batch
+    targets: Targets
+    acting: BoolArray
+    effective_sample_size: float
+    window_rollouts: int
+    advantage_scale: AdvantageScale
+    returns: FloatArray
+
+
+def build_batch(
+    before: LearnerState,
+    started: LearnerState,
+    batch: Batch,
+    everything: Trajectories,
+    *,
+    config: PPOConfig,
+    new: int,
+) -> TrainingBatch:
+    """Return what an update learns.
+
+    Args:
+        before: Holds the version before, whose critic did not know the new returns.
+        started: Holds the policy at the start of the update.
+        batch: ``[N]`` decisions under that policy.
+        everything: The same decisions, new rollouts first, then older ones, the newest last.
+        config: How to learn.
+        new: How many rollouts are new.
+    """
+    policy = started.policy
+    logprobs = choices(batch, policy.weights, policy.net).logprobs
+    known = np.isfinite(everything.propensity)
+    propensities = np.where(known, everything.propensity, 1.0)
+    traces = np.where(known, np.minimum(np.exp(logprobs) / propensities, 1.0), 1.0)
+    steps = Steps(
+        everything.reward,
+        everything.discount * config.gamma,
+        batch.contexts.dot(before.policy.critic) + forward(batch, before.policy.net).values,
+        everything.bootstrap,
+        everything.length,
+    )
+    estimated = batched_vtrace(steps, traces, lambda_=config.lambda_)
+    acting = known & (batch.counts > 1) & (everything.version_lag <= config.lag_bound)
+    kept = _window_mask(traces * acting, acting, everything, share=config.effective_share, new=new)
+    acting &= np.repeat(kept, everything.length)
+    weights = traces * acting
+    fresh = np.arange(len(weights)) < everything.length[:new].sum()
+    scale = before.advantage_scale.including(estimated.advantages[acting & fresh])
+    values = (estimated.returns - batch.contexts.dot(started.value_base)) / started.unit
+    return TrainingBatch(
+        batch,
+        Targets(logprobs, scale.apply(estimated.advantages), weights, values),
+        acting,
+        _effective(weights),
+        int(kept[new:].sum()),
+        scale,
+        estimated.returns,
+    )
+
+
+def rewards_to_go(trajectories: Trajectories, *, gamma: float) -> FloatArray:
+    """Return ``[N]`` what followed each decision, the bootstrap included where one was cut off."""
+    ends = offsets(trajectories.length)[1:] - 1
+    factors = trajectories.discount * gamma
+    terms = trajectories.reward.copy()
+    terms[ends] += factors[ends] * trajectories.bootstrap
+    return _sums_to_go(terms, factors, trajectories.length)
+
+
+def _sums_to_go(terms: FloatArray, factors: FloatArray, lengths: IntArray) -> FloatArray:
+    factors[offsets(lengths)[1:] - 1] = 0.0
+    return reverse_scan(terms, factors, longest=int(lengths.max()))
+
+
+def apply_cost(trajectories: Trajectories, multiplier: float) -> Trajectories:
+    """Return the same with every reward less its multiplied cost where that is known.
+
+    Args:
+        trajectories: ``N`` decisions.
+        multiplier: Price of one unit of cost in units of reward.
+    """
+    if trajectories.cost is None or not multiplier:
+        return trajectories
+    counted = np.where(_unknown_costs(trajectories, trajectories.cost), 0.0, trajectories.cost)
+    return replace(trajectories, reward=trajectories.reward - multiplier * counted)
+
+
+def costs_to_go(trajectories: Trajectories) -> FloatArray:
+    """Return ``[N]`` the cost of what followed each decision; NaN where unknown."""
+    if trajectories.cost is None:
+        return np.full(len(trajectories.encoded), np.nan)
+    unknown = _unknown_costs(trajectories, trajectories.cost)
+    known = np.where(unknown, 0.0, trajectories.cost)
+    sums = _sums_to_go(known, np.ones(len(known)), trajectories.length)
+    return np.where(unknown, np.nan, sums)
+
+
+def _unknown_costs(trajectories: Trajectories, costs: FloatArray) -> BoolArray:
+    """Return ``[N]`` which decisions are of a rollout any cost of which is unknown."""
+    unknown = np.logical_or.reduceat(np.isnan(costs), offsets(trajectories.length)[:-1])
+    return np.repeat(unknown, trajectories.length)
+
+
+def _window_mask(
+    weights: FloatArray, acting: BoolArray, everything: Trajectories, *, share: float, new: int
+) -> BoolArray:
+    """Return ``[R]`` which rollouts teach the actor.
+
+    All new ones, and as many of the newest older ones as leave the effective sample at least this
+    share of the decisions.
+    """
+    starts = offsets(everything.length)[:-1]
+    rollouts = len(starts)
+    order = np.concatenate([np.arange(new), np.arange(rollouts - 1, new - 1, -1)])
+    sums, squares, actors = (
+        np.cumsum(np.add.reduceat(array, starts)[order])
+        for array in (weights, weights**2, acting.astype(np.float64))
+    )
+    enough = sums**2 >= share * actors * squares
+    enough[: new - 1] = False
+    last = np.flatnonzero(enough)
+    kept = np.zeros(rollouts, dtype=np.bool_)
+    kept[order[: last[-1] + 1 if len(last) else new]] = True
+    return kept
+
+
+def _effective(weights: FloatArray) -> float:
+    squares = float((weights**2).sum())
+    return float(weights.sum()) ** 2 / squares if squares > 0.0 else 0.0

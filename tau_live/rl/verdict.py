@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from math import inf, isfinite, pi
+from math import inf, pi
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -13,7 +13,7 @@ from tau_live.rl.sequential import Difference, Interval
 
 
 class Verdict(StrEnum):
-    """What may be done with the learner now."""
+    """The verdict on a learner."""
 
     WAIT = "wait"
     PROMOTE = "promote"
@@ -26,13 +26,13 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """What has to be shown before a learner is promoted.
+    """Requirements for the promotion of a learner.
 
     Attributes:
         alpha: How probable it may be that any learner that is not better is ever promoted, over
             all tests together, in ``(0, 1)``. At 0.02 the first test may err once in 82, and did so
             in at most 6 of 1,000 A/A streams of 20,000 rollouts, looked at after every 8.
-        margin: What the learner must be better by, in units of reward.
+        margin: The least lead of the learner, in units of reward.
         cost_margin: How much costlier it may at most be, in units of cost, at least 0; ``None``
             where no cost is ever reported.
         missing_margin: By how much the shares of missing rewards may differ, in ``[0, 1]``.
@@ -45,28 +45,12 @@ class Rule:
     missing_margin: float = 0.02
     fewest: int = 50
 
-    def __post_init__(self) -> None:
-        self._check("alpha", 0.0 < self.alpha < 1.0, "within (0.0, 1.0)")
-        self._check("margin", isfinite(self.margin), "finite")
-        cost_margin = 0.0 if self.cost_margin is None else self.cost_margin
-        self._check("cost_margin", 0.0 <= cost_margin < inf, "finite and >= 0.0, or None")
-        self._check("missing_margin", 0.0 <= self.missing_margin <= 1.0, "within [0.0, 1.0]")
-        self._check("fewest", self.fewest > 0, "> 0")
-
-    def _check(self, name: str, fits: bool, expected: str) -> None:
-        if not fits:
-            raise ValueError(
-                f"invalid rule of promotion: {name} must be {expected}, "
-                f"found {getattr(self, name)!r}"
-            )
-
     def alpha_of(self, test: int) -> float:
         """Return what the ``test``-th test, from 1, may spend; all of them together spend alpha."""
         return self.alpha * 6.0 / (pi * test) ** 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Outcomes:
+class Outcomes(NamedTuple):
     """Rollouts whose rewards have come or are overdue, in the order in which they began.
 
     Attributes:
@@ -81,18 +65,12 @@ class Outcomes:
     learner: BoolArray
     shares: FloatArray
 
-    def __post_init__(self) -> None:
-        if self.costs.shape != self.rewards.shape:
-            raise ValueError(
-                f"expected rewards and costs [N], got {self.rewards.shape}, {self.costs.shape}"
-            )
-
 
 class Finding(NamedTuple):
     """A verdict, and the numbers that it follows from.
 
     Attributes:
-        verdict: What may be done.
+        verdict: The verdict.
         difference: Learner's reward minus control's.
         cost: Learner's cost minus control's.
         missing: Learner's share of missing rewards minus control's.
@@ -114,7 +92,7 @@ class Finding(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """What is known of a learner and its control since their test began. Frozen, storable.
+    """Evidence about a learner and its control since their test began. Frozen, storable.
 
     Attributes:
         test: Which test this is, from 1; each spends less than the one before.
@@ -181,20 +159,23 @@ class Evidence(NamedTuple):
         )
         return finding._replace(verdict=_verdict(finding, rule))
 
-    def restarted(self) -> Self:
+    def restart(self) -> Self:
         """Return the evidence of the next test: nothing seen, and less to spend.
 
         For a new champion, a new rung, a control that changed, or a test that drift voided.
         """
-        ranges = ((one.lowest, one.highest) for one in (self.reward, self.cost, self.missing))
+        ranges = (
+            (difference.lowest, difference.highest)
+            for difference in (self.reward, self.cost, self.missing)
+        )
         return type(self)(self.test + 1, *(Difference.within(*range_) for range_ in ranges))
 
     def numbers(self) -> dict[str, float]:
         """Return all of it by name, to be stored; JSON keeps every bit."""
-        found: dict[str, float] = {"test": self.test}
-        for name, difference in _differences(self).items():
-            found |= {f"{name}_{field}": number for field, number in difference._asdict().items()}
-        return found
+        numbers: dict[str, float] = {"test": self.test}
+        for name, difference in zip(self._fields[1:], self[1:], strict=True):
+            numbers |= {f"{name}_{field}": number for field, number in difference._asdict().items()}
+        return numbers
 
     @classmethod
     def from_numbers(cls, numbers: Mapping[str, float]) -> Self:
@@ -220,10 +201,6 @@ def _verdict(finding: Finding, rule: Rule) -> Verdict:
         return Verdict.FUTILE
     harmless = rule.cost_margin is None or finding.cost.upper < rule.cost_margin
     return Verdict.PROMOTE if harmless and finding.difference.lower > rule.margin else Verdict.WAIT
-
-
-def _differences(evidence: Evidence) -> dict[str, Difference]:
-    return {"reward": evidence.reward, "cost": evidence.cost, "missing": evidence.missing}
 
 
 def _difference(numbers: Mapping[str, float], name: str) -> Difference:

@@ -1,1 +1,1 @@
-"""Where everything is kept: Protocols by role in ``roles``, SQLite in ``sqlite``."""
+"""What every store can do, role by role; ``store.sqlite`` is the one there is."""

@@ -1,18 +1,136 @@
-"""The files of a store: created for their owner only, never closed under another's locks."""
+"""The files of a store: created for their owner only, never closed under another's locks.
+
+What was committed behind such a place is as if it had never been, and the next writer overwrites
+it. So whoever opens a store compares how far SQLite reads the log with how far it was written, and
+keeps a copy of a log of which something is left out.
+
+Source:
+    sqlite.org/fileformat2.html, section 4: headers of the log and of its frames.
+"""
 
 import os
+import shutil
 import stat
 import struct
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
+from fcntl import LOCK_EX, LOCK_NB, flock
+from glob import escape
+from itertools import count
 from pathlib import Path
 from tempfile import mkstemp
+from threading import Event
+from typing import BinaryIO, NamedTuple
 
-from tau_live import fault
-from tau_live.errors import suppress
-from tau_live.machine.private_files import make_folders, mode_of
-from tau_live.machine.whole_files import unfinished_name
-from tau_live.store.aside import alone_in, beside, set_leftovers_aside
+from tau_live.core import fault
+from tau_live.core.errors import StoreBusyError, suppress
+from tau_live.core.files import make_folders, mode_of, unfinished_name
+from tau_live.core.guard import logger
+
+BESIDE = ("-wal", "-shm", "-journal")
+"""What the files end in that SQLite keeps beside its own."""
+
+ALL = ("", *BESIDE)
+MARK = ".aside-"
+RETRY_S = 0.02
+
+
+def beside(path: Path, end: str) -> Path:
+    """Return where SQLite keeps something beside a file."""
+    return path.with_name(f"{path.name}{end}")
+
+
+def policies_of(path: Path) -> Path:
+    """Return where the policies of a store are: a folder beside it."""
+    return path.with_name(f"{path.stem}-policies")
+
+
+def set_leftovers_aside(path: Path) -> list[Path]:
+    """Rename what a store has left that is not there any more, so that no other mistakes it.
+
+    SQLite would take the log for the new file's, and new versions would replace the old policies.
+    Those stay where another store may have the same name but for its ending.
+    """
+    others = [
+        file
+        for file in path.absolute().parent.glob(f"{escape(path.stem)}.*")
+        if file.is_file() and file.name not in {beside(path, end).name for end in ALL}
+        if f"{path.name}{MARK}" not in file.name
+    ]
+    return set_aside(path, BESIDE, folder=None if others else policies_of(path))
+
+
+def set_aside(
+    path: Path, ends: Sequence[str] = ALL, *, folder: Path | None = None, quiet: bool = False
+) -> list[Path]:
+    """Rename a store's files, so that they still belong together; return their new names.
+
+    They become ``store.sqlite.aside-20260131T235959Z``, with ``-wal`` and ``-shm`` behind it, so
+    that SQLite's own tools read them as one.
+
+    Args:
+        path: The store's file.
+        ends: Which of them; what is not there is left out.
+        folder: Where its policies are, to be renamed alike.
+        quiet: Whether whoever calls says so, and not the log.
+
+    Raises:
+        OSError: One of them cannot be renamed.
+    """
+    there = [beside(path, end) for end in ends]
+    there = [file for file in [*there, *([folder] if folder else [])] if os.path.lexists(file)]
+    if not there:
+        return []
+    mark = free_mark(path)
+    renamed = []
+    for file in there:
+        end = file.name.removeprefix(path.name) if file.name.startswith(path.name) else None
+        stem = file.name if end is None else path.name
+        renamed.append(file.rename(file.with_name(f"{stem}{mark}{end or ''}")))
+    if not quiet:
+        logger().warning("files_set_aside", store=str(path), files=[file.name for file in renamed])
+    return renamed
+
+
+def free_mark(path: Path) -> str:
+    """Return what to put behind the name of a store, and before any ending, to set it aside."""
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    for number in count(1):
+        mark = f"{MARK}{stamp}{f'.{number}' if number > 1 else ''}"
+        if not any(mark in file.name for file in path.absolute().parent.iterdir()):
+            return mark
+    raise AssertionError("there is always one more number")
+
+
+@contextmanager
+def alone_in(folder: Path, *, timeout_s: float) -> Iterator[None]:
+    """Keep other processes from making or setting aside a store in a folder meanwhile.
+
+    Raises:
+        StoreBusyError: Another process has been at it for too long.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        deadline = time.monotonic() + timeout_s
+        while not _try_lock(descriptor):
+            if time.monotonic() > deadline:
+                raise StoreBusyError(f"another process keeps '{folder}' locked")
+            Event().wait(RETRY_S)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        flock(descriptor, LOCK_EX | LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without such locks
+        return True
+    return True
 
 
 def files_of(path: Path) -> list[Path]:
@@ -90,3 +208,100 @@ def _make_empty(path: Path) -> None:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     finally:
         Path(name).unlink()
+
+
+_HEADER = struct.Struct(">8I")
+_FRAME = struct.Struct(">6I")
+_MAGIC = (0x377F0682, 0x377F0683)
+_SIZES = frozenset(1 << power for power in range(9, 17))
+
+
+class Written(NamedTuple):
+    """How far a log was written since its last restart.
+
+    Attributes:
+        commits: The number of its last frame that ends a transaction; 0 if there is none.
+        salts: What tells its frames from older ones.
+    """
+
+    commits: int
+    salts: tuple[int, int]
+
+
+def log_extent(path: Path, *, page_size: int) -> Written | None:
+    """Return how far a store's log was written; ``None`` where there is none to speak of.
+
+    Args:
+        path: The store's file.
+        page_size: Of the store, for a log whose header cannot be believed.
+    """
+    try:
+        with beside(path, "-wal").open("rb") as log:
+            return _read_log(log, page_size)
+    except OSError:
+        return None
+
+
+def keep_if_damaged(path: Path, before: Written | None, *, read: int, page_size: int) -> None:
+    """Keep a copy of a log whose last transactions SQLite does not read, and say so in the log.
+
+    Args:
+        path: The store's file.
+        before: How far it was written before it was opened.
+        read: How many of its frames SQLite reads.
+        page_size: Of the store.
+    """
+    if before is None or read >= before.commits:
+        return
+    if log_extent(path, page_size=page_size) != before:  # another process goes on with it
+        return
+    kept = beside(path.with_name(f"{path.name}{free_mark(path)}"), "-wal")
+    try:
+        shutil.copyfile(beside(path, "-wal"), kept)
+        kept.chmod(0o600)
+    except OSError as error:
+        kept = path
+        logger().warning("log_not_kept", store=str(path), error=str(error))
+    logger().warning(
+        "log_damaged",
+        store=str(path),
+        pages_lost=before.commits - read,
+        kept=kept.name,
+        effect="the newest rows are missing; everything before them is intact",
+    )
+
+
+def _read_log(log: BinaryIO, page_size: int) -> Written | None:
+    head = log.read(_HEADER.size)
+    if len(head) < _HEADER.size:
+        return None
+    fields = _HEADER.unpack(head)
+    salts: tuple[int, int] | None = None
+    if _is_whole(head):
+        page_size, salts = fields[2], (fields[4], fields[5])
+    if page_size not in _SIZES:
+        return None
+    end = os.fstat(log.fileno()).st_size
+    commits = number = 0
+    while len(frame := log.read(_FRAME.size)) == _FRAME.size:
+        number += 1
+        _, size, *own, _, _ = _FRAME.unpack(frame)
+        salts = salts or (own[0], own[1])
+        if log.seek(page_size, 1) > end:  # a full disk cut it off before anybody knew of it
+            break
+        if size and (own[0], own[1]) == salts:
+            commits = number
+    return Written(commits, salts or (0, 0)) if commits else None
+
+
+def _is_whole(head: bytes) -> bool:
+    """Say whether a log's header has the checksum that it should have."""
+    magic = _HEADER.unpack(head)[0]
+    if magic not in _MAGIC:
+        return False
+    words = struct.unpack(">8I" if magic & 1 else "<8I", head)
+    first = second = 0
+    for place in range(0, 6, 2):
+        first = (first + words[place] + second) & 0xFFFFFFFF
+        second = (second + words[place + 1] + first) & 0xFFFFFFFF
+    return _HEADER.unpack(head)[6:] == (first, second)

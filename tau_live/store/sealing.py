@@ -10,7 +10,6 @@ Source: Schneier and Kelsey 1999, "Secure audit logs to support computer forensi
 
 import os
 import secrets
-import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from itertools import repeat
@@ -18,9 +17,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
-from tau_live.errors import StoreUnavailableError
-from tau_live.machine.private_files import OTHERS, make_folders, mode_of, narrowed, opened_new
+from tau_live.core.errors import StoreUnavailableError
+from tau_live.core.files import OTHERS, make_folders, mode_of, narrow, opened_new
 
 
 class Sealed(NamedTuple):
@@ -82,7 +82,7 @@ NOT_SEALED = (
     "attempts, spans, prompts, the times, names and contents of rollouts (but their metadata), all "
     "of a rollout until its reward is settled, which of them wait for one, when a reward came, "
     "costs in the order of learning, failures in a row, the last error and the revision of the "
-    "gate, which alerts are over or limited, the queue, leases, resources, counters and totals, "
+    "gate, which alerts are over, the queue, leases, resources, counters and totals, "
     "SQLite's numbering, the list of migrations"
 )
 """What is stored and not sealed, as people are to know it."""
@@ -111,27 +111,6 @@ _KEY_BYTES = 32
 _LEAST_KEY_BYTES = 16
 MOST_KEY_BYTES = 4096
 
-SEALING: Sequence[str] = (
-    """
-    create table seals (
-        place integer primary key autoincrement,
-        kind text not null,
-        row integer not null,
-        seal blob not null,
-        key_id text not null
-    ) strict
-    """,
-)
-"""Its part of the schema."""
-
-AT_ONCE = "temp.sealed_at_once"
-"""While a row is in it, triggers seal nothing that is inserted: ``many_seals`` does."""
-
-NEWEST = "from seals where place > 0 order by place desc limit 1"
-"""Its condition is always true, and lets SQLite (and who reads its plans) see a search."""
-
-LAST = f"select substr(seal, 17) {NEWEST}"
-
 
 class Sealer:
     """Makes seals, with a key or without.
@@ -149,8 +128,8 @@ class Sealer:
 
     def seal(self, before: bytes | None, kind: str, row: int, digest: bytes) -> bytes:
         """Return digest and link of a row that follows the link ``before``."""
-        told = _encode((before or b"", kind, row, digest, self.key_id))
-        return digest + blake2b(told, key=self._key, digest_size=DIGEST_BYTES).digest()
+        content = _encode((before or b"", kind, row, digest, self.key_id))
+        return digest + blake2b(content, key=self._key, digest_size=DIGEST_BYTES).digest()
 
 
 def digest_of(*parts: object) -> bytes:
@@ -175,11 +154,11 @@ def digests_of(columns: Mapping[str, Sequence[object]]) -> list[bytes]:
     if partly:
         nulls = (row.count(None) for row in zip(*partly, strict=True))
         heads = [_array_head(len(known) - count) for count in nulls]
-    pieces = [_encoded(name, column) for name, column in known.items()]
+    pieces = [_encode_column(name, column) for name, column in known.items()]
     return [_digest(b"".join(parts)) for parts in zip(heads, *pieces, strict=True)]
 
 
-def _encoded(name: str, column: Sequence[object]) -> Iterable[bytes]:
+def _encode_column(name: str, column: Sequence[object]) -> Iterable[bytes]:
     """Return each value of a column with its name, as it stands in what is digested."""
     first = column[0]
     if type(first) in _PLAIN and column.count(first) == len(column):
@@ -194,8 +173,8 @@ def _array_head(length: int) -> bytes:
     return bytes([0x90 | length]) if length < 16 else b"\xdc" + length.to_bytes(2, "big")
 
 
-def _digest(told: bytes) -> bytes:
-    return blake2b(told, digest_size=DIGEST_BYTES).digest()
+def _digest(content: bytes) -> bytes:
+    return blake2b(content, digest_size=DIGEST_BYTES).digest()
 
 
 def number_of(name: str | None) -> int | None:
@@ -205,88 +184,47 @@ def number_of(name: str | None) -> int | None:
     return int.from_bytes(blake2b(name.encode(), digest_size=7).digest(), "big")
 
 
-class Sealing(NamedTuple):
-    """How a connection seals what it writes.
+class Head(NamedTuple):
+    """The end of the chain.
 
     Attributes:
-        sealer: Makes the seals.
-        columns: The sealed columns of each table, in their order, and the kind of each.
+        place: The number of its last seal; 0 for an empty one.
+        link: What the whole of it comes to, in hexadecimal.
+        key_id: Names the key that it was sealed with; empty for none.
     """
 
-    sealer: Sealer
-    columns: Mapping[str, Mapping[str, str]]
+    place: int
+    link: str
+    key_id: str
+
+    def __str__(self) -> str:
+        return f"{self.place}:{self.link}"
 
 
-def install(raw: sqlite3.Connection, sealer: Sealer) -> Sealing:
-    """Let a connection that writes seal what it writes.
-
-    Raises:
-        sqlite3.Error: It could not be set up.
-    """
-    columns = {table: columns_of(raw, table) for table in SEALED}
-
-    def sealed(before: bytes | None, kind: str, row: int, *values: object) -> bytes:
-        digest = digest_of_pairs(zip(columns[kind], values, strict=True)) if values else GONE
-        return sealer.seal(before, kind, row, digest)
-
-    raw.create_function("sealed", -1, sealed)
-    raw.create_function("resealed", 4, sealer.seal)
-    raw.create_function("sealing_key", 0, lambda: sealer.key_id)
-    raw.execute(f"create table {AT_ONCE} (n)")
-    for table, sealed_as in SEALED.items():
-        changed = f"update of {', '.join(sealed_as.columns)}" if sealed_as.columns else "update"
-        for event in ("insert", "delete", *([changed] if sealed_as.changes else [])):
-            which = "old" if event == "delete" else "new"
-            number = sealed_as.number_of(which)
-            values = [] if event == "delete" else [f", {which}.{name}" for name in columns[table]]
-            condition = sealed_as.where_in(which)
-            if event == changed:  # what was sealed and no longer has to be has changed, too
-                condition = f"{condition} or {sealed_as.where_in('old')}"
-            elif event == "insert":
-                condition = f"{condition} and not exists (select 1 from {AT_ONCE})"
-            raw.execute(
-                f"""
-                create temp trigger sealed_{table}_{event[:6]} after {event} on main.{table}
-                when {condition} begin
-                    insert into seals (kind, row, seal, key_id) values (
-                        '{table}', {number},
-                        sealed(({LAST}), '{table}', {number}{"".join(values)}), '{sealer.key_id}'
-                    );
-                end
-                """
-            )
-    return Sealing(sealer, columns)
-
-
-def parts_of(raw: sqlite3.Connection, table: str, which: str) -> str:
-    """Return the arguments of ``row_digest`` for a row of a table, as SQL."""
-    return _parts(columns_of(raw, table), which)
-
-
-def earlier_parts_of(table: str, which: str) -> str | None:
-    """Return what they were where an earlier version sealed less; ``None`` where it did not."""
-    return _parts(SEALED[table].earlier, which) or None
-
-
-def _parts(columns: Iterable[str], which: str) -> str:
-    return ", ".join(f"'{column}', {which}.{column}" for column in columns)
-
-
-def columns_of(raw: sqlite3.Connection, table: str) -> Mapping[str, str]:
-    """Return which columns of a table are sealed, in their order, and the kind of each."""
-    kinds = {row[1]: row[2] for row in raw.execute(f"pragma table_info({table})")}
-    columns = SEALED[table].columns or kinds
-    return {column: kinds[column] for column in columns if (table, column) not in UNSEALED}
-
-
-class Begins(NamedTuple):
-    """Where the seals of a key begin in a store's chain.
+class Finding(NamedTuple):
+    """Something that contradicts the chain.
 
     Attributes:
+        code: What kind of thing.
+        what: The row or seal concerned, by name.
+        detail: A sentence.
+    """
+
+    code: str
+    what: str
+    detail: str
+
+
+class Begins(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the seals of a key begin in a store's chain; a line beside the key.
+
+    Attributes:
+        store: The store's file.
         place: The last seal before them; 0 where the chain begins with them.
         link: Its link, in hexadecimal.
     """
 
+    store: str = ""
     place: int = 0
     link: str = ""
 
@@ -301,18 +239,18 @@ def known_beginning(key_file: Path | None, store: Path) -> Begins | None:
     """
     if key_file is None:
         return None
-    found = None
+    begins = None
     try:
         for line in _beside(key_file).read_bytes().splitlines():
-            known = msgspec.json.decode(line, type=_Chain)
+            known = msgspec.json.decode(line, type=Begins)
             if known.store == str(store.resolve()):
-                found = Begins(known.place, known.link)
+                begins = known
     except FileNotFoundError:
         return None
     except (OSError, msgspec.MsgspecError) as error:
         beside = _beside(key_file)
         raise StoreUnavailableError(f"'{beside}' cannot be read: {error}") from error
-    return found
+    return begins
 
 
 def keep_beginning(key_file: Path, store: Path, begins: Begins) -> None:
@@ -321,19 +259,13 @@ def keep_beginning(key_file: Path, store: Path, begins: Begins) -> None:
     Raises:
         OSError: Nothing can be written there.
     """
-    line = msgspec.json.encode(_Chain(str(store.resolve()), *begins)) + b"\n"
+    line = msgspec.json.encode(replace(begins, store=str(store.resolve()))) + b"\n"
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
     file = os.open(_beside(key_file), flags, 0o600)
     try:
         os.write(file, line)
     finally:
         os.close(file)
-
-
-class _Chain(msgspec.Struct, frozen=True):
-    store: str
-    place: int
-    link: str
 
 
 def _beside(key_file: Path) -> Path:
@@ -388,5 +320,5 @@ def _key_of(path: Path) -> bytes:
             f"audit key '{path}' does not look like one, and others can use it (mode {mode:o}): "
             "name another file, or `chmod 600` it"
         )
-    narrowed(path)
+    narrow(path)
     return blake2b(held, digest_size=_KEY_BYTES).digest()

@@ -1,4 +1,4 @@
-"""What an adapter has to show, played on its real host: for our own tests, and for those of others.
+"""The conformance kit of adapters, played on their real hosts: for our tests, and for others'.
 
 A *play* runs one scenario on the host and returns everything that its user would get to see, as a
 text. ``faults`` plays it without us, then with the adapter attached under each condition, and says
@@ -12,9 +12,8 @@ with a recording that is kept::
         assert faults(ADAPTER, play, scenario, folder=tmp_path) == []
 """
 
-from tau_live.testing.conditions import Condition, faults
-from tau_live.testing.expected import missing_in
-from tau_live.testing.full_disk import full_disk_faults
+from tau_live.testing.conditions import Condition, faults, full_disk_faults
+from tau_live.testing.expected import Play, Recorded, Scenario, missing_in, recorded_in
 from tau_live.testing.golden import (
     golden_faults,
     golden_version,
@@ -22,7 +21,6 @@ from tau_live.testing.golden import (
     replay_faults,
     write_golden,
 )
-from tau_live.testing.scenarios import Play, Recorded, Scenario, recorded_in
 
 __all__ = [
     "Condition",

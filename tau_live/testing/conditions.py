@@ -1,28 +1,31 @@
-"""How tau-live fares while a scenario is played, and what is then different for the host."""
+"""The conditions under which a scenario is played, and what each changes for the host."""
 
+import json
+import resource
+import subprocess
+import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 
-from tau_live.adapters import Adapter, InForce
-from tau_live.hookspecs import Answer, DecisionRequest, hookimpl
-from tau_live.runtime import Runtime
-from tau_live.settings import DeclaredDecision, Learner, Settings
-from tau_live.settings.decisions import Every
-from tau_live.store.records import Trial
-from tau_live.system import start
-from tau_live.system_parts import open_store
-from tau_live.testing.expected import missing_in
-from tau_live.testing.scenarios import Play, Recorded, Scenario, recorded_in
+from tau_live.core.hookspecs import Answer, DecisionRequest, hookimpl
+from tau_live.core.records import Trial
+from tau_live.core.settings import Learner, Settings
+from tau_live.core.settings.tables import DeclaredDecision, Every
+from tau_live.runtime.adapters import Adapter
+from tau_live.runtime.build import open_store
+from tau_live.runtime.runtime import Runtime, start
+from tau_live.testing.expected import Play, Recorded, Scenario, missing_in, recorded_in
+from tau_live.testing.golden import load_named
 
 
 class Condition(StrEnum):
-    """How tau-live fares while a scenario is played.
+    """A condition of tau-live while a scenario is played.
 
     ``well``: it works, and what it stored is looked at. ``acting``: likewise, and every decision
     point is declared, which begins in shadow. ``absent``: it was detached. ``broken``: asking for
-    it raises. ``failing``: all that it is told raises. ``held``: it cannot store. ``late``: every
+    it raises. ``failing``: every call to it raises. ``held``: it cannot store. ``late``: every
     decision would be another than the host's, and takes longer than its deadline.
     """
 
@@ -61,19 +64,26 @@ def faults(adapter: Adapter, play: Play, scenario: Scenario, *, folder: Path) ->
     if missing is not None:
         return [f"{adapter.host} does not fit the adapter: {missing} is missing"]
     expected = play(scenario)
-    found: list[str] = []
+    problems: list[str] = []
     for condition in Condition:
-        seen, recorded = _played(adapter, play, scenario, condition=condition, folder=folder)
+        seen, recorded = _play_under(adapter, play, scenario, condition=condition, folder=folder)
         if seen != expected:
-            found.append(f"{condition}: the host shows {seen!r} instead of {expected!r}")
+            problems.append(f"{condition}: the host shows {seen!r} instead of {expected!r}")
         if condition in _STORING:
-            found += missing_in(recorded, scenario, host=adapter.host)
+            problems += missing_in(recorded, scenario, host=adapter.host)
         if condition is Condition.LATE:
-            found += _untimely(recorded)
-    return found
+            problems += [
+                f"a decision at {decision.point} that came too late has {decision.applied!r} as "
+                f"applied, and {decision.why_not!r} as the reason"
+                for run in recorded
+                for decision in run.decisions
+                if decision.applied not in {decision.default, None}
+                or decision.why_not != "deadline"
+            ]
+    return problems
 
 
-def _played(
+def _play_under(
     adapter: Adapter, play: Play, scenario: Scenario, *, condition: Condition, folder: Path
 ) -> tuple[str, list[Recorded]]:
     place = folder / condition
@@ -93,7 +103,7 @@ def _played(
         raise RuntimeError("tau-live did not start; see its log")
     if condition is Condition.LATE:
         runtime.plugins.register(_Slow(), name="slow")
-    detach = adapter.attach(_in_force(runtime, condition))
+    detach = adapter.attach(lambda: _in_force(runtime, condition))
     try:
         seen = play(scenario)
     except Exception as error:  # noqa: BLE001  # what it does not catch is not the host's
@@ -122,35 +132,25 @@ def _expose(settings: Settings) -> None:
     store = open_store(settings)
     try:
         with store.begin():
-            for one in settings.decisions:
-                store.trials.save(Trial(point=one.point, ladder=True, exposure=1.0, revision=1))
+            for declared in settings.decisions:
+                store.trials.save(
+                    Trial(point=declared.point, ladder=True, exposure=1.0, revision=1)
+                )
     finally:
         store.close()
 
 
-def _untimely(recorded: Sequence[Recorded]) -> list[str]:
-    made = [decision for one in recorded for decision in one.decisions]
-    return [
-        f"a decision at {one.point} that came too late has {one.applied!r} as applied, and "
-        f"{one.why_not!r} as the reason"
-        for one in made
-        if one.applied not in {one.default, None} or one.why_not != "deadline"
-    ]
-
-
-def _in_force(runtime: Runtime, condition: Condition) -> InForce:
-    def broken() -> Runtime | None:
-        raise RuntimeError("broken on purpose")
-
-    def failing() -> Runtime | None:
-        return _failing(runtime)
-
-    ways: Mapping[Condition, InForce] = {
-        Condition.ABSENT: lambda: None,
-        Condition.BROKEN: broken,
-        Condition.FAILING: failing,
-    }
-    return ways.get(condition, lambda: runtime)
+def _in_force(runtime: Runtime, condition: Condition) -> Runtime | None:
+    """Return what an adapter gets under a condition when it asks for the running system."""
+    match condition:
+        case Condition.ABSENT:
+            return None
+        case Condition.BROKEN:
+            raise RuntimeError("broken on purpose")
+        case Condition.FAILING:
+            return _failing(runtime)
+        case _:
+            return runtime
 
 
 def _failing(runtime: Runtime) -> Runtime:
@@ -161,6 +161,70 @@ def _failing(runtime: Runtime) -> Runtime:
 
     failing = Runtime.__new__(Runtime)
     failing.__dict__.update(vars(runtime))
-    for name in ("tell", "decide", "end_run", "emit", "failed", "reward", "count"):
+    for name in ("tell", "decide", "end_run", "emit", "report_failure", "reward", "count"):
         failing.__dict__[name] = fail
     return failing
+
+
+_WAIT_S = 5.0
+_CODE = """
+import json, sys
+sys.path[:] = json.loads(sys.argv[1])
+from tau_live.testing.conditions import main
+main(sys.argv[2:])
+"""
+
+
+def full_disk_faults(
+    adapter: str, play: str, scenario: Scenario, *, folder: Path, timeout_s: float = 120.0
+) -> list[str]:
+    """Return what is different for the host while no file can grow, one sentence each.
+
+    A process of its own plays the scenario without us and then with us, both after its limit on
+    the size of files was set to 4,096 bytes, which the store is larger than.
+
+    Args:
+        adapter: Where it is found: ``tau_live_hooks.pydantic_ai:ADAPTER``.
+        play: Likewise.
+        scenario: What is played.
+        folder: Where a store may be made.
+        timeout_s: How long that may take.
+    """
+    path = json.dumps([str(Path(entry).resolve()) for entry in sys.path])
+    done = subprocess.run(  # noqa: S603  # our own code
+        [sys.executable, "-c", _CODE, path, adapter, play, scenario.value, str(folder)],
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
+    if done.returncode != 0:
+        return [f"the process ended with {done.returncode}: {done.stderr}"]
+    outcome = json.loads(done.stdout.splitlines()[-1])
+    problems = []
+    if outcome["seen"] != outcome["expected"]:
+        problems.append(f"the host shows {outcome['seen']!r} instead of {outcome['expected']!r}")
+    if outcome["stored"]:
+        problems.append("the disk was not full: everything was stored")
+    return problems
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Play a scenario without and with an adapter while no file can grow; print what was seen."""
+    adapter_name, play_name, scenario, folder = arguments
+    adapter = load_named(adapter_name, Adapter)
+    play: Play = load_named(play_name, object)  # type: ignore[assignment]  # called below
+    runtime = start({}, Settings(store=Path(folder) / "store.sqlite", learner=Learner.FLUSH))
+    if runtime is None or not runtime.flush(_WAIT_S):
+        raise RuntimeError("tau-live did not start; see its log")
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4_096, hard))
+    expected = play(Scenario(scenario))
+    detach = adapter.attach(lambda: runtime)
+    seen = play(Scenario(scenario))
+    detach()
+    stored = runtime.flush(_WAIT_S)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    runtime.close(_WAIT_S)
+    shown = {"seen": seen, "expected": expected, "stored": stored}
+    sys.stdout.write(f"\n{json.dumps(shown)}\n")

@@ -1,184 +1,220 @@
-"""What has to be in the store after each scenario."""
+"""The checks of the store after each scenario."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import NamedTuple
 
-from tau_live.rollouts import ROLLOUT_ENDS, Reason, RolloutStatus
-from tau_live.testing.scenarios import Recorded, Scenario
+from tau_live.core.records import (
+    ROLLOUT_ENDS,
+    Attempt,
+    Decision,
+    Reason,
+    Rollout,
+    RolloutQuery,
+    RolloutStatus,
+    Span,
+)
+from tau_live.core.settings import Settings
+from tau_live.runtime.build import open_store
+
+
+class Scenario(StrEnum):
+    """A scenario that a host plays.
+
+    ``one_turn``: a model answers. ``tool_call``: it calls a tool, which returns, and answers.
+    ``failing_tool``: the tool raises. ``model_error``: the model raises, and the run fails.
+    ``retry``: the tool is called again, because the first call was refused. ``parallel_tools``: two
+    tools in one turn. ``nested_agent``: a tool runs another agent. ``streaming``: the answer comes
+    in pieces. ``early_close``: whoever reads them stops reading. ``cancellation``: the run is
+    cancelled while a tool goes on. ``timeout``: the host itself ends it. ``two_runs``: two runs
+    interleave, each calling a tool. ``threads``: four threads run one each. ``handoff``: one agent
+    hands over to another, which answers. ``interrupt_resume``: the run waits for somebody who is to
+    approve of a tool, and goes on when that is done.
+    """
+
+    ONE_TURN = "one_turn"
+    TOOL_CALL = "tool_call"
+    FAILING_TOOL = "failing_tool"
+    MODEL_ERROR = "model_error"
+    RETRY = "retry"
+    PARALLEL_TOOLS = "parallel_tools"
+    NESTED_AGENT = "nested_agent"
+    STREAMING = "streaming"
+    EARLY_CLOSE = "early_close"
+    CANCELLATION = "cancellation"
+    TIMEOUT = "timeout"
+    TWO_RUNS = "two_runs"
+    THREADS = "threads"
+    HANDOFF = "handoff"
+    INTERRUPT_RESUME = "interrupt_resume"
+
+
+Play = Callable[[Scenario], str]
+"""Plays a scenario on the host and returns what its user sees; catches what the host raises."""
+
+
+class Recorded(NamedTuple):
+    """One rollout that was stored, with its steps.
+
+    Attributes:
+        rollout: The rollout.
+        spans: Its steps, in the order in which they were recorded.
+        attempts: The tries at it.
+        decisions: What was decided in it.
+    """
+
+    rollout: Rollout
+    spans: Sequence[Span]
+    attempts: Sequence[Attempt] = ()
+    decisions: Sequence[Decision] = ()
+
+    def of(self, kind: str) -> list[Span]:
+        """Return the steps of one kind."""
+        return [span for span in self.spans if span.kind == kind]
+
+    def statuses(self, kind: str) -> list[str]:
+        """Return how the steps of one kind ended, sorted."""
+        return sorted(span.status for span in self.of(kind))
+
+
+def recorded_in(settings: Settings) -> list[Recorded]:
+    """Return all that is stored, in the order in which it began."""
+    store = open_store(settings)
+    try:
+        return [
+            Recorded(
+                rollout,
+                store.rollouts.spans(rollout.rollout_id),
+                store.rollouts.attempts(rollout.rollout_id),
+                store.decisions.decisions(rollout.rollout_id),
+            )
+            for rollout in store.rollouts.query(RolloutQuery(limit=1_000)).rollouts
+        ]
+    finally:
+        store.close()
 
 
 def missing_in(recorded: Sequence[Recorded], scenario: Scenario, *, host: str) -> list[str]:
     """Return what is wrong with what was stored of a scenario, one sentence each."""
-    return [*_broken_rules(recorded, host), *_EXPECTED[scenario](recorded)]
+    observed = _observations(recorded)
+    return [
+        *_broken_rules(recorded, host),
+        *(
+            f"{what}: {observed[what]!r} instead of {expected!r}"
+            for what, expected in _expectations(scenario, recorded).items()
+            if observed[what] != expected
+        ),
+    ]
 
 
 def _broken_rules(recorded: Sequence[Recorded], host: str) -> Iterator[str]:
     """Yield what is wrong whatever was played."""
-    for one in recorded:
-        rollout = one.rollout
+    for run in recorded:
+        rollout = run.rollout
         if rollout.host != host:
             yield f"a rollout is of {rollout.host!r}"
         if rollout.status not in ROLLOUT_ENDS:
             yield f"rollout {rollout.run_id} has not ended"
         if rollout.reason is Reason.ABANDONED:
             yield f"rollout {rollout.run_id} never got an end event"
-        for span in one.spans:
+        for span in run.spans:
             if span.ended_at is None:
                 yield f"{span.name} of {rollout.run_id} has not ended"
     ids = [
-        (one.rollout.run_id, step.attempt, step.span_id) for one in recorded for step in one.spans
+        (run.rollout.run_id, step.attempt, step.span_id) for run in recorded for step in run.spans
     ]
     if len(ids) != len(set(ids)):
         yield "two steps of a run have the same id"
 
 
-def _is(found: object, expected: object, what: str) -> list[str]:
-    return [] if found == expected else [f"{what}: {found!r} instead of {expected!r}"]
-
-
-def _ends(recorded: Sequence[Recorded], *expected: tuple[RolloutStatus, Reason]) -> list[str]:
-    found = [(one.rollout.status, one.rollout.reason) for one in recorded]
-    return _is(found, list(expected), "the ends of the rollouts")
-
-
 _DONE = (RolloutStatus.SUCCEEDED, Reason.COMPLETED)
 _FAILED = (RolloutStatus.FAILED, Reason.ERROR)
 _CANCELLED = (RolloutStatus.CANCELLED, Reason.CANCELLED)
+_TIMED_OUT = (RolloutStatus.FAILED, Reason.TIMEOUT)
+
+_ENDS = "the ends of the rollouts"
+_PARENTS = "the rollouts' parents"
+_MODELS = "how the model steps ended"
+_TOOLS = "how the tool steps ended"
 
 
-def _steps(recorded: Sequence[Recorded], kind: str, *expected: Sequence[str]) -> list[str]:
-    found = [one.statuses(kind) for one in recorded]
-    return _is(found, [list(one) for one in expected], f"how the {kind} steps ended")
-
-
-def _one_turn(recorded: Sequence[Recorded]) -> list[str]:
-    used = [bool(one.rollout.metadata.get("usage")) for one in recorded]
-    return [
-        *_ends(recorded, _DONE),
-        *_steps(recorded, "model", ["ok"]),
-        *_steps(recorded, "tool", []),
-        *_is([len(one.of("turn")) for one in recorded], [1], "the turns"),
-        *_is(used, [True], "whether tokens were counted"),
-    ]
-
-
-def _tool_call(recorded: Sequence[Recorded]) -> list[str]:
-    return [
-        *_ends(recorded, _DONE),
-        *_steps(recorded, "model", ["ok", "ok"]),
-        *_steps(recorded, "tool", ["ok"]),
-    ]
-
-
-def _failing_tool(recorded: Sequence[Recorded]) -> list[str]:
-    return [
-        *_steps(recorded, "tool", ["error"]),
-        *_is(
-            ["error" in span.attributes for one in recorded for span in one.of("tool")],
-            [True],
-            "whether the tool's error was reported",
-        ),
-    ]
-
-
-def _model_error(recorded: Sequence[Recorded]) -> list[str]:
-    return [*_ends(recorded, _FAILED), *_steps(recorded, "model", ["error"])]
-
-
-def _retry(recorded: Sequence[Recorded]) -> list[str]:
-    retries = [len(one.of("retry")) for one in recorded]
-    return [
-        *_ends(recorded, _DONE),
-        *_steps(recorded, "tool", ["ok", "retry"]),
-        *_is(retries, [1], "the retries"),
-    ]
-
-
-def _parallel_tools(recorded: Sequence[Recorded]) -> list[str]:
-    parents = [{span.parent_span_id for span in one.of("tool")} for one in recorded]
-    return [
-        *_ends(recorded, _DONE),
-        *_steps(recorded, "tool", ["ok", "ok"]),
-        *_is([len(one) for one in parents], [1], "the turns with tools"),
-    ]
-
-
-def _nested_agent(recorded: Sequence[Recorded]) -> list[str]:
-    parents = [one.rollout.parent_id for one in recorded]
+def _expectations(scenario: Scenario, recorded: Sequence[Recorded]) -> Mapping[str, object]:
+    """Return what has to be stored of a scenario, by the names of ``_observations``."""
     outer = recorded[0].rollout.rollout_id if recorded else ""
-    return [*_ends(recorded, _DONE, _DONE), *_is(parents, [None, outer], "the rollouts' parents")]
+    one_turn = {
+        _ENDS: [_DONE],
+        _MODELS: [["ok"]],
+        _TOOLS: [[]],
+        "the turns": [1],
+        "whether tokens were counted": [True],
+    }
+    by_scenario: Mapping[Scenario, Mapping[str, object]] = {
+        Scenario.ONE_TURN: one_turn,
+        Scenario.TOOL_CALL: {_ENDS: [_DONE], _MODELS: [["ok", "ok"]], _TOOLS: [["ok"]]},
+        Scenario.FAILING_TOOL: {
+            _TOOLS: [["error"]],
+            "whether the tool's error was reported": [True],
+        },
+        Scenario.MODEL_ERROR: {_ENDS: [_FAILED], _MODELS: [["error"]]},
+        Scenario.RETRY: {_ENDS: [_DONE], _TOOLS: [["ok", "retry"]], "the retries": [1]},
+        Scenario.PARALLEL_TOOLS: {
+            _ENDS: [_DONE],
+            _TOOLS: [["ok", "ok"]],
+            "the turns with tools": [1],
+        },
+        Scenario.NESTED_AGENT: {_ENDS: [_DONE, _DONE], _PARENTS: [None, outer]},
+        Scenario.STREAMING: {**one_turn, "whether the answer was streamed": [True]},
+        Scenario.EARLY_CLOSE: {"whether stopping to read is no failure": [True]},
+        Scenario.CANCELLATION: {_ENDS: [_CANCELLED], _TOOLS: [["cancelled"]]},
+        Scenario.TIMEOUT: {_ENDS: [_TIMED_OUT]},
+        Scenario.TWO_RUNS: {
+            _ENDS: [_DONE, _DONE],
+            _TOOLS: [["ok"], ["ok"]],
+            _PARENTS: [None, None],
+        },
+        Scenario.THREADS: {_ENDS: [_DONE] * 4, _PARENTS: [None] * 4},
+        Scenario.HANDOFF: {
+            _ENDS: [_DONE] * max(1, len(recorded)),
+            "whether both agents of the handoff were reported": [True],
+        },
+        Scenario.INTERRUPT_RESUME: {
+            _ENDS: [_DONE],
+            "the attempts": [["succeeded", "succeeded"]],
+            "what was reported of the interruption": [["agent.interrupt", "agent.resume"]],
+            "the tools that were run": [1],
+        },
+    }
+    return by_scenario[scenario]
 
 
-def _streaming(recorded: Sequence[Recorded]) -> list[str]:
-    told = [span.attributes.get("streaming") for one in recorded for span in one.of("model")]
-    return [*_one_turn(recorded), *_is(told, [True], "whether the answer was streamed")]
-
-
-def _early_close(recorded: Sequence[Recorded]) -> list[str]:
-    return _is(
-        [one.rollout.status is not RolloutStatus.FAILED for one in recorded],
-        [True],
-        "whether stopping to read is no failure",
-    )
-
-
-def _cancellation(recorded: Sequence[Recorded]) -> list[str]:
-    return [*_ends(recorded, _CANCELLED), *_steps(recorded, "tool", ["cancelled"])]
-
-
-def _timeout(recorded: Sequence[Recorded]) -> list[str]:
-    return _ends(recorded, (RolloutStatus.FAILED, Reason.TIMEOUT))
-
-
-def _two_runs(recorded: Sequence[Recorded]) -> list[str]:
-    alone = [one.rollout.parent_id for one in recorded]
-    return [
-        *_ends(recorded, _DONE, _DONE),
-        *_steps(recorded, "tool", ["ok"], ["ok"]),
-        *_is(alone, [None, None], "the rollouts' parents"),
-    ]
-
-
-def _threads(recorded: Sequence[Recorded]) -> list[str]:
-    alone = [one.rollout.parent_id for one in recorded]
-    return [*_ends(recorded, *[_DONE] * 4), *_is(alone, [None] * 4, "the rollouts' parents")]
-
-
-def _handoff(recorded: Sequence[Recorded]) -> list[str]:
-    told = [step.attributes for one in recorded for step in one.of("handoff")]
-    named = [bool(one.get("from_agent")) and bool(one.get("to_agent")) for one in told]
-    return [
-        *_ends(recorded, *[_DONE] * max(1, len(recorded))),
-        *_is(named, [True], "whether both agents of the handoff were reported"),
-    ]
-
-
-def _interrupt_resume(recorded: Sequence[Recorded]) -> list[str]:
-    tries = [[attempt.status.value for attempt in one.attempts] for one in recorded]
-    steps = [[step.name for step in one.of("run")] for one in recorded]
-    return [
-        *_ends(recorded, _DONE),
-        *_is(tries, [["succeeded", "succeeded"]], "the attempts"),
-        *_is(steps, [["agent.interrupt", "agent.resume"]], "what was reported of the interruption"),
-        *_is(
-            [one.statuses("tool").count("ok") for one in recorded], [1], "the tools that were run"
-        ),
-    ]
-
-
-_EXPECTED: Mapping[Scenario, Callable[[Sequence[Recorded]], list[str]]] = {
-    Scenario.ONE_TURN: _one_turn,
-    Scenario.TOOL_CALL: _tool_call,
-    Scenario.FAILING_TOOL: _failing_tool,
-    Scenario.MODEL_ERROR: _model_error,
-    Scenario.RETRY: _retry,
-    Scenario.PARALLEL_TOOLS: _parallel_tools,
-    Scenario.NESTED_AGENT: _nested_agent,
-    Scenario.STREAMING: _streaming,
-    Scenario.EARLY_CLOSE: _early_close,
-    Scenario.CANCELLATION: _cancellation,
-    Scenario.TIMEOUT: _timeout,
-    Scenario.TWO_RUNS: _two_runs,
-    Scenario.THREADS: _threads,
-    Scenario.HANDOFF: _handoff,
-    Scenario.INTERRUPT_RESUME: _interrupt_resume,
-}
+def _observations(recorded: Sequence[Recorded]) -> Mapping[str, object]:
+    """Return everything of what was stored that some scenario has an expectation of."""
+    tools = [span for run in recorded for span in run.of("tool")]
+    models = [span for run in recorded for span in run.of("model")]
+    handoffs = [step.attributes for run in recorded for step in run.of("handoff")]
+    rollouts = [run.rollout for run in recorded]
+    return {
+        _ENDS: [(rollout.status, rollout.reason) for rollout in rollouts],
+        _PARENTS: [rollout.parent_id for rollout in rollouts],
+        _MODELS: [run.statuses("model") for run in recorded],
+        _TOOLS: [run.statuses("tool") for run in recorded],
+        "the turns": [len(run.of("turn")) for run in recorded],
+        "the retries": [len(run.of("retry")) for run in recorded],
+        "the turns with tools": [
+            len({span.parent_span_id for span in run.of("tool")}) for run in recorded
+        ],
+        "the attempts": [[attempt.status.value for attempt in run.attempts] for run in recorded],
+        "the tools that were run": [run.statuses("tool").count("ok") for run in recorded],
+        "what was reported of the interruption": [
+            [step.name for step in run.of("run")] for run in recorded
+        ],
+        "whether tokens were counted": [bool(of.metadata.get("usage")) for of in rollouts],
+        "whether stopping to read is no failure": [
+            rollout.status is not RolloutStatus.FAILED for rollout in rollouts
+        ],
+        "whether the tool's error was reported": ["error" in span.attributes for span in tools],
+        "whether the answer was streamed": [span.attributes.get("streaming") for span in models],
+        "whether both agents of the handoff were reported": [
+            bool(of.get("from_agent")) and bool(of.get("to_agent")) for of in handoffs
+        ],
+    }

@@ -17,9 +17,9 @@ from time import perf_counter, sleep, thread_time
 from typing import NamedTuple
 
 import tau_live
+from tau_live.core.settings import Learner, Settings
 from tau_live.rl.features import Encoded, encode
 from tau_live.rl.policy import Policy
-from tau_live.settings import Learner, Settings
 from tests.bench.timing import Goal, Measured, command, installed
 
 OPTIONS, FEATURES, KNOWN = 8, 64, 8

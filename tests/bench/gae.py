@@ -1,7 +1,8 @@
 """Generalized advantage estimation against a buffer's loop over steps, and a compiled loop.
 
-Each side has the same numbers in its own form before the clock starts; ours checks every one of
-them first, as the learner does, and both must come to the same advantages.
+Ours is what every update calls: V-trace, here of decisions that today's policy would make alike,
+for which it is GAE. Each side has the same numbers in its own form before the clock starts; ours
+checks every one of them first, and both must come to the same advantages.
 """
 
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tau_live.rl.arrays import BoolArray, FloatArray, IntArray, offsets
-from tau_live.rl.gae import Advantages, batched_gae
+from tau_live.rl.gae import Steps, batched_vtrace
 from tests.bench.timing import Goal, Measured, Timed, command, installed, interleaved
 
 GAMMA, LAMBDA = 0.99, 0.95
@@ -39,42 +40,32 @@ class Given(NamedTuple):
     bootstraps: FloatArray
     lengths: IntArray
 
+    def advantages(self) -> FloatArray:
+        """Return ``[N]`` what ours computes."""
+        return batched_vtrace(self.steps, self.traces, lambda_=LAMBDA).advantages
+
     @property
-    def discounts(self) -> FloatArray:
-        """``[N]``, 0 where an episode is finished."""
-        found: FloatArray = np.where(self.ended, 0.0, GAMMA)
-        return found
+    def steps(self) -> Steps:
+        """The same as the learner has it: a discount of 0 where an episode is finished."""
+        discounts = np.where(self.ended, 0.0, GAMMA)
+        return Steps(self.rewards, discounts, self.values, self.bootstraps, self.lengths)
+
+    @property
+    def traces(self) -> FloatArray:
+        """``[N]``, 1 as no decision is corrected."""
+        return np.ones(len(self.rewards))
 
     def timed(self, *, repeats: int = 1) -> Timed:
         """Return what computes the advantages and says how long it took once, in seconds."""
-        discounts = self.discounts
+        steps, traces = self.steps, self.traces
 
         def ours() -> float:
             began = process_time()
             for _ in range(repeats):
-                batched_gae(
-                    self.rewards,
-                    discounts,
-                    self.values,
-                    self.bootstraps,
-                    lengths=self.lengths,
-                    lambda_=LAMBDA,
-                )
+                batched_vtrace(steps, traces, lambda_=LAMBDA)
             return (process_time() - began) / repeats
 
         return ours
-
-    def advantages(self) -> FloatArray:
-        """Return ``[N]`` what ours computes."""
-        found: Advantages = batched_gae(
-            self.rewards,
-            self.discounts,
-            self.values,
-            self.bootstraps,
-            lengths=self.lengths,
-            lambda_=LAMBDA,
-        )
-        return found.advantages
 
 
 def measure(rounds: int) -> list[Measured]:

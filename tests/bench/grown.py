@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from tau_live.rollouts import RolloutConfig
-from tau_live.store.sqlite import SqliteStore
+from tau_live.core.records import RolloutConfig
+from tau_live.store.sqlite.store import SqliteStore
 from tests.contracts.making import queued
 
 AT_ONCE = 10_000
@@ -38,7 +38,7 @@ FILLING = (
     """,
     f"""{NUMBERS}
     insert into spans (rollout_seq, attempt, span_id, parent_span_id, kind, name, status,
-        attributes, started_at, ended_at, told)
+        attributes, started_at, ended_at, reported)
     select n, 1, printf('span-%d', value), null, 'tool', 'search', 'ok',
         '{{"tool":"search","call_id":"call","duration_ms":1.5}}', n, n + 0.1, 3
     from numbers, json_each('[1, 2, 3]')

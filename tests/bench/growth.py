@@ -14,16 +14,17 @@ from typing import TypeAlias
 
 import click
 
-from tau_live.collection.forgetting import Forgetting
-from tau_live.reporting.glance import glance_of
-from tau_live.settings import Settings
-from tau_live.status import status_of
-from tau_live.store.keeping import Limits
-from tau_live.store.records import RolloutQuery
-from tau_live.store.sqlite import SqliteStore
+from tau_live.core.records import RolloutQuery
+from tau_live.core.settings import Settings
+from tau_live.operate.report.summary import glance_of
+from tau_live.operate.status import status_of
+from tau_live.record.archive import Forgetting
+from tau_live.store.retention import Limits
+from tau_live.store.sqlite.store import SqliteStore
 from tests.bench.grown import EACH_UPDATE, POINT, RUNS_OF_A_SESSION, grown
 from tests.bench.timing import Goal, Measured, Timed, command, interleaved
 from tests.contracts.making import begun, queued, span
+from tests.writes import writes
 
 FEW = 10_000
 SIZES = (100_000, 1_000_000)
@@ -81,7 +82,7 @@ def _insert(grown: Grown) -> None:
     rollout_id, store = grown.new_id(), grown.store
     with store.begin():
         begun(store, rollout_id)
-        store.rollouts.add_spans([span(f"s-{n}", rollout_id, ended_at=3.0) for n in range(3)])
+        writes(store).add_spans([span(f"s-{n}", rollout_id, ended_at=3.0) for n in range(3)])
 
 
 def _forget(grown: Grown) -> None:
@@ -121,7 +122,7 @@ WORK: dict[str, Act] = {
     ),
     "insert a rollout with 3 spans": _insert,
     "a step of retention": _forget,
-    "a rollout by its session": lambda g: g.store.names.last_of(
+    "a rollout by its session": lambda g: writes(g.store).last_of(
         f"session-{g.any_number() // RUNS_OF_A_SESSION}"
     ),
     "open and close": _open,

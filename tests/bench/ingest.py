@@ -13,8 +13,8 @@ from pathlib import Path
 from time import perf_counter, thread_time
 
 import tau_live
-from tau_live import events as ev
-from tau_live.settings import Learner, Settings
+from tau_live.core import events as ev
+from tau_live.core.settings import Learner, Settings
 from tests.bench.timing import Goal, Measured, Timed, command, installed, interleaved
 
 EVENTS = 2_000

@@ -21,8 +21,8 @@ import click
 import numpy as np
 
 import tau_live
-from tau_live import events as ev
-from tau_live.settings import Learner, Settings
+from tau_live.core import events as ev
+from tau_live.core.settings import Learner, Settings
 from tests.bench.timing import installed, machine
 
 PER_S = 1_000

@@ -18,12 +18,12 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import tau_live
-from tau_live import events as ev
-from tau_live.runs.handles import RunHandle
-from tau_live.runtime import Runtime
-from tau_live.settings import Settings
-from tau_live.store.keeping import EVER
-from tau_live.store.sqlite import SqliteStore
+from tau_live.core import events as ev
+from tau_live.core.settings import Settings
+from tau_live.decisions.runs import RunHandle
+from tau_live.runtime.runtime import Runtime
+from tau_live.store.retention import EVER
+from tau_live.store.sqlite.store import SqliteStore
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 600.0
@@ -157,7 +157,7 @@ def _settled() -> int:
 def _beyond(path: Path) -> float:
     """Return how many rollouts are stored beyond the limit that nothing keeps."""
     with closing(SqliteStore.open(path, read_only=True)) as store:
-        size, kept = store.retention.size(), store.retention.kept(before=EVER, look=1_000_000)
+        size, kept = store.retention.size(), store.retention.obstacles(before=EVER, look=1_000_000)
     return float(max(0, min(size.rollouts - KEPT, kept.forgettable)))
 
 

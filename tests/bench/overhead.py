@@ -26,14 +26,12 @@ class Host(NamedTuple):
     Attributes:
         name: The host's.
         module: What has to be installed.
-        adapter: The module of its adapter.
         made: Returns what does so many runs.
         goal: Of the wall time with us, as a share of that without.
     """
 
     name: str
     module: str
-    adapter: str
     made: Callable[[], Callable[[int], None]]
     goal: float
 
@@ -69,8 +67,8 @@ def of_langchain() -> Callable[[int], None]:
 
 
 HOSTS = (
-    Host("pydantic-ai", "pydantic_ai", "pydantic_ai", of_pydantic_ai, 1.25),
-    Host("langchain", "langchain_core", "langchain", of_langchain, 2.0),
+    Host("pydantic-ai", "pydantic_ai", of_pydantic_ai, 1.25),
+    Host("langchain", "langchain_core", of_langchain, 2.0),
 )
 
 
@@ -86,10 +84,12 @@ def measure(rounds: int, *, runs: int = RUNS) -> list[Measured]:
 
 def _measured(host: Host, rounds: int, runs: int) -> list[Measured]:
     import tau_live
-    from tau_live.attaching.hosts import built_in
-    from tau_live.settings import Settings
+    from tau_live.boot.hosts import load_adapter
+    from tau_live.core.entry_points import host_of, read_entry_points
+    from tau_live.core.settings import Settings
 
-    play, adapter = host.made(), built_in(host.adapter)
+    points = {host_of(point)[0]: point for point in read_entry_points().adapters}
+    play, adapter = host.made(), load_adapter(points[host.name], off=())
     with tempfile.TemporaryDirectory() as name:
         runtime = tau_live.attach(Settings(store=Path(name) / "store.sqlite"))
         if runtime is None:

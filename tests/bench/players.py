@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import tau_live
-from tau_live.door import Run, RunContext
-from tau_live.settings import Learner as Where
-from tau_live.settings import Settings
-from tau_live.store.sqlite import SqliteStore
+from tau_live.core.settings import Learner as Where
+from tau_live.core.settings import Settings
+from tau_live.runtime.api import Run, RunContext
+from tau_live.store.sqlite.store import SqliteStore
 
 Features = Mapping[str, object]
 Options = Mapping[str, Features | None]

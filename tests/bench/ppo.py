@@ -1,132 +1,111 @@
-"""One PPO update of two 64 x 64 networks, against Stable-Baselines3's ``PPO.train()``.
+"""One live update of a policy, against Stable-Baselines3's ``PPO.train()``.
 
-The layers, their gradient and Adam are those that every live update of a policy goes through
-(``tau_live.rl.net``, ``tau_live.rl.training``); only the loss of a fixed list of options is not.
-Both do 10 epochs over the same 2048 decisions from the same parameters, on one core. Before
-anything is timed, both make one step and must come to the same parameters.
+Ours is what every learner runs (``tau_live.rl.ppo.update``): rollouts into the regressions, the
+base after them, GAE, and PPO's steps. The peer does PPO's steps alone, on as many decisions with as
+many numbers and options, as many epochs and minibatches, two networks of the same width, one core.
+Nothing ends either early.
 """
 
 from time import process_time
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tau_live.rl.adam import FlatAdam
-from tau_live.rl.products import Floats
-from tau_live.rl.tower_training import TowerConfig, TowerSamples, train_towers
-from tau_live.rl.towers import Shape, initial, with_ones
-from tests.bench.timing import Goal, Measured, command, installed, interleaved
-
-if TYPE_CHECKING:
-    from tests.bench.peer_sb3_update import Rollout
+from tau_live.rl.batch import Trajectories
+from tau_live.rl.config import PPOConfig
+from tau_live.rl.features import encode
+from tau_live.rl.policy import PolicyConfig
+from tau_live.rl.ppo import update
+from tau_live.rl.state import LearnerState
+from tests.bench.timing import Measured, command, installed, interleaved
 
 DECISIONS = 2_048
-SHAPE = Shape(inputs=4, hidden=64, outputs=2)
-CONFIG = TowerConfig(epochs=10, value=1.0, entropy=0.01)
-"""The peer's defaults, and some entropy. Its value loss of weight 0.5 is not halved: ours is 1."""
+NUMBERS = 4
+OPTIONS = ("left", "right")
+EPOCHS = 10
+MINIBATCHES = (64, 256)
+POLICY = PolicyConfig()
+FAR = 1e9
+"""A divergence that nothing reaches."""
 
-GOALS = {64: Goal(8.0, faster=True), 256: Goal(4.0, faster=True)}
-AGREE = 1e-5
 
-
-def measure(rounds: int, *, epochs: int = CONFIG.epochs) -> list[Measured]:
+def measure(rounds: int, *, epochs: int = EPOCHS) -> list[Measured]:
     """Return what updates take with minibatches of 64 and of 256."""
-    return [
-        _measured(rounds, CONFIG._replace(minibatch=minibatch, epochs=epochs), goal)
-        for minibatch, goal in GOALS.items()
-    ]
+    return [_measured(rounds, minibatch, epochs) for minibatch in MINIBATCHES]
 
 
-def _measured(rounds: int, config: TowerConfig, goal: Goal) -> Measured:
-    start, samples = given(np.random.default_rng(0))
-    parameters, adam = start.copy(), FlatAdam.untrained(SHAPE.size)
-    rng = np.random.default_rng(1)
+def _measured(rounds: int, minibatch: int, epochs: int) -> Measured:
+    rng = np.random.default_rng(0)
+    config = PPOConfig(minibatch=minibatch, epochs=epochs, target_kl=FAR, max_kl=FAR)
+    first = update(
+        LearnerState.initial(POLICY), played(LearnerState.initial(POLICY), rng),
+        config=config, rng=rng,
+    )  # fmt: skip
+    state = first.state
+    fresh = played(state, rng)
 
     def ours() -> float:
         began = process_time()
-        train_towers(parameters, adam, samples, config, shape=SHAPE, rng=rng)
-        return process_time() - began
+        made = update(state, fresh, config=config, rng=np.random.default_rng(1))
+        took = process_time() - began
+        if made.diagnostics.epochs_run != epochs or made.undone:
+            raise RuntimeError(f"the update was cut short: {made.diagnostics}")
+        return took
 
     theirs = None
     if installed("stable_baselines3"):
-        from tests.bench.peer_sb3_update import UpdatePeer
+        from tests.bench.peer_sb3_update import Rollout, UpdatePeer
 
-        check_same_step(start, samples)
         peer = UpdatePeer(
-            SHAPE,
-            rollout_of(samples),
-            minibatch=config.minibatch,
-            epochs=config.epochs,
-            entropy=config.entropy,
+            Rollout(
+                rng.normal(size=(DECISIONS, NUMBERS)),
+                fresh.chosen,
+                np.log(fresh.propensity),
+                fresh.reward - fresh.value,
+                fresh.reward,
+            ),
+            width=POLICY.net_width,
+            minibatch=minibatch,
+            epochs=epochs,
         )
-        peer.load(start)
         theirs = peer.train
     return interleaved(
-        f"{DECISIONS} decisions, {config.epochs} epochs, minibatch {config.minibatch}",
+        f"{DECISIONS} decisions, {epochs} epochs, minibatch {minibatch}",
         ours,
         theirs,
         peer="Stable-Baselines3 PPO.train(), one thread",
         rounds=rounds,
-        goal=goal,
+        goal=None,
     )
 
 
-def given(rng: np.random.Generator) -> tuple[Floats, TowerSamples]:
-    """Return parameters to begin with, and decisions to learn from."""
-    return initial(SHAPE, rng), TowerSamples(
-        with_ones(rng.normal(size=(DECISIONS, SHAPE.inputs))),
-        rng.integers(SHAPE.outputs, size=DECISIONS),
-        np.log(rng.uniform(0.4, 0.6, size=DECISIONS)).astype(np.float32),
-        rng.normal(size=DECISIONS).astype(np.float32),
-        rng.normal(size=DECISIONS).astype(np.float32),
+def played(state: LearnerState, rng: np.random.Generator) -> Trajectories:
+    """Return rollouts of one decision, made by a policy that is learning which number counts."""
+    numbers = rng.normal(size=(DECISIONS, NUMBERS))
+    encoded = [
+        encode(
+            {f"x{place}": float(number) for place, number in enumerate(row)},
+            [(name, None) for name in OPTIONS],
+            width=POLICY.width,
+        )
+        for row in numbers
+    ]
+    chances = [state.policy.probabilities(one) for one in encoded]
+    chosen = np.array([int(rng.random() >= chance[0]) for chance in chances])
+    return Trajectories(
+        encoded=encoded,
+        chosen=chosen,
+        default=np.full(DECISIONS, -1),
+        propensity=np.array([row[at] for row, at in zip(chances, chosen, strict=True)]),
+        value=np.array([state.policy.judge(one).value for one in encoded]),
+        reward=np.where(chosen == (numbers[:, 0] > 0.0), 1.0, 0.0) + 0.1 * numbers[:, 1],
+        discount=np.zeros(DECISIONS),
+        bootstrap=np.zeros(DECISIONS),
+        length=np.ones(DECISIONS, dtype=np.int64),
+        version_lag=np.zeros(DECISIONS, dtype=np.int64),
     )
 
 
-def check_same_step(start: Floats, samples: TowerSamples) -> float:
-    """Return how far both are apart after the same step over all decisions.
-
-    Raises:
-        AssertionError: It is more than rounding.
-    """
-    from tests.bench.peer_sb3_update import UpdatePeer
-
-    config = CONFIG._replace(epochs=1, minibatch=DECISIONS)
-    stepped = start.copy()
-    train_towers(
-        stepped,
-        FlatAdam.untrained(SHAPE.size, dtype=start.dtype),
-        samples,
-        config,
-        shape=SHAPE,
-        rng=np.random.default_rng(2),
-    )
-    peer = UpdatePeer(
-        SHAPE, rollout_of(samples), minibatch=DECISIONS, epochs=1, entropy=config.entropy
-    )
-    peer.load(start)
-    peer.train()
-    pairs = list(zip(peer.ours(stepped), peer.parameters(), strict=True))
-    apart = max(float(np.abs(own - other).max()) for own, other in pairs)
-    moved = float(np.abs(stepped - start).max())
-    if not apart <= AGREE < moved:
-        raise AssertionError(f"the steps are {apart:.2g} apart, each {moved:.2g} long")
-    return apart
-
-
-def rollout_of(samples: TowerSamples) -> "Rollout":
-    """Return the same decisions as the peer takes them."""
-    from tests.bench.peer_sb3_update import Rollout
-
-    return Rollout(
-        samples.inputs[:, 1:].astype(np.float64),
-        samples.chosen,
-        samples.logprobs.astype(np.float64),
-        samples.advantages.astype(np.float64),
-        samples.returns.astype(np.float64),
-    )
-
-
-main = command("ppo", "PPO update of two 64 x 64 networks", measure)
+main = command("ppo", "one update of a policy", measure)
 
 if __name__ == "__main__":
     main()

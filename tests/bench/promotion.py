@@ -101,7 +101,7 @@ def play(
 def _telling(found: Outcomes, rule: Rule) -> Iterator[int]:
     begun, alpha = Evidence.none(rewards=(0.0, 1.0)), rule.alpha_of(1)
     reward, cost = (
-        difference.watched(
+        difference.path_bounds(
             values, learner=found.learner, shares=found.shares, alpha=alpha, every=EVERY
         )
         for difference, values in ((begun.reward, found.rewards), (begun.cost, found.costs))

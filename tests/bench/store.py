@@ -18,12 +18,13 @@ from time import process_time
 import numpy as np
 
 import tau_live
+from tau_live.core.records import Attempt, AttemptStatus, Reason, Rollout, RolloutStatus, Span
+from tau_live.core.settings import Learner, Settings
 from tau_live.rl.features import unpack
-from tau_live.rollouts import Attempt, AttemptStatus, Reason, Rollout, RolloutStatus, Span
-from tau_live.settings import Learner, Settings
-from tau_live.store.sqlite import SqliteStore
+from tau_live.store.sqlite.store import SqliteStore
 from tests.bench.decide import FEATURES, OPTIONS, POINT, context, options
 from tests.bench.timing import Goal, Measured, Timed, command, installed, interleaved
+from tests.writes import writes
 
 ROLLOUTS = 200
 SPANS = 3
@@ -44,7 +45,7 @@ create table spans (
     seq integer primary key, rollout_seq integer not null, attempt integer not null,
     span_id text not null, parent_span_id text, kind text not null, name text not null,
     status text not null, attributes text not null, started_at real not null, ended_at real,
-    told integer not null, unique (rollout_seq, attempt, span_id)
+    reported integer not null, unique (rollout_seq, attempt, span_id)
 ) strict
 """
 INSERT_PLAIN = f"insert into spans values (null{', ?' * 11})"
@@ -82,7 +83,7 @@ def _rollouts(place: Path, rounds: int, rollouts: int) -> Measured:
 
 
 def _store_rollout(store: SqliteStore, rollout_id: str) -> None:
-    log = store.rollouts
+    log = writes(store)
     log.begin_rollout(_rollout(rollout_id))
     log.begin_attempt(_attempt(rollout_id))
     for number in range(SPANS):
@@ -182,9 +183,9 @@ def _spans(place: Path, rounds: int, rows: int) -> Measured:
             for turn in itertools.islice(turns, batches):
                 rollout_id = f"live-{turn}"
                 with store.begin():
-                    store.rollouts.begin_rollout(_rollout(rollout_id))
-                    store.rollouts.begin_attempt(_attempt(rollout_id))
-                    store.rollouts.add_spans([_span(rollout_id, n) for n in range(count)])
+                    writes(store).begin_rollout(_rollout(rollout_id))
+                    writes(store).begin_attempt(_attempt(rollout_id))
+                    writes(store).add_spans([_span(rollout_id, n) for n in range(count)])
 
         text = '{"tool":"search","call_id":"call 1","turn":1,"duration_ms":1.5}'
         ready = [

@@ -5,6 +5,7 @@ import pytest
 from tests.bench import growth, memory
 from tests.bench.growth import WORK, Grown
 from tests.bench.memory import Held
+from tests.writes import writes
 
 
 @pytest.mark.slow
@@ -21,8 +22,8 @@ def test_what_is_asked_for_is_there() -> None:
         shown = grown.store.rollouts.rollout(grown.any_id())
         spans = grown.store.rollouts.spans(shown.rollout_id)
         decisions = grown.store.decisions.decisions(shown.rollout_id)
-        last = grown.store.names.last_of(f"session-{grown.any_number() // 10}")
-        learned = grown.store.retention.kept(before=1e9, look=400)
+        last = writes(grown.store).last_of(f"session-{grown.any_number() // 10}")
+        learned = grown.store.retention.obstacles(before=1e9, look=400)
 
     assert isinstance(grown, Grown)
     assert (len(spans), len(decisions), shown.ready_seq) == (3, 1, shown.seq)

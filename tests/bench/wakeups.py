@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 import tau_live
-from tau_live.settings import Learner, Settings
+from tau_live.core.settings import Learner, Settings
 from tests.bench.timing import Goal, Measured, Timed, command, interleaved
 
 SECONDS = 3.0

@@ -13,11 +13,11 @@ def call(name):
 PLUGIN = """
 import sys
 
-from tau_live.adapters import Adapter
-from tau_live.events import RunEnd, RunStart, Status
-from tau_live.hookspecs import hookimpl
+from tau_live.runtime.adapters import Adapter
+from tau_live.core.events import RunEnd, RunStart, Status
+from tau_live.core.hookspecs import hookimpl
 
-assert "bakery" not in sys.modules or "tau_live.attaching.hosts" in sys.modules
+assert "bakery" not in sys.modules or "tau_live.boot.hosts" in sys.modules
 
 
 def missing():

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tau_live.attaching.autostart import (
+from tau_live.boot.autostart import (
     PTH,
     START,
     AutostartState,
@@ -19,7 +19,7 @@ from tau_live.attaching.autostart import (
     files,
     state_of,
 )
-from tau_live.errors import AutostartError
+from tau_live.core.errors import AutostartError
 from tests.boot.test_doors import runs
 from tests.scratch import Scratch
 
@@ -168,8 +168,8 @@ def test_the_twin_does_nothing_while_we_are_off(newer: Scratch, switch: str | No
 
     said = newer.said("look.py", environ=newer.environ(switch))
 
-    light = {"tau_live", "tau_live.errors", "tau_live.startup", "tau_live.switch",
-             "tau_live.process_switch"}  # fmt: skip
+    light = {"tau_live", "tau_live.core", "tau_live.core.errors", "tau_live.core.switch",
+             "tau_live.runtime", "tau_live.runtime.process_switch", "tau_live.startup"}  # fmt: skip
     assert said == f"ran rye {sorted(light)}\n"
     assert not (newer.folder / ".tau").exists()
 

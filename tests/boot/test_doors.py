@@ -122,10 +122,8 @@ def test_auto_attaches_also_to_what_was_imported_before(scratch: Scratch, first:
 
 
 def test_doors_that_open_one_after_the_other_attach_once(scratch: Scratch) -> None:
-    code = (
-        "import tau_live.auto; from tau_live.attaching.booting import boot, booted; boot('auto');"
-    )
-    code += "import bakery; boot('mine'); bakery.call('rye'); print(booted()[0])"
+    code = "import tau_live.auto; from tau_live.boot.boot import boot, boot_state; boot('auto');"
+    code += "import bakery; boot('mine'); bakery.call('rye'); print(boot_state()[0])"
 
     said = scratch.said(*RUN, scratch.python, "-c", code)
 

@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
+import tau_live
 import tau_live_hooks
-from tau_live.adapters import Adapter, Detach, InForce
-from tau_live.attaching.hosts import Hosts, HostState, Standing, built_in
-from tau_live.attaching.reloading import Reloads
-from tau_live.runtime import Runtime
-from tau_live.settings import Settings
-from tau_live.system import start
+from tau_live.boot.boot import UNLISTED
+from tau_live.boot.hosts import Hosts, HostState, Reloads, Standing, load_adapter
+from tau_live.core.entry_points import host_of, is_ours, read_entry_points
+from tau_live.core.settings import Settings
+from tau_live.runtime.adapters import Adapter, Detach, InForce
+from tau_live.runtime.runtime import Runtime, start
 from tests.boot.hosting import AGENT, NAMED, PLUGIN
 from tests.boot.hosting import HOST as HOSTS_CODE
 from tests.scratch import Scratch
@@ -225,14 +226,47 @@ def test_a_reload_of_the_host_attaches_again_once_all_is_put_back(hosts: Hosts) 
     assert kiosk.calls == [*attached, "detach", *attached]
 
 
-def test_the_table_says_what_the_adapters_that_come_with_us_declare() -> None:
+def test_every_adapter_of_ours_has_an_entry_point_that_names_what_it_declares() -> None:
     folder = Path(next(iter(tau_live_hooks.__path__)))
     declaring = {file.stem for file in folder.glob("*.py") if "\nADAPTER = " in file.read_text()}
 
-    found = {name: built_in(name) for name in declaring}
+    points = [point for point in read_entry_points().adapters if is_ours(point)]
 
-    declared = {name: (one.host, one.module) for name, one in found.items()}
-    assert dict(tau_live_hooks.HOSTS) == declared
+    assert {point.module.removeprefix("tau_live_hooks.") for point in points} == declaring
+    for point in points:
+        adapter = load_adapter(point, off=())
+        assert (adapter.host, adapter.module) == host_of(point)
+
+
+@pytest.fixture
+def without_metadata(bare: Scratch) -> Scratch:
+    """Return an environment into which our code was copied, and nothing that lists its hosts."""
+    info = bare.site / f"tau_live-{tau_live.__version__}.dist-info"
+    (info / "entry_points.txt").write_text("")
+    return bare
+
+
+@pytest.mark.slow
+def test_code_without_its_metadata_says_why_nothing_attaches(without_metadata: Scratch) -> None:
+    done = without_metadata.run("-c", "import tau_live.auto; print('on')")
+    doctor = without_metadata.run("-m", "tau_live.cli", "doctor", "--json")
+
+    assert (done.stdout, done.returncode) == ("on\n", 0)
+    assert done.stderr.splitlines() == [UNLISTED]
+    checks = json.loads(doctor.stdout)["checks"]
+    assert "hosts-unlisted" in [check["mistake"] for check in checks]
+
+
+@pytest.mark.slow
+def test_an_adapter_of_ours_is_left_out_by_the_name_of_its_host(scratch: Scratch) -> None:
+    (scratch.site / "smolagents.py").touch()
+    environ = scratch.environ(TAU_LIVE_RL_PLUGINS_OFF="smolagents")
+
+    done = scratch.run("-c", "import tau_live.auto, smolagents; print('on')", environ=environ)
+
+    assert (done.stdout, done.returncode) == ("on\n", 0)
+    assert "host='smolagents'" in done.stderr
+    assert "excluded by TAU_LIVE_RL_PLUGINS_OFF" in done.stderr
 
 
 @pytest.mark.slow
@@ -245,7 +279,7 @@ def test_the_snapshot_and_doctor_tell_what_every_adapter_is_doing(scratch: Scrat
     found = {one["check"]: one["found"] for one in checks if one["state"] == "ok"}
     assert said == "attached\n"
     assert found["doors"] == "fired here: none"
-    assert found["hosts"] == "bakery 1.2.3 can be attached to"
+    assert found["hosts"] == "bakery 1.2.3 can be attached to (adapter from bakery-hook 1.2.3)"
     assert found["attached"].endswith("(over) by auto: bakery 1.2.3")
 
 
@@ -257,7 +291,10 @@ def test_doctor_names_host_version_and_what_is_missing(scratch: Scratch) -> None
                                     "--json"))["checks"]  # fmt: skip
 
     found = {one["check"]: (one["state"], one["found"]) for one in checks}
-    assert found["hosts"] == ("warn", "bakery 1.2.3 is disabled: bakery.call")
+    assert found["hosts"] == (
+        "warn",
+        "bakery 1.2.3 is disabled: bakery.call (adapter from bakery-hook 1.2.3)",
+    )
     assert found["doors"] == ("ok", "fired here: run")
 
 
@@ -320,7 +357,10 @@ def test_an_adapter_with_an_entry_point_of_its_own_is_imported_after_its_host(
     assert said == "set()\nTrue ran rye\n"
     assert json.loads(named.cli("rollouts", "--json"))["rollouts"][0]["run_id"] == "rye"
     checks = json.loads(named.cli("doctor", "--json"))["checks"]
-    assert "bakery 1.2.3 can be attached to" in [one["found"] for one in checks]
+    expected = "bakery 1.2.3 can be attached to (adapter from bakery-hook 1.2.3)"
+    assert expected in [one["found"] for one in checks]
+    ours = f"smolagents is not installed here (adapter from tau-live {tau_live.__version__})"
+    assert ours in [one["found"] for one in checks]
 
 
 @pytest.mark.slow
@@ -337,7 +377,7 @@ def test_an_adapter_with_an_entry_point_of_its_own_can_be_left_out(named: Scratc
 @pytest.mark.slow
 def test_what_is_no_adapter_is_refused_and_the_others_attach(scratch: Scratch) -> None:
     wrong = (
-        "from tau_live.hookspecs import hookimpl\n\n\n@hookimpl\ndef register_hosts(register):\n"
+        "from tau_live.core.hookspecs import hookimpl\n@hookimpl\ndef register_hosts(register):\n"
     )
     scratch.install(
         "wrong", f"{wrong}    register('wrong', adapter='none')\n", "[tau_live]\nwrong = wrong\n"
@@ -371,7 +411,7 @@ def test_what_is_detached_by_hand_is_left_alone_until_it_is_attached_again(
         "import tau_live, tau_live.auto, bakery\n"
         "bakery.call('a'); tau_live.detach(); bakery.call('b')\n"
         "tau_live.attach(); bakery.call('c')\n"
-        "from tau_live.attaching.booting import detach_hosts; detach_hosts(); bakery.call('d')\n"
+        "from tau_live.boot.boot import detach_hosts; detach_hosts(); bakery.call('d')\n"
     )
 
     scratch.said("-c", code)

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from tau_live.adapters import Adapter, Detach, InForce
-from tau_live.attaching.hosts import Hosts, HostState
-from tau_live.attaching.reloading import Reloads
+from tau_live.boot.hosts import Hosts, HostState, Reloads
+from tau_live.runtime.adapters import Adapter, Detach, InForce
 from tests.scratch import Scratch
 
 BAKERY = """
@@ -239,10 +238,11 @@ def test_a_real_process_sees_its_host_again_after_a_reload(scratch: Scratch) -> 
 def test_what_is_detached_is_attached_again_by_another_boot(scratch: Scratch) -> None:
     code = (
         "import tau_live.auto, bakery\n"
-        "from tau_live.attaching.booting import boot, booted, detach_hosts\n"
+        "from tau_live.boot.boot import boot, boot_state, detach_hosts\n"
         "bakery.call('a'); detach_hosts(); bakery.call('b')\n"
         "boot('mine'); boot('mine'); bakery.call('c')\n"
-        "print(booted()[0], [one.state.value for one in booted()[1] if one.host == 'bakery'])\n"
+        "doors, hosts = boot_state()\n"
+        "print(doors, [one.state.value for one in hosts if one.host == 'bakery'])\n"
     )
 
     said = scratch.said("-c", code)
@@ -269,15 +269,15 @@ def test_a_host_that_is_imported_while_detached_is_seen_once_attached(scratch: S
 def test_threads_that_boot_at_once_attach_once(scratch: Scratch) -> None:
     code = (
         "import threading\n"
-        "from tau_live.attaching.booting import boot, booted\n"
+        "from tau_live.boot.boot import boot, boot_state\n"
         "together = threading.Barrier(8)\n"
         "def work(number):\n"
         "    together.wait(); print(boot(f'door-{number}'))\n"
         "threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]\n"
         "[one.start() for one in threads]; [one.join() for one in threads]\n"
         "import bakery; bakery.call('a')\n"
-        "stand = [one.state.value for one in booted()[1] if one.host == 'bakery']\n"
-        "print(len(booted()[0]), stand)\n"
+        "stand = [one.state.value for one in boot_state()[1] if one.host == 'bakery']\n"
+        "print(len(boot_state()[0]), stand)\n"
     )
 
     said = scratch.said("-c", code)

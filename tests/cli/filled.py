@@ -4,21 +4,30 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from msgspec import structs
 from msgspec.structs import replace as changed
 
-from tau_live.alerts.alerting import Alerting
-from tau_live.gate import GateEntry, GateRow
-from tau_live.learning.quality import Figures
-from tau_live.policies import checkpoints
-from tau_live.policies.files import checkpoint_folder, policy_config
-from tau_live.rl.ppo import LearnerState
-from tau_live.rollouts import Reason, RolloutMode, RolloutStatus
-from tau_live.settings import Settings
-from tau_live.status import status_of
-from tau_live.store.records import AuditEntry, Monitor, Trial, Update
+from tau_live.core.gate import GateEntry, GateRow
+from tau_live.core.records import (
+    AuditEntry,
+    Monitor,
+    Reason,
+    RolloutMode,
+    RolloutStatus,
+    Trial,
+    Update,
+)
+from tau_live.core.settings import Settings
+from tau_live.decisions import checkpoints
+from tau_live.decisions.policy_files import checkpoint_folder, policy_config
+from tau_live.learn.monitoring import Figures
+from tau_live.operate.alerts import Alerting
+from tau_live.operate.status import status_of
+from tau_live.rl.state import LearnerState
 from tau_live.store.roles import Store
-from tau_live.store.sqlite import SqliteStore
+from tau_live.store.sqlite.store import SqliteStore
 from tests.contracts.making import attempt, decision, policy, reward, rollout, span, update
+from tests.writes import writes
 
 SOLVED = "live-5f0d7f0e-0000-5000-8000-000000000001"
 FAILED = "live-5f0d7f0e-0000-5000-8000-000000000002"
@@ -67,52 +76,55 @@ def fill(path: Path) -> None:
 
 def _add_solved(store: Store) -> None:
     row = rollout(SOLVED, started_at=1_700_000_000.0)
-    store.rollouts.begin_rollout(
-        replace(row, name="triage", session_id="anna", metadata={"ticket": 17})
+    writes(store).begin_rollout(
+        structs.replace(row, name="triage", session_id="anna", metadata={"ticket": 17})
     )
-    store.rollouts.begin_attempt(attempt(SOLVED))
-    store.rollouts.add_span(changed(span("run", SOLVED, ended_at=3.5, status="ok"), kind="run"))
+    writes(store).begin_attempt(attempt(SOLVED))
+    writes(store).add_span(changed(span("run", SOLVED, ended_at=3.5, status="ok"), kind="run"))
     inner = span("search", SOLVED, ended_at=2.4, status="ok", attributes={"chars": 7})
-    store.rollouts.add_span(changed(inner, parent_span_id="run"))
-    store.decisions.add_decision(decision(1, SOLVED))
-    store.decisions.add_decision(replace(decision(2, SOLVED, point="tools"), why_not="too late"))
-    store.decisions.add_decision(replace(decision(3, SOLVED), propensity=None))
-    store.rewards.add_reward(reward(1.0, SOLVED))
+    writes(store).add_span(changed(inner, parent_span_id="run"))
+    writes(store).add_decision(decision(1, SOLVED))
+    writes(store).add_decision(
+        structs.replace(decision(2, SOLVED, point="tools"), why_not="too late")
+    )
+    writes(store).add_decision(structs.replace(decision(3, SOLVED), propensity=None))
+    writes(store).add_reward(reward(1.0, SOLVED))
     comment = reward(None, SOLVED, name="note", decision_id=f"{SOLVED}:attempt-1:decision-1")
-    store.rewards.add_reward(replace(comment, comment="well done"))
+    writes(store).add_reward(structs.replace(comment, comment="well done"))
     _end(store, SOLVED, RolloutStatus.SUCCEEDED, Reason.COMPLETED)
-    store.rewards.mark_ready(SOLVED, total_reward=1.0)
+    writes(store).mark_ready(SOLVED, total_reward=1.0)
 
 
 def _add_failed(store: Store) -> None:
     row = rollout(FAILED, started_at=1_700_000_100.0)
-    store.rollouts.begin_rollout(replace(row, name="triage"))
-    store.rollouts.begin_attempt(attempt(FAILED))
-    store.decisions.add_decision(decision(1, FAILED))
+    writes(store).begin_rollout(structs.replace(row, name="triage"))
+    writes(store).begin_attempt(attempt(FAILED))
+    writes(store).add_decision(decision(1, FAILED))
     _end(store, FAILED, RolloutStatus.FAILED, Reason.ERROR)
-    store.rewards.mark_ready(FAILED, total_reward=-0.5)
+    writes(store).mark_ready(FAILED, total_reward=-0.5)
 
 
 def _add_others(store: Store) -> None:
     child = rollout(CHILD, started_at=1_700_000_000.5)
-    store.rollouts.begin_rollout(replace(child, name="look up", parent_id=SOLVED))
+    writes(store).begin_rollout(structs.replace(child, name="look up", parent_id=SOLVED))
     _end(store, CHILD, RolloutStatus.CANCELLED, Reason.CANCELLED)
-    store.rewards.await_reward(CHILD, until=4e9)
-    store.rollouts.begin_rollout(rollout(OPEN, owner=HOST_PROCESS, started_at=1_700_000_200.0))
+    writes(store).await_reward(CHILD, until=4e9)
+    writes(store).begin_rollout(rollout(OPEN, owner=HOST_PROCESS, started_at=1_700_000_200.0))
     queued = rollout(QUEUED, RolloutStatus.QUEUING, started_at=None)
     store.queue.enqueue(
-        replace(queued, host="queue", mode=RolloutMode.TRAIN, input={"question": "why"}), at=1.0
+        structs.replace(queued, host="queue", mode=RolloutMode.TRAIN, input={"question": "why"}),
+        at=1.0,
     )
 
 
 def _end(store: Store, rollout_id: str, status: RolloutStatus, reason: Reason) -> None:
     began = store.rollouts.rollout(rollout_id).started_at or 0.0
-    store.rollouts.set_status(rollout_id, status, at=began + 2.5, reason=reason)
+    writes(store).set_status(rollout_id, status, at=began + 2.5, reason=reason)
 
 
 def _add_policies(store: SqliteStore, settings: Settings) -> None:
     """Two versions for ``model``, the second made from the first, and an update that made none."""
-    arrays = LearnerState.untrained(policy_config(settings)).arrays()
+    arrays = LearnerState.initial(policy_config(settings)).arrays()
     parent_sha256 = ""
     for version in (1, 2):
         made = checkpoints.Checkpoint(
@@ -124,10 +136,10 @@ def _add_policies(store: SqliteStore, settings: Settings) -> None:
         )
         file = checkpoints.save(checkpoint_folder(settings), made).name
         parent_sha256 = made.sha256
-        row = replace(policy(version, parent=version - 1), sha256=made.sha256, file=file)
+        row = structs.replace(policy(version, parent=version - 1), sha256=made.sha256, file=file)
         store.policies.add_update(_learned(version), row)
     store.policies.put_in_service("pinned", 0, pinned=True, at=150.0)
-    skipped = replace(update(9, executed=False), at=200.0)
+    skipped = structs.replace(update(9, executed=False), at=200.0)
     store.policies.add_update(skipped, None)
     store._connection.change("update sequences set value = 9 where name = 'ready'")  # some are gone
     store.monitors.save(
@@ -166,7 +178,7 @@ def _learned(version: int) -> Update:
         "early_stop_triggered": False,
         "left_out": {"no_reward": 1},
     }
-    return replace(update(version), version=version, parent=version - 1, report=report)
+    return structs.replace(update(version), version=version, parent=version - 1, report=report)
 
 
 def _add_gate(store: Store) -> None:

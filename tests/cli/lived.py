@@ -5,12 +5,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 import tau_live
-from tau_live.gate import GateEntry
-from tau_live.settings import Learner, Settings
-from tau_live.store.records import Amendment, AuditEntry, RolloutQuery
-from tau_live.store.sqlite import SqliteStore
+from tau_live.core.gate import GateEntry
+from tau_live.core.records import Amendment, AuditEntry, RolloutQuery
+from tau_live.core.settings import Learner, Settings
+from tau_live.store.sqlite.store import SqliteStore
+from tests.writes import writes
 
 ROLLOUTS = 192
 ATTACK = "<script>alert(1)</script>$x^2$"
@@ -64,7 +66,7 @@ def live(path: Path, *, rollouts: int = ROLLOUTS) -> None:
 
 def _add_marks(store: SqliteStore) -> None:
     monitor = store.monitors.monitor("model")
-    store.monitors.save(replace(monitor, watermark=monitor.watermark + 1, alarms=[ALARM]))
+    store.monitors.save(structs.replace(monitor, watermark=monitor.watermark + 1, alarms=[ALARM]))
     times = [row.started_at or 0.0 for row in store.surveys.rollouts(range(48, 192, 24))]
     for event, state, at in (("hold", "hold", times[0]), ("reset", "pass", times[1])):
         row = replace(
@@ -85,4 +87,4 @@ def _add_costs(store: SqliteStore) -> None:
     page = store.rollouts.query(RolloutQuery())
     for row in page.rollouts[::2]:
         cost = {"cost_usd": 0.001 * (1 + row.seq % 7)}
-        store.rollouts.amend_rollout(row.rollout_id, Amendment(metadata=cost))
+        writes(store).amend_rollout(row.rollout_id, Amendment(metadata=cost))

@@ -4,31 +4,31 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from tau_live.attaching.attachments import note
-from tau_live.attaching.hosts import Standing
-from tau_live.cli.doctor_checks import checks, places
-from tau_live.cli.doctor_checks import retention as retention_checks
-from tau_live.cli.doctor_checks import stores as store_checks
-from tau_live.machine.processes import PROCESSES, this_process
-from tau_live.operators.disabled_plugins import DisabledPlugins
-from tau_live.pauses import Part, Pause
-from tau_live.plugins import PluginReport
-from tau_live.policies.files import checkpoint_folder
-from tau_live.projects import surroundings
-from tau_live.settings import Settings
-from tau_live.store.connection import connect
-from tau_live.store.records import Monitor
-from tau_live.store.sqlite import SqliteStore
-from tau_live_hooks.opentelemetry_unseen import PROBLEM
+from tau_live import __version__
+from tau_live.boot.attachments import note
+from tau_live.boot.hosts import Standing
+from tau_live.cli import doctor, doctor_store
+from tau_live.cli.init import project
+from tau_live.core.plugins import PluginReport
+from tau_live.core.processes import PROCESSES, this_process
+from tau_live.core.reasons import Part, Pause
+from tau_live.core.records import Monitor
+from tau_live.core.settings import Settings
+from tau_live.decisions.policy_files import checkpoint_folder
+from tau_live.operate.stops import Notices
+from tau_live.store.sqlite.connection import connect
+from tau_live.store.sqlite.store import SqliteStore
+from tau_live_hooks.opentelemetry import PROBLEM
 from tests.cli.filled import hold
 from tests.cli.written import decide, installed, writing
 from tests.contracts.making import begun, decision, ready, reward, update
-from tests.gate.holding import holding
+from tests.core.gate.holding import holding
+from tests.writes import writes
 
 Environ = dict[str, str]
 Make = Callable[[Path, pytest.MonkeyPatch], Environ | None]
@@ -48,12 +48,12 @@ def makes(code: str) -> Callable[[Make], Make]:
 
 @makes("packages-missing")
 def _(file: Path, patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(checks, "NEEDS", (*checks.NEEDS, "tau-live-nobody-has-it"))
+    patch.setattr(doctor, "NEEDS", (*doctor.NEEDS, "tau-live-nobody-has-it"))
 
 
 @makes("sqlite-old")
 def _(file: Path, patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(checks, "OLDEST_SQLITE", (99, 0, 0))
+    patch.setattr(doctor, "OLDEST_ENGINE", (99, 0, 0))
 
 
 @makes("other-environment")
@@ -64,7 +64,7 @@ def _(file: Path, patch: pytest.MonkeyPatch) -> None:
 
 @makes("host-elsewhere")
 def _(file: Path, patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(surroundings, "installed", lambda _: None)
+    patch.setattr(project, "installed_version", lambda _: None)
     Path("agent.py").write_text("from langchain.agents import create_agent\n")
 
 
@@ -137,7 +137,7 @@ def _(file: Path, patch: pytest.MonkeyPatch) -> Environ:
 @makes("autostart-changed")
 def _(file: Path, patch: pytest.MonkeyPatch) -> None:
     (Path.cwd() / "tau_live_autostart.pth").write_text("# somebody's own\n")
-    patch.setattr("tau_live.cli.doctor_checks.hosts.site_packages", Path.cwd)
+    patch.setattr("tau_live.cli.doctor.site_packages", Path.cwd)
 
 
 @makes("alert-command-missing")
@@ -182,17 +182,23 @@ def _(file: Path, patch: pytest.MonkeyPatch) -> None:
     site = installed(Path.cwd(), "llm", "0.1")
     (site / "llm").mkdir()
     (site / "llm/__init__.py").touch()
-    points = "[tau_live_hosts]\nllm = llm_hook:ADAPTER\n"
-    site = installed(Path.cwd() / "hook", "llm-hook", "1.0", points)
+    points = (  # in place of ours, which would miss more than a version
+        "[tau_live_hosts]\nllm = llm_hook:ADAPTER\nsmolagents = tau_live_hooks.smolagents:ADAPTER\n"
+    )
+    site = installed(Path.cwd() / "hook", "tau-live", __version__, points)
     (site / "llm_hook.py").write_text(
-        "from tau_live.adapters import Adapter\n"
+        "from tau_live.runtime.adapters import Adapter\n"
         "ADAPTER = Adapter(host='llm', module='llm', probe=lambda: None, attach=print)\n"
     )
     for folder in (Path.cwd() / "site", site):
         patch.syspath_prepend(folder)
     for name in [one for one in sys.modules if one.partition(".")[0] == "llm"]:
         patch.delitem(sys.modules, name)
-    patch.setattr("tau_live_hooks.HOSTS", {})  # so that the adapter is the one above
+
+
+@makes("hosts-unlisted")
+def _(file: Path, patch: pytest.MonkeyPatch) -> None:
+    patch.syspath_prepend(installed(Path.cwd(), "tau-live", __version__))
 
 
 @makes("store-unplaced")
@@ -216,7 +222,7 @@ def _(file: Path, patch: pytest.MonkeyPatch) -> Environ:
 
 @makes("store-locked")
 def _(file: Path, patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(store_checks, "WAIT_S", 0.05)
+    patch.setattr(doctor_store, "WAIT_S", 0.05)
     connection = connect(file, busy_timeout_s=1.0, read_only=False)
     connection.raw.execute("begin immediate")
     OPEN.append(connection.raw.close)
@@ -253,7 +259,7 @@ def _(file: Path, patch: pytest.MonkeyPatch) -> None:
     mounts.write_text(
         f"29 1 0:26 / / rw - ext4 /dev/a rw\n30 29 0:27 / {file.parent} rw - nfs4 b rw\n"
     )
-    patch.setattr(places, "MOUNTS", mounts)
+    patch.setattr(doctor_store, "MOUNTS", mounts)
 
 
 @makes("stores-several")
@@ -268,12 +274,12 @@ def _(file: Path, patch: pytest.MonkeyPatch) -> None:
 
 @makes("disk-full")
 def _(file: Path, patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(checks, "LEAST_DISK_BYTES", 2**63)
+    patch.setattr(doctor_store, "LEAST_DISK_BYTES", 2**63)
 
 
 @makes("store-grows")
 def _(file: Path, patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(retention_checks, "LARGE_BYTES", 10_000)
+    patch.setattr(doctor_store, "LARGE_BYTES", 10_000)
 
 
 @makes("retention-kept")
@@ -300,7 +306,7 @@ def _(file: Path, patch: pytest.MonkeyPatch) -> None:
 def _(file: Path, patch: pytest.MonkeyPatch) -> None:
     report = PluginReport(name="ours", hooks=("redact_text",), disabled=True, problem="it raises")
     with writing(file) as store:
-        DisabledPlugins(this_process()).say(store.leases, [report], now=time.time())
+        Notices(this_process()).say(store.leases, None, [report], now=time.time())
 
 
 @makes("process-silent")
@@ -335,7 +341,7 @@ def _(file: Path, patch: pytest.MonkeyPatch) -> Environ:
 def _(file: Path, patch: pytest.MonkeyPatch) -> Environ:
     with writing(file.with_name("new.sqlite")) as store:
         begun(store)
-        store.rewards.await_reward("live-1", until=4e9)
+        writes(store).await_reward("live-1", until=4e9)
     return {"store": str(file.with_name("new.sqlite"))}
 
 
@@ -369,7 +375,7 @@ def _(file: Path, patch: pytest.MonkeyPatch) -> None:
     with writing(file) as store:
         for number in range(40):
             one = reward(rollout_id=f"live-{number}", source="user:anna", at=time.time())
-            store.rewards.add_reward(one)
+            writes(store).add_reward(one)
 
 
 @makes("one-option")
@@ -426,14 +432,14 @@ def _(file: Path, patch: pytest.MonkeyPatch) -> None:
 @makes("rewards-added-up")
 def _(file: Path, patch: pytest.MonkeyPatch) -> None:
     with writing(file) as store:
-        store.rewards.add_reward(reward(rollout_id="live-x", name="solved"))
-        store.rewards.add_reward(reward(rollout_id="live-x", name="stars"))
+        writes(store).add_reward(reward(rollout_id="live-x", name="solved"))
+        writes(store).add_reward(reward(rollout_id="live-x", name="stars"))
 
 
 @makes("clock-ahead")
 def _(file: Path, patch: pytest.MonkeyPatch) -> None:
     with writing(file) as store:
-        store.rewards.add_reward(reward(rollout_id="live-x", at=time.time() + 3600.0))
+        writes(store).add_reward(reward(rollout_id="live-x", at=time.time() + 3600.0))
 
 
 @makes("events-dropped")

@@ -7,7 +7,7 @@ import click
 import pytest
 
 from tau_live.cli.commands import COMMANDS
-from tau_live.store.sqlite import SqliteStore
+from tau_live.store.sqlite.store import SqliteStore
 from tests.cli.conftest import Run
 from tests.cli.filled import CHILD
 from tests.cli.test_commands import EVERY

@@ -6,7 +6,7 @@ import pytest
 
 from tau_live.cli import main
 from tau_live.cli.commands import COMMANDS
-from tau_live.cli.json_keys.commands import KEYS
+from tau_live.cli.json_keys import KEYS
 from tests.cli.conftest import Run
 from tests.cli.filled import SOLVED
 

@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 from tau_live.cli import main
-from tau_live.store.records import Trial
-from tau_live.store.sqlite import SqliteStore
+from tau_live.core.records import Trial
+from tau_live.store.sqlite.store import SqliteStore
 from tests.cli.conftest import Run
 from tests.cli.filled import FAILED, SOLVED
 
@@ -150,10 +150,9 @@ def test_a_shell_that_is_installed_completes_by_its_script(
     [
         (f"tau-live show {SOLVED[:12]}", SOLVED[:-1]),  # two begin so
         (f"tau-live why {SOLVED}:att", f"{SOLVED}:attempt-1:decision-"),
-        (f"tau-live reward 1 --decision={SOLVED}:a", f"--decision={SOLVED}:attempt-1:decision-"),
-        ("tau-live rollouts --status=succ", "--status=succeeded"),
+        (f"tau-live reward 1 --decision {SOLVED}:a", f"{SOLVED}:attempt-1:decision-"),
+        ("tau-live rollouts --status succ", "succeeded"),
         ("tau-live status --store my\\ st", "my store.sqlite"),
-        ("tau-live status --store=my\\ st", "--store=my store.sqlite"),
     ],
 )
 def test_what_is_typed_into_a_bash_stands_there_after_tab(
@@ -163,7 +162,8 @@ def test_what_is_typed_into_a_bash_stands_there_after_tab(
     command = tmp_path / "bin/tau-live"
     command.write_text(WRAPPER.format(python=sys.executable))
     command.chmod(0o755)
-    (tmp_path / "rc").write_text(run("completion", "bash").stdout)
+    breaks = "COMP_WORDBREAKS=${COMP_WORDBREAKS//:}\n"  # as the help of the command says
+    (tmp_path / "rc").write_text(breaks + run("completion", "bash").stdout)
     (tmp_path / "my store.sqlite").touch()
     environ = {
         "PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin", "TAU_LIVE_RL_STORE": str(filled),

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from tau_live.settings import SETTINGS
+from tau_live.core.settings import SETTINGS
 from tests.cli.conftest import Read, Run
 
 

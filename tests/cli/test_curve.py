@@ -1,8 +1,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tau_live.cli.curve import ROWS, curve
-from tau_live.reporting.facts import Mean
+from tau_live.cli.power import curve
+from tau_live.operate.report.facts import Mean
 
 ANY = st.floats(-1e9, 1e9)
 
@@ -47,6 +47,6 @@ def test_where_all_is_the_same_it_is_a_line_in_the_middle() -> None:
 def test_it_never_needs_more_room_than_there_is(values: list[float], width: int) -> None:
     rows = drawn([mean(value, value - 1.0, value + 1.0) for value in values], width=width)
 
-    assert len(rows) == ROWS
+    assert len(rows) == 4
     assert max(map(len, rows)) <= max(width, 14)
     assert any(row.endswith("█") for row in rows)

@@ -7,15 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from tau_live.learning.lease import LEASE
-from tau_live.machine.processes import PROCESSES, this_process
-from tau_live.policies.files import checkpoint_folder
-from tau_live.rollouts import RewardSource, RolloutStatus
-from tau_live.settings import Settings
-from tau_live.store.sqlite import SqliteStore
+from tau_live.core.processes import PROCESSES, this_process
+from tau_live.core.records import RewardSource, RolloutStatus
+from tau_live.core.settings import Settings
+from tau_live.decisions.policy_files import checkpoint_folder
+from tau_live.learn.learner import LEASE
+from tau_live.store.sqlite.store import SqliteStore
 from tests.cli.conftest import Read, Run
 from tests.cli.filled import HOST_PROCESS, hold
 from tests.contracts.making import ready, reward, rollout
+from tests.writes import writes
 
 
 def states(found: object) -> dict[str, list[str]]:
@@ -128,8 +129,8 @@ def test_programs_that_end_at_once_are_told_how_to_learn(tmp_path: Path, run: Ru
 
 def test_nobody_sending_rewards_is_a_warning(tmp_path: Path, read: Read) -> None:
     store = SqliteStore.open(tmp_path / "new.sqlite")
-    store.rollouts.begin_rollout(rollout("live-1"))
-    store.rewards.await_reward("live-1", until=4e9)
+    writes(store).begin_rollout(rollout("live-1"))
+    writes(store).await_reward("live-1", until=4e9)
     store.close()
 
     found = read("doctor", "--store", tmp_path / "new.sqlite")
@@ -139,9 +140,9 @@ def test_nobody_sending_rewards_is_a_warning(tmp_path: Path, read: Read) -> None
 
 def test_inferred_rewards_are_not_said_to_teach_nothing(tmp_path: Path, run: Run) -> None:
     store = SqliteStore.open(tmp_path / "new.sqlite")
-    store.rollouts.begin_rollout(rollout("live-1", RolloutStatus.SUCCEEDED, ended_at=4.0))
-    store.rewards.add_reward(reward(rollout_id="live-1", source=RewardSource.INFERRED))
-    store.rewards.mark_ready("live-1", total_reward=1.0)
+    writes(store).begin_rollout(rollout("live-1", RolloutStatus.SUCCEEDED, ended_at=4.0))
+    writes(store).add_reward(reward(rollout_id="live-1", source=RewardSource.INFERRED))
+    writes(store).mark_ready("live-1", total_reward=1.0)
     store.close()
 
     said = " ".join(run("doctor", "--store", tmp_path / "new.sqlite").stdout.split())

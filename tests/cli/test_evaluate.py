@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import tau_live
-from tau_live.evaluating.stored import stored_records
-from tau_live.settings import Settings
-from tau_live.store.sqlite import SqliteStore
+from tau_live.core.settings import Settings
+from tau_live.learn.evaluation.records import stored_records
+from tau_live.store.sqlite.store import SqliteStore
 from tests.cli.conftest import Read, Run
 
 ROLLOUTS = 160

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tau_live.store.sqlite import SqliteStore
+from tau_live.store.sqlite.store import SqliteStore
 from tests.cli.conftest import Read, Run
 from tests.cli.filled import fill
 

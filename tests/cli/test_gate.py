@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from tau_live.gate import GateKeeper, Kind
-from tau_live.store.sqlite import SqliteStore
+from tau_live.core.gate import Kind
+from tau_live.core.gate_keeper import GateKeeper
+from tau_live.store.sqlite.store import SqliteStore
 from tests.cli.conftest import Read, Run
 from tests.cli.filled import hold
-from tests.gate.holding import holding
+from tests.core.gate.holding import holding
 
 
 def test_a_gate_that_passes_is_exit_code_0(filled: Path, run: Run) -> None:
@@ -43,12 +44,12 @@ def test_a_reset_is_seen_by_a_store_that_is_open_elsewhere(filled: Path, run: Ru
     hold(filled)
     elsewhere = SqliteStore.open(filled)
     assert elsewhere.gate.load().state == "hold"
-    elsewhere.changed()
+    elsewhere.has_changed()
 
     result = run("gate", "reset", "--reason", "new disk", "--store", filled)
 
     assert result.exit_code == 0
-    assert elsewhere.changed()
+    assert elsewhere.has_changed()
     row = elsewhere.gate.load()
     assert (row.state, sum(row.streaks.values())) == ("pass", 0)
     elsewhere.close()
@@ -134,7 +135,7 @@ def test_failures_that_did_not_hold_it_do_not_date_it_to_1970(
     path = tmp_path / "new.sqlite"
     with closing(SqliteStore.open(path)) as store:
         keeper = GateKeeper(limit=3, who="p")
-        keeper.failed(Kind.DECISION, "no such option", at=time.time())
+        keeper.record_failure(Kind.DECISION, "no such option", at=time.time())
         keeper.refresh(store.gate, at=time.time())
         assert store.gate.load().revision == 1
 

@@ -2,13 +2,14 @@ from pathlib import Path
 
 import pytest
 
-from tau_live.cli.gc import collected, forgettable
-from tau_live.store.keeping import Limits
-from tau_live.store.records import RolloutQuery
+from tau_live.cli.gc import forget_rollouts, forgettable
+from tau_live.core.records import RolloutQuery
+from tau_live.store.retention import Limits
 from tau_live.store.roles import Store
-from tau_live.store.sqlite import SqliteStore
+from tau_live.store.sqlite.store import SqliteStore
 from tests.cli.conftest import Read, Run
 from tests.cli.filled import CHILD, FAILED, OPEN, QUEUED, SOLVED
+from tests.writes import writes
 
 
 def kept(path: Path) -> set[str]:
@@ -79,7 +80,7 @@ def test_many_go_in_steps_that_others_can_write_between(tmp_path: Path) -> None:
     store = with_ended(tmp_path / "store.sqlite", count=450)
     told: list[int] = []
 
-    gone = collected(store, Limits(age_s=1.0), now=11.0, told=told.append)
+    gone = forget_rollouts(store, Limits(age_s=1.0), now=11.0, report_progress=told.append)
 
     store.close()
     assert (gone, told) == (450, [200, 400, 450])
@@ -95,15 +96,13 @@ def test_a_dry_run_counts_no_further_than_its_limit(tmp_path: Path) -> None:
 
 
 def with_ended(path: Path, *, count: int) -> Store:
-    from tau_live.rollouts import RolloutStatus
+    from tau_live.core.records import RolloutStatus
     from tests.contracts.making import rollout
 
     store = SqliteStore.open(path)
     with store.begin():
         for n in range(count):
-            store.rollouts.begin_rollout(
-                rollout(f"live-{n}", RolloutStatus.SUCCEEDED, ended_at=2.0)
-            )
+            writes(store).begin_rollout(rollout(f"live-{n}", RolloutStatus.SUCCEEDED, ended_at=2.0))
     return store
 
 

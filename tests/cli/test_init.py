@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tau_live.settings import Settings
+from tau_live.core.settings import Settings
 from tests.cli.conftest import Read, Run
-from tests.projects.making import PYPROJECT, make_project
+from tests.cli.init.making import PYPROJECT, make_project
 
 AGENT = (
     "from pydantic_ai import Agent\n\na = Agent('openai:gpt-5')\nb = Agent('openai:gpt-5-mini')\n"
@@ -292,8 +292,8 @@ def test_a_secret_in_a_source_is_neither_shown_nor_copied(tmp_path: Path, run: R
 
 
 def test_the_file_is_not_written_when_somebody_was_quicker(project: Path) -> None:
-    from tau_live.errors import SettingsError
-    from tau_live.projects.writing import settings_file
+    from tau_live.cli.init.writing import settings_file
+    from tau_live.core.errors import SettingsError
 
     file = settings_file(project, {})
     (project / "pyproject.toml").write_text("[project]\nname = 'theirs'\n")

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tau_live.cli.json_keys.commands import KEYS
-from tau_live.events import RunStart, encode
-from tau_live.rollouts import Rollout
-from tau_live.store.sqlite import SqliteStore
+from tau_live.cli.json_keys import KEYS
+from tau_live.core.events import RunStart, encode
+from tau_live.core.records import Rollout
+from tau_live.store.sqlite.store import SqliteStore
 from tests.cli.conftest import Read, Run
 from tests.cli.filled import CHILD, SOLVED
-from tests.projects.making import make_project
+from tests.cli.init.making import make_project
+from tests.writes import writes
 
 STEPS = str(Path(__file__).with_name("steps.csv"))
 """Decisions of runs of two steps each."""
@@ -94,7 +95,7 @@ def test_every_command_that_prints_data_has_documented_keys() -> None:
 
 def test_json_is_ascii_so_that_it_cannot_steer_a_terminal(filled: Path, run: Run) -> None:
     store = SqliteStore.open(filled)
-    store.rollouts.begin_rollout(Rollout(rollout_id="na\x9bive\x1b[2J"))
+    writes(store).begin_rollout(Rollout(rollout_id="na\x9bive\x1b[2J"))
     store.close()
 
     result = run("reward", "1", "--run", "na\x9bive", "--store", filled, "--json")

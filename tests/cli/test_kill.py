@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tau_live.machine.processes import this_process
-from tau_live.operators.kill_switch import Killed, kill_file, now_killed
-from tau_live.operators.killed_processes import StoppedByWord
-from tau_live.store.sqlite import SqliteStore
+from tau_live.core.processes import this_process
+from tau_live.operate.stops import Killed, Notices, kill_file, now_killed
+from tau_live.store.sqlite.store import SqliteStore
 from tests.cli.conftest import Read, Run
 
 
@@ -214,7 +213,7 @@ def test_what_cannot_be_taken_away_is_said_with_what_does(filled: Path, run: Run
 def test_a_variable_inside_a_process_is_seen_from_outside(filled: Path, run: Run) -> None:
     store = SqliteStore.open(filled)
     word = Killed("TAU_LIVE_RL_KILL is '1'", "", time.time())
-    StoppedByWord(this_process()).say(store.leases, word, now=time.time())
+    Notices(this_process()).say(store.leases, word, now=time.time())
     store.close()
 
     gate = run("gate", "--store", filled)

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tau_live.events import Event, Reward, RunEnd, RunStart, Status, encode
-from tau_live.store.records import RolloutQuery
-from tau_live.store.sqlite import SqliteStore
+from tau_live.core.events import Event, Reward, RunEnd, RunStart, Status, encode
+from tau_live.core.records import RolloutQuery
+from tau_live.store.sqlite.store import SqliteStore
 from tests.cli.conftest import Read, Run
 
 TAU_SESSION = Path(__file__).parents[1] / "golden" / "tau_session.jsonl"

@@ -1,5 +1,9 @@
+import json
 import os
+import sys
 from pathlib import Path
+
+import pytest
 
 from tests.cli.conftest import Run
 
@@ -18,7 +22,7 @@ def test_figures_are_printed_or_written_for_everybody_to_read(
 
     assert (written.exit_code, written.output) == (0, "")
     assert out.read_text().splitlines()[0] == printed.stdout.splitlines()[0]
-    assert 'tau_live_policy_version{point="model"} 2\n' in out.read_text()
+    assert 'tau_live_policy_version{point="model"} 2.0\n' in out.read_text()
     assert out.stat().st_mode & 0o777 == 0o644
     assert [path.name for path in tmp_path.iterdir() if path.suffix == ".part"] == []
 
@@ -43,3 +47,16 @@ def test_the_store_itself_is_not_written_over(filled: Path, run: Run) -> None:
     assert result.exit_code == 2
     assert "is the store itself" in result.stderr
     assert filled.read_bytes() == before
+
+
+def test_without_the_library_it_says_what_to_install_and_prints_json_all_the_same(
+    filled: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+
+    text, data = run("metrics", "--store", filled), run("metrics", "--store", filled, "--json")
+
+    assert (text.exit_code, text.stdout) == (1, "")
+    assert "pip install" in text.stderr
+    assert text.stderr.count("\n") == 1
+    assert json.loads(data.stdout)["metrics"]

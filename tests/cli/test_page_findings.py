@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 
 from tau_live.cli.page.document import verdict_of
-from tau_live.cli.page.figures import whole
-from tau_live.cli.page.saying import ends_of, finding_of
-from tau_live.reporting.facts import Answer, Facts, Mean
-from tau_live.reporting.report import report_facts
-from tau_live.settings import Settings
-from tau_live.store.sqlite import SqliteStore
+from tau_live.cli.page.figures import ends_of, finding_of, whole
+from tau_live.core.settings import Settings
+from tau_live.operate.report.facts import Answer, Facts, Mean
+from tau_live.operate.report.report import report_facts
+from tau_live.store.sqlite.store import SqliteStore
 
 
 def means(*values: float, width: float = 0.1) -> list[Mean]:
@@ -98,7 +97,7 @@ def test_the_verdict_is_that_of_the_evidence(
 ) -> None:
     difference = {"estimate": 0.2, "lower": lower, "upper": upper}
     trials = {"model": {"difference": difference}}
-    healthy = Answer(state="good", answer="yes", said="")
+    healthy = Answer(state="good", answer="yes", sentence="")
     found = replace(
         facts,
         summary=replace(facts.summary, healthy=healthy),
@@ -110,7 +109,7 @@ def test_the_verdict_is_that_of_the_evidence(
 
 
 def test_what_is_broken_comes_before_what_is_proven(facts: Facts) -> None:
-    healthy = Answer(state="bad", answer="held", said="The gate holds.")
+    healthy = Answer(state="bad", answer="held", sentence="The gate holds.")
 
     found = verdict_of(replace(facts, summary=replace(facts.summary, healthy=healthy)))
 

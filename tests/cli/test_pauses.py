@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tau_live.pauses import Part
-from tau_live.store.records import AuditEntry
-from tau_live.store.sqlite import SqliteStore
+from tau_live.core.reasons import Part
+from tau_live.core.records import AuditEntry
+from tau_live.store.sqlite.store import SqliteStore
 from tests.cli.conftest import Read, Run
 from tests.cli.filled import hold
 

@@ -13,7 +13,7 @@ from tests.cli.conftest import Read, Run
 
 PLUGIN = '''
 import click
-from tau_live.hookspecs import hookimpl
+from tau_live.core.hookspecs import hookimpl
 
 @hookimpl
 def {hook}(cli):
@@ -30,7 +30,7 @@ def _forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no plugin outlive its test."""
     assert isinstance(main, Commands)
     monkeypatch.setattr(main, "commands", dict[str, click.Command]())
-    monkeypatch.setattr(main, "_asked_plugins", False)
+    monkeypatch.setattr(main, "_has_plugins", False)
     monkeypatch.delitem(sys.modules, "greeting_plugin", raising=False)
 
 

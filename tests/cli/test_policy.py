@@ -1,12 +1,12 @@
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from tau_live.policies.files import checkpoint_folder
-from tau_live.settings import Settings
-from tau_live.store.sqlite import SqliteStore
+from tau_live.core.settings import Settings
+from tau_live.decisions.policy_files import checkpoint_folder
+from tau_live.store.sqlite.store import SqliteStore
 from tests.cli.conftest import Read, Run
 from tests.cli.filled import version_in_service
 from tests.contracts.making import policy, update
@@ -104,11 +104,11 @@ def test_rollback_puts_the_parent_into_service_and_then_the_untrained_policy(
 def test_a_running_process_sees_the_change(filled: Path, run: Run) -> None:
     elsewhere = SqliteStore.open(filled)
     before = elsewhere.policies.in_service()["model"].revision
-    elsewhere.changed()
+    elsewhere.has_changed()
 
     run(*USE, "1", "--pin", "--store", filled)
 
-    assert elsewhere.changed()
+    assert elsewhere.has_changed()
     now = elsewhere.policies.in_service()["model"]
     assert (now.version, now.pinned) == (1, True)
     assert now.revision > before

@@ -107,7 +107,7 @@ def test_a_pipe_gets_whole_lines_without_colours(filled: Path) -> None:
 def test_long_work_stops_when_it_is_asked_to(asked: signal.Signals) -> None:
     code = (
         "import threading\n"
-        "from tau_live.cli.signals import stopping\n"
+        "from tau_live.cli.terminal import stopping\n"
         "stop = threading.Event()\n"
         "with stopping(stop):\n"
         "    print('ready', flush=True)\n"
@@ -130,7 +130,7 @@ def test_long_work_stops_when_it_is_asked_to(asked: signal.Signals) -> None:
 def test_a_signal_in_the_middle_of_waiting_for_it_stops_the_work() -> None:
     code = (
         "import signal, threading\n"
-        "from tau_live.cli.signals import stopping\n"
+        "from tau_live.cli.terminal import stopping\n"
         "stop = threading.Event()\n"
         "with stopping(stop):\n"
         "    with stop._cond: signal.raise_signal(signal.SIGTERM)  # as inside wait()\n"

@@ -7,14 +7,14 @@ import pytest
 
 from tau_live.cli import main
 from tau_live.cli.commands import Commands
-from tau_live.rollouts import rollout_id_of
-from tau_live.store.sqlite import SqliteStore
+from tau_live.core.records import rollout_id_of
+from tau_live.store.sqlite.store import SqliteStore
 from tests.cli.conftest import Run
 from tests.cli.written import installed
 
 REDACTOR = """
 from threading import Event
-from tau_live.hookspecs import hookimpl
+from tau_live.core.hookspecs import hookimpl
 
 @hookimpl
 def redact_text(text):
@@ -28,7 +28,7 @@ SECRET = "sk-ant-api03-" + "x1Y2z3" * 16
 def redactor(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
     """Install a package with a redactor, as pip would have."""
     assert isinstance(main, Commands)
-    monkeypatch.setattr(main, "_asked_plugins", False)
+    monkeypatch.setattr(main, "_has_plugins", False)
     monkeypatch.delitem(sys.modules, "ada_redactor", raising=False)
     site = installed(Path.cwd(), "ada-redactor", "1.0", "[tau_live]\nada = ada_redactor\n")
     does = str(getattr(request, "param", HIDES))
@@ -84,7 +84,7 @@ def test_what_a_redactor_fails_at_is_left_out_and_what_was_said_is_done(
 def test_a_redactor_that_hangs_keeps_nobody_from_the_kill_switch(
     redactor: str, filled: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tau_live.cli.opening.REDACTORS_S", 0.05)
+    monkeypatch.setattr("tau_live.cli.options.REDACTORS_S", 0.05)
 
     result = run("kill", "--store", filled, "--reason", "Ada called")
 

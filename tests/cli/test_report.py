@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from tau_live.rollouts import Reason, Rollout, RolloutStatus
-from tau_live.store.sqlite import SqliteStore
+from tau_live.core.records import Reason, Rollout, RolloutStatus
+from tau_live.store.sqlite.store import SqliteStore
 from tests.cli.conftest import Read, Run
 from tests.cli.filled import hold
 from tests.cli.lived import ALARM, ATTACK, ROLLOUTS
 from tests.cli.test_keys import undocumented
+from tests.writes import writes
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +89,7 @@ def test_what_came_is_compared_with_what_was_expected(facts: Mapping[str, Any]) 
 
 
 def test_marks_stand_where_they_happened(facts: Mapping[str, Any]) -> None:
-    marks = [mark for mark in facts["marks"] if mark["said"].endswith(ATTACK)]
+    marks = [mark for mark in facts["marks"] if mark["sentence"].endswith(ATTACK)]
 
     kinds = [mark["kind"] for mark in marks]
     assert kinds == ["hold", "reset", "promotion", "rollback", "exposure", "stop"]
@@ -202,7 +203,7 @@ def test_a_held_store_says_why_and_how_to_go_on(filled: Path, read: Read) -> Non
     assert isinstance(found, dict)
     summary = found["summary"]
     assert (summary["on"]["state"], summary["on"]["answer"]) == ("bad", "held")
-    assert "collection_failures: disk full" in summary["healthy"]["said"]
+    assert "collection_failures: disk full" in summary["healthy"]["sentence"]
     assert "tau-live gate reset" in summary["next"][0]
 
 
@@ -212,13 +213,13 @@ def test_a_page_is_made_of_next_to_nothing(tmp_path: Path, run: Run, rollouts: i
     path = tmp_path / "tiny.sqlite"
     store = SqliteStore.open(path)
     for number in range(rollouts):
-        store.rollouts.begin_rollout(
+        writes(store).begin_rollout(
             Rollout(rollout_id=f"live-{number}", status=RolloutStatus.RUNNING, started_at=1.7e9)
         )
-        store.rollouts.set_status(
+        writes(store).set_status(
             f"live-{number}", RolloutStatus.SUCCEEDED, at=1.7e9 + 1, reason=Reason.COMPLETED
         )
-        store.rewards.mark_ready(f"live-{number}", total_reward=0.5)
+        writes(store).mark_ready(f"live-{number}", total_reward=0.5)
     store.close()
 
     result = run("report", "--html", "out.html", "--store", path)

@@ -2,12 +2,12 @@ from pathlib import Path
 
 import pytest
 
-from tau_live.machine.lineage import PARENT, Link, carried
-from tau_live.rollouts import Reward, rollout_id_of
-from tau_live.store.records import Amendment
-from tau_live.store.sqlite import SqliteStore
+from tau_live.core.processes import PARENT, Link, link_text
+from tau_live.core.records import Amendment, Reward, rollout_id_of
+from tau_live.store.sqlite.store import SqliteStore
 from tests.cli.conftest import Read, Run
 from tests.cli.filled import CHILD, EARLY, OPEN, SOLVED
+from tests.writes import writes
 
 DECISION = f"{SOLVED}:attempt-1:decision-2"
 
@@ -130,9 +130,9 @@ def named(path: Path) -> None:
     store = SqliteStore.open(path)
     with store.begin():
         for rollout_id in (OPEN, CHILD):
-            store.rollouts.amend_rollout(rollout_id, Amendment(session_id="user-1"))
-            store.names.add(rollout_id_of("tests", "shared"), rollout_id)
-        store.names.add(rollout_id_of("tests", "response-1"), OPEN)
+            writes(store).amend_rollout(rollout_id, Amendment(session_id="user-1"))
+            writes(store).add_name(rollout_id_of("tests", "shared"), rollout_id)
+        writes(store).add_name(rollout_id_of("tests", "response-1"), OPEN)
     store.close()
 
 
@@ -193,7 +193,7 @@ def test_a_process_inside_a_run_cannot_value_it(filled: Path, run: Run) -> None:
 
     found = run(
         *("reward", "1", "--run", rollout_id_of(*link), "--store", filled),
-        **{PARENT: carried(link), "TAU_LIVE_RL_SELF_REWARDS": "0"},
+        **{PARENT: link_text(link), "TAU_LIVE_RL_SELF_REWARDS": "0"},
     )
 
     assert found.exit_code == 1

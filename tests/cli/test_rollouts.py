@@ -3,12 +3,12 @@ from pathlib import Path
 
 import pytest
 
-from tau_live.rollouts import RolloutStatus
-from tau_live.store.records import Amendment
-from tau_live.store.sqlite import SqliteStore
+from tau_live.core.records import Amendment, RolloutStatus
+from tau_live.store.sqlite.store import SqliteStore
 from tests.cli.conftest import Read, Run
 from tests.cli.filled import CHILD, FAILED, OPEN, QUEUED, SOLVED
 from tests.contracts.making import attempt, reward, rollout
+from tests.writes import writes
 
 
 @pytest.mark.parametrize(
@@ -75,8 +75,8 @@ def test_a_narrow_terminal_shows_what_matters_most(width: int, filled: Path, run
 def test_names_cannot_steer_the_terminal(filled: Path, run: Run) -> None:
     store = SqliteStore.open(filled)
     evil = "\x1b]0;gone\x07\x1b[2J\u202e\x9b1m[bold]"
-    store.rollouts.begin_rollout(rollout("live-\x1b[31mred"))
-    store.rollouts.amend_rollout("live-\x1b[31mred", Amendment(name=evil))
+    writes(store).begin_rollout(rollout("live-\x1b[31mred"))
+    writes(store).amend_rollout("live-\x1b[31mred", Amendment(name=evil))
     store.close()
 
     result = run("rollouts", "--store", filled)
@@ -89,11 +89,11 @@ def test_names_cannot_steer_the_terminal(filled: Path, run: Run) -> None:
 def test_a_reward_that_nobody_gave_is_marked(filled: Path, run: Run, read: Read) -> None:
     with closing(SqliteStore.open(filled)) as store:
         for name, source in (("guessed", "inferred"), ("given", "user"), ("missed", "default")):
-            store.rollouts.begin_rollout(rollout(f"live-{name}"))
-            store.rollouts.begin_attempt(attempt(f"live-{name}"))
-            store.rewards.add_reward(reward(0.25, f"live-{name}", source=source))
-            store.rollouts.set_status(f"live-{name}", RolloutStatus.SUCCEEDED, at=9.0)
-            store.rewards.mark_ready(f"live-{name}", total_reward=0.25)
+            writes(store).begin_rollout(rollout(f"live-{name}"))
+            writes(store).begin_attempt(attempt(f"live-{name}"))
+            writes(store).add_reward(reward(0.25, f"live-{name}", source=source))
+            writes(store).set_status(f"live-{name}", RolloutStatus.SUCCEEDED, at=9.0)
+            writes(store).mark_ready(f"live-{name}", total_reward=0.25)
 
     told = run("rollouts", "--store", filled).stdout
     found = read("rollouts", "--store", filled)

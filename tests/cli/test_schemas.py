@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tau_live.store.sqlite import SqliteStore
+from tau_live.store.sqlite.store import SqliteStore
 from tests.cli.conftest import Run
 from tests.cli.filled import hold
 from tests.cli.test_keys import CALLS, WITHOUT_STORE, make_inputs

@@ -9,16 +9,17 @@ from pathlib import Path
 from shutil import copytree
 
 import pytest
+from msgspec import structs
 from rich.console import Console
 
 import tau_live
-from tau_live.cli.screen import heading, screen_of
-from tau_live.reporting.facts import Answer
-from tau_live.reporting.glance import Glance, glance_of
-from tau_live.reporting.report import report_facts
-from tau_live.settings import Settings
-from tau_live.store.records import Trial
-from tau_live.store.sqlite import SqliteStore
+from tau_live.cli.status import heading, screen_of
+from tau_live.core.records import Trial
+from tau_live.core.settings import Settings
+from tau_live.operate.report.facts import Answer
+from tau_live.operate.report.report import report_facts
+from tau_live.operate.report.summary import Glance, glance_of
+from tau_live.store.sqlite.store import SqliteStore
 from tests.cli.conftest import Run
 from tests.cli.filled import hold
 
@@ -138,7 +139,7 @@ def test_no_word_is_broken_at_any_width(state: Path, width: int) -> None:
 
     words = {word for line in lines for word in line.split()}
     assert max(map(len, lines)) <= width
-    assert {*glance.summary.on.said.split(), *_advice(glance).split()} <= words
+    assert {*glance.summary.on.sentence.split(), *_advice(glance).split()} <= words
 
 
 @pytest.mark.parametrize(
@@ -192,7 +193,7 @@ def test_a_low_terminal_keeps_the_answers_and_leaves_out_the_curve(learning: Pat
 
 def test_where_all_is_well_one_line_says_so(learning: Path) -> None:
     glance = seen(learning)
-    well = Answer(state="good", answer="yes", said="The gate passes; nothing was dropped.")
+    well = Answer(state="good", answer="yes", sentence="The gate passes; nothing was dropped.")
     summary = replace(glance.summary, healthy=well, next=["Nothing to do."])
 
     lines = drawn(replace(glance, summary=summary), width=80)
@@ -227,7 +228,7 @@ def test_a_lift_above_nothing_is_never_called_unproven(
     finding: dict[str, object] = {"verdict": "wait", "difference": difference, "cost": difference}
     with closing(SqliteStore.open(learning)) as store:
         trial = Trial(point="odd", exposure=0.5, finding=finding, kept=kept, revision=1)
-        store.trials.save(replace(trial, tally={"learner": 1e6}))
+        store.trials.save(structs.replace(trial, tally={"learner": 1e6}))
 
     told = "\n".join(drawn(seen(learning), width=200))
 

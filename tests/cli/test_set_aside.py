@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tau_live.machine.processes import PROCESSES, this_process
-from tau_live.policies.files import checkpoint_folder
-from tau_live.settings import Settings
-from tau_live.store.sqlite import SqliteStore
+from tau_live.core.processes import PROCESSES, this_process
+from tau_live.core.settings import Settings
+from tau_live.decisions.policy_files import checkpoint_folder
+from tau_live.store.sqlite.store import SqliteStore
 from tests.cli.conftest import Read, Run
 
 

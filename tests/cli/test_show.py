@@ -1,17 +1,17 @@
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from msgspec.structs import replace as changed
 
-from tau_live.rollouts import AttemptStatus, RolloutStatus
-from tau_live.store.records import RolloutQuery
+from tau_live.core.records import AttemptStatus, RolloutQuery, RolloutStatus
 from tau_live.store.roles import Store
-from tau_live.store.sqlite import SqliteStore
+from tau_live.store.sqlite.store import SqliteStore
 from tests.cli.conftest import Read, Run
 from tests.cli.filled import CHILD, FAILED, SOLVED
 from tests.contracts.making import attempt, decision, rollout, span
+from tests.writes import writes
 
 
 def test_a_rollout_is_told_as_a_tree(filled: Path, run: Run) -> None:
@@ -64,7 +64,7 @@ def test_a_beginning_that_several_share_lists_them(filled: Path, run: Run) -> No
 
 
 def test_an_exact_id_wins_over_longer_ones(filled: Path, read: Read) -> None:
-    with_store(filled, lambda store: store.rollouts.begin_rollout(rollout(SOLVED + "0")))
+    with_store(filled, lambda store: writes(store).begin_rollout(rollout(SOLVED + "0")))
 
     found = read("show", SOLVED, "--store", filled)
 
@@ -192,40 +192,40 @@ def with_store(path: Path, write: Callable[[Store], object]) -> None:
 
 
 def _odd_spans(store: Store) -> None:
-    store.rollouts.begin_rollout(rollout("odd"))
-    store.rollouts.begin_attempt(attempt("odd"))
+    writes(store).begin_rollout(rollout("odd"))
+    writes(store).begin_attempt(attempt("odd"))
     chain = [(f"name-{n}", f"name-{n - 1}" if n else None) for n in range(40)]
     odd = [("orphan", "gone"), ("ring-a", "ring-b"), ("ring-b", "ring-a"), ("self", "self")]
     for name, parent in [*chain, *odd]:
-        store.rollouts.add_span(changed(span(name, "odd"), name=name, parent_span_id=parent))
+        writes(store).add_span(changed(span(name, "odd"), name=name, parent_span_id=parent))
 
 
 def _paid(store: Store, *, usage: object = None, cost: object = 0.0021) -> None:
     usage = {"input_tokens": 1200.0, "output_tokens": 30.0} if usage is None else usage
     row = rollout("paid", started_at=0.5)
     whole = {"usage": usage, "cost_usd": 0.004 if cost == 0.0021 else cost}
-    store.rollouts.begin_rollout(replace(row, metadata=whole))
-    store.rollouts.begin_attempt(attempt("paid"))
+    writes(store).begin_rollout(replace(row, metadata=whole))
+    writes(store).begin_attempt(attempt("paid"))
     one = span("asked", "paid", ended_at=2.5, status="ok")
     said = {"usage": usage, "cost_usd": cost}
-    store.rollouts.add_span(
+    writes(store).add_span(
         changed(one, kind="model", name="large", started_at=1.0, attributes=said)
     )
 
 
 def _late_parent(store: Store) -> None:
-    store.rollouts.begin_rollout(rollout("late"))
-    store.rollouts.begin_attempt(attempt("late"))
+    writes(store).begin_rollout(rollout("late"))
+    writes(store).begin_attempt(attempt("late"))
     for name, parent in [("child", "parent"), ("parent", "grandparent"), ("grandparent", "gone")]:
-        store.rollouts.add_span(changed(span(name, "late"), name=name, parent_span_id=parent))
+        writes(store).add_span(changed(span(name, "late"), name=name, parent_span_id=parent))
 
 
 def _evil_names(store: Store) -> None:
     evil = "\x1b[2J"
-    store.rollouts.begin_rollout(replace(rollout("evil"), name=evil))
-    store.rollouts.begin_attempt(attempt("evil"))
-    store.rollouts.add_span(changed(span("one", "evil"), name=evil))
-    store.decisions.add_decision(
+    writes(store).begin_rollout(replace(rollout("evil"), name=evil))
+    writes(store).begin_attempt(attempt("evil"))
+    writes(store).add_span(changed(span("one", "evil"), name=evil))
+    writes(store).add_decision(
         replace(decision(1, "evil"), point=evil, options=(evil, "large"), chosen=None, applied=None)
     )
 
@@ -250,7 +250,7 @@ def test_what_went_wrong_inside_a_turn_is_drawn_with_its_message_and_the_texts_k
             kind = "turn" if id_.startswith("t") else "model"
             one = span(id_, SOLVED, ended_at=3.0, status=status, attributes=attributes)
             one = changed(one, kind=kind, name=name, parent_span_id=parent)
-            store.rollouts.add_span(one)
+            writes(store).add_span(one)
 
     with_store(filled, add)
 
@@ -266,10 +266,10 @@ def test_what_went_wrong_inside_a_turn_is_drawn_with_its_message_and_the_texts_k
 
 def test_the_attempt_of_a_cancelled_run_is_drawn_as_cancelled(filled: Path, run: Run) -> None:
     def add(store: Store) -> None:
-        store.rollouts.begin_rollout(rollout("live-gone"))
-        store.rollouts.begin_attempt(attempt("live-gone"))
-        store.rollouts.set_attempt_status("live-gone", 1, AttemptStatus.FAILED, at=5.0)
-        store.rollouts.set_status("live-gone", RolloutStatus.CANCELLED, at=5.0)
+        writes(store).begin_rollout(rollout("live-gone"))
+        writes(store).begin_attempt(attempt("live-gone"))
+        writes(store).set_attempt_status("live-gone", 1, AttemptStatus.FAILED, at=5.0)
+        writes(store).set_status("live-gone", RolloutStatus.CANCELLED, at=5.0)
 
     with_store(filled, add)
 

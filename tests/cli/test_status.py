@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 import tau_live
-from tau_live.settings import Settings
+from tau_live.core.settings import Settings
 from tests.cli.conftest import Read, Run
 from tests.cli.filled import HOST_PROCESS, hold
 

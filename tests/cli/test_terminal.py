@@ -26,7 +26,6 @@ TEXTS = {
     "leases": ["holder"],
     "counters": ["name"],
     "alerts": ["kind", "severity", "sentence", "todo"],
-    "alert_limits": ["kind"],
 }
 
 

@@ -3,18 +3,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tau_live.cli.output import as_json
-from tau_live.cli.text import duration, moment, number, seconds, shown, since, when
+from tau_live.cli.output import as_json, duration, moment, number, printable, seconds, since, when
 
 
 @given(st.text())
 def test_what_is_shown_is_printable_and_on_one_line(text: str) -> None:
-    assert shown(text).isprintable()
+    assert printable(text).isprintable()
 
 
 @given(st.text(st.characters(exclude_categories=["C", "Z"])))
 def test_what_is_printable_is_shown_as_it_is(text: str) -> None:
-    assert shown(text) == text
+    assert printable(text) == text
 
 
 def test_nothing_has_no_sign() -> None:

@@ -1,14 +1,14 @@
 """The verbs with which an operator says who decides, and how much."""
 
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from tau_live.settings import Settings
-from tau_live.store.records import Trial
-from tau_live.store.sqlite import SqliteStore
+from tau_live.core.records import Trial
+from tau_live.core.settings import Settings
+from tau_live.store.sqlite.store import SqliteStore
 from tests.cli.conftest import Read, Run
 from tests.cli.filled import version_in_service
 from tests.cli.test_keys import undocumented
@@ -27,7 +27,7 @@ def trial_of(path: Path, point: str = "model") -> Trial:
 def set_trial(path: Path, **fields: object) -> None:
     store = SqliteStore.open(path)
     found = store.trials.trial("model")
-    assert store.trials.save(replace(found, revision=found.revision + 1, **fields))  # type: ignore[arg-type]  # its fields
+    assert store.trials.save(replace(found, revision=found.revision + 1, **fields))
     store.close()
 
 

@@ -3,19 +3,20 @@
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from tau_live.errors import StoreUnavailableError
-from tau_live.policies.checkpoints import Checkpoint, load, prune, save
-from tau_live.policies.files import checkpoint_folder, needed_versions
-from tau_live.settings import Settings
-from tau_live.store.sqlite import SqliteStore
+from tau_live.core.errors import StoreUnavailableError
+from tau_live.core.settings import Settings
+from tau_live.decisions.checkpoints import Checkpoint, load, prune, save
+from tau_live.decisions.policy_files import checkpoint_folder, needed_versions
+from tau_live.store.sqlite.store import SqliteStore
 from tests.cli.conftest import Run
 from tests.cli.filled import CHILD, SOLVED
 from tests.contracts.making import begun, decision, policy, update
+from tests.writes import writes
 
 FLIPS = """
 create trigger rollouts_counted_x after insert on rewards begin
@@ -34,7 +35,7 @@ def _do(path: Path, *statements: str) -> None:
 def _keyed(path: Path, key: Path) -> None:
     store = SqliteStore.open(path, key_file=key)
     begun(store, "keyed-1")
-    store.decisions.add_decision(decision(1, "keyed-1"))
+    writes(store).add_decision(decision(1, "keyed-1"))
     store.close()
 
 
@@ -260,7 +261,7 @@ def test_with_a_key_nobody_else_can_seal(tmp_path: Path, run: Run) -> None:
 
 def _keyed_without(path: Path) -> None:
     store = SqliteStore.open(path)
-    store.decisions.add_decision(decision(1, "keyed-1"))
+    writes(store).add_decision(decision(1, "keyed-1"))
     store.close()
 
 
@@ -280,7 +281,7 @@ def test_a_key_may_come_later_and_binds_what_was_before(tmp_path: Path, run: Run
 def _first(path: Path) -> None:
     store = SqliteStore.open(path)
     begun(store, "first-1")
-    store.decisions.add_decision(decision(1, "first-1"))
+    writes(store).add_decision(decision(1, "first-1"))
     store.close()
 
 
@@ -341,7 +342,7 @@ def test_an_assignment_that_was_touched_is_found(
     path = tmp_path / "store.sqlite"
     store = SqliteStore.open(path)
     begun(store, "keyed-1")
-    store.decisions.add_decision(replace(decision(1, "keyed-1"), arm="learner", share=0.5))
+    writes(store).add_decision(replace(decision(1, "keyed-1"), arm="learner", share=0.5))
     store.close()
     _do(path, statement)
 
@@ -436,7 +437,7 @@ def test_what_follows_the_adopted_part_needs_the_key(tmp_path: Path, run: Run) -
     _keyed(path, key)
     _forged(path)  # it begins with the same row, and goes on with another
     store = SqliteStore.open(path)
-    store.decisions.add_decision(decision(2, "first-1"))
+    writes(store).add_decision(decision(2, "first-1"))
     store.close()
 
     found = run("verify", "--store", path, TAU_LIVE_RL_AUDIT_KEY_FILE=str(key))

@@ -8,17 +8,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 import tau_live
-from tau_live.gate import GateEntry
-from tau_live.policies.files import checkpoint_folder
-from tau_live.rollouts import Decision, Rollout
-from tau_live.settings import Settings
-from tau_live.store.records import RolloutQuery
-from tau_live.store.sqlite import SqliteStore
-from tau_live.why import gate_at
+from tau_live.core.gate import GateEntry
+from tau_live.core.records import Decision, Rollout, RolloutQuery
+from tau_live.core.settings import Settings
+from tau_live.decisions.policy_files import checkpoint_folder
+from tau_live.operate.why import gate_at
+from tau_live.store.sqlite.store import SqliteStore
 from tests.cli.conftest import Read, Run
 from tests.cli.filled import FAILED, SOLVED
+from tests.writes import writes
 
 ROLLOUTS = 24
 
@@ -205,12 +206,14 @@ def test_a_decision_whose_features_are_damaged_is_shown(filled: Path, run: Run) 
 
 def test_a_rollout_that_waits_says_so(filled: Path, read: Read) -> None:
     store = SqliteStore.open(filled)
-    store.rollouts.begin_rollout(replace(store.rollouts.rollout(FAILED), rollout_id="live-waits"))
-    store.rollouts.begin_attempt(
-        replace(store.rollouts.attempts(FAILED)[0], rollout_id="live-waits")
+    writes(store).begin_rollout(
+        structs.replace(store.rollouts.rollout(FAILED), rollout_id="live-waits")
     )
-    store.decisions.add_decision(
-        replace(store.decisions.decisions(FAILED)[0], rollout_id="live-waits")
+    writes(store).begin_attempt(
+        structs.replace(store.rollouts.attempts(FAILED)[0], rollout_id="live-waits")
+    )
+    writes(store).add_decision(
+        structs.replace(store.decisions.decisions(FAILED)[0], rollout_id="live-waits")
     )
     store.close()
 

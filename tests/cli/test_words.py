@@ -1,16 +1,15 @@
 """``tau-live why`` in words: each of its sentences is true of the decision."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
-from tau_live.cli.words import NOT_OURS, told
-from tau_live.rollouts import Decision, Rollout
-from tau_live.why import Credit, Recomputed, Why
+from tau_live.cli.why import NOT_OURS, sentences
+from tau_live.core.records import Decision, Rollout
+from tau_live.operate.why import Credit, Recomputed, Why
 from tests.contracts.making import decision, reward, rollout
 
 RUN = "live-1"
-WAITING = Credit("waiting", "The rollout still waits.", None, None, None, None)
+WAITING = Credit(state="waiting", why="The rollout still waits.")
 
 
 def made(**changes: object) -> Decision:
@@ -24,7 +23,7 @@ def made(**changes: object) -> Decision:
         "arm": "learner",
         "policy_version": 7,
     }
-    return replace(decision(1, RUN), **{**known, **changes})  # type: ignore[arg-type]  # by name
+    return replace(decision(1, RUN), **{**known, **changes})
 
 
 def explained(
@@ -38,12 +37,11 @@ def explained(
         decision=one,
         rollout=run or replace(rollout(RUN), name="triage"),
         gate="pass",
-        share=0.7,
-        recomputed=Recomputed(terms or {}, None, None, None),
+        recomputed=Recomputed(terms or {}),
         rewards=[reward(0.5, RUN)],
         credit=credit,
     )
-    return "\n".join(told(why))
+    return "\n".join(sentences(why))
 
 
 def test_it_says_what_was_chosen_among_what_and_how_sure() -> None:
@@ -148,7 +146,7 @@ def test_what_was_imported_is_not_taken_for_ours() -> None:
 def test_what_came_of_it_follows_the_advantage(
     advantage: float, update: int | None, expected: str
 ) -> None:
-    credit = Credit("learned", None, 0.5, 0.5, advantage, update)
+    credit = Credit(state="learned", reward=0.5, return_=0.5, advantage=advantage, update=update)
 
     assert expected in explained(made(), credit=credit)
 

@@ -3,12 +3,14 @@
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from pathlib import Path
 
-from tau_live.rollouts import Decision
-from tau_live.store.sqlite import SqliteStore
+from msgspec.structs import replace
+
+from tau_live.core.records import Decision
+from tau_live.store.sqlite.store import SqliteStore
 from tests.contracts.making import begun
+from tests.writes import writes
 
 
 @contextmanager
@@ -23,7 +25,7 @@ def decide(file: Path, times: int, like: Decision) -> None:
         begun(store, "live-many")
         for ordinal in range(1, times + 1):
             one = replace(like, ordinal=ordinal, rollout_id="live-many", at=time.time())
-            store.decisions.add_decision(one)
+            writes(store).add_decision(one)
 
 
 def installed(folder: Path, name: str, version: str, entry_points: str = "") -> Path:

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from tau_live.store.opening import open_at
 from tau_live.store.roles import Store
-from tau_live.store.sqlite import SqliteStore
 
 OpenStore = Callable[[], Store]
 MakeStore = Callable[[Path], OpenStore]
 
 
 def in_sqlite(folder: Path) -> OpenStore:
-    return lambda: SqliteStore.open(folder / "store.sqlite")
+    return lambda: open_at(f"sqlite:{folder / 'store.sqlite'}")
 
 
 STORES = [pytest.param(in_sqlite, id="sqlite")]

@@ -2,18 +2,21 @@
 
 from collections.abc import Mapping
 
-from tau_live.rollouts import (
+from tau_live.core.records import (
     Attempt,
     AttemptStatus,
+    Claim,
     Decision,
+    PolicyVersion,
     Reward,
     Rollout,
     RolloutConfig,
     RolloutStatus,
     Span,
+    Update,
 )
-from tau_live.store.records import Claim, PolicyVersion, Update
 from tau_live.store.roles import Store
+from tests.writes import writes
 
 LIVE = "live-1"
 
@@ -152,8 +155,8 @@ def policy(version: int, point: str = "model", parent: int = 0) -> PolicyVersion
 
 def begun(store: Store, rollout_id: str = LIVE, *, owner: str | None = None) -> None:
     """Begin a live rollout and its first attempt."""
-    store.rollouts.begin_rollout(rollout(rollout_id, owner=owner))
-    store.rollouts.begin_attempt(attempt(rollout_id))
+    writes(store).begin_rollout(rollout(rollout_id, owner=owner))
+    writes(store).begin_attempt(attempt(rollout_id))
 
 
 def ready(
@@ -162,9 +165,9 @@ def ready(
     """Make a succeeded rollout with a decision at each point, fit to be learned from."""
     begun(store, rollout_id)
     for ordinal, point in enumerate(points, start=1):
-        store.decisions.add_decision(decision(ordinal, rollout_id, point=point))
-    store.rollouts.set_status(rollout_id, RolloutStatus.SUCCEEDED, at=at)
-    store.rewards.mark_ready(rollout_id, total_reward=total_reward)
+        writes(store).add_decision(decision(ordinal, rollout_id, point=point))
+    writes(store).set_status(rollout_id, RolloutStatus.SUCCEEDED, at=at)
+    writes(store).mark_ready(rollout_id, total_reward=total_reward)
 
 
 def claimed(store: Store, worker_id: str = "w-1", *, at: float = 10.0) -> Claim:

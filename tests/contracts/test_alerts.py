@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tau_live.store.alert_log import AlertRow, Noted
+from tau_live.store.records import AlertRow
 from tau_live.store.roles import Store
 
 ROW = AlertRow(
@@ -12,8 +12,8 @@ ROW = AlertRow(
 
 
 def test_an_alert_comes_back_as_it_was_told_newest_first(store: Store) -> None:
-    first = store.alerts.tell(ROW, at=5.0)
-    second = store.alerts.tell(replace(ROW, at=6.0), at=6.0)
+    first = store.alerts.add(ROW)
+    second = store.alerts.add(replace(ROW, at=6.0))
 
     found = store.alerts.latest(limit=2)
 
@@ -21,36 +21,24 @@ def test_an_alert_comes_back_as_it_was_told_newest_first(store: Store) -> None:
     assert (second.seq - first.seq, first.facts) == (1, {"reason": "operator"})
 
 
-def test_the_next_alert_of_a_kind_says_how_many_were_suppressed(store: Store) -> None:
-    for kind in ("gate-hold", "gate-hold", "trial"):
-        store.alerts.suppress(kind)
+def test_when_the_newest_alert_of_each_kind_happened_is_known(store: Store) -> None:
+    for kind, at in (("gate-hold", 6.0), ("gate-hold", 5.0), ("trial", 7.0)):
+        store.alerts.add(replace(ROW, kind=kind, at=at))
 
-    told = [store.alerts.tell(ROW, at=5.0).suppressed, store.alerts.tell(ROW, at=6.0).suppressed]
-
-    assert told == [2, 0]
-    assert store.alerts.suppressed() == {"trial": 1}
-
-
-def test_when_a_kind_was_told_is_known_until_it_is_released(store: Store) -> None:
-    store.alerts.tell(ROW, at=5.0)
-    before = store.alerts.last_told()
-
-    store.alerts.release("gate-hold")
-
-    assert (before, store.alerts.last_told()) == ({("gate-hold", ""): 5.0}, {})
+    assert store.alerts.last_raised() == {"gate-hold": 6.0, "trial": 7.0}
 
 
 def test_what_was_noted_last_is_what_is_known(store: Store) -> None:
-    store.alerts.note("gate-hold", "", "1.0", told=False)
-    store.alerts.note("gate-hold", "", "2.0", told=True)
+    store.alerts.note("gate-hold", "", "1.0")
+    store.alerts.note("gate-hold", "", "2.0")
 
-    assert store.alerts.noted() == {("gate-hold", ""): Noted("2.0", told=True)}
+    assert store.alerts.notes() == {("gate-hold", ""): "2.0"}
 
 
 def test_the_oldest_beyond_a_thousand_are_forgotten(store: Store) -> None:
     with store.begin():
         for at in range(1_003):
-            store.alerts.tell(replace(ROW, at=float(at)), at=float(at))
+            store.alerts.add(replace(ROW, at=float(at)))
 
     found = store.alerts.latest(limit=2_000)
 

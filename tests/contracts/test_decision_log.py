@@ -1,13 +1,13 @@
 """Decisions."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
-from tau_live.errors import UnknownError
-from tau_live.rollouts import Decision
+from tau_live.core.errors import UnknownError
+from tau_live.core.records import Decision
 from tau_live.store.roles import Store
 from tests.contracts.making import LIVE, attempt, begun, decision, ready, update
+from tests.writes import writes
 
 BARE = Decision(
     rollout_id=LIVE,
@@ -31,7 +31,7 @@ HELD = replace(decision(), exploit_only=("large",))
 def test_a_decision_comes_back_as_it_was_given(store: Store, given: Decision) -> None:
     begun(store)
 
-    stored = store.decisions.add_decision(given)
+    stored = writes(store).add_decision(given)
 
     found = store.decisions.decision(given.decision_id)
     assert stored
@@ -41,9 +41,9 @@ def test_a_decision_comes_back_as_it_was_given(store: Store, given: Decision) ->
 
 def test_a_place_in_an_attempt_is_taken_once_and_counted(store: Store) -> None:
     begun(store)
-    store.decisions.add_decision(decision(1))
+    writes(store).add_decision(decision(1))
 
-    again = store.decisions.add_decision(replace(decision(1), applied="large"))
+    again = writes(store).add_decision(replace(decision(1), applied="large"))
 
     assert not again
     assert [d.applied for d in store.decisions.decisions(LIVE)] == ["small"]
@@ -52,9 +52,9 @@ def test_a_place_in_an_attempt_is_taken_once_and_counted(store: Store) -> None:
 
 def test_decisions_are_in_the_order_of_their_places(store: Store) -> None:
     begun(store)
-    store.rollouts.begin_attempt(attempt(number=2))
+    writes(store).begin_attempt(attempt(number=2))
     for number, ordinal in [(2, 1), (1, 10), (1, 2)]:
-        store.decisions.add_decision(decision(ordinal, number=number))
+        writes(store).add_decision(decision(ordinal, number=number))
 
     found = [(d.attempt, d.ordinal) for d in store.decisions.decisions(LIVE)]
 
@@ -63,7 +63,7 @@ def test_decisions_are_in_the_order_of_their_places(store: Store) -> None:
 
 def test_a_decision_needs_its_attempt(store: Store) -> None:
     with pytest.raises(UnknownError, match="attempt 'live-1:attempt-1' not found"):
-        store.decisions.add_decision(decision())
+        writes(store).add_decision(decision())
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_decision_needs_its_attempt(store: Store) -> None:
 )
 def test_an_unknown_decision_is_an_error(store: Store, decision_id: str) -> None:
     begun(store)
-    store.decisions.add_decision(decision())
+    writes(store).add_decision(decision())
 
     with pytest.raises(UnknownError) as raised:
         store.decisions.decision(decision_id)
@@ -90,7 +90,7 @@ def test_an_unknown_decision_is_an_error(store: Store, decision_id: str) -> None
 def test_a_decision_of_a_rollout_with_a_strange_id_is_found(store: Store) -> None:
     strange = "a:attempt-1:decision-1\n:attempt-2"
     begun(store, strange)
-    store.decisions.add_decision(decision(rollout_id=strange))
+    writes(store).add_decision(decision(rollout_id=strange))
 
     found = store.decisions.decision(f"{strange}:attempt-1:decision-1")
 
@@ -101,8 +101,8 @@ def test_a_decision_that_comes_after_its_rollout_was_ready_joins_it(store: Store
     ready(store, LIVE)
     before = (store.rewards.ready_count("", after=0), store.rewards.ready_count("model", after=0))
 
-    store.decisions.add_decision(decision(1))
-    store.decisions.add_decision(decision(2))
+    writes(store).add_decision(decision(1))
+    writes(store).add_decision(decision(2))
 
     after = (store.rewards.ready_count("", after=0), store.rewards.ready_count("model", after=0))
     assert (before, after) == ((1, 0), (0, 1))
@@ -115,7 +115,7 @@ def test_a_decision_behind_its_points_watermark_is_kept_and_counted(store: Store
     store.policies.add_update(update(2, "model", executed=False), None)
 
     for number in (1, 2, 3):
-        store.decisions.add_decision(decision(2, f"live-{number}", point="model"))
+        writes(store).add_decision(decision(2, f"live-{number}", point="model"))
 
     assert len(store.decisions.decisions("live-1")) == 2
     assert store.counters.counts() == {"late_decisions": 2}
@@ -141,11 +141,14 @@ def test_decisions_in_shadow_are_those_that_the_policy_was_asked_for_and_the_hos
     ]
 
     for one in [*mine, *others]:
-        store.decisions.add_decision(one)
+        writes(store).add_decision(one)
 
     assert store.decisions.shadow_points() == ["model", "tools"]
-    assert [one.applied for one in store.decisions.shadowed("model", limit=2)] == ["small", "large"]
-    assert store.decisions.shadowed("tools", limit=9) == [
+    assert [one.applied for one in store.decisions.shadow_decisions("model", limit=2)] == [
+        "small",
+        "large",
+    ]
+    assert store.decisions.shadow_decisions("tools", limit=9) == [
         (("small", "large"), "large", (0.25, 0.75))
     ]
-    assert store.decisions.shadowed("unheard of", limit=9) == []
+    assert store.decisions.shadow_decisions("unheard of", limit=9) == []

@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
-from tau_live.store.records import AuditEntry
+from tau_live.core.records import AuditEntry
 from tau_live.store.roles import Store
 from tests.contracts.making import (
     LIVE,
@@ -19,6 +19,7 @@ from tests.contracts.making import (
     span,
     update,
 )
+from tests.writes import writes
 
 OpenStore = Callable[[], Store]
 
@@ -26,10 +27,10 @@ OpenStore = Callable[[], Store]
 def _recorded(store: Store, *, owner: str = "host:1", clock: float = 100.0) -> None:
     begun(store, "live-2", owner=owner)
     ready(store, LIVE, "model", "tools")
-    store.rollouts.add_span(span("z", ended_at=3.0, attributes={"duration_ms": 5, "x": None}))
-    store.rollouts.add_span(span("a", rollout_id="live-2"))
-    store.rewards.add_reward(reward(0.5, "live-2"))
-    store.rewards.add_reward(reward(1.0, decision_id="live-1:attempt-1:decision-1"))
+    writes(store).add_span(span("z", ended_at=3.0, attributes={"duration_ms": 5, "x": None}))
+    writes(store).add_span(span("a", rollout_id="live-2"))
+    writes(store).add_reward(reward(0.5, "live-2"))
+    writes(store).add_reward(reward(1.0, decision_id="live-1:attempt-1:decision-1"))
     report = {"loss": 0.5, "duration_s": clock, "wall_s": clock, "parts": [{"wall_ms": clock}]}
     store.policies.add_update(
         replace(update(1), report=report, at=clock), replace(policy(1), created_at=clock)
@@ -75,7 +76,7 @@ def test_the_tables_come_in_a_fixed_order_and_rows_by_their_rollouts(store: Stor
 
 def test_rows_are_told_with_public_ids_and_open_data_as_it_is(store: Store) -> None:
     begun(store)
-    store.decisions.add_decision(replace(decision(), share=0.75))
+    writes(store).add_decision(replace(decision(), share=0.75))
 
     [row] = [row for row in store.export() if row["table"] == "decisions"]
 
@@ -147,7 +148,7 @@ def twin(request: pytest.FixtureRequest, opened: OpenStore) -> Store:
     store = opened()
     if request.param == "another write in between":
         begun(store, "live-2")
-        store.rollouts.begin_rollout(store.rollouts.rollout("live-2"))
+        writes(store).begin_rollout(store.rollouts.rollout("live-2"))
     owner = "elsewhere:9" if request.param == "another process" else "host:1"
     clock = 7e5 if request.param == "another time" else 100.0
     _recorded(store, owner=owner, clock=clock)
@@ -167,8 +168,8 @@ def test_telling_everything_twice_adds_nothing(store: Store) -> None:
     def told() -> None:
         begun(store, "live-2")
         ready(store, LIVE, "model")
-        store.rollouts.add_span(span(ended_at=3.0))
-        store.rewards.add_reward(reward())
+        writes(store).add_span(span(ended_at=3.0))
+        writes(store).add_reward(reward())
 
     told()
     once = _lines(store)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from threading import Barrier, Thread
 
-from tau_live.gate import GateEntry, GateRow
+from tau_live.core.gate import GateEntry, GateRow
 from tau_live.store.roles import Store
 
 OpenStore = Callable[[], Store]
@@ -125,10 +125,10 @@ def test_leases_in_force_are_found_by_the_beginning_of_their_names(store: Store)
     for name, ttl_s in [("process:1", 10.0), ("process:2", 1.0), ("proc%", 10.0), ("update", 10.0)]:
         store.leases.acquire(name, f"holder of {name}", ttl_s=ttl_s, now=0.0)
 
-    assert store.leases.held("process:", now=5.0) == {"process:1": "holder of process:1"}
-    assert set(store.leases.held("proc", now=0.5)) == {"process:1", "process:2", "proc%"}
-    assert store.leases.held("%", now=0.5) == {}
-    assert len(store.leases.held("", now=0.5)) == 4
+    assert store.leases.holders("process:", now=5.0) == {"process:1": "holder of process:1"}
+    assert set(store.leases.holders("proc", now=0.5)) == {"process:1", "process:2", "proc%"}
+    assert store.leases.holders("%", now=0.5) == {}
+    assert len(store.leases.holders("", now=0.5)) == 4
 
 
 def test_leases_are_found_by_when_they_end(store: Store) -> None:
@@ -150,7 +150,7 @@ def test_a_lease_taken_before_a_clock_was_put_back_blocks_nobody(store: Store) -
     taken = store.leases.acquire("update", "b", ttl_s=10.0, now=100.0)
 
     assert taken
-    assert store.leases.held("process:", now=100.0) == {}
+    assert store.leases.holders("process:", now=100.0) == {}
 
 
 def test_of_many_who_want_a_lease_at_once_one_gets_it(opened: OpenStore) -> None:

@@ -2,9 +2,10 @@
 
 import pytest
 
-from tau_live.store.records import CostsSeen, Monitor
+from tau_live.core.records import CostsSeen, Monitor
 from tau_live.store.roles import Store
 from tests.contracts.making import policy, ready, reward, update
+from tests.writes import writes
 
 SEEN = Monitor(
     point="model",
@@ -45,15 +46,15 @@ def test_rollouts_are_charged_anew_for_a_new_reward_or_when_a_wait_is_over(store
     for name in ("a", "b", "c", "d"):
         ready(store, name, "model")
     ready(store, "elsewhere", "tools")
-    store.rewards.add_reward(reward(1.0, "a"))
+    writes(store).add_reward(reward(1.0, "a"))
     seen = CostsSeen(ready=3, rewarded=store.trials.newest_reward(), at=10.0)
     store.monitors.save(Monitor(point="model", watermark=3), {2: 0.5})
     for name in ("b", "d", "elsewhere"):
-        store.rewards.add_reward(reward(0.0, name))
+        writes(store).add_reward(reward(0.0, name))
 
-    rewarded = store.monitors.charged("model", seen, at=20.0, waits=[])
-    waited = store.monitors.charged("model", seen, at=20.0, waits=[7.0, 15.0])
-    over = store.monitors.charged("model", seen._replace(at=20.0), at=99.0, waits=[15.0])
+    rewarded = store.monitors.cost_candidates("model", seen, at=20.0, waits=[])
+    waited = store.monitors.cost_candidates("model", seen, at=20.0, waits=[7.0, 15.0])
+    over = store.monitors.cost_candidates("model", seen._replace(at=20.0), at=99.0, waits=[15.0])
 
     assert [(one.rollout.rollout_id, one.counted) for one in rewarded] == [("b", 0.5)]
     assert [[kept.value for kept in one.rewards] for one in rewarded] == [[0.0]]
@@ -65,9 +66,9 @@ def test_costs_are_kept_only_with_the_monitor_that_counted_them(store: Store) ->
     ready(store, "a", "model")
     store.monitors.save(SEEN, {1: 0.5})
     store.monitors.save(Monitor(point="model", watermark=7), {1: 0.9})
-    store.rewards.add_reward(reward(1.0, "a"))
+    writes(store).add_reward(reward(1.0, "a"))
 
-    [found] = store.monitors.charged("model", CostsSeen(8, 0, 0.0), at=1.0, waits=[])
+    [found] = store.monitors.cost_candidates("model", CostsSeen(8, 0, 0.0), at=1.0, waits=[])
 
     assert found.counted == 0.5
 

@@ -5,10 +5,11 @@ from threading import Barrier, Thread
 
 import pytest
 
-from tau_live.errors import InvalidTransitionError, UnknownError
-from tau_live.rollouts import AttemptStatus, Reason, RolloutStatus
+from tau_live.core.errors import InvalidTransitionError, UnknownError
+from tau_live.core.records import AttemptStatus, Reason, RolloutStatus
 from tau_live.store.roles import Store
 from tests.contracts.making import LIVE, attempt, begun, rollout
+from tests.writes import writes
 
 OpenStore = Callable[[], Store]
 
@@ -50,9 +51,9 @@ def test_the_tables_here_are_whole() -> None:
 def test_a_rollout_may_make_every_legal_move(
     store: Store, old: RolloutStatus, new: RolloutStatus
 ) -> None:
-    store.rollouts.begin_rollout(rollout(status=old))
+    writes(store).begin_rollout(rollout(status=old))
 
-    moved = store.rollouts.set_status(LIVE, new, at=9.0)
+    moved = writes(store).set_status(LIVE, new, at=9.0)
 
     assert moved
     assert store.rollouts.rollout(LIVE).status is new
@@ -62,13 +63,13 @@ def test_a_rollout_may_make_every_legal_move(
 def test_a_rollout_is_refused_every_illegal_move_and_stays_as_it_was(
     store: Store, old: RolloutStatus, new: RolloutStatus
 ) -> None:
-    store.rollouts.begin_rollout(rollout(status=old))
+    writes(store).begin_rollout(rollout(status=old))
     before = store.rollouts.rollout(LIVE)
 
     with pytest.raises(
         InvalidTransitionError, match=f"invalid rollout status transition: {old} -> {new}"
     ) as raised:
-        store.rollouts.set_status(LIVE, new, at=9.0)
+        writes(store).set_status(LIVE, new, at=9.0)
 
     assert (raised.value.old, raised.value.new) == (old, new)
     assert store.rollouts.rollout(LIVE) == before
@@ -76,10 +77,10 @@ def test_a_rollout_is_refused_every_illegal_move_and_stays_as_it_was(
 
 @pytest.mark.parametrize("status", RolloutStatus)
 def test_a_rollout_may_stay_where_it_is(store: Store, status: RolloutStatus) -> None:
-    store.rollouts.begin_rollout(rollout(status=status))
+    writes(store).begin_rollout(rollout(status=status))
     before = store.rollouts.rollout(LIVE)
 
-    moved = store.rollouts.set_status(LIVE, status, at=9.0, reason=Reason.LIMIT)
+    moved = writes(store).set_status(LIVE, status, at=9.0, reason=Reason.LIMIT)
 
     assert not moved
     assert store.rollouts.rollout(LIVE) == before
@@ -89,10 +90,10 @@ def test_a_rollout_may_stay_where_it_is(store: Store, status: RolloutStatus) -> 
 def test_an_attempt_may_make_every_legal_move(
     store: Store, old: AttemptStatus, new: AttemptStatus
 ) -> None:
-    store.rollouts.begin_rollout(rollout())
-    store.rollouts.begin_attempt(attempt(status=old))
+    writes(store).begin_rollout(rollout())
+    writes(store).begin_attempt(attempt(status=old))
 
-    moved = store.rollouts.set_attempt_status(LIVE, 1, new, at=9.0, error_message="late")
+    moved = writes(store).set_attempt_status(LIVE, 1, new, at=9.0, error_message="late")
 
     [found] = store.rollouts.attempts(LIVE)
     assert moved
@@ -104,25 +105,25 @@ def test_an_attempt_may_make_every_legal_move(
 def test_an_attempt_is_refused_every_illegal_move_and_stays_as_it_was(
     store: Store, old: AttemptStatus, new: AttemptStatus
 ) -> None:
-    store.rollouts.begin_rollout(rollout())
-    store.rollouts.begin_attempt(attempt(status=old))
+    writes(store).begin_rollout(rollout())
+    writes(store).begin_attempt(attempt(status=old))
     before = store.rollouts.attempts(LIVE)
 
     with pytest.raises(
         InvalidTransitionError, match=f"invalid attempt status transition: {old} -> {new}"
     ):
-        store.rollouts.set_attempt_status(LIVE, 1, new, at=9.0, error_message="late")
+        writes(store).set_attempt_status(LIVE, 1, new, at=9.0, error_message="late")
 
     assert store.rollouts.attempts(LIVE) == before
 
 
 @pytest.mark.parametrize("status", AttemptStatus)
 def test_an_attempt_may_stay_where_it_is(store: Store, status: AttemptStatus) -> None:
-    store.rollouts.begin_rollout(rollout())
-    store.rollouts.begin_attempt(attempt(status=status))
+    writes(store).begin_rollout(rollout())
+    writes(store).begin_attempt(attempt(status=status))
     before = store.rollouts.attempts(LIVE)
 
-    moved = store.rollouts.set_attempt_status(LIVE, 1, status, at=9.0, error_message="late")
+    moved = writes(store).set_attempt_status(LIVE, 1, status, at=9.0, error_message="late")
 
     assert not moved
     assert store.rollouts.attempts(LIVE) == before
@@ -130,9 +131,9 @@ def test_an_attempt_may_stay_where_it_is(store: Store, status: AttemptStatus) ->
 
 def test_what_is_not_stored_cannot_be_moved(store: Store) -> None:
     with pytest.raises(UnknownError, match="rollout 'live-1' not found"):
-        store.rollouts.set_status(LIVE, RolloutStatus.RUNNING, at=1.0)
+        writes(store).set_status(LIVE, RolloutStatus.RUNNING, at=1.0)
     with pytest.raises(UnknownError, match="attempt 'live-1:attempt-1' not found"):
-        store.rollouts.set_attempt_status(LIVE, 1, AttemptStatus.RUNNING, at=1.0)
+        writes(store).set_attempt_status(LIVE, 1, AttemptStatus.RUNNING, at=1.0)
 
 
 RIVALS = [
@@ -152,16 +153,16 @@ RIVALS = [
 def test_of_two_moves_at_once_that_exclude_each_other_one_is_made(
     opened: OpenStore, old: RolloutStatus, one: RolloutStatus, other: RolloutStatus
 ) -> None:
-    opened().rollouts.begin_rollout(rollout(status=old))
+    writes(opened()).begin_rollout(rollout(status=old))
     start = Barrier(2)
     made: list[RolloutStatus] = []
     refused: list[InvalidTransitionError] = []
 
     def move(new: RolloutStatus) -> None:
-        rollouts = opened().rollouts
+        store = writes(opened())
         start.wait(timeout=10)
         try:
-            rollouts.set_status(LIVE, new, at=9.0)
+            store.set_status(LIVE, new, at=9.0)
             made.append(new)
         except InvalidTransitionError as error:
             refused.append(error)
@@ -189,10 +190,10 @@ def test_an_attempt_ends_once_however_many_end_it(opened: OpenStore) -> None:
     refused: list[AttemptStatus] = []
 
     def end(new: AttemptStatus) -> None:
-        rollouts = opened().rollouts
+        store = writes(opened())
         start.wait(timeout=10)
         try:
-            rollouts.set_attempt_status(LIVE, 1, new, at=9.0)
+            store.set_attempt_status(LIVE, 1, new, at=9.0)
             made.append(new)
         except InvalidTransitionError:
             refused.append(new)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from tau_live.pauses import Part, Pause
+from tau_live.core.reasons import Part, Pause
 from tau_live.store.roles import Store
 
 OpenStore = Callable[[], Store]
@@ -43,8 +43,8 @@ def test_a_part_goes_on_once_and_the_others_rest(store: Store) -> None:
 
 def test_another_connection_hears_of_it(opened: OpenStore) -> None:
     one, other = opened(), opened()
-    other.changed()
+    other.has_changed()
 
     one.pauses.begin(PAUSE)
 
-    assert other.changed()
+    assert other.has_changed()

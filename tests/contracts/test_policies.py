@@ -1,13 +1,13 @@
 """Versions of policies, the updates that make them, and what serves."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from threading import Barrier, Thread
 
 import pytest
+from msgspec.structs import replace
 
-from tau_live.errors import DuplicateError, StoreError, UnknownError
-from tau_live.store.records import InService
+from tau_live.core.errors import DuplicateError, StoreError, UnknownError
+from tau_live.core.records import InService
 from tau_live.store.roles import Store
 from tests.contracts.making import policy, update
 

@@ -5,17 +5,17 @@ from threading import Thread
 
 import pytest
 
-from tau_live.rollouts import Rollout, RolloutMode, RolloutStatus
-from tau_live.store.records import RolloutQuery
+from tau_live.core.records import Rollout, RolloutMode, RolloutQuery, RolloutStatus
 from tau_live.store.roles import Store
 from tests.contracts.making import begun
+from tests.writes import writes
 
 OpenStore = Callable[[], Store]
 
 
 def _filled(store: Store) -> None:
     for number in range(6):
-        store.rollouts.begin_rollout(
+        writes(store).begin_rollout(
             Rollout(
                 rollout_id=f"r-{number}",
                 host="llm" if number % 2 else "smol",
@@ -29,7 +29,7 @@ def _filled(store: Store) -> None:
             )
         )
         if number:
-            store.rewards.mark_ready(f"r-{number}", total_reward=float(-number))
+            writes(store).mark_ready(f"r-{number}", total_reward=float(-number))
 
 
 @pytest.mark.parametrize(
@@ -116,8 +116,8 @@ def test_waiting_ends_when_all_are_there(opened: OpenStore) -> None:
 
     thread = Thread(target=wait)
     thread.start()
-    mover.rollouts.set_status("live-2", RolloutStatus.SUCCEEDED, at=9.0)
-    mover.rollouts.set_status("live-1", RolloutStatus.FAILED, at=9.0)
+    writes(mover).set_status("live-2", RolloutStatus.SUCCEEDED, at=9.0)
+    writes(mover).set_status("live-1", RolloutStatus.FAILED, at=9.0)
     thread.join(timeout=10)
 
     assert {r.status for r in looked_at} == {RolloutStatus.RUNNING}
@@ -130,7 +130,7 @@ def test_waiting_ends_when_all_are_there(opened: OpenStore) -> None:
 def test_waiting_gives_up_with_those_that_are_there(store: Store) -> None:
     begun(store, "live-1")
     begun(store, "live-2")
-    store.rollouts.set_status("live-2", RolloutStatus.SUCCEEDED, at=9.0)
+    writes(store).set_status("live-2", RolloutStatus.SUCCEEDED, at=9.0)
 
     found = store.rollouts.wait_for_rollouts(
         ["live-1", "live-2", "unknown"], statuses=[RolloutStatus.SUCCEEDED], timeout_s=0.0

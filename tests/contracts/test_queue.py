@@ -1,15 +1,16 @@
 """The queue: first in, first out, one worker each, as often as the config allows."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from threading import Barrier, Thread
 
 import pytest
+from msgspec.structs import replace
 
-from tau_live.errors import DuplicateError, InvalidTransitionError, UnknownError
-from tau_live.rollouts import AttemptStatus, Reason, Rollout, RolloutConfig, RolloutStatus
+from tau_live.core.errors import DuplicateError, InvalidTransitionError, UnknownError
+from tau_live.core.records import AttemptStatus, Reason, Rollout, RolloutConfig, RolloutStatus
 from tau_live.store.roles import Store
 from tests.contracts.making import attempt, begun, claimed, queued, rollout
+from tests.writes import writes
 
 OpenStore = Callable[[], Store]
 
@@ -72,8 +73,8 @@ def test_a_claim_begins_an_attempt_and_registers_its_worker(store: Store) -> Non
 
 def test_fault_16_live_rollouts_are_never_claimed(store: Store) -> None:
     for status in RolloutStatus:
-        store.rollouts.begin_rollout(rollout(f"live-{status}", status))
-    store.rollouts.set_status("live-failed", RolloutStatus.REQUEUING, at=2.0)
+        writes(store).begin_rollout(rollout(f"live-{status}", status))
+    writes(store).set_status("live-failed", RolloutStatus.REQUEUING, at=2.0)
 
     assert store.queue.claim("w-1", at=10.0) is None
 
@@ -140,7 +141,7 @@ def test_a_heartbeat_for_another_workers_attempt_is_refused(store: Store) -> Non
 def test_a_heartbeat_for_an_attempt_that_is_over_tells_the_worker_to_stop(store: Store) -> None:
     store.queue.enqueue(queued(), at=5.0)
     claimed(store)
-    store.rollouts.set_status("q-1", RolloutStatus.CANCELLED, at=11.0)
+    writes(store).set_status("q-1", RolloutStatus.CANCELLED, at=11.0)
 
     lives = store.queue.heartbeat("w-1", "q-1", 1, at=12.0)
 
@@ -247,7 +248,7 @@ def test_a_rollout_that_is_cancelled_while_it_waits_leaves_the_queue(store: Stor
     store.queue.enqueue(queued("q-1"), at=5.0)
     store.queue.enqueue(queued("q-2"), at=5.0)
 
-    store.rollouts.set_status("q-1", RolloutStatus.CANCELLED, at=6.0)
+    writes(store).set_status("q-1", RolloutStatus.CANCELLED, at=6.0)
 
     assert store.queue.length() == 1
     assert claimed(store).rollout.rollout_id == "q-2"
@@ -257,7 +258,7 @@ def test_a_rollout_that_is_cancelled_while_it_runs_takes_its_attempt_along(store
     store.queue.enqueue(queued(config=RolloutConfig(max_attempts=5)), at=5.0)
     claimed(store)
 
-    store.rollouts.set_status("q-1", RolloutStatus.CANCELLED, at=11.0)
+    writes(store).set_status("q-1", RolloutStatus.CANCELLED, at=11.0)
 
     assert store.rollouts.attempts("q-1")[0].status is AttemptStatus.FAILED
     with pytest.raises(InvalidTransitionError):
@@ -270,7 +271,7 @@ def test_a_failed_rollout_can_be_requeued_by_hand(store: Store) -> None:
     claimed(store)
     store.queue.finish("q-1", 1, AttemptStatus.FAILED, at=12.0)
 
-    store.rollouts.set_status("q-1", RolloutStatus.REQUEUING, at=13.0)
+    writes(store).set_status("q-1", RolloutStatus.REQUEUING, at=13.0)
 
     claim = claimed(store, "w-2", at=14.0)
     assert (claim.rollout.rollout_id, claim.attempt.number) == ("q-1", 2)
@@ -289,7 +290,7 @@ def test_what_waits_again_is_nobodys(store: Store) -> None:
 
 def test_only_the_newest_attempt_moves_its_rollout(store: Store) -> None:
     begun(store, "live-1")
-    store.rollouts.begin_attempt(attempt("live-1", 2))
+    writes(store).begin_attempt(attempt("live-1", 2))
 
     answer = store.queue.finish("live-1", 1, AttemptStatus.FAILED, at=12.0)
 
@@ -300,7 +301,7 @@ def test_only_the_newest_attempt_moves_its_rollout(store: Store) -> None:
 def test_what_is_taken_by_hand_leaves_the_queue(store: Store) -> None:
     store.queue.enqueue(queued(), at=5.0)
 
-    store.rollouts.set_status("q-1", RolloutStatus.RUNNING, at=6.0, worker_id="w-1")
+    writes(store).set_status("q-1", RolloutStatus.RUNNING, at=6.0, worker_id="w-1")
 
     assert store.queue.length() == 0
     assert store.queue.claim("w-2", at=7.0) is None
@@ -313,6 +314,6 @@ def test_a_worker_that_lost_its_rollout_cannot_end_it(store: Store) -> None:
     claimed(store, "w-2", at=21.0)
 
     with pytest.raises(InvalidTransitionError):
-        store.rollouts.set_status("q-1", RolloutStatus.SUCCEEDED, at=22.0, worker_id="w-1")
+        writes(store).set_status("q-1", RolloutStatus.SUCCEEDED, at=22.0, worker_id="w-1")
 
     assert store.rollouts.rollout("q-1").worker_id == "w-2"

@@ -1,13 +1,13 @@
 """Attempts over their limits, and those who come back too late."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
-from tau_live.errors import InvalidTransitionError
-from tau_live.rollouts import AttemptStatus, Reason, RolloutConfig, RolloutStatus
+from tau_live.core.errors import InvalidTransitionError
+from tau_live.core.records import AttemptStatus, Reason, RolloutConfig, RolloutStatus
 from tau_live.store.roles import Store
 from tests.contracts.making import attempt, claimed, queued, rollout, span
+from tests.writes import writes
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_a_span_keeps_an_attempt_alive(store: Store) -> None:
     store.queue.enqueue(queued(config=RolloutConfig(unresponsive_s=5.0)), at=5.0)
     claimed(store, at=10.0)
 
-    store.rollouts.add_span(span(rollout_id="q-1", started_at=14.0))
+    writes(store).add_span(span(rollout_id="q-1", started_at=14.0))
 
     assert store.queue.requeue_overdue(now=18.0) == []
     assert store.queue.requeue_overdue(now=20.0) == ["q-1"]
@@ -79,8 +79,8 @@ def test_a_late_finish_of_an_attempt_that_timed_out_is_refused(store: Store, at_
 
 def test_fault_16_a_live_rollout_over_its_limits_fails_and_is_not_queued(store: Store) -> None:
     limited = RolloutConfig(max_attempts=5, timeout_s=5.0)
-    store.rollouts.begin_rollout(replace(rollout("live-1"), config=limited))
-    store.rollouts.begin_attempt(attempt("live-1"))
+    writes(store).begin_rollout(replace(rollout("live-1"), config=limited))
+    writes(store).begin_attempt(attempt("live-1"))
 
     concerned = store.queue.requeue_overdue(now=99.0)
 
@@ -92,7 +92,7 @@ def test_fault_16_a_live_rollout_over_its_limits_fails_and_is_not_queued(store: 
 
 def test_an_attempt_of_a_rollout_that_waits_ends_alone(store: Store) -> None:
     store.queue.enqueue(queued(config=RolloutConfig(timeout_s=5.0)), at=0.0)
-    store.rollouts.begin_attempt(attempt("q-1"))
+    writes(store).begin_attempt(attempt("q-1"))
 
     concerned = store.queue.requeue_overdue(now=99.0)
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from tau_live.errors import StoreError
-from tau_live.rollouts import RolloutStatus
-from tau_live.store.keeping import OLDEST, Kept, Place, Rows
-from tau_live.store.records import Amendment, RolloutQuery
+from tau_live.core.errors import StoreError
+from tau_live.core.records import Amendment, RolloutQuery, RolloutStatus
+from tau_live.store.retention import OLDEST, Kept, Place, Rows
 from tau_live.store.roles import Store
 from tests.contracts.making import begun, decision, ready, reward, span, update
+from tests.writes import forget_old, writes
 
 
 def _ids(store: Store) -> list[str]:
@@ -16,14 +16,14 @@ def _ids(store: Store) -> list[str]:
 
 def _ended(store: Store, rollout_id: str, *, at: float) -> None:
     begun(store, rollout_id)
-    store.rollouts.set_status(rollout_id, RolloutStatus.FAILED, at=at)
+    writes(store).set_status(rollout_id, RolloutStatus.FAILED, at=at)
 
 
 def test_the_oldest_ends_are_forgotten_first_and_no_more_than_asked(store: Store) -> None:
     for number, at in [(1, 30.0), (2, 10.0), (3, 20.0), (4, 99.0)]:
         _ended(store, f"live-{number}", at=at)
 
-    deleted = [store.retention.collect(before=50.0, limit=2) for _ in range(3)]
+    deleted = [forget_old(store, before=50.0, limit=2) for _ in range(3)]
 
     assert deleted == [2, 1, 0]
     assert _ids(store) == ["live-4"]
@@ -32,13 +32,13 @@ def test_the_oldest_ends_are_forgotten_first_and_no_more_than_asked(store: Store
 def test_all_that_is_a_rollouts_own_goes_with_it(store: Store) -> None:
     for rollout_id in ("live-1", "live-2"):
         begun(store, rollout_id)
-        store.rollouts.add_span(span(rollout_id=rollout_id))
-        store.decisions.add_decision(decision(rollout_id=rollout_id))
-        store.rewards.add_reward(reward(rollout_id=rollout_id))
-        store.rewards.add_reward(reward(rollout_id=rollout_id, name="late", at=60.0))
-    store.rollouts.set_status("live-1", RolloutStatus.SUCCEEDED, at=5.0)
+        writes(store).add_span(span(rollout_id=rollout_id))
+        writes(store).add_decision(decision(rollout_id=rollout_id))
+        writes(store).add_reward(reward(rollout_id=rollout_id))
+        writes(store).add_reward(reward(rollout_id=rollout_id, name="late", at=60.0))
+    writes(store).set_status("live-1", RolloutStatus.SUCCEEDED, at=5.0)
 
-    deleted = store.retention.collect(before=50.0, limit=9)
+    deleted = forget_old(store, before=50.0, limit=9)
 
     assert deleted == 1
     for kept, rollout_id in [(0, "live-1"), (1, "live-2")]:
@@ -50,10 +50,10 @@ def test_all_that_is_a_rollouts_own_goes_with_it(store: Store) -> None:
 
 def test_a_forgotten_rollout_may_come_again(store: Store) -> None:
     _ended(store, "live-1", at=5.0)
-    store.retention.collect(before=50.0, limit=9)
+    forget_old(store, before=50.0, limit=9)
 
     begun(store, "live-1")
-    store.rollouts.add_span(span())
+    writes(store).add_span(span())
 
     assert [s.span_id for s in store.rollouts.spans("live-1")] == ["s-1"]
 
@@ -61,19 +61,19 @@ def test_a_forgotten_rollout_may_come_again(store: Store) -> None:
 def test_what_is_open_is_kept(store: Store) -> None:
     for status in ("queuing", "preparing", "running", "requeuing"):
         begun(store, f"live-{status}")
-    store.rollouts.set_status("live-requeuing", RolloutStatus.FAILED, at=2.0)
-    store.rollouts.set_status("live-requeuing", RolloutStatus.REQUEUING, at=3.0)
+    writes(store).set_status("live-requeuing", RolloutStatus.FAILED, at=2.0)
+    writes(store).set_status("live-requeuing", RolloutStatus.REQUEUING, at=3.0)
 
-    assert store.retention.collect(before=1e9, limit=9) == 0
+    assert forget_old(store, before=1e9, limit=9) == 0
 
 
 def test_what_waits_for_its_reward_is_kept(store: Store) -> None:
     _ended(store, "live-1", at=5.0)
-    store.rewards.await_reward("live-1", until=1e9)
+    writes(store).await_reward("live-1", until=1e9)
 
-    kept = store.retention.collect(before=50.0, limit=9)
+    kept = forget_old(store, before=50.0, limit=9)
     store.rewards.overdue(2e9, limit=9)
-    let_go = store.retention.collect(before=50.0, limit=9)
+    let_go = forget_old(store, before=50.0, limit=9)
 
     assert (kept, let_go) == (0, 1)
 
@@ -83,12 +83,12 @@ def test_what_some_point_has_not_learned_from_is_kept(store: Store) -> None:
     ready(store, "live-2", "model")
     ready(store, "live-3", "model")
 
-    nobody = store.retention.collect(before=50.0, limit=9)
+    nobody = forget_old(store, before=50.0, limit=9)
     store.policies.add_update(update(2, "model"), None)
-    first = store.retention.collect(before=50.0, limit=9)
+    first = forget_old(store, before=50.0, limit=9)
     remaining = _ids(store)
     store.policies.add_update(update(1, "tools"), None)
-    second = store.retention.collect(before=50.0, limit=9)
+    second = forget_old(store, before=50.0, limit=9)
 
     assert (nobody, first, second) == (0, 1, 1)
     assert remaining == ["live-1", "live-3"]
@@ -98,16 +98,16 @@ def test_what_some_point_has_not_learned_from_is_kept(store: Store) -> None:
 def test_what_has_no_decision_need_not_be_learned_from(store: Store) -> None:
     ready(store, "live-1")
 
-    assert store.retention.collect(before=50.0, limit=9) == 1
+    assert forget_old(store, before=50.0, limit=9) == 1
 
 
 def test_rewards_of_rollouts_that_never_came_are_forgotten_with_their_age(store: Store) -> None:
     begun(store, "live-1")
-    store.rewards.add_reward(reward(rollout_id="live-1", at=1.0))
-    store.rewards.add_reward(reward(rollout_id="never", at=1.0))
-    store.rewards.add_reward(reward(rollout_id="not yet", at=60.0))
+    writes(store).add_reward(reward(rollout_id="live-1", at=1.0))
+    writes(store).add_reward(reward(rollout_id="never", at=1.0))
+    writes(store).add_reward(reward(rollout_id="not yet", at=60.0))
 
-    store.retention.collect(before=50.0, limit=9)
+    forget_old(store, before=50.0, limit=9)
 
     kept = [len(store.rewards.rewards(rollout_id)) for rollout_id in ("live-1", "never", "not yet")]
     assert kept == [1, 0, 1]
@@ -117,7 +117,7 @@ def test_rewards_of_rollouts_that_never_came_are_forgotten_with_their_age(store:
 def test_giving_space_back_loses_nothing(store: Store, rows: int) -> None:
     for number in range(rows):
         _ended(store, f"live-{number}", at=float(number))
-    store.retention.collect(before=1.0, limit=1)
+    forget_old(store, before=1.0, limit=1)
 
     store.retention.vacuum()
 
@@ -128,7 +128,7 @@ def test_a_walk_goes_on_behind_what_has_to_be_kept(store: Store) -> None:
     for number in range(5):
         _ended(store, f"live-{number}", at=float(number))
     for kept in ("live-0", "live-1"):
-        store.rewards.await_reward(kept, until=1e9)
+        writes(store).await_reward(kept, until=1e9)
 
     first = store.retention.sweep(before=50.0, limit=9, look=3)
     assert first.place is not None
@@ -156,11 +156,11 @@ def test_what_ended_in_one_moment_is_walked_through_in_order(store: Store) -> No
 def test_what_keeps_rollouts_is_counted(store: Store) -> None:
     ready(store, "live-1", "model")
     _ended(store, "live-2", at=1.0)
-    store.rewards.await_reward("live-2", until=1e9)
+    writes(store).await_reward("live-2", until=1e9)
     _ended(store, "live-3", at=2.0)
     begun(store, "live-4")
 
-    kept = store.retention.kept(before=50.0, look=9)
+    kept = store.retention.obstacles(before=50.0, look=9)
 
     assert kept == Kept(looked_at=3, forgettable=1, waiting=1, unlearned=1, uncounted=0, open=0)
 
@@ -168,11 +168,11 @@ def test_what_keeps_rollouts_is_counted(store: Store) -> None:
 def test_the_size_is_what_is_in_use(store: Store) -> None:
     for number in range(40):
         begun(store, f"live-{number}")
-        store.rollouts.amend_rollout(f"live-{number}", Amendment(metadata={"text": "x" * 5000}))
-        store.rollouts.set_status(f"live-{number}", RolloutStatus.FAILED, at=5.0)
+        writes(store).amend_rollout(f"live-{number}", Amendment(metadata={"text": "x" * 5000}))
+        writes(store).set_status(f"live-{number}", RolloutStatus.FAILED, at=5.0)
     before = store.retention.size()
 
-    store.retention.collect(before=50.0, limit=30)
+    forget_old(store, before=50.0, limit=30)
     after = store.retention.size()
     store.retention.vacuum()
 
@@ -196,13 +196,13 @@ def test_nothing_is_forgotten_that_the_archive_did_not_take(store: Store) -> Non
 
 def test_what_changes_while_it_is_archived_is_archived_again(store: Store) -> None:
     begun(store, "live-1")
-    store.rollouts.set_status("live-1", RolloutStatus.FAILED, at=5.0)
+    writes(store).set_status("live-1", RolloutStatus.FAILED, at=5.0)
     taken: list[Rows] = []
 
     def late(rows: Rows) -> None:
         taken.append(rows)
         if len(taken) == 1:
-            store.rewards.add_reward(reward(rollout_id="live-1"))
+            writes(store).add_reward(reward(rollout_id="live-1"))
 
     first = store.retention.sweep(before=50.0, limit=9, archive=late)
     assert first.place is not None
@@ -214,7 +214,7 @@ def test_what_changes_while_it_is_archived_is_archived_again(store: Store) -> No
 
 def test_an_archive_that_holds_a_rollout_twice_means_the_later(store: Store) -> None:
     ready(store, "live-1", "model")
-    store.rollouts.add_span(span(rollout_id="live-1", ended_at=4.0))
+    writes(store).add_span(span(rollout_id="live-1", ended_at=4.0))
     store.policies.add_update(update(1, "model"), None)
     taken: list[Rows] = []
     store.retention.sweep(before=50.0, limit=9, archive=taken.append)

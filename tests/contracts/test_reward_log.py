@@ -1,15 +1,16 @@
 """Rewards: whenever they come, in whatever order, as often as they like."""
 
-from dataclasses import replace
 from itertools import permutations
 
 import pytest
+from msgspec.structs import replace
 
-from tau_live.errors import UnknownError
-from tau_live.learning.lessons import known_at
-from tau_live.rollouts import Reward, RolloutStatus
+from tau_live.core.errors import UnknownError
+from tau_live.core.records import Reward, RolloutStatus
+from tau_live.learn.learner import known_at
 from tau_live.store.roles import Store
 from tests.contracts.making import LIVE, begun, decision, ready, reward, rollout
+from tests.writes import forget_old, writes
 
 
 @pytest.mark.parametrize(
@@ -25,7 +26,7 @@ from tests.contracts.making import LIVE, begun, decision, ready, reward, rollout
 def test_a_reward_comes_back_as_it_was_given(store: Store, given: Reward) -> None:
     begun(store)
 
-    answer = store.rewards.add_reward(given)
+    answer = writes(store).add_reward(given)
 
     [found] = store.rewards.rewards(LIVE)
     assert answer == "new"
@@ -34,7 +35,7 @@ def test_a_reward_comes_back_as_it_was_given(store: Store, given: Reward) -> Non
 
 
 def test_a_reward_may_come_before_its_rollout(store: Store) -> None:
-    answer = store.rewards.add_reward(reward(0.5))
+    answer = writes(store).add_reward(reward(0.5))
 
     begun(store)
 
@@ -65,9 +66,9 @@ def test_one_reward_may_be_given_twice(
     value: float | None,
     conflicts: int | dict[str, int],
 ) -> None:
-    store.rewards.add_reward(first)
+    writes(store).add_reward(first)
 
-    given = store.rewards.add_reward(second)
+    given = writes(store).add_reward(second)
 
     expected = {"conflicting_rewards": conflicts} if isinstance(conflicts, int) else conflicts
     assert given == answer
@@ -82,7 +83,7 @@ def test_the_latest_value_is_kept_whatever_the_order_of_arrival(
     store: Store, order: tuple[tuple[float, float], ...]
 ) -> None:
     for value, at in order:
-        store.rewards.add_reward(reward(value, at=at))
+        writes(store).add_reward(reward(value, at=at))
 
     assert [(r.value, r.at) for r in store.rewards.rewards(LIVE)] == [(0.0, 3.0)]
 
@@ -97,7 +98,7 @@ def test_target_name_source_and_key_tell_rewards_apart(store: Store) -> None:
         reward(key="second"),
     ]
 
-    answers = [store.rewards.add_reward(r) for r in different]
+    answers = [writes(store).add_reward(r) for r in different]
 
     assert answers == ["new"] * 6
     assert len(store.rewards.rewards("live-1")) == 5
@@ -105,7 +106,7 @@ def test_target_name_source_and_key_tell_rewards_apart(store: Store) -> None:
 
 def test_rewards_are_in_the_order_of_arrival(store: Store) -> None:
     for name, at in [("z", 9.0), ("a", 1.0), ("m", 5.0)]:
-        store.rewards.add_reward(reward(name=name, at=at))
+        writes(store).add_reward(reward(name=name, at=at))
 
     assert [r.name for r in store.rewards.rewards(LIVE)] == ["z", "a", "m"]
 
@@ -114,13 +115,13 @@ def test_a_reward_that_was_corrected_has_arrived_anew_and_the_same_again_has_not
     store: Store,
 ) -> None:
     for name, at in [("z", 9.0), ("a", 1.0), ("m", 5.0)]:
-        store.rewards.add_reward(reward(name=name, at=at))
+        writes(store).add_reward(reward(name=name, at=at))
     newest = store.trials.newest_reward()
 
-    store.rewards.add_reward(reward(name="a", at=11.0))
-    store.rewards.add_reward(reward(0.0, name="z", at=8.0))
+    writes(store).add_reward(reward(name="a", at=11.0))
+    writes(store).add_reward(reward(0.0, name="z", at=8.0))
     same = store.trials.newest_reward()
-    store.rewards.add_reward(reward(0.0, name="z", at=10.0))
+    writes(store).add_reward(reward(0.0, name="z", at=10.0))
 
     assert [r.name for r in store.rewards.rewards(LIVE)] == ["a", "m", "z"]
     assert same == newest < store.trials.newest_reward()
@@ -129,8 +130,8 @@ def test_a_reward_that_was_corrected_has_arrived_anew_and_the_same_again_has_not
 def test_what_is_ready_has_its_place_once_and_the_newest_total(store: Store) -> None:
     begun(store)
 
-    first = store.rewards.mark_ready(LIVE, total_reward=1.0)
-    again = store.rewards.mark_ready(LIVE, total_reward=0.5)
+    first = writes(store).mark_ready(LIVE, total_reward=1.0)
+    again = writes(store).mark_ready(LIVE, total_reward=0.5)
 
     found = store.rollouts.rollout(LIVE)
     assert (first, again) == (True, False)
@@ -140,8 +141,8 @@ def test_what_is_ready_has_its_place_once_and_the_newest_total(store: Store) -> 
 def test_places_are_given_in_order_without_gaps(store: Store) -> None:
     for number in (3, 1, 2):
         begun(store, f"live-{number}")
-        store.rewards.mark_ready(f"live-{number}", total_reward=1.0)
-        store.rewards.mark_ready(f"live-{number}", total_reward=2.0)
+        writes(store).mark_ready(f"live-{number}", total_reward=1.0)
+        writes(store).mark_ready(f"live-{number}", total_reward=2.0)
 
     places = {n: store.rollouts.rollout(f"live-{n}").ready_seq for n in (3, 1, 2)}
 
@@ -150,7 +151,7 @@ def test_places_are_given_in_order_without_gaps(store: Store) -> None:
 
 def test_a_place_is_never_given_again_even_when_its_rollout_is_forgotten(store: Store) -> None:
     ready(store, "live-1")
-    store.retention.collect(before=100.0, limit=10)
+    forget_old(store, before=100.0, limit=10)
     ready(store, "live-2")
 
     assert store.rollouts.find_rollout("live-1") is None
@@ -160,15 +161,15 @@ def test_a_place_is_never_given_again_even_when_its_rollout_is_forgotten(store: 
 
 def test_only_what_is_stored_can_be_ready_or_wait(store: Store) -> None:
     with pytest.raises(UnknownError, match="rollout 'live-1' not found"):
-        store.rewards.mark_ready(LIVE, total_reward=1.0)
+        writes(store).mark_ready(LIVE, total_reward=1.0)
     with pytest.raises(UnknownError, match="rollout 'live-1' not found"):
-        store.rewards.await_reward(LIVE, until=9.0)
+        writes(store).await_reward(LIVE, until=9.0)
 
 
 def test_those_whose_wait_is_over_are_told_once_and_oldest_first(store: Store) -> None:
     for number, until in [(1, 30.0), (2, 10.0), (3, 20.0), (4, 99.0)]:
         begun(store, f"live-{number}")
-        store.rewards.await_reward(f"live-{number}", until=until)
+        writes(store).await_reward(f"live-{number}", until=until)
 
     before = store.rewards.waiting()
     told = [store.rewards.overdue(30.0, limit=2), store.rewards.overdue(30.0, limit=2)]
@@ -181,9 +182,9 @@ def test_those_whose_wait_is_over_are_told_once_and_oldest_first(store: Store) -
 
 def test_a_wait_can_be_prolonged(store: Store) -> None:
     begun(store)
-    store.rewards.await_reward(LIVE, until=10.0)
+    writes(store).await_reward(LIVE, until=10.0)
 
-    store.rewards.await_reward(LIVE, until=20.0)
+    writes(store).await_reward(LIVE, until=20.0)
 
     assert store.rewards.overdue(15.0, limit=9) == []
     assert store.rewards.waiting() == 1
@@ -191,10 +192,10 @@ def test_a_wait_can_be_prolonged(store: Store) -> None:
 
 def test_what_is_ready_waits_no_longer(store: Store) -> None:
     begun(store)
-    store.rewards.await_reward(LIVE, until=10.0)
+    writes(store).await_reward(LIVE, until=10.0)
 
-    store.rewards.mark_ready(LIVE, total_reward=1.0)
-    store.rewards.await_reward(LIVE, until=10.0)
+    writes(store).mark_ready(LIVE, total_reward=1.0)
+    writes(store).await_reward(LIVE, until=10.0)
 
     assert store.rewards.waiting() == 0
 
@@ -205,7 +206,7 @@ def test_points_are_counted_behind_a_watermark(store: Store) -> None:
     ready(store, "live-3")
     ready(store, "live-4", "model")
     begun(store, "live-5")
-    store.decisions.add_decision(decision(1, "live-5"))
+    writes(store).add_decision(decision(1, "live-5"))
 
     counts = {
         (point, after): store.rewards.ready_count(point, after=after)
@@ -233,9 +234,9 @@ def test_there_are_no_points_in_an_empty_store(store: Store) -> None:
 
 def test_fault_14_a_page_of_ready_rollouts_is_read_with_all_that_is_theirs(store: Store) -> None:
     ready(store, "live-1", "model", "tools", total_reward=0.25)
-    store.rewards.add_reward(reward(0.25, "live-1"))
-    store.rewards.add_reward(reward(0.5, "live-1", name="fast"))
-    store.rewards.add_reward(reward(9.0, "live-other"))
+    writes(store).add_reward(reward(0.25, "live-1"))
+    writes(store).add_reward(reward(0.5, "live-1", name="fast"))
+    writes(store).add_reward(reward(9.0, "live-other"))
     ready(store, "live-2", "tools")
     ready(store, "live-3", "model")
 
@@ -291,10 +292,10 @@ def test_what_is_passed_over_is_told_as_if_it_were_read(
 ) -> None:
     for number, at in enumerate((5.0, 9.0, 1.0, 7.0, 3.0), start=1):
         ready(store, f"live-{number}", at=at)
-    store.rewards.add_reward(reward(1.0, "live-5", at=8.0))
-    store.rewards.add_reward(reward(1.0, "live-4", at=2.0))
+    writes(store).add_reward(reward(1.0, "live-5", at=8.0))
+    writes(store).add_reward(reward(1.0, "live-4", at=2.0))
 
-    found = store.rewards.passed("", after=after, limit=limit, newest=newest, upto=upto)
+    found = store.rewards.ready_summary("", after=after, limit=limit, newest=newest, upto=upto)
 
     read = store.rewards.ready_rollouts("", after=after, limit=limit, newest=newest, upto=upto)
     places = [one.rollout.ready_seq for one in read] or [0]
@@ -311,17 +312,17 @@ def test_rollouts_without_decisions_are_asked_for_without_a_point(store: Store) 
 
 
 def test_a_failed_rollout_may_be_learned_from_too(store: Store) -> None:
-    store.rollouts.begin_rollout(rollout())
-    store.rollouts.set_status(LIVE, RolloutStatus.FAILED, at=5.0)
+    writes(store).begin_rollout(rollout())
+    writes(store).set_status(LIVE, RolloutStatus.FAILED, at=5.0)
 
-    assert store.rewards.mark_ready(LIVE, total_reward=-1.0)
+    assert writes(store).mark_ready(LIVE, total_reward=-1.0)
 
 
 def test_the_mean_reward_is_of_the_first_or_last_that_became_ready(store: Store) -> None:
     assert store.rewards.mean_reward(of=2, newest=True) is None
     for number, total in enumerate([1.0, 2.0, 4.0]):
-        store.rollouts.begin_rollout(rollout(f"live-{number}", RolloutStatus.RUNNING))
-        store.rewards.mark_ready(f"live-{number}", total_reward=total)
+        writes(store).begin_rollout(rollout(f"live-{number}", RolloutStatus.RUNNING))
+        writes(store).mark_ready(f"live-{number}", total_reward=total)
 
     assert store.rewards.mean_reward(of=2, newest=False) == 1.5
     assert store.rewards.mean_reward(of=2, newest=True) == 3.0
@@ -332,11 +333,11 @@ def test_of_the_newest_settled_rollouts_is_told_how_many_have_no_reward(store: S
         ready(store, f"live-{number}")
     for number in range(8, 12):
         begun(store, f"live-{number}")
-        store.rewards.leave_out(f"live-{number}", "reward_missing")
+        writes(store).leave_out(f"live-{number}", "reward_missing")
 
     assert store.rewards.newest_missing(of=6) == (4, 6)
     begun(store, "live-12")  # one that waits, and one behind it that was quick
-    store.rewards.await_reward("live-12", until=99.0)
+    writes(store).await_reward("live-12", until=99.0)
     ready(store, "live-13")
     assert store.rewards.newest_missing(of=5) == (4, 5)
 
@@ -344,9 +345,9 @@ def test_of_the_newest_settled_rollouts_is_told_how_many_have_no_reward(store: S
 def test_the_newest_totals_are_told_with_how_many_are_outside_a_range(store: Store) -> None:
     assert store.rewards.newest_totals((0.0, 1.0), of=3, without="safety") == (0, 0, None, None)
     for number, total in enumerate([-9.0, 0.5, 1.5, -1.0, -4.0]):
-        store.rollouts.begin_rollout(rollout(f"live-{number}", RolloutStatus.RUNNING))
-        store.rewards.mark_ready(f"live-{number}", total_reward=total)
-    store.rewards.add_reward(reward(-4.0, "live-4", source="safety"))
+        writes(store).begin_rollout(rollout(f"live-{number}", RolloutStatus.RUNNING))
+        writes(store).mark_ready(f"live-{number}", total_reward=total)
+    writes(store).add_reward(reward(-4.0, "live-4", source="safety"))
 
     assert store.rewards.newest_totals((0.0, 1.0), of=4, without="safety") == (3, 2, -1.0, 1.5)
     assert store.rewards.newest_totals(None, of=4, without="safety") == (3, 0, -1.0, 1.5)
@@ -354,11 +355,11 @@ def test_the_newest_totals_are_told_with_how_many_are_outside_a_range(store: Sto
 
 def test_the_newest_rewards_are_told_by_name(store: Store) -> None:
     begun(store)
-    store.rewards.add_reward(reward(9.0, LIVE, name="stars"))
+    writes(store).add_reward(reward(9.0, LIVE, name="stars"))
     for number, value in enumerate([2.0, 5.0, None]):
-        store.rewards.add_reward(reward(value, LIVE, name="stars", key=str(number)))
-    store.rewards.add_reward(reward(0.0, LIVE, name="solved"))
-    store.rewards.add_reward(reward(-1.0, LIVE, name="safety.penalty_total", source="safety"))
+        writes(store).add_reward(reward(value, LIVE, name="stars", key=str(number)))
+    writes(store).add_reward(reward(0.0, LIVE, name="solved"))
+    writes(store).add_reward(reward(-1.0, LIVE, name="safety.penalty_total", source="safety"))
 
     found = store.rewards.newest_by_name(of=5, without="safety")
 
@@ -370,7 +371,7 @@ def test_a_rollout_is_left_out_for_one_reason_at_a_time(store: Store) -> None:
 
     counted = []
     for reason in ("reward_missing", "reward_missing", "reward_not_finite", None, None):
-        store.rewards.leave_out(LIVE, reason)
+        writes(store).leave_out(LIVE, reason)
         counted.append({name: n for name, n in store.counters.counts().items() if n})
 
     missing, infinite = {"left_out_reward_missing": 1}, {"left_out_reward_not_finite": 1}
@@ -379,13 +380,13 @@ def test_a_rollout_is_left_out_for_one_reason_at_a_time(store: Store) -> None:
 
 def _ended(store: Store, rollout_id: str, *, at: float) -> None:
     begun(store, rollout_id)
-    store.rollouts.set_status(rollout_id, RolloutStatus.SUCCEEDED, at=at)
+    writes(store).set_status(rollout_id, RolloutStatus.SUCCEEDED, at=at)
 
 
 def test_a_clock_put_forward_makes_no_wait_end_at_once(store: Store) -> None:
     for name, until in (("over", 90.0), ("soon", 200.0), ("late", 5_000.0)):
         _ended(store, name, at=80.0)
-        store.rewards.await_reward(name, until=until)
+        writes(store).await_reward(name, until=until)
 
     moved = [store.rewards.redate(before=100.0, after=1_100.0) for _ in range(2)]
 
@@ -399,7 +400,7 @@ def test_a_clock_put_forward_makes_no_wait_end_at_once(store: Store) -> None:
 def test_a_clock_put_back_lets_every_wait_end(store: Store) -> None:
     for name, at in (("old", 80.0), ("new", 1_000_080.0)):
         _ended(store, name, at=at)
-        store.rewards.await_reward(name, until=at + 50.0)
+        writes(store).await_reward(name, until=at + 50.0)
 
     moved = [store.rewards.redate(before=1_000_100.0, after=100.0) for _ in range(2)]
 

@@ -1,27 +1,28 @@
 """Rollouts and attempts: what is stored, what a move does besides, and what can be asked."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
-from tau_live.errors import (
+from tau_live.core.errors import (
     InvalidTransitionError,
     StoreError,
     StoreUnavailableError,
     UnknownError,
 )
-from tau_live.rollouts import (
+from tau_live.core.records import (
+    Amendment,
     Attempt,
     AttemptStatus,
     Reason,
     Rollout,
     RolloutConfig,
     RolloutMode,
+    RolloutQuery,
     RolloutStatus,
 )
-from tau_live.store.records import Amendment, RolloutQuery
 from tau_live.store.roles import Store
 from tests.contracts.making import LIVE, attempt, begun, queued, rollout, span
+from tests.writes import forget_old, writes
 
 FULL = Rollout(
     rollout_id="live-full",
@@ -49,7 +50,7 @@ FULL = Rollout(
 
 @pytest.mark.parametrize("given", [FULL, Rollout(rollout_id="live-bare")], ids=["full", "bare"])
 def test_a_rollout_comes_back_as_it_was_given(store: Store, given: Rollout) -> None:
-    stored = store.rollouts.begin_rollout(given)
+    stored = writes(store).begin_rollout(given)
 
     found = store.rollouts.rollout(given.rollout_id)
 
@@ -59,9 +60,9 @@ def test_a_rollout_comes_back_as_it_was_given(store: Store, given: Rollout) -> N
 
 
 def test_a_rollout_is_stored_once(store: Store) -> None:
-    store.rollouts.begin_rollout(FULL)
+    writes(store).begin_rollout(FULL)
 
-    again = store.rollouts.begin_rollout(replace(FULL, name="another"))
+    again = writes(store).begin_rollout(replace(FULL, name="another"))
 
     assert not again
     assert store.rollouts.rollout(FULL.rollout_id).name == "triage"
@@ -86,7 +87,7 @@ def test_what_cannot_be_stored_is_an_error_of_ours_and_leaves_nothing(
     store: Store, given: Rollout
 ) -> None:
     with pytest.raises(StoreError) as raised:
-        store.rollouts.begin_rollout(given)
+        writes(store).begin_rollout(given)
 
     assert not isinstance(raised.value, StoreUnavailableError)
     assert store.rollouts.find_rollout(LIVE) is None
@@ -96,7 +97,7 @@ def test_a_time_that_is_no_time_is_refused(store: Store) -> None:
     begun(store)
 
     with pytest.raises(StoreError):
-        store.rollouts.add_span(span(started_at=float("nan")))
+        writes(store).add_span(span(started_at=float("nan")))
 
     assert store.rollouts.spans(LIVE) == []
 
@@ -110,18 +111,18 @@ def test_a_time_that_is_no_time_is_refused(store: Store) -> None:
     ],
 )
 def test_every_end_has_a_reason(store: Store, end: RolloutStatus, reason: Reason) -> None:
-    store.rollouts.begin_rollout(rollout())
+    writes(store).begin_rollout(rollout())
 
-    store.rollouts.set_status(LIVE, end, at=9.0)
+    writes(store).set_status(LIVE, end, at=9.0)
 
     found = store.rollouts.rollout(LIVE)
     assert (found.reason, found.ended_at) == (reason, 9.0)
 
 
 def test_an_end_keeps_the_reason_and_the_error_it_was_given(store: Store) -> None:
-    store.rollouts.begin_rollout(rollout())
+    writes(store).begin_rollout(rollout())
 
-    store.rollouts.set_status(
+    writes(store).set_status(
         LIVE, RolloutStatus.FAILED, at=9.0, reason=Reason.LIMIT, error_type="TurnLimit"
     )
 
@@ -130,21 +131,21 @@ def test_an_end_keeps_the_reason_and_the_error_it_was_given(store: Store) -> Non
 
 
 def test_a_failed_rollout_that_is_cancelled_keeps_the_time_of_its_end(store: Store) -> None:
-    store.rollouts.begin_rollout(rollout())
-    store.rollouts.set_status(LIVE, RolloutStatus.FAILED, at=5.0, error_type="KeyError")
+    writes(store).begin_rollout(rollout())
+    writes(store).set_status(LIVE, RolloutStatus.FAILED, at=5.0, error_type="KeyError")
 
-    store.rollouts.set_status(LIVE, RolloutStatus.CANCELLED, at=9.0)
+    writes(store).set_status(LIVE, RolloutStatus.CANCELLED, at=9.0)
 
     found = store.rollouts.rollout(LIVE)
     assert (found.ended_at, found.reason, found.error_type) == (5.0, Reason.CANCELLED, "KeyError")
 
 
 def test_a_failed_rollout_that_runs_again_has_no_end(store: Store) -> None:
-    store.rollouts.begin_rollout(rollout())
-    store.rollouts.set_status(LIVE, RolloutStatus.FAILED, at=5.0, error_type="KeyError")
+    writes(store).begin_rollout(rollout())
+    writes(store).set_status(LIVE, RolloutStatus.FAILED, at=5.0, error_type="KeyError")
 
-    store.rollouts.set_status(LIVE, RolloutStatus.REQUEUING, at=6.0)
-    store.rollouts.set_status(LIVE, RolloutStatus.RUNNING, at=7.0)
+    writes(store).set_status(LIVE, RolloutStatus.REQUEUING, at=6.0)
+    writes(store).set_status(LIVE, RolloutStatus.RUNNING, at=7.0)
 
     found = store.rollouts.rollout(LIVE)
     assert (found.ended_at, found.reason, found.error_type) == (None, None, None)
@@ -152,10 +153,10 @@ def test_a_failed_rollout_that_runs_again_has_no_end(store: Store) -> None:
 
 
 def test_a_rollout_starts_when_it_first_moves_on(store: Store) -> None:
-    store.rollouts.begin_rollout(rollout(status=RolloutStatus.QUEUING, started_at=None))
+    writes(store).begin_rollout(rollout(status=RolloutStatus.QUEUING, started_at=None))
 
-    store.rollouts.set_status(LIVE, RolloutStatus.PREPARING, at=4.0)
-    store.rollouts.set_status(LIVE, RolloutStatus.RUNNING, at=5.0)
+    writes(store).set_status(LIVE, RolloutStatus.PREPARING, at=4.0)
+    writes(store).set_status(LIVE, RolloutStatus.RUNNING, at=5.0)
 
     assert store.rollouts.rollout(LIVE).started_at == 4.0
 
@@ -174,7 +175,7 @@ def test_no_attempt_outlives_its_rollout(
 ) -> None:
     begun(store)
 
-    store.rollouts.set_status(LIVE, end, at=9.0, error_type="KeyError")
+    writes(store).set_status(LIVE, end, at=9.0, error_type="KeyError")
 
     [found] = store.rollouts.attempts(LIVE)
     assert (found.status, found.ended_at, found.error_message) == (becomes, 9.0, message)
@@ -182,39 +183,39 @@ def test_no_attempt_outlives_its_rollout(
 
 def test_an_attempt_that_is_over_stays_as_it_ended(store: Store) -> None:
     begun(store)
-    store.rollouts.set_attempt_status(LIVE, 1, AttemptStatus.TIMEOUT, at=8.0, error_message="slow")
+    writes(store).set_attempt_status(LIVE, 1, AttemptStatus.TIMEOUT, at=8.0, error_message="slow")
 
-    store.rollouts.set_status(LIVE, RolloutStatus.FAILED, at=9.0, reason=Reason.TIMEOUT)
+    writes(store).set_status(LIVE, RolloutStatus.FAILED, at=9.0, reason=Reason.TIMEOUT)
 
     [found] = store.rollouts.attempts(LIVE)
     assert (found.status, found.ended_at, found.error_message) == ("timeout", 8.0, "slow")
 
 
 def test_only_the_worker_that_holds_a_rollout_may_end_it(store: Store) -> None:
-    store.rollouts.begin_rollout(replace(rollout(), worker_id="w-1"))
+    writes(store).begin_rollout(replace(rollout(), worker_id="w-1"))
 
     with pytest.raises(InvalidTransitionError):
-        store.rollouts.set_status(LIVE, RolloutStatus.SUCCEEDED, at=9.0, worker_id="w-2")
-    ended = store.rollouts.set_status(LIVE, RolloutStatus.SUCCEEDED, at=9.0, worker_id="w-1")
+        writes(store).set_status(LIVE, RolloutStatus.SUCCEEDED, at=9.0, worker_id="w-2")
+    ended = writes(store).set_status(LIVE, RolloutStatus.SUCCEEDED, at=9.0, worker_id="w-1")
 
     assert ended
 
 
 def test_a_worker_takes_a_rollout_by_moving_it_on_and_keeps_it_from_others(store: Store) -> None:
-    store.rollouts.begin_rollout(rollout(status=RolloutStatus.QUEUING))
+    writes(store).begin_rollout(rollout(status=RolloutStatus.QUEUING))
 
-    store.rollouts.set_status(LIVE, RolloutStatus.PREPARING, at=2.0, worker_id="w-1")
+    writes(store).set_status(LIVE, RolloutStatus.PREPARING, at=2.0, worker_id="w-1")
     with pytest.raises(InvalidTransitionError):
-        store.rollouts.set_status(LIVE, RolloutStatus.RUNNING, at=3.0, worker_id="w-2")
+        writes(store).set_status(LIVE, RolloutStatus.RUNNING, at=3.0, worker_id="w-2")
 
     found = store.rollouts.rollout(LIVE)
     assert (found.status, found.worker_id) == (RolloutStatus.PREPARING, "w-1")
 
 
 def test_a_late_start_fills_in_what_is_not_known(store: Store) -> None:
-    store.rollouts.begin_rollout(replace(rollout(), metadata={"kept": 1}))
+    writes(store).begin_rollout(replace(rollout(), metadata={"kept": 1}))
 
-    store.rollouts.amend_rollout(
+    writes(store).amend_rollout(
         LIVE,
         Amendment(
             name="triage",
@@ -232,10 +233,10 @@ def test_a_late_start_fills_in_what_is_not_known(store: Store) -> None:
 
 
 def test_a_late_start_changes_nothing_that_is_known(store: Store) -> None:
-    store.rollouts.begin_rollout(FULL)
+    writes(store).begin_rollout(FULL)
     before = store.rollouts.rollout(FULL.rollout_id)
 
-    store.rollouts.amend_rollout(
+    writes(store).amend_rollout(
         FULL.rollout_id, Amendment(name="x", session_id="x", parent_id="x", input="x", metadata={})
     )
 
@@ -244,7 +245,7 @@ def test_a_late_start_changes_nothing_that_is_known(store: Store) -> None:
 
 def test_only_what_is_stored_can_be_amended(store: Store) -> None:
     with pytest.raises(UnknownError, match="rollout 'live-1' not found"):
-        store.rollouts.amend_rollout(LIVE, Amendment(name="triage"))
+        writes(store).amend_rollout(LIVE, Amendment(name="triage"))
 
 
 def test_an_attempt_comes_back_as_it_was_given(store: Store) -> None:
@@ -259,9 +260,9 @@ def test_an_attempt_comes_back_as_it_was_given(store: Store) -> None:
         ended_at=4.0,
         error_message="KeyError",
     )
-    store.rollouts.begin_rollout(rollout())
+    writes(store).begin_rollout(rollout())
 
-    stored = store.rollouts.begin_attempt(given)
+    stored = writes(store).begin_attempt(given)
 
     assert stored
     assert store.rollouts.attempts(LIVE) == [given]
@@ -271,7 +272,7 @@ def test_an_attempt_comes_back_as_it_was_given(store: Store) -> None:
 def test_an_attempt_is_stored_once(store: Store) -> None:
     begun(store)
 
-    again = store.rollouts.begin_attempt(replace(attempt(), execution="another"))
+    again = writes(store).begin_attempt(replace(attempt(), execution="another"))
 
     assert not again
     assert [a.execution for a in store.rollouts.attempts(LIVE)] == [""]
@@ -279,13 +280,13 @@ def test_an_attempt_is_stored_once(store: Store) -> None:
 
 def test_an_attempt_needs_its_rollout(store: Store) -> None:
     with pytest.raises(UnknownError, match="rollout 'live-1' not found"):
-        store.rollouts.begin_attempt(attempt())
+        writes(store).begin_attempt(attempt())
 
 
 def test_attempts_are_in_the_order_of_their_numbers(store: Store) -> None:
-    store.rollouts.begin_rollout(rollout())
+    writes(store).begin_rollout(rollout())
     for number in (10, 2, 1):
-        store.rollouts.begin_attempt(attempt(number=number))
+        writes(store).begin_attempt(attempt(number=number))
 
     found = [a.number for a in store.rollouts.attempts(LIVE)]
 
@@ -294,7 +295,7 @@ def test_attempts_are_in_the_order_of_their_numbers(store: Store) -> None:
 
 def test_fault_15_rollouts_are_in_the_order_of_arrival_not_of_their_ids(store: Store) -> None:
     for number in (2, 10, 1):
-        store.rollouts.begin_rollout(rollout(f"train-{number}", started_at=float(number)))
+        writes(store).begin_rollout(rollout(f"train-{number}", started_at=float(number)))
 
     page = store.rollouts.query(RolloutQuery())
 
@@ -306,7 +307,7 @@ def test_fault_16_what_a_process_left_open_can_be_found(store: Store) -> None:
     begun(store, "live-2", owner="alive")
     begun(store, "live-3", owner="dead")
     begun(store, "live-4")
-    store.rollouts.set_status("live-3", RolloutStatus.FAILED, at=9.0)
+    writes(store).set_status("live-3", RolloutStatus.FAILED, at=9.0)
 
     assert store.rollouts.owners() == ["alive", "dead"]
     assert store.rollouts.open_rollouts("dead") == ["live-1"]
@@ -317,17 +318,17 @@ def test_a_rollout_that_was_never_queued_is_not_put_into_the_queue(store: Store)
     store.queue.enqueue(queued(), at=1.0)
     begun(store)
 
-    store.rollouts.set_status(LIVE, RolloutStatus.REQUEUING, at=2.0)
+    writes(store).set_status(LIVE, RolloutStatus.REQUEUING, at=2.0)
 
     assert store.queue.length() == 1
 
 
 def test_rollouts_are_counted_by_status_through_every_move(store: Store) -> None:
     for number in range(3):
-        store.rollouts.begin_rollout(rollout(f"live-{number}", RolloutStatus.RUNNING))
-    store.rollouts.set_status("live-0", RolloutStatus.SUCCEEDED, at=5.0)
-    store.rollouts.set_status("live-1", RolloutStatus.FAILED, at=5.0)
-    store.retention.collect(before=9.0, limit=1)
+        writes(store).begin_rollout(rollout(f"live-{number}", RolloutStatus.RUNNING))
+    writes(store).set_status("live-0", RolloutStatus.SUCCEEDED, at=5.0)
+    writes(store).set_status("live-1", RolloutStatus.FAILED, at=5.0)
+    forget_old(store, before=9.0, limit=1)
 
     counts = store.rollouts.counts_by_status()
 
@@ -337,7 +338,7 @@ def test_rollouts_are_counted_by_status_through_every_move(store: Store) -> None
 
 def test_ids_are_found_by_how_they_begin(store: Store) -> None:
     for rollout_id in ("live-ab1", "live-ab2", "live-b1", "other"):
-        store.rollouts.begin_rollout(rollout(rollout_id))
+        writes(store).begin_rollout(rollout(rollout_id))
 
     assert store.rollouts.ids_beginning_with("live-ab", limit=9) == ["live-ab1", "live-ab2"]
     assert store.rollouts.ids_beginning_with("live-", limit=2) == ["live-ab1", "live-ab2"]
@@ -345,11 +346,11 @@ def test_ids_are_found_by_how_they_begin(store: Store) -> None:
 
 
 def test_another_process_can_take_a_rollout_over(store: Store) -> None:
-    store.rollouts.begin_rollout(rollout("live-1", RolloutStatus.RUNNING, owner="one"))
+    writes(store).begin_rollout(rollout("live-1", RolloutStatus.RUNNING, owner="one"))
 
-    store.rollouts.take_over("live-1", "two")
+    writes(store).take_over("live-1", "two")
 
     assert store.rollouts.open_rollouts("one") == []
     assert store.rollouts.open_rollouts("two") == ["live-1"]
     with pytest.raises(UnknownError):
-        store.rollouts.take_over("nobody", "two")
+        writes(store).take_over("nobody", "two")

@@ -1,14 +1,15 @@
 """What belongs to no single role: transactions, changes seen, counters, the audit."""
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 
-from tau_live.errors import StoreError
-from tau_live.rollouts import RolloutStatus
-from tau_live.store.records import AuditEntry, RolloutQuery
+from tau_live.core.errors import StoreError
+from tau_live.core.records import AuditEntry, RolloutQuery, RolloutStatus
 from tau_live.store.roles import Store
 from tests.contracts.making import LIVE, begun, decision, ready, reward, rollout, span
+from tests.writes import writes
 
 OpenStore = Callable[[], Store]
 
@@ -45,8 +46,8 @@ def test_an_operation_that_fails_within_a_transaction_takes_only_itself_back(sto
     with store.begin():
         begun(store)
         with pytest.raises(StoreError):
-            store.rollouts.add_spans([span("a"), span("b", number=2)])
-        store.rollouts.add_span(span("c"))
+            writes(store).add_spans([span("a"), span("b", number=2)])
+        writes(store).add_span(span("c"))
 
     assert [s.span_id for s in store.rollouts.spans(LIVE)] == ["c"]
 
@@ -68,7 +69,7 @@ def test_reading_before_writing_in_a_transaction_is_safe_from_others(opened: Ope
 
     with one.begin():
         status = one.rollouts.rollout(LIVE).status
-        one.rollouts.set_status(LIVE, RolloutStatus.SUCCEEDED, at=2.0)
+        writes(one).set_status(LIVE, RolloutStatus.SUCCEEDED, at=2.0)
     other.counters.add({"x": 1})
     with one.begin():
         counted = one.counters.counts()
@@ -80,15 +81,27 @@ def test_reading_before_writing_in_a_transaction_is_safe_from_others(opened: Ope
 
 def test_a_change_by_another_is_seen_once(opened: OpenStore) -> None:
     mine, other = opened(), opened()
-    mine.changed()
+    mine.has_changed()
 
-    before = mine.changed()
+    before = mine.has_changed()
     begun(mine)
-    own = mine.changed()
+    own = mine.has_changed()
     other.counters.add({"x": 1})
-    theirs, after = mine.changed(), mine.changed()
+    theirs, after = mine.has_changed(), mine.has_changed()
 
     assert (before, own, theirs, after) == (False, False, True, False)
+
+
+def test_whatever_is_written_by_whomever_changes_the_stamp(opened: OpenStore) -> None:
+    mine, other = opened(), opened()
+    stamps = [mine.stamp(), mine.stamp()]
+
+    begun(mine)
+    stamps.append(mine.stamp())
+    other.counters.add({"x": 1})
+    stamps += [mine.stamp(), mine.stamp()]
+
+    assert [after != before for before, after in pairwise(stamps)] == [False, True, True, False]
 
 
 def test_what_is_closed_is_still_there(opened: OpenStore) -> None:
@@ -134,11 +147,11 @@ def test_fault_14_every_row_of_a_rollout_is_counted_once_however_often_it_is_tol
     store: Store,
 ) -> None:
     for _ in range(2):
-        store.rollouts.begin_rollout(rollout())
+        writes(store).begin_rollout(rollout())
         ready(store, "live-2", "model")
-        store.rollouts.add_span(span(rollout_id="live-2", ended_at=3.0))
-        store.rewards.add_reward(reward(rollout_id="live-2"))
-        store.decisions.add_decision(decision(2, "live-2"))
+        writes(store).add_span(span(rollout_id="live-2", ended_at=3.0))
+        writes(store).add_reward(reward(rollout_id="live-2"))
+        writes(store).add_decision(decision(2, "live-2"))
 
     assert store.rollouts.query(RolloutQuery()).total == 2
     assert len(store.rollouts.spans("live-2")) == 1

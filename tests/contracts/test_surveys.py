@@ -1,19 +1,19 @@
 """What a report asks of a store."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
-from tau_live.rollouts import Reason, RolloutStatus
-from tau_live.store.records import Amendment
+from tau_live.core.records import Amendment, Reason, RolloutStatus
+from tau_live.store.records import Assignment, Choice, Surveyed
 from tau_live.store.roles import Store
-from tau_live.store.surveys import Assignment, Choice, Surveyed
 from tests.contracts.conftest import OpenStore
 from tests.contracts.making import attempt, decision, rollout
+from tests.writes import writes
 
 
 def begun(store: Store, number: int) -> str:
     rollout_id = f"live-{number}"
-    store.rollouts.begin_rollout(rollout(rollout_id, started_at=float(number)))
-    store.rollouts.begin_attempt(attempt(rollout_id))
+    writes(store).begin_rollout(rollout(rollout_id, started_at=float(number)))
+    writes(store).begin_attempt(attempt(rollout_id))
     return rollout_id
 
 
@@ -39,9 +39,9 @@ def test_rollouts_are_found_by_place_and_those_that_are_not_there_left_out(
     store = opened()
     for number in range(1, 4):
         begun(store, number)
-    store.rollouts.amend_rollout("live-2", Amendment(metadata={"cost_usd": 0.25}))
-    store.rollouts.set_status("live-2", RolloutStatus.FAILED, at=9.0, reason=Reason.ERROR)
-    store.rewards.mark_ready("live-2", total_reward=0.5)
+    writes(store).amend_rollout("live-2", Amendment(metadata={"cost_usd": 0.25}))
+    writes(store).set_status("live-2", RolloutStatus.FAILED, at=9.0, reason=Reason.ERROR)
+    writes(store).mark_ready("live-2", total_reward=0.5)
 
     found = store.surveys.rollouts([3, 2, 77])
 
@@ -54,7 +54,7 @@ def test_rollouts_are_found_by_place_and_those_that_are_not_there_left_out(
 def test_a_cost_that_is_no_number_is_not_known(opened: OpenStore) -> None:
     store = opened()
     for number, cost in enumerate(("0.25", None, True, [1.0]), start=1):
-        store.rollouts.amend_rollout(begun(store, number), Amendment(metadata={"cost_usd": cost}))
+        writes(store).amend_rollout(begun(store, number), Amendment(metadata={"cost_usd": cost}))
 
     assert [one.cost_usd for one in store.surveys.rollouts([1, 2, 3, 4])] == [None] * 4
 
@@ -65,7 +65,7 @@ def test_choices_come_in_their_order_and_no_more_than_asked_for(opened: OpenStor
         rollout_id = begun(store, number)
         for ordinal in (1, 2):
             told = replace(decision(ordinal, rollout_id), context={"n": number})
-            store.decisions.add_decision(told)
+            writes(store).add_decision(told)
 
     found = store.surveys.choices([1, 2], limit=3)
 
@@ -76,7 +76,7 @@ def test_choices_come_in_their_order_and_no_more_than_asked_for(opened: OpenStor
 def test_a_context_that_is_too_long_is_not_read(opened: OpenStore) -> None:
     store = opened()
     told = replace(decision(1, begun(store, 1)), context={"text": "x" * 5000})
-    store.decisions.add_decision(told)
+    writes(store).add_decision(told)
 
     assert [one.context for one in store.surveys.choices([1], limit=9)] == [""]
 
@@ -85,7 +85,7 @@ def test_assignments_say_who_decided_with_which_probability(opened: OpenStore) -
     store = opened()
     for number, arm in ((1, "learner"), (2, "control")):
         told = replace(decision(1, begun(store, number)), arm=arm, share=0.75)
-        store.decisions.add_decision(told)
+        writes(store).add_decision(told)
 
     assert store.surveys.assignments([1, 2, 3]) == [
         Assignment(1, "model", True, 0.75),

@@ -1,15 +1,15 @@
 """Who was assigned to which arm, and the trials that are made of it."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from threading import Barrier, Thread
 
 import pytest
+from msgspec.structs import replace
 
-from tau_live.rollouts import RolloutStatus
-from tau_live.store.records import Trial
+from tau_live.core.records import RolloutStatus, Trial
 from tau_live.store.roles import Store
 from tests.contracts.making import begun, decision, reward, rollout
+from tests.writes import forget_old, writes
 
 OpenStore = Callable[[], Store]
 TRIAL = Trial(
@@ -35,14 +35,14 @@ TRIAL = Trial(
 def decided(store: Store, rollout_id: str, *, share: float | None, arm: str = "learner") -> None:
     """Begin a rollout whose first decision at ``model`` is one of that arm."""
     begun(store, rollout_id)
-    store.decisions.add_decision(replace(decision(1, rollout_id), arm=arm, share=share))
+    writes(store).add_decision(replace(decision(1, rollout_id), arm=arm, share=share))
 
 
 def test_there_is_no_trial_at_first(store: Store) -> None:
     assert store.trials.trials() == {}
     assert store.trials.trial("model") == Trial(point="model")
     assert store.trials.points() == []
-    assert store.trials.assigned("model", after=0, limit=9) == []
+    assert store.trials.assignments("model", after=0, limit=9) == []
     assert store.trials.newest_reward() == 0
 
 
@@ -88,16 +88,16 @@ def test_rollouts_are_told_in_the_order_of_their_first_decisions(store: Store) -
     for name in ("b", "a", "c"):
         begun(store, name)
     for name, arm, share in (("c", "learner", 0.5), ("a", "control", 0.5), ("b", "learner", 1.0)):
-        store.decisions.add_decision(replace(decision(1, name), arm=arm, share=share))
+        writes(store).add_decision(replace(decision(1, name), arm=arm, share=share))
 
-    found = store.trials.assigned("model", after=0, limit=9)
+    found = store.trials.assignments("model", after=0, limit=9)
 
     assert [(one.rollout.rollout_id, one.arm, one.share) for one in found] == [
         ("c", "learner", 0.5),
         ("a", "control", 0.5),
         ("b", "learner", 1.0),
     ]
-    assert store.trials.assigned("model", after=found[0].place, limit=1) == found[1:2]
+    assert store.trials.assignments("model", after=found[0].place, limit=1) == found[1:2]
     assert store.trials.points() == ["model"]
     assert store.trials.newest_place("model") == found[-1].place
     assert store.trials.delays("model", limit=9) == [(1.0, None)] * len(found)
@@ -106,10 +106,10 @@ def test_rollouts_are_told_in_the_order_of_their_first_decisions(store: Store) -
 
 def test_a_rollout_is_assigned_once_at_each_point(store: Store) -> None:
     decided(store, "a", share=0.5)
-    store.decisions.add_decision(replace(decision(2, "a"), arm="control", share=0.1))
-    store.decisions.add_decision(replace(decision(3, "a", point="tools"), share=0.2))
+    writes(store).add_decision(replace(decision(2, "a"), arm="control", share=0.1))
+    writes(store).add_decision(replace(decision(3, "a", point="tools"), share=0.2))
 
-    found = store.trials.assigned("model", after=0, limit=9)
+    found = store.trials.assignments("model", after=0, limit=9)
 
     assert [(one.arm, one.share) for one in found] == [("learner", 0.5)]
     assert store.trials.points() == ["model", "tools"]
@@ -143,54 +143,52 @@ def test_it_is_noted_whether_the_learner_agrees_with_the_host(
     begun(store, "a")
     row = replace(decision(1, "a"), arm=arm, share=0.5, chosen=chosen, applied=applied)
 
-    store.decisions.add_decision(row)
+    writes(store).add_decision(row)
 
-    assert [one.agreed for one in store.trials.assigned("model", after=0, limit=9)] == [agreed]
+    assert [one.agreed for one in store.trials.assignments("model", after=0, limit=9)] == [agreed]
 
 
 def test_an_assignment_tells_until_when_a_reward_is_waited_for(store: Store) -> None:
     decided(store, "a", share=0.5)
-    store.rollouts.set_status("a", RolloutStatus.SUCCEEDED, at=5.0)
+    writes(store).set_status("a", RolloutStatus.SUCCEEDED, at=5.0)
 
-    store.rewards.await_reward("a", until=77.0)
+    writes(store).await_reward("a", until=77.0)
 
-    assert [one.until for one in store.trials.assigned("model", after=0, limit=9)] == [77.0]
+    assert [one.until for one in store.trials.assignments("model", after=0, limit=9)] == [77.0]
 
 
 def test_rewards_of_the_learners_rollouts_are_told_in_their_order(store: Store) -> None:
     for name, arm in (("a", "learner"), ("b", "control"), ("c", "learner")):
         decided(store, name, share=0.5, arm=arm)
     for name in ("c", "b", "a"):
-        store.rewards.add_reward(reward(1.0, name))
+        writes(store).add_reward(reward(1.0, name))
 
-    found = store.trials.rewarded("model", after=0, limit=9)
+    found = store.trials.rewards_after("model", after=0, limit=9)
 
     assert [rollout_id for _, rollout_id in found] == ["c", "a"]
-    assert store.trials.rewarded("model", after=found[0][0], limit=9) == found[1:]
+    assert store.trials.rewards_after("model", after=found[0][0], limit=9) == found[1:]
     assert store.trials.newest_reward() == found[-1][0]
 
 
 def test_the_place_of_a_reward_that_was_forgotten_is_not_given_again(store: Store) -> None:
-    store.rollouts.begin_rollout(
-        rollout("a", RolloutStatus.SUCCEEDED, started_at=1.0, ended_at=2.0)
-    )
-    store.rewards.add_reward(reward(1.0, "a"))
+    writes(store).begin_rollout(rollout("a", RolloutStatus.SUCCEEDED, started_at=1.0, ended_at=2.0))
+    writes(store).add_reward(reward(1.0, "a"))
     before = store.trials.newest_reward()
-    store.retention.collect(before=99.0, limit=9)
+    forget_old(store, before=99.0, limit=9)
 
-    store.rewards.add_reward(reward(1.0, "b"))
+    writes(store).add_reward(reward(1.0, "b"))
 
     assert store.trials.newest_reward() > before
 
 
 def test_what_a_trial_has_not_counted_is_not_forgotten(store: Store) -> None:
     decided(store, "a", share=0.5)
-    store.rollouts.set_status("a", RolloutStatus.SUCCEEDED, at=5.0)
-    place = store.trials.assigned("model", after=0, limit=1)[0].place
+    writes(store).set_status("a", RolloutStatus.SUCCEEDED, at=5.0)
+    place = store.trials.assignments("model", after=0, limit=1)[0].place
 
-    kept = store.retention.collect(before=99.0, limit=9)
+    kept = forget_old(store, before=99.0, limit=9)
     store.trials.save(Trial(point="model", watermark=place, revision=1))
 
     assert kept == 0
-    assert store.retention.collect(before=99.0, limit=9) == 1
+    assert forget_old(store, before=99.0, limit=9) == 1
     assert store.trials.points() == []

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tau_live.errors import UnknownError
-from tau_live.store.records import ResourcesVersion, Worker
+from tau_live.core.errors import UnknownError
+from tau_live.core.records import ResourcesVersion, Worker
 from tau_live.store.roles import Store
 
 

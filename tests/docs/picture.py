@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.text import Text
 
 from tau_live.cli.demo import HELD_OUT, TRAINING
-from tau_live.demo.live import CURVE, Progress, run
-from tau_live.demo.show import rendered
-from tau_live.settings import Settings
+from tau_live.cli.demo.live import CURVE, run_demo
+from tau_live.cli.demo.show import render
+from tau_live.core.settings import Settings
 
 WIDTH = 84
 HEIGHT = 6
@@ -27,9 +27,9 @@ def picture(folder: Path) -> str:
     """Return the demo's report, with its learning curve, as an SVG that loads nothing."""
     store = folder / "store.sqlite"
     settings = Settings(store=store)
-    report = run(settings, seed=0, training=TRAINING, held_out=HELD_OUT, progress=ignored)
+    report = run_demo(settings, seed=0, training=TRAINING, held_out=HELD_OUT, progress=ignored)
     console = Console(record=True, width=WIDTH, file=io.StringIO())
-    console.print(rendered(report))
+    console.print(render(report))
     console.print()
     console.print(Text(f"mean reward of each {CURVE} questions while it learned", style="bold"))
     console.print(chart(report.curve))
@@ -39,7 +39,7 @@ def picture(folder: Path) -> str:
     return re.sub(r"@font-face\s*{.*?}", "", shown, flags=re.DOTALL)  # those are on the network
 
 
-def ignored(_: Progress) -> None:
+def ignored(*_: object) -> None:
     """Do nothing about progress."""
 
 

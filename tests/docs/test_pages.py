@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tau_live_hooks import HOSTS
+from tau_live.core.entry_points import host_of, read_entry_points
 from tests.docs.blocks import Block, blocks, commands, pages
 from tests.docs.conftest import ROOT
 from tests.docs.walk import agree, holds
@@ -21,8 +21,8 @@ WALKED = [page for page in pages(ROOT) if any(b.runs for b in blocks(page.read_t
 @pytest.mark.slow
 @pytest.mark.parametrize("page", WALKED, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_a_page_does_what_it_says(page: Path, reader: dict[str, str], tmp_path: Path) -> None:
-    host = page.stem.replace("-", "_")
-    if host in HOSTS and not _is_installed(HOSTS[host][1]):
+    module = dict(map(host_of, read_entry_points().adapters)).get(page.stem)
+    if module is not None and not _is_installed(module):
         pytest.skip(f"{page.stem} is not installed")
     if page.stem in NEEDS and not _is_installed(NEEDS[page.stem]):
         pytest.skip(f"{NEEDS[page.stem]} is not installed")

@@ -10,14 +10,15 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tau_live import cli, errors
-from tau_live.alerts.kinds import Kind
-from tau_live.gate import HoldReason
-from tau_live.learning import quality
-from tau_live.operators.access import Ruling
-from tau_live.reasons import CRITIC_ONLY, LEFT_OUT, WhyNot
+from tau_live import cli
+from tau_live.core import errors
+from tau_live.core.gate import HoldReason
+from tau_live.core.reasons import CRITIC_ONLY, LEFT_OUT, WhyNot
+from tau_live.core.records import Reason
+from tau_live.learn import monitoring
+from tau_live.operate.access import Ruling
+from tau_live.operate.alert_rules import AlertKind
 from tau_live.rl.verdict import Verdict
-from tau_live.rollouts import Reason
 from tests.cli.filled import CHILD, fill
 from tests.docs.blocks import prose_code
 from tests.docs.conftest import ROOT
@@ -45,11 +46,11 @@ def test_every_entry_has_one_shape() -> None:
 
 
 def test_every_alert_has_an_entry() -> None:
-    assert section("Alerts").keys() == {kind.value for kind in Kind}
+    assert section("Alerts").keys() == {kind.value for kind in AlertKind}
 
 
 def test_every_reason_for_which_the_gate_holds_has_an_entry() -> None:
-    reasons = {reason.value for reason in (*HoldReason, *quality.Reason)}
+    reasons = {reason.value for reason in (*HoldReason, *monitoring.Reason)}
 
     assert section("Why the gate holds").keys() == reasons
 

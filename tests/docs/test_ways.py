@@ -9,7 +9,7 @@ import click
 import pytest
 
 from tau_live import cli
-from tau_live.rollouts import ROLLOUT_MOVES
+from tau_live.core.records import ROLLOUT_MOVES
 from tests.docs.blocks import blocks, commands, pages, prose_code
 from tests.docs.conftest import ROOT
 

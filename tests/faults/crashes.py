@@ -5,7 +5,7 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
-from tau_live import fault
+from tests.faults import arming
 from tests.faults.server import tell
 from tests.faults.whole import orphans, problems, state
 from tests.faults.workloads import STORE, WORKLOADS, PlantedError, settings, swept
@@ -29,7 +29,7 @@ def clean(name: str, folder: str) -> None:
         if point in workload.whole:
             tell({"state": state(after, STORE)})
 
-    with fault.listening(reached):
+    with arming.listen(reached):
         for _ in workload.work(after):
             if not workload.threads:
                 tell({"state": state(after, STORE)})
@@ -39,7 +39,7 @@ def crash(name: str, folder: str, case: str, point: str, nth: int) -> None:
     """Do a workload in a copy of what was prepared, and die at a point."""
     own = Path(folder) / case
     shutil.copytree(Path(folder) / "before", own)
-    with fault.armed(point, fault.crash, nth=nth):
+    with arming.arm(point, arming.crash, nth=nth):
         _do(name, own)
 
 
@@ -51,7 +51,7 @@ def fail(name: str, folder: str, case: str, point: str, nth: int) -> list[str]:
     def planted() -> None:
         raise PlantedError("planted")
 
-    with fault.armed(point, planted, nth=nth):
+    with arming.arm(point, planted, nth=nth):
         try:
             _do(name, own)
         except PlantedError:

@@ -17,7 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple, TypedDict
 
-PRELOADED = ("tau_live.door", "tau_live.system")
+PRELOADED = ("tau_live.runtime.api", "tau_live.runtime.runtime")
 
 START = "from tests.faults.server import main; main()"
 

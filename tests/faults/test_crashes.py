@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tau_live import fault
+from tau_live.core import fault
 from tests.faults.server import Ended, Server
 from tests.faults.workloads import WORKLOADS
 

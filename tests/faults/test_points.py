@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 import tau_live
-from tau_live import fault
-from tau_live.machine.whole_files import write_whole
+from tau_live.core import fault
+from tau_live.core.files import write_whole
+from tests.faults import arming
 
 ROOT = Path(tau_live.__file__).parent
 
@@ -53,7 +54,7 @@ def test_what_is_armed_happens_the_nth_time_and_only_then(tmp_path: Path) -> Non
         raise OSError("no room")
 
     path = tmp_path / "status.json"
-    with fault.armed("file.written", fail, nth=2):
+    with arming.arm("file.written", fail, nth=2):
         write_whole(path, b"first")
         with pytest.raises(OSError, match="no room"):
             write_whole(path, b"second")
@@ -73,5 +74,5 @@ def test_what_is_armed_happens_the_nth_time_and_only_then(tmp_path: Path) -> Non
     ],
 )
 def test_a_point_that_nothing_would_reach_is_refused(name: str, nth: int) -> None:
-    with pytest.raises(ValueError, match="expected a known point"), fault.armed(name, int, nth=nth):
+    with pytest.raises(ValueError, match="expected a known point"), arming.arm(name, int, nth=nth):
         pass

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from tau_live import fault
-from tau_live.errors import StoreUnavailableError
-from tau_live.gate import GateKeeper, hold_stored
-from tau_live.learning import unfinished
-from tau_live.learning.learner import Learner
-from tau_live.operators.trials import Order, rolled_back
-from tau_live.policies import checkpoints
-from tau_live.policies.files import check_policy, checkpoint_folder
-from tau_live.settings import Settings
-from tau_live.store.sqlite import SqliteStore
+from tau_live.core.errors import StoreUnavailableError
+from tau_live.core.gate_keeper import GateKeeper, hold_stored
+from tau_live.core.settings import Settings
+from tau_live.decisions import checkpoints
+from tau_live.decisions.policy_files import check_policy, checkpoint_folder
+from tau_live.learn import learner as unfinished
+from tau_live.learn.learner import Learner
+from tau_live.operate.trials import Order, roll_back
+from tau_live.store.sqlite.store import SqliteStore
+from tests.faults import arming
 from tests.faults.whole import orphans, problems
 from tests.live.test_poison import add, worth
 
@@ -75,7 +75,7 @@ def test_a_learner_that_was_stopped_for_longer_than_its_lease_changes_nothing(
     due(store)
 
     with learner(settings, "slow") as slow:
-        with fault.armed(point, lambda: meanwhile(settings)):
+        with arming.arm(point, lambda: meanwhile(settings)):
             found = slow.run_next(now=1.0)
         known = [row.sha256 for row in store.policies.versions()]
         slow.sweep()
@@ -92,7 +92,7 @@ def test_what_was_swept_away_is_learned_the_next_time(
     due(store)
 
     with learner(settings, "slow") as slow:
-        with fault.armed("update.saved", lambda: sweep_later(settings)):
+        with arming.arm("update.saved", lambda: sweep_later(settings)):
             assert slow.run_next(now=1.0) is None
         found = slow.run_next(now=2.0)
 
@@ -111,7 +111,7 @@ def test_whoever_makes_the_same_again_takes_over_the_note_of_who_died_at_it(
         raise DiedError
 
     due(store)
-    with learner(settings, "dead") as dead, fault.armed("update.saved", die):
+    with learner(settings, "dead") as dead, arming.arm("update.saved", die):
         with pytest.raises(DiedError):
             dead.run_next(now=1.0)
     left = [path.name for path in checkpoint_folder(settings).iterdir()]
@@ -121,7 +121,7 @@ def test_whoever_makes_the_same_again_takes_over_the_note_of_who_died_at_it(
 
     assert found is not None
     assert [store.policies.version(1).file] == left
-    assert not unfinished.has_left(store, checkpoint_folder(settings))
+    assert not unfinished.notes(store)
     assert problems(settings) == []
 
 
@@ -138,12 +138,12 @@ def test_nobody_goes_back_to_a_version_whose_file_is_being_deleted(
         order = Order("policy_rollback", "model", "because", "anna", 5.0)
         with closing(SqliteStore.open(settings.store, busy_timeout_s=0.05)) as mine:
             try:
-                rolled_back(mine, settings, order, pin=True)
+                roll_back(mine, settings, order, pin=True)
             except StoreUnavailableError as error:
                 refused.append(error)
 
     due(store, first=24)
-    with learner(settings, "test") as learning, fault.armed("policies.deleted", go_back):
+    with learner(settings, "test") as learning, arming.arm("policies.deleted", go_back):
         learning.run_next(now=9.0)
 
     assert len(refused) == 1
@@ -157,7 +157,7 @@ def test_an_update_has_not_failed_because_the_store_was_locked_when_it_was_store
 
     with learner(settings, "test") as learning, closing(SqliteStore.open(settings.store)) as other:
         lock = other.begin()
-        with fault.armed("update.stored", lock.__enter__):
+        with arming.arm("update.stored", lock.__enter__):
             found = learning.run_next(now=1.0)
         lock.__exit__(None, None, None)
 
@@ -181,7 +181,7 @@ def test_files_that_no_note_names_are_left_alone(settings: Settings, store: Sqli
     assert swept == []
     assert (folder / kept).exists()
     assert settings.store.exists()
-    assert not unfinished.has_left(store, folder)
+    assert not unfinished.notes(store)
     check_policy(folder, store.policies.version(1))
 
 
@@ -199,5 +199,5 @@ def test_a_hold_is_stored_with_its_update_and_written_down_once(
 
     assert (stored, again) == (True, False)
     assert [entry.event for entry in store.gate.log()] == ["hold"]
-    assert not keeper.unsaved
+    assert not keeper.has_unsaved
     assert not keeper.passes

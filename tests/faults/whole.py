@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-from tau_live.errors import TauLiveError
-from tau_live.operators.kept_history import gate_contradictions
-from tau_live.policies.files import check_policy, checkpoint_folder
-from tau_live.settings import Settings
+from tau_live.core.errors import TauLiveError
+from tau_live.core.settings import Settings
+from tau_live.decisions.policy_files import check_policy, checkpoint_folder
+from tau_live.operate.verification import gate_contradictions
 from tau_live.store.sealing import SEALED, Sealer
-from tau_live.store.sqlite import SqliteStore
+from tau_live.store.sqlite.store import SqliteStore
 
-ALERTS = frozenset({"alerts", "alert_marks", "alert_limits"})
+ALERTS = frozenset({"alerts", "alert_marks"})
 PASSING = ALERTS | {"leases", "_sqlite_migrations", "sqlite_sequence", "sqlite_stat1"}
 """Tables whose rows tell of processes, or of the moment: alerts of when somebody looked."""
 
@@ -80,7 +80,7 @@ def _of_seals(store: SqliteStore) -> Iterator[str]:
     yield from (str(found) for found in store.seals.broken_links(Sealer()) if found)
     for table in SEALED:
         yield from (str(found) for found in store.seals.changed_rows(table))
-    yield from map(str, store.consistency.contradictions())
+    yield from map(str, store.seals.contradictions())
     yield from map(str, gate_contradictions(store))
 
 

@@ -12,39 +12,41 @@ from pathlib import Path
 from typing import NamedTuple
 
 import tau_live
-from tau_live import events as ev
-from tau_live.cli.gate import reset_of
-from tau_live.collection.pipeline import Pipeline
-from tau_live.collection.recording import Recorder
-from tau_live.collection.writer import REOPEN_S, Listeners, Writer
-from tau_live.errors import StoreUnavailableError
-from tau_live.gate import GateKeeper, Kind
-from tau_live.learning import unfinished
-from tau_live.machine.processes import this_process
-from tau_live.machine.whole_files import sweep
-from tau_live.operators.trials import (
+from tau_live.cli.gate import reset_gate
+from tau_live.core import events as ev
+from tau_live.core.errors import StoreUnavailableError
+from tau_live.core.files import sweep
+from tau_live.core.gate import Kind
+from tau_live.core.gate_keeper import GateKeeper
+from tau_live.core.plugins import Plugins
+from tau_live.core.processes import this_process
+from tau_live.core.records import AttemptStatus, RolloutConfig, RolloutStatus
+from tau_live.core.settings import Settings
+from tau_live.decisions.policy_files import checkpoint_folder
+from tau_live.learn import learner as unfinished
+from tau_live.learn.promotion import promoter
+from tau_live.learn.promotion.promoter import Promoter
+from tau_live.operate.status import publish, status_file, status_of
+from tau_live.operate.trials import (
     Order,
-    champion_frozen,
-    exposed,
-    pinned,
-    rolled_back,
-    stopped,
-    unpinned,
+    expose,
+    freeze_champion,
+    pin,
+    roll_back,
+    stop,
+    unpin,
 )
-from tau_live.plugins import Plugins
-from tau_live.policies.files import checkpoint_folder
-from tau_live.rollouts import AttemptStatus, RolloutConfig, RolloutStatus
-from tau_live.settings import Settings
-from tau_live.status import publish, status_file, status_of
+from tau_live.record.pipeline import Pipeline
+from tau_live.record.recording import Recorder
+from tau_live.record.writer import REOPEN_S, Listeners, Writer
+from tau_live.runtime.build import learner_of, open_store, pipeline_of
 from tau_live.store.roles import Store
-from tau_live.system_parts import learner_of, open_store, pipeline_of
-from tau_live.trials import promoter
-from tau_live.trials.promoter import Promoter
 from tests.contracts.making import begun, queued, reward
 from tests.live.running import rounds
 from tests.live.test_poison import add, worth
 from tests.streams import event
 from tests.trialled import NOW, Arms, fill, serve, settings_of
+from tests.writes import forget_old, writes
 
 STORE = "s.sqlite"
 DEAD = "nowhere:0:0"
@@ -244,17 +246,17 @@ def ordered(folder: Path) -> Iterator[None]:
     def order(action: str) -> Order:
         return Order(action, "model", "because", "anna", 5.0)
 
-    exposed(store, known, order("policy_exposure"), share=0.5)
+    expose(store, known, order("policy_exposure"), share=0.5)
     yield
-    pinned(store, known, order("policy_pin"))
+    pin(store, known, order("policy_pin"))
     yield
-    unpinned(store, known, order("policy_unpin"))
+    unpin(store, known, order("policy_unpin"))
     yield
-    champion_frozen(store, known, order("policy_freeze"))
+    freeze_champion(store, known, order("policy_freeze"))
     yield
-    rolled_back(store, known, order("policy_rollback"), pin=True)
+    roll_back(store, known, order("policy_rollback"), pin=True)
     yield
-    stopped(store, known, order("policy_stop"))
+    stop(store, known, order("policy_stop"))
     store.close()
     yield
 
@@ -266,10 +268,10 @@ def trip(folder: Path) -> Iterator[None]:
     keeper = GateKeeper(limit=3, who="test")
     keeper.refresh(store.gate, at=1.0)
     for number in range(3):
-        keeper.failed(Kind.COLLECTION, "the disk is full", at=2.0 + number)
+        keeper.record_failure(Kind.COLLECTION, "the disk is full", at=2.0 + number)
         keeper.refresh(store.gate, at=3.0)
         yield
-    reset_of(store, known, reason="mended", who="anna", at=6.0)
+    reset_gate(store, known, reason="mended", who="anna", at=6.0)
     yield
     keeper.refresh(store.gate, at=7.0)
     keeper.hold("rewards_missing", at=8.0, detail="of 10 rollouts none")
@@ -286,16 +288,16 @@ def old(folder: Path) -> None:
     for number in range(300):
         rollout_id = f"old-{number}"
         begun(store, rollout_id)
-        store.rewards.add_reward(reward(1.0, rollout_id, at=2.0))
-        store.rollouts.set_status(rollout_id, RolloutStatus.SUCCEEDED, at=3.0)
-        store.rewards.mark_ready(rollout_id, total_reward=1.0)
+        writes(store).add_reward(reward(1.0, rollout_id, at=2.0))
+        writes(store).set_status(rollout_id, RolloutStatus.SUCCEEDED, at=3.0)
+        writes(store).mark_ready(rollout_id, total_reward=1.0)
     store.close()
 
 
 def forget(folder: Path) -> Iterator[None]:
     """Forget old rollouts, and give their space back."""
     store = open_store(settings(folder))
-    while store.retention.collect(before=10.0, limit=100):
+    while forget_old(store, before=10.0, limit=100):
         yield
     store.retention.vacuum()
     store.close()

@@ -25,8 +25,9 @@ from typing import Any, NamedTuple
 import pytest
 
 import tau_live
-from tau_live.adapters import Adapter
-from tau_live.settings import DeclaredDecision, Settings
+from tau_live.core.settings import Settings
+from tau_live.core.settings.tables import DeclaredDecision
+from tau_live.runtime.adapters import Adapter
 from tests.hooks.hostile_steps import Step, read
 from tests.hooks.hostile_values import BadValues, FacelessError, HostsOwnError, spoiled
 from tests.proof.inputs_hostile import HostileError
@@ -44,7 +45,7 @@ PLAYS = 10
 MOST_P99_MS, MOST_MS = 5.0, 50.0
 """What a callback may take, of the processor and in the host's thread."""
 
-HANDED = frozenset({"wrapped", "handler", "ask", "made", "chain", "execute", "write"})
+HANDED = frozenset({"wrapped", "handler", "ask", "make", "chain", "execute", "write"})
 """By what name a callback is given the host's own step."""
 
 ITEMS = 3
@@ -288,7 +289,7 @@ def faults(
             Settings(store=path, act=act, decisions=POINTS, decide_deadline_ms=60_000.0)
         )
         with fuzz.watching(*owners):
-            detach = adapter.attach(tau_live.door.in_force)
+            detach = adapter.attach(tau_live.runtime.api.in_force)
             seen, plays = play(), 1
             while not fuzz.is_enough and plays < PLAYS * fuzz.cases // CASES:
                 seen, plays = play(), plays + 1

@@ -13,10 +13,11 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.tools import tool
 
 import tau_live
-from tau_live.hookspecs import Answer, DecisionRequest, hookimpl
-from tau_live.operators.trials import Order, exposed
-from tau_live.settings import DeclaredDecision, DeclaredReward, Learner, Settings
-from tau_live.testing import Recorded, recorded_in
+from tau_live.core.hookspecs import Answer, DecisionRequest, hookimpl
+from tau_live.core.settings import Learner, Settings
+from tau_live.core.settings.tables import DeclaredDecision, DeclaredReward
+from tau_live.operate.trials import Order, expose
+from tau_live.testing.expected import Recorded, recorded_in
 from tau_live_hooks.langchain import ADAPTER
 from tests.live.running import opened
 
@@ -122,7 +123,7 @@ def attached(
             asking()
             assert tau_live.flush()
             with opened(wanted.store) as store:
-                exposed(store, wanted, Order("test", point, "because", "anna", 1.0), share=1.0)
+                expose(store, wanted, Order("test", point, "because", "anna", 1.0), share=1.0)
         if points:
             tau_live.detach()
             detach()

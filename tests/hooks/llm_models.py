@@ -11,11 +11,11 @@ import pytest
 from llm.plugins import pm
 
 import tau_live
-from tau_live.hookspecs import Answer, DecisionRequest, hookimpl
-from tau_live.operators.trials import Order, exposed
-from tau_live.rollouts import Attempt, Decision, Rollout, Span, rollout_id_of
-from tau_live.settings import DeclaredDecision, DeclaredReward, Learner, Settings
-from tau_live.store.records import RolloutQuery
+from tau_live.core.hookspecs import Answer, DecisionRequest, hookimpl
+from tau_live.core.records import Attempt, Decision, Rollout, RolloutQuery, Span, rollout_id_of
+from tau_live.core.settings import Learner, Settings
+from tau_live.core.settings.tables import DeclaredDecision, DeclaredReward
+from tau_live.operate.trials import Order, expose
 from tau_live_hooks.llm import ADAPTER
 from tests.live.running import decisions, opened
 
@@ -148,7 +148,7 @@ def acting(
                 run.decide(point, ["a", "b"], default="a")
             assert tau_live.flush()
             with opened(wanted.store) as store:
-                exposed(store, wanted, Order("test", point, "because", "anna", 1.0), share=1.0)
+                expose(store, wanted, Order("test", point, "because", "anna", 1.0), share=1.0)
         if points:
             detach()
             tau_live.detach()

@@ -11,8 +11,8 @@ import pytest
 from agents import Agent, Runner
 
 import tau_live
-from tau_live.rollouts import Reason, Rollout, RolloutStatus, Span
-from tau_live.settings import Content, Learner, Settings
+from tau_live.core.records import Reason, Rollout, RolloutStatus, Span
+from tau_live.core.settings import Content, Learner, Settings
 from tau_live_hooks.openai_agents import ADAPTER
 from tests.live.running import opened, rollouts
 

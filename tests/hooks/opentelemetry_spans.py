@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import tau_live
-from tau_live.rollouts import Rollout, Span
-from tau_live.settings import Learner, Settings
+from tau_live.core.records import Rollout, Span
+from tau_live.core.settings import Learner, Settings
 from tests.live.running import opened, rollouts
 
 pytest.importorskip("opentelemetry.sdk")
@@ -78,7 +78,7 @@ def attached(path: Path) -> Iterator[Any]:
     tau_live.detach()
     runtime = tau_live.attach(Settings(store=path, learner=Learner.FLUSH))
     assert runtime is not None
-    detach = ADAPTER.attach(tau_live.door.in_force)
+    detach = ADAPTER.attach(tau_live.runtime.api.in_force)
     try:
         yield runtime
     finally:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from itertools import count
 from pathlib import Path
 
-from tau_live.events import (
+from tau_live.core.events import (
     Content,
     Context,
     Event,
@@ -13,7 +13,6 @@ from tau_live.events import (
     Message,
     ModelEnd,
     Policy,
-    Reason,
     Retry,
     RunEnd,
     RunStart,
@@ -23,6 +22,7 @@ from tau_live.events import (
     TurnEnd,
     TurnStart,
 )
+from tau_live.core.records import Reason
 from tau_live_hooks.tau import TauStream
 
 SESSION = Path(__file__).parents[1] / "golden" / "tau_session.jsonl"

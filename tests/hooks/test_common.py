@@ -8,20 +8,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tau_live import events as ev
-from tau_live.hookspecs import Answer, DecisionRequest, hookimpl
-from tau_live.rollouts import Decision
-from tau_live.runs.handles import RunHandle
-from tau_live.runtime import Runtime
-from tau_live.settings import DeclaredDecision, Learner, Settings
-from tau_live.settings.decisions import Every, Point
-from tau_live.store.records import Trial
-from tau_live.system import start
-from tau_live.system_parts import open_store
-from tau_live.testing import Recorded, recorded_in
-from tau_live_hooks.common_choices import Choices, prompted
-from tau_live_hooks.common_run import RunBook
-from tau_live_hooks.common_text import content_of, counted, situation_of
+from tau_live.core import events as ev
+from tau_live.core.hookspecs import Answer, DecisionRequest, hookimpl
+from tau_live.core.records import Decision, Trial
+from tau_live.core.settings import Learner, Settings
+from tau_live.core.settings.tables import DeclaredDecision, Every, Point
+from tau_live.decisions.runs import RunHandle
+from tau_live.runtime.build import open_store
+from tau_live.runtime.runtime import Runtime, start
+from tau_live.testing.expected import Recorded, recorded_in
+from tau_live_hooks.common import RunBook, content_of, positive_counts, situation_of
+from tau_live_hooks.common_choices import Choices, fill_prompt
 
 pytestmark = pytest.mark.slow
 
@@ -38,7 +35,7 @@ class Request:
 class Seam:
     """Reads and changes it; this host refuses to change its model to a broken one."""
 
-    def said(self, point: Point, request: Request) -> object:
+    def value_at(self, point: Point, request: Request) -> object:
         if point is Point.TOOLS:
             return list(request.tools) or None
         if point is Point.PARAMS:
@@ -134,8 +131,8 @@ def test_what_is_chosen_is_in_the_request(path: Path) -> None:
         choices,
         _,
     ):
-        request, pending = choices.changed(Seam(), Request(), {})
-        pending.sent(request)
+        request, pending = choices.change_request(Seam(), Request(), {})
+        pending.settle_sent(request)
 
     assert request == Request("large", "Be good. Be kind.", ("take",))
     assert {row.point: (row.applied, row.why_not) for row in rows(path)} == {
@@ -151,8 +148,8 @@ def test_a_prompt_that_says_what_is_there_leaves_the_request_alone(path: Path, o
     asked = Request(prompt=own)
 
     with deciding(path, told, prompt="same") as (choices, _):
-        request, pending = choices.changed(Seam(), asked, {})
-        pending.sent(request)
+        request, pending = choices.change_request(Seam(), asked, {})
+        pending.settle_sent(request)
     [row] = rows(path)
 
     assert request is asked
@@ -161,9 +158,9 @@ def test_a_prompt_that_says_what_is_there_leaves_the_request_alone(path: Path, o
 
 def test_no_tool_is_ever_added_and_none_offered_that_is_not_there(path: Path) -> None:
     with deciding(path, TOOLS, tools="theirs") as (choices, _):
-        request, pending = choices.changed(Seam(), Request(), {})
-        pending.sent(request)
-        bare, _ = choices.changed(Seam(), Request(tools=()), {})
+        request, pending = choices.change_request(Seam(), Request(), {})
+        pending.settle_sent(request)
+        bare, _ = choices.change_request(Seam(), Request(tools=()), {})
     [row] = rows(path)
 
     assert set(request.tools) <= {"look", "take"}
@@ -176,8 +173,8 @@ def test_an_option_that_is_all_the_tools_is_the_hosts_own(path: Path) -> None:
     told = DeclaredDecision(point="tools", options={"all": ["take", "look", "burn"], "none": []})
 
     with deciding(path, told, tools="all") as (choices, _):
-        request, pending = choices.changed(Seam(), Request(), {})
-        pending.sent(request)
+        request, pending = choices.change_request(Seam(), Request(), {})
+        pending.settle_sent(request)
     [row] = rows(path)
 
     assert request == Request()
@@ -188,8 +185,8 @@ def test_a_point_that_fails_is_the_hosts_and_the_others_go_on(path: Path) -> Non
     told = DeclaredDecision(point="model", options={"broken": "broken"})
 
     with deciding(path, told, PROMPT, model="broken", prompt="kind") as (choices, _):
-        request, pending = choices.changed(Seam(), Request(), {})
-        pending.sent(request)
+        request, pending = choices.change_request(Seam(), Request(), {})
+        pending.settle_sent(request)
 
     assert request == Request(prompt="Be good. Be kind.")
     assert {row.point: (row.applied, row.why_not) for row in rows(path)} == {
@@ -209,9 +206,9 @@ def test_what_did_not_happen_was_not_applied(
     path: Path, sent: Request | None, why_not: str
 ) -> None:
     with deciding(path, MODEL, model="large") as (choices, _):
-        _, pending = choices.changed(Seam(), Request(), {})
+        _, pending = choices.change_request(Seam(), Request(), {})
         if sent is not None:
-            pending.sent(sent)
+            pending.settle_sent(sent)
         pending.over()
     [row] = rows(path)
 
@@ -225,8 +222,8 @@ def test_a_choice_stays_for_as_long_as_was_said(path: Path, every: Every, decide
     with deciding(path, told, model="large") as (choices, _):
         sent = []
         for _ in range(3):
-            request, pending = choices.changed(Seam(), Request(), {})
-            pending.sent(request)
+            request, pending = choices.change_request(Seam(), Request(), {})
+            pending.settle_sent(request)
             sent.append(request.model)
 
     assert sent == ["large"] * 3
@@ -254,7 +251,7 @@ def test_a_tool_is_vetoed_where_it_may_be(
     ).decisions
 
     with deciding(path, *told, tool_gate=wanted) as (choices, _):
-        assert choices.vetoed(known) == said
+        assert choices.veto(known) == said
 
     assert [row.applied for row in rows(path)] == ["veto" if said else "own"]
 
@@ -274,9 +271,9 @@ def test_a_failure_is_tried_again_where_that_is_chosen(path: Path, own: bool, wa
 
 def test_nothing_declared_is_nothing_decided(path: Path) -> None:
     with deciding(path) as (choices, _):
-        request, _pending = choices.changed(Seam(), Request(), {})
+        request, _pending = choices.change_request(Seam(), Request(), {})
 
-        assert (request, choices.vetoed({}), choices.again({}, own=True)) == (Request(), None, True)
+        assert (request, choices.veto({}), choices.again({}, own=True)) == (Request(), None, True)
 
     assert rows(path) == []
 
@@ -287,13 +284,13 @@ def test_a_book_adds_up_what_a_run_takes(path: Path) -> None:
         for number in (1, 2):
             book.begin_turn(number)
             book.begin_turn(number)
-            book.asked(f"model:{number}")
-            book.heard(f"model:{number}")
-            book.heard(f"model:{number}")
-            book.answered(f"model:{number}", {}, usage={"input_tokens": 3.0}, cost=0.5)
-            book.called(f"call-{number}", "look")
-            book.returned(f"call-{number}", "look", {"result": content_of("seen")})
-        book.handed_over("taker", reason="it knows more")
+            book.start_model(f"model:{number}")
+            book.note_token(f"model:{number}")
+            book.note_token(f"model:{number}")
+            book.end_model(f"model:{number}", {}, usage={"input_tokens": 3.0}, cost=0.5)
+            book.start_tool(f"call-{number}", "look")
+            book.end_tool(f"call-{number}", "look", {"result": content_of("seen")})
+        book.hand_over("taker", reason="it knows more")
         book.end()
     one = stored(path)
     [handoff] = one.of("handoff")
@@ -316,8 +313,8 @@ def test_what_was_meant_is_no_failure_of_a_tool(
 ) -> None:
     with running(Settings(store=path, learner=Learner.FLUSH)) as runtime:
         book = RunBook(runtime, begun(runtime))
-        book.called("c", "look")
-        book.returned("c", "look", status=status)
+        book.start_tool("c", "look")
+        book.end_tool("c", "look", status=status)
         book.end()
     [tool] = stored(path).of("tool")
 
@@ -374,10 +371,10 @@ def test_of_metadata_only_what_is_short_and_plain_is_known() -> None:
     ("own", "said"), [("Be good.", "Be good. Be brief."), ("", "Be brief.")], ids=["some", "none"]
 )
 def test_a_prompt_stands_with_the_agents_own_instructions(own: str, said: str) -> None:
-    assert prompted("{instructions} Be brief.", own) == said
+    assert fill_prompt("{instructions} Be brief.", own) == said
 
 
 def test_only_numbers_that_say_something_are_counted() -> None:
     said = {"a": 1, "b": 0, "c": float("nan"), "d": "7", "e": 2.5, "f": -5, "g": float("inf")}
 
-    assert counted(said) == {"a": 1.0, "e": 2.5}
+    assert positive_counts(said) == {"a": 1.0, "e": 2.5}

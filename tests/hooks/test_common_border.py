@@ -7,13 +7,11 @@ from uuid import UUID
 
 import pytest
 
-from tau_live.adapters import InForce
-from tau_live.gate import Kind
-from tau_live.runtime import Runtime
-from tau_live.settings import Learner, Settings
-from tau_live.system import start
-from tau_live_hooks.common_border import Border
-from tau_live_hooks.common_text import content_of, few, printed, situation_of
+from tau_live.core.gate import Kind
+from tau_live.core.settings import Learner, Settings
+from tau_live.runtime.adapters import InForce
+from tau_live.runtime.runtime import Runtime, start
+from tau_live_hooks.common import Border, as_text, content_of, few, situation_of
 from tests.hooks.hostile_values import HostsOwnError, Touchy, laughs
 
 pytestmark = pytest.mark.slow
@@ -92,7 +90,7 @@ def test_whatever_a_value_does_something_is_said_of_it(make: Callable[[], object
     ],
 )
 def test_a_name_is_a_text_whatever_it_is(make: Callable[[], object], said: str) -> None:
-    assert printed(make()) == said
+    assert as_text(make()) == said
 
 
 class Endless(list[int]):

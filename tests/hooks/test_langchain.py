@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tau_live.rollouts import Decision
-from tau_live.settings import DeclaredDecision, Settings
-from tau_live.settings.decisions import Never
+from tau_live.core.records import Decision
+from tau_live.core.settings import Settings
+from tau_live.core.settings.tables import DeclaredDecision, Never
 from tests.live.running import decisions
 
 pytest.importorskip("langchain")

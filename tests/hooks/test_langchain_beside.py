@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import tau_live
-from tau_live.rollouts import RolloutStatus
-from tau_live.testing import Recorded
+from tau_live.core.records import RolloutStatus
+from tau_live.testing.expected import Recorded
 from tests.live.running import environ
 
 pytest.importorskip("langchain")
@@ -19,12 +19,7 @@ from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.tracers import context
 
 from tau_live_hooks.langchain import ADAPTER
-from tests.hooks.langchain_agents import (
-    HELLO,
-    agent,
-    seeing,
-    stored,
-)
+from tests.hooks.langchain_agents import HELLO, agent, seeing, stored
 
 pytestmark = pytest.mark.slow
 

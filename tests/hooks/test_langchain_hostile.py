@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from tau_live.testing import Scenario
+from tau_live.testing.expected import Scenario
 
 pytest.importorskip("langchain_core")
 pytest.importorskip("langgraph")
@@ -21,20 +21,19 @@ from langchain_core.retrievers import BaseRetriever
 from langsmith import schemas
 
 from tau_live_hooks.langchain import ADAPTER
-from tau_live_hooks.langchain_acting import Acting
-from tau_live_hooks.langchain_feedback import Feedback
+from tau_live_hooks.langchain_choose import Acting
 from tau_live_hooks.langchain_graphs import TauGraphHandler
-from tau_live_hooks.langchain_handler import TauHandler
+from tau_live_hooks.langchain_record import Feedback, TauHandler
 from tests.hooks.conformance.langchain_play import CANNOT, play
 from tests.hooks.hostile import Fuzz, callbacks, faults, wrappers
 from tests.hooks.langchain_agents import agent, ask
 
 pytestmark = pytest.mark.slow
 
-LATER = {"_executed_later": "coroutine"}
+LATER = {"_run_tool_later": "coroutine"}
 """The wrappers of coroutines; the others' wrap plain functions."""
 
-OURS = {"_chained"}
+OURS = {"_chain"}
 """What returns something around what the host's function returned."""
 
 WRAPS = wrappers(Acting, Feedback, but=())

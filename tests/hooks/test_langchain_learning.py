@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 import tau_live
-from tau_live.offered import options
-from tau_live.rollouts import rollout_id_of
+from tau_live.core.records import rollout_id_of
+from tau_live.runtime.adapters import options
 
 pytest.importorskip("langchain")
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 def test_options_are_declared_in_python_and_learned(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tau_live.offered._State.made", {})
+    monkeypatch.setattr("tau_live.runtime.adapters._builders", {})
     wrong, right = Mirror(says="wrong"), Mirror(says="right")
     made = agent(model=wrong, tools=[])
 

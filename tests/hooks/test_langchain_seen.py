@@ -12,10 +12,10 @@ from uuid import uuid4
 import pytest
 
 import tau_live
-from tau_live import door
-from tau_live.envelope import Content
-from tau_live.rollouts import Reason, RolloutStatus, rollout_id_of
-from tau_live.testing import Recorded
+from tau_live.core.events import Content
+from tau_live.core.records import Reason, RolloutStatus, rollout_id_of
+from tau_live.runtime import api
+from tau_live.testing.expected import Recorded
 from tests.live.running import rewards
 
 pytest.importorskip("langchain")
@@ -35,14 +35,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command, RetryPolicy, Send, interrupt
 
 from tau_live_hooks.langchain_events import message_of
-from tests.hooks.langchain_agents import (
-    HELLO,
-    THREAD,
-    Mirror,
-    agent,
-    seeing,
-    stored,
-)
+from tests.hooks.langchain_agents import HELLO, THREAD, Mirror, agent, seeing, stored
 
 pytestmark = pytest.mark.slow
 
@@ -290,7 +283,7 @@ def test_a_reward_in_a_tool_is_for_its_run(path: Path, monkeypatch: pytest.Monke
     @tool
     def look(place: int) -> str:
         """Look at a place."""
-        run = door.current()
+        run = api.current()
         inside.append(run.id if run else "")
         return "seen"
 
@@ -338,11 +331,11 @@ def test_a_stream_that_is_dropped_leaves_no_run_behind(
     with seeing(path, monkeypatch) as wanted:
         pieces = agent().stream({"messages": "look"}, stream_mode="updates")
         next(pieces)
-        between = door.current()
+        between = api.current()
         pieces.close()
         [one] = stored(wanted)
 
-    assert (between, door.current()) == (None, None)
+    assert (between, api.current()) == (None, None)
     assert one.rollout.status is RolloutStatus.CANCELLED
 
 

@@ -165,7 +165,7 @@ def test_a_run_is_inside_the_run_around_it(path: Path, monkeypatch: pytest.Monke
     with acting(settings(path), monkeypatch):
         with tau_live.run("outer") as outer:
             for _ in llm.get_model("small").prompt("one"):
-                assert tau_live.door.current() is outer
+                assert tau_live.runtime.api.current() is outer
         found = {one.host: one for one in stored(path)}
 
     assert found["llm"].parent_id == found["tau_live"].rollout_id

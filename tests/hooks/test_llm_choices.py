@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import tau_live
-from tau_live.offered import options
-from tau_live.rollouts import rollout_id_of
-from tau_live.settings import DeclaredDecision
+from tau_live.core.records import rollout_id_of
+from tau_live.core.settings.tables import DeclaredDecision
+from tau_live.runtime.adapters import options
 
 pytest.importorskip("llm")
 
@@ -217,7 +217,7 @@ def test_a_chain_keeps_its_model(path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_models_are_declared_in_python_too(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tau_live.offered._State.made", {})
+    monkeypatch.setattr("tau_live.runtime.adapters._builders", {})
 
     @options("model")
     def models() -> dict[str, object]:

@@ -91,7 +91,7 @@ for name in [name for name in sys.modules if name.partition(".")[0] in ("llm", "
 
 import llm
 import tau_live
-from tau_live.hookspecs import Answer, hookimpl
+from tau_live.core.hookspecs import Answer, hookimpl
 
 
 class Always:
@@ -242,7 +242,7 @@ def test_switched_off_nothing_is_made_and_nothing_heavy_imported(
 ) -> None:
     code = (
         "import sys; from llm.cli import cli; import llm; llm.get_model('tau');"
-        "heavy = {'msgspec', 'wrapt', 'structlog', 'tau_live.runtime'};"
+        "heavy = {'msgspec', 'wrapt', 'structlog', 'tau_live.runtime.runtime'};"
         "print(sorted(heavy & sys.modules.keys()))"
     )
     environ = home.environ("0", LLM_USER_PATH=str(home.folder / "user"))

@@ -6,15 +6,14 @@ from typing import Any
 
 import pytest
 
-from tau_live.testing import Scenario
+from tau_live.testing.expected import Scenario
 
 pytest.importorskip("llm")
 
 import llm
 
 from tau_live_hooks.llm import ADAPTER
-from tau_live_hooks.llm_tools import Tools
-from tau_live_hooks.llm_watch import Watch
+from tau_live_hooks.llm_record import Watch
 from tests.hooks.conformance import llm_async_play
 from tests.hooks.conformance.llm_play import CANNOT, play, routed
 from tests.hooks.hostile import Fuzz, faults, wrappers
@@ -23,10 +22,10 @@ from tests.hooks.hostile_values import BadValues, spoiled
 pytestmark = pytest.mark.slow
 
 OTHER = {
-    "streamed": "generator",
-    "chained": "generator",
-    "achained": "asyncgen",
-    "aexecuted": "coroutine",
+    "watch_events": "generator",
+    "watch_chain": "generator",
+    "watch_chain_async": "asyncgen",
+    "watch_calls_async": "coroutine",
 }
 """The wrappers of what yields or is awaited; the others' wrap plain functions."""
 
@@ -34,7 +33,7 @@ THEIRS = ("before_call", "after_call")
 TOOL = llm.Tool(name="look")
 CALL = llm.ToolCall("look", {"place": 1}, tool_call_id="call-1")
 RESULT = llm.ToolResult(name="look", output="seen", tool_call_id="call-1")
-WRAPS = wrappers(Watch, Tools)
+WRAPS = wrappers(Watch)
 
 
 def called(values: BadValues, named: Mapping[str, Any]) -> None:
@@ -42,7 +41,7 @@ def called(values: BadValues, named: Mapping[str, Any]) -> None:
     for _ in range(2):
         tool, call, result = (spoiled(values, one) for one in (TOOL, CALL, RESULT))
         for name, told in (("before_call", (tool, call)), ("after_call", (tool, call, result))):
-            if getattr(named.get(name), "__module__", "") == Tools.__module__:
+            if getattr(named.get(name), "__module__", "") == Watch.__module__:
                 named[name](*told)
 
 

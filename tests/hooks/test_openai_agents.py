@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import tau_live
-from tau_live.rollouts import AttemptStatus, Reason, RolloutStatus
-from tau_live.settings import Content, Learner, Settings
+from tau_live.core.records import AttemptStatus, Reason, RolloutStatus
+from tau_live.core.settings import Content, Learner, Settings
 from tests.live.running import opened
 
 pytest.importorskip("agents.run")
@@ -183,7 +183,7 @@ def test_a_run_that_waited_is_known_in_another_process(path: Path) -> None:
     made = agent("pay")
     kept = ran(made).to_state().to_json()
     tau_live.detach()
-    ids = importlib.import_module("tau_live_hooks.openai_agents_ids").RunIds()
+    ids = importlib.import_module("tau_live_hooks.openai_agents_record").RunIds()
 
     async def resumed() -> None:
         state = await RunState.from_json(made, kept)

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import tau_live
-from tau_live.adapters import Detach
-from tau_live.rollouts import Reason, RolloutStatus
+from tau_live.core.records import Reason, RolloutStatus
+from tau_live.runtime.adapters import Detach
 from tests.live.running import done, opened, process
 
 pytest.importorskip("agents.run")
@@ -245,7 +245,7 @@ def test_it_is_seen_beside_an_exclusive_processor(path: Path) -> None:
 def places() -> list[object]:
     from tau_live_hooks.openai_agents import _places
 
-    return [place.owner.__dict__[place.name] for place in _places()]
+    return [owner.__dict__[name] for owner, name, _ in _places()]
 
 
 def test_attaching_again_adds_nothing_and_detaching_puts_all_back(
@@ -266,7 +266,7 @@ def test_attaching_again_adds_nothing_and_detaching_puts_all_back(
 def test_detaching_leaves_nothing_behind(path: Path) -> None:
     code = (
         "from tau_live_hooks.openai_agents import ADAPTER, _places\n"
-        "def now(): return [place.owner.__dict__[place.name] for place in _places()]\n"
+        "def now(): return [owner.__dict__[name] for owner, name, _ in _places()]\n"
         "before = now()\n"
         "detach = ADAPTER.attach(lambda: None)\n"
         "assert all(one is not two for one, two in zip(before, now()))\n"
@@ -305,4 +305,4 @@ def test_a_tool_knows_the_run_it_is_in(path: Path) -> None:
     with opened(path) as store:
         given = store.rewards.rewards(found.rollout_id)
     assert ("seen", 1.0) in {(one.name, one.value) for one in given}
-    assert tau_live.door.current() is None
+    assert tau_live.runtime.api.current() is None

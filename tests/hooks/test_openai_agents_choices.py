@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 import tau_live
-from tau_live.hookspecs import Answer, DecisionRequest, hookimpl
-from tau_live.offered import options
-from tau_live.operators.trials import Order, exposed
-from tau_live.rollouts import Decision, rollout_id_of
-from tau_live.settings import DeclaredDecision, DeclaredReward, Learner, Settings
-from tau_live.settings.decisions import Never
+from tau_live.core.hookspecs import Answer, DecisionRequest, hookimpl
+from tau_live.core.records import Decision, rollout_id_of
+from tau_live.core.settings import Learner, Settings
+from tau_live.core.settings.tables import DeclaredDecision, DeclaredReward, Never
+from tau_live.operate.trials import Order, expose
+from tau_live.runtime.adapters import options
 from tests.live.running import decisions, opened, rollouts
 
 pytest.importorskip("agents.run")
@@ -125,7 +125,7 @@ def acting(
             (ask or question)()
             assert tau_live.flush()
             with opened(wanted.store) as store:
-                exposed(store, wanted, Order("test", point, "because", "anna", 1.0), share=1.0)
+                expose(store, wanted, Order("test", point, "because", "anna", 1.0), share=1.0)
         if points:
             tau_live.detach()
         runtime = tau_live.attach(wanted)
@@ -360,7 +360,7 @@ def test_a_decision_past_its_deadline_changes_nothing(
 def test_options_are_declared_in_python_and_learned(
     path: Path, monkeypatch: pytest.MonkeyPatch, off: bool
 ) -> None:
-    monkeypatch.setattr("tau_live.offered._State.made", {})
+    monkeypatch.setattr("tau_live.runtime.adapters._builders", {})
     wrong, right = Mirror("wrong"), Mirror("right")
 
     @options("model")

@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
-from tau_live.testing import Scenario
+from tau_live.testing.expected import Scenario
 
 pytest.importorskip("agents")
 
 from tau_live_hooks.openai_agents import ADAPTER
-from tau_live_hooks.openai_agents_model import SeenHooks, SeenModel
-from tau_live_hooks.openai_agents_watch import Watch
+from tau_live_hooks.openai_agents_record import SeenHooks, SeenModel, Watch
 from tests.hooks.conformance.openai_agents_play import CANNOT, play
 from tests.hooks.hostile import Fuzz, callbacks, faults, wrappers
 from tests.hooks.hostile_steps import Step
@@ -34,8 +33,8 @@ def around(own: Any, step: Step) -> Any:
     """Return a proxy as the adapter makes it, around a model or hooks whose every step is bad."""
     theirs = SimpleNamespace(**dict.fromkeys(STEPS, step))
     if isinstance(own, SeenModel):
-        return SeenModel(theirs, own._self_begin, own._self_safely, own._self_asking)
-    return SeenHooks(theirs, own._self_told, own._self_safely)
+        return SeenModel(theirs, own._self_begin, own._self_safely)
+    return SeenHooks(theirs, own._self_run, own._self_safely)
 
 
 def inside(found: Any) -> Any:

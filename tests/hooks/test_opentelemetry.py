@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import tau_live
-from tau_live.attaching.hosts import version_of
-from tau_live.rollouts import Reason, RolloutStatus, rollout_id_of
+from tau_live.boot.hosts import version_of
+from tau_live.core.records import Reason, RolloutStatus, rollout_id_of
 from tests.live.running import rewards, rollouts
 
 pytest.importorskip("opentelemetry.sdk")
@@ -355,7 +355,9 @@ def test_what_fails_in_us_reaches_nobody(
     provider, exporter = made()
     processor = provider._active_span_processor._span_processors[0]
     target: Any = watched if spoilt == "emit" else processor._runs
-    for name in ("emit",) if spoilt == "emit" else ("begun", "ended", "hurried", "remembered"):
+    for name in (
+        ("emit",) if spoilt == "emit" else ("start_span", "end_span", "flush", "span_start")
+    ):
         monkeypatch.setattr(target, name, fail)
 
     with provider.get_tracer("acme").start_as_current_span("invoke_agent", attributes=AGENT):

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import tau_live
-from tau_live.importing.log import LogSource, import_log
-from tau_live.rollouts import Rollout, RolloutStatus, Span
-from tau_live.settings import Learner, Settings
+from tau_live.core.records import Rollout, RolloutStatus, Span
+from tau_live.core.settings import Learner, Settings
+from tau_live.runtime.importing.log import LogSource, import_log
 from tests.live.running import rollouts
 
 pytest.importorskip("opentelemetry.sdk")
@@ -137,7 +137,7 @@ def test_a_framework_with_an_adapter_of_its_own_is_told_once(watched: Any, path:
         return "seen"
 
     agent.tool_plain(look)
-    detach = NATIVE.attach(tau_live.door.in_force)
+    detach = NATIVE.attach(tau_live.runtime.api.in_force)
     watched.hosts["pydantic-ai"] = "attached"
     Agent.instrument_all(InstrumentationSettings(tracer_provider=provider))
     try:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tau_live.testing import Scenario
+from tau_live.testing.expected import Scenario
 
 pytest.importorskip("opentelemetry.sdk")
 pytest.importorskip("pydantic_ai")
@@ -13,22 +13,19 @@ from opentelemetry._logs import LogRecord
 from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk.trace import TracerProvider
 
-from tau_live.telemetry.values import RESULT
+from tau_live.record.telemetry.semconv import RESULT
 from tau_live_hooks.opentelemetry import ADAPTER
-from tau_live_hooks.opentelemetry_logs import Evaluations
-from tau_live_hooks.opentelemetry_processor import TauSpanProcessor
-from tau_live_hooks.opentelemetry_providers import Providers
+from tau_live_hooks.opentelemetry_record import Providers, TauProcessor
 from tests.hooks.conformance.opentelemetry_play import CANNOT, play
 from tests.hooks.hostile import Fuzz, callbacks, faults, wrappers
 
 pytestmark = pytest.mark.slow
 
 NAME = "gen_ai.evaluation.name"
-ANSWERS = {"force_flush", "enabled", "_made"}
+ANSWERS = {"force_flush", "enabled", "_watch_new"}
 """What is asked of us, and answered with a truth; and what makes a provider, which is no answer."""
 
-SPANS = callbacks(TauSpanProcessor, but=("close", "valued"))
-LOGS = callbacks(Evaluations)
+SEEN = callbacks(TauProcessor, but=("close",))
 WRAPS = wrappers(Providers, but=())
 
 
@@ -51,6 +48,6 @@ def played() -> str:
 def test_whatever_the_host_hands_over_it_is_not_hurt(path: Path) -> None:
     fuzz = Fuzz(5, steps=dict.fromkeys(WRAPS[0][1], "plain"), free=ANSWERS)
 
-    found = faults(ADAPTER, fuzz, SPANS, LOGS, *WRAPS, play=played, path=path)
+    found = faults(ADAPTER, fuzz, SEEN, *WRAPS, play=played, path=path)
 
     assert not found, "\n".join(found)

@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 
 import tau_live
-from tau_live.hookspecs import Answer, DecisionRequest, hookimpl
-from tau_live.offered import options
-from tau_live.operators.trials import Order, exposed
-from tau_live.rollouts import Decision, rollout_id_of
-from tau_live.settings import DeclaredDecision, DeclaredReward, Learner, Settings
-from tau_live.settings.decisions import Never
-from tau_live.store.records import RolloutQuery
+from tau_live.core.hookspecs import Answer, DecisionRequest, hookimpl
+from tau_live.core.records import Decision, RolloutQuery, rollout_id_of
+from tau_live.core.settings import Learner, Settings
+from tau_live.core.settings.tables import DeclaredDecision, DeclaredReward, Never
+from tau_live.operate.trials import Order, expose
+from tau_live.runtime.adapters import options
 from tests.live.running import decisions, opened
 
 pytest.importorskip("pydantic_ai")
@@ -28,7 +27,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel
 
 from tau_live_hooks.pydantic_ai import ADAPTER
-from tau_live_hooks.pydantic_ai_capability import PREPARES
+from tau_live_hooks.pydantic_ai_record import PREPARES
 
 pytestmark = pytest.mark.slow
 
@@ -85,7 +84,7 @@ def acting(
             (ask or question)()
             assert tau_live.flush()
             with opened(wanted.store) as store:
-                exposed(store, wanted, Order("test", point, "because", "anna", 1.0), share=1.0)
+                expose(store, wanted, Order("test", point, "because", "anna", 1.0), share=1.0)
         if points:
             tau_live.detach()
             detach()
@@ -388,7 +387,7 @@ def test_a_decision_past_its_deadline_changes_nothing(
 def test_options_are_declared_in_python_and_learned(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tau_live.offered._State.made", {})
+    monkeypatch.setattr("tau_live.runtime.adapters._builders", {})
     right = TestModel(custom_output_text="right")
 
     @options("model")

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from tau_live.testing import Scenario
+from tau_live.testing.expected import Scenario
 
 pytest.importorskip("pydantic_ai")
 
 from pydantic_ai.capabilities import AbstractCapability
 
 from tau_live_hooks.pydantic_ai import ADAPTER
-from tau_live_hooks.pydantic_ai_capability import SharedCapability, TauCapability
+from tau_live_hooks.pydantic_ai_record import SharedCapability, TauCapability
 from tests.hooks.conformance.pydantic_ai_play import CANNOT, play
 from tests.hooks.hostile import Fuzz, callbacks, faults
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import tau_live
-from tau_live.hookspecs import RewardPart, RolloutSummary, hookimpl
-from tau_live.rollouts import rollout_id_of
-from tau_live.settings import Settings
+from tau_live.core.hookspecs import RewardPart, RolloutSummary, hookimpl
+from tau_live.core.records import rollout_id_of
+from tau_live.core.settings import Settings
 from tests.live.running import rewards, rollout
 
 pytest.importorskip("pydantic_ai")

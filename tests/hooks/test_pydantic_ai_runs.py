@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from tau_live.rollouts import Span
-from tau_live.settings import Content, DeclaredDecision, Learner, Settings
-from tau_live.system import start
-from tau_live.testing import Recorded, recorded_in
+from tau_live.core.records import Span
+from tau_live.core.settings import Content, Learner, Settings
+from tau_live.core.settings.tables import DeclaredDecision
+from tau_live.runtime.runtime import start
+from tau_live.testing.expected import Recorded, recorded_in
 
 pytest.importorskip("pydantic_ai")
 
@@ -30,7 +31,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel
 
 from tau_live_hooks.pydantic_ai import ADAPTER
-from tau_live_hooks.pydantic_ai_capability import PREPARES
+from tau_live_hooks.pydantic_ai_record import PREPARES
 
 pytestmark = pytest.mark.slow
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import tau_live
-from tau_live.rollouts import Reason, RolloutStatus
-from tau_live.settings import Content, Learner, Settings
-from tau_live.testing import Recorded, recorded_in
+from tau_live.core.records import Reason, RolloutStatus
+from tau_live.core.settings import Content, Learner, Settings
+from tau_live.testing.expected import Recorded, recorded_in
 
 pytest.importorskip("smolagents")
 
@@ -208,7 +208,7 @@ def test_a_tool_is_in_its_run_and_sees_what_it_sees_without_us(stored: Stored, k
     [one] = stored()
     assert seen == ["nobody" if kind is CodeAgent else "anna"]
     assert one.rollout.status is RolloutStatus.SUCCEEDED
-    assert tau_live.door.current() is None
+    assert tau_live.runtime.api.current() is None
 
 
 def test_callbacks_of_the_user_are_in_the_run(stored: Stored) -> None:

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 import tau_live
-from tau_live.hookspecs import Answer, DecisionRequest, hookimpl
-from tau_live.offered import options
-from tau_live.operators.trials import Order, exposed
-from tau_live.rollouts import Decision
-from tau_live.settings import Content, DeclaredDecision, DeclaredReward, Learner, Settings
-from tau_live.settings.decisions import Never
-from tau_live.testing import Recorded, recorded_in
+from tau_live.core.hookspecs import Answer, DecisionRequest, hookimpl
+from tau_live.core.records import Decision
+from tau_live.core.settings import Content, Learner, Settings
+from tau_live.core.settings.tables import DeclaredDecision, DeclaredReward, Never
+from tau_live.operate.trials import Order, expose
+from tau_live.runtime.adapters import options
+from tau_live.testing.expected import Recorded, recorded_in
 from tests.live.running import decisions, opened
 
 pytest.importorskip("smolagents")
@@ -35,7 +35,7 @@ from smolagents import (
 from smolagents.models import ChatMessageStreamDelta
 
 from tau_live_hooks.smolagents import ADAPTER
-from tau_live_hooks.smolagents_choices import Request, RequestSeam
+from tau_live_hooks.smolagents_choose import Request, RequestSeam
 from tests.hooks.conformance.smolagents_play import Kind, Scripted, agent, told
 
 pytestmark = pytest.mark.slow
@@ -112,7 +112,7 @@ def acting(
             told(agent(ToolCallingAgent, "look"))
             assert tau_live.flush()
             with opened(wanted.store) as store:
-                exposed(store, wanted, Order("test", point, "because", "anna", 1.0), share=1.0)
+                expose(store, wanted, Order("test", point, "because", "anna", 1.0), share=1.0)
         if points:
             detach()
             tau_live.detach()
@@ -304,7 +304,7 @@ def test_texts_of_additional_args_are_known_where_texts_are_stored_alone(
 def test_options_are_declared_in_python_and_learned(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tau_live.offered._State.made", {})
+    monkeypatch.setattr("tau_live.runtime.adapters._builders", {})
     small = Mirror("small")
 
     @options("model")

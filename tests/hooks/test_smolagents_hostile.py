@@ -4,16 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from tau_live.testing import Scenario
+from tau_live.testing.expected import Scenario
 
 pytest.importorskip("smolagents")
 
 from smolagents import ToolCallingAgent
 
 from tau_live_hooks.smolagents import ADAPTER
-from tau_live_hooks.smolagents_calls import Calls
-from tau_live_hooks.smolagents_requests import Requests
-from tau_live_hooks.smolagents_runs import Runs
+from tau_live_hooks.smolagents_choose import Requests
+from tau_live_hooks.smolagents_record import Watch
 from tests.hooks.conformance.smolagents_play import (
     CANNOT,
     CODE_CANNOT,
@@ -26,13 +25,13 @@ from tests.hooks.hostile import Fuzz, faults, wrappers
 
 pytestmark = pytest.mark.slow
 
-OTHER = {"streamed": "generator"}
+OTHER = {"watch_stream": "generator"}
 """The wrap of what yields; all others' wrap plain functions."""
 
-OURS = {"timed"}
+OURS = {"carry_thread"}
 """What returns something around what the host's function returned."""
 
-WRAPS = wrappers(Calls, Requests, Runs)
+WRAPS = wrappers(Requests, Watch)
 
 
 def played() -> str:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import tau_live
-from tau_live.adapters import Detach
-from tau_live.runtime import Runtime
-from tau_live.settings import Learner, Settings
-from tau_live.testing import Recorded, recorded_in
+from tau_live.core.settings import Learner, Settings
+from tau_live.runtime.adapters import Detach
+from tau_live.runtime.runtime import Runtime
+from tau_live.testing.expected import Recorded, recorded_in
 
 pytest.importorskip("smolagents")
 

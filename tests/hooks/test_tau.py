@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tau_live.events import (
+from tau_live.core.events import (
     Decision,
     Fidelity,
     Reward,

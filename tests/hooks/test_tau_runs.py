@@ -2,12 +2,11 @@
 
 import pytest
 
-from tau_live.events import (
+from tau_live.core.events import (
     Context,
     Fidelity,
     Message,
     Policy,
-    Reason,
     RunEnd,
     RunStart,
     Status,
@@ -15,6 +14,7 @@ from tau_live.events import (
     ToolStart,
     TurnStart,
 )
+from tau_live.core.records import Reason
 from tests.hooks.tau_lines import (
     ALERT,
     END,

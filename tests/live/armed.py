@@ -4,12 +4,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import tau_live
-from tau_live.deciding.decider import uniform
-from tau_live.operators.trials import Order
-from tau_live.rollouts import Decision, rollout_id_of
-from tau_live.runs.run_events import run_id_of
-from tau_live.settings import Settings
-from tau_live.store.records import Trial
+from tau_live.core.records import Decision, Trial, rollout_id_of
+from tau_live.core.settings import Settings
+from tau_live.decisions.decider import uniform
+from tau_live.decisions.runs import run_id_of
+from tau_live.operate.trials import Order
 from tests.live.running import decisions, opened
 
 OPTIONS = ["small", "large"]

@@ -23,8 +23,9 @@ from types import FrameType
 from typing import Any
 
 import tau_live
-from tau_live.hookspecs import Answer, DecisionRequest, hookimpl
-from tau_live.settings import DeclaredDecision, Settings
+from tau_live.core.hookspecs import Answer, DecisionRequest, hookimpl
+from tau_live.core.settings import Settings
+from tau_live.core.settings.tables import DeclaredDecision
 
 POINT = "model"
 DECISIONS = (
@@ -164,6 +165,7 @@ class Host:
     def by_thread(self, rounds: int) -> None:
         """Set the exception from another thread, as some time limits do."""
         # No locks between the two: an exception within one would leave it taken.
+        sys.setswitchinterval(1e-5)  # or a call is nearly always over before the other is let run
         thread = functools.partial(self._limit, rounds, ctypes.c_ulong(threading.get_ident()))
         threading.Thread(target=thread, daemon=True).start()
         for _ in range(rounds):
@@ -287,7 +289,7 @@ def _spans_of_nobody() -> Callable[[], None]:
     """Return what makes spans that no provider takes, which tau-live looks at all the same."""
     from opentelemetry import trace
 
-    from tau_live.attaching.booting import boot
+    from tau_live.boot.boot import boot
 
     boot("auto")
     tracer = trace.get_tracer("agents")
@@ -301,10 +303,10 @@ def _played(host: str) -> Callable[[], None]:
     if host == "opentelemetry":
         return _spans_of_nobody()
 
-    from tau_live.testing import Scenario
+    from tau_live.testing.expected import Scenario
 
     module = import_module(f"tests.hooks.conformance.{host}_play")
-    import_module(f"tau_live_hooks.{host}").ADAPTER.attach(tau_live.door.in_force)
+    import_module(f"tau_live_hooks.{host}").ADAPTER.attach(tau_live.runtime.api.in_force)
     play()
     return play
 

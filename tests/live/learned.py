@@ -2,16 +2,16 @@
 
 from pathlib import Path
 
-from tau_live.learning.learner import Learner
-from tau_live.settings import Settings
-from tau_live.store.records import PolicyVersion, Update
+from tau_live.core.records import PolicyVersion, Update
+from tau_live.core.settings import Settings
+from tau_live.learn.learner import Learner
 from tests.live.running import opened
 
 LEARNS = """
 import sys, threading
 from pathlib import Path
-from tau_live.learner_process import learn_until
-from tau_live.settings import Settings
+from tau_live.runtime.learner_process import learn_until
+from tau_live.core.settings import Settings
 settings = Settings(store=Path(sys.argv[1]))
 print("ready", flush=True)
 learn_until(threading.Event(), settings, once=False, report=lambda found: None)

@@ -11,9 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import tau_live
-from tau_live.rollouts import Decision, Reward, Rollout
-from tau_live.store.records import RolloutQuery
-from tau_live.store.sqlite import SqliteStore
+from tau_live.core.records import Decision, Reward, Rollout, RolloutQuery
+from tau_live.store.sqlite.store import SqliteStore
 
 DEADLINE_S = 30.0
 

@@ -12,12 +12,12 @@ from random import Random
 import pytest
 
 import tau_live
-from tau_live.cli.gate import held_of
-from tau_live.learner_process import learn_until
-from tau_live.reporting.summary import summary_of
-from tau_live.settings import Settings
-from tau_live.status import status_of
-from tau_live.store.alert_log import AlertRow
+from tau_live.cli.gate import hold_gate
+from tau_live.core.settings import Settings
+from tau_live.operate.report.summary import summary_of
+from tau_live.operate.status import status_of
+from tau_live.runtime.learner_process import learn_until
+from tau_live.store.records import AlertRow
 from tests.live.running import done, go, line, opened, process, rollout, until
 
 ATTACHED = """
@@ -97,7 +97,7 @@ def test_a_learner_that_has_nothing_to_learn_tells_a_hold(
         kwargs={"once": False, "report": lambda _: None, "environ": dict(os.environ)},
     )  # fmt: skip
     with opened(settings.store) as store:
-        held_of(store, settings, reason="look", who="me", at=5.0)
+        hold_gate(store, settings, reason="look", who="me", at=5.0)
 
     learner.start()
     until(lambda: told(heard))
@@ -136,4 +136,4 @@ def test_a_reward_that_collapses_is_reported_and_no_store_is_healthy_then(
     assert [row.subject for row in fell()] == ["model"]
     healthy = summary_of(said, [], ["model"], settings=settings).healthy
     assert (healthy.state, healthy.answer) == ("doubtful", "look closer")
-    assert "The mean reward at model fell from 0." in healthy.said
+    assert "The mean reward at model fell from 0." in healthy.sentence

@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 
 import tau_live
-from tau_live.choices import Choice
-from tau_live.hookspecs import Answer, DecisionRequest, Promotion, hookimpl
-from tau_live.operators.trials import champion_frozen, exposed, rolled_back, stopped
-from tau_live.policies.files import checkpoint_folder
-from tau_live.settings import HardGateCost, Learner, SafetySettings, Settings
-from tau_live.store.records import AuditEntry
+from tau_live.core.choices import Choice
+from tau_live.core.hookspecs import Answer, DecisionRequest, Promotion, hookimpl
+from tau_live.core.records import AuditEntry
+from tau_live.core.settings import Learner, Settings
+from tau_live.core.settings.tables import HardGateCost, SafetySettings
+from tau_live.decisions.policy_files import checkpoint_folder
+from tau_live.operate.trials import expose, freeze_champion, roll_back, stop
 from tests.live.armed import (
     OPTIONS,
     again,
@@ -84,7 +85,7 @@ def test_a_run_keeps_its_arm_while_the_exposure_changes(live: Path, settings: Se
     with tau_live.run("arms", key=key_within(0.2, 1.0)) as run:
         run.decide("model", OPTIONS, default="small")
         with opened(live) as store:
-            exposed(store, settings, order(), share=0.2)
+            expose(store, settings, order(), share=0.2)
         until(lambda: quick(next(keys)) == 0.2)
         run.decide("model", OPTIONS, default="small")
     assert tau_live.flush(30)
@@ -119,7 +120,7 @@ def test_an_exposure_reaches_a_running_process_within_a_second(
     keys = iter(range(10_000))
 
     with opened(live) as store:
-        exposed(store, settings, order(), share=share)
+        expose(store, settings, order(), share=share)
 
     until(lambda: quick(next(keys)) == share, deadline_s=1.0)
     assert {decided(f"after-{n}")[0].arm for n in range(6)} == {expected}
@@ -133,7 +134,7 @@ def test_a_stopped_learner_decides_nothing_even_in_runs_that_are_going_on(
     with tau_live.run("arms", key="on") as run:
         before = run.decide("model", OPTIONS, default="small")
         with opened(live) as store:
-            stopped(store, settings, order())
+            stop(store, settings, order())
 
         until(lambda: run.decide("model", OPTIONS, default="small").source == "default",
               deadline_s=1.0)  # fmt: skip
@@ -152,7 +153,7 @@ def learned_champion(live: Path, settings: Settings) -> int:
         rounds(8, start=start)
         assert tau_live.flush(30)
     with opened(live) as store:
-        changed = champion_frozen(store, replace(settings, probation=0), order())
+        changed = freeze_champion(store, replace(settings, probation=0), order())
     return changed.version
 
 
@@ -222,7 +223,7 @@ def test_an_acting_adapter_begins_in_shadow_and_its_agreement_is_told(
     assert tau_live.flush(30)
 
     with opened(live) as store:
-        rows = [one.agreed for one in store.trials.assigned("model", after=0, limit=99)]
+        rows = [one.agreed for one in store.trials.assignments("model", after=0, limit=99)]
     assert len(rows) == 12
     assert told()["agreement"] == sum(map(bool, rows)) / 12
     assert (told()["exposure"], told()["ladder"]) == (0.0, True)
@@ -231,7 +232,7 @@ def test_an_acting_adapter_begins_in_shadow_and_its_agreement_is_told(
 def test_an_order_before_the_first_run_decides_it(live: Path, settings: Settings) -> None:
     again(settings)
     with opened(live) as store:
-        exposed(store, settings, order(), share=1.0)
+        expose(store, settings, order(), share=1.0)
     again(settings)
 
     choices = [acting(key) for key in range(4)]
@@ -268,11 +269,11 @@ def test_a_plugin_hears_of_champions_rungs_and_stops(live: Path, settings: Setti
     attached(plugin, replace(settings, probation=0))
     version = learned_champion(live, settings)
     with opened(live) as store:
-        exposed(store, settings, order(), share=0.25)
+        expose(store, settings, order(), share=0.25)
         until(lambda: any(one.exposure == 0.25 for one in plugin.heard))
-        stopped(store, settings, order())
+        stop(store, settings, order())
         until(lambda: any(one.stopped for one in plugin.heard))
-        rolled_back(store, settings, order(), pin=False)
+        roll_back(store, settings, order(), pin=False)
 
     until(lambda: [one.change for one in plugin.heard].count("version") > 8)
 
@@ -400,6 +401,8 @@ def test_a_champion_that_loves_what_broke_is_no_control(live: Path, settings: Se
     with opened(live) as store:
         late = [
             store.decisions.decisions(one.rollout.rollout_id)[0]
-            for one in store.trials.assigned("model", after=trial(live).watermark - 200, limit=200)
+            for one in store.trials.assignments(
+                "model", after=trial(live).watermark - 200, limit=200
+            )
         ]
     assert {one.applied for one in late if one.arm == "control"} == {"small"}

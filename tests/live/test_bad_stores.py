@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 import tau_live
-from tau_live.settings import Settings
-from tau_live.store.sqlite import SqliteStore
+from tau_live.core.settings import Settings
+from tau_live.store.sqlite.store import SqliteStore
 from tests.live.running import done, gate, process
 
 READ_ONLY = """
 import os, tau_live
 from pathlib import Path
-from tau_live.settings import Settings
+from tau_live.core.settings import Settings
 assert tau_live.attach(Settings(store=Path(os.environ["SCRATCH"]))) is not None
 tau_live.decide("model", ["a", "b"])
 tau_live.flush(30)
@@ -98,7 +98,7 @@ def test_a_store_that_is_busy_for_a_while_is_waited_for(
     monkeypatch.setenv("TAU_LIVE_RL", "1")
     busy = SqliteStore.open(path)
     with busy.begin():
-        monkeypatch.setattr("tau_live.system.START_S", 0.1)
+        monkeypatch.setattr("tau_live.runtime.runtime.START_S", 0.1)
         assert tau_live.attach(settings) is not None
         with tau_live.run("one", key=1) as run:
             choice = run.decide("model", ["a", "b"])

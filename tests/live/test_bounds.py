@@ -7,7 +7,7 @@ import numpy
 import pytest
 
 import tau_live
-from tau_live import events as ev
+from tau_live.core import events as ev
 from tests.live.running import counters, done, gate, process
 
 BOUND_S = 0.25  # five times what is promised: the machine may be shared

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import tau_live
-from tau_live.hookspecs import Answer, DecisionRequest, hookimpl
-from tau_live.settings import Settings
+from tau_live.core.hookspecs import Answer, DecisionRequest, hookimpl
+from tau_live.core.settings import Settings
 from tests.live.running import integrity, line, opened, process, until
 
 NEVER_WAITS = """

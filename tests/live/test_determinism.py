@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tau_live.collection.recording import BadLine, read
-from tau_live.replay import Offline
-from tau_live.settings import Settings
-from tau_live.store.records import PolicyVersion
+from tau_live.core.records import PolicyVersion
+from tau_live.core.settings import Settings
+from tau_live.record.recording import BadLine, read
+from tau_live.runtime.replay import Offline
 from tests.live.running import DEADLINE_S, environ, line, opened, process
 
 QUESTIONS = 240
@@ -19,17 +19,17 @@ QUESTIONS = 240
 ASKS = f"""
 from pathlib import Path
 import sys
-from tau_live.demo.live import run
-from tau_live.settings import Settings
+from tau_live.cli.demo.live import run_demo
+from tau_live.core.settings import Settings
 settings = Settings(store=Path(sys.argv[1]), record=Path(sys.argv[2]))
-run(settings, seed=0, training={QUESTIONS}, held_out=8, progress=lambda at: None)
+run_demo(settings, seed=0, training={QUESTIONS}, held_out=8, progress=lambda *_: None)
 """
 
 REPLAYS = """
 import sys
 from pathlib import Path
-from tau_live.replay import replay_file
-from tau_live.settings import Settings
+from tau_live.runtime.replay import replay_file
+from tau_live.core.settings import Settings
 def progress(done, total):
     print(done * 100 // total, flush=True)
 replay_file(Path(sys.argv[1]), Settings(store=Path(sys.argv[2])), progress=progress)

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 
 import tau_live
-from tau_live.settings import Settings
-from tau_live.store.sqlite import SqliteStore
-from tau_live.why import recomputed
+from tau_live.core.settings import Settings
+from tau_live.operate.why import recompute
+from tau_live.store.sqlite.store import SqliteStore
 from tests.live.running import decisions, exported, opened
 
 NAMES = ["careful", "bold", "reckless"]
@@ -35,7 +35,7 @@ def test_it_is_stored_learned_from_and_recomputed_to_the_last_digit(
 
     rows = [decisions(live, id_)[0] for id_ in ids]
     with opened(live) as store:
-        told = [recomputed(store, settings, row) for row in rows]
+        told = [recompute(store, settings, row) for row in rows]
         executed = [row.executed for row in store.policies.updates(point="model")]
     assert {row.exploit_only for row in rows} == {("reckless",)}
     assert executed.count(True) > 4

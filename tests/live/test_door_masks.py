@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import tau_live
-from tau_live.hookspecs import Answer, DecisionRequest, hookimpl
-from tau_live.replay import replay_file
-from tau_live.settings import Settings
+from tau_live.core.hookspecs import Answer, DecisionRequest, hookimpl
+from tau_live.core.settings import Settings
+from tau_live.runtime.replay import replay_file
 from tests.live.running import decisions, exported, gate
 
 

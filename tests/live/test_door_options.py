@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import tau_live
-from tau_live.deciding.decider import drawn, uniform
-from tau_live.handed.values import OPTIONS_LIMIT
+from tau_live.core.offers import OPTIONS_LIMIT
+from tau_live.decisions.decider import draw, uniform
 from tests.live.running import decisions
 
 
@@ -137,15 +137,15 @@ def test_options_may_change_at_every_decision(live: Path) -> None:
 def test_a_choice_follows_from_seed_id_and_probabilities_alone(live: Path) -> None:
     found = Counter[str]()
     for key in range(50):
-        with tau_live.run("drawn", key=key) as run:
+        with tau_live.run("draw", key=key) as run:
             choice = run.decide("model", ["a", "b", "c"])
         found[choice.option] += 1
     assert tau_live.flush(30)
 
     for key in range(50):
-        with tau_live.run("drawn", key=key) as run:
+        with tau_live.run("draw", key=key) as run:
             pass
         row = decisions(live, run.id)[0]
         assert sum(row.probabilities) == pytest.approx(1.0)
-        assert row.options[drawn(row.probabilities, uniform(f"0:{row.decision_id}"))] == row.applied
+        assert row.options[draw(row.probabilities, uniform(f"0:{row.decision_id}"))] == row.applied
     assert len(found) == 3

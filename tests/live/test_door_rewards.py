@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import tau_live
-from tau_live.rollouts import rollout_id_of
-from tau_live.settings import Content, Settings
+from tau_live.core.records import rollout_id_of
+from tau_live.core.settings import Content, Settings
 from tests.live.running import (
     counters,
     decisions,

@@ -13,17 +13,8 @@ from pathlib import Path
 import pytest
 
 import tau_live
-from tau_live.rollouts import rollout_id_of
-from tests.live.running import (
-    decisions,
-    ended_by,
-    line,
-    process,
-    rewards,
-    rollout,
-    rollouts,
-    throw,
-)
+from tau_live.core.records import rollout_id_of
+from tests.live.running import decisions, ended_by, line, process, rewards, rollout, rollouts, throw
 
 TASKS, THREADS = 1_000, 64
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import tau_live
-from tau_live import process_runtime
-from tau_live.settings import Settings
+from tau_live.core.settings import Settings
+from tau_live.runtime import process as process_runtime
 from tests.live.running import done, opened, process, rollouts
 
 LONG_S = 30.0
@@ -80,13 +80,13 @@ def test_a_thread_waits_only_so_long_for_another_that_starts(
 
 BUSY_FORK = """
 import os, sys, threading, tau_live
-from tau_live.store import forking
-forking.STILL_S = 0.1
+from tau_live.store.sqlite import store as stores
+stores.STILL_S = 0.1
 assert tau_live.attach() is not None
 with tau_live.run("parent"):
     pass
 assert tau_live.flush(10)
-store = next(iter(tau_live.process_runtime.State.forks._stores.values()))()
+store = next(iter(sys.modules["tau_live.runtime.process"].State.forks._stores.values()))()
 began, over = threading.Event(), threading.Event()
 
 

@@ -4,13 +4,13 @@ import os
 import shutil
 import signal
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from tau_live.store.records import AuditEntry, InService, Trial
-from tau_live.trials.promoter import Promoter
+from tau_live.core.records import AuditEntry, InService, Trial
+from tau_live.learn.promotion.promoter import Promoter
 from tests.live.running import done, go, integrity, line, opened, process, until
 from tests.trialled import NOW, Arms, fill, serve, settings_of
 
@@ -19,13 +19,13 @@ ROLLOUTS = 3_000
 COUNTS = """
 import sys
 from pathlib import Path
-from tau_live.trials import promoter as promoting
-from tau_live.machine.processes import this_process
-from tau_live.store.sqlite import SqliteStore
+from tau_live.learn.promotion import promoter as promoting
+from tau_live.core.processes import this_process
+from tau_live.store.sqlite.store import SqliteStore
 from tests.trialled import NOW, settings_of
 promoting.PAGE = 8
 if sys.argv[2] == "without a lease":
-    promoting.taken = lambda *args, **more: True
+    promoting.take_lease = lambda *args, **more: True
 path = Path(sys.argv[1])
 store = SqliteStore.open(path)
 promoter = promoting.Promoter(store, settings_of(path), holder=this_process())

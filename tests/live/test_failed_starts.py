@@ -187,7 +187,7 @@ import tau_live
 signal.signal(signal.SIGUSR1, handle)
 sys.meta_path.insert(0, Finder())
 tau_live.decide("model", ["a", "b"], default="b")
-assert "tau_live.door" in said
+assert "tau_live.runtime.api" in said
 sys.meta_path.pop(0)
 print(type(tau_live.decide("model", ["a"])) is tau_live.Choice, tau_live.flush())
 """

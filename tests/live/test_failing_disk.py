@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import tau_live
-from tau_live.collection.losses import SUFFIX, losses_left
-from tau_live.policies.files import checkpoint_folder
-from tau_live.settings import Settings
-from tau_live.store.sqlite import SqliteStore
+from tau_live.core.settings import Settings
+from tau_live.decisions.policy_files import checkpoint_folder
+from tau_live.record.shutdown import SUFFIX, losses_left
+from tau_live.store.sqlite.store import SqliteStore
 from tests.live.running import (
     done,
     environ,
@@ -144,8 +144,8 @@ def opened_updates(path: Path) -> int:
 LEARNS = """
 import os, resource, signal, sys, threading, time
 from pathlib import Path
-from tau_live.learner_process import learn_until
-from tau_live.settings import Settings
+from tau_live.runtime.learner_process import learn_until
+from tau_live.core.settings import Settings
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, resource.RLIM_INFINITY))
 stop = threading.Event()

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 import tau_live
-from tau_live.reasons import FOREIGN_DEFAULT
-from tau_live.runs.foreign_defaults import OTHERS, POINTS, ForeignDefaults
-from tau_live.store.sqlite import SqliteStore
+from tau_live.core.reasons import FOREIGN_DEFAULT
+from tau_live.decisions.choice import OTHERS, POINTS
+from tau_live.store.sqlite.store import SqliteStore
 from tests.live.running import gate
 
 
@@ -73,28 +73,28 @@ def test_a_hosts_broken_logging_changes_nothing(live: Path) -> None:
     assert counted(live) == {"model": 1}
 
 
-def test_however_many_points_there_are_few_are_named() -> None:
-    found: dict[str, int] = {}
-    defaults = ForeignDefaults(lambda name, n: found.update({name: found.get(name, 0) + n}))
+def test_however_many_points_there_are_few_are_named(live: Path) -> None:
+    with tau_live.run("foreign") as run:
+        for number in range(POINTS + 5):
+            run.decide(f"point-{number}", ["a", "b"], default="c")
+        run.decide("point-0", ["a", "b"], default="c")
+    tau_live.detach(30)
 
-    for number in range(POINTS + 5):
-        defaults.note(f"point-{number}", "c", ("a", "b"))
-    defaults.note("point-0", "c", ("a", "b"))
-
+    found = counted(live)
     assert len(found) == POINTS + 1
-    assert found[f"{FOREIGN_DEFAULT}{OTHERS}"] == 5
-    assert found[f"{FOREIGN_DEFAULT}point-0"] == 2
+    assert found[OTHERS] == 5
+    assert found["point-0"] == 2
 
 
 def test_a_secret_in_a_points_name_is_neither_counted_nor_logged(
-    caplog: pytest.LogCaptureFixture,
+    live: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    names: list[str] = []
-    defaults = ForeignDefaults(lambda name, _: names.append(name))
+    with tau_live.run("foreign") as run:
+        run.decide("sk-ant-api03-" + "x1Y2z3" * 16, ["a"], default="ghp_" + "a1B2c3" * 6)
+    tau_live.detach(30)
 
-    defaults.note("sk-ant-api03-" + "x1Y2z3" * 16, "ghp_" + "a1B2c3" * 6, ("a",))
-
-    assert "x1Y2z3" not in names[0]
+    [name] = counted(live)
+    assert "x1Y2z3" not in name
     assert "x1Y2z3" not in caplog.text
     assert "a1B2c3" not in caplog.text
     assert "default_not_offered" in caplog.text

@@ -28,8 +28,8 @@ sys.addaudithook(linger)
 first = threading.Thread(target=lambda: tau_live.attach())
 first.start()
 inside.wait()
-if float(sys.argv[2]) > 5.0 and "tau_live.process_runtime" in sys.modules:
-    sys.modules["tau_live.process_runtime"].WAIT_S = 0.3
+if float(sys.argv[2]) > 5.0 and "tau_live.runtime.process" in sys.modules:
+    sys.modules["tau_live.runtime.process"].WAIT_S = 0.3
 pid = os.fork()
 if pid == 0:
     signal.alarm(50)  # it must not hang
@@ -46,7 +46,7 @@ if pid == 0:
 code = os.waitpid(pid, 0)[1]
 began = time.monotonic()
 for _ in range(40):
-    if not over.is_set() and "tau_live.process_runtime" in sys.modules:
+    if not over.is_set() and "tau_live.runtime.process" in sys.modules:
         tau_live.decide("model", ["a", "b"])
 fast = time.monotonic() - began < 8.0
 over.set()
@@ -58,7 +58,7 @@ print(code, fast, tau_live.flush(10), flush=True)
 
 
 def test_a_fork_waits_for_a_start_and_its_child_has_its_own(path: Path) -> None:
-    with process(FORK, path, "tau_live/system.py", 0.3) as forking:
+    with process(FORK, path, "tau_live/runtime/build.py", 0.3) as forking:
         child, parent = done(forking).splitlines()
 
     assert child == "child policy True True True 0"
@@ -66,7 +66,7 @@ def test_a_fork_waits_for_a_start_and_its_child_has_its_own(path: Path) -> None:
     assert {row.name for row in rollouts(path)} >= {"child", "parent"}
 
 
-@pytest.mark.parametrize("at", ["tau_live/system.py", "handed/masks.py"])
+@pytest.mark.parametrize("at", ["tau_live/runtime/build.py", "tau_live/core/offers.py"])
 def test_a_child_that_was_forked_in_the_midst_of_a_start_is_off_with_one_line(
     path: Path, at: str
 ) -> None:
@@ -81,7 +81,7 @@ def test_a_child_that_was_forked_in_the_midst_of_a_start_is_off_with_one_line(
 def test_so_it_is_in_the_midst_of_the_first_import(
     path: Path, switch: str, flushed: bool, lines: int
 ) -> None:
-    with process(FORK, path, "tau_live/door.py", 3.0, TAU_LIVE_RL=switch) as forking:
+    with process(FORK, path, "tau_live/runtime/api.py", 3.0, TAU_LIVE_RL=switch) as forking:
         child, _ = done(forking).splitlines()
 
     assert child == f"child default False {flushed} True {lines}"

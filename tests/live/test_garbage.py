@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 
 import tau_live
-from tau_live.system import start
+from tau_live.runtime.runtime import start
 from tests.live.hostile import GARBAGE, WORST, Hostile
 from tests.live.running import decisions, gate, integrity, opened, rewards, rollout, rounds
 

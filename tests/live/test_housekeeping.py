@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 import tau_live
-from tau_live.settings import Learner, Settings
-from tau_live.store.records import RolloutQuery
-from tau_live.store.sqlite import SqliteStore
+from tau_live.core.records import RolloutQuery
+from tau_live.core.settings import Learner, Settings
+from tau_live.store.sqlite.store import SqliteStore
 from tests.live.running import until
 from tests.plugged import Promoted
 

@@ -14,7 +14,7 @@ with tau_live.run("first") as run:
     run.decide("point", {"a": {"x": 1.0}, "b": {"x": 2.0}}, context={"n": 1, "s": "text"},
                allowed=["a"], default="a")
     run.reward(1.0)
-from tau_live.guard import logger
+from tau_live.core.guard import logger
 logger().warning("a line", number=1)
 print(sorted(set(sys.modules) - before))
 """

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tau_live.rollouts import RolloutStatus
+from tau_live.core.records import RolloutStatus
 from tests.live.interrupted import MODULES
 from tests.live.running import environ, rollouts
 

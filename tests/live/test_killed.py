@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import tau_live
-from tau_live.settings import Settings
+from tau_live.core.settings import Settings
 from tests.live.running import (
     DEADLINE_S,
     done,

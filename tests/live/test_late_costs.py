@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tau_live.learning.learner import Learner
-from tau_live.settings import DeclaredReward, Settings
-from tau_live.store.sqlite import SqliteStore
+from tau_live.core.settings import Settings
+from tau_live.core.settings.tables import DeclaredReward
+from tau_live.learn.learner import Learner
+from tau_live.store.sqlite.store import SqliteStore
 from tests.contracts.making import reward
 from tests.live.running import opened
 from tests.live.test_poison import add, worth
+from tests.writes import writes
 
 HARM = DeclaredReward(name="harm", cost=True)
 SOLVED = DeclaredReward(name="reward")
@@ -34,7 +36,7 @@ def learned(store: SqliteStore, settings: Settings, numbers: Iterable[int]) -> d
 
 def harm(store: SqliteStore, number: int, cost: float, *, at: float = 9.0) -> None:
     """Report what a rollout cost in safety."""
-    store.rewards.add_reward(reward(cost, f"live-{number}", name="harm", at=at))
+    writes(store).add_reward(reward(cost, f"live-{number}", name="harm", at=at))
 
 
 def test_costs_that_come_after_their_rollouts_were_learned_from_raise_the_price(
@@ -58,7 +60,7 @@ def test_a_cost_counts_once_however_often_it_is_looked_at(path: Path, settings: 
             harm(store, number, 1.0)
         learned(store, settings, range(8))
         harm(store, 0, 1.0, at=10.0)
-        store.rewards.add_reward(reward(1.0, "live-1", name="another", at=10.0))
+        writes(store).add_reward(reward(1.0, "live-1", name="another", at=10.0))
 
         after = learned(store, settings, range(8, 16))
 
@@ -89,7 +91,7 @@ def test_a_default_counts_once_its_deadline_is_over_though_its_rollout_was_learn
         for number in range(2):
             harm(store, number, 1.0, at=20.0)
         early = learned(store, silent, range(8, 16))
-        store.rewards.add_reward(reward(0.0, "live-23", name="seen", at=69.0))
+        writes(store).add_reward(reward(0.0, "live-23", name="seen", at=69.0))
 
         late = learned(store, silent, range(16, 24))
 

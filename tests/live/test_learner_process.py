@@ -6,13 +6,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
-from tau_live.learner_process import learn_until
-from tau_live.rollouts import RolloutStatus
-from tau_live.settings import DeclaredReward, Settings
-from tau_live.status import status_of
+from tau_live.core.records import RolloutStatus
+from tau_live.core.settings import Settings
+from tau_live.core.settings.tables import DeclaredReward
+from tau_live.operate.status import status_of
+from tau_live.runtime.learner_process import learn_until
 from tests.contracts.making import begun, decision, reward
 from tests.live.running import opened
+from tests.writes import writes
 
 ENDED = 1_000.0
 SOLVED = DeclaredReward(name="solved", primary=True, deadline_s=5.0)
@@ -25,13 +28,13 @@ def ended(path: Path, *, number: int, waiting_until: float) -> None:
             name = f"live-{at}"
             begun(store, name)
             row = decision(1, name, point="model")
-            store.decisions.add_decision(replace(row, propensity=0.5, policy_version=0))
-            store.rollouts.set_status(name, RolloutStatus.SUCCEEDED, at=ENDED)
+            writes(store).add_decision(structs.replace(row, propensity=0.5, policy_version=0))
+            writes(store).set_status(name, RolloutStatus.SUCCEEDED, at=ENDED)
             if at < number // 2:
-                store.rewards.add_reward(reward(1.0, name))
-                store.rewards.mark_ready(name, total_reward=1.0)
+                writes(store).add_reward(reward(1.0, name))
+                writes(store).mark_ready(name, total_reward=1.0)
             else:
-                store.rewards.await_reward(name, until=waiting_until)
+                writes(store).await_reward(name, until=waiting_until)
 
 
 def learn_once(settings: Settings) -> None:

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import tau_live
-from tau_live.policies.files import checkpoint_folder, load_policy
-from tau_live.rollouts import AttemptStatus, RolloutStatus, rollout_id_of
-from tau_live.settings import Content, Settings
-from tau_live.status import status_file
+from tau_live.core.records import AttemptStatus, RolloutStatus, rollout_id_of
+from tau_live.core.settings import Content, Settings
+from tau_live.decisions.policy_files import checkpoint_folder, load_policy
+from tau_live.operate.status import status_file
 from tests.live.running import (
     decisions,
     done,

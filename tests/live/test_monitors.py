@@ -2,17 +2,19 @@
 
 import random
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 import tau_live
-from tau_live.learning.learner import Learner
-from tau_live.settings import DeclaredReward, Settings
-from tau_live.settings import Learner as LearnerMode
-from tau_live.store.records import Monitor
-from tau_live.store.sqlite import SqliteStore
+from tau_live.core.records import Monitor
+from tau_live.core.settings import Learner as LearnerMode
+from tau_live.core.settings import Settings
+from tau_live.core.settings.tables import DeclaredReward
+from tau_live.learn.learner import Learner
+from tau_live.store.sqlite.store import SqliteStore
 from tests.live.running import until
 
 HARM = DeclaredReward(name="harm", cost=True)
@@ -63,7 +65,7 @@ def monitor_of(path: Path) -> Monitor:
 
 def vars_of(monitor: Monitor) -> dict[str, object]:
     """Return everything that a monitor remembers, side by side."""
-    return {**asdict(monitor), **monitor.numbers, "numbers": None}
+    return {**structs.asdict(monitor), **monitor.numbers, "numbers": None}
 
 
 @pytest.fixture
@@ -100,7 +102,7 @@ def test_too_much_harm_holds_the_gate_and_a_reset_begins_anew(calm: Settings, pa
 
 
 def reset(path: Path) -> None:
-    from tau_live.gate import GateKeeper
+    from tau_live.core.gate_keeper import GateKeeper
 
     store = SqliteStore.open(path)
     keeper = GateKeeper(limit=3, who="test")

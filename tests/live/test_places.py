@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import tau_live
-from tau_live.settings import Learner, Settings
+from tau_live.core.settings import Learner, Settings
 from tests.live.running import done, process, rollouts
 
 GONE = """

@@ -5,13 +5,12 @@ from pathlib import Path
 import pytest
 
 import tau_live
-from tau_live.cli.gc import collected
-from tau_live.rollouts import AttemptStatus
-from tau_live.settings import Learner, Settings
-from tau_live.status import status_of
-from tau_live.store.keeping import Limits
-from tau_live.store.records import RolloutQuery
-from tau_live.store.sqlite import SqliteStore
+from tau_live.cli.gc import forget_rollouts
+from tau_live.core.records import AttemptStatus, RolloutQuery
+from tau_live.core.settings import Learner, Settings
+from tau_live.operate.status import status_of
+from tau_live.store.retention import Limits
+from tau_live.store.sqlite.store import SqliteStore
 from tests.contracts.making import queued
 from tests.store.scans import Ran, scans
 
@@ -60,7 +59,7 @@ def life(path: Path) -> SqliteStore:
     store.rollouts.query(RolloutQuery(limit=5, descending=True))
     for rollout in store.rollouts.query(RolloutQuery(limit=9)).rollouts:
         store.rollouts.spans(rollout.rollout_id)
-    collected(store, Limits(rollouts=1), now=1e10, told=lambda _: None)
+    forget_rollouts(store, Limits(rollouts=1), now=1e10, report_progress=lambda _: None)
     return store
 
 

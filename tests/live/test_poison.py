@@ -6,23 +6,25 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 import tau_live
-from tau_live.learning.learner import Learner
-from tau_live.learning.monitoring import told
-from tau_live.policies.files import checkpoint_folder, load_policy
-from tau_live.reasons import WhyNot
-from tau_live.rewards.settling import taken_by_safety
+from tau_live.core.reasons import WhyNot
+from tau_live.core.records import RolloutStatus
+from tau_live.core.settings import Learner as Where
+from tau_live.core.settings import Settings
+from tau_live.decisions.policy_files import checkpoint_folder, load_policy
+from tau_live.learn.learner import Learner
+from tau_live.learn.monitoring import monitor_figures
+from tau_live.record.rewards import taken_by_safety
 from tau_live.rl.bounds import Fence
 from tau_live.rl.features import encode, pack
-from tau_live.rollouts import RolloutStatus
-from tau_live.settings import Learner as Where
-from tau_live.settings import Settings
 from tau_live.store.roles import Store
 from tests import learnables
 from tests.contracts.making import attempt, decision, reward, rollout
 from tests.learnables import collected, learnable
 from tests.live.running import gate, opened, rounds
+from tests.writes import writes
 
 GOOD = encode({"words": 3.0}, [("small", None), ("large", None)])
 NAN = GOOD._replace(values=np.full_like(GOOD.values, np.nan))
@@ -47,18 +49,18 @@ POISONS = {
 def add(store: Store, number: int, *, total: float, point: str = "model") -> str:
     """Store a finished and rewarded rollout with one decision."""
     rollout_id = f"live-{number}"
-    store.rollouts.begin_rollout(rollout(rollout_id))
-    store.rollouts.begin_attempt(attempt(rollout_id))
+    writes(store).begin_rollout(rollout(rollout_id))
+    writes(store).begin_attempt(attempt(rollout_id))
     row = decision(1, rollout_id)
     chosen = row.options[number % 2]
-    store.decisions.add_decision(
-        replace(row, point=point, chosen=chosen, applied=chosen, propensity=0.5,
+    writes(store).add_decision(
+        structs.replace(row, point=point, chosen=chosen, applied=chosen, propensity=0.5,
                 probabilities=(0.5, 0.5), value=0.0, policy_version=0, arm="learner",
                 encoded=pack(GOOD))
     )  # fmt: skip
-    store.rewards.add_reward(reward(total, rollout_id))
-    store.rollouts.set_status(rollout_id, RolloutStatus.SUCCEEDED, at=9.0)
-    store.rewards.mark_ready(rollout_id, total_reward=total)
+    writes(store).add_reward(reward(total, rollout_id))
+    writes(store).set_status(rollout_id, RolloutStatus.SUCCEEDED, at=9.0)
+    writes(store).mark_ready(rollout_id, total_reward=total)
     return rollout_id
 
 
@@ -186,7 +188,7 @@ def test_one_user_in_twenty_does_not_own_the_policy(
     tau_live.detach()
     assert bad < 0.1
     with opened(live) as store:
-        found = told(store.monitors.monitor("model"))
+        found = monitor_figures(store.monitors.monitor("model"))
         counted = store.counters.counts().get("reward_outliers", 0)
     if lie > 3.0:
         assert (found["lowest_reward"], found["highest_reward"]) == (0.0, 1.0)

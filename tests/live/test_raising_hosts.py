@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tau_live.operators.kill_switch import kill, kill_file, unkill
+from tau_live.operate.stops import kill, kill_file, unkill
 from tests.live.running import counters, done, go, process, rollouts, said, until
 
 pytestmark = pytest.mark.slow

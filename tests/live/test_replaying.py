@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from tau_live.collection.recording import BadLine, read
-from tau_live.ingesting import Ingested, ingest
-from tau_live.replay import Replayed, replay_file
-from tau_live.settings import Settings
-from tau_live.trials.promoter import Promoter
+from tau_live.core.settings import Settings
+from tau_live.learn.promotion.promoter import Promoter
+from tau_live.record.recording import BadLine, read
+from tau_live.runtime.ingesting import Ingested, ingest
+from tau_live.runtime.replay import Replayed, replay_file
 from tau_live_hooks.tau import TauStream
 from tests.live.running import (
     DEADLINE_S,
@@ -58,8 +58,8 @@ if len(sys.argv) > 2:
 REPLAYS = """
 import sys
 from pathlib import Path
-from tau_live.replay import replay_file
-from tau_live.settings import Settings
+from tau_live.runtime.replay import replay_file
+from tau_live.core.settings import Settings
 print("ready", flush=True)
 replay_file(Path(sys.argv[1]), Settings(store=Path(sys.argv[2])), progress=lambda done, total: None)
 """

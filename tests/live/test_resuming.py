@@ -5,16 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from tau_live.learning.learner import Learner
-from tau_live.policies import checkpoints
-from tau_live.policies.files import checkpoint_folder
-from tau_live.rl.crossing import crossed_one
-from tau_live.rl.ppo import LearnerState, PPOConfig
-from tau_live.settings import Settings
-from tau_live.store.records import Update
-from tau_live.store.sqlite import SqliteStore
+from tau_live.core.records import Update
+from tau_live.core.settings import Settings
+from tau_live.decisions import checkpoints
+from tau_live.decisions.policy_files import checkpoint_folder
+from tau_live.learn.learner import Learner
+from tau_live.rl.config import PPOConfig
+from tau_live.rl.state import LearnerState
+from tau_live.store.sqlite.store import SqliteStore
 from tests.live.running import exported, opened
 from tests.live.test_poison import GOOD, add, worth
+from tests.rl.digests import digest_of
+from tests.rl.rows import crossed
 
 pytestmark = pytest.mark.slow
 
@@ -65,7 +67,7 @@ def test_resumed_after_every_update_equals_uninterrupted_though_some_were_skippe
     assert reasons[4:6] == ["diverged, undone"] * 2
     assert [row.executed for row in resumed].count(True) == 6
     assert exported(one) == exported(two)
-    assert newest(one).digest() == newest(two).digest()
+    assert digest_of(newest(one)) == digest_of(newest(two))
 
 
 def test_what_a_skipped_or_undone_update_looked_at_is_counted_once_by_the_next(
@@ -103,13 +105,13 @@ def test_resumed_after_every_update_equals_uninterrupted_where_the_learner_was_b
     assert [(row.first_ready, row.last_ready) for row in whole] == [(1, 256), (257, 300)]
     assert len(resumed) == len(whole)
     assert exported(one) == exported(two)
-    assert newest(one).digest() == newest(two).digest()
+    assert digest_of(newest(one)) == digest_of(newest(two))
 
 
 def doubt_of(path: Path, option: int) -> float:
     """Return how unsure the newest version is of an option."""
     policy = newest(path).policy
-    pairs = crossed_one(GOOD, None, policy.scale, cross_width=policy.config.cross_width)
+    pairs = crossed(GOOD, None, policy.scale, cross_width=policy.config.cross_width)
     return float(policy.base.estimates(pairs).doubts[option])
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import tau_live
-from tau_live import events as ev
-from tau_live.rollouts import rollout_id_of
-from tau_live.settings import InferReward, Settings
+from tau_live.core import events as ev
+from tau_live.core.records import rollout_id_of
+from tau_live.core.settings import InferReward, Settings
 from tests.live.running import counters, done, process, rewards, rollout
 
 HOST = "bakery"

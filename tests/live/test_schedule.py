@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import tau_live
-from tau_live.learning.learner import Learner
-from tau_live.settings import Learner as LearnerMode
-from tau_live.settings import Settings
-from tau_live.status import status_file, status_of
+from tau_live.core.settings import Learner as LearnerMode
+from tau_live.core.settings import Settings
+from tau_live.learn.learner import Learner
+from tau_live.operate.status import status_file, status_of
 from tests.contracts.making import ready
 from tests.live.learned import LEARNS, due, updates, versions
 from tests.live.running import exported, line, opened, process, rounds, until

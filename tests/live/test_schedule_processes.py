@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tau_live.learning.learner import Learner
-from tau_live.learning.lease import LEASE
-from tau_live.policies import checkpoints
-from tau_live.policies.files import checkpoint_folder
-from tau_live.settings import Settings
-from tau_live.store.records import LearnableRollout, Update
+from tau_live.core.records import LearnableRollout, Update
+from tau_live.core.settings import Settings
+from tau_live.decisions import checkpoints
+from tau_live.decisions.policy_files import checkpoint_folder
+from tau_live.learn.learner import LEASE, Learner
 from tau_live.store.roles import Store
 from tests.live.learned import LEARNS, due, updates, versions
 from tests.live.running import done, go, integrity, line, opened, process, until
@@ -36,10 +35,10 @@ print(tau_live.snapshot()["gate"]["state"], flush=True)
 UPDATES = """
 import sys, time
 from pathlib import Path
-from tau_live.learning.learner import Learner
-from tau_live.machine.processes import this_process
-from tau_live.settings import Settings
-from tau_live.store.sqlite import SqliteStore
+from tau_live.learn.learner import Learner
+from tau_live.core.processes import this_process
+from tau_live.core.settings import Settings
+from tau_live.store.sqlite.store import SqliteStore
 store = SqliteStore.open(sys.argv[1])
 settings = Settings(store=Path(sys.argv[1]), update_interval=4, max_rollouts_per_update=4)
 learner = Learner(store, settings, holder=this_process())
@@ -160,9 +159,7 @@ def held(path: Path) -> bool:
 
 def test_the_lease_of_a_dead_process_blocks_nobody(path: Path) -> None:
     settings = Settings(store=path)
-    with process(
-        "from tau_live.machine.processes import this_process as p; print(p())", path
-    ) as dead:
+    with process("from tau_live.core.processes import this_process as p; print(p())", path) as dead:
         name = done(dead).strip()
     with opened(path) as store:
         for number in range(8):

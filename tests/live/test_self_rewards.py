@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import tau_live
-from tau_live.settings import Settings
-from tau_live.store.sqlite import SqliteStore
+from tau_live.core.settings import Settings
+from tau_live.store.sqlite.store import SqliteStore
 
 
 @pytest.fixture

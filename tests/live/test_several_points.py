@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 
 import tau_live
-from tau_live.learning.trajectories import trajectories_of
-from tau_live.rewards.settling import earned_by_decisions, earned_early
-from tau_live.settings import Settings
+from tau_live.core.settings import Settings
+from tau_live.learn.trajectories import trajectories_of
+from tau_live.record.rewards import earned_by_decisions, earned_early
 from tests.live.running import counters, opened
 
 

@@ -12,12 +12,11 @@ import pytest
 from click.testing import CliRunner
 
 import tau_live
-from tau_live import events as ev
 from tau_live.cli import main
-from tau_live.cli.opening import operator
-from tau_live.operators.kill_switch import kill_file
-from tau_live.operators.parts import paused, resumed
-from tau_live.pauses import Part
+from tau_live.cli.options import operator
+from tau_live.core import events as ev
+from tau_live.core.reasons import Part
+from tau_live.operate.stops import kill_file, pause_parts, resume_parts
 from tests.live.running import (
     counters,
     decisions,
@@ -135,7 +134,7 @@ def test_each_pause_reaches_a_running_process_within_a_second(path: Path) -> Non
 
 def test_a_process_that_begins_while_something_is_paused_knows_it_at_once(path: Path) -> None:
     with opened(path) as store:
-        paused(store, [Part.DECIDING, Part.COLLECTION], reason="odd", who="me", at=1.0)
+        pause_parts(store, [Part.DECIDING, Part.COLLECTION], reason="odd", who="me", at=1.0)
 
     with process(AGENT, path) as agent:
         assert said(agent)["ready"]
@@ -266,12 +265,12 @@ def test_a_learner_of_its_own_heeds_pauses_and_the_kill_switch(live: Path) -> No
 @pytest.mark.timed
 def test_what_the_host_decided_while_deciding_was_paused_is_in_neither_arm(live: Path) -> None:
     with opened(live) as store:
-        paused(store, [Part.DECIDING], reason="odd", who="me", at=1.0)
+        pause_parts(store, [Part.DECIDING], reason="odd", who="me", at=1.0)
         until(lambda: tau_live.snapshot()["paused"], deadline_s=1.0)
         first = rounds(16)
         assert tau_live.flush(30)
         points = store.trials.points()
-        resumed(store, [Part.DECIDING], reason="mended", who="me", at=2.0)
+        resume_parts(store, [Part.DECIDING], reason="mended", who="me", at=2.0)
         until(lambda: not tau_live.snapshot()["paused"], deadline_s=1.0)
         then = rounds(16, start=16)
         assert tau_live.flush(30)
@@ -290,10 +289,10 @@ def test_a_run_that_an_adapter_tells_event_by_event_is_left_out_whole(live: Path
     known: dict[str, Any] = {"host": "bakery", "at": 1.0}
     with opened(live) as store:
         runtime.emit(ev.RunStart(**known, run_id="before"))
-        paused(store, [Part.COLLECTION], reason="odd", who="me", at=1.0)
+        pause_parts(store, [Part.COLLECTION], reason="odd", who="me", at=1.0)
         until(lambda: tau_live.snapshot()["paused"], deadline_s=1.0)
         runtime.emit(ev.RunStart(**known, run_id="during"))
-        resumed(store, [Part.COLLECTION], reason="mended", who="me", at=2.0)
+        resume_parts(store, [Part.COLLECTION], reason="mended", who="me", at=2.0)
         until(lambda: not tau_live.snapshot()["paused"], deadline_s=1.0)
 
     taken = {

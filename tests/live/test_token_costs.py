@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 import tau_live
-from tau_live import events as ev
-from tau_live.rollouts import rollout_id_of
-from tau_live.settings import DeclaredPrice, Settings
+from tau_live.core import events as ev
+from tau_live.core.records import rollout_id_of
+from tau_live.core.settings import Settings
+from tau_live.core.settings.tables import DeclaredPrice
 from tests.live.running import opened, rollout
 
 R = rollout_id_of("bakery", "r")

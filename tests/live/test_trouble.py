@@ -4,17 +4,18 @@ import itertools
 import json
 import sqlite3
 from contextlib import closing
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 import tau_live
-from tau_live import system, system_parts
-from tau_live.collection.inbox import Inbox
-from tau_live.collection.trouble import Trouble
-from tau_live.errors import StoreBusyError, StoreUnavailableError
-from tau_live.gate import GateKeeper
-from tau_live.settings import Settings
+from tau_live.core.errors import StoreBusyError, StoreUnavailableError
+from tau_live.core.gate_keeper import GateKeeper
+from tau_live.core.settings import Settings
+from tau_live.record.inbox import Inbox
+from tau_live.record.trouble import Trouble
+from tau_live.runtime import build
 from tests.faulty_vfs import FULL, Plan, faulty_disk
 from tests.live.running import gate, opened, rollouts, rounds, until
 from tests.streams import event
@@ -25,9 +26,9 @@ def impatient(path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch) -
     """Attach with connections that wait for a lock for 0.05 s instead of 5."""
     tau_live.detach()
     monkeypatch.setenv("TAU_LIVE_RL", "1")
-    real = system_parts.open_store
+    real = build.open_store
     monkeypatch.setattr(
-        system, "open_store", lambda settings, **_: real(settings, busy_timeout_s=0.05)
+        build, "open_store", lambda settings, **_: real(settings, busy_timeout_s=0.05)
     )
     assert tau_live.attach(settings) is not None
     return path
@@ -108,9 +109,9 @@ def test_what_one_cause_says_is_said_once_until_it_is_over(
 
     for _ in range(2):
         for _ in range(50):
-            trouble.failed(StoreUnavailableError("full"))
-            trouble.failed(StoreBusyError("locked"))
-        trouble.worked()
+            trouble.note_failure(StoreUnavailableError("full"))
+            trouble.note_failure(StoreBusyError("locked"))
+        trouble.note_success()
 
     words = [record.message.split()[0] for record in caplog.records]
     assert words == ["event='store_fails'", "event='store_busy'", "event='store_works_again'"] * 2
@@ -122,10 +123,10 @@ def test_a_store_that_others_keep_busy_never_holds() -> None:
     trouble = Trouble(keeper, limit=1)
 
     for _ in range(100):
-        trouble.failed(StoreBusyError("locked"), opening=True)
+        trouble.note_failure(StoreBusyError("locked"), opening=True)
 
     assert (keeper.passes, trouble.lasts, trouble.is_there) == (True, False, True)
-    assert json.dumps(trouble.told())
+    assert json.dumps(trouble.to_dict())
 
 
 def test_a_failure_is_another_threads_own_only_if_the_writer_writes_meanwhile() -> None:
@@ -135,7 +136,7 @@ def test_a_failure_is_another_threads_own_only_if_the_writer_writes_meanwhile() 
     found = [trouble.is_only_here(error), trouble.is_only_here(error)]
     trouble.wrote()
     found += [trouble.is_only_here(error), trouble.is_only_here(StoreBusyError("locked"))]
-    trouble.failed(error)
+    trouble.note_failure(error)
     trouble.wrote()
     found.append(trouble.is_only_here(error))
 
@@ -143,7 +144,7 @@ def test_a_failure_is_another_threads_own_only_if_the_writer_writes_meanwhile() 
 
 
 def test_while_nothing_can_be_stored_whole_runs_are_left_out() -> None:
-    from tau_live import events as ev
+    from tau_live.core import events as ev
 
     batches: list[int] = []
     inbox = Inbox(
@@ -176,8 +177,10 @@ def test_a_numbering_that_was_edited_holds_the_gate_and_refuses_no_run(
     with closing(sqlite3.connect(impatient, timeout=30)) as db, db:
         db.execute("update sequences set value = 9223372036854775807 where name = 'ready'")
 
+    numbers = count(4)
+
     def wrote() -> bool:
-        rounds(1)
+        rounds(1, start=next(numbers))  # a run that is ready has its number already
         return gate()["state"] == "hold"
 
     until(wrote)

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import TypeVar
 
 import tau_live
-from tau_live import events as ev
-from tau_live import system
-from tau_live.breath import Breath
-from tau_live.runtime import Runtime
-from tau_live.settings import Learner, Settings
+from tau_live.core import events as ev
+from tau_live.core.settings import Learner, Settings
+from tau_live.core.throttle import Throttle
+from tau_live.learn import updater
+from tau_live.runtime import build
+from tau_live.runtime.runtime import Runtime
 from tests.proof.collected import collected_s, watch
 
 THREADS = 3
@@ -26,7 +27,7 @@ LONG = "x" * 100_000
 R = TypeVar("R")
 
 
-class Timed(Breath):
+class Timed(Throttle):
     """A breath that knows how long its thread worked in one go, the garbage collector apart."""
 
     __slots__ = ("_collected", "_since", "found")
@@ -76,7 +77,7 @@ def main() -> None:
     """Print what the calls took, and how long threads of ours worked in one go."""
     os.environ["TAU_LIVE_RL"] = "1"
     watch()
-    vars(system)["Breath"] = Timed  # which counts besides
+    vars(build)["Throttle"] = vars(updater)["Throttle"] = Timed  # which counts besides
     runtime = tau_live.attach(Settings(store=Path(sys.argv[1]), learner=Learner.THREAD))
     if runtime is None:
         raise RuntimeError("tau-live did not start")

@@ -23,8 +23,8 @@ import json  # noqa: E402
 import math  # noqa: E402
 
 import tau_live  # noqa: E402
-from tau_live.settings import Settings  # noqa: E402
-from tau_live.store.sqlite import SqliteStore  # noqa: E402
+from tau_live.core.settings import Settings  # noqa: E402
+from tau_live.store.sqlite.store import SqliteStore  # noqa: E402
 
 PATIENCE_S = 20.0
 

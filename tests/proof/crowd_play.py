@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import tau_live
-from tau_live.rollouts import decision_id_of, rollout_id_of
+from tau_live.core.records import decision_id_of, rollout_id_of
 
 NAME = "crowd"
 PATIENCE_S = 120.0

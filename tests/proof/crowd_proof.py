@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from tau_live.store.records import RolloutQuery
-from tau_live.store.sqlite import SqliteStore
+from tau_live.core.records import RolloutQuery
+from tau_live.store.sqlite.store import SqliteStore
 from tests.proof.crowd_play import rollout_id
 from tests.proof.figures import Figure, Tier, Told
 from tests.proof.watching import played

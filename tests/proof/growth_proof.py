@@ -6,9 +6,9 @@ from pathlib import Path
 from statistics import quantiles
 from time import thread_time
 
-from tau_live.collection.forgetting import REST_S, Forgetting
-from tau_live.store.keeping import EVER, Limits
-from tau_live.store.sqlite import SqliteStore
+from tau_live.record.archive import REST_S, Forgetting
+from tau_live.store.retention import EVER, Limits
+from tau_live.store.sqlite.store import SqliteStore
 from tests.bench.grown import grown
 from tests.bench.growth import NOW, WORK, Grown, measured, stores
 from tests.contracts.making import ready
@@ -66,7 +66,7 @@ def _forgetting(rollouts: int) -> Iterator[Figure]:
                 ready(store, f"unlearned-{number}", "other")
         before = store.retention.size()
         took = sorted(_steps(store, Limits(rollouts=0)))
-        kept = store.retention.kept(before=EVER, look=2 * UNLEARNED)
+        kept = store.retention.obstacles(before=EVER, look=2 * UNLEARNED)
         size = store.retention.size()
         while not store.retention.empty_log():
             pass

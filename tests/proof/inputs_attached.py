@@ -9,9 +9,9 @@ from pathlib import Path
 import pluggy
 
 import tau_live
-from tau_live.events import KINDS, Event
-from tau_live.hookspecs import hookimpl
-from tau_live.settings import Settings
+from tau_live.core.events import KINDS, Event
+from tau_live.core.hookspecs import hookimpl
+from tau_live.core.settings import Settings
 from tests.proof.inputs_live import Live
 from tests.proof.inputs_surface import MINE, missing, surface
 from tests.proof.inputs_told import Tally

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tau_live.errors import CheckpointError
-from tau_live.policies.checkpoints import file_of, load, load_some
+from tau_live.core.errors import CheckpointError
+from tau_live.decisions.checkpoints import file_of, load, load_some
 from tests.proof.inputs_told import Tally
 
 _END = struct.Struct("<4s4H2LH")

@@ -2,14 +2,16 @@
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, fields, replace
 from enum import StrEnum
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-from tau_live import events as ev
-from tau_live.collection.recording import BadLine, read
+from msgspec import NODEFAULT
+from msgspec.structs import fields, replace
+
+from tau_live.core import events as ev
+from tau_live.record.recording import BadLine, read
 from tests.proof.inputs_values import HUGE, Named, Values
 
 HOST = "fuzz"
@@ -55,7 +57,7 @@ def _bad(values: Values) -> Named:
 
 
 def _is_wanted(field: Any, rng: random.Random) -> bool:
-    needed = field.default is MISSING and field.default_factory is MISSING
+    needed = field.default is NODEFAULT and field.default_factory is NODEFAULT
     return needed or rng.random() < 0.3
 
 

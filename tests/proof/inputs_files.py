@@ -10,10 +10,10 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from tau_live.cli import main
-from tau_live.errors import TauLiveError
-from tau_live.importing.log import LogSource, import_log
-from tau_live.replay import replay_file
-from tau_live.settings import Settings
+from tau_live.core.errors import TauLiveError
+from tau_live.core.settings import Settings
+from tau_live.runtime.importing.log import LogSource, import_log
+from tau_live.runtime.replay import replay_file
 from tests.proof.inputs_lines import CSV, OTEL, ROWS, lines_of, recordings, spoiled
 from tests.proof.inputs_told import Tally
 

@@ -8,11 +8,11 @@ from functools import partial
 from typing import Any
 
 import tau_live
-from tau_live import events as ev
-from tau_live import offered
-from tau_live.choices import Choice
-from tau_live.runs.handles import RunHandle, Unsettled
-from tau_live.runtime import Runtime
+from tau_live.core import events as ev
+from tau_live.core.choices import Choice
+from tau_live.decisions.runs import PendingDecision, RunHandle
+from tau_live.runtime import adapters
+from tau_live.runtime.runtime import Runtime
 from tests.proof.inputs_events import disordered, event_with, good, hints
 from tests.proof.inputs_surface import GOOD, MINE, Called, surface
 from tests.proof.inputs_told import Tally
@@ -23,7 +23,8 @@ STEPS = (ev.ToolStart, ev.ToolEnd, ev.ModelStart, ev.ModelEnd, ev.Message, ev.Po
 WEIGHTS: Mapping[str, int] = {
     "tau_live.decide": 12, "Run.decide": 30, "Runtime.decide": 8, "tau_live.reward": 10,
     "Run.reward": 10, "tau_live.run": 10, "RunContext.__call__": 6, "Runtime.emit": 30,
-    "Runtime.tell": 10, "Runtime.begin_run": 4, "Unsettled.settle": 4, "RunContext.__exit__": 2,
+    "Runtime.tell": 10, "Runtime.begin_run": 4, "PendingDecision.settle": 4,
+    "RunContext.__exit__": 2,
 }  # fmt: skip
 RARE: Mapping[str, float] = {
     "tau_live.flush": 0.002, "Runtime.flush": 0.002, "tau_live.detach": 0.0005,
@@ -67,8 +68,8 @@ class Live:
             "tau_live.run": self._run, "RunContext.__call__": self._decorated,
             "Runtime.emit": self._emit, "Runtime.tell": self._tell,
             "Runtime.begin_run": self._begin, "Runtime.end_run": self._begin,
-            "Unsettled.settle": self._settle, "offered.options": self._declare,
-            "tau_live.detach": self._detach, "Runtime.failed": self._failed,
+            "PendingDecision.settle": self._settle, "offered.options": self._declare,
+            "tau_live.detach": self._detach, "Runtime.report_failure": self._failed,
             **dict.fromkeys([n for n in self._found if n.startswith("RunContext.__")], self._left),
             **dict.fromkeys(["RunContext.begin", "RunContext.step", "RunContext.finish"],
                             self._stepped),
@@ -267,7 +268,7 @@ class Live:
         runtime = tau_live.attach()
         given = self._arguments(self._found["Runtime.begin_run"])
         told = {"agent": self.values.any().value, "trigger": good(str, self.values.rng)}
-        given |= {"host": "fuzz-host", "told": told, "parent": None, "resumed": None}
+        given |= {"host": "fuzz-host", "fields": told, "parent": None, "resumed": None}
         if runtime is None:
             return
         handle = self.tally.timed(runtime.begin_run, **given)
@@ -276,7 +277,7 @@ class Live:
             self.tally.timed(runtime.end_run, handle, HostsOwnError(), {"cost_usd": told["agent"]})
 
     def _settle(self, called: Called) -> None:
-        runtime, unsettled = tau_live.attach(), list[Unsettled]()
+        runtime, unsettled = tau_live.attach(), list[PendingDecision]()
         given = self._arguments(self._found["Run.decide"])
         if runtime is None or self.run is None or self.run.handle is None:
             return
@@ -295,7 +296,7 @@ class Live:
         """Declare anything: it is read, and may be refused, only when its point is reached."""
         given = self._arguments(called)
         given["point"] = f"declared {self.values.rng.randrange(5)}"
-        self.tally.timed(lambda: offered.options(**given)(dict))
+        self.tally.timed(lambda: adapters.options(**given)(dict))
 
     def _detach(self, called: Called) -> None:
         """Detaching waits and starting anew takes threads: neither is timed, nor other cases'."""

@@ -11,21 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from tau_live.collection.recording import lines, read
-from tau_live.errors import TauLiveError
-from tau_live.handed.plain import Limits
-from tau_live.importing.fields import FieldError
-from tau_live.importing.logged import Reader
-from tau_live.importing.otel import Traces
-from tau_live.importing.records import Records
-from tau_live.importing.rows import BadRow, json_rows, table_rows
-from tau_live.importing.runs import Runs
-from tau_live.machine.lineage import parent_of
-from tau_live.policies import checkpoints
-from tau_live.privacy.redaction import Redactor
+from tau_live.core.errors import TauLiveError
+from tau_live.core.processes import parent_of
+from tau_live.core.redaction import Redactor
+from tau_live.core.sanitize import Limits
+from tau_live.core.settings import SETTINGS, Settings
+from tau_live.core.switch import switched_on
+from tau_live.decisions import checkpoints
+from tau_live.record.recording import lines, read
 from tau_live.rl.features import encode, pack, unpack
-from tau_live.settings import SETTINGS, Settings
-from tau_live.switch import switched_on
+from tau_live.runtime.importing.otel import Traces
+from tau_live.runtime.importing.rows import BadRow, FieldError, json_rows, table_rows
+from tau_live.runtime.importing.runs import Reader, Records, Runs
 from tau_live_hooks.tau import TauStream
 from tests.proof.inputs_lines import (
     CSV,
@@ -116,21 +113,21 @@ class Readers:
             if isinstance(row, BadRow):
                 continue
             try:
-                logged = reader.logged(row.row)
+                logged = reader.decision(row.row)
             except FieldError:
                 continue
             for _ in runs.take([(logged, row.line)]):
                 pass
-        for _ in runs.finished():
+        for _ in runs.finish():
             pass
 
     def _spans(self, rng: random.Random) -> None:
         traces = Traces(_RECORDS, reward="reward")
         for row in json_rows(lines(BytesIO(spoiled(rng, lines_of([OTEL])[0])))):
             if not isinstance(row, BadRow):
-                for _ in traces.told(row.row):
+                for _ in traces.events(row.row):
                     pass
-        for _ in traces.finished():
+        for _ in traces.finish():
             pass
 
     def _reference(self, rng: random.Random) -> None:

@@ -10,14 +10,16 @@ from types import FunctionType
 from typing import Any, NamedTuple
 
 import tau_live
-from tau_live import offered
-from tau_live.door import Run, RunContext
-from tau_live.runs.handles import Unsettled
-from tau_live.runtime import Runtime
+from tau_live.core.choices import Choice
+from tau_live.decisions.choice import Decisions
+from tau_live.decisions.runs import PendingDecision
+from tau_live.runtime import adapters
+from tau_live.runtime.api import Run, RunContext
+from tau_live.runtime.runtime import Runtime
 
 NOT_A_HOSTS = frozenset({
     "Runtime.abandon_run", "Runtime.close", "Runtime.count", "Runtime.failed_to_begin",
-    "Runtime.stop", "Run.__init__", "RunContext.__init__",
+    "Runtime.start", "Runtime.stop", "Run.__init__", "RunContext.__init__",
 })  # fmt: skip
 """Called by the door alone, with what it has read, or made by it alone."""
 
@@ -46,14 +48,20 @@ def surface() -> dict[str, Called]:
         for name in tau_live.__all__
         if isinstance(getattr(tau_live, name), FunctionType)
     ]
-    found.append(_called("offered.options", offered.options, ()))
-    for owner in (Run, RunContext, Runtime, Unsettled):
+    found.append(_called("offered.options", adapters.options, ()))
+    arguments = _called("Runtime.decide", Decisions.decide, ("self",)).arguments
+    found.append(Called("Runtime.decide", _decide, arguments))  # an attribute of each runtime
+    for owner in (Run, RunContext, Runtime, PendingDecision):
         found += [
             _called(f"{owner.__name__}.{name}", method, ("self",))
             for name, method in vars(owner).items()
             if isinstance(method, FunctionType) and (name[0] != "_" or name in _SPECIAL)
         ]
     return {one.name: one for one in found if one.name not in NOT_A_HOSTS}
+
+
+def _decide(runtime: Runtime, *given: Any, **named: Any) -> Choice:
+    return runtime.decide(*given, **named)
 
 
 _SPECIAL = frozenset({"__enter__", "__exit__", "__aenter__", "__aexit__", "__call__"})
@@ -83,6 +91,7 @@ GOOD: Mapping[str, tuple[object, ...]] = {
     "key": ("", "k"),
     "comment": (None, "well done"),
     "session": (None, "s1"),
+    "environ": (None, {"PATH": "/bin", "TAU_LIVE_RL": "1"}),
     "metadata": (None, {"user": 7}),
     "run": (None, "live-1"),
     "host": (None, "llm"),
@@ -95,7 +104,7 @@ GOOD: Mapping[str, tuple[object, ...]] = {
     "never": ((),),
     "kind": (None,),
     "traceback": (None,),
-    "told": ({},),
+    "fields": ({},),
     "resumed": (None, {}),
     "event": (None,),
     "parent": (None,),

@@ -5,9 +5,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import force_setattr
+
 import tau_live
-from tau_live import events as ev
-from tau_live.settings import Learner, Settings
+from tau_live.core import events as ev
+from tau_live.core.settings import Learner, Settings
 from tests.proof.inputs_events import event_with
 from tests.proof.inputs_live import STEPS
 from tests.proof.inputs_told import Tally
@@ -78,7 +80,7 @@ def _poison(tally: Tally, run: tau_live.Run, values: Values) -> None:
         event: Any = _decision(rng) if kind == 2 else event_with(values, made=made)[1]
         told = {"host": "tau_live", "run_id": run.run_id, "execution": "", "attempt": None}
         for name, value in told.items():
-            object.__setattr__(event, name, value)
+            force_setattr(event, name, value)
         tally.timed(runtime.emit, event)
 
 

@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import TypedDict
 
 import tau_live
-from tau_live.errors import TauLiveError
-from tau_live.operators.trials import Order, rolled_back
-from tau_live.policies.files import check_policy, checkpoint_folder
-from tau_live.rollouts import RolloutStatus
-from tau_live.settings import Learner, Settings
-from tau_live.store.records import RolloutQuery
-from tau_live.store.sqlite import SqliteStore
+from tau_live.core.errors import TauLiveError
+from tau_live.core.records import RolloutQuery, RolloutStatus
+from tau_live.core.settings import Learner, Settings
+from tau_live.decisions.policy_files import check_policy, checkpoint_folder
+from tau_live.operate.trials import Order, roll_back
+from tau_live.store.sqlite.store import SqliteStore
 from tests.faulty_vfs import CALLS, FULL, FaultyDisk, Plan, faulty_disk
 
 ROUNDS, RUNS = 2, 6
@@ -176,7 +175,7 @@ def _operate(path: Path) -> None:
         return
     try:
         order = Order("policy_rollback", "model", "proof", "tests", time.time())
-        rolled_back(store, _settings(path), order, pin=False)
+        roll_back(store, _settings(path), order, pin=False)
     except TauLiveError:
         pass
     finally:

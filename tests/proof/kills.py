@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TypedDict
 
 import tau_live
-from tau_live.envelope import OWN_HOST
-from tau_live.rollouts import rollout_id_of
-from tau_live.runs.run_events import run_id_of
-from tau_live.settings import Settings
+from tau_live.core.events import OWN_HOST
+from tau_live.core.records import rollout_id_of
+from tau_live.core.settings import Settings
+from tau_live.decisions.runs import run_id_of
 from tests.faults.server import tell
 from tests.faults.whole import orphans, problems
 

@@ -15,9 +15,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from tau_live.learning.lease import LEASE
-from tau_live.store.sqlite import SqliteStore
-from tau_live.system import EXIT_S
+from tau_live.learn.learner import LEASE
+from tau_live.runtime.runtime import EXIT_S
+from tau_live.store.sqlite.store import SqliteStore
 from tests.live.running import environ
 from tests.proof.figures import Figure, Tier, Told
 from tests.proof.watching import QUIET, Kept, Watched, kept, played

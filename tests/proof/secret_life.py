@@ -11,8 +11,16 @@ from itertools import cycle
 import pluggy
 
 import tau_live
-from tau_live.events import Content, ErrorInfo, Message, ModelEnd, ModelStart, ToolCall, ToolEnd
-from tau_live.hookspecs import RewardPart, RolloutSummary, hookimpl
+from tau_live.core.events import (
+    Content,
+    ErrorInfo,
+    Message,
+    ModelEnd,
+    ModelStart,
+    ToolCall,
+    ToolEnd,
+)
+from tau_live.core.hookspecs import RewardPart, RolloutSummary, hookimpl
 
 RUNS = 24
 

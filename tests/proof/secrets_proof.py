@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 
-from tau_live.events import Event
-from tau_live.privacy.redaction import Redactor
+from tau_live.core.events import Event
+from tau_live.core.redaction import Redactor
 from tests.proof.benign import benign, lists_of
 from tests.proof.figures import Figure, Tier, Told
 from tests.proof.planted import FORMS, KINDS, TOLD_BY_WORDS, WHOLE, Secret, is_left, pieces

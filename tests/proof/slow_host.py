@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import tau_live
-from tau_live.settings import Durability, Learner, Settings
+from tau_live.core.settings import Durability, Learner, Settings
 from tests.faulty_vfs import faulty_disk
 
 RUNS = 200

@@ -19,7 +19,7 @@ from typing import TypedDict
 from click.testing import CliRunner, Result
 
 from tau_live.cli import main
-from tau_live.store.sqlite import SqliteStore
+from tau_live.store.sqlite.store import SqliteStore
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 30.0

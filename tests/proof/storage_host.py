@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import tau_live
-from tau_live.settings import Learner, Settings
+from tau_live.core.settings import Learner, Settings
 
 OPTIONS = ("a", "b", "c")
 

@@ -14,16 +14,17 @@ from contextlib import closing
 from pathlib import Path
 from statistics import median
 
-from tau_live.cli.verify import verified
-from tau_live.rollouts import RolloutStatus
-from tau_live.settings import Settings
-from tau_live.store.connection import connect
-from tau_live.store.migrations import migrate
-from tau_live.store.records import AuditEntry
-from tau_live.store.sealing import SEALED, digest_of, number_of, parts_of
-from tau_live.store.sqlite import SqliteStore
+from tau_live.core.records import AuditEntry, RolloutStatus
+from tau_live.core.settings import Settings
+from tau_live.operate.verification import verify_store
+from tau_live.store.sealing import SEALED, digest_of, number_of
+from tau_live.store.sqlite.connection import connect
+from tau_live.store.sqlite.schema import migrate
+from tau_live.store.sqlite.sealing import parts_of
+from tau_live.store.sqlite.store import SqliteStore
 from tests.contracts.making import begun, decision, policy, reward, update
 from tests.proof.figures import Figure, Tier, Told
+from tests.writes import forget_old, writes
 
 ROOT = Path(__file__).parents[2]
 ROLLOUTS = 60
@@ -34,17 +35,18 @@ WRITERS = 4
 WRITE = """
 import sys
 from pathlib import Path
-from tau_live.store.sqlite import SqliteStore
+from tau_live.store.sqlite.store import SqliteStore
 from tests.contracts.making import begun, decision, reward
+from tests.writes import writes
 store = SqliteStore.open(sys.argv[1], busy_timeout_s=30.0, key_file=Path(sys.argv[2]))
 print("writing", flush=True)
 for number in range(int(sys.argv[4])):
     name = f"{sys.argv[3]}-{number}"
     with store.begin():
         begun(store, name)
-        store.decisions.add_decision(decision(1, name))
-        store.decisions.add_decision(decision(2, name))
-        store.rewards.add_reward(reward(1.0, name))
+        writes(store).add_decision(decision(1, name))
+        writes(store).add_decision(decision(2, name))
+        writes(store).add_reward(reward(1.0, name))
 """
 
 
@@ -66,10 +68,10 @@ def _filled(settings: Settings) -> None:
         with store.begin():
             begun(store, name)
             for ordinal in range(1, 4):
-                store.decisions.add_decision(decision(ordinal, name))
-            store.rewards.add_reward(reward(1.0, name))
-            store.rollouts.set_status(name, RolloutStatus.SUCCEEDED, at=float(number))
-            store.rewards.mark_ready(name, total_reward=1.0)
+                writes(store).add_decision(decision(ordinal, name))
+            writes(store).add_reward(reward(1.0, name))
+            writes(store).set_status(name, RolloutStatus.SUCCEEDED, at=float(number))
+            writes(store).mark_ready(name, total_reward=1.0)
         if number % 10 == 9:
             store.policies.add_update(update(number), policy(number // 10 + 1))
             store.audit.add(AuditEntry(at=1.0, who="me", action="a", reason="r", details={}))
@@ -79,7 +81,7 @@ def _filled(settings: Settings) -> None:
 def _sound(settings: Settings) -> bool:
     """Say whether rows and chain are as they were stored; the filled one has no checkpoints."""
     store = SqliteStore.open(settings.store, read_only=True)
-    found = verified(store, settings).findings
+    found = verify_store(store, settings).findings
     store.close()
     return all(finding.code == "checkpoint" for finding in found)
 
@@ -229,10 +231,10 @@ def _after_retention(settings: Settings) -> int:
     store = SqliteStore.open(settings.store, key_file=settings.audit_key_file)
     with store.begin():
         for rollout in [row["rollout_id"] for row in store.export() if row["table"] == "rollouts"]:
-            store.rollouts.set_status(str(rollout), RolloutStatus.SUCCEEDED, at=5.0)
+            writes(store).set_status(str(rollout), RolloutStatus.SUCCEEDED, at=5.0)
     alarms = 0
     before = store.seals.count()
-    while store.retention.collect(before=9.0, limit=1000):
+    while forget_old(store, before=9.0, limit=1000):
         alarms += not _sound(settings)
     alarms += store.seals.count() > before / 2  # the chain goes with what it sealed
     store.close()
@@ -263,8 +265,9 @@ def _timed(path: Path, *, sealing: bool) -> float:
     with store.begin():
         begun(store, "live-1")
         began = time.thread_time()
-        for row in rows:
-            store.decisions.add_decision(row)
+        with store.batch(["live-1"]) as batch:
+            for row in rows:
+                batch.add_decision(row)
         took = time.thread_time() - began
     store.close()
     return 1e6 * took / len(rows)

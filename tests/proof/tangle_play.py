@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from types import FrameType
 
 import tau_live
-from tau_live.events import Event
-from tau_live.hookspecs import Answer, DecisionRequest, hookimpl
+from tau_live.core.events import Event
+from tau_live.core.hookspecs import Answer, DecisionRequest, hookimpl
 
 PATIENCE_S = 30
 UNSTORED = 3

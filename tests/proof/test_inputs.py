@@ -14,7 +14,9 @@ from tests.proof.inputs_values import CATALOGUE, HUGE, Values, state_of
 def test_everything_that_can_be_called_has_good_values_and_every_case_its_call() -> None:
     assert missing(surface()) == []
     assert Live(Tally(), 1).uncovered() == []
-    assert {"tau_live.decide", "Run.reward", "Runtime.emit", "Unsettled.settle"} <= {*surface()}
+    assert {"tau_live.decide", "Run.reward", "Runtime.emit", "PendingDecision.settle"} <= {
+        *surface()
+    }
 
 
 def test_an_argument_that_nobody_knows_is_missing() -> None:

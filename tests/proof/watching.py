@@ -10,9 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tau_live.rollouts import RolloutStatus, rollout_id_of
-from tau_live.store.records import RolloutQuery
-from tau_live.store.sqlite import SqliteStore
+from tau_live.core.records import RolloutQuery, RolloutStatus, rollout_id_of
+from tau_live.store.sqlite.store import SqliteStore
 from tests.live.running import environ
 
 DEADLINE_S = 60.0

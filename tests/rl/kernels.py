@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tau_live.rl.arrays import FloatArray, IntArray
-from tau_live.rl.fourier import waves
-from tau_live.rl.kernel import Kernel, Kernels
+from tau_live.rl.kernel import Kernel, Kernels, waves
 
 WAVES = 12
 

@@ -6,7 +6,9 @@ from typing import NamedTuple
 import numpy as np
 
 from tau_live.rl.arrays import FloatArray, IntArray
-from tau_live.rl.evaluation import EvaluationConfig, Log, Offered, Support
+from tau_live.rl.evaluation.estimators import Support
+from tau_live.rl.evaluation.log import Log, Offered
+from tau_live.rl.evaluation.report import EvaluationConfig
 
 
 class Drawn(NamedTuple):

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from tau_live.rl.arrays import FloatArray, frozen, offsets
+from tau_live.rl.arrays import BoolArray, FloatArray, IntArray, frozen, offsets
 from tau_live.rl.base import Base
-from tau_live.rl.crossing import Crossed
-from tau_live.rl.features import encode
-from tau_live.rl.kernel import Kernel
+from tau_live.rl.crossing import Crossed, Scale, cross, rows
+from tau_live.rl.features import Encoded, encode
+from tau_live.rl.kernel import Kernel, Seen
 from tau_live.rl.net import Net
 from tau_live.rl.policy import PolicyConfig
 from tau_live.rl.recursive import LEFT_OUT
@@ -21,6 +21,21 @@ def sparse(dense: FloatArray) -> Crossed:
     """Return rows as sparse features, every row with at least one entry."""
     rows, slots = np.nonzero(dense)
     return Crossed(slots, dense[rows, slots], offsets(np.bincount(rows, minlength=len(dense))))
+
+
+def crossed(
+    encoded: Encoded, allowed: BoolArray | None, scale: Scale, *, cross_width: int
+) -> Crossed:
+    """Return the pairs of one decision."""
+    rows_of = rows([encoded], [allowed], scale)
+    return cross(*rows_of, width=encoded.width, cross_width=cross_width)
+
+
+def added(base: Base, options: Crossed, starts: IntArray, seen: Seen | None = None) -> FloatArray:
+    """Return what a base adds to the logit of each option."""
+    if not base.sharpness:
+        return np.zeros(len(options.starts) - 1)
+    return base.logits(base.estimates(options, seen), starts)
 
 
 def samples(seed: int, count: int) -> tuple[FloatArray, FloatArray]:
@@ -59,7 +74,7 @@ def known(
 def networked(rng: np.random.Generator, config: PolicyConfig) -> Net:
     """Return a network that knows half of the slots, and has learned something about each."""
     of = rng.permutation(config.width)[: config.width // 2].astype(np.int64)
-    net = Net.untrained(config.net_width, slots=config.width).including(of, of[::-1])
+    net = Net.initial(config.net_width, slots=config.width).including(of, of[::-1])
     return replace(net, flat=frozen(net.flat + 0.3 * rng.normal(size=len(net.flat))))
 
 

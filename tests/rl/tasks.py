@@ -5,9 +5,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tau_live.rl.batch import Trajectories
+from tau_live.rl.config import PPOConfig
 from tau_live.rl.features import Encoded, encode
 from tau_live.rl.policy import PolicyConfig, sample
-from tau_live.rl.ppo import Circumstances, LearnerState, PPOConfig, Trajectories, Update, update
+from tau_live.rl.ppo import Circumstances, Update, update
+from tau_live.rl.state import LearnerState
 
 
 class Step(NamedTuple):
@@ -172,7 +175,7 @@ def played(task: Task, state: LearnerState, rng: np.random.Generator) -> list[St
         chosen = sample(probabilities, rng)
         reward, finished = task.reward(done, chosen)
         propensity = float(probabilities[chosen])
-        value, cost = state.policy.value(encoded), cost_of(task, chosen)
+        value, cost = state.policy.judge(encoded).value, cost_of(task, chosen)
         steps.append(Step(encoded, chosen, propensity, value, reward, cost))
     return steps
 
@@ -223,7 +226,7 @@ def lived(
 ) -> Life:
     """Return what comes of playing and learning, an update for every so many rollouts."""
     rng = np.random.default_rng(seed)
-    state = LearnerState.untrained(policy_config or PolicyConfig())
+    state = LearnerState.initial(policy_config or PolicyConfig())
     history: list[list[Step]] = []
     made_by: list[int] = []
     updates: list[Update] = []

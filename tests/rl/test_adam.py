@@ -3,29 +3,29 @@
 import numpy as np
 import pytest
 
-from tau_live.rl.adam import AdamState, FlatAdam
 from tau_live.rl.arrays import FloatArray
+from tau_live.rl.state import Adam
 
 
-def stepped(parameters: FloatArray, gradient: FloatArray, adam: FlatAdam, *, rate: float) -> None:
-    adam.descend(parameters, gradient.copy(), learning_rate=rate, epsilon=1e-8)
+def stepped(parameters: FloatArray, gradient: FloatArray, adam: Adam, *, rate: float) -> Adam:
+    return adam.descend(parameters, gradient.copy(), learning_rate=rate)
 
 
 def test_the_first_step_is_one_learning_rate_against_the_sign_of_the_gradient() -> None:
-    parameters, adam = np.zeros(3), AdamState.untrained(3).going_on()
+    parameters, adam = np.zeros(3), Adam.initial(3).going_on()
 
-    stepped(parameters, np.array([3.0, -0.001, 0.0]), adam, rate=0.1)
+    adam = stepped(parameters, np.array([3.0, -0.001, 0.0]), adam, rate=0.1)
 
     np.testing.assert_allclose(parameters, [-0.1, 0.1, 0.0], rtol=1e-4)
-    assert AdamState.after(adam).steps == 1
+    assert adam.frozen().steps == 1
 
 
 def test_two_steps_in_closed_form() -> None:
-    parameters, adam = np.zeros(1), AdamState.untrained(1).going_on()
-    stepped(parameters, np.array([1.0]), adam, rate=0.1)
+    parameters, adam = np.zeros(1), Adam.initial(1).going_on()
+    adam = stepped(parameters, np.array([1.0]), adam, rate=0.1)
     first = float(parameters[0])
 
-    stepped(parameters, np.array([2.0]), adam, rate=0.1)
+    adam = stepped(parameters, np.array([2.0]), adam, rate=0.1)
 
     mean = (0.9 * 0.1 * 1.0 + 0.1 * 2.0) / (1 - 0.9**2)
     square = (0.999 * 0.001 * 1.0 + 0.001 * 4.0) / (1 - 0.999**2)
@@ -34,7 +34,7 @@ def test_two_steps_in_closed_form() -> None:
 
 
 def test_going_on_leaves_what_was_remembered_as_it_was() -> None:
-    state = AdamState.untrained(2)
+    state = Adam.initial(2)
 
     stepped(np.ones(2), np.ones(2), state.going_on(), rate=0.1)
 
@@ -43,20 +43,20 @@ def test_going_on_leaves_what_was_remembered_as_it_was() -> None:
 
 
 def test_finds_the_bottom_of_a_bowl() -> None:
-    parameters, adam = np.array([3.0, -2.0]), AdamState.untrained(2).going_on()
+    parameters, adam = np.array([3.0, -2.0]), Adam.initial(2).going_on()
 
     for _ in range(500):
-        stepped(parameters, 2.0 * parameters, adam, rate=0.05)
+        adam = stepped(parameters, 2.0 * parameters, adam, rate=0.05)
 
     np.testing.assert_allclose(parameters, 0.0, atol=1e-2)
 
 
 def test_is_saved_and_loaded() -> None:
-    adam = AdamState.untrained(2).going_on()
-    stepped(np.zeros(2), np.ones(2), adam, rate=0.1)
-    state = AdamState.after(adam)
+    adam = Adam.initial(2).going_on()
+    adam = stepped(np.zeros(2), np.ones(2), adam, rate=0.1)
+    state = adam.frozen()
 
-    loaded = AdamState.from_arrays(state.arrays("adam"), "adam", size=2)
+    loaded = Adam.from_arrays(state.arrays("adam"), "adam", size=2)
 
     np.testing.assert_array_equal(loaded.first, state.first)
     np.testing.assert_array_equal(loaded.second, state.second)
@@ -64,11 +64,9 @@ def test_is_saved_and_loaded() -> None:
 
 
 def test_damaged_arrays_are_refused() -> None:
-    arrays = AdamState.untrained(2).arrays("adam")
+    arrays = Adam.initial(2).arrays("adam")
 
     with pytest.raises(ValueError, match="adam_second"):
-        AdamState.from_arrays(arrays | {"adam_second": np.array([1.0, -1.0])}, "adam", size=2)
+        Adam.from_arrays(arrays | {"adam_second": np.array([1.0, -1.0])}, "adam", size=2)
     with pytest.raises(ValueError, match="adam_first"):
-        AdamState.from_arrays(
-            {k: v for k, v in arrays.items() if k != "adam_first"}, "adam", size=2
-        )
+        Adam.from_arrays({k: v for k, v in arrays.items() if k != "adam_first"}, "adam", size=2)

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tau_live.rl.arrays import FloatArray, IntArray, digest
+from tau_live.rl.arrays import FloatArray, IntArray
 from tau_live.rl.base import Base, Estimates, base_of
 from tau_live.rl.recursive import TARGETS, UNSEEN, Regression
-from tests.rl.rows import WIDTH, known, samples, sparse
+from tests.rl.digests import digest
+from tests.rl.rows import WIDTH, added, known, samples, sparse
 
 
 class Setting(NamedTuple):
@@ -46,7 +47,7 @@ def test_what_is_added_is_the_formula(seed: int, multiplier: float) -> None:
     fit = learned(dense, rewards, costs, draws=32)
     options, starts = np.roll(dense[:6], 1, axis=1), np.array([0, 2, 6])  # slot 3 occurs, unseen
 
-    found = made(fit, Setting(multiplier=multiplier)).of(sparse(options), starts)
+    found = added(made(fit, Setting(multiplier=multiplier)), sparse(options), starts)
 
     rows = np.where(fit.columns.of >= 0, options, 0.0)[:, np.argsort(fit.columns.of)[1:]]
     unseen = np.where(fit.columns.of == UNSEEN, options, 0.0)
@@ -84,7 +85,7 @@ def test_an_option_never_tried_has_the_largest_doubt() -> None:
 
     assert int(np.argmax(found.doubts)) == 3
     assert found.gains[3] == 0.0
-    assert int(np.argmax(base.of(sparse(offered), whole(offered)))) == 3
+    assert int(np.argmax(added(base, sparse(offered), whole(offered)))) == 3
 
 
 def test_logits_grow_with_evidence_until_the_limit() -> None:
@@ -110,7 +111,7 @@ def test_no_two_options_are_further_apart_than_the_limit() -> None:
     )
     offered = np.eye(WIDTH)[:2]
 
-    found = sure.of(sparse(offered), whole(offered))
+    found = added(sure, sparse(offered), whole(offered))
 
     np.testing.assert_allclose(found, sure.limit * sure.gains[:2], rtol=1e-12)
 
@@ -122,7 +123,7 @@ def test_costs_matter_even_where_rewards_are_equal(multiplier: float) -> None:
     offered = np.eye(WIDTH)[:2]
 
     base = made(learned(tried, np.ones(60), tried[:, 0]), Setting(multiplier=multiplier))
-    found = base.of(sparse(offered), whole(offered))
+    found = added(base, sparse(offered), whole(offered))
 
     assert np.isfinite(found).all()
     assert (found[0] < found[1]) == (multiplier > 0.0)
@@ -136,8 +137,8 @@ def test_without_sharpness_or_differences_there_is_no_base() -> None:
     equal = made(learned(dense, np.ones(40)))
     alike = made(learned(dense, np.ones(40), np.ones(40)), Setting(multiplier=2.0))
 
-    for base in (off, equal, alike, Base.untrained(WIDTH)):
-        assert not base.of(offered, whole(dense)).any()
+    for base in (off, equal, alike, Base.initial(WIDTH)):
+        assert not added(base, offered, whole(dense)).any()
 
 
 def test_part_of_the_way_is_between_the_two_ends() -> None:
@@ -165,7 +166,7 @@ def test_is_saved_and_loaded_to_the_last_bit() -> None:
 
     assert digest(loaded.arrays()) == digest(base.arrays())
     np.testing.assert_array_equal(
-        loaded.of(sparse(dense), whole(dense)), base.of(sparse(dense), whole(dense))
+        added(loaded, sparse(dense), whole(dense)), added(base, sparse(dense), whole(dense))
     )
 
 
@@ -223,7 +224,7 @@ def test_without_any_doubt_it_is_as_sharp_as_it_may_be(
 
 def test_a_part_of_a_step_brings_a_part_of_the_bonus_for_doubt_too() -> None:
     goal = known(np.random.default_rng(0), WIDTH, 6)
-    before = Base.untrained(WIDTH)
+    before = Base.initial(WIDTH)
 
     found = goal.near(before, 0.25)
 

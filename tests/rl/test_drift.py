@@ -144,14 +144,3 @@ def test_stored_between_two_parts_it_ends_with_the_same_bits(seed: int, cut: int
 def test_broken_numbers_are_refused(broken: dict[str, dict[str, float]]) -> None:
     with pytest.raises(ValueError, match=r"counters|needs|finite"):
         Drift.from_numbers(broken)
-
-
-@pytest.mark.parametrize(
-    ("slack", "run_length", "least", "most"),
-    [(0.0, 1e6, 0.05, 9), (0.25, 1.0, 0.05, 9), (0.25, 1e6, float("nan"), 9), (0.25, 1e6, 0.05, 0)],
-)
-def test_impossible_rules_are_refused(
-    slack: float, run_length: float, least: float, most: int
-) -> None:
-    with pytest.raises(ValueError, match=r"invalid rule of drift"):
-        DriftRule(slack=slack, run_length=run_length, least=least, most=most)

@@ -7,8 +7,10 @@ import pytest
 
 from tau_live.rl.arrays import FloatArray, offsets
 from tau_live.rl.crossing import Crossed
-from tau_live.rl.evaluation import Estimator, Log, Offered, Reason, cross_fitted, evaluate, folds_of
-from tau_live.rl.evaluation.fitting import WIDEST
+from tau_live.rl.evaluation.estimators import Estimator, folds_of
+from tau_live.rl.evaluation.log import Log, Offered, Reason
+from tau_live.rl.evaluation.report import evaluate
+from tests.rl.fitting import WIDEST, cross_fitted
 from tests.rl.logs import drawn, lenient
 
 NAN = float("nan")

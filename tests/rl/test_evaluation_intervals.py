@@ -5,16 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tau_live.rl.evaluation import (
-    Estimator,
-    EvaluationConfig,
-    Interval,
-    Log,
-    Offered,
-    evaluate,
-    evaluate_rollouts,
-)
-from tau_live.rl.evaluation.intervals import bernstein_radius, least_ratio
+from tau_live.rl.evaluation.estimators import Estimator
+from tau_live.rl.evaluation.intervals import Interval, bernstein_radius, least_ratio
+from tau_live.rl.evaluation.log import Log, Offered
+from tau_live.rl.evaluation.report import EvaluationConfig, evaluate, evaluate_rollouts
 from tests.rl.logs import NO_FLOORS, drawn, lenient, weighted
 
 LOGGING = np.array([0.5, 0.3, 0.2])

@@ -7,15 +7,12 @@ import numpy as np
 import pytest
 
 from tau_live.rl.arrays import FloatArray
-from tau_live.rl.evaluation import (
+from tau_live.rl.evaluation.estimators import Estimator, Support
+from tau_live.rl.evaluation.log import Log, Offered, Reason
+from tau_live.rl.evaluation.report import (
     INSUFFICIENT,
-    Estimator,
     Evaluation,
     EvaluationConfig,
-    Log,
-    Offered,
-    Reason,
-    Support,
     evaluate,
     evaluate_rollouts,
 )
@@ -143,28 +140,6 @@ def test_the_range_over_several_steps_is_that_of_the_sum() -> None:
 
     assert found.left_out == {Reason.REWARD_OUT_OF_RANGE: 2}
     assert found.logged == 0.75
-
-
-def test_what_fits_nothing_is_a_callers_bug() -> None:
-    good = drawn(2, 3).log()
-    assert isinstance(good.targets, Offered)
-
-    with pytest.raises(ValueError, match="propensities"):
-        Log(
-            rollouts=good.rollouts,
-            propensities=good.propensities[:2],
-            rewards=good.rewards,
-            targets=good.targets,
-        )
-    with pytest.raises(ValueError, match="counts"):
-        Log(
-            rollouts=good.rollouts,
-            propensities=good.propensities,
-            rewards=good.rewards,
-            targets=good.targets._replace(counts=good.targets.counts + 1),
-        )
-    with pytest.raises(ValueError, match="predictions"):
-        Offered.of([np.ones(1)], np.zeros(1, dtype=np.int64), [np.ones(2)])
 
 
 def test_an_effective_sample_of_two_is_refused_with_the_reason() -> None:

@@ -8,17 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tau_live.rl.arrays import frozen
-from tau_live.rl.explaining import (
+from tau_live.rl.features import encode
+from tau_live.rl.policy import (
     HOST_DEFAULT,
     KERNEL,
     NETWORK,
     RESIDUAL,
     RIDGE,
     UNCERTAINTY,
+    Policy,
+    PolicyConfig,
     terms,
 )
-from tau_live.rl.features import encode
-from tau_live.rl.policy import Policy, PolicyConfig
 from tests.rl.rows import heard, known, networked
 from tests.rl.tasks import Product, lived
 
@@ -30,7 +31,7 @@ MASKS = st.none() | st.lists(st.booleans(), min_size=3, max_size=3).filter(any)
 def trained(seed: int) -> Policy:
     rng = np.random.default_rng(seed)
     return replace(
-        Policy.untrained(CONFIG),
+        Policy.initial(CONFIG),
         weights=frozen(rng.normal(size=CONFIG.cross_width)),
         net=networked(rng, CONFIG),
         base=known(
@@ -92,7 +93,7 @@ def test_the_terms_of_a_policy_that_has_learned_sum_to_its_logits() -> None:
 
 
 def test_of_an_untrained_policy_only_the_hosts_default_adds_anything() -> None:
-    found = terms(Policy.untrained(CONFIG), encode({}, OPTIONS), default=2, allowed=None)
+    found = terms(Policy.initial(CONFIG), encode({}, OPTIONS), default=2, allowed=None)
 
     assert found[HOST_DEFAULT].tolist() == [0.0, 0.0, CONFIG.default_bonus]
     assert not any(found[name].any() for name in (RIDGE, KERNEL, UNCERTAINTY, RESIDUAL, NETWORK))
@@ -100,4 +101,4 @@ def test_of_an_untrained_policy_only_the_hosts_default_adds_anything() -> None:
 
 def test_what_does_not_fit_the_policy_is_refused() -> None:
     with pytest.raises(ValueError, match=f"{CONFIG.width} wide"):
-        terms(Policy.untrained(CONFIG), encode({}, OPTIONS, width=64), default=None, allowed=None)
+        terms(Policy.initial(CONFIG), encode({}, OPTIONS, width=64), default=None, allowed=None)

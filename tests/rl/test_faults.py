@@ -4,9 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from tau_live.rl.gae import batched_gae
+from tau_live.rl.config import PPOConfig
+from tau_live.rl.gae import Steps, batched_vtrace
 from tau_live.rl.policy import PolicyConfig
-from tau_live.rl.ppo import LearnerState, PPOConfig, update
+from tau_live.rl.ppo import update
+from tau_live.rl.state import LearnerState
+from tests.rl.digests import digest_of
 from tests.rl.tasks import Tile, TwoSteps, gathered, lived, played
 
 SMALL = PolicyConfig(width=64, cross_width=256, ridge_width=128)
@@ -15,7 +18,7 @@ SMALL = PolicyConfig(width=64, cross_width=256, ridge_width=128)
 def first_update(
     *, seed: int = 0, count: int = 8, order: int = 0, **changes: float
 ) -> LearnerState:
-    state = LearnerState.untrained(SMALL)
+    state = LearnerState.initial(SMALL)
     rng = np.random.default_rng(seed)
     task = Tile()
     fresh = gathered([played(task, state, rng) for _ in range(count)])
@@ -43,9 +46,8 @@ def test_fault_7_rollouts_of_one_step_have_advantages() -> None:
 def test_fault_8_advantages_are_not_normalised_rollout_by_rollout() -> None:
     rewards = np.array([1.0, 1.0, 0.0, 0.0])
 
-    found = batched_gae(
-        rewards, np.zeros(4), np.zeros(4), np.zeros(2), lengths=np.array([2, 2]), lambda_=0.95
-    )
+    steps = Steps(rewards, np.zeros(4), np.zeros(4), np.zeros(2), np.array([2, 2]))
+    found = batched_vtrace(steps, np.ones(4), lambda_=0.95)
 
     assert found.advantages.tolist() == rewards.tolist()
 
@@ -53,9 +55,8 @@ def test_fault_8_advantages_are_not_normalised_rollout_by_rollout() -> None:
 def test_fault_8_being_interrupted_does_not_count_as_failing() -> None:
     rewards, values, lengths = np.zeros(2), np.full(2, 0.8), np.array([1, 1])
 
-    found = batched_gae(
-        rewards, np.array([0.0, 1.0]), values, np.array([0.8, 0.8]), lengths=lengths, lambda_=0.95
-    )
+    steps = Steps(rewards, np.array([0.0, 1.0]), values, np.array([0.8, 0.8]), lengths)
+    found = batched_vtrace(steps, np.ones(2), lambda_=0.95)
 
     assert found.advantages.tolist() == [-0.8, 0.0]
 
@@ -64,13 +65,13 @@ def test_fault_9_epochs_go_on_from_where_the_last_one_ended() -> None:
     once, twice = first_update(epochs=1), first_update(epochs=2)
 
     assert twice.adam.steps == 2 * once.adam.steps
-    assert once.policy.digest() != twice.policy.digest()
+    assert digest_of(once.policy) != digest_of(twice.policy)
 
 
 def test_fault_9_minibatches_are_shuffled() -> None:
     one, other = (first_update(count=16, minibatch=4, order=order) for order in (0, 1))
 
-    assert one.policy.digest() != other.policy.digest()
+    assert digest_of(one.policy) != digest_of(other.policy)
 
 
 def test_fault_9_early_stop_stops_inside_the_epochs() -> None:
@@ -82,7 +83,7 @@ def test_fault_9_early_stop_stops_inside_the_epochs() -> None:
 
 def test_fault_9_no_minibatch_weighs_more_than_its_size() -> None:
     """Nine decisions in minibatches of at most eight are five and four, not eight and one."""
-    state = LearnerState.untrained(SMALL)
+    state = LearnerState.initial(SMALL)
     rng = np.random.default_rng(0)
     task = TwoSteps()
     rollouts = [played(task, state, rng) for _ in range(5)]

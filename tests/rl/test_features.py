@@ -230,3 +230,11 @@ def test_an_option_whose_features_change_in_place_is_encoded_anew() -> None:
     found = encode({}, [("a", features)], memory=memory)
     assert_same(found, encode({}, [("a", features)]))
     assert 2.5 in found.values.tolist()
+
+
+@pytest.mark.parametrize("huge", [10**60, int(3.5e38), 3.5e38])
+def test_a_number_beyond_single_precision_is_skipped_and_counted(huge: float) -> None:
+    encoded = encode({"huge": huge, "fine": 1.0}, [("a", None)])
+
+    assert encoded.skipped == 1
+    assert 1.0 in encoded.values

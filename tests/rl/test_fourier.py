@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tau_live.rl import fourier
+from tau_live.rl import kernel
 from tau_live.rl.arrays import FloatArray, offsets
 from tau_live.rl.crossing import Crossed
-from tau_live.rl.fourier import features, frequencies, phases, waves
+from tau_live.rl.kernel import features, frequencies, phases, waves
 
 WIDTH = 4_096
 
@@ -88,7 +88,7 @@ def test_one_context_or_many_at_once_or_in_parts_the_same_bits(
     together = features(contexts(rows), WIDTH, count=256)
 
     alone = np.concatenate([features(contexts([row]), WIDTH, count=256) for row in rows])
-    monkeypatch.setattr(fourier, "_AT_ONCE", at_once)
+    monkeypatch.setattr(kernel, "_AT_ONCE", at_once)
     parts = features(contexts(rows), WIDTH, count=256)
 
     np.testing.assert_array_equal(alone, together)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tau_live.rl.arrays import FloatArray, IntArray
-from tau_live.rl.gae import Steps, batched_gae, batched_vtrace, gae
+from tau_live.rl.gae import Advantages, Steps, batched_vtrace, gae
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "reference_cases.json"
 
@@ -106,12 +106,17 @@ def test_equals_the_definition(case: tuple[Steps, float]) -> None:
     np.testing.assert_array_equal(found.returns, found.advantages + arrays[2])
 
 
+def uncorrected(steps: Steps, *, lambda_: float) -> Advantages:
+    """Return V-trace without any correction, which is GAE."""
+    return batched_vtrace(steps, np.ones(len(steps.rewards)), lambda_=lambda_)
+
+
 @given(ragged())
 @settings(deadline=None)
 def test_batched_equals_one_rollout_after_another(case: tuple[Steps, float]) -> None:
     steps, lambda_ = case
 
-    found = batched_gae(*steps[:4], lengths=steps.lengths, lambda_=lambda_)
+    found = uncorrected(steps, lambda_=lambda_)
 
     for part, bootstrap in split(steps):
         one = gae(
@@ -124,19 +129,6 @@ def test_batched_equals_one_rollout_after_another(case: tuple[Steps, float]) -> 
         scale = 1e-9 * (1.0 + np.abs(one.advantages).max())
         np.testing.assert_allclose(found.advantages[part], one.advantages, rtol=0, atol=scale)
         np.testing.assert_allclose(found.returns[part], one.returns, rtol=0, atol=scale)
-
-
-@given(ragged())
-@settings(max_examples=30, deadline=None)
-def test_vtrace_without_any_correction_is_gae(case: tuple[Steps, float]) -> None:
-    steps, lambda_ = case
-
-    found = batched_vtrace(steps, np.ones(len(steps.rewards)), lambda_=lambda_)
-
-    expected = batched_gae(*steps[:4], lengths=steps.lengths, lambda_=lambda_)
-    scale = 1e-9 * (1.0 + np.abs(expected.advantages).max())
-    np.testing.assert_allclose(found.advantages, expected.advantages, rtol=0, atol=scale)
-    np.testing.assert_allclose(found.returns, expected.returns, rtol=0, atol=scale)
 
 
 def test_vtrace_of_two_steps_in_closed_form() -> None:
@@ -184,7 +176,7 @@ def test_equals_one_rollout_after_another_where_parts_cut_rollouts(longest: int)
     discounts = np.where(rng.random(size) < 0.01, 0.0, 0.99)
     bootstraps = rng.normal(size=len(lengths))
 
-    found = batched_gae(rewards, discounts, values, bootstraps, lengths=lengths, lambda_=0.95)
+    found = uncorrected(Steps(rewards, discounts, values, bootstraps, lengths), lambda_=0.95)
 
     ends = np.cumsum(lengths)
     for rollout in rng.integers(len(lengths), size=20):
@@ -201,8 +193,8 @@ def test_a_discount_out_of_range_is_refused_even_where_lambda_hides_it(discount:
     discounts = np.array([1.0, discount, 0.0])
 
     with pytest.raises(ValueError, match="discounts"):
-        batched_gae(
-            np.zeros(3), discounts, np.zeros(3), np.zeros(1), lengths=np.array([3]), lambda_=0.0
+        uncorrected(
+            Steps(np.zeros(3), discounts, np.zeros(3), np.zeros(1), np.array([3])), lambda_=0.0
         )
 
 
@@ -212,7 +204,7 @@ def test_a_nan_names_its_rollout_and_field(field: str) -> None:
     getattr(steps, field)[1 if field == "bootstraps" else 3] = np.nan
 
     with pytest.raises(ValueError, match=f"'{field}' of rollout 1"):
-        batched_gae(*steps[:4], lengths=steps.lengths, lambda_=0.95)
+        uncorrected(steps, lambda_=0.95)
 
 
 @pytest.mark.parametrize(
@@ -251,7 +243,7 @@ def test_what_is_out_of_range_is_refused(
 )
 def test_lengths_that_do_not_fit_are_refused(lengths: IntArray, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        batched_gae(np.ones(2), np.ones(2), np.ones(2), np.ones(2), lengths=lengths, lambda_=0.9)
+        uncorrected(Steps(np.ones(2), np.ones(2), np.ones(2), np.ones(2), lengths), lambda_=0.9)
 
 
 def test_no_step_is_refused() -> None:

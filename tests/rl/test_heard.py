@@ -11,21 +11,14 @@ from hypothesis import strategies as st
 
 from tau_live.rl.arrays import BoolArray, FloatArray
 from tau_live.rl.batch import Trajectories, batch
-from tau_live.rl.explaining import KERNEL, terms
+from tau_live.rl.config import PPOConfig
 from tau_live.rl.features import Encoded, encode
-from tau_live.rl.policy import Policy, PolicyConfig
-from tau_live.rl.ppo import LearnerState, PPOConfig, update
+from tau_live.rl.policy import KERNEL, Policy, PolicyConfig, terms
+from tau_live.rl.ppo import update
+from tau_live.rl.state import LearnerState
 from tau_live.rl.surrogate import choices
-from tests.rl.tasks import (
-    Chances,
-    Product,
-    Rings,
-    Slopes,
-    Worth,
-    gathered,
-    lived,
-    played,
-)
+from tests.rl.digests import digest_of
+from tests.rl.tasks import Chances, Product, Rings, Slopes, Worth, gathered, lived, played
 from tests.rl.test_served import HEARD, trained
 
 SMALL = PolicyConfig(width=64, cross_width=256, ridge_width=128)
@@ -92,7 +85,7 @@ def test_served_learned_from_and_explained_they_have_the_same_probabilities(
     found = policy.probabilities(encoded, default=default, allowed=allowed, explored=explored)
 
     data = batch(policy, one(encoded, default, allowed=allowed, explored=explored))
-    learned = choices(data, policy.weights, policy.net, epsilon=0.02).probabilities
+    learned = choices(data, policy.weights, policy.net).probabilities
     np.testing.assert_allclose(found[may], learned, rtol=1e-7, atol=1e-12)
     told = terms(policy, encoded, default=default, allowed=allowed, explored=explored)
     logits = np.sum(list(told.values()), axis=0)[may]
@@ -113,7 +106,7 @@ def test_a_saved_policy_decides_and_is_digested_as_before() -> None:
     loaded = Policy.from_arrays(policy.arrays())
 
     assert policy.base.kernel.is_heard
-    assert loaded.digest() == policy.digest()
+    assert digest_of(loaded) == digest_of(policy)
     assert loaded.probabilities(encoded).tolist() == policy.probabilities(encoded).tolist()
 
 
@@ -130,8 +123,8 @@ def test_a_learner_whose_kernels_are_heard_goes_on_bit_for_bit() -> None:
         for one in (whole, loaded)
     ]
     assert whole.policy.base.kernel.is_heard
-    assert loaded.digest() == whole.digest()
-    assert gone_on[0].digest() == gone_on[1].digest() != whole.digest()
+    assert digest_of(loaded) == digest_of(whole)
+    assert digest_of(gone_on[0]) == digest_of(gone_on[1]) != digest_of(whole)
     assert gone_on[0].kernels.sums.samples == whole.kernels.sums.samples + 16.0
 
 
@@ -230,7 +223,7 @@ def digest() -> str:
     """Return the digest of a learner whose kernels are heard."""
     state = lived(Product(), rollouts=96, seed=1, every=32, policy_config=SMALL).state
     assert state.policy.base.kernel.is_heard
-    return state.digest()
+    return digest_of(state)
 
 
 @pytest.mark.slow

@@ -5,10 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tau_live.rl.arrays import FloatArray, IntArray, digest
+from tau_live.rl.arrays import FloatArray, IntArray
 from tau_live.rl.base import Base, base_of
 from tau_live.rl.kernel import MOST, Kernel, Kernels, Seen, Sums
 from tau_live.rl.recursive import Regression
+from tests.rl.digests import digest
 from tests.rl.kernels import WAVES, kernel_of, learned, rows, slots
 from tests.rl.rows import WIDTH, known, samples, sparse
 
@@ -32,7 +33,7 @@ def test_each_options_regression_is_the_closed_form(
     for part in (slice(0, split), slice(split, 31)):
         found = found.including(names[part], features[part], rewards[part], costs[part])
 
-    served = found.served(multiplier, (4.5, 0.25))
+    served = found.to_kernel(multiplier, (4.5, 0.25))
 
     assert served.names.tolist() == np.unique(names).tolist()
     for name, gains in zip(served.names, served.gains, strict=True):
@@ -54,8 +55,8 @@ def test_an_unknown_cost_changes_no_estimate_of_costs() -> None:
     found = before.including(slots(5), features[:1], np.ones(1), np.full(1, np.nan), cost_mean=2.0)
     found = found.including(names, features, rewards, np.full(40, np.nan), cost_mean=2.0)
 
-    priced, free = (found.served(price, (0.0, 2.0)).gains for price in (1.0, 0.0))
-    earlier = [before.served(price, (0.0, 2.0)).gains[0] for price in (1.0, 0.0)]
+    priced, free = (found.to_kernel(price, (0.0, 2.0)).gains for price in (1.0, 0.0))
+    earlier = [before.to_kernel(price, (0.0, 2.0)).gains[0] for price in (1.0, 0.0)]
     np.testing.assert_allclose(priced[0] - free[0], earlier[0] - earlier[1], atol=1e-9)
     np.testing.assert_allclose(priced[1], free[1], atol=1e-9)  # as dear as the mean, not free
 
@@ -69,7 +70,7 @@ def test_the_first_that_came_have_a_regression_and_no_others() -> None:
 
     assert found.names.tolist() == names[:MOST].tolist()
     assert len(found.fits) == MOST
-    assert not found.served(0.0, (0.0, 0.0)).places(names[MOST:])[1].any()
+    assert not found.to_kernel(0.0, (0.0, 0.0)).places(names[MOST:])[1].any()
     assert [fit.samples for fit in found.fits] == [6] * 20 + [1] * (MOST - 20)
 
 
@@ -88,9 +89,9 @@ def test_what_is_forgotten_is_new_and_leaves_its_place() -> None:
 
     assert found.names.tolist() == [name for name in range(MOST) if name not in (5, 7)]
     assert found.sums == before.sums
-    assert not found.served(0.0, (0.0, 0.0)).places(slots(5))[1][0]
-    kept = np.delete(before.served(0.0, (0.0, 0.0)).gains, [5, 7], axis=0)
-    np.testing.assert_array_equal(found.served(0.0, (0.0, 0.0)).gains, kept)
+    assert not found.to_kernel(0.0, (0.0, 0.0)).places(slots(5))[1][0]
+    kept = np.delete(before.to_kernel(0.0, (0.0, 0.0)).gains, [5, 7], axis=0)
+    np.testing.assert_array_equal(found.to_kernel(0.0, (0.0, 0.0)).gains, kept)
     again = found.including(slots(5), np.ones((1, WAVES)), np.ones(1), np.zeros(1))
     alone = Kernels.empty(WAVES).including(slots(5), np.ones((1, WAVES)), np.ones(1), np.zeros(1))
     np.testing.assert_array_equal(again.fits[-1].weights, alone.fits[0].weights)
@@ -99,7 +100,7 @@ def test_what_is_forgotten_is_new_and_leaves_its_place() -> None:
 def test_a_new_start_keeps_the_trust() -> None:
     before = learned([3, 1])._replace(sums=Sums(90.0, 80.0, 70.0, 40.0, 50.0))
 
-    found = before.restarted()
+    found = before.restart()
 
     assert (found.fits, found.names.tolist(), found.width) == ((), [], WAVES)
     assert found.sums.trust == before.sums.trust == 0.8
@@ -124,7 +125,7 @@ def test_trust_is_the_share_that_would_have_foreseen_best(
     assert found.trust == pytest.approx(min(share, 1.0) if sure else 0.0, rel=1e-9)
     left = (errors - shared - found.trust * own) if sure else errors
     expected = min(np.sqrt((left @ left) / (errors @ errors)), 1.0)
-    assert found.left == pytest.approx(expected, rel=1e-9, abs=1e-7)
+    assert found.residual_share == pytest.approx(expected, rel=1e-9, abs=1e-7)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +144,7 @@ def test_trust_is_earned(sums: Sums, trust: float) -> None:
     found = sums.trust
 
     assert found == pytest.approx(trust)
-    assert 0.0 <= sums.left <= 1.0
+    assert 0.0 <= sums.residual_share <= 1.0
 
 
 @pytest.mark.parametrize("unit", [1e-100, 1e-50, 1e50, 1e100])
@@ -154,7 +155,7 @@ def test_trust_hangs_on_no_unit_of_reward(unit: float, mended: float) -> None:
     found = Sums(100.0, *[number * unit**2 for number in sums[1:]])
 
     assert found.trust == pytest.approx(sums.trust)
-    assert found.left == pytest.approx(sums.left)
+    assert found.residual_share == pytest.approx(sums.residual_share)
 
 
 def judged(
@@ -198,7 +199,7 @@ def test_kernels_that_are_right_where_slopes_say_nothing_are_believed() -> None:
 
     assert found.sums.samples == 100.0
     assert found.sums.trust > 0.99
-    assert found.sums.left < 0.05
+    assert found.sums.residual_share < 0.05
 
 
 def test_what_is_foreseen_of_all_options_alike_earns_no_trust() -> None:
@@ -298,13 +299,15 @@ def test_what_it_says_is_the_inner_product_of_those_that_it_knows() -> None:
     gains, features = rng.normal(size=(2, WAVES)), rows(rng, 2)
     kernel = kernel_of([3, 8], gains, 0.75)
 
-    said, knows, trust = kernel.said(Seen(slots(8, 4, 9, 3), features, np.array([3, 1])))
+    said, knows, trust = kernel.predict(Seen(slots(8, 4, 9, 3), features, np.array([3, 1])))
 
     assert knows.tolist() == [True, False, False, True]
     assert trust.tolist() == [0.75, 0.0, 0.0, 0.75]
     expected = [features[0] @ gains[1], 0.0, 0.0, features[1] @ gains[0]]
     np.testing.assert_allclose(said, expected, atol=1e-12)
-    nothing, none, no_trust = Kernel.none(WAVES).said(Seen(slots(8, 4), features, np.array([1, 1])))
+    nothing, none, no_trust = Kernel.none(WAVES).predict(
+        Seen(slots(8, 4), features, np.array([1, 1]))
+    )
     assert (nothing.tolist(), none.tolist()) == ([0.0, 0.0], [False, False])
     assert no_trust.tolist() == [0.0, 0.0]
 
@@ -319,7 +322,7 @@ def test_an_estimate_is_slopes_and_kernels_by_their_trust() -> None:
     found = base.estimates(options, seen)
 
     slopes = base.estimates(options)
-    said = kernel.said(seen).gains
+    said, _, _ = kernel.predict(seen)
     expected = 0.75 * slopes.gains + 0.25 * said
     expected[1] = slopes.gains[1]  # never seen
     np.testing.assert_allclose(found.gains, expected, atol=1e-12)
@@ -338,6 +341,6 @@ def test_what_kernels_mend_is_noise_no_more() -> None:
         for kernels in (None, trusted)
     )
 
-    assert trusted.sums.left == 0.5
+    assert trusted.sums.residual_share == 0.5
     assert other.noise == pytest.approx(0.5 * one.noise)
     assert (one.kernel.is_heard, other.kernel.is_heard) == (False, True)

@@ -5,14 +5,15 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tau_live.rl.arrays import FloatArray, digest
+from tau_live.rl.arrays import FloatArray
 from tau_live.rl.kernel import MOST, Kernel, Kernels, Sums
+from tests.rl.digests import digest
 from tests.rl.kernels import WAVES, kernel_of, learned, slots
 
 
 def test_kernels_are_saved_and_loaded_to_the_last_bit() -> None:
     kernels = learned([700, 3, 41])._replace(sums=Sums(90.0, 80.0, 70.0, -40.0, 50.0))
-    kernel = kernels._replace(sums=Sums(90.0, 80.0, 70.0, 40.0, 50.0)).served(0.5, (1.0, 2.0))
+    kernel = kernels._replace(sums=Sums(90.0, 80.0, 70.0, 40.0, 50.0)).to_kernel(0.5, (1.0, 2.0))
 
     loaded = Kernels.from_arrays(kernels.arrays(), width=WAVES)
     served = Kernel.from_arrays(kernel.arrays(), width=WAVES)

@@ -8,10 +8,17 @@ import pytest
 from tau_live.rl.batch import Trajectories, batch
 from tau_live.rl.config import PPOConfig
 from tau_live.rl.features import encode
-from tau_live.rl.lesson import Lesson, charged, costs_to_go, lesson, rewards_to_go
 from tau_live.rl.policy import PolicyConfig
-from tau_live.rl.ppo import Circumstances, LearnerState, update
-from tau_live.rl.surrogate import Coefficients, objective
+from tau_live.rl.ppo import Circumstances, update
+from tau_live.rl.state import LearnerState
+from tau_live.rl.surrogate import (
+    TrainingBatch,
+    apply_cost,
+    build_batch,
+    costs_to_go,
+    objective,
+    rewards_to_go,
+)
 from tests.rl.tasks import Step, gathered
 
 SMALL = PolicyConfig(width=64, cross_width=256, ridge_width=128)
@@ -38,11 +45,11 @@ THREE = played(
 )
 
 
-def taught(trajectories: Trajectories) -> Lesson:
-    state = LearnerState.untrained(SMALL)
+def taught(trajectories: Trajectories) -> TrainingBatch:
+    state = LearnerState.initial(SMALL)
     data = batch(state.policy, trajectories)
     new = len(trajectories.length)
-    return lesson(state, state, data, trajectories, config=PPOConfig(lambda_=1.0), new=new)
+    return build_batch(state, state, data, trajectories, config=PPOConfig(lambda_=1.0), new=new)
 
 
 def test_costs_to_go_are_sums_of_what_follows_and_unknown_with_any_part() -> None:
@@ -56,7 +63,7 @@ def test_costs_nobody_told_are_all_unknown() -> None:
 
 
 def test_rewards_are_charged_for_costs_where_these_are_known() -> None:
-    found = charged(THREE, 2.0)
+    found = apply_cost(THREE, 2.0)
 
     np.testing.assert_array_equal(found.reward, [0.0, 1.5, -1.0, 4.0, 5.0, 6.0])
     expected = rewards_to_go(THREE, gamma=1.0)[:3] - 2.0 * costs_to_go(THREE)[:3]
@@ -66,8 +73,8 @@ def test_rewards_are_charged_for_costs_where_these_are_known() -> None:
 def test_nothing_is_charged_without_a_multiplier_or_costs() -> None:
     untold = replace(THREE, cost=None)
 
-    assert charged(THREE, 0.0) is THREE
-    assert charged(untold, 2.0) is untold
+    assert apply_cost(THREE, 0.0) is THREE
+    assert apply_cost(untold, 2.0) is untold
 
 
 @pytest.mark.parametrize("multiplier", [0.5, 3.0])
@@ -77,7 +84,7 @@ def test_advantages_and_values_are_of_the_reward_less_the_multiplied_cost(
     costs = np.array([0.5, 0.25, 2.0, 0.0, 0.0, 0.0])
     net = replace(THREE, reward=THREE.reward - multiplier * costs, cost=None)
 
-    found, expected = taught(charged(THREE, multiplier)), taught(net)
+    found, expected = taught(apply_cost(THREE, multiplier)), taught(net)
 
     np.testing.assert_array_equal(found.targets.advantages, expected.targets.advantages)
     np.testing.assert_array_equal(found.returns, expected.returns)
@@ -90,15 +97,15 @@ def test_the_gradient_turns_away_from_what_costs_more_than_it_earns() -> None:
 
     slopes = []
     for multiplier in (0.0, 2.0):
-        learned = taught(charged(fresh, multiplier))
-        policy = LearnerState.untrained(SMALL).policy
+        learned = taught(apply_cost(fresh, multiplier))
+        policy = LearnerState.initial(SMALL).policy
         found = objective(
             learned.batch,
             learned.targets,
             policy.weights,
             policy.critic,
             net=policy.net,
-            coefficients=Coefficients(0.2, 0.5, 0.0, 0.02),
+            config=PPOConfig(entropy_coefficient=0.0),
         )
         step = learned.batch.options.dot(-found.weights)
         slopes.append(float(step[0] - step[1]))  # of the logit of a less that of b
@@ -111,7 +118,7 @@ def test_the_critic_expects_the_reward_less_the_multiplied_cost(multiplier: floa
     fresh = played([[1.0], [0.5]] * 40, [[1.0], [0.0]] * 40)
 
     found = update(
-        LearnerState.untrained(SMALL),
+        LearnerState.initial(SMALL),
         fresh,
         config=PPOConfig(),
         now=Circumstances(multiplier),
@@ -119,7 +126,7 @@ def test_the_critic_expects_the_reward_less_the_multiplied_cost(multiplier: floa
     )
 
     expected = 0.75 - multiplier * 0.5
-    assert found.state.policy.value(fresh.encoded[0]) == pytest.approx(expected, abs=0.02)
+    assert found.state.policy.judge(fresh.encoded[0]).value == pytest.approx(expected, abs=0.02)
 
 
 def test_equal_rewards_with_unequal_costs_are_something_to_learn_from() -> None:
@@ -127,7 +134,7 @@ def test_equal_rewards_with_unequal_costs_are_something_to_learn_from() -> None:
 
     free, dear = (
         update(
-            LearnerState.untrained(SMALL),
+            LearnerState.initial(SMALL),
             fresh,
             config=PPOConfig(),
             now=Circumstances(multiplier),

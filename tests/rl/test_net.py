@@ -12,9 +12,8 @@ import pytest
 from tau_live.rl.arrays import FloatArray, IntArray, frozen, offsets
 from tau_live.rl.crossing import Crossed
 from tau_live.rl.features import encode
-from tau_live.rl.net import MOST, Net
+from tau_live.rl.net import MOST, Net, view
 from tau_live.rl.policy import PolicyConfig
-from tau_live.rl.towers import viewed
 from tests.rl.rows import networked
 
 CONFIG = PolicyConfig(width=16, net_width=5)
@@ -34,7 +33,7 @@ def rows(rng: np.random.Generator, count: int, *, constant: bool) -> Crossed:
 
 def from_the_definition(net: Net, context: Crossed, option: Crossed) -> tuple[float, float]:
     """The formula, with one loop over entries."""
-    towers, width = viewed(net.flat, net.shape), net.width
+    towers, width = view(net.flat, net.shape), net.width
     bias = towers.first[0].astype(np.float64)
     first = bias.copy()
     for slot, value in zip(context.slots, context.values, strict=True):
@@ -62,7 +61,7 @@ def test_says_what_the_definition_says(seed: int) -> None:
     net = networked(rng, CONFIG)
     contexts, options = rows(rng, 3, constant=True), rows(rng, 7, constant=False)
 
-    said = net.said(contexts, options, offsets(COUNTS))
+    said = net.forward(contexts, options, offsets(COUNTS))
 
     owners = np.repeat(np.arange(3), COUNTS)
     expected = [
@@ -81,10 +80,10 @@ def test_the_gradient_is_that_of_finite_differences(width: int) -> None:
     by_score, by_value = rng.normal(size=7), rng.normal(size=3)
 
     def total(flat: FloatArray) -> float:
-        said = replace(net, flat=flat).said(contexts, options, offsets(COUNTS))
+        said = replace(net, flat=flat).forward(contexts, options, offsets(COUNTS))
         return float(said.scores @ by_score + said.values @ by_value)
 
-    found = net.gradient(net.said(contexts, options, offsets(COUNTS)), by_score, by_value)
+    found = net.gradient(net.forward(contexts, options, offsets(COUNTS)), by_score, by_value)
 
     steps = 1e-6 * np.eye(len(net.flat))
     expected = [(total(net.flat + step) - total(net.flat - step)) / 2e-6 for step in steps]
@@ -104,12 +103,12 @@ def test_one_decision_is_scored_as_many_are() -> None:
     context = Crossed(slots[:split], values[:split], starts[:2])
     options = Crossed(slots[split:], values[split:], starts[1:] - split)
 
-    found = net.scores(encoded, values)
-    wired = net.wired(slots[:split], slots[split:])
+    found = net.scores(context, options)
+    wired = net.wire(slots[:split], slots[split:])
     assert wired is not None
-    _, value = wired.judged(values[:split])
+    _, value = wired.judge(values[:split])
 
-    said = net.said(context, options, np.array([0, 3]))
+    said = net.forward(context, options, np.array([0, 3]))
     np.testing.assert_allclose(found, said.scores, rtol=1e-12, atol=1e-14)
     assert value == pytest.approx(float(said.values[0]), rel=1e-12)
     assert len(set(found.tolist())) == 3
@@ -117,11 +116,11 @@ def test_one_decision_is_scored_as_many_are() -> None:
 
 def test_adds_exactly_nothing_until_it_is_taught() -> None:
     rng = np.random.default_rng(3)
-    net = Net.untrained(5, slots=CONFIG.width)
+    net = Net.initial(5, slots=CONFIG.width)
     knowing = net.including(np.arange(9), np.arange(9))
     contexts, options = rows(rng, 3, constant=True), rows(rng, 7, constant=False)
 
-    said = [one.said(contexts, options, offsets(COUNTS)) for one in (net, knowing)]
+    said = [one.forward(contexts, options, offsets(COUNTS)) for one in (net, knowing)]
 
     assert not any(one.scores.any() or one.values.any() for one in said)
 
@@ -129,14 +128,15 @@ def test_adds_exactly_nothing_until_it_is_taught() -> None:
 def test_adds_nothing_without_a_context() -> None:
     net = networked(np.random.default_rng(10), CONFIG)
     encoded = encode({}, [("a", None), ("b", None), ("c", None)], width=CONFIG.width)
-    values = encoded.values.astype(np.float64)
+    slots, values = encoded.indices.astype(np.int64), encoded.values.astype(np.float64)
+    context = Crossed(slots[:1], values[:1], np.array([0, 1]))
 
-    found = net.scores(encoded, values)
+    found = net.scores(context, Crossed(slots[1:], values[1:], np.arange(4)))
 
     assert found.tolist() == [0.0, 0.0, 0.0]
-    wired = net.wired(encoded.indices[:1].astype(np.int64), encoded.indices[1:].astype(np.int64))
+    wired = net.wire(encoded.indices[:1].astype(np.int64), encoded.indices[1:].astype(np.int64))
     assert wired is not None
-    assert wired.judged(values[:1])[1] == 0.0
+    assert wired.judge(values[:1])[1] == 0.0
 
 
 def test_an_option_that_comes_later_adds_nothing_and_changes_no_other() -> None:
@@ -144,11 +144,11 @@ def test_an_option_that_comes_later_adds_nothing_and_changes_no_other() -> None:
     net = networked(rng, CONFIG)
     new = int(np.flatnonzero(net.options.of[: CONFIG.width] < 0)[0])
     contexts, options = rows(rng, 3, constant=True), rows(rng, 7, constant=False)
-    before = net.said(contexts, options, offsets(COUNTS))
+    before = net.forward(contexts, options, offsets(COUNTS))
 
     wider = net.including(np.array([], dtype=np.int64), np.array([new]))
 
-    after = wider.said(contexts, options, offsets(COUNTS))
+    after = wider.forward(contexts, options, offsets(COUNTS))
     np.testing.assert_array_equal(after.scores, before.scores)
     np.testing.assert_array_equal(after.values, before.values)
     assert wider.shape.outputs == net.shape.outputs + 1
@@ -156,7 +156,7 @@ def test_an_option_that_comes_later_adds_nothing_and_changes_no_other() -> None:
 
 def test_a_features_first_layer_does_not_depend_on_what_came_before_it() -> None:
     nothing = np.array([], dtype=np.int64)
-    net = Net.untrained(5, slots=CONFIG.width)
+    net = Net.initial(5, slots=CONFIG.width)
 
     early = net.including(np.array([7, 3]), nothing)
     late = net.including(np.array([1]), nothing).including(np.array([7]), nothing)
@@ -170,7 +170,7 @@ def test_there_is_room_for_so_many_features_and_no_more() -> None:
     rng = np.random.default_rng(5)
     slots: IntArray = rng.permutation(4 * MOST).astype(np.int64)
 
-    net = Net.untrained(5, slots=4 * MOST).including(slots, slots)
+    net = Net.initial(5, slots=4 * MOST).including(slots, slots)
 
     assert net.shape.inputs == net.shape.outputs == MOST
     assert set(np.flatnonzero(net.contexts.of >= 0)) == set(slots[:MOST])
@@ -184,9 +184,9 @@ def test_what_options_said_can_be_forgotten() -> None:
     known = np.flatnonzero(net.options.of >= 0)
     context = rows(rng, 1, constant=True)
     options = Crossed(known, np.ones(len(known)), np.arange(len(known) + 1))
-    before = net.said(context, options, np.array([0, len(known)]))
+    before = net.forward(context, options, np.array([0, len(known)]))
 
-    found = net.forgetting(known[:2]).said(context, options, np.array([0, len(known)]))
+    found = net.forgetting(known[:2]).forward(context, options, np.array([0, len(known)]))
 
     assert found.scores[:2].tolist() == [0.0, 0.0]
     np.testing.assert_array_equal(found.scores[2:], before.scores[2:])
@@ -194,7 +194,7 @@ def test_what_options_said_can_be_forgotten() -> None:
 
 
 def test_without_units_there_is_nothing_to_learn_or_to_store() -> None:
-    net = Net.untrained(0, slots=CONFIG.width).including(np.arange(9), np.arange(9))
+    net = Net.initial(0, slots=CONFIG.width).including(np.arange(9), np.arange(9))
 
     assert net.flat.tolist() == [0.0]
     assert net.shape.inputs == net.shape.outputs == 0
@@ -207,7 +207,7 @@ def test_arrays_bring_back_the_same_network() -> None:
 
     again = Net.from_arrays(net.arrays(), width=5, slots=CONFIG.width)
 
-    said = [one.said(contexts, options, offsets(COUNTS)) for one in (net, again)]
+    said = [one.forward(contexts, options, offsets(COUNTS)) for one in (net, again)]
     np.testing.assert_array_equal(said[0].scores, said[1].scores)
     np.testing.assert_array_equal(said[0].values, said[1].values)
 
@@ -240,14 +240,14 @@ from tau_live.rl.arrays import offsets
 from tau_live.rl.crossing import Crossed
 from tau_live.rl.net import Net
 rng = np.random.default_rng(0)
-net = Net.untrained(64, slots=512).including(np.arange(256), np.arange(40)).going_on()
+net = Net.initial(64, slots=512).including(np.arange(256), np.arange(40)).going_on()
 net.flat[:] += 0.1 * rng.normal(size=len(net.flat))
 contexts, options = (
     Crossed(rng.integers(200, size=600 * n * 9), rng.normal(size=600 * n * 9),
             np.arange(0, 600 * n * 9 + 1, 9)) for n in (1, 5))
-said = net.said(contexts, options, np.arange(0, 3001, 5))
-found = net.gradient(said, rng.normal(size=3000), rng.normal(size=600))
-print(hashlib.sha256(said.scores.tobytes() + found.tobytes()).hexdigest())
+output = net.forward(contexts, options, np.arange(0, 3001, 5))
+found = net.gradient(output, rng.normal(size=3000), rng.normal(size=600))
+print(hashlib.sha256(output.scores.tobytes() + found.tobytes()).hexdigest())
 """
 
 

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tau_live.rl.arrays import BoolArray, FloatArray, frozen
+from tau_live.rl.crossing import Scale, critic_width
 from tau_live.rl.features import Encoded, encode
 from tau_live.rl.net import Net
 from tau_live.rl.policy import Policy, PolicyConfig, sample
-from tau_live.rl.scaling import Scale
-from tau_live.rl.states import critic_width
+from tests.rl.digests import digest_of
 from tests.rl.rows import heard, known, networked
 
 CONFIG = PolicyConfig(width=32, cross_width=64, ridge_width=32)
@@ -23,7 +23,7 @@ HEARD = ("o0", "o1", "o3")
 def trained(seed: int, config: PolicyConfig = CONFIG, *, size: float = 1.0) -> Policy:
     rng = np.random.default_rng(seed)
     return replace(
-        Policy.untrained(config),
+        Policy.initial(config),
         weights=frozen(rng.normal(size=config.cross_width) * size),
         net=networked(rng, config),
         base=known(
@@ -151,7 +151,7 @@ def test_the_context_changes_the_choice() -> None:
 
 
 def test_untrained_is_uniform_but_for_the_default() -> None:
-    policy = Policy.untrained(CONFIG)
+    policy = Policy.initial(CONFIG)
     encoded = decision(0, options=4)
 
     plain, preferred = policy.probabilities(encoded), policy.probabilities(encoded, default=2)
@@ -162,7 +162,7 @@ def test_untrained_is_uniform_but_for_the_default() -> None:
 
 
 def test_the_bonus_of_the_default_fades_with_evidence() -> None:
-    policies = [replace(Policy.untrained(CONFIG), rollouts=count) for count in (0, 64, 6_400)]
+    policies = [replace(Policy.initial(CONFIG), rollouts=count) for count in (0, 64, 6_400)]
 
     bonuses = [policy.default_bonus for policy in policies]
 
@@ -172,9 +172,7 @@ def test_the_bonus_of_the_default_fades_with_evidence() -> None:
 def test_a_masked_default_gives_its_bonus_to_nobody() -> None:
     allowed = np.array([True, True, False])
 
-    found = Policy.untrained(CONFIG).probabilities(
-        decision(0, options=3), default=2, allowed=allowed
-    )
+    found = Policy.initial(CONFIG).probabilities(decision(0, options=3), default=2, allowed=allowed)
 
     np.testing.assert_allclose(found, [0.5, 0.5, 0.0], rtol=1e-14)
 
@@ -182,12 +180,12 @@ def test_a_masked_default_gives_its_bonus_to_nobody() -> None:
 def test_numbers_are_scaled_by_what_the_version_knows() -> None:
     critic = trained(4).critic.copy()
     critic[33:] = 0.0  # of products of features
-    net = Net.untrained(CONFIG.net_width, slots=CONFIG.width)
+    net = Net.initial(CONFIG.net_width, slots=CONFIG.width)
     policy = replace(trained(4), critic=frozen(critic), net=net)
     raw = encode({"x": 3.0}, [("a", None), ("b", None)], width=32)
     slot = int(raw.indices[1])
 
-    far = policy.value(raw)
+    far = policy.judge(raw).value
 
     scaled = (3.0 - policy.scale.mean[slot]) * policy.scale.inverse[slot]
     assert far == pytest.approx(policy.critic[32] + policy.critic[slot] * scaled, rel=1e-9)
@@ -199,7 +197,7 @@ def test_arrays_bring_back_the_same_policy() -> None:
     again = Policy.from_arrays(policy.arrays())
 
     assert again.config == policy.config
-    assert again.digest() == policy.digest()
+    assert digest_of(again) == digest_of(policy)
     encoded = decision(5, options=4)
     np.testing.assert_array_equal(
         again.probabilities(encoded, default=1), policy.probabilities(encoded, default=1)
@@ -212,7 +210,7 @@ def test_the_digest_does_not_depend_on_the_byte_order() -> None:
         name: array.astype(array.dtype.newbyteorder(">")) for name, array in policy.arrays().items()
     }
 
-    assert Policy.from_arrays(swapped).digest() == policy.digest()
+    assert digest_of(Policy.from_arrays(swapped)) == digest_of(policy)
 
 
 def test_the_digest_sees_the_smallest_change() -> None:
@@ -220,10 +218,10 @@ def test_the_digest_sees_the_smallest_change() -> None:
     weights = np.array(policy.weights)
     weights[3] = np.nextafter(weights[3], np.inf)
 
-    assert replace(policy, weights=frozen(weights)).digest() != policy.digest()
+    assert digest_of(replace(policy, weights=frozen(weights))) != digest_of(policy)
 
 
-@pytest.mark.parametrize("name", sorted(Policy.untrained(CONFIG).arrays()))
+@pytest.mark.parametrize("name", sorted(Policy.initial(CONFIG).arrays()))
 def test_damaged_arrays_are_refused_by_name(name: str) -> None:
     arrays = trained(0).arrays()
     damaged = np.array(arrays[name], dtype=np.float64)
@@ -239,7 +237,7 @@ def test_damaged_arrays_are_refused_by_name(name: str) -> None:
 
 def test_a_version_cannot_be_changed() -> None:
     with pytest.raises(ValueError, match="read-only"):
-        Policy.untrained(CONFIG).weights[0] = 1.0
+        Policy.initial(CONFIG).weights[0] = 1.0
 
 
 @pytest.mark.parametrize(
@@ -268,7 +266,7 @@ def test_a_shape_out_of_range_is_named(field: str, value: float) -> None:
 
 
 def test_a_decision_that_does_not_fit_is_refused() -> None:
-    policy = Policy.untrained(CONFIG)
+    policy = Policy.initial(CONFIG)
     encoded = decision(0, options=3)
 
     with pytest.raises(ValueError, match="wide"):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tau_live.rl.ppo import PPOConfig
+from tau_live.rl.config import PPOConfig
 from tests.rl.tasks import Scaled, Tile, TwoSteps, lived
 
 

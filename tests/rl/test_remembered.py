@@ -2,7 +2,7 @@
 
 import pytest
 
-from tau_live.rl.remembered import Remembered, kept
+from tau_live.rl.features import Remembered, copy_row
 
 FLOAT = 1234.5
 
@@ -98,7 +98,7 @@ def test_a_row_that_stays_again_is_wanted_again() -> None:
 def test_rows_of_many_parts_crowd_out_the_oldest() -> None:
     remembered: Remembered[str] = Remembered()
     part = {str(n): float(n) for n in range(250)}
-    rows = [{str(k): kept(part) for k in range(100)} for _ in range(5)]
+    rows = [{str(k): copy_row(part) for k in range(100)} for _ in range(5)]
 
     for n, row in enumerate(rows):
         remembered.remember(str(n), row, "made")
@@ -117,7 +117,7 @@ def test_rows_of_many_parts_crowd_out_the_oldest() -> None:
 )
 def test_what_is_too_large_altogether_is_not_remembered(inside: dict[str, object]) -> None:
     remembered: Remembered[str] = Remembered()
-    row: dict[str, object] = {str(k): kept(inside) for k in range(100)}
+    row: dict[str, object] = {str(k): copy_row(inside) for k in range(100)}
     remembered.remember("a", row, "made")
 
     assert remembered.made_of("a", row) is None
@@ -129,7 +129,7 @@ def test_a_row_that_replaces_another_takes_its_place() -> None:
     remembered.remember("b", other, "other")
 
     for _ in range(10):
-        large: dict[str, object] = {str(k): kept({"x": FLOAT}, names="x") for k in range(250)}
+        large: dict[str, object] = {str(k): copy_row({"x": FLOAT}, names="x") for k in range(250)}
         for _ in range(100):
             remembered.remember("a", large, "made")
 

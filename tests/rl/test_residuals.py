@@ -7,10 +7,12 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from tau_live.rl.drift import Alarm, Direction, Drift, DriftRule
+from tau_live.rl.batch import Trajectories
+from tau_live.rl.config import PPOConfig
+from tau_live.rl.drift import Alarm, Direction, Drift, DriftRule, forward_residuals
 from tau_live.rl.policy import PolicyConfig
-from tau_live.rl.ppo import LearnerState, PPOConfig, Trajectories, update
-from tau_live.rl.residuals import forward_residuals
+from tau_live.rl.ppo import update
+from tau_live.rl.state import LearnerState
 from tests.rl.tasks import Step, Tile, TwoSteps, gathered, played
 
 RULE = DriftRule()
@@ -47,7 +49,7 @@ class Heard(NamedTuple):
 def watched(task: Kinds | TwoSteps, *, rollouts: int, seed: int) -> list[Heard]:
     """Return the alarms of a learner that begins with nothing; an update for every 8 rollouts."""
     rng = np.random.default_rng(seed)
-    state = LearnerState.untrained(PolicyConfig())
+    state = LearnerState.initial(PolicyConfig())
     history: list[list[Step]] = []
     drift, heard = Drift.none(), []
     for _ in range(rollouts // 8):
@@ -65,7 +67,7 @@ def watched(task: Kinds | TwoSteps, *, rollouts: int, seed: int) -> list[Heard]:
 
 
 def test_nothing_is_expected_before_anything_is_known() -> None:
-    state = LearnerState.untrained(PolicyConfig())
+    state = LearnerState.initial(PolicyConfig())
     fresh = gathered([played(Tile(), state, np.random.default_rng(0))])
 
     assert np.isnan(forward_residuals(state, fresh, config=CONFIG)).all()
@@ -93,7 +95,7 @@ def test_it_is_what_came_less_what_the_option_earned_before() -> None:
 
 def taught() -> tuple[LearnerState, Trajectories]:
     task, rng = Tile(), np.random.default_rng(1)
-    state = LearnerState.untrained(PolicyConfig())
+    state = LearnerState.initial(PolicyConfig())
     lessons = gathered([played(task, state, rng) for _ in range(200)])
     taught_state = update(state, lessons, config=CONFIG, rng=rng).state
     return taught_state, gathered([played(task, state, rng) for _ in range(40)])

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tau_live.rl.arrays import FloatArray, IntArray
-from tau_live.rl.scaling import FEWEST, LIMIT, Moments, Scale
+from tau_live.rl.crossing import FEWEST, LIMIT, Moments, Scale
 
 
 def numbers(seed: int, count: int) -> tuple[FloatArray, IntArray]:
@@ -32,10 +32,10 @@ def test_moments_in_two_parts_are_those_of_all(seed: int, cut: int) -> None:
 
 def test_numbers_become_standard_and_are_cut_far_out() -> None:
     values, places = numbers(1, 4_000)
-    scale = Moments.empty(2).including(values, places).scale(Scale.untrained(2), whole=False)
+    scale = Moments.empty(2).including(values, places).scale(Scale.initial(2), whole=False)
     seen = np.append(values, [1e30, 7.0]).astype(np.float32)
 
-    scaled = scale.scaled(seen, np.append(np.ones(4_001, bool), False), np.append(places, [0, 1]))
+    scaled = scale.apply(seen, np.append(np.ones(4_001, bool), False), np.append(places, [0, 1]))
 
     for slot in range(4):
         at = scaled[:4_000][places == slot]
@@ -49,7 +49,7 @@ def test_what_was_seen_too_seldom_or_never_changed_counts_as_nothing() -> None:
     places: IntArray = np.array([0] * (FEWEST - 1) + [1] * 50)
     values = np.append(np.arange(FEWEST - 1.0), np.full(50, 3.0))
 
-    scale = Moments.empty(2).including(values, places).scale(Scale.untrained(2), whole=True)
+    scale = Moments.empty(2).including(values, places).scale(Scale.initial(2), whole=True)
 
     assert scale.inverse.tolist() == [0.0] * 4
 
@@ -57,7 +57,7 @@ def test_what_was_seen_too_seldom_or_never_changed_counts_as_nothing() -> None:
 def test_a_scale_in_use_is_kept_until_all_is_scaled_anew() -> None:
     values, places = numbers(2, 100)
     first = Moments.empty(2).including(values, places)
-    scale = first.scale(Scale.untrained(2), whole=False)
+    scale = first.scale(Scale.initial(2), whole=False)
     later = first.including(values * 5.0 + 3.0, places)
 
     kept, renewed = (later.scale(scale, whole=whole) for whole in (False, True))

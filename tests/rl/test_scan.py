@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tau_live.rl.arrays import FloatArray
-from tau_live.rl.scan import parts, reverse_scan
+from tau_live.rl.gae import parts, reverse_scan
 
 
 def looped(terms: FloatArray, factors: FloatArray) -> FloatArray:

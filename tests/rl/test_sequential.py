@@ -147,7 +147,7 @@ def test_watching_sees_what_looking_sees() -> None:
     seen = some(3, 83, difference=0.2)
     known = including(Difference.within(0.0, 2.0), some(4, 30))
 
-    watched = known.watched(
+    watched = known.path_bounds(
         seen.values, learner=seen.learner, shares=seen.shares, alpha=0.05, every=8
     )
 
@@ -239,7 +239,7 @@ def test_at_most_one_in_a_hundred_equal_learners_is_ever_called_better(
 
     for _ in range(STREAMS):
         learner = rng.random(LENGTH) < shares
-        bounds = Difference.within(0.0, 1.0).watched(
+        bounds = Difference.within(0.0, 1.0).path_bounds(
             draw(rng, LENGTH), learner=learner, shares=shares, alpha=ALPHA, every=8
         )
         better += bool((bounds.lower > 0.0).any())
@@ -260,7 +260,7 @@ def test_bounds_hold_at_all_times_while_both_arms_and_the_share_change() -> None
         learner = rng.random(length) < shares
         values = (rng.random(length) < controlled + difference * learner).astype(np.float64)
         known = Difference.within(0.0, 1.0)
-        bounds = known.watched(values, learner=learner, shares=shares, alpha=0.1, every=1)
+        bounds = known.path_bounds(values, learner=learner, shares=shares, alpha=0.1, every=1)
         paths = known._paths(values, learner, shares)
         rising, falling = (
             np.cumsum(np.diff(paths[f"{side}_weight"]) * difference) / paths[f"{side}_weight"][1:]
@@ -283,7 +283,7 @@ def test_a_lift_is_proven_in_so_many_rollouts(
 
     for seed in range(30):
         seen = some(seed, 12_000, difference=difference, share=share)
-        bounds = Difference.within(0.0, 1.0).watched(
+        bounds = Difference.within(0.0, 1.0).path_bounds(
             seen.values, learner=seen.learner, shares=seen.shares, alpha=ALPHA, every=8
         )
         proven = bounds.rollouts[bounds.lower > 0.0]

@@ -8,17 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tau_live.rl import served
+from tau_live.rl import policy as served
 from tau_live.rl.arrays import FloatArray, frozen
 from tau_live.rl.base import Base
-from tau_live.rl.crossing import Crossed, crossed_one, scaled_one
+from tau_live.rl.crossing import Crossed, Scale, critic_width, rows
 from tau_live.rl.features import Encoded, encode, pack
-from tau_live.rl.fourier import features
-from tau_live.rl.kernel import Seen
+from tau_live.rl.kernel import Seen, features
 from tau_live.rl.policy import Judged, Policy, PolicyConfig
-from tau_live.rl.scaling import Scale
-from tau_live.rl.states import critic_width
-from tests.rl.rows import heard, known
+from tests.rl.rows import added, crossed, heard, known
 
 CONFIG = PolicyConfig(width=32, cross_width=64, ridge_width=32)
 HEARD = ("a", "o0", "o2", "o3")
@@ -28,7 +25,7 @@ TEXTS = ("red", "green", "the quick brown fox jumps over the lazy dog")
 def trained(seed: int, config: PolicyConfig = CONFIG) -> Policy:
     rng = np.random.default_rng(seed)
     return replace(
-        Policy.untrained(config),
+        Policy.initial(config),
         weights=frozen(rng.normal(size=config.cross_width)),
         base=known(
             rng, config.cross_width, config.ridge_width, kernel=heard(rng, config.width, HEARD)
@@ -58,15 +55,16 @@ def decision(seed: int, *, width: int = 32) -> Encoded:
 
 def by_definition(policy: Policy, encoded: Encoded) -> FloatArray:
     """Return the logits as sums over all pairs and all waves."""
-    pairs = crossed_one(encoded, None, policy.scale, cross_width=policy.config.cross_width)
+    pairs = crossed(encoded, None, policy.scale, cross_width=policy.config.cross_width)
     split = int(encoded.starts[1])
     slots = encoded.indices.astype(np.int64)
     context = Crossed(
-        slots[:split], scaled_one(encoded, policy.scale)[:split], np.array([0, split])
+        slots[:split], rows([encoded], [None], policy.scale)[0].values, np.array([0, split])
     )
     waves = features(context, policy.config.width, count=policy.config.kernels)
     seen = Seen(slots[encoded.starts[1:-1]], waves, np.array([encoded.options]))
-    return pairs.dot(policy.weights) + policy.base.of(pairs, np.array([0, encoded.options]), seen)
+    starts = np.array([0, encoded.options])
+    return pairs.dot(policy.weights) + added(policy.base, pairs, starts, seen)
 
 
 def same(one: Judged, other: Judged) -> bool:
@@ -89,14 +87,14 @@ def test_what_is_kept_changes_no_bit(seeds: list[int]) -> None:
     policy = trained(1)
 
     for seed in [*seeds, *seeds]:
-        found = policy.judged(decision(seed))
+        found = policy.judge(decision(seed))
 
-        assert same(found, trained(1).judged(decision(seed)))
+        assert same(found, trained(1).judge(decision(seed)))
 
 
 def test_what_is_packed_is_what_packing_gives() -> None:
     for seed in range(20):
-        assert trained(1).judged(decision(seed)).packed == pack(decision(seed))
+        assert trained(1).judge(decision(seed)).packed == pack(decision(seed))
 
 
 @pytest.mark.parametrize(
@@ -111,10 +109,10 @@ def test_what_is_packed_is_what_packing_gives() -> None:
 def test_every_way_to_sum_gives_the_same(
     name: str, value: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = [trained(2).judged(decision(seed)) for seed in range(30)]
+    expected = [trained(2).judge(decision(seed)) for seed in range(30)]
     monkeypatch.setattr(served, name, value)
 
-    found = [trained(2).judged(decision(seed)) for seed in range(30)]
+    found = [trained(2).judge(decision(seed)) for seed in range(30)]
 
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one.probabilities, other.probabilities, rtol=1e-10)
@@ -138,18 +136,18 @@ def test_an_untrained_policy_asks_the_regression_nothing() -> None:
 
     found = policy.logits(encoded)
 
-    pairs = crossed_one(encoded, None, policy.scale, cross_width=64)
+    pairs = crossed(encoded, None, policy.scale, cross_width=64)
     np.testing.assert_allclose(found, pairs.dot(policy.weights), rtol=1e-12)
 
 
 def test_what_is_kept_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = trained(1)
-    policy.judged(decision(1))
+    policy.judge(decision(1))
     bound = 3 * policy.layouts.size
     monkeypatch.setattr(served, "KEPT_BYTES", bound)
 
     for seed in range(40):
-        policy.judged(decision(seed))
+        policy.judge(decision(seed))
 
     assert bound / 3 < policy.layouts.size <= bound
 
@@ -158,7 +156,7 @@ def test_numbers_and_categories_in_one_slot_do_not_look_alike() -> None:
     policy = trained(1)
     numbers = encode({"x": 1.0}, [("a", {"cost": 1.0}), ("b", None)], width=32)
     others = numbers._replace(numeric=np.zeros_like(numbers.numeric))
-    policy.judged(numbers)
+    policy.judge(numbers)
 
     found = policy.logits(others)
 
@@ -169,7 +167,7 @@ def test_what_alone_is_too_large_is_not_kept(monkeypatch: pytest.MonkeyPatch) ->
     policy = trained(1)
     monkeypatch.setattr(served, "KEPT_BYTES", 100)
 
-    policy.judged(decision(1))
+    policy.judge(decision(1))
 
     assert policy.layouts.size == 0
 
@@ -182,8 +180,8 @@ def test_the_last_used_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(served, "KEPT_BYTES", 4 * policy.layouts.size)
 
     for seed in range(3, 40):
-        policy.judged(decision(seed))
-        policy.judged(first)
+        policy.judge(decision(seed))
+        policy.judge(first)
 
     assert policy.layouts.of(policy, first) is kept
     assert policy.layouts.of(policy, decision(2)) is not other
@@ -191,7 +189,7 @@ def test_the_last_used_stay(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_new_version_keeps_nothing_of_an_old_one() -> None:
     policy = trained(1)
-    policy.judged(decision(1))
+    policy.judge(decision(1))
 
     changed = replace(policy, weights=frozen(2.0 * policy.weights))
 
@@ -205,24 +203,24 @@ def test_what_recurs_is_ready_before_a_new_version_decides() -> None:
     old, new = trained(1), trained(2)
     recurring, seen_once = decision(0), decision(1)
     for encoded in (recurring, seen_once, recurring):
-        old.judged(encoded)
+        old.judge(encoded)
 
     new.layouts.prepare(new, old.layouts)
 
     size = new.layouts.size
     assert size > 0
-    assert new.judged(recurring).packed == trained(2).judged(recurring).packed
-    assert new.value(recurring) == trained(2).value(recurring)
+    assert new.judge(recurring).packed == trained(2).judge(recurring).packed
+    assert new.judge(recurring).value == trained(2).judge(recurring).value
     assert np.array_equal(new.logits(recurring), trained(2).logits(recurring))
     assert new.layouts.size == size
-    new.judged(seen_once)
+    new.judge(seen_once)
     assert new.layouts.size > size
 
 
 def test_many_threads_share_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(served, "KEPT_BYTES", 20_000)
     policy = trained(1)
-    alone = [trained(1).judged(decision(seed)) for seed in range(40)]
+    alone = [trained(1).judge(decision(seed)) for seed in range(40)]
     together = threading.Barrier(8)
     found: list[list[tuple[int, Judged]]] = [[] for _ in range(8)]
 
@@ -230,7 +228,7 @@ def test_many_threads_share_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> Non
         rng = np.random.default_rng(number)
         together.wait(30.0)
         for seed in rng.integers(0, 40, size=100).tolist():
-            found[number].append((seed, policy.judged(decision(seed))))
+            found[number].append((seed, policy.judge(decision(seed))))
 
     threads = [threading.Thread(target=decides, args=(number,)) for number in range(8)]
     for thread in threads:
@@ -247,11 +245,11 @@ def test_parts_sum_to_the_estimates() -> None:
     rng = np.random.default_rng(5)
     base: Base = known(rng, 64, 32)
     policy = replace(trained(1), base=base)
-    pairs = crossed_one(decision(7), None, policy.scale, cross_width=64)
+    pairs = crossed(decision(7), None, policy.scale, cross_width=64)
 
     parts = np.add.reduceat(base.parts(pairs.slots) * pairs.values, pairs.starts[:-1], axis=1)
     unseen = np.add.reduceat(base.unseen(pairs.slots) * pairs.values**2, pairs.starts[:-1])
 
-    found = base.estimated(parts, unseen)
+    found = base.estimate(parts, unseen)
     np.testing.assert_allclose(found.gains, base.estimates(pairs).gains, rtol=1e-12)
     np.testing.assert_allclose(found.doubts, base.estimates(pairs).doubts, rtol=1e-12)

@@ -40,4 +40,4 @@ def test_the_same_bytes_come_of_every_decision_of_a_form(
 
     for one in (context, context, *alike, context):
         expected = pack(encode(one, [(name, None) for name in names], width=64))
-        assert shapes.packed(one, names) == expected
+        assert shapes.pack(one, names) == expected

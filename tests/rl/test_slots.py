@@ -2,7 +2,7 @@
 
 import tracemalloc
 
-from tau_live.rl.slots import word_slot
+from tau_live.rl.features import word_slot
 
 
 def test_words_without_end_are_not_kept() -> None:

@@ -8,13 +8,13 @@ import pytest
 
 from tau_live.rl.arrays import BoolArray, FloatArray, IntArray, frozen
 from tau_live.rl.batch import Batch, Trajectories, batch
-from tau_live.rl.crossing import crossed, crossed_one, rows
+from tau_live.rl.config import PPOConfig
+from tau_live.rl.crossing import Scale, critic_width, cross, rows
 from tau_live.rl.features import Encoded, encode
 from tau_live.rl.policy import Policy, PolicyConfig
-from tau_live.rl.scaling import Scale
-from tau_live.rl.states import critic_width
-from tau_live.rl.surrogate import Coefficients, Targets, choices, objective, said
-from tests.rl.rows import known, networked
+from tau_live.rl.surrogate import Targets, choices, forward, objective
+from tests.rl.reference_loss import PPOCoefficients, PPOSamples, ppo_loss
+from tests.rl.rows import crossed, known, networked
 
 CONFIG = PolicyConfig(width=16, cross_width=32, ridge_width=16, net_width=4)
 DECISIONS = 24
@@ -22,7 +22,7 @@ DECISIONS = 24
 
 def policy(rng: np.random.Generator) -> Policy:
     return replace(
-        Policy.untrained(CONFIG),
+        Policy.initial(CONFIG),
         weights=frozen(rng.normal(size=CONFIG.cross_width) * 0.3),
         net=networked(rng, CONFIG),
         base=known(rng, CONFIG.cross_width, CONFIG.ridge_width)._replace(sharpness=0.3),
@@ -87,7 +87,7 @@ def held(rng: np.random.Generator) -> Trajectories:
 
 def targets(data: Batch, start: Policy, rng: np.random.Generator) -> Targets:
     """Ratios from far below to far above the clip, advantages of both signs, some no actors."""
-    now = choices(data, start.weights, start.net, epsilon=CONFIG.epsilon).logprobs
+    now = choices(data, start.weights, start.net).logprobs
     return Targets(
         now + rng.choice([-0.6, -0.1, 0.0, 0.1, 0.6], size=DECISIONS),
         rng.normal(size=DECISIONS),
@@ -106,18 +106,16 @@ def test_the_gradient_equals_finite_differences(
     start = policy(rng)
     data = batch(start, made(rng))
     wanted = targets(data, start, rng)
-    coefficients = Coefficients(clip=0.2, value=0.5, entropy=0.05, epsilon=epsilon)
+    data, config = data._replace(epsilon=epsilon), PPOConfig(entropy_coefficient=0.05)
     ends = np.cumsum([len(start.weights), len(start.critic)])
     parameters = np.concatenate([start.weights, start.critic, start.net.flat])
 
-    found = objective(
-        data, wanted, start.weights, start.critic, net=start.net, coefficients=coefficients
-    )
+    found = objective(data, wanted, start.weights, start.critic, net=start.net, config=config)
 
     def total(at: FloatArray) -> float:
         weights, critic, flat = np.split(at, ends)
         net = replace(start.net, flat=flat)
-        return objective(data, wanted, weights, critic, net=net, coefficients=coefficients).total
+        return objective(data, wanted, weights, critic, net=net, config=config).total
 
     step = 1e-5
     expected = np.array(
@@ -133,11 +131,31 @@ def test_the_gradient_equals_finite_differences(
         assert np.linalg.norm(part - truth) <= 1e-6 * np.linalg.norm(truth) + 1e-12
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_the_loss_is_the_references_where_every_decision_weighs_the_same(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    start = policy(rng)
+    data = batch(start, trajectories(rng))
+    wanted = targets(data, start, rng)._replace(weights=np.ones(DECISIONS))
+
+    found = objective(data, wanted, start.weights, start.critic, net=start.net, config=PPOConfig())
+
+    now = choices(data, start.weights, start.net)
+    values = data.contexts.dot(start.critic) + forward(data, start.net).values
+    samples = PPOSamples(
+        wanted.logprobs, now.logprobs, wanted.advantages, wanted.returns, values, now.entropies
+    )
+    expected = ppo_loss(samples, PPOCoefficients(clip=0.2, value=0.5, entropy=0.01))
+    assert 0.0 < expected.clipped_fraction < 1.0
+    for name in ("policy", "value", "entropy", "total"):
+        assert getattr(found, name) == pytest.approx(getattr(expected, name), rel=1e-12), name
+
+
 def test_all_ratios_are_1_at_the_start() -> None:
     rng = np.random.default_rng(0)
     start = policy(rng)
     data = batch(start, trajectories(rng))
-    before = choices(data, start.weights, start.net, epsilon=CONFIG.epsilon)
+    before = choices(data, start.weights, start.net)
     wanted = targets(data, start, rng)._replace(logprobs=before.logprobs)
 
     found = objective(
@@ -146,7 +164,7 @@ def test_all_ratios_are_1_at_the_start() -> None:
         start.weights,
         start.critic,
         net=start.net,
-        coefficients=Coefficients(0.2, 0.5, 0.0, 0.02),
+        config=PPOConfig(entropy_coefficient=0.0),
     )
 
     np.testing.assert_array_equal(found.logprobs, before.logprobs)
@@ -165,8 +183,8 @@ def test_the_batch_says_what_the_policy_says(
 
     data = batch(start, played)
 
-    found = choices(data, start.weights, start.net, epsilon=CONFIG.epsilon)
-    values = data.contexts.dot(start.critic) + said(data, start.net).values
+    found = choices(data, start.weights, start.net)
+    values = data.contexts.dot(start.critic) + forward(data, start.net).values
     for n, (encoded, mask) in enumerate(zip(played.encoded, played.masks, strict=True)):
         default = int(played.default[n])
         expected = start.probabilities(
@@ -179,7 +197,7 @@ def test_the_batch_says_what_the_policy_says(
         part = slice(int(data.starts[n]), int(data.starts[n + 1]))
         np.testing.assert_allclose(found.probabilities[part], kept, rtol=1e-12)
         assert found.logprobs[n] == pytest.approx(np.log(expected[played.chosen[n]]), rel=1e-12)
-        assert values[n] == pytest.approx(start.value(encoded), rel=1e-12)
+        assert values[n] == pytest.approx(start.judge(encoded).value, rel=1e-12)
 
 
 def test_the_loss_does_not_depend_on_the_order_of_decisions() -> None:
@@ -187,7 +205,6 @@ def test_the_loss_does_not_depend_on_the_order_of_decisions() -> None:
     start = policy(rng)
     data = batch(start, held(rng))
     wanted = targets(data, start, rng)
-    coefficients = Coefficients(0.2, 0.5, 0.01, 0.02)
     order = rng.permutation(DECISIONS)
 
     found = objective(
@@ -196,11 +213,11 @@ def test_the_loss_does_not_depend_on_the_order_of_decisions() -> None:
         start.weights,
         start.critic,
         net=start.net,
-        coefficients=coefficients,
+        config=PPOConfig(),
     )
 
     expected = objective(
-        data, wanted, start.weights, start.critic, net=start.net, coefficients=coefficients
+        data, wanted, start.weights, start.critic, net=start.net, config=PPOConfig()
     )
     assert found.total == pytest.approx(expected.total, rel=1e-12)
     np.testing.assert_allclose(found.weights, expected.weights, rtol=1e-9, atol=1e-12)
@@ -232,7 +249,7 @@ def test_the_loss_does_not_depend_on_the_order_of_options() -> None:
             start.weights,
             start.critic,
             net=start.net,
-            coefficients=Coefficients(0.2, 0.5, 0.01, 0.02),
+            config=PPOConfig(),
         ).total
 
     assert loss(["a", "b", "c"]) == pytest.approx(loss(["c", "a", "b"]), rel=1e-12)
@@ -243,11 +260,10 @@ def test_one_decision_is_crossed_as_many_are() -> None:
     encoded, masks = decisions(rng)
     scale = policy(rng).scale
 
-    many = crossed(rows(encoded, masks, scale), width=16, cross_width=32)
+    many = cross(*rows(encoded, masks, scale), width=16, cross_width=32)
 
     ones = [
-        crossed_one(one, mask, scale, cross_width=32)
-        for one, mask in zip(encoded, masks, strict=True)
+        crossed(one, mask, scale, cross_width=32) for one, mask in zip(encoded, masks, strict=True)
     ]
     np.testing.assert_array_equal(many.slots, np.concatenate([one.slots for one in ones]))
     np.testing.assert_array_equal(many.values, np.concatenate([one.values for one in ones]))

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from tau_live.rl.config import PPOConfig
 from tau_live.rl.policy import PolicyConfig
-from tau_live.rl.ppo import PPOConfig
 from tests.rl.tasks import Chances, lived
 
 SMALL = PolicyConfig(width=64, cross_width=256, ridge_width=128)

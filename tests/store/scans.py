@@ -5,7 +5,7 @@ import sqlite3
 from collections.abc import Iterable
 
 ALLOWED = re.compile(
-    r"SCAN (json_each|CONSTANT ROW|points|\(subquery-\d+\)|\d+ CONSTANT ROWS?)"
+    r"SCAN (json_each|wanted|CONSTANT ROW|points|\(subquery-\d+\)|\d+ CONSTANT ROWS?)"
     r"|USING INDEX rollouts_by_owner|USING COVERING INDEX rollouts_by_owner"
 )
 """What is no table, and the index that holds open rollouts alone."""

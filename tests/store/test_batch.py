@@ -1,17 +1,18 @@
-"""A batch answers, and in the end stores, what the store itself would (the same calls to both)."""
+"""A batch of many calls answers, and in the end stores, what batches of one call each would."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from tau_live.errors import TauLiveError
-from tau_live.rollouts import (
+from tau_live.core.errors import TauLiveError
+from tau_live.core.records import (
+    Amendment,
     Attempt,
     AttemptStatus,
     Decision,
@@ -22,16 +23,15 @@ from tau_live.rollouts import (
     RolloutStatus,
     Span,
 )
-from tau_live.store.records import Amendment
 from tau_live.store.roles import Batch
-from tau_live.store.sqlite import SqliteStore
+from tau_live.store.sqlite.store import SqliteStore
 from tests.store.everything import everything
 
 IDS = ("live-1", "live-2", "live-3")
 STORED = "live-0"
 """A rollout that began before the batch."""
 Call = tuple[str, Sequence[Any], Mapping[str, Any]]
-"""The role and method, as ``rollouts.begin_rollout``, and what it is called with."""
+"""The method, and what it is called with."""
 
 any_id = st.sampled_from([*2 * IDS[:1], *IDS, STORED])
 id_ = st.sampled_from([*3 * IDS[:1], IDS[1], STORED])  # these have begun, with two attempts each
@@ -89,40 +89,40 @@ REWARDS = st.builds(
 ENDS = st.sampled_from([RolloutStatus.FAILED, RolloutStatus.SUCCEEDED, RolloutStatus.CANCELLED])
 
 USUAL = st.one_of(
-    call("rollouts.begin_rollout", rollouts(RolloutStatus.RUNNING)),
-    call("rollouts.begin_attempt", attempts(AttemptStatus.RUNNING)),
-    call("rollouts.add_spans", st.lists(SPANS, min_size=1, max_size=3)),
-    call("rollouts.amend_rollout", id_, AMENDMENTS),
+    call("begin_rollout", rollouts(RolloutStatus.RUNNING)),
+    call("begin_attempt", attempts(AttemptStatus.RUNNING)),
+    call("add_spans", st.lists(SPANS, min_size=1, max_size=3)),
+    call("amend_rollout", id_, AMENDMENTS),
     call(
-        "rollouts.set_attempt_status", id_, number, st.just(AttemptStatus.FAILED),
+        "set_attempt_status", id_, number, st.just(AttemptStatus.FAILED),
         at=at, error_message=maybe,
     ),
     call(
-        "rollouts.set_status", id_, ENDS,
+        "set_status", id_, ENDS,
         at=at, reason=st.none() | st.sampled_from(Reason), error_type=maybe,
     ),
-    call("rollouts.close_spans", id_, number, status=text, at=at),
-    call("rollouts.find_rollout", any_id),
-    call("rollouts.attempts", any_id),
-    call("rollouts.spans", any_id),
-    call("decisions.add_decision", decisions(), assigned=st.booleans()),
-    call("decisions.add_decision", decisions()),
-    call("rewards.add_reward", REWARDS),
-    call("rewards.rewards", any_id),
-    call("rewards.mark_ready", id_, total_reward=at, run_reward=st.none() | at),
-    call("rewards.await_reward", id_, until=at),
-    call("rewards.leave_out", id_, maybe),
-    call("names.add", any_id, id_),
-    call("counters.add", st.dictionaries(text, st.integers(1, 3), max_size=2)),
+    call("close_spans", id_, number, status=text, at=at),
+    call("find_rollout", any_id),
+    call("attempts", any_id),
+    call("spans", any_id),
+    call("add_decision", decisions(), assigned=st.booleans()),
+    call("add_decision", decisions()),
+    call("add_reward", REWARDS),
+    call("rewards", any_id),
+    call("mark_ready", id_, total_reward=at, run_reward=st.none() | at),
+    call("await_reward", id_, until=at),
+    call("leave_out", id_, maybe),
+    call("add_name", any_id, id_),
+    call("count", text, st.integers(1, 3)),
 )  # fmt: skip
 RARE = st.one_of(
-    call("rollouts.begin_rollout", rollouts(RolloutStatus.PREPARING)),
-    call("rollouts.begin_attempt", attempts(AttemptStatus.PREPARING)),
-    call("rollouts.set_attempt_status", id_, number, st.sampled_from(AttemptStatus), at=at),
-    call("rollouts.set_status", id_, st.sampled_from(RolloutStatus), at=at, worker_id=maybe),
-    call("rollouts.take_over", id_, maybe),
-    call("names.rollouts_of", any_id),
-    call("names.last_of", text),
+    call("begin_rollout", rollouts(RolloutStatus.PREPARING)),
+    call("begin_attempt", attempts(AttemptStatus.PREPARING)),
+    call("set_attempt_status", id_, number, st.sampled_from(AttemptStatus), at=at),
+    call("set_status", id_, st.sampled_from(RolloutStatus), at=at, worker_id=maybe),
+    call("take_over", id_, maybe),
+    call("rollouts_of", any_id),
+    call("last_of", text),
 )
 CALLS = st.integers(0, 15).flatmap(lambda drawn: USUAL if drawn else RARE)
 
@@ -135,12 +135,12 @@ def begun(rollout_id: str) -> list[Call]:
     )  # fmt: skip
     return [
         (
-            "rollouts.begin_rollout",
+            "begin_rollout",
             (Rollout(rollout_id=rollout_id, status=RolloutStatus.RUNNING),),
             {},
         ),
-        ("rollouts.begin_attempt", (tried,), {}),
-        ("rollouts.begin_attempt", (replace(tried, number=2),), {}),
+        ("begin_attempt", (tried,), {}),
+        ("begin_attempt", (replace(tried, number=2),), {}),
     ]
 
 
@@ -158,15 +158,14 @@ class UndoneError(Exception):
 def answer(batch: Batch, made: Call) -> object:
     """Return what a call answers, without the numbers of rows."""
     name, args, named = made
-    role, _, method = name.partition(".")
-    do: Callable[..., object] = getattr(getattr(batch, role), method)
+    do: Callable[..., object] = getattr(batch, name)
     found = do(*args, **named)
     return [_public(one) for one in found] if isinstance(found, list) else _public(found)
 
 
 def _public(found: object) -> object:
     kind = type(found)
-    names = [*getattr(kind, "__dataclass_fields__", ()), *getattr(kind, "__struct_fields__", ())]
+    names = getattr(kind, "__struct_fields__", ())
     return {name: getattr(found, name) for name in names if name != "seq"} or found
 
 
@@ -174,11 +173,13 @@ def lived(store: SqliteStore, calls: Sequence[Call], *, at_once: bool) -> list[o
     """Return what calls answer, up to the first error, and behind the last what is stored."""
     answers: list[object] = []
     with suppress(UndoneError), store.begin():
-        for made in begun(STORED):
-            answer(store, made)
+        with store.batch([]) as before:
+            for made in begun(STORED):
+                answer(before, made)
         try:
-            with store.batch([*IDS, STORED] if at_once else []) as batch:
-                answers.extend(answer(batch, made) for made in calls)
+            for some in [calls] if at_once else [[made] for made in calls]:
+                with store.batch([*IDS, STORED] if at_once else []) as batch:
+                    answers.extend(answer(batch, made) for made in some)
         except TauLiveError as error:  # nothing of its transaction would be kept
             answers.append(f"{type(error).__name__}: {error}")
         else:
@@ -206,7 +207,7 @@ def test_a_batch_answers_and_stores_what_the_store_does(
 
 def test_a_batch_that_fails_stores_nothing(store: SqliteStore) -> None:
     with pytest.raises(UndoneError), store.begin(), store.batch(IDS) as batch:
-        batch.rollouts.begin_rollout(Rollout(rollout_id="live-1", status=RolloutStatus.RUNNING))
+        batch.begin_rollout(Rollout(rollout_id="live-1", status=RolloutStatus.RUNNING))
         raise UndoneError
 
     assert store.rollouts.find_rollout("live-1") is None

@@ -12,17 +12,18 @@ from threading import Barrier, Thread
 
 import pytest
 
-from tau_live.rollouts import RolloutStatus
-from tau_live.store.sqlite import SqliteStore
+from tau_live.core.records import RolloutStatus
+from tau_live.store.sqlite.store import SqliteStore
 from tests.contracts.making import begun, queued
 from tests.store.writing import write
+from tests.writes import writes
 
 THREADS, PROCESSES, ROUNDS, QUEUED = 28, 12, 8, 100
 
 WAITING = """
 import sys
-from tau_live.rollouts import RolloutStatus
-from tau_live.store.sqlite import SqliteStore
+from tau_live.core.records import RolloutStatus
+from tau_live.store.sqlite.store import SqliteStore
 
 store = SqliteStore.open(sys.argv[1])
 print("ready", flush=True)
@@ -34,7 +35,7 @@ print(*(r.rollout_id for r in found), flush=True)
 
 DYING = """
 import sys
-from tau_live.store.sqlite import SqliteStore
+from tau_live.store.sqlite.store import SqliteStore
 from tests.contracts.making import begun
 
 store = SqliteStore.open(sys.argv[1])
@@ -135,7 +136,7 @@ def test_a_process_that_waits_is_woken_by_another(path: Path, store: SqliteStore
 
     with _started("-c", WAITING, str(path)) as waiting:
         ready = _line(waiting)
-        store.rollouts.set_status("live-1", RolloutStatus.SUCCEEDED, at=9.0)
+        writes(store).set_status("live-1", RolloutStatus.SUCCEEDED, at=9.0)
         found = _line(waiting)
 
     assert (ready, found) == ("ready", "live-1")

@@ -7,34 +7,33 @@ from pathlib import Path
 
 import pytest
 
-from tau_live.errors import StoreDamagedError
-from tau_live.rollouts import AttemptStatus, RolloutConfig, RolloutStatus
-from tau_live.store.records import Amendment
-from tau_live.store.sealing import SEALED
-from tau_live.store.sqlite import SqliteStore
-from tau_live.store.sqlite_seals import Finding
+from tau_live.core.errors import StoreDamagedError
+from tau_live.core.records import Amendment, AttemptStatus, RolloutConfig, RolloutStatus
+from tau_live.store.sealing import SEALED, Finding
+from tau_live.store.sqlite.store import SqliteStore
 from tests.contracts.making import LIVE, attempt, begun, decision, queued, reward, update
+from tests.writes import forget_old, writes
 
 
 def _findings(store: SqliteStore) -> list[Finding]:
     changed = [found for table in SEALED for found in store.seals.changed_rows(table)]
-    return [*changed, *store.consistency.contradictions()]
+    return [*changed, *store.seals.contradictions()]
 
 
 def _ended(store: SqliteStore, rollout_id: str, status: RolloutStatus, *, at: float = 3.0) -> None:
     begun(store, rollout_id)
-    store.decisions.add_decision(decision(1, rollout_id))
-    store.rewards.add_reward(reward(1.0, rollout_id))
-    store.rollouts.set_status(rollout_id, status, at=at)
-    store.rewards.mark_ready(rollout_id, total_reward=1.0)
+    writes(store).add_decision(decision(1, rollout_id))
+    writes(store).add_reward(reward(1.0, rollout_id))
+    writes(store).set_status(rollout_id, status, at=at)
+    writes(store).mark_ready(rollout_id, total_reward=1.0)
 
 
 def test_a_decision_that_comes_late_is_sound(store: SqliteStore) -> None:
     begun(store)
-    store.rollouts.set_status(LIVE, RolloutStatus.SUCCEEDED, at=3.0)
-    store.rewards.mark_ready(LIVE, total_reward=1.0)
+    writes(store).set_status(LIVE, RolloutStatus.SUCCEEDED, at=3.0)
+    writes(store).mark_ready(LIVE, total_reward=1.0)
     before = _findings(store)
-    store.decisions.add_decision(decision(1, point="tools"))
+    writes(store).add_decision(decision(1, point="tools"))
 
     assert (before, _findings(store)) == ([], [])
 
@@ -42,9 +41,9 @@ def test_a_decision_that_comes_late_is_sound(store: SqliteStore) -> None:
 def test_a_rollout_that_is_tried_again_is_sound(store: SqliteStore) -> None:
     _ended(store, LIVE, RolloutStatus.FAILED)
     with store.begin():
-        store.rollouts.set_status(LIVE, RolloutStatus.REQUEUING, at=4.0)
-        store.rollouts.set_status(LIVE, RolloutStatus.RUNNING, at=4.0)
-        store.rollouts.begin_attempt(attempt(LIVE, 2))
+        writes(store).set_status(LIVE, RolloutStatus.REQUEUING, at=4.0)
+        writes(store).set_status(LIVE, RolloutStatus.RUNNING, at=4.0)
+        writes(store).begin_attempt(attempt(LIVE, 2))
 
     assert _findings(store) == []
 
@@ -54,7 +53,7 @@ def test_a_queued_rollout_that_is_queued_again_is_sound(store: SqliteStore) -> N
     store.queue.enqueue(queued("job", config), at=1.0)
     store.queue.claim("worker", at=2.0)
     store.queue.finish("job", 1, AttemptStatus.FAILED, at=3.0)
-    store.rewards.mark_ready("job", total_reward=0.0)
+    writes(store).mark_ready("job", total_reward=0.0)
     waiting = _findings(store)
     store.queue.claim("worker", at=4.0)
 
@@ -69,7 +68,7 @@ def test_what_retention_left_and_an_archive_brought_back_is_sound(
         _ended(store, f"live-{number}", status, at=float(number))
     rows = list(store.export())
     store.policies.add_update(update(4), None)
-    gone = store.retention.collect(before=3.5, limit=100)
+    gone = forget_old(store, before=3.5, limit=100)
     left = _findings(store)
     again = SqliteStore.open(tmp_path / "again.sqlite")
 
@@ -90,7 +89,7 @@ def test_numbers_of_which_no_rollout_is_left_are_sound(store: SqliteStore, tmp_p
 
     for one in (store, again):
         one.policies.add_update(update(40), None)
-        one.retention.collect(before=99.0, limit=100)
+        forget_old(one, before=99.0, limit=100)
         with closing(sqlite3.connect(one.path)) as db, db:
             db.execute("delete from updates")  # which know the last number as well
 
@@ -111,7 +110,7 @@ def test_a_numbering_at_its_end_or_removed_is_trouble_and_refuses_no_run(
         )
 
     for give in (
-        lambda: store.rewards.mark_ready(LIVE, total_reward=1.0),
+        lambda: writes(store).mark_ready(LIVE, total_reward=1.0),
         store.policies.next_version,
     ):
         with pytest.raises(StoreDamagedError, match=r"its numbering '\w+' was edited or removed"):
@@ -147,7 +146,7 @@ def test_what_an_earlier_version_sealed_is_sound(sealed_as_before: Path) -> None
 
 def test_what_it_sealed_is_sealed_whole_once_it_changes(sealed_as_before: Path) -> None:
     store = SqliteStore.open(sealed_as_before)
-    store.rollouts.amend_rollout(LIVE, Amendment(metadata={"dropped_events": 2}))
+    writes(store).amend_rollout(LIVE, Amendment(metadata={"dropped_events": 2}))
     before = _findings(store)
     _edited(sealed_as_before)
 

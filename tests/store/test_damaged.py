@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tau_live.errors import StoreDamagedError, StoreUnavailableError
-from tau_live.store.records import AuditEntry
-from tau_live.store.sqlite import SqliteStore
+from tau_live.core.errors import StoreDamagedError, StoreUnavailableError
+from tau_live.core.records import AuditEntry
+from tau_live.store.sqlite.store import SqliteStore
 from tests.contracts.making import begun
 from tests.faulty_vfs import Plan, faulty_disk
 

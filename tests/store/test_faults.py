@@ -5,9 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
-from tau_live.rollouts import RolloutStatus
-from tau_live.store.sqlite import SqliteStore
+from tau_live.core.records import RolloutStatus
+from tau_live.store.sqlite.store import SqliteStore
 from tests.contracts.making import LIVE, begun, decision, ready, reward, span
+from tests.writes import writes
 
 
 def _statements(store: SqliteStore, act: Callable[[], object]) -> list[str]:
@@ -21,11 +22,11 @@ def _statements(store: SqliteStore, act: Callable[[], object]) -> list[str]:
 
 def _whole_rollout(store: SqliteStore) -> None:
     begun(store)
-    store.rollouts.add_span(span())
-    store.decisions.add_decision(decision())
-    store.rewards.add_reward(reward())
-    store.rollouts.set_status(LIVE, RolloutStatus.SUCCEEDED, at=9.0)
-    store.rewards.mark_ready(LIVE, total_reward=1.0)
+    writes(store).add_span(span())
+    writes(store).add_decision(decision())
+    writes(store).add_reward(reward())
+    writes(store).set_status(LIVE, RolloutStatus.SUCCEEDED, at=9.0)
+    writes(store).mark_ready(LIVE, total_reward=1.0)
 
 
 def test_fault_14_one_connection_serves_every_call(store: SqliteStore) -> None:
@@ -56,16 +57,19 @@ def test_fault_14_a_page_is_read_in_as_many_queries_whatever_its_size(
     assert len([statement for statement in statements if statement.startswith("select")]) == 3
 
 
-def test_fault_15_a_move_is_checked_and_made_in_one_statement(store: SqliteStore) -> None:
+def test_fault_15_a_move_is_checked_and_made_under_one_write_lock(store: SqliteStore) -> None:
     begun(store)
 
     statements = _statements(
-        store, lambda: store.rollouts.set_status(LIVE, RolloutStatus.SUCCEEDED, at=9.0)
+        store, lambda: writes(store).set_status(LIVE, RolloutStatus.SUCCEEDED, at=9.0)
     )
 
-    [about] = {s for s in statements if " rollouts " in s}  # traced again for each trigger
-    assert about.startswith("update rollouts set status = 'succeeded'")
-    assert "and status in ('running')" in about.replace("'succeeded', ", "")
+    [move] = {s for s in statements if s.startswith("update rollouts set")}
+    looks = [at for at, s in enumerate(statements) if s.startswith("select rollouts.*")]
+    assert move.startswith("update rollouts set status = 'succeeded'")
+    assert (statements[0], statements[-1]) == ("begin immediate", "commit")
+    assert looks
+    assert max(looks) < statements.index(move)
 
 
 @pytest.mark.parametrize(
@@ -83,9 +87,9 @@ def test_fault_15_the_schema_itself_refuses_what_makes_no_sense(
     store: SqliteStore, statement: str
 ) -> None:
     begun(store)
-    store.rollouts.add_spans([span("s-1"), span("s-2")])
+    writes(store).add_spans([span("s-1"), span("s-2")])
     for ordinal in (1, 2):
-        store.decisions.add_decision(decision(ordinal))
+        writes(store).add_decision(decision(ordinal))
 
     with pytest.raises(sqlite3.IntegrityError):
         store._connection.raw.execute(statement)

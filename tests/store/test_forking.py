@@ -1,13 +1,15 @@
 """A fork finds every store still, or its child leaves them alone."""
 
 import threading
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from tau_live.store import forking
-from tau_live.store.forking import Forks
-from tau_live.store.sqlite import SqliteStore
+from tau_live.store import forks as forking
+from tau_live.store.forks import Forks
+from tau_live.store.sqlite.store import SqliteStore
 
 LONG_S = 30.0
 
@@ -19,8 +21,9 @@ def forks(monkeypatch: pytest.MonkeyPatch) -> Forks:
 
 
 @pytest.fixture
-def store(forks: Forks, path: Path) -> SqliteStore:
-    return forks.opened(lambda: SqliteStore.open(path))
+def store(forks: Forks, path: Path) -> Iterator[SqliteStore]:
+    with closing(forks.open(lambda: SqliteStore.open(path))) as opened:
+        yield opened
 
 
 def writes(store: SqliteStore) -> bool:
@@ -71,7 +74,7 @@ def test_a_store_that_is_being_opened_makes_the_child_unfit(forks: Forks, path: 
         over.wait(LONG_S)
         return SqliteStore.open(path)
 
-    thread = threading.Thread(target=lambda: forks.opened(open_).close())
+    thread = threading.Thread(target=lambda: forks.open(open_).close())
     thread.start()
     assert opening.wait(LONG_S)
     forks.before()
@@ -103,7 +106,7 @@ def test_threads_that_fork_at_once_let_go_of_what_each_of_them_held(
 
 
 def test_a_store_that_nobody_has_any_more_is_not_waited_for(forks: Forks, path: Path) -> None:
-    forks.opened(lambda: SqliteStore.open(path)).close()
+    forks.open(lambda: SqliteStore.open(path)).close()
 
     forks.before()
 

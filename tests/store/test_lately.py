@@ -2,24 +2,25 @@
 
 import time
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from tau_live.store.connection import connect
-from tau_live.store.lately import DECISIONS, REWARDS, lately
-from tau_live.store.sqlite import SqliteStore
+from tau_live.store.recent import DECISIONS, REWARDS, lately
+from tau_live.store.sqlite.connection import connect
+from tau_live.store.sqlite.store import SqliteStore
 from tests.contracts.making import begun, decision, reward
+from tests.writes import writes
 
 
 def filled(file: Path, times: int) -> None:
     with closing(SqliteStore.open(file)) as store, store.begin():
         begun(store)
         for number in range(1, times + 1):
-            store.decisions.add_decision(replace(decision(number), at=float(number)))
-            store.rewards.add_reward(reward(key=f"{number}", at=float(number)))
-        store.rewards.add_reward(reward(None, name="note", at=99.0))
+            writes(store).add_decision(replace(decision(number), at=float(number)))
+            writes(store).add_reward(reward(key=f"{number}", at=float(number)))
+        writes(store).add_reward(reward(None, name="note", at=99.0))
 
 
 def test_the_newest_come_first_and_no_more_than_were_asked_for(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tau_live.rollouts import AttemptStatus
-from tau_live.store.connection import Connection, Value
-from tau_live.store.many_rows import MANY, insert
+from tau_live.core.records import AttemptStatus
+from tau_live.store.sqlite.blocks import MANY, insert
+from tau_live.store.sqlite.connection import Connection, Value
 
 TABLE = "create table things (number integer, real real, text text, blob blob) strict"
 INSERT = "insert into things (number, real, text, blob) values (?, ?, ?, ?)"

@@ -11,9 +11,10 @@ from threading import Barrier, Thread
 import pytest
 from sqlite_utils import Database
 
-from tau_live.errors import StoreVersionError
-from tau_live.store.migrations import SCHEMA_VERSION, database_of, migrations
-from tau_live.store.sqlite import SqliteStore
+from tau_live.core.errors import StoreVersionError
+from tau_live.store.sqlite.connection import connect
+from tau_live.store.sqlite.schema import APPLICATION_ID, SCHEMA_VERSION, database_of, migrations
+from tau_live.store.sqlite.store import SqliteStore
 from tests.contracts.making import LIVE, begun
 
 
@@ -73,8 +74,8 @@ def test_a_newer_file_is_refused_with_what_to_do_and_left_as_it_is(
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from tau_live.store.connection import connect
-from tau_live.store.migrations import migrate
+from tau_live.store.sqlite.connection import connect
+from tau_live.store.sqlite.schema import migrate
 
 connection = connect(Path(sys.argv[1]), busy_timeout_s=5.0, read_only=False)
 connection.prepare(synchronous="normal", busy_timeout_s=5.0)
@@ -132,4 +133,26 @@ def test_of_many_who_open_a_new_file_at_once_all_can(path: Path) -> None:
     assert sorted(opened) == list(range(12))
     assert len([row for row in store.export() if row["table"] == "rollouts"]) == 12
     assert [file.name for file in path.parent.iterdir() if file.name.startswith(".")] == []
+    store.close()
+
+
+def test_alerts_that_were_held_back_are_raised_after_the_migration_and_the_others_are_not(
+    path: Path,
+) -> None:
+    connection = connect(path, busy_timeout_s=5.0, read_only=False)
+    database = database_of(connection)
+    migrations().apply(database, stop_before="m003_alerts_of_transitions")
+    connection.change(
+        """
+        insert into alert_marks (kind, subject, mark, told)
+        values ('a', '', '1', 1), ('b', '', '2', 0)
+        """
+    )
+    connection.rows(f"pragma application_id = {APPLICATION_ID}")
+    connection.rows("pragma user_version = 2")
+    connection.close()
+
+    store = SqliteStore.open(path)
+
+    assert store.alerts.notes() == {("a", ""): "1"}
     store.close()

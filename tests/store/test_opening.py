@@ -7,16 +7,19 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
+from contextlib import closing
 from pathlib import Path
+from typing import Literal
 
 import pytest
+from msgspec.structs import replace
 
-from tau_live.errors import StoreError, StoreUnavailableError, StoreVersionError
-from tau_live.rollouts import RolloutStatus
-from tau_live.store.records import Amendment, Trial
-from tau_live.store.sqlite import SqliteStore
+from tau_live.core.errors import StoreError, StoreUnavailableError, StoreVersionError
+from tau_live.core.records import Amendment, RolloutStatus, Trial
+from tau_live.store.opening import open_at
+from tau_live.store.sqlite.store import SqliteStore
 from tests.contracts.making import LIVE, begun, decision, ready, reward, span, update
+from tests.writes import forget_old, writes
 
 
 @pytest.fixture
@@ -58,12 +61,12 @@ def test_a_folder_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a b.sqlite", "a?mode=ro#x%20.sqlite", "a'b;c.sqlite", "\u2603"])
 def test_a_name_is_a_name_whatever_it_looks_like(tmp_path: Path, name: str) -> None:
-    begun(SqliteStore.open(tmp_path / name))
+    with closing(SqliteStore.open(tmp_path / name)) as store:
+        begun(store)
 
-    again = SqliteStore.open(tmp_path / name)
-
+    with closing(SqliteStore.open(tmp_path / name)) as again:
+        assert again.rollouts.rollout(LIVE).status is RolloutStatus.RUNNING
     assert (tmp_path / name).is_file()
-    assert again.rollouts.rollout(LIVE).status is RolloutStatus.RUNNING
 
 
 def test_a_relative_path_and_a_string_will_do(
@@ -89,11 +92,10 @@ def test_a_new_file_is_set_up_for_many_processes(path: Path, store: SqliteStore)
 
 @pytest.mark.parametrize(("synchronous", "expected"), [("normal", 1), ("full", 2)])
 def test_how_hard_it_is_synchronised_is_a_setting(
-    path: Path, synchronous: str, expected: int
+    path: Path, synchronous: Literal["normal", "full"], expected: int
 ) -> None:
-    store = SqliteStore.open(path, synchronous="full" if synchronous == "full" else "normal")
-
-    assert store._connection.count("pragma synchronous") == expected
+    with closing(SqliteStore.open(path, synchronous=synchronous)) as store:
+        assert store._connection.count("pragma synchronous") == expected
 
 
 def test_a_read_only_store_reads_and_refuses_to_write(path: Path, store: SqliteStore) -> None:
@@ -103,7 +105,7 @@ def test_a_read_only_store_reads_and_refuses_to_write(path: Path, store: SqliteS
 
     assert reader.rollouts.rollout(LIVE) == store.rollouts.rollout(LIVE)
     with pytest.raises(StoreUnavailableError, match="read-only"):
-        reader.rollouts.set_status(LIVE, RolloutStatus.FAILED, at=9.0)
+        writes(reader).set_status(LIVE, RolloutStatus.FAILED, at=9.0)
     reader.close()
 
 
@@ -138,7 +140,8 @@ def test_an_empty_file_is_not_a_store_for_reading(path: Path) -> None:
 def test_an_empty_file_becomes_a_store(path: Path) -> None:
     path.touch()
 
-    begun(SqliteStore.open(path))
+    with closing(SqliteStore.open(path)) as store:
+        begun(store)
 
     assert path.stat().st_size > 0
 
@@ -195,8 +198,11 @@ def test_a_damaged_page_is_an_error_of_ours(path: Path) -> None:
     content[4096:] = b"\xff" * (len(content) - 4096)
     path.write_bytes(content)
 
-    with pytest.raises(StoreUnavailableError, match="damaged"):
-        SqliteStore.open(path).rollouts.rollout(LIVE)
+    with (
+        pytest.raises(StoreUnavailableError, match="damaged"),
+        closing(SqliteStore.open(path)) as damaged,
+    ):
+        damaged.rollouts.rollout(LIVE)
 
 
 def test_a_value_that_no_tau_live_writes_is_named(path: Path, store: SqliteStore) -> None:
@@ -242,9 +248,7 @@ def test_a_full_disk_is_an_error_of_ours_and_leaves_nothing_half_written(
         for number in range(10_000):
             with store.begin():
                 begun(store, f"live-{number}")
-                store.rollouts.amend_rollout(
-                    f"live-{number}", Amendment(metadata={"x": "y" * 1000})
-                )
+                writes(store).amend_rollout(f"live-{number}", Amendment(metadata={"x": "y" * 1000}))
             written.append(f"live-{number}")
 
     found = list(store.export())
@@ -271,13 +275,13 @@ def test_after_a_full_disk_nothing_of_the_same_transaction_is_kept(store: Sqlite
 
 def test_what_is_forgotten_leaves_no_row_in_any_table(path: Path, store: SqliteStore) -> None:
     ready(store, LIVE, "model")
-    store.rollouts.add_span(span())
-    store.rewards.add_reward(reward())
+    writes(store).add_span(span())
+    writes(store).add_reward(reward())
     store.policies.add_update(update(1), None)
-    store.decisions.add_decision(replace(decision(2), share=0.75))
+    writes(store).add_decision(replace(decision(2), share=0.75))
     store.trials.save(Trial(point="model", watermark=1, revision=1))
 
-    store.retention.collect(before=99.0, limit=9)
+    forget_old(store, before=99.0, limit=9)
 
     tables = (
         *("rollouts", "attempts", "spans", "decisions", "rewards", "ready_points", "awaiting"),
@@ -291,12 +295,12 @@ def test_space_is_given_back_in_steps(path: Path, store: SqliteStore) -> None:
     with store.begin():
         for number in range(400):
             begun(store, f"live-{number}")
-            store.rollouts.amend_rollout(f"live-{number}", Amendment(metadata={"x": "y" * 5000}))
-            store.rollouts.set_status(f"live-{number}", RolloutStatus.SUCCEEDED, at=5.0)
+            writes(store).amend_rollout(f"live-{number}", Amendment(metadata={"x": "y" * 5000}))
+            writes(store).set_status(f"live-{number}", RolloutStatus.SUCCEEDED, at=5.0)
     store._connection.rows("pragma wal_checkpoint(truncate)")
     before = path.stat().st_size
 
-    store.retention.collect(before=9.0, limit=1000)
+    forget_old(store, before=9.0, limit=1000)
     store.retention.vacuum()
 
     assert path.stat().st_size < before / 4
@@ -305,8 +309,9 @@ def test_space_is_given_back_in_steps(path: Path, store: SqliteStore) -> None:
 
 CLOSED = """
 import os, sys
-from tau_live.errors import StoreError
-from tau_live.store.sqlite import SqliteStore
+from tau_live.core.errors import StoreError
+from tau_live.store.opening import open_at
+from tau_live.store.sqlite.store import SqliteStore
 
 store = SqliteStore.open(sys.argv[1])
 store.counters.add({"a": 1})
@@ -332,3 +337,21 @@ def test_who_closes_the_stores_own_descriptors_is_named_and_keeps_what_took_thei
     said, kept = done.stdout.splitlines()
     assert "this process closed its files" in said
     assert kept == "True"
+
+
+@pytest.mark.parametrize("scheme", ["", "sqlite:"])
+def test_a_store_is_opened_from_its_address(tmp_path: Path, scheme: str) -> None:
+    with closing(open_at(f"{scheme}{tmp_path / 'store.sqlite'}")) as store:
+        assert store.path == tmp_path / "store.sqlite"
+
+
+def test_a_path_may_look_like_an_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    with closing(open_at("mine:1.sqlite")), closing(open_at(Path("sqlite:2"))):
+        assert {"mine:1.sqlite", "sqlite:2"} <= {path.name for path in tmp_path.iterdir()}
+
+
+def test_an_address_that_nothing_opens_is_refused() -> None:
+    with pytest.raises(StoreUnavailableError, match="a path or sqlite:PATH, got postgresql:"):
+        open_at("postgresql://here/tau")

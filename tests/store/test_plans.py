@@ -4,11 +4,20 @@ from collections.abc import Callable
 
 import pytest
 
-from tau_live.rollouts import AttemptStatus, RolloutConfig, RolloutStatus
-from tau_live.store.records import Amendment, CostsSeen, Monitor, RolloutQuery, Trial
-from tau_live.store.sqlite import SqliteStore
+from tau_live.core.records import (
+    Amendment,
+    AttemptStatus,
+    CostsSeen,
+    Monitor,
+    RolloutConfig,
+    RolloutQuery,
+    RolloutStatus,
+    Trial,
+)
+from tau_live.store.sqlite.store import SqliteStore
 from tests.contracts.making import LIVE, begun, decision, queued, ready, reward, span, update
 from tests.store.scans import ALLOWED
+from tests.writes import forget_old, writes
 
 LOOPS: dict[str, Callable[[SqliteStore], object]] = {
     "ready_count": lambda s: s.rewards.ready_count("model", after=0),
@@ -17,38 +26,38 @@ LOOPS: dict[str, Callable[[SqliteStore], object]] = {
     "newest ready_rollouts": lambda s: s.rewards.ready_rollouts(
         "model", after=0, limit=9, newest=True, upto=5
     ),
-    "passed": lambda s: s.rewards.passed("", after=0, limit=9, newest=True, upto=5),
-    "mark_ready": lambda s: s.rewards.mark_ready("live-open", total_reward=1.0),
-    "mark_ready again": lambda s: s.rewards.mark_ready(LIVE, total_reward=2.0),
-    "await_reward": lambda s: s.rewards.await_reward("live-open", until=9.0),
+    "passed": lambda s: s.rewards.ready_summary("", after=0, limit=9, newest=True, upto=5),
+    "mark_ready": lambda s: writes(s).mark_ready("live-open", total_reward=1.0),
+    "mark_ready again": lambda s: writes(s).mark_ready(LIVE, total_reward=2.0),
+    "await_reward": lambda s: writes(s).await_reward("live-open", until=9.0),
     "overdue": lambda s: s.rewards.overdue(99.0, limit=9),
-    "add_reward": lambda s: s.rewards.add_reward(reward()),
-    "names": lambda s: s.names.add("live-other", LIVE),
-    "names of one": lambda s: s.names.rollouts_of("live-other"),
-    "last_of": lambda s: s.names.last_of("session"),
-    "last_of_host": lambda s: s.names.last_of_host("session", "tests"),
-    "add_reward again": lambda s: s.rewards.add_reward(reward(0.0, rollout_id="live-open")),
+    "add_reward": lambda s: writes(s).add_reward(reward()),
+    "names": lambda s: writes(s).add_name("live-other", LIVE),
+    "names of one": lambda s: writes(s).rollouts_of("live-other"),
+    "last_of": lambda s: writes(s).last_of("session"),
+    "last_of_host": lambda s: writes(s).last_of("session", "tests"),
+    "add_reward again": lambda s: writes(s).add_reward(reward(0.0, rollout_id="live-open")),
     "rewards": lambda s: s.rewards.rewards(LIVE),
     "watermark": lambda s: s.policies.watermark("model"),
     "learned watermark": lambda s: s.policies.watermark("model", executed=True),
     "add_update": lambda s: s.policies.add_update(update(99), None),
     "newest update of a point": lambda s: s.policies.updates(limit=1, point="model"),
     "begin": lambda s: begun(s, "live-new"),
-    "set_status": lambda s: s.rollouts.set_status("live-open", RolloutStatus.FAILED, at=9.0),
-    "set_attempt_status": lambda s: s.rollouts.set_attempt_status(
+    "set_status": lambda s: writes(s).set_status("live-open", RolloutStatus.FAILED, at=9.0),
+    "set_attempt_status": lambda s: writes(s).set_attempt_status(
         "live-open", 1, AttemptStatus.FAILED, at=9.0
     ),
-    "amend": lambda s: s.rollouts.amend_rollout(LIVE, Amendment(metadata={"x": 1})),
+    "amend": lambda s: writes(s).amend_rollout(LIVE, Amendment(metadata={"x": 1})),
     "rollout": lambda s: s.rollouts.rollout(LIVE),
     "attempts": lambda s: s.rollouts.attempts(LIVE),
-    "add_span": lambda s: s.rollouts.add_span(span("new")),
-    "close_spans": lambda s: s.rollouts.close_spans(LIVE, 1, status="ok", at=9.0),
+    "add_span": lambda s: writes(s).add_span(span("new")),
+    "close_spans": lambda s: writes(s).close_spans(LIVE, 1, status="ok", at=9.0),
     "spans": lambda s: s.rollouts.spans(LIVE),
-    "add_decision": lambda s: s.decisions.add_decision(decision(9)),
+    "add_decision": lambda s: writes(s).add_decision(decision(9)),
     "decisions": lambda s: s.decisions.decisions(LIVE),
     "decision": lambda s: s.decisions.decision(decision().decision_id),
     "shadow_points": lambda s: s.decisions.shadow_points(),
-    "shadowed": lambda s: s.decisions.shadowed("model", limit=9),
+    "shadowed": lambda s: s.decisions.shadow_decisions("model", limit=9),
     "open_rollouts": lambda s: s.rollouts.open_rollouts("me"),
     "owners": lambda s: s.rollouts.owners(),
     "enqueue": lambda s: s.queue.enqueue(queued("q-new"), at=1.0),
@@ -57,21 +66,21 @@ LOOPS: dict[str, Callable[[SqliteStore], object]] = {
     "finish": lambda s: s.queue.finish("q-1", 1, AttemptStatus.FAILED, at=10.0),
     "requeue_overdue": lambda s: s.queue.requeue_overdue(now=99.0),
     "acquire": lambda s: s.leases.acquire("update", "me", ttl_s=1.0, now=0.0),
-    "held": lambda s: s.leases.held("process:", now=0.0),
+    "held": lambda s: s.leases.holders("process:", now=0.0),
     "ending": lambda s: s.leases.ending("process:", after=0.0, until=9.0),
     "count": lambda s: s.counters.add({"x": 1}),
     "trial": lambda s: s.trials.trial("model"),
     "save trial": lambda s: s.trials.save(Trial(point="model", revision=1)),
     "points": lambda s: s.trials.points(),
-    "assigned": lambda s: s.trials.assigned("model", after=0, limit=9),
+    "assigned": lambda s: s.trials.assignments("model", after=0, limit=9),
     "newest_place": lambda s: s.trials.newest_place("model"),
-    "rewarded": lambda s: s.trials.rewarded("model", after=0, limit=9),
+    "rewarded": lambda s: s.trials.rewards_after("model", after=0, limit=9),
     "newest_reward": lambda s: s.trials.newest_reward(),
-    "charged": lambda s: s.monitors.charged(
+    "charged": lambda s: s.monitors.cost_candidates(
         "model", CostsSeen(9, 0, 1.0), at=9.0, waits=[1.0, 5.0]
     ),
     "save monitor": lambda s: s.monitors.save(Monitor(point="model", watermark=1), {1: 0.5}),
-    "collect": lambda s: s.retention.collect(before=99.0, limit=9),
+    "collect": lambda s: forget_old(s, before=99.0, limit=9),
 }
 
 
@@ -79,7 +88,7 @@ LOOPS: dict[str, Callable[[SqliteStore], object]] = {
 def store(store: SqliteStore) -> SqliteStore:
     ready(store, LIVE, "model")
     begun(store, "live-open", owner="me")
-    store.rewards.add_reward(reward(rollout_id="live-open"))
+    writes(store).add_reward(reward(rollout_id="live-open"))
     for number in (1, 2):
         store.queue.enqueue(
             queued(f"q-{number}", RolloutConfig(timeout_s=5.0, max_attempts=9)), at=1.0

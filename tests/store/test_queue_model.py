@@ -9,11 +9,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from tau_live.errors import InvalidTransitionError
-from tau_live.rollouts import AttemptStatus, RolloutConfig, RolloutStatus
-from tau_live.store.records import RolloutQuery
-from tau_live.store.sqlite import SqliteStore
+from tau_live.core.errors import InvalidTransitionError
+from tau_live.core.records import AttemptStatus, RolloutConfig, RolloutQuery, RolloutStatus
+from tau_live.store.sqlite.store import SqliteStore
 from tests.contracts.making import queued, span
+from tests.writes import writes
 
 OPEN = {"preparing", "running"}
 ENDS = [end for end in AttemptStatus if end not in OPEN]
@@ -105,7 +105,7 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def add_span(self, data: st.DataObject) -> None:
         name, number, attempt = self._some_attempt(data)
-        added = self.store.rollouts.add_span(
+        added = writes(self.store).add_span(
             span(f"s-{self.now}", name, number, started_at=self.now)
         )
         del added  # a span of the same moment may be there already: it is a sign of life as well
@@ -154,9 +154,9 @@ class QueueMachine(RuleBasedStateMachine):
         known = self.known[name]
         if known.status == "succeeded":
             with pytest.raises(InvalidTransitionError):
-                self.store.rollouts.set_status(name, RolloutStatus.CANCELLED, at=self.now)
+                writes(self.store).set_status(name, RolloutStatus.CANCELLED, at=self.now)
             return
-        self.store.rollouts.set_status(name, RolloutStatus.CANCELLED, at=self.now)
+        writes(self.store).set_status(name, RolloutStatus.CANCELLED, at=self.now)
         attempt = known.current()
         if attempt is not None:
             attempt.status = "failed"

@@ -1,17 +1,17 @@
 """What was forgotten is in no byte of the store: not in free pages, not in the log."""
 
 import random
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from msgspec.structs import replace as changed
 
-from tau_live.rollouts import RolloutStatus
-from tau_live.store.connection import connect
-from tau_live.store.records import Amendment, RolloutQuery
-from tau_live.store.sqlite import SqliteStore
+from tau_live.core.records import Amendment, RolloutQuery, RolloutStatus
+from tau_live.store.sqlite.connection import connect
+from tau_live.store.sqlite.store import SqliteStore
 from tests.contracts.making import attempt, decision, reward, rollout, span
+from tests.writes import forget_old, writes
 
 ROLLOUTS = 120
 
@@ -54,30 +54,30 @@ def fill(store: SqliteStore, rng: random.Random) -> None:
     numbers = list(range(ROLLOUTS))
     for n in numbers:
         row = rollout(f"live-{marker(n)}")
-        store.rollouts.begin_rollout(
+        writes(store).begin_rollout(
             replace(row, session_id=f"s-{marker(n)}", parent_id=f"p-{marker(n)}")
         )
-        store.rollouts.begin_attempt(attempt(row.rollout_id))
-        store.names.add(f"also-{marker(n)}", row.rollout_id)
+        writes(store).begin_attempt(attempt(row.rollout_id))
+        writes(store).add_name(f"also-{marker(n)}", row.rollout_id)
     for step in range(4):
         rng.shuffle(numbers)
         for n in numbers:
             rollout_id, text = f"live-{marker(n)}", marker(n) * rng.choice([1, 9, 400])
-            store.rollouts.add_span(
+            writes(store).add_span(
                 span(f"{step}-{marker(n)}", rollout_id, attributes={"text": text})
             )
-            store.decisions.add_decision(
+            writes(store).add_decision(
                 replace(decision(step + 1, rollout_id), context={"text": text})
             )
-            store.rollouts.amend_rollout(
+            writes(store).amend_rollout(
                 rollout_id, Amendment(metadata={f"step {step}": text}, later=True)
             )
-            store.rewards.add_reward(replace(reward(1.0, rollout_id, name=f"{step}"), comment=text))
+            writes(store).add_reward(replace(reward(1.0, rollout_id, name=f"{step}"), comment=text))
         for n in numbers:
             ended = span(f"{step}-{marker(n)}", f"live-{marker(n)}", ended_at=9.0, status="ok")
-            store.rollouts.add_span(changed(ended, attributes={"more": marker(n) * 3}))
+            writes(store).add_span(changed(ended, attributes={"more": marker(n) * 3}))
     for n in numbers:
-        store.rollouts.set_status(f"live-{marker(n)}", RolloutStatus.FAILED, at=float(n % 3))
+        writes(store).set_status(f"live-{marker(n)}", RolloutStatus.FAILED, at=float(n % 3))
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -90,7 +90,7 @@ def test_fault_18_what_was_forgotten_is_in_no_free_page_and_no_log(
         fill(store, random.Random(seed))
     before = seen(bytes_of(path))
 
-    gone = store.retention.collect(before=1.5, limit=ROLLOUTS)
+    gone = forget_old(store, before=1.5, limit=ROLLOUTS)
     emptied = store.retention.empty_log()
 
     kept = {n for n in range(ROLLOUTS) if n % 3 == 2}
@@ -112,7 +112,7 @@ def test_a_file_that_was_written_anew_holds_no_byte_of_it(tmp_path: Path) -> Non
     with store.begin():
         fill(store, random.Random(1))
 
-    store.retention.collect(before=1.5, limit=ROLLOUTS)
+    forget_old(store, before=1.5, limit=ROLLOUTS)
     store.retention.rewrite()
 
     assert seen(bytes_of(path)) == {n for n in range(ROLLOUTS) if n % 3 == 2}
@@ -127,7 +127,7 @@ def test_a_reader_keeps_the_log_until_it_has_gone(tmp_path: Path) -> None:
     reading = connect(path, busy_timeout_s=1.0, read_only=True)
     reading.change("begin")
     reading.count("select count(*) from gate")
-    store.retention.collect(before=99.0, limit=ROLLOUTS)
+    forget_old(store, before=99.0, limit=ROLLOUTS)
 
     while_read = store.retention.empty_log()
     reading.close()

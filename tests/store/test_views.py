@@ -2,18 +2,18 @@
 
 import sqlite3
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from tau_live.rollouts import RolloutStatus
-from tau_live.store.alert_log import AlertRow
-from tau_live.store.records import AuditEntry, Trial
-from tau_live.store.sqlite import SqliteStore
+from tau_live.core.records import AuditEntry, RolloutStatus, Trial
+from tau_live.store.records import AlertRow
+from tau_live.store.sqlite.store import SqliteStore
 from tests.contracts.making import attempt, decision, policy, reward, rollout, span, update
 from tests.viewed import VIEWED
+from tests.writes import writes
 
 SECRET = "what a user said"
 
@@ -73,9 +73,9 @@ def test_every_view_and_column_is_described_and_no_other(store: SqliteStore) -> 
 def test_a_decision_is_told_in_words(
     store: SqliteStore, changes: dict[str, Any], words: str
 ) -> None:
-    store.rollouts.begin_rollout(rollout("live-1"))
-    store.rollouts.begin_attempt(attempt("live-1"))
-    store.decisions.add_decision(replace(decision(1, "live-1"), **changes))
+    writes(store).begin_rollout(rollout("live-1"))
+    writes(store).begin_attempt(attempt("live-1"))
+    writes(store).add_decision(replace(decision(1, "live-1"), **changes))
 
     [found] = seen(store, "decisions_in_words")
 
@@ -85,9 +85,9 @@ def test_a_decision_is_told_in_words(
 
 
 def test_options_without_probabilities_are_named_alone(store: SqliteStore) -> None:
-    store.rollouts.begin_rollout(rollout("live-1"))
-    store.rollouts.begin_attempt(attempt("live-1"))
-    store.decisions.add_decision(replace(decision(1, "live-1"), probabilities=()))
+    writes(store).begin_rollout(rollout("live-1"))
+    writes(store).begin_attempt(attempt("live-1"))
+    writes(store).add_decision(replace(decision(1, "live-1"), probabilities=()))
 
     [found] = seen(store, "decisions_in_words")
 
@@ -96,11 +96,11 @@ def test_options_without_probabilities_are_named_alone(store: SqliteStore) -> No
 
 def test_a_rollout_is_told_with_its_reward_and_what_is_learned_from_it(store: SqliteStore) -> None:
     for name in ("ready", "waits", "runs"):
-        store.rollouts.begin_rollout(rollout(name, started_at=0.0))
+        writes(store).begin_rollout(rollout(name, started_at=0.0))
     for name in ("ready", "waits"):
-        store.rollouts.set_status(name, RolloutStatus.SUCCEEDED, at=2.5)
-    store.rewards.mark_ready("ready", total_reward=0.5)
-    store.rewards.await_reward("waits", until=9.0)
+        writes(store).set_status(name, RolloutStatus.SUCCEEDED, at=2.5)
+    writes(store).mark_ready("ready", total_reward=0.5)
+    writes(store).await_reward("waits", until=9.0)
 
     found = {row["rollout_id"]: row for row in seen(store, "rollouts_in_words")}
 
@@ -139,7 +139,7 @@ def test_counts_the_audit_and_alerts_are_told(store: SqliteStore) -> None:
         AuditEntry(at=1.0, who="me", action="policy_pin", reason="why", details={"point": "model"})
     )
     row = AlertRow(kind="gate-hold", severity="critical", sentence="x", todo="y", at=1.0, owner="o")
-    store.alerts.tell(row, at=1.0)
+    store.alerts.add(row)
 
     drops, audit, alerts = (
         seen(store, f"{name}_in_words") for name in ("drops", "audit", "alerts")
@@ -155,13 +155,13 @@ def test_counts_the_audit_and_alerts_are_told(store: SqliteStore) -> None:
 
 def test_no_view_shows_what_texts_may_be_in(store: SqliteStore) -> None:
     told = {"said": SECRET}
-    store.rollouts.begin_rollout(replace(rollout("live-1"), metadata=told, input=told))
-    store.rollouts.begin_attempt(attempt("live-1"))
-    store.rollouts.add_span(span("one", "live-1", attributes=told))
-    store.decisions.add_decision(
+    writes(store).begin_rollout(replace(rollout("live-1"), metadata=told, input=told))
+    writes(store).begin_attempt(attempt("live-1"))
+    writes(store).add_span(span("one", "live-1", attributes=told))
+    writes(store).add_decision(
         replace(decision(1, "live-1"), context=told, features={"small": told})
     )
-    store.rewards.add_reward(replace(reward(1.0, "live-1"), comment=SECRET, label=SECRET))
+    writes(store).add_reward(replace(reward(1.0, "live-1"), comment=SECRET, label=SECRET))
 
     shown = str([seen(store, view) for view in VIEWED])
 

@@ -5,9 +5,10 @@ As a program it says ``ready`` when it is, and starts when it is told to: the ba
 
 import sys
 
-from tau_live.rollouts import RolloutStatus
-from tau_live.store.sqlite import SqliteStore
+from tau_live.core.records import RolloutStatus
+from tau_live.store.sqlite.store import SqliteStore
 from tests.contracts.making import begun, decision, reward, span
+from tests.writes import writes
 
 
 def write(store: SqliteStore, name: str, *, rounds: int) -> int:
@@ -18,16 +19,16 @@ def write(store: SqliteStore, name: str, *, rounds: int) -> int:
         with store.begin():
             begun(store, rollout_id, owner=name)
             status = store.rollouts.rollout(rollout_id).status
-            store.rollouts.add_spans([span(f"s-{n}", rollout_id) for n in range(3)])
-            store.decisions.add_decision(decision(rollout_id=rollout_id))
-        store.rewards.add_reward(reward(1.0, rollout_id))
+            writes(store).add_spans([span(f"s-{n}", rollout_id) for n in range(3)])
+            writes(store).add_decision(decision(rollout_id=rollout_id))
+        writes(store).add_reward(reward(1.0, rollout_id))
         store.counters.add({"rounds": 1})
-        store.rollouts.set_status(
+        writes(store).set_status(
             rollout_id,
             RolloutStatus.SUCCEEDED if status == "running" else RolloutStatus.FAILED,
             at=9.0,
         )
-        store.rewards.mark_ready(rollout_id, total_reward=1.0)
+        writes(store).mark_ready(rollout_id, total_reward=1.0)
         claimed += store.queue.claim(name, at=10.0) is not None
     return claimed
 

@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from tau_live.adapters import Adapter, Detach, InForce
-from tau_live.runs.handles import RunHandle
-from tau_live.runtime import Runtime
-from tau_live.testing import Scenario, faults, full_disk_faults, golden_faults, write_golden
-from tau_live_hooks.common_run import RunBook
+from tau_live.decisions.runs import RunHandle
+from tau_live.runtime.adapters import Adapter, Detach, InForce
+from tau_live.runtime.runtime import Runtime
+from tau_live.testing.conditions import faults, full_disk_faults
+from tau_live.testing.expected import Scenario
+from tau_live.testing.golden import golden_faults, write_golden
+from tau_live_hooks.common import RunBook
 
 pytestmark = pytest.mark.slow
 
@@ -56,9 +58,9 @@ def watched(in_force: InForce, bake: Callable[[], str]) -> str:
     if book is not None:
         try:
             book.begin_turn()
-            book.asked("model:1", {"streaming": True})
-            book.heard("model:1")
-            book.answered("model:1", {}, usage={"output_tokens": 3.0}, cost=0.5)
+            book.start_model("model:1", {"streaming": True})
+            book.note_token("model:1")
+            book.end_model("model:1", {}, usage={"output_tokens": 3.0}, cost=0.5)
             book.end(None, {})
         except RuntimeError:
             pass

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tau_live.testing import Scenario
+from tau_live.testing.expected import Scenario
 from tau_live.testing.golden import cannot_of
 
 MODULE = """

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tau_live.testing.normalised import normalised
-from tau_live.testing.strands import Row
+from tau_live.testing.golden import Row, normalise
 
 STEPS = ("run.start", "turn.start", "tool.start", "tool.end", "turn.end", "run.end")
 
@@ -56,11 +55,11 @@ def played(seed: int) -> list[Row]:
 
 @given(st.integers(), st.integers())
 def test_two_plays_of_the_same_give_the_same(first: int, second: int) -> None:
-    assert normalised(played(first)) == normalised(played(second))
+    assert normalise(played(first)) == normalise(played(second))
 
 
 def test_links_between_events_stay() -> None:
-    rows = normalised(played(1))
+    rows = normalise(played(1))
     inner = [row for row in rows if row["parent_run_id"]]
 
     assert {row["parent_run_id"] for row in inner} <= {row["run_id"] for row in rows}
@@ -81,7 +80,7 @@ def test_links_between_events_stay() -> None:
     ],
 )
 def test_a_text_is_left_as_it_is_but_for_what_is_random(said: str, left: str) -> None:
-    [row] = normalised([{"event": "message", "host": "h", "run_id": "r", "role": said}])
+    [row] = normalise([{"event": "message", "host": "h", "run_id": "r", "role": said}])
 
     assert row["role"] == left
 
@@ -92,7 +91,7 @@ def test_tools_that_ran_at_once_are_told_one_after_the_other() -> None:
 
     told = [("tool.start", "a"), ("tool.start", "b"), ("tool.end", "b"), ("tool.end", "a")]
 
-    rows = normalised(tool(*one) for one in told)
+    rows = normalise(tool(*one) for one in told)
 
     assert [(row["event"], row["call_id"]) for row in rows] == [
         ("tool.start", "a"),
@@ -126,7 +125,7 @@ def branch(number: int) -> list[Row]:
 def test_what_ran_at_once_stands_as_the_model_asked_for_it(seed: int) -> None:
     together = interleaved([branch(number) for number in range(3)], random.Random(seed))
 
-    rows = normalised([asked_for("call-2", "call-0", "call-1"), *together])
+    rows = normalise([asked_for("call-2", "call-0", "call-1"), *together])
 
     assert [row["event"] for row in rows[1:]] == [row["event"] for row in branch(0)] * 3
     assert [row["call_id"] for row in rows if row["event"] == "tool.start"] == [
@@ -140,7 +139,7 @@ def test_what_ran_at_once_stands_as_the_model_asked_for_it(seed: int) -> None:
 def test_tools_that_are_told_only_when_they_are_over_stand_in_the_same_order(
     order: list[int],
 ) -> None:
-    rows = normalised([asked_for("call-0"), *(row for one in order for row in branch(one)[1:2])])
+    rows = normalise([asked_for("call-0"), *(row for one in order for row in branch(one)[1:2])])
 
     assert [row["call_id"] for row in rows[1:]] == ["call-1", "call-2", "call-0"]
 
@@ -151,7 +150,7 @@ def test_what_began_before_stands_first_and_what_goes_on_last() -> None:
 
     told = [("step.start", "a"), ("step.end", "z"), ("step.start", "b"), ("step.end", "b")]
 
-    rows = normalised(step(*one) for one in told)
+    rows = normalise(step(*one) for one in told)
 
     assert [(row["event"], row["name"]) for row in rows] == [
         ("step.end", "z"),
@@ -176,7 +175,7 @@ def test_runs_that_are_only_numbered_are_numbered_in_their_order(
         runs += [
             numbered(f"{outer}>help#{numbers[one]}", f"{one}", parent=outer) for one in (10, 11)
         ]
-        return normalised(interleaved(runs, order), stream="s")
+        return normalise(interleaved(runs, order), stream="s")
 
     found = play(numbers, random.Random(seed))
 
@@ -191,6 +190,6 @@ def test_runs_that_are_only_numbered_are_numbered_in_their_order(
 
 
 def test_a_run_whose_own_id_ends_in_a_number_keeps_it() -> None:
-    rows = normalised(numbered("shop/order#17", "hello"), stream="golden")
+    rows = normalise(numbered("shop/order#17", "hello"), stream="golden")
 
     assert {row["run_id"] for row in rows} == {"shop/order#17"}

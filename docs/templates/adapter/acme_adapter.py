@@ -5,16 +5,15 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
-from tau_live import door
-from tau_live.adapters import Adapter, Detach, InForce
-from tau_live_hooks.common_border import Border
-from tau_live_hooks.common_run import RunBook
-from tau_live_hooks.common_text import content_of
+from tau_live.runtime import api
+from tau_live.runtime.adapters import Adapter, Detach, InForce
+from tau_live_hooks.common import Border, RunBook, content_of
+from tau_live_hooks.patches import Patches
 
 if TYPE_CHECKING:
     from acme import Agent
 
-    from tau_live.runtime import Runtime
+    from tau_live.runtime.runtime import Runtime
 
 Ask = Callable[..., str]
 Given = dict[str, object]
@@ -34,7 +33,7 @@ class Told:
     """One run, and what is told of it."""
 
     def __init__(self, runtime: "Runtime", agent: "Agent", question: str) -> None:
-        outer = door.current()
+        outer = api.current()
         handle = runtime.begin_run(
             agent.name,
             key=uuid.uuid4().hex,  # the host's own id of the run, where it has one
@@ -42,10 +41,10 @@ class Told:
             metadata=None,
             parent=outer.handle if outer else None,
             host="acme",
-            told={"input": content_of(question), "agent": agent.name},
+            fields={"input": content_of(question), "agent": agent.name},
         )
         self.book = RunBook(runtime, handle, agent=agent.name)
-        self._inside, self._current = door.enter(handle), current.set(self)
+        self._inside, self._current = api.enter(handle), current.set(self)
 
     def over(self, error: BaseException | None, answer: str = "") -> None:
         """Tell how it ended."""
@@ -57,12 +56,12 @@ class Told:
         """Tell that a model is asked; return the name of the step."""
         self.book.begin_turn()
         step = f"model:{self.book.turn}"
-        self.book.asked(step, {"model_requested": agent.model.__name__})
+        self.book.start_model(step, {"model_requested": agent.model.__name__})
         return step
 
     def answered(self, step: str, answer: str) -> None:
         """Tell what it said, with what the host knows of tokens and cost."""
-        self.book.answered(step, {}, usage={"output_tokens": float(len(answer))})
+        self.book.end_model(step, {}, usage={"output_tokens": float(len(answer))})
 
 
 class Wraps:
@@ -98,7 +97,7 @@ class Wraps:
         try:
             answer = wrapped(*args, **kwargs)
         except BaseException as error:
-            self._safely(told.book.refused, step, error)
+            self._safely(told.book.fail_model, step, error)
             raise
         self._safely(told.answered, step, answer)
         return answer
@@ -106,19 +105,13 @@ class Wraps:
 
 def attach(in_force: InForce) -> Detach:
     """Wrap the host, and return what undoes it."""
-    import wrapt
     from acme import Agent
 
-    wraps = Wraps(in_force)
-    originals = {name: Agent.__dict__[name] for name in METHODS}
-    for name, original in originals.items():
-        setattr(Agent, name, wrapt.FunctionWrapper(original, getattr(wraps, name)))
-
-    def detach() -> None:
-        for name, original in originals.items():
-            setattr(Agent, name, original)
-
-    return detach
+    with Patches() as patches:  # undone if anything here raises
+        wraps = Wraps(patches.while_live(in_force))
+        for name in METHODS:
+            patches.wrap(Agent, name, getattr(wraps, name))
+    return patches.undo
 
 
 ADAPTER = Adapter(host="acme", module="acme", probe=probe, attach=attach)

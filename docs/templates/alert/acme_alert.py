@@ -1,11 +1,11 @@
 """Appends a line to a file for each alert that is worth a call at night."""
 
-import json
 import os
-from dataclasses import asdict
 from pathlib import Path
 
-from tau_live.hookspecs import Alert, hookimpl
+import msgspec
+
+from tau_live.core.hookspecs import Alert, hookimpl
 
 FILE, LEAST = "ACME_ALERT_FILE", "ACME_ALERT_LEAST"
 SEVERITIES = ("info", "warning", "critical")
@@ -16,9 +16,8 @@ def alert_raised(alert: Alert) -> None:
     """Append a line; in a thread of its own, so a slow disk or network keeps nobody waiting."""
     file = os.environ.get(FILE)
     if file and is_worth_it(alert, os.environ.get(LEAST, "warning")):
-        line = json.dumps(asdict(alert) | {"facts": dict(alert.facts)}, default=str)
-        with Path(file).open("a") as opened:
-            opened.write(line + "\n")
+        with Path(file).open("ab") as opened:
+            opened.write(msgspec.json.encode(alert) + b"\n")
 
 
 def is_worth_it(alert: Alert, least: str) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 import acme_alert
 import pytest
 
-from tau_live.hookspecs import Alert
+from tau_live.core.hookspecs import Alert
 
 
 def alert(severity: str, *, test: bool = False) -> Alert:

@@ -2,7 +2,7 @@
 
 import re
 
-from tau_live.hookspecs import Text, hookimpl
+from tau_live.core.hookspecs import Text, hookimpl
 
 ORDER = re.compile(r"\bAC-[0-9]{6}\b")
 HIDDEN = "[order]"

@@ -7,8 +7,8 @@ import pluggy
 import pytest
 
 import tau_live
-from tau_live.hookspecs import Text
-from tau_live.settings import Content, Settings
+from tau_live.core.hookspecs import Text
+from tau_live.core.settings import Content, Settings
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from tau_live.hookspecs import RewardPart, RolloutSummary, hookimpl
-from tau_live.rollouts import RolloutStatus
+from tau_live.core.hookspecs import RewardPart, RolloutSummary, hookimpl
+from tau_live.core.records import RolloutStatus
 
 CALL_PRICE = 0.05
 """What each step of a model or a tool takes from the reward."""

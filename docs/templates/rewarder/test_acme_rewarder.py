@@ -10,9 +10,9 @@ import pluggy
 import pytest
 
 import tau_live
-from tau_live.hookspecs import RolloutSummary
-from tau_live.rollouts import RolloutStatus
-from tau_live.settings import InferReward, Learner, Settings
+from tau_live.core.hookspecs import RolloutSummary
+from tau_live.core.records import RolloutStatus
+from tau_live.core.settings import InferReward, Learner, Settings
 
 
 @pytest.mark.parametrize(

@@ -8,33 +8,27 @@ from base64 import b64encode
 from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
 from importlib.resources import files
-from typing import Protocol
 from xml.etree import ElementTree as ET
 
-from tau_live.cli.page.at_points import at_point
+from tau_live.cli.output import moment, number, printable
+from tau_live.cli.page.chart_types import Chart, Figure, Section, Table
 from tau_live.cli.page.figures import whole
-from tau_live.cli.page.shapes import FLAGS, Chart, Figure, Key, Section, Table
-from tau_live.cli.text import moment, number, shown
-from tau_live.handed.reading import mapping, real
-from tau_live.reporting.facts import Answer, Facts, Summary
-from tau_live.reporting.summary import BAD, DOUBTFUL, GOOD
+from tau_live.cli.page.points import at_point
+from tau_live.core.sanitize import mapping, real
+from tau_live.operate.report.facts import Facts, Summary
+from tau_live.operate.report.summary import BAD, DOUBTFUL, GOOD
 
 Child = ET.Element | str | None
 
 
-class Draw(Protocol):
-    """Turns a chart into an ``svg`` element, whose ids begin with a name."""
-
-    def __call__(self, chart: Chart, name: str, *, narrow: bool) -> ET.Element:
-        """Return the element."""
-        ...
-
+Draw = Callable[..., ET.Element]
+"""Turns a chart into an ``svg`` element whose ids begin with a name; ``narrow`` for telephones."""
 
 SYMBOLS = {"good": "✓", "doubtful": "!", "bad": "✕"}
 FORMS = {"^": "M6 1 11 10H1Z", "v": "M1 1H11L6 10Z", "D": "M6 0 11 5.5 6 11 1 5.5Z",
          "X": "M2 0 6 4 10 0 12 2 8 5.5 12 9 10 11 6 7 2 11 0 9 4 5.5 0 2Z",
          "s": "M1 1H11V11H1Z", "o": "M6 0A5.5 5.5 0 1 0 6 11 5.5 5.5 0 1 0 6 0Z"}  # fmt: skip
-"""What the flags of a legend look like, in a box of 12 by 11."""
+"""The shapes of the flags of a legend, in a box of 12 by 11."""
 
 
 def sections_of(facts: Facts) -> list[Section]:
@@ -50,10 +44,10 @@ def page_of(
     """Return the page.
 
     Args:
-        facts: What it says.
-        sections: What it shows.
+        facts: Its facts.
+        sections: Its sections.
         draw: Turns charts into elements.
-        tell: Told that one more figure is drawn.
+        tell: Called with 1 when one more figure is drawn.
     """
     style = files("tau_live.cli.page").joinpath("style.css").read_text(encoding="utf-8")
     root = element(
@@ -68,15 +62,15 @@ def page_of(
 
 def element(tag: str, *children: Child, **attributes: str) -> ET.Element:
     """Return an element; an underscore in the name of an attribute stands for a hyphen."""
-    found = ET.Element(tag, {key.strip("_").replace("_", "-"): v for key, v in attributes.items()})
+    node = ET.Element(tag, {key.strip("_").replace("_", "-"): v for key, v in attributes.items()})
     for child in children:
         if isinstance(child, ET.Element):
-            found.append(child)
-        elif child is not None and len(found):
-            found[-1].tail = (found[-1].tail or "") + shown(child)
+            node.append(child)
+        elif child is not None and len(node):
+            node[-1].tail = (node[-1].tail or "") + printable(child)
         elif child is not None:
-            found.text = (found.text or "") + shown(child)
-    return found
+            node.text = (node.text or "") + printable(child)
+    return node
 
 
 def _head(facts: Facts, style: str) -> ET.Element:
@@ -99,20 +93,25 @@ def _head(facts: Facts, style: str) -> ET.Element:
 def _body(
     facts: Facts, sections: Sequence[Section], draw: Draw, *, tell: Callable[[int], None]
 ) -> Iterator[ET.Element]:
+    is_part = facts.looked_at < facts.rollouts
+    some = f", {facts.looked_at:,} of them examined" if is_part else ""
+    more = f"{facts.points_left_out} less busy decision points are not shown."
     yield element("a", "Skip to the figures", href="#reward", class_="skip")
     yield element(
         "header",
         element("h1", "tau-live report"),
-        element("p", f"{facts.store} · {moment(facts.at)} UTC · {_looked_at(facts)}"),
+        element("p", f"{facts.store} · {moment(facts.at)} UTC · {facts.rollouts:,} rollouts{some}"),
     )
-    contents = [element("li", element("a", one.title, href=f"#{one.name}")) for one in sections]
+    contents = [
+        element("li", element("a", section.title, href=f"#{section.name}")) for section in sections
+    ]
     yield element(
         "main",
         _verdict(facts),
         _summary(facts.summary),
         element("nav", element("ul", *contents), aria_label="Contents"),
-        *(_section(one, draw, tell=tell) for one in sections),
-        _left_out(facts),
+        *(_section(section, draw, tell=tell) for section in sections),
+        element("p", more) if facts.points_left_out else None,
     )
     yield element(
         "footer",
@@ -126,23 +125,11 @@ def _body(
     )
 
 
-def _looked_at(facts: Facts) -> str:
-    if facts.looked_at >= facts.rollouts:
-        return f"{facts.rollouts:,} rollouts"
-    return f"{facts.rollouts:,} rollouts, {facts.looked_at:,} of them examined"
-
-
-def _left_out(facts: Facts) -> ET.Element | None:
-    if not facts.points_left_out:
-        return None
-    return element("p", f"{facts.points_left_out} less busy decision points are not shown.")
-
-
 def verdict_of(facts: Facts) -> tuple[str, str]:
-    """Return what the report comes to, as a state and a sentence."""
+    """Return the verdict of the report, as a state and a sentence."""
     summary = facts.summary
     if summary.healthy.state == BAD:
-        return BAD, f"Needs attention. {summary.healthy.said}"
+        return BAD, f"Needs attention. {summary.healthy.sentence}"
     trials = mapping(facts.status["trials"])
     for point in facts.points:
         difference = mapping(mapping(trials.get(point.point)).get("difference"))
@@ -157,28 +144,43 @@ def verdict_of(facts: Facts) -> tuple[str, str]:
         return DOUBTFUL, f"Not proven yet at {point.point}: {bounds}."
     if not facts.rollouts:
         return DOUBTFUL, "Nothing is recorded yet."
-    return DOUBTFUL, f"Nothing is compared with a control yet. {summary.learning.said}"
+    return DOUBTFUL, f"Nothing is compared with a control yet. {summary.learning.sentence}"
 
 
 def _verdict(facts: Facts) -> ET.Element:
     state, sentence = verdict_of(facts)
     symbol = element("span", SYMBOLS[state], class_="symbol", aria_hidden="true")
-    return element("p", symbol, *coded(sentence), class_=f"verdict {state}")
+    return element("p", symbol, *with_code(sentence), class_=f"verdict {state}")
 
 
 def _summary(summary: Summary) -> ET.Element:
-    asked = (
-        ("Is it on?", summary.on),
-        ("Is it healthy?", summary.healthy),
-        ("Is it learning?", summary.learning),
-    )
-    advice = [element("li", *coded(one)) for one in summary.next]
+    answers = {
+        "Is it on?": summary.on,
+        "Is it healthy?": summary.healthy,
+        "Is it learning?": summary.learning,
+    }
+    cards = [
+        element(
+            "div",
+            element("h3", question),
+            element(
+                "p",
+                element("span", SYMBOLS[answer.state], class_="symbol", aria_hidden="true"),
+                answer.answer,
+                class_="answer",
+            ),
+            element("p", *with_code(answer.sentence)),
+            class_=f"card {answer.state}",
+        )
+        for question, answer in answers.items()
+    ]
+    advice = [element("li", *with_code(step)) for step in summary.next]
     return element(
         "section",
         element("h2", "Summary", id="summary"),
         element(
             "div",
-            *(_card(question, answer) for question, answer in asked),
+            *cards,
             element(
                 "div", element("h3", "What to do next?"), element("ol", *advice), class_="card next"
             ),
@@ -188,23 +190,8 @@ def _summary(summary: Summary) -> ET.Element:
     )
 
 
-def _card(question: str, answer: Answer) -> ET.Element:
-    return element(
-        "div",
-        element("h3", question),
-        element(
-            "p",
-            element("span", SYMBOLS[answer.state], class_="symbol", aria_hidden="true"),
-            answer.answer,
-            class_="answer",
-        ),
-        element("p", *coded(answer.said)),
-        class_=f"card {answer.state}",
-    )
-
-
-def coded(text: str) -> list[Child]:
-    """Return a text in which what stands in backticks is code, which may break behind ``_``."""
+def with_code(text: str) -> list[Child]:
+    """Return a text with the parts in backticks as code, which may break behind ``_``."""
     return [_code(part) if place % 2 else part for place, part in enumerate(text.split("`"))]
 
 
@@ -222,7 +209,7 @@ def _section(section: Section, draw: Draw, *, tell: Callable[[int], None]) -> ET
     return element(
         "section",
         element("h2", section.title, id=section.name),
-        element("p", section.said),
+        element("p", section.intro),
         *figures,
         aria_labelledby=section.name,
     )
@@ -234,24 +221,23 @@ def _figure(figure: Figure, draw: Draw) -> ET.Element:
         "figcaption",
         element("p", figure.subject, id=f"{name}-subject", class_="subject"),
         element("h3", figure.title),
-        element("p", figure.said, class_="said"),
+        element("p", figure.text, class_="sentence"),
     )
+    drawn: list[ET.Element] = []
+    if chart := figure.chart:  # twice: the style sheet shows the one that suits the screen
+        keys = [element("li", _swatch(role, form), label) for label, role, form in chart.legend()]
+        images = [_image(figure, chart, draw, narrow=narrow) for narrow in (False, True)]
+        drawn = [element("ul", *keys, class_="legend"), element("div", *images, class_="drawn")]
     tables = [table for table in figure.tables if table.rows]
     return element(
         "figure",
         caption,
-        *([_legend(figure.keys), _drawn(figure, figure.chart, draw)] if figure.chart else []),
+        *drawn,
         element("p", figure.described, id=f"{name}-described", class_="described"),
         _data(figure, tables) if tables else None,
         aria_labelledby=f"{name}-subject",
         id=f"{name}-figure",
     )
-
-
-def _drawn(figure: Figure, chart: Chart, draw: Draw) -> ET.Element:
-    """Return the chart twice: the style sheet shows the one that suits the screen."""
-    wide, narrow = (_image(figure, chart, draw, narrow=one) for one in (False, True))
-    return element("div", wide, narrow, class_="drawn")
 
 
 def _image(figure: Figure, chart: Chart, draw: Draw, *, narrow: bool) -> ET.Element:
@@ -266,20 +252,14 @@ def _image(figure: Figure, chart: Chart, draw: Draw, *, narrow: bool) -> ET.Elem
     return svg
 
 
-def _legend(keys: Sequence[Key]) -> ET.Element:
-    return element("ul", *(element("li", _swatch(key), key.label) for key in keys), class_="legend")
-
-
-def _swatch(key: Key) -> ET.Element:
-    if key.form in {"line", "dash"}:
-        dash = {"stroke_dasharray": "6 3"} if key.form == "dash" else {}
+def _swatch(role: str, form: str) -> ET.Element:
+    if form in {"line", "dash"}:
+        dash = {"stroke_dasharray": "6 3"} if form == "dash" else {}
         mark = element(
-            "path", d="M0 6H24", class_=f"s-{key.role}", stroke_width="3", fill="none", **dash
+            "path", d="M0 6H24", class_=f"s-{role}", stroke_width="3", fill="none", **dash
         )
         return element("svg", mark, viewBox="0 0 24 11", class_="swatch wide", aria_hidden="true")
-    forms = {"box": "s", "dot": "o", "diamond": "D"}
-    form = FORMS[forms[key.form] if key.form in forms else FLAGS[key.form][1]]
-    mark = element("path", d=form, class_=f"f-{key.role}")
+    mark = element("path", d=FORMS[form], class_=f"f-{role}")
     return element("svg", mark, viewBox="0 0 12 11", class_="swatch", aria_hidden="true")
 
 
@@ -293,15 +273,17 @@ def _data(figure: Figure, tables: Sequence[Table]) -> ET.Element:
 
 
 def _table(table: Table) -> ET.Element:
-    right = [column.endswith("#") for column in table.columns]
+    sides: list[dict[str, str]] = [
+        {"class_": "number"} if column.endswith("#") else {} for column in table.columns
+    ]
     heads = [
-        element("th", column.removesuffix("#"), scope="col", **_side(side))
-        for column, side in zip(table.columns, right, strict=True)
+        element("th", column.removesuffix("#"), scope="col", **side)
+        for column, side in zip(table.columns, sides, strict=True)
     ]
     rows = [
         element(
             "tr",
-            *(element("td", cell, **_side(side)) for cell, side in zip(row, right, strict=True)),
+            *(element("td", cell, **side) for cell, side in zip(row, sides, strict=True)),
         )
         for row in table.rows
     ]
@@ -318,7 +300,3 @@ def _table(table: Table) -> ET.Element:
         role="region",
         aria_label=table.caption,
     )
-
-
-def _side(right: bool) -> dict[str, str]:
-    return {"class_": "number"} if right else {}

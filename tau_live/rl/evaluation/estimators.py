@@ -1,16 +1,18 @@
-"""What a policy would have earned, from decisions that another one made: one function a formula.
+"""Off-policy estimators of a policy's value, one function a formula.
 
 Throughout, ``w = target / propensity`` of the applied option, ``r`` its reward, ``q`` what a model
 expects of it, ``v`` what the model expects of the target policy: ``v = sum(target_a * q_a)`` over
 the options offered. ``mean`` is over decisions for one step, over rollouts for several.
 """
 
+from dataclasses import dataclass
 from enum import StrEnum
+from hashlib import blake2b
 from typing import NamedTuple
 
 import numpy as np
 
-from tau_live.rl.arrays import BoolArray, FloatArray, IntArray
+from tau_live.rl.arrays import Array, BoolArray, FloatArray, IntArray
 from tau_live.rl.evaluation.log import Samples
 
 
@@ -98,14 +100,15 @@ def dm(samples: Samples) -> Ratios:
     Source:
         Dudik et al. 2014, arXiv:1503.02834, section 2.
     """
-    return _column(samples.totals(_modelled(samples).expectations), _counts(samples))
+    expectations, _ = _model_rewards(samples)
+    return _column(samples.totals(expectations), _counts(samples))
 
 
 def dr(samples: Samples) -> Ratios:
     """Return the doubly robust estimate: ``mean(v + w * (r - q))``.
 
-    Unbiased whatever the model, if that has not seen the rewards that it is corrected by (see
-    ``cross_fitted``); of less variance than ``ips`` when the model is any good.
+    Unbiased whatever the model, if that has not seen the rewards that it is corrected by
+    (``learn.evaluation.model``); of less variance than ``ips`` when the model is any good.
 
     Raises:
         ValueError: There is no model.
@@ -113,7 +116,7 @@ def dr(samples: Samples) -> Ratios:
     Source:
         Dudik et al. 2014, arXiv:1503.02834, section 3.
     """
-    expectations, residuals = _modelled(samples)
+    expectations, residuals = _model_rewards(samples)
     return _column(samples.totals(expectations + samples.weights * residuals), _counts(samples))
 
 
@@ -127,7 +130,7 @@ def sndr(samples: Samples) -> Ratios:
         Open Bandit Pipeline 0.4.1, obp/ope/estimators.py, SelfNormalizedDoublyRobust; Kallus and
         Uehara 2019, "Intrinsically Efficient, Stable, and Bounded Off-Policy Evaluation".
     """
-    expectations, residuals = _modelled(samples)
+    expectations, residuals = _model_rewards(samples)
     weighted = samples.totals(samples.weights * residuals)
     return Ratios(
         np.stack([samples.totals(expectations), weighted], axis=1),
@@ -135,16 +138,16 @@ def sndr(samples: Samples) -> Ratios:
     )
 
 
-def accumulated(samples: Samples) -> Samples:
+def accumulate_weights(samples: Samples) -> Samples:
     """Return the samples with the product of all weights of a rollout up to each step as weight.
 
     Source:
         Precup, Sutton and Singh 2000, "Eligibility Traces for Off-Policy Policy Evaluation".
     """
     weights, order = _table(samples, samples.weights, rest=1.0)
-    found = np.empty(len(order))
-    found[order] = np.cumprod(weights, axis=1)[_present(samples.lengths, weights.shape[1])]
-    return samples._replace(weights=found)
+    products = np.empty(len(order))
+    products[order] = np.cumprod(weights, axis=1)[_present(samples.lengths, weights.shape[1])]
+    return samples._replace(weights=products)
 
 
 def pdis(samples: Samples) -> Ratios:
@@ -154,7 +157,7 @@ def pdis(samples: Samples) -> Ratios:
     trajectory-wise estimate.
 
     Args:
-        samples: As ``accumulated`` gives them.
+        samples: As ``accumulate_weights`` gives them.
 
     Source:
         Precup, Sutton and Singh 2000, without discount; the expectation is over rollouts.
@@ -169,7 +172,7 @@ def wpdis(samples: Samples) -> Ratios:
     A rollout that has ended earns 0 and keeps its product.
 
     Args:
-        samples: As ``accumulated`` gives them, the steps of a rollout in order.
+        samples: As ``accumulate_weights`` gives them, the steps of a rollout in order.
 
     Source:
         Thomas 2015, "Safe Reinforcement Learning", consistent weighted per-decision importance
@@ -181,15 +184,11 @@ def wpdis(samples: Samples) -> Ratios:
     return Ratios(earned, np.take_along_axis(weights, last, axis=1))
 
 
-class _Modelled(NamedTuple):
-    expectations: FloatArray
-    residuals: FloatArray
-
-
-def _modelled(samples: Samples) -> _Modelled:
+def _model_rewards(samples: Samples) -> tuple[FloatArray, FloatArray]:
+    """Return ``[N]`` what the model expects of the target policy, and ``[N]`` its errors."""
     if samples.predictions is None or samples.expectations is None:
         raise ValueError("there are no predictions")
-    return _Modelled(samples.expectations, samples.rewards - samples.predictions)
+    return samples.expectations, samples.rewards - samples.predictions
 
 
 def _column(numerators: FloatArray, denominators: FloatArray) -> Ratios:
@@ -214,3 +213,154 @@ def _table(samples: Samples, terms: FloatArray, *, rest: float) -> tuple[FloatAr
     table = np.full((len(lengths), longest), rest)
     table[_present(lengths, longest)] = terms[order]
     return table, order
+
+
+def folds_of(rollouts: Array, folds: int) -> IntArray:
+    """Return ``[N]`` the fold of each decision; all decisions of a rollout are in one.
+
+    Rollouts are dealt in the order of a hash of their ids, so that folds are of one size (give or
+    take one) and depend on neither the order of the rows nor a seed.
+
+    Args:
+        rollouts: ``[N]`` ids, text or numbers.
+        folds: At least 2.
+
+    Raises:
+        ValueError: ``folds`` is below 2.
+    """
+    if folds < 2:
+        raise ValueError(f"folds must be at least 2, got {folds!r}")
+    ids, numbers = np.unique(rollouts, return_inverse=True)
+    hashes = [
+        blake2b(str(rollout_id).encode(), digest_size=8).digest() for rollout_id in ids.tolist()
+    ]
+    ranks = np.empty(len(ids), dtype=np.int64)
+    ranks[sorted(range(len(ids)), key=hashes.__getitem__)] = np.arange(len(ids))
+    fold_of: IntArray = ranks[numbers] % folds
+    return fold_of
+
+
+_ROUNDING = 1e-9
+
+
+class Weights(NamedTuple):
+    """Statistics of a log's importance weights.
+
+    Attributes:
+        rollouts: How many are used.
+        decisions: How many weights there are: one for a decision, or over several steps one for a
+            rollout.
+        effective_sample_size: How many rollouts of equal weight would say as much:
+            ``sum(w)**2 / sum(w**2)``, ``w`` being the sum over a rollout, or over several steps
+            the product, after the cap. Never more than the same over decisions.
+        largest: The largest weight, before the cap.
+        mean: Mean weight, before the cap; near 1 if the log has all that the target would do.
+        mean_error: Standard error of that; NaN with one rollout.
+        clipped: Share of the weights that the cap cut, in ``[0, 1]``.
+        zero: Share of the weights that are 0, in ``[0, 1]``.
+    """
+
+    rollouts: int
+    decisions: int
+    effective_sample_size: float
+    largest: float
+    mean: float
+    mean_error: float
+    clipped: float
+    zero: float
+
+    @classmethod
+    def of(cls, samples: Samples, cap: float) -> "Weights":
+        """Return what there is to say about the weights of samples, cut at ``cap``.
+
+        Args:
+            samples: With weights before the cap; over several steps, the last step of each rollout.
+            cap: At least 1.
+        """
+        weights = samples.weights
+        if not len(weights):
+            return cls(0, 0, 0.0, 0.0, float("nan"), float("nan"), 0.0, 0.0)
+        mean = ips(samples._replace(rewards=np.ones(len(weights))))
+        return cls(
+            rollouts=samples.size,
+            decisions=len(weights),
+            effective_sample_size=effective_sample_size(samples.totals(np.minimum(weights, cap))),
+            largest=float(weights.max()),
+            mean=mean.value,
+            mean_error=mean.standard_error,
+            clipped=float((weights > cap).mean()),
+            zero=float((weights == 0.0).mean()),
+        )
+
+
+def effective_sample_size(weights: FloatArray) -> float:
+    """Return ``sum(w)**2 / sum(w**2)`` of weights of at least 0; 0 if there are none above 0.
+
+    Source:
+        Kish 1965, "Survey Sampling", section 8.2; Owen 2013, "Monte Carlo", equation 9.13.
+    """
+    largest = float(weights.max(initial=0.0))
+    if largest <= 0.0:
+        return 0.0
+    if not np.isfinite(largest):
+        return 1.0
+    scaled = weights / largest  # squares of the largest possible weights would not be finite
+    return float(scaled.sum() ** 2 / (scaled**2).sum())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Support:
+    """The least support that a log must have for an evaluation.
+
+    Attributes:
+        effective_sample_size: At least this many rollouts of equal weight.
+        effective_share: The same as a share of all rollouts, in ``[0, 1]``.
+        largest_weight: No weight above this, after the cap.
+        rollouts: At least this many.
+        mean_errors: The mean weight is no more standard errors away from 1. Below 1 the target does
+            what was never logged, which the effective sample size does not show.
+    """
+
+    effective_sample_size: float = 30.0
+    effective_share: float = 0.01
+    largest_weight: float = 1_000.0
+    rollouts: int = 50
+    mean_errors: float = 4.0
+
+    def lacking(self, weights: Weights, cap: float) -> tuple[str, ...]:
+        """Return in words what is not there; nothing when all is.
+
+        Args:
+            weights: Of the log.
+            cap: What they are cut at.
+        """
+        if weights.rollouts == 0:
+            return ("no decision can be used",)
+        effective = weights.effective_sample_size
+        share = effective / weights.rollouts
+        largest = min(weights.largest, cap)
+        off = abs(weights.mean - 1.0)
+        allowed = self.mean_errors * float(np.nan_to_num(weights.mean_error)) + _ROUNDING
+        checks = (
+            (
+                weights.rollouts >= self.rollouts,
+                f"{weights.rollouts} rollouts, not {self.rollouts}",
+            ),
+            (
+                effective >= self.effective_sample_size,
+                f"effective sample size {effective:.4g}, not {self.effective_sample_size:g}",
+            ),
+            (
+                share >= self.effective_share,
+                f"effective share {share:.4g}, not {self.effective_share:g}",
+            ),
+            (
+                largest <= self.largest_weight,
+                f"largest weight {largest:.4g}, more than {self.largest_weight:g}",
+            ),
+            (
+                self.mean_errors == np.inf or off <= allowed,
+                f"mean weight {weights.mean:.4g}, more than {allowed:.4g} from 1",
+            ),
+        )
+        return tuple(words for fits, words in checks if not fits)

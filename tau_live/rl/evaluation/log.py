@@ -7,7 +7,7 @@ as many as they like, and differ from decision to decision.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -69,8 +69,6 @@ class Offered(NamedTuple):
             np.full(count, np.nan) if row is None else row
             for row, count in zip(predictions, counts.tolist(), strict=True)
         ]
-        if [len(row) for row in expected] != counts.tolist():
-            raise ValueError("predictions must have the options that targets has")
         return cls(
             np.concatenate([empty, *rows]), counts, applied, np.concatenate([empty, *expected])
         )
@@ -94,26 +92,6 @@ class Log:
     propensities: FloatArray
     rewards: FloatArray
     targets: FloatArray | Offered
-
-    def __post_init__(self) -> None:
-        decisions = len(self.rollouts)
-        arrays = {"rollouts": self.rollouts}
-        arrays |= {"propensities": self.propensities, "rewards": self.rewards}
-        if isinstance(self.targets, Offered):
-            arrays |= {"counts": self.targets.counts, "applied": self.targets.applied}
-            self._check_options(self.targets)
-        else:
-            arrays["targets"] = self.targets
-        for name, array in arrays.items():
-            if array.shape != (decisions,):
-                raise ValueError(f"{name} must be [{decisions}], got {array.shape}")
-
-    def _check_options(self, offered: Offered) -> None:
-        options = len(offered.targets)
-        if (offered.counts < 0).any() or offered.counts.sum() != options:
-            raise ValueError(f"counts must be at least 0 and sum to {options}")
-        if offered.predictions is not None and offered.predictions.shape != (options,):
-            raise ValueError(f"predictions must be [{options}], got {offered.predictions.shape}")
 
 
 class Samples(NamedTuple):
@@ -146,9 +124,9 @@ class Samples(NamedTuple):
     @property
     def last(self) -> IntArray:
         """``[R]``, which decision is the last of each rollout."""
-        found = np.zeros(self.size, dtype=np.int64)
-        np.maximum.at(found, self.rollouts, np.arange(len(self.rollouts)))
-        return found
+        last = np.zeros(self.size, dtype=np.int64)
+        np.maximum.at(last, self.rollouts, np.arange(len(self.rollouts)))
+        return last
 
     def totals(self, terms: FloatArray) -> FloatArray:
         """Return ``[R]``, the sum of ``terms [N]`` over each rollout."""
@@ -156,30 +134,21 @@ class Samples(NamedTuple):
         return sums.astype(np.float64, copy=False)
 
 
-class Screened(NamedTuple):
-    """What may be used of a log.
-
-    Attributes:
-        samples: The rest.
-        left_out: How many decisions were left out, by reason; no reason with none.
-    """
-
-    samples: Samples
-    left_out: Mapping[Reason, int]
+Screened: TypeAlias = tuple[Samples, Mapping[Reason, int]]
+"""The usable part of a log, and how many decisions were left out, by reason."""
 
 
-def screened(log: Log, reward_range: tuple[float, float]) -> Screened:
+def screen(log: Log, reward_range: tuple[float, float]) -> Screened:
     """Return the decisions that one-step estimates may use; each stands for itself.
 
     Args:
         log: ``N`` decisions.
         reward_range: The least and the largest reward of a decision.
     """
-    terms = _terms(log)
-    reasons = _reasons(log, terms)
+    terms, reasons = _terms(log)
     low, high = reward_range
     outside = ~((log.rewards >= low) & (log.rewards <= high))
-    return _kept(log, terms, [*reasons, (Reason.REWARD_OUT_OF_RANGE, outside)])
+    return _select(log, terms, [*reasons, (Reason.REWARD_OUT_OF_RANGE, outside)])
 
 
 def screened_rollouts(log: Log, return_range: tuple[float, float]) -> Screened:
@@ -189,8 +158,7 @@ def screened_rollouts(log: Log, return_range: tuple[float, float]) -> Screened:
         log: ``N`` decisions.
         return_range: The least and the largest sum of a rollout's rewards.
     """
-    terms = _terms(log)
-    reasons = _reasons(log, terms)
+    terms, reasons = _terms(log)
     _, numbers = np.unique(log.rollouts, return_inverse=True)
     spoilt = np.any([failed for _, failed in reasons], axis=0)
     rewards = np.where(spoilt, 0.0, log.rewards)
@@ -199,21 +167,38 @@ def screened_rollouts(log: Log, return_range: tuple[float, float]) -> Screened:
     low, high = return_range
     outside = ~((returns >= low) & (returns <= high)) & ~others
     reasons += [(Reason.REWARD_OUT_OF_RANGE, outside), (Reason.ANOTHER_STEP, others)]
-    return _kept(log, terms, reasons)
+    return _select(log, terms, reasons)
 
 
-class _Terms(NamedTuple):
-    """``[N]`` of each: what a decision comes to, and what of its options is wrong."""
-
-    targets: FloatArray
-    predictions: FloatArray | None
-    expectations: FloatArray | None
-    failed: list[tuple[Reason, BoolArray]]
+_Reasons: TypeAlias = list[tuple[Reason, BoolArray]]
+_Values: TypeAlias = tuple[FloatArray, FloatArray | None, FloatArray | None]
 
 
-def _terms(log: Log) -> _Terms:
+def _terms(log: Log) -> tuple[_Values, _Reasons]:
+    """Return what decisions come to, as ``Samples`` has it, and which fail for what reason.
+
+    That is for every reason but the range of the rewards; ``[N]`` of each.
+    """
+    targets, predictions, expectations, failed = _of_options(log)
+    reasons = [
+        (Reason.NO_REWARD, np.isnan(log.rewards)),
+        (Reason.REWARD_NOT_FINITE, np.abs(log.rewards) > LARGEST_REWARD),
+        (Reason.NO_PROPENSITY, np.isnan(log.propensities)),
+        (Reason.PROPENSITY_NOT_FINITE, np.isinf(log.propensities)),
+        (Reason.PROPENSITY_NOT_POSITIVE, log.propensities < _LEAST),
+        (Reason.PROPENSITY_ABOVE_ONE, log.propensities > 1.0 + _ROUNDING),
+        *failed,
+        (Reason.TARGET_NOT_A_PROBABILITY, ~((targets >= 0.0) & (targets <= 1.0 + _ROUNDING))),
+    ]
+    return (targets, predictions, expectations), reasons
+
+
+def _of_options(
+    log: Log,
+) -> tuple[FloatArray, FloatArray | None, FloatArray | None, _Reasons]:
+    """Return targets, predictions and expectations, and what of the options is wrong."""
     if not isinstance(log.targets, Offered):
-        return _Terms(log.targets, None, None, [])
+        return log.targets, None, None, []
     offered = log.targets
     missing = offered.counts == 0
     strange = (offered.applied < 0) | (offered.applied >= offered.counts)
@@ -230,43 +215,26 @@ def _terms(log: Log) -> _Terms:
         (Reason.APPLIED_NOT_OFFERED, strange),
         (Reason.TARGET_NOT_A_PROBABILITY, uneven),
     ]
-    targets = _taken(clean, at, strange)
+    targets = _applied_values(clean, at, strange)
     if offered.predictions is None:
-        return _Terms(targets, None, None, failed)
+        return targets, None, None, failed
     unknown = ~np.isfinite(offered.predictions)
     known = np.where(unknown, 0.0, offered.predictions)
     sums = np.bincount(owners, weights=clean * known, minlength=len(starts))
     expectations = sums.astype(np.float64, copy=False)
     unpredicted = np.bincount(owners, weights=unknown, minlength=len(starts)) > 0.0
     failed.append((Reason.PREDICTION_NOT_FINITE, unpredicted))
-    return _Terms(targets, _taken(known, at, strange), expectations, failed)
+    return targets, _applied_values(known, at, strange), expectations, failed
 
 
-def _taken(by_option: FloatArray, at: IntArray, strange: BoolArray) -> FloatArray:
+def _applied_values(by_option: FloatArray, at: IntArray, strange: BoolArray) -> FloatArray:
     """Return ``[N]`` the numbers of the applied options, 0 where none of them was applied."""
     taken = np.zeros(len(at))
     taken[~strange] = by_option[at[~strange]]
     return taken
 
 
-def _reasons(log: Log, terms: _Terms) -> list[tuple[Reason, BoolArray]]:
-    """Return ``[N]`` which decisions fail, for every reason but the range of the rewards."""
-    return [
-        (Reason.NO_REWARD, np.isnan(log.rewards)),
-        (Reason.REWARD_NOT_FINITE, np.abs(log.rewards) > LARGEST_REWARD),
-        (Reason.NO_PROPENSITY, np.isnan(log.propensities)),
-        (Reason.PROPENSITY_NOT_FINITE, np.isinf(log.propensities)),
-        (Reason.PROPENSITY_NOT_POSITIVE, log.propensities < _LEAST),
-        (Reason.PROPENSITY_ABOVE_ONE, log.propensities > 1.0 + _ROUNDING),
-        *terms.failed,
-        (
-            Reason.TARGET_NOT_A_PROBABILITY,
-            ~((terms.targets >= 0.0) & (terms.targets <= 1.0 + _ROUNDING)),
-        ),
-    ]
-
-
-def _kept(log: Log, terms: _Terms, reasons: Sequence[tuple[Reason, BoolArray]]) -> Screened:
+def _select(log: Log, terms: _Values, reasons: Sequence[tuple[Reason, BoolArray]]) -> Screened:
     kept = np.ones(len(log.rewards), dtype=np.bool_)
     left_out: dict[Reason, int] = {}
     for reason, failed in reasons:
@@ -274,12 +242,13 @@ def _kept(log: Log, terms: _Terms, reasons: Sequence[tuple[Reason, BoolArray]]) 
         if count:
             left_out[reason] = left_out.get(reason, 0) + count
         kept &= ~failed
+    targets, predictions, expectations = terms
     numbers = np.unique(log.rollouts[kept], return_inverse=True)[1].astype(np.int64)
     samples = Samples(
         numbers,
-        terms.targets[kept] / log.propensities[kept],
+        targets[kept] / log.propensities[kept],
         log.rewards[kept].astype(np.float64),
-        None if terms.predictions is None else terms.predictions[kept],
-        None if terms.expectations is None else terms.expectations[kept],
+        None if predictions is None else predictions[kept],
+        None if expectations is None else expectations[kept],
     )
-    return Screened(samples, left_out)
+    return samples, left_out

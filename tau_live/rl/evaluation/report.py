@@ -6,11 +6,12 @@ from types import MappingProxyType
 
 import numpy as np
 
-from tau_live.rl.evaluation.bounds import bounds
 from tau_live.rl.evaluation.estimators import (
     Estimator,
     Ratios,
-    accumulated,
+    Support,
+    Weights,
+    accumulate_weights,
     dm,
     dr,
     ips,
@@ -19,9 +20,8 @@ from tau_live.rl.evaluation.estimators import (
     snips,
     wpdis,
 )
-from tau_live.rl.evaluation.intervals import Interval, bootstrap
-from tau_live.rl.evaluation.log import Log, Reason, Samples, screened, screened_rollouts
-from tau_live.rl.evaluation.support import Support, Weights
+from tau_live.rl.evaluation.intervals import Interval, bootstrap, bounds
+from tau_live.rl.evaluation.log import Log, Reason, Samples, screen, screened_rollouts
 
 INSUFFICIENT = "insufficient support"
 
@@ -72,13 +72,13 @@ class EvaluationConfig:
 
     @property
     def cap(self) -> float:
-        """What weights are cut at; infinite where none is."""
+        """The cap of weights; infinite where none is."""
         return np.inf if self.weight_cap is None else self.weight_cap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """What one formula says, in units of reward; or why it says nothing.
+    """The estimate of one formula, in units of reward, or why it has none.
 
     Attributes:
         estimator: The formula.
@@ -87,17 +87,17 @@ class Estimate:
         bootstrap: Percentile interval over rollouts; ``None`` without draws.
         bernstein: Interval that holds at any size and for every distribution in the declared
             range; ``None`` where that cannot be had (see ``bounds``).
-        weights: What it rests on.
+        weights: Statistics of its importance weights.
         refused: Why there is no value, in words; empty where there is one.
     """
 
     estimator: Estimator
-    value: float | None
-    standard_error: float | None
-    bootstrap: Interval | None
-    bernstein: Interval | None
     weights: Weights
-    refused: tuple[str, ...]
+    value: float | None = None
+    standard_error: float | None = None
+    bootstrap: Interval | None = None
+    bernstein: Interval | None = None
+    refused: tuple[str, ...] = ()
 
     @property
     def status(self) -> str:
@@ -107,13 +107,13 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """What a log says about a policy.
+    """The evaluation of a policy from a log.
 
     Attributes:
         estimates: By formula. Those that need a reward model are there when the log has one.
         logged: Mean reward of the decisions used (over several steps, of the rollouts) as they
             were logged, that is of the policy that made them; ``None`` when there are none.
-        weights: What the estimates rest on.
+        weights: Statistics of the importance weights.
         left_out: How many decisions were not used, by reason.
     """
 
@@ -134,8 +134,7 @@ def evaluate(log: Log, config: EvaluationConfig, *, rng: np.random.Generator) ->
         config: How to estimate.
         rng: Draws for the bootstrap.
     """
-    found = screened(log, config.reward_range)
-    samples = found.samples
+    samples, left_out = screen(log, config.reward_range)
     formulas = _ONE_STEP if samples.predictions is None else _WITH_MODEL
     with np.errstate(over="ignore", invalid="ignore"):
         weights = Weights.of(samples, config.cap)
@@ -143,7 +142,7 @@ def evaluate(log: Log, config: EvaluationConfig, *, rng: np.random.Generator) ->
         estimates=_estimates(formulas, samples, weights, config=config, rng=rng),
         logged=float(samples.rewards.mean()) if len(samples.rewards) else None,
         weights=weights,
-        left_out=found.left_out,
+        left_out=left_out,
     )
 
 
@@ -158,9 +157,9 @@ def evaluate_rollouts(
         config: How to estimate; the range is that of the sum.
         rng: Draws for the bootstrap.
     """
-    found = screened_rollouts(log, config.reward_range)
+    usable, left_out = screened_rollouts(log, config.reward_range)
     with np.errstate(over="ignore", invalid="ignore"):
-        samples = accumulated(found.samples)
+        samples = accumulate_weights(usable)
         last = samples.last
         final = Samples(samples.rollouts[last], samples.weights[last], samples.rewards[last])
         weights = Weights.of(final, config.cap)
@@ -169,7 +168,7 @@ def evaluate_rollouts(
         estimates=_estimates(_SEVERAL_STEPS, samples, weights, config=config, rng=rng),
         logged=float(returns.mean()) if len(returns) else None,
         weights=weights,
-        left_out=found.left_out,
+        left_out=left_out,
     )
 
 
@@ -183,18 +182,32 @@ def _estimates(
 ) -> dict[Estimator, Estimate]:
     lacking = config.support.lacking(weights, config.cap)
     if lacking:
-        return {name: _refused(name, weights, lacking) for name in formulas}
+        return {
+            name: Estimate(estimator=name, weights=weights, refused=lacking) for name in formulas
+        }
     cut = samples._replace(weights=np.minimum(samples.weights, config.cap))
     with np.errstate(over="ignore", invalid="ignore"):
         tables = {name: formula(cut) for name, formula in formulas.items()}
-        finite = {name: one for name, one in tables.items() if np.isfinite(one.value)}
-        drawn = _drawn(finite, config=config, rng=rng)
-        errors = {name: one.standard_error for name, one in finite.items()}
+        finite = {
+            name: estimate for name, estimate in tables.items() if np.isfinite(estimate.value)
+        }
+        drawn: dict[Estimator, Interval] = {}
+        if finite and config.replicates:
+            intervals = bootstrap(
+                list(finite.values()),
+                alpha=1.0 - config.confidence,
+                replicates=config.replicates,
+                limits=config.reward_range,
+                rng=rng,
+            )
+            drawn = dict(zip(finite, intervals, strict=True))
+        errors = {name: estimate.standard_error for name, estimate in finite.items()}
     _widen(finite, drawn, errors)
     estimates = {}
     for name in formulas:
         if name not in finite:
-            estimates[name] = _refused(name, weights, ("the estimate is not finite",))
+            why = ("the estimate is not finite",)
+            estimates[name] = Estimate(estimator=name, weights=weights, refused=why)
             continue
         estimates[name] = Estimate(
             estimator=name,
@@ -205,7 +218,6 @@ def _estimates(
                 name, samples, config.reward_range, cap=config.cap, alpha=1.0 - config.confidence
             ),
             weights=weights,
-            refused=(),
         )
     return estimates
 
@@ -235,30 +247,3 @@ def _widen(
     if Estimator.DM in drawn and Estimator.DR in drawn:
         lows, highs = zip(drawn[Estimator.DM], drawn[Estimator.DR], strict=True)
         drawn[Estimator.DM] = Interval(min(lows), max(highs))
-
-
-def _drawn(
-    tables: Mapping[Estimator, Ratios], *, config: EvaluationConfig, rng: np.random.Generator
-) -> dict[Estimator, Interval]:
-    if not tables or not config.replicates:
-        return {}
-    intervals = bootstrap(
-        list(tables.values()),
-        alpha=1.0 - config.confidence,
-        replicates=config.replicates,
-        limits=config.reward_range,
-        rng=rng,
-    )
-    return dict(zip(tables, intervals, strict=True))
-
-
-def _refused(name: Estimator, weights: Weights, why: tuple[str, ...]) -> Estimate:
-    return Estimate(
-        estimator=name,
-        value=None,
-        standard_error=None,
-        bootstrap=None,
-        bernstein=None,
-        weights=weights,
-        refused=why,
-    )

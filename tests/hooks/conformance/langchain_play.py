@@ -15,7 +15,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command, interrupt
 
-from tau_live.testing import Scenario
+from tau_live.testing.expected import Scenario
 
 TOKENS = {"input_tokens": 3, "output_tokens": 4, "total_tokens": 7}
 CANNOT: dict[Scenario, str] = {}

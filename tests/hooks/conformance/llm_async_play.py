@@ -6,7 +6,7 @@ from typing import Any
 
 import llm
 
-from tau_live.testing import Scenario
+from tau_live.testing.expected import Scenario
 from tests.hooks.conformance.llm_play import CANNOT as SYNC_CANNOT
 from tests.hooks.conformance.llm_play import Said, at_home, fail, in_threads, look, shown
 

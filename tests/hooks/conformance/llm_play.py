@@ -18,7 +18,7 @@ import llm
 from llm.parts import StreamEvent
 from llm.plugins import pm
 
-from tau_live.testing import Scenario
+from tau_live.testing.expected import Scenario
 
 CANNOT: Mapping[Scenario, str] = {
     Scenario.RETRY: "a tool cannot ask for another try",

@@ -17,7 +17,7 @@ from agents import (
 )
 from agents.testing import ModelStep, ScriptedModel, assistant_message, function_call
 
-from tau_live.testing import Scenario
+from tau_live.testing.expected import Scenario
 
 CANNOT: dict[Scenario, str] = {
     Scenario.RETRY: "the host calls no tool again: its model is told what failed, and may ask anew",

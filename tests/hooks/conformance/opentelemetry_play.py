@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from pydantic_ai import Agent
 from pydantic_ai.models.instrumented import InstrumentationSettings
 
-from tau_live.testing import Scenario
+from tau_live.testing.expected import Scenario
 from tests.hooks.conformance import pydantic_ai_play
 
 CANNOT: Mapping[Scenario, str] = {

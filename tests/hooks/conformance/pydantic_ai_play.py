@@ -10,7 +10,7 @@ from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults, ModelR
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-from tau_live.testing import Scenario
+from tau_live.testing.expected import Scenario
 
 CANNOT: dict[Scenario, str] = (
     {}

@@ -30,7 +30,7 @@ from smolagents.models import (
     ChatMessageToolCallStreamDelta,
 )
 
-from tau_live.testing import Scenario
+from tau_live.testing.expected import Scenario
 
 CANNOT = {
     Scenario.HANDOFF: "an agent calls another as it calls a tool, and goes on afterwards",

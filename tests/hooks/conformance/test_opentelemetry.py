@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tau_live.testing import Scenario, faults, full_disk_faults, golden_faults, replay_faults
+from tau_live.testing.conditions import faults, full_disk_faults
+from tau_live.testing.expected import Scenario
+from tau_live.testing.golden import golden_faults, replay_faults
 
 pytest.importorskip("opentelemetry.sdk")
 pytest.importorskip("pydantic_ai")

@@ -4,16 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tau_live.testing import (
-    Play,
-    Scenario,
-    faults,
-    full_disk_faults,
-    golden_faults,
-    golden_version,
-    host_version,
-    replay_faults,
-)
+from tau_live.testing.conditions import faults, full_disk_faults
+from tau_live.testing.expected import Play, Scenario
+from tau_live.testing.golden import golden_faults, golden_version, host_version, replay_faults
 
 pytest.importorskip("smolagents")
 

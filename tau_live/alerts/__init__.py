@@ -1,1 +1,0 @@
-"""Alerts: the kinds, when each is raised, and how it is delivered."""

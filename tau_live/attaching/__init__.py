@@ -1,1 +1,0 @@
-"""How a process gets attached: one ``boot()``, the hosts found, what each is doing."""

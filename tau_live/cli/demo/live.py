@@ -1,0 +1,289 @@
+"""The demo: an agent that gets better at a real task, through the whole loop and a real store."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import tau_live
+from tau_live.cli.demo.agent import (
+    GIVE_UP,
+    Comparison,
+    Episode,
+    Result,
+    compare_baselines,
+    default_choice,
+)
+from tau_live.cli.demo.corpus import standard_library
+from tau_live.cli.demo.questions import (
+    Outcome,
+    Outcomes,
+    Question,
+    QuestionKind,
+    due_after,
+    questions,
+    split_entries,
+)
+from tau_live.cli.demo.strategies import Library, Strategy
+from tau_live.core.errors import TauLiveError
+from tau_live.core.settings import Learner, Settings
+from tau_live.decisions.decider import Decider
+from tau_live.decisions.policy_files import checkpoint_folder, load_policy, policy_config
+from tau_live.rl.policy import Policy
+from tau_live.store.opening import open_at
+
+ROUND = 8
+CURVE = 100
+"""The live curve shows the mean reward of so many questions."""
+
+
+Progress = Callable[[str, int, int, Sequence[float]], None]
+"""Called with what the demo is doing, how many of how many are done, and its curve so far."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """The results of the demo.
+
+    Attributes:
+        seed: Its seed.
+        store: The store's path.
+        baselines: Everything to compare with, on the held-out questions.
+        before: The untrained policy on the held-out questions.
+        after: The policy that serves at the end, on the same.
+        curve: Mean reward of each ``CURVE`` questions while it learned.
+        version: The version that serves at the end.
+        habits: What it does first, by kind of question.
+        outcomes: How many outcomes came at once, late and never.
+        snapshot: What an operator sees at the end.
+    """
+
+    seed: int
+    store: Path
+    baselines: Comparison
+    before: Result
+    after: Result
+    curve: tuple[float, ...]
+    version: int
+    habits: dict[str, "Habit"]
+    outcomes: dict[str, int]
+    snapshot: dict[str, object]
+
+
+class Habit(NamedTuple):
+    """The policy's habits with one kind of question.
+
+    Attributes:
+        questions: How many there were.
+        first: What it tries first most often.
+        first_share: How often that is.
+        steps: Mean number of searches.
+        success: Share answered right, or rightly given up.
+    """
+
+    questions: int
+    first: str
+    first_share: float
+    steps: float
+    success: float
+
+
+def point_of(seed: int) -> str:
+    """Return the decision point of a seed's demo; demos of two seeds teach each other nothing."""
+    return f"search-{seed}"
+
+
+def run_demo(
+    settings: Settings,
+    *,
+    seed: int,
+    training: int,
+    held_out: int,
+    progress: Progress,
+) -> Report:
+    """Run the demo, or go on with one that was stopped, and compare what it learned.
+
+    Args:
+        settings: Where the store is; updates are made between rounds, so that a seed determines
+            everything.
+        seed: Determines questions, choices and outcomes.
+        training: How many questions it learns from.
+        held_out: How many it is compared on.
+        progress: Called with the progress.
+
+    Raises:
+        TauLiveError: The standard library's sources or SQLite's full-text search are missing, or
+            the store cannot be used.
+    """
+    settings = replace(settings, seed=seed, learner=Learner.FLUSH, decide_deadline_ms=1000.0)
+    progress("reading the standard library's docstrings", 0, 1, ())
+    parts = split_entries(standard_library(), seed=seed)
+    training_set = questions(parts.training, count=training, seed=seed)
+    kept = questions(parts.held_out, count=held_out, seed=seed)
+    with closing(Library(parts.indexed)) as library:
+        everything = [*training_set, *kept]
+        for done, question in enumerate(everything):
+            for strategy in Strategy:
+                library.search(strategy, question.text)
+            if done % 16 == 0:
+                progress("measuring every fixed strategy", done, len(everything), ())
+        progress("tuning the best cascade", 0, 1, ())
+        baselines = compare_baselines(training_set, kept, library)
+        tau_live.detach()
+        if tau_live.attach(settings) is None:
+            raise TauLiveError("the demo needs tau-live: set TAU_LIVE_RL=1")
+        try:
+            outcomes = _learn(training_set, library, settings, progress)
+            snapshot = tau_live.snapshot()
+        finally:
+            tau_live.detach()
+        untrained = Policy.initial(policy_config(settings))
+        version, policy = _serving(settings, untrained)
+        before, _ = _play(untrained, kept, library, settings)
+        after, habits = _play(policy, kept, library, settings)
+    timings = Counter(
+        "never" if o.due is None else "late" if o.due > o.question // ROUND else "at once"
+        for o in outcomes
+    )
+    return Report(
+        seed=seed,
+        store=settings.store,
+        baselines=baselines,
+        before=before,
+        after=after,
+        curve=curve_of(outcomes),
+        version=version,
+        habits=habits,
+        outcomes=dict(timings),
+        snapshot=snapshot,
+    )
+
+
+def _learn(
+    training_set: Sequence[Question],
+    library: Library,
+    settings: Settings,
+    progress: Progress,
+) -> list[Outcome]:
+    """Answer what is not answered yet, round by round, and return the outcomes of everything.
+
+    Outcomes are noted and sent only once their rollouts are stored, so that a demo that is killed
+    anywhere has noted and sent nothing that its store does not have.
+    """
+    store = open_at(settings.store, read_only=True)
+    outcomes = Outcomes(
+        settings.store.with_name(f"{settings.store.stem}-{settings.seed}.outcomes"),
+        stored=lambda run_id: store.rollouts.find_rollout(run_id) is not None,
+        round_=ROUND,
+    )
+    try:
+        answered = len(outcomes.known)
+        _send(outcomes.due((answered - 1) // ROUND, since=0))
+        for begin in range(answered, len(training_set), ROUND):
+            numbers = range(begin, min(begin + ROUND, len(training_set)))
+            round_ = [_answer(n, training_set[n], library, seed=settings.seed) for n in numbers]
+            _flush()
+            outcomes.add(round_)
+            _send(outcomes.due(begin // ROUND, since=begin // ROUND))
+            progress("learning", numbers[-1] + 1, len(training_set), curve_of(outcomes.known))
+        return outcomes.known
+    finally:
+        outcomes.close()
+        store.close()
+
+
+def _answer(number: int, question: Question, library: Library, *, seed: int) -> Outcome:
+    """Let the agent answer one question; every step is a decision of the policy."""
+    episode = Episode(question, library)
+    with tau_live.run("demo", key=f"{seed}/{number}", session=f"demo-{seed}") as run_:
+        episode.play(
+            lambda episode: (
+                run_.decide(
+                    point_of(seed),
+                    episode.options(),
+                    context=episode.context(),
+                    default=default_choice(episode),
+                ).option
+            )
+        )
+    result = episode.result()
+    return Outcome(
+        question=number,
+        run=run_.id,
+        reward=result.reward,
+        succeeded=bool(result.success),
+        cost=result.cost,
+        due=due_after(number, round_=number // ROUND, seed=seed),
+    )
+
+
+def _send(outcomes: Iterable[Outcome]) -> None:
+    for outcome in outcomes:
+        tau_live.reward(outcome.reward, run=outcome.run, name="answer", source="user")
+    _flush()
+
+
+def _flush() -> None:
+    if not tau_live.flush(timeout_s=60.0):
+        raise TauLiveError("tau-live did not finish within a minute; see `tau-live doctor`")
+
+
+def curve_of(outcomes: Sequence[Outcome]) -> tuple[float, ...]:
+    """Return the mean reward of each ``CURVE`` questions in order; the last may be of fewer."""
+    rewards = [outcome.reward for outcome in outcomes]
+    parts = [rewards[at : at + CURVE] for at in range(0, len(rewards), CURVE)]
+    return tuple(sum(part) / len(part) for part in parts)
+
+
+def _serving(settings: Settings, untrained: Policy) -> tuple[int, Policy]:
+    with closing(open_at(settings.store, read_only=True)) as store:
+        serving = store.policies.in_service().get(point_of(settings.seed))
+        if serving is None or not serving.version:
+            return 0, untrained
+        row = store.policies.version(serving.version)
+        return serving.version, load_policy(checkpoint_folder(settings), row)
+
+
+def _play(
+    policy: Policy, kept: Sequence[Question], library: Library, settings: Settings
+) -> tuple[Result, dict[str, Habit]]:
+    """Return how a version does on held-out questions, drawing its choices as it does live."""
+    decider = Decider(policy, seed=settings.seed)
+    results: list[Result] = []
+    by_kind: dict[str, list[Episode]] = {kind.value: [] for kind in QuestionKind}
+    for number, question in enumerate(kept):
+        choose = partial(_decide, decider, number)
+        by_kind[question.kind].append(Episode(question, library).play(choose))
+        results.append(by_kind[question.kind][-1].result())
+    habits = {kind: _habit(episodes) for kind, episodes in by_kind.items() if episodes}
+    return Result(*(sum(column) / len(results) for column in zip(*results, strict=True))), habits
+
+
+def _decide(decider: Decider, number: int, episode: Episode) -> str:
+    """Return what a version chooses in an episode on the question of that number."""
+    options = list(episode.options().items())
+    names = [name for name, _ in options]
+    default = default_choice(episode)
+    decided = decider.choose(
+        f"held-out-{number}-{len(episode.findings)}",
+        point="",
+        options=options,
+        context=episode.context(),
+        default=names.index(default) if default in names else None,
+    )
+    return names[decided.place]
+
+
+def _habit(own: Sequence[Episode]) -> Habit:
+    firsts = Counter(next(iter(episode.findings), GIVE_UP) for episode in own)
+    first, count = firsts.most_common(1)[0]
+    return Habit(
+        questions=len(own),
+        first=first,
+        first_share=count / len(own),
+        steps=sum(len(episode.findings) for episode in own) / len(own),
+        success=sum(episode.result().success for episode in own) / len(own),
+    )

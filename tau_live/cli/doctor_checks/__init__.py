@@ -1,1 +1,0 @@
-"""The checks of `tau-live doctor`: one module per subject."""

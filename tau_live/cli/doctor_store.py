@@ -1,0 +1,594 @@
+"""Checks of the store: its place, its file, what stops it, and what its newest rows say."""
+
+import os
+import shutil
+import stat
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, suppress
+from itertools import islice
+from pathlib import Path
+
+from tau_live.boot.attachments import Attachment, attachments
+from tau_live.boot.hosts import HostState, Standing
+from tau_live.cli.doctor_mistakes import FAIL, OK, WARN, Check, mistake
+from tau_live.cli.output import ago, number, seconds, since
+from tau_live.core.errors import StoreBusyError, StoreDamagedError, TauLiveError
+from tau_live.core.memory_holds import memory_holds
+from tau_live.core.reasons import FOREIGN_DEFAULT, QUEUE_FULL, RERUNS, lost_events
+from tau_live.core.records import RewardSource
+from tau_live.core.sanitize import integer, mapping
+from tau_live.core.settings import Learner, Settings, here
+from tau_live.decisions.policy_files import check_policy, checkpoint_folder
+from tau_live.learn.learner import LEASE
+from tau_live.learn.monitoring import monitor_figures
+from tau_live.operate.alert_rules import grew
+from tau_live.operate.alert_rules import lately as is_recent
+from tau_live.operate.report.summary import MANY_RERUNS, deadlines, outside_range, range_advice
+from tau_live.operate.status import (
+    REWARDS,
+    attached_processes,
+    counters_of,
+    now_learning,
+    rewards_seen,
+    rollouts_by_status,
+    silent_processes,
+)
+from tau_live.operate.stops import (
+    disabled_plugins,
+    ended_by,
+    kill_file,
+    killed_inside,
+    mistaken,
+    now_killed,
+)
+from tau_live.record.archive import MB, excess, limits_of
+from tau_live.record.rewards import reward_range
+from tau_live.record.trouble import advice
+from tau_live.store.opening import is_store, open_at, why_unwritable
+from tau_live.store.recent import Lately, Offered, lately
+from tau_live.store.roles import Store
+
+WAIT_S = 1.0
+LOOK_S = 3.0
+LEAST_DISK_BYTES = 200 * 1024 * 1024
+
+LARGE_BYTES = 1_000_000_000
+MOUNTS = Path("/proc/self/mountinfo")
+NETWORKED = frozenset(
+    {"9p", "afs", "beegfs", "ceph", "cifs", "fuse.glusterfs", "fuse.s3fs", "fuse.sshfs", "gpfs",
+     "lustre", "ncpfs", "nfs", "nfs4", "smb3", "smbfs"}
+)  # fmt: skip
+FEW = 30
+"""Fewer rows are not judged."""
+
+OFTEN = 0.1
+"""The share of decisions that is too many to be late, or to be refused."""
+
+MADE_UP = frozenset({RewardSource.INFERRED.value, RewardSource.DEFAULT.value})
+
+
+def store_checks(file: Path, settings: Settings | None, *, now: float) -> Iterator[Check]:
+    """Yield every check of a store; where it cannot be read, those that need no reading.
+
+    Args:
+        file: Where it is or will be.
+        settings: The settings; ``None`` where they are wrong.
+        now: Epoch seconds, UTC.
+    """
+    if here() is None and not file.is_absolute():
+        yield mistake(
+            "store-unplaced", f"{file} is a relative path, and the current folder no longer exists"
+        )
+        return
+    try:
+        file.exists()
+    except OSError as error:
+        problem = f"{file} cannot be accessed: {error.strerror or error}"
+        advice = "run this as the agent's user, or give this user access to the folder"
+        yield mistake("store-unwritable", problem)._replace(advice=advice)
+        return
+    yield _kill_switch(file, settings, now=now)
+    yield from _file(file)
+    yield from _place(file)
+    with ExitStack() as stack:
+        store = None
+        try:
+            if file.exists():
+                store = stack.enter_context(closing(open_at(file, read_only=True)))
+                yield from _inside(store, file, now=now)
+        except TauLiveError as error:
+            yield _unusable(error)
+        yield from _attached_processes(file)
+        if store is not None and settings is not None:
+            with suppress(TauLiveError):  # as the first check that fails says
+                yield from _learning(store, file, settings, now=now)
+            with suppress(TauLiveError):
+                yield from _retention(store, settings, now=now)
+    if settings is not None and not limits_of(settings):
+        yield from _without_limits(file)
+
+
+def _kill_switch(file: Path, settings: Settings | None, *, now: float) -> Check:
+    """Say whether the kill switch is on; works without a store."""
+    switch = kill_file(file, settings.kill_file if settings else None)
+    killed = now_killed(switch)
+    if killed is None:
+        return Check("kill switch", OK, f"off: {switch} does not exist")
+    problem = f"on since {ago(killed.at, now=now)}: {killed}"
+    if mistaken(switch) is not None:
+        return mistake("kill-file-wrong", problem)
+    return mistake("killed", problem, ended_by='`tau-live unkill --reason "..."`')
+
+
+def _file(file: Path) -> Iterator[Check]:
+    folder = file.absolute().parent
+    if not file.exists():
+        there = next(above for above in file.absolute().parents if above.exists())
+        try:
+            with tempfile.TemporaryFile(dir=there):  # permissions alone do not tell
+                pass
+        except OSError as error:
+            problem = f"{file} cannot be created: {error.strerror or error}"
+            advice = "set TAU_LIVE_RL_STORE to a file that can be created"
+            yield mistake("store-unwritable", problem)._replace(advice=advice)
+            return
+        yield mistake("store-missing", f"{file} does not exist yet")
+        return
+    if not (os.access(file, os.R_OK | os.W_OK) and os.access(folder, os.W_OK)):
+        yield mistake("store-unwritable", f"{file} cannot be written")
+    for path, wanted, refused in ((file, "600", 0o077), (folder, "700", 0o022)):
+        mode = stat.S_IMODE(path.stat().st_mode)
+        if mode & refused:
+            yield mistake(
+                "store-open",
+                f"other users can access {path} (mode {mode:o})",
+                mode=wanted,
+                path=path,
+            )
+    free = shutil.disk_usage(folder).free
+    if free < LEAST_DISK_BYTES:
+        full = mistake("disk-full", f"{free / 1e6:.0f} MB are free on its disk")
+        # with less than a batch may need, the store fails now or soon
+        yield full._replace(state=FAIL) if free < 4 * 1024 * 1024 else full
+
+
+def _place(file: Path) -> Iterator[Check]:
+    """Yield what is wrong with the place of a store, there or not."""
+    kind = file_system_of(file, MOUNTS)
+    if kind in NETWORKED:
+        yield mistake("store-on-network", f"{file} is on {kind}, where locks are unreliable")
+    others = _other_stores(file)
+    if others:
+        named = ", ".join(other.name for other in others[:3])
+        yield mistake("stores-several", f"{len(others)} more in {file.absolute().parent}: {named}")
+
+
+def file_system_of(file: Path, mounts: Path) -> str | None:
+    """Return the kind of file system that a file is or will be on; ``None`` if nobody tells.
+
+    Args:
+        file: The file.
+        mounts: Where the kernel lists what is mounted, see ``man 5 proc``.
+    """
+    try:
+        lines = mounts.read_text(errors="replace").splitlines()
+        place = os.path.realpath(file)
+    except OSError:
+        return None
+    best: tuple[int, str] | None = None
+    for line in lines:
+        head, _, rest = line.partition(" - ")
+        parts, kind = head.split(" "), rest.partition(" ")[0]
+        at = _unescape(parts[4]) if len(parts) > 4 else ""
+        inside = place == at or place.startswith(at.rstrip("/") + "/")
+        if at and inside and (best is None or len(at) >= best[0]):  # the last of a place counts
+            best = (len(at), kind)
+    return best[1] if best else None
+
+
+def _unescape(path: str) -> str:
+    """Return a path as it is: the kernel writes a blank as its octal code."""
+    for code, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+        path = path.replace(code, character)
+    return path
+
+
+def _other_stores(file: Path) -> list[Path]:
+    """Return the stores that lie beside one, the newest first."""
+    try:
+        beside = list(islice(file.absolute().parent.iterdir(), 200))
+        stores = [path for path in beside if path.name != file.name and is_store(path)]
+        return sorted(stores, key=lambda path: path.stat().st_mtime, reverse=True)
+    except OSError:
+        return []
+
+
+def _unusable(error: TauLiveError) -> Check:
+    """Return what is wrong with a store that cannot be used, and what to do."""
+    if isinstance(error, StoreBusyError):
+        return mistake("store-locked", str(error), advice=advice(error))
+    if isinstance(error, StoreDamagedError):
+        return mistake("store-damaged", str(error), advice=advice(error))
+    return mistake("store-unusable", str(error), advice=advice(error))
+
+
+def _inside(store: Store, file: Path, *, now: float) -> Iterator[Check]:
+    """Yield what an open store says of itself.
+
+    Raises:
+        TauLiveError: It cannot be read.
+    """
+    changes = list(store.seals.foreign_schema())
+    if not changes:
+        yield Check("schema", OK, f"{file}, {file.stat().st_size / 1e6:,.1f} MB")
+    for change in changes:
+        yield mistake("store-schema-changed", f"{change.what}: {change.detail}")
+    yield _gate(store, now=now)
+    for hold in memory_holds(file):
+        yield mistake(
+            "held-in-memory",
+            f"process {hold.pid} holds in memory since {ago(hold.since, now=now)}: {hold.reason}",
+        )
+    killed = killed_inside(store.leases, now=now)
+    if killed is not None:
+        yield mistake(
+            "killed",
+            f"on since {ago(killed.at, now=now)}: {killed}",
+            ended_by=ended_by(killed.reason),
+        )
+    for part, pause in store.pauses.pauses().items():
+        when = f"{part} has been paused since {ago(pause.at, now=now)}"
+        yield mistake("paused", f"{when} by {pause.who}: {pause.reason}", part=part)
+    for plugin in disabled_plugins(store.leases, now=now):
+        yield mistake(
+            "plugin-disabled",
+            f"{plugin['plugin']} is disabled in {plugin['process']}: {plugin['problem']}",
+        )
+    yield _processes(store, now=now)
+    holder = now_learning(store, now=now)
+    yield Check("learner", OK, f"{holder} is learning" if holder else "no update is running")
+    yield _last_update(store, now=now)
+    yield from _versions(store, checkpoint_folder(Settings(store=file)))
+    head = store.seals.head()
+    keyed = f"with the key {head.key_id}" if head.key_id else "without a key"
+    seals = f"{number(head.place)} seals, the last {keyed}"
+    yield Check("seals", OK, seals, "`tau-live verify` detects edits")
+    yield _rewards_sent(store)
+    yield from _drops(store, file, now=now)
+    yield _integrity(store)
+    yield _writable(file)
+    for process, silence_s in silent_processes(store, now=now).items():
+        yield mistake(
+            "process-silent",
+            f"{process} is alive but has written nothing for {number(round(silence_s))} s",
+        )
+
+
+def _gate(store: Store, *, now: float) -> Check:
+    row = store.gate.load()
+    if row.state == "pass":
+        failures = ", ".join(f"{n} {kind}" for kind, n in row.streaks.items() if n)
+        return Check("gate", OK, f"passes; failures in a row: {failures or 'none'}")
+    return mistake(
+        "gate-held", f"holds since {ago(row.since, now=now)}: {row.reason}: {row.detail}"
+    )
+
+
+def _processes(store: Store, *, now: float) -> Check:
+    attached = attached_processes(store, now=now)
+    if not attached:
+        advice = "an agent that runs with TAU_LIVE_RL=1 is listed here"
+        return Check("processes", OK, "no process is attached", advice)
+    return Check("processes", OK, ", ".join(attached))
+
+
+def _last_update(store: Store, *, now: float) -> Check:
+    latest = store.policies.updates(limit=1)
+    if not latest:
+        return Check("last update", OK, "none yet")
+    row = latest[0]
+    when = f"#{row.update} {ago(row.at, now=now)}"
+    if row.executed:
+        return Check("last update", OK, f"{when}: learned")
+    return mistake("update-skipped", f"{when}: skipped: {row.skipped_reason}", update=row.update)
+
+
+def _versions(store: Store, folder: Path) -> Iterator[Check]:
+    """Yield a warning for each serving version whose file is missing or damaged."""
+    for point, served in sorted(store.policies.in_service().items()):
+        if not served.version:
+            continue
+        try:
+            check_policy(folder, store.policies.version(served.version))
+        except TauLiveError as error:
+            yield mistake("policy-missing", f"{served.version} of '{point}': {error}")
+
+
+def _rewards_sent(store: Store) -> Check:
+    """Check whether rewards are sent at all, judged by the last rollouts of each point."""
+    ready = {
+        rollout.rollout.rollout_id: rollout
+        for point in ("", *store.rewards.ready_points())
+        for rollout in store.rewards.ready_rollouts(point, after=0, limit=100, newest=True)
+    }
+    sources = [reward.source for rollout in ready.values() for reward in rollout.rewards]
+    sent = sum(source not in MADE_UP for source in sources)
+    waiting = store.rewards.waiting()
+    of = f"sent for the last {number(len(ready))} rollouts"
+    summary = f"{number(sent)} {of}, {number(waiting)} wait for one"
+    if sent or not (ready or waiting):
+        return Check("rewards", OK, summary)
+    is_inferred = RewardSource.INFERRED in sources
+    without = (
+        "only inferred ones are learned from"
+        if is_inferred
+        else "nothing is learned without rewards"
+    )
+    return mistake("rewards-never-sent", summary, without=without)
+
+
+def _drops(store: Store, file: Path, *, now: float) -> Iterator[Check]:
+    """Yield what was lost lately; older losses need no action."""
+    counts = counters_of(store, file)
+    lost, grown = lost_events(counts), grew(counts, store.alerts.notes())
+    recent = {name: n for name, n in lost.items() if is_recent(grown[name], now=now)}
+    if not recent:
+        before = f" in the last day; {number(sum(lost.values()))} before" if lost else ""
+        yield Check("drops", OK, f"none{before}")
+    for name, n in recent.items():
+        at = grown[name]
+        when = "" if at is None else f", last {since(at, now=now)}"
+        dropped = mistake("events-dropped", f"{name}: {number(n)}{when}", counter=name)
+        if name == QUEUE_FULL:
+            advice = "raise TAU_LIVE_RL_QUEUE_LIMIT, or find out what slows the store down"
+            dropped = dropped._replace(advice=advice)
+        yield dropped
+
+
+def _integrity(store: Store) -> Check:
+    damage = store.damage(deadline=time.monotonic() + LOOK_S)
+    if damage:
+        advice = "`tau-live set-aside` keeps its files and starts an empty store"
+        damaged = mistake("store-damaged", f"it is damaged: {damage}", advice=advice)
+        return damaged._replace(check="integrity")
+    if damage is None:
+        return Check("integrity", OK, f"no damage found within {LOOK_S:g} s")
+    return Check("integrity", OK, "every page is intact")
+
+
+def _writable(file: Path) -> Check:
+    error = why_unwritable(file, wait_s=WAIT_S)
+    if error is None:
+        return Check("writing", OK, "it is writable")
+    if isinstance(error, StoreBusyError):
+        return _unusable(error)._replace(check="writing", state=WARN)
+    unwritable = mistake("store-unwritable", str(error))
+    return unwritable._replace(check="writing", advice=advice(error))
+
+
+def title(standing: Standing) -> str:
+    """Return the name of a host with its version."""
+    return f"{standing.host} {standing.version}" if standing.version else standing.host
+
+
+def _attached_processes(store: Path) -> Iterator[Check]:
+    """Yield the doors and hosts of the processes that were attached to a store.
+
+    Of those that have ended only the first is listed.
+    """
+    processes = attachments(store)
+    over = [process for process in processes if not process.alive]
+    for process in [*(process for process in processes if process.alive), *over[:1]]:
+        yield from _of_process(process)
+
+
+def _of_process(attachment: Attachment) -> Iterator[Check]:
+    pid = attachment.process.split(":")[1]
+    process = f"process {pid}{'' if attachment.alive else ' (over)'}"
+    attached = [title(host) for host in attachment.hosts if host.state is HostState.ATTACHED]
+    doors = ", ".join(attachment.doors)
+    yield Check("attached", OK, f"{process} by {doors}: {', '.join(attached) or 'no host'}")
+    for host in attachment.hosts:
+        if host.state is HostState.DISABLED:
+            disabled = mistake(
+                "adapter-disabled", f"{process}: {title(host)} disabled: {host.problem}"
+            )
+            advice = "its runs are not recorded; the host itself works"
+            yield disabled._replace(check="attached", advice=advice)
+        elif host.problem is not None:
+            yield mistake("spans-unseen", f"{process}: {host.problem}")
+
+
+def _retention(store: Store, settings: Settings, *, now: float) -> Iterator[Check]:
+    """Yield what keeps a store from shrinking to its limits, if it has any."""
+    limits = limits_of(settings)
+    if not limits:
+        return
+    size, surplus = store.retention.size(), excess(store.retention, limits, now=now)
+    held = f"{size.rollouts:,} rollouts, {number(size.used_bytes / MB)} MB"
+    if not surplus.over:
+        yield Check("retention", OK, f"{held}: within its limits")
+    elif surplus.kept.forgettable:
+        advice = "a running process deletes it step by step, `tau-live gc` at once"
+        yield Check("retention", OK, f"{held}: {surplus}", advice)
+    else:
+        yield mistake("retention-kept", f"{held}: {surplus}")
+
+
+def _without_limits(file: Path) -> Iterator[Check]:
+    """Yield that a store without limits has grown large, there or not."""
+    with suppress(OSError):
+        held = file.stat().st_size
+        if held > LARGE_BYTES:
+            yield mistake("store-grows", f"{number(held / MB)} MB, and nothing is ever deleted")
+
+
+def _learning(store: Store, file: Path, settings: Settings, *, now: float) -> Iterator[Check]:
+    """Yield what the newest rows and the counters of a store say.
+
+    Raises:
+        TauLiveError: It cannot be read.
+    """
+    rows = lately(file, limit=2_000)
+    counters = store.counters.counts()
+    grown = grew(counters, store.alerts.notes())
+    counts = {
+        name: n for name, n in counters.items() if name in grown and is_recent(grown[name], now=now)
+    }
+    yield from _of_points(rows.decisions, settings)
+    for name, times in counts.items():
+        point = name.removeprefix(FOREIGN_DEFAULT)
+        if times and point != name:
+            yield mistake(
+                "default-unoffered",
+                f"'{point}': the default was not among the options, {number(times)} times",
+            )
+    yield from _of_rewards(counts, rows, store, settings)
+    if (runs := counts.get(RERUNS, 0)) >= MANY_RERUNS:
+        yield mistake(
+            "keys-repeated", f"{number(runs)} runs had the key of a run that had succeeded"
+        )
+    yield from _of_range(store, settings, rows)
+    ends = rollouts_by_status(store)
+    if not ends["completed"] and ends["open"] >= 10:
+        yield mistake("runs-never-end", f"{number(ends['open'])} have started and none has ended")
+    yield from _of_learner(store, settings, now=now)
+    yield _clock(rows, now=now)
+
+
+def _of_points(decisions: Sequence[Offered], settings: Settings) -> Iterator[Check]:
+    points: dict[str, list[Offered]] = {}
+    for decision in decisions:
+        points.setdefault(decision.point, []).append(decision)
+    for point, rows in sorted(points.items()):
+        if len(rows) < FEW:
+            continue
+        of = f"of the last {number(len(rows))}"
+        if all(len(row.options) < 2 for row in rows):
+            yield mistake(
+                "one-option",
+                f"'{point}': the last {number(len(rows))} decisions offered one option",
+            )
+        yield from _untried_options(point, rows, settings.exploration)
+        refusals = [row.why_not for row in rows if (row.why_not or "").startswith("error: ")]
+        if len(refusals) >= OFTEN * len(rows):
+            for refusal, times in Counter(refusals).most_common(1):
+                yield mistake("choices-refused", f"'{point}': {number(times)} {of}: {refusal}")
+        late = sum(row.why_not == "deadline" for row in rows)
+        if late >= OFTEN * len(rows):
+            yield mistake(
+                "decisions-late",
+                f"'{point}': {number(late)} {of} missed the deadline",
+                now_ms=settings.decide_deadline_ms,
+            )
+
+
+def _untried_options(point: str, rows: Sequence[Offered], exploration: float) -> Iterator[Check]:
+    """Yield the options that were there to be tried out and were not.
+
+    With ``exploration`` each is tried at random in its share of it; where that comes to five, none
+    at all is no chance (0.7 percent).
+    """
+    offered: Counter[str] = Counter()
+    expected: dict[str, float] = {}
+    ours = [row for row in rows if row.propensity is not None and len(row.options) > 1]
+    for decision in ours:
+        for option in {*decision.options} - {*decision.unexplored}:
+            offered[option] += 1
+            expected[option] = expected.get(option, 0.0) + exploration / len(decision.options)
+    applied = {decision.applied for decision in ours}
+    for option, times in sorted(offered.items()):
+        enough = expected[option] >= 5.0 if exploration else times >= 300
+        if enough and option not in applied:
+            yield mistake(
+                "option-untried",
+                f"'{point}': {option} was offered {number(times)} times and never chosen",
+            )
+
+
+def _of_rewards(
+    counts: Mapping[str, int], recent: Lately, store: Store, settings: Settings
+) -> Iterator[Check]:
+    for name in (
+        "refused_rewards", "rewards_refused", "rewards_refused_from_inside",
+        "rewards_refused_source", "rewards_without_a_run", "rewards_without_target",
+    ):  # fmt: skip
+        if counts.get(name):
+            yield mistake("rewards-refused", f"{name}: {number(counts[name])}", counter=name)
+    if beyond := counts.get("left_out_reward_out_of_range"):
+        yield mistake(
+            "rewards-out-of-range",
+            f"{number(beyond)} rollouts were left out: a reward was outside its range",
+        )
+    if missed := counts.get("left_out_reward_missing"):
+        lost, of = store.rewards.newest_missing(of=REWARDS)
+        when = f"before the deadline, {lost} of the newest {of}"
+        yield mistake(
+            "rewards-missed",
+            f"{number(missed)} rollouts got none {when}",
+            deadlines=deadlines(settings),
+        )
+    sent = Counter(reward.source for reward in recent.rewards if reward.source not in MADE_UP)
+    total = sent.total()
+    for source, times in sent.most_common(1):
+        is_somebody = ":" in source  # of many, such as `user:anna`
+        if total >= FEW and times >= 0.9 * total and is_somebody:
+            yield mistake(
+                "rewards-of-one", f"{source} gave {number(times)} of the last {number(total)}"
+            )
+
+
+def _of_range(store: Store, settings: Settings, recent: Lately) -> Iterator[Check]:
+    """Yield that rewards have no range, and where some are far beyond the others."""
+    for point, monitor in store.monitors.monitors().items():
+        if outliers := integer(monitor_figures(monitor)["outliers"]):
+            yield mistake(
+                "rewards-beyond",
+                f"'{point}': {number(outliers)} of the newest are far beyond the others",
+            )
+    status: dict[str, object] = {"rewards_seen": rewards_seen(store, settings)}
+    how = range_advice(status, settings)
+    if outside := outside_range(status, settings):
+        advice = f"if they are right: {how}; if not, find their source"
+        yield mistake("rewards-out-of-range", outside)._replace(advice=advice)
+    names = list(mapping(mapping(status["rewards_seen"])["names"]))
+    if len(names) > 1 and all(reward.cost for reward in settings.rewards):
+        yield mistake(
+            "rewards-added-up", f"{', '.join(names)} are added up, since none is declared"
+        )
+    if recent.rewards and reward_range(settings) is None:
+        yield Check(
+            "rewards",
+            OK,
+            "no range is declared: outliers are clipped to the range of the others",
+            f"to prove a difference, declare it: {how}",
+        )
+
+
+def _of_learner(store: Store, settings: Settings, *, now: float) -> Iterator[Check]:
+    is_off = settings.learner is Learner.OFF
+    if store.leases.holder(LEASE, now=now) or (not is_off and attached_processes(store, now=now)):
+        return
+    enough = 2 * settings.update_interval
+    for point in store.rewards.ready_points():
+        after = store.policies.watermark(point)
+        if store.rewards.ready_count(point, after=after, limit=enough) >= enough:
+            waits = mistake(
+                "nobody-learns",
+                f"'{point}': {number(enough)} rollouts or more wait to be learned from",
+            )
+            advice = "run `tau-live learn`, or set TAU_LIVE_RL_LEARNER=thread"
+            yield waits._replace(advice=advice) if is_off else waits
+
+
+def _clock(recent: Lately, *, now: float) -> Check:
+    times = [row.at for row in recent.decisions] + [row.at for row in recent.rewards]
+    newest = max(times, default=now)
+    if newest - now < 300.0:
+        return Check("clock", OK, "no row is dated in the future")
+    return mistake(
+        "clock-ahead", f"the newest row is {seconds(newest - now)} ahead of this machine's clock"
+    )

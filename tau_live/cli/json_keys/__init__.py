@@ -1,1 +1,0 @@
-"""The keys of each command's JSON, defined once for pages and tests."""

@@ -1,1 +1,0 @@
-"""Events become rows: the queue, the writer's thread, the collector, housekeeping."""

@@ -1,0 +1,64 @@
+"""The plugins and adapters of installed packages, tau-live among them, by their entry points."""
+
+from importlib import metadata
+from typing import NamedTuple
+
+PLUGINS = "tau_live"
+"""The group of plugins."""
+
+ADAPTERS = "tau_live_hosts"
+"""The group of adapters, by the import that each is for, so that none is imported before it."""
+
+_OURS = frozenset({"tau_live", "tau_live_hooks"})
+
+
+class Installed(NamedTuple):
+    """The entry points of an environment; ours first, so that another's is called before.
+
+    Attributes:
+        plugins: Those of the group ``tau_live``.
+        adapters: Those of the group ``tau_live_hosts``.
+    """
+
+    plugins: list[metadata.EntryPoint]
+    adapters: list[metadata.EntryPoint]
+
+    @property
+    def lists_ours(self) -> bool:
+        """Whether our own adapters are there; not where our code was copied without metadata."""
+        return any(map(is_ours, self.adapters))
+
+    @property
+    def foreign_plugins(self) -> list[metadata.EntryPoint]:
+        """The plugins of other packages: ours redact nothing, and add neither command nor host."""
+        return [point for point in self.plugins if not is_ours(point)]
+
+
+def read_entry_points() -> Installed:
+    """Return what the packages of this environment offer; imports none of it."""
+    points = metadata.entry_points()  # once for both: reading them takes milliseconds
+    ours_first = [
+        sorted(points.select(group=group), key=lambda point: not is_ours(point))
+        for group in (PLUGINS, ADAPTERS)
+    ]
+    return Installed(*ours_first)
+
+
+def is_ours(point: metadata.EntryPoint) -> bool:
+    """Say whether an entry point names something of tau-live's own."""
+    return point.module.partition(".")[0] in _OURS
+
+
+def host_of(point: metadata.EntryPoint) -> tuple[str, str]:
+    """Return the host that an adapter is for, and the import that makes it attach.
+
+    The name is both, such as ``smolagents``, or has both: ``openai-agents@agents.run``.
+    """
+    host, _, module = point.name.partition("@")
+    return host, module or host
+
+
+def origin(point: metadata.EntryPoint) -> str:
+    """Return the name and version of the distribution that an entry point comes from."""
+    distribution = point.dist
+    return f"{distribution.name} {distribution.version}" if distribution else point.module

@@ -1,0 +1,359 @@
+"""Every error of tau-live, as one tree.
+
+```
+TauLiveError
+├── SettingsError              a setting is out of range or malformed (names the variable)
+├── EventError                 a line or record is not an event
+│   └── LogLineError           a line of a log cannot be imported (names line and column)
+├── StoreError                 a request that the store refuses
+│   ├── StoreUnavailableError  it cannot be opened, read or written
+│   │   ├── StoreBusyError     other processes are using it; try again when they are done
+│   │   └── StoreDamagedError  its file is damaged, or is not a store
+│   ├── StoreVersionError      it was written by a newer tau-live
+│   ├── UnknownError           no such rollout, session, worker, decision, resource or policy
+│   ├── DuplicateError         the id is taken
+│   └── InvalidTransitionError the lifecycle does not allow the transition
+├── AmbiguousIdError           an id matches several runs or decisions
+├── CheckpointError            a checkpoint is damaged, foreign or not trusted
+├── PolicyError                no such policy, or it cannot serve at this point
+├── DiffersError               a decision differs from what its version gives
+├── LogError                   a log cannot be evaluated (names line and column)
+├── AccessError                a principal is not authorized, or the access file is unreadable
+├── ArchiveError               a file is not an archive, or is damaged, or in use
+├── AutostartError             the environment's site-packages cannot be changed
+└── LeaseLostError             another process holds the lease that this work needs
+```
+"""
+
+import sys  # and nothing that takes long: this is imported where tau-live is off
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from _thread import LockType, RLock
+    from types import FrameType, TracebackType
+
+
+class TauLiveError(Exception):
+    """The base of every error that tau-live raises."""
+
+
+class AccessError(TauLiveError):
+    """A principal is not authorized, or the access file cannot be read."""
+
+
+class ArchiveError(TauLiveError):
+    """A file is not an archive, is damaged, or is in use; the message names the file."""
+
+
+class AutostartError(TauLiveError):
+    """The environment's site-packages cannot be changed; the message names the folder."""
+
+
+class SettingsError(TauLiveError):
+    """A setting is out of range or malformed; the message names its variable."""
+
+
+class EventError(TauLiveError):
+    """A line or a record is not an event."""
+
+
+class LogLineError(EventError):
+    """A line of a log cannot be imported.
+
+    Attributes:
+        line: Its number, from 1.
+        column: The field's column, or the character's position; ``None`` for the whole line.
+    """
+
+    def __init__(self, line: int, column: str | None, reason: str) -> None:
+        where = f"line {line}" if column is None else f"line {line}, column {column}"
+        super().__init__(f"{where}: {reason}")
+        self.line = line
+        self.column = column
+
+
+class StoreError(TauLiveError):
+    """A request that the store refuses."""
+
+
+class StoreUnavailableError(StoreError):
+    """The store cannot be opened, read or written."""
+
+
+class StoreBusyError(StoreUnavailableError):
+    """Other processes are using the store; try again when they are done."""
+
+
+class StoreFilesError(StoreUnavailableError):
+    """A file beside the store cannot be written or read now, for want of room or descriptors."""
+
+
+class StoreDamagedError(StoreUnavailableError):
+    """The store's file is damaged, or is not a store."""
+
+
+class StoreVersionError(StoreError):
+    """The store was written by a newer tau-live."""
+
+
+class UnknownError(StoreError):
+    """Nothing of this kind is stored under this id.
+
+    Attributes:
+        kind: ``rollout``, ``attempt``, ``worker``, ``decision``, ``resources``, ``policy`` or
+            ``session``.
+        id: The id.
+    """
+
+    def __init__(self, kind: str, id_: object) -> None:
+        super().__init__(f"{kind} '{id_}' not found")
+        self.kind = kind
+        self.id = id_
+
+
+class DuplicateError(StoreError):
+    """The id is taken.
+
+    Attributes:
+        kind: What the id names.
+        id: The id.
+    """
+
+    def __init__(self, kind: str, id_: object) -> None:
+        super().__init__(f"{kind} '{id_}' already exists")
+        self.kind = kind
+        self.id = id_
+
+
+class InvalidTransitionError(StoreError):
+    """The lifecycle does not allow the transition.
+
+    Attributes:
+        kind: ``rollout`` or ``attempt``.
+        id: Its id.
+        old: The status it has.
+        new: The requested status.
+    """
+
+    def __init__(self, kind: str, id_: str, *, old: str, new: str) -> None:
+        super().__init__(f"invalid {kind} status transition: {old} -> {new} ({kind} '{id_}')")
+        self.kind = kind
+        self.id = id_
+        self.old = old
+        self.new = new
+
+
+class AmbiguousIdError(TauLiveError):
+    """An id matches several rollouts or decisions; the message lists them."""
+
+
+class PolicyError(TauLiveError):
+    """There is no such policy, or it cannot be put into service at this point."""
+
+
+class DiffersError(TauLiveError):
+    """The stored probabilities of a decision differ from those that its version gives."""
+
+
+class LogError(TauLiveError):
+    """A log cannot be read; the message names the line and the column."""
+
+
+class CheckpointError(TauLiveError):
+    """A checkpoint is damaged, foreign or not trusted."""
+
+
+class LeaseLostError(TauLiveError):
+    """Another process holds the lease that this work needs."""
+
+
+def pass_on(error: BaseException) -> None:
+    """Raise what interrupted us, if that is how it came; call it wherever others are contained."""
+    interruption = interruption_in(error)
+    if interruption is not None:
+        raise interruption
+
+
+def release(lock: "LockType | RLock") -> None:
+    """Release a lock, in a ``finally`` around what acquires it; nothing if that did not.
+
+    Between an ``acquire`` in front of a ``try`` and that ``try`` we may be interrupted, and the
+    lock would be held for ever.
+    """
+    try:
+        lock.release()
+    except RuntimeError as error:  # this thread does not hold it
+        pass_on(error)
+
+
+def place_of(error: BaseException) -> str:
+    """Return ``file:line`` of where an exception was raised, its innermost place."""
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    return f"{at.tb_frame.f_code.co_filename}:{at.tb_lineno}" if at is not None else "unknown"
+
+
+class suppress:  # noqa: N801  # stands for the one of contextlib
+    """Suppresses exceptions of some classes, as ``contextlib.suppress``; never an interruption."""
+
+    def __init__(self, *kinds: type[BaseException]) -> None:
+        self._kinds = kinds
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: "TracebackType | None",
+    ) -> bool:
+        if error is None or kind is None or not issubclass(kind, self._kinds):
+            return False
+        interruption = interruption_in(error)
+        if interruption is not None and interruption is not error:
+            raise interruption
+        return interruption is None
+
+
+def interruption_in(error: BaseException) -> BaseException | None:
+    """Return what interrupted us: the exception itself, or the one that it came of.
+
+    Where one comes in the middle of Python's own code, or of ours, that may fail of it: a thread
+    that was being started says ``KeyError``, a lock that was being taken "release unlocked lock".
+    What a plugin or an object of the host makes of one is its own affair.
+    """
+    at: BaseException | None = error
+    for _ in range(_CHAIN):
+        if at is None:
+            return None
+        if is_interruption(at):
+            return at
+        at = _origin(at)
+    return None
+
+
+def _origin(error: BaseException) -> BaseException | None:
+    """Return the exception that code of Python's or ours turned into this one."""
+    before = vars(BaseException)["__cause__"].__get__(error)
+    before = before or vars(BaseException)["__context__"].__get__(error)
+    entry = None if before is None else _traceback(before)
+    if entry is None:
+        return None
+    caught_in, own = entry.tb_frame, _traceback(error)
+    package = str(caught_in.f_globals.get("__name__")).partition(".")[0]
+    if package not in _OURS and package not in sys.stdlib_module_names:
+        return None
+    while own is not None and own.tb_frame is not caught_in:
+        own = own.tb_next
+    return before if own is not None else None  # else it was on its way before we were called
+
+
+def _traceback(error: BaseException) -> "TracebackType | None":
+    traceback: TracebackType | None = vars(BaseException)["__traceback__"].__get__(error)
+    return traceback
+
+
+def is_interruption(error: BaseException) -> bool:
+    """Return whether an exception came from outside, in the middle of running code.
+
+    That is what a signal's handler of the host raises (a job's time limit, an alarm) and what
+    another thread of the host sets (``PyThreadState_SetAsyncExc``). It belongs to the host,
+    although its traceback leads through our frames. What a plugin or an object of the host raises
+    because we called it does not.
+
+    Python gives a handler the number of the signal and the frame that it interrupted, and runs it
+    on top of that frame. So does nothing that anybody calls. A handler that has overwritten its
+    arguments is known while it is installed. An exception that no frame raised shows at an
+    instruction at which Python looks for such requests: at some of these nothing else can fail;
+    at a call it is taken for one if it has no arguments, as those that are set by their class
+    alone. Classes that an extension constructs in its own way, as pydantic's ValidationError, keep
+    what they were given elsewhere; theirs are not.
+
+    A thread of ours is never interrupted.
+    """
+    current = getattr(sys.modules.get("threading"), "current_thread", None)
+    if current is not None and current().name.startswith(_OUR_THREADS):
+        return False
+    try:
+        entry = _traceback(error)
+        installed = _handler_codes()
+        while entry is not None and (inner := entry.tb_next) is not None:
+            if id(inner.tb_frame.f_code) in installed or _is_handler(inner.tb_frame, entry):
+                return True
+            entry = inner
+        return entry is not None and _is_asynchronous(error, entry)
+    except ImportError:  # the interpreter ends
+        return False
+
+
+_OUR_THREADS = "tau-live-"
+_OURS = frozenset({"tau_live", "tau_live_hooks"})
+_CHAIN = 8
+"""So many exceptions are looked at that came of each other."""
+
+_LOOKS = frozenset({"RESUME", "JUMP_BACKWARD"})
+_LOOKS_AFTER = frozenset({"PRECALL", "CALL", "CALL_KW", "CALL_FUNCTION_EX"})
+_SAY_NOTHING = (MemoryError, RecursionError, StopIteration, StopAsyncIteration, AssertionError)
+"""What Python itself raises without a text."""
+
+_VARARGS = 0x04
+_EMPTY_BYTES = 6
+
+
+def _is_handler(frame: "FrameType", below: "TracebackType") -> bool:
+    """Say whether a frame was given what Python gives the handler of a signal."""
+    code = frame.f_code
+    if code.co_argcount < len(("number", "frame")) and not code.co_flags & _VARARGS:
+        return False
+    values = frame.f_locals
+    names = code.co_varnames[: code.co_argcount]
+    given = [values.get(name) for name in names]
+    if code.co_flags & _VARARGS:
+        rest = values.get(code.co_varnames[code.co_argcount + code.co_kwonlyargcount])
+        given += rest if type(rest) is tuple else ()
+    for number, at in zip(given, given[1:], strict=False):  # noqa: RUF007  # without an import
+        if at is below.tb_frame and issubclass(type(number), int):
+            return True
+    return False
+
+
+def _handler_codes() -> "set[int]":
+    """Return the ids of the code of the handlers that are installed."""
+    import _signal  # type: ignore[import-not-found]  # whose enumerations take a hundred times
+    from functools import partial
+
+    codes: set[int] = set()
+    for number in range(1, _signal.NSIG):
+        handler = _signal.getsignal(number)
+        while isinstance(handler, partial):
+            handler = handler.func
+        if callable(handler):
+            for function in (handler, type(handler).__call__):
+                codes.add(id(getattr(getattr(function, "__func__", function), "__code__", None)))
+    return codes - {id(None)}
+
+
+def _is_asynchronous(error: BaseException, entry: "TracebackType") -> bool:
+    """Return whether an exception was set from outside and not raised by its innermost frame."""
+    instruction = _instruction(entry)
+    if issubclass(type(error), _SAY_NOTHING) or type(error).__module__ == "_queue":
+        return False
+    if instruction in _LOOKS:
+        return True
+    if instruction not in _LOOKS_AFTER or vars(BaseException)["args"].__get__(error):
+        return False
+    made_by = next(kind for kind in type(error).__mro__ if "__new__" in vars(kind))
+    return made_by.__module__ == "builtins" or isinstance(vars(made_by)["__new__"], staticmethod)
+
+
+def _instruction(entry: "TracebackType") -> str:
+    from opcode import opname
+
+    code = entry.tb_frame.f_code.co_code
+    names = [opname[each] for each in code[::2]] if len(code) <= _EMPTY_BYTES else []
+    if "LOAD_ASSERTION_ERROR" in names:  # compiled by Cython, say, whose frames execute nothing
+        return ""
+    return opname[code[entry.tb_lasti]] if 0 <= entry.tb_lasti < len(code) else ""

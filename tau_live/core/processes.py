@@ -1,0 +1,140 @@
+"""Which process is which, whether it lives, and which run of which process began it."""
+
+import os
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from msgspec.structs import replace
+
+from tau_live.core.errors import pass_on
+from tau_live.core.events import Event, RunStart
+from tau_live.core.files import is_running
+from tau_live.core.switch import switched_on
+
+PROCESSES = "process:"
+"""Begins the name of the lease that every attached process holds."""
+
+_DEAD = frozenset({b"Z", b"X", b"x"})  # a zombie runs no more, it only was not reaped yet
+
+
+def this_process() -> str:
+    """Return a name of this process that no other process will have.
+
+    It holds the machine, the number, and where the kernel tells it the time of birth, because
+    numbers are used again.
+    """
+    pid = os.getpid()
+    return f"{_machine()}:{pid}:{_born(pid) or 'unknown'}"
+
+
+def is_alive(owner: str) -> bool | None:
+    """Say whether a process that ``this_process`` named lives; ``None`` on another machine."""
+    try:
+        machine, pid, born = owner.rsplit(":", 2)
+        number = int(pid)
+    except ValueError as error:
+        pass_on(error)
+        return False
+    if machine != _machine():
+        return None
+    if number < 1:
+        return False  # these numbers name groups of processes
+    if not is_running(number):
+        return False
+    status = _status(number)
+    if status and status[0] in _DEAD:
+        return False
+    now = _born(number)
+    return now is None or born in {now, "unknown"}
+
+
+def _machine() -> str:
+    """Return where numbers of processes mean the same: a host, or a container of one."""
+    try:
+        space = Path("/proc/self/ns/pid").readlink().name
+    except OSError as error:
+        pass_on(error)
+        return socket.gethostname()
+    return f"{socket.gethostname()}/{space.removeprefix('pid:')}"
+
+
+def _born(pid: int) -> str | None:
+    """Return when a process began, in ticks of one boot; ``None`` where nobody tells."""
+    status = _status(pid)
+    if len(status) < 20:
+        return None
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError as error:
+        pass_on(error)
+        boot = ""
+    return f"{status[19].decode()}-{boot[:8]}"
+
+
+def _status(pid: int) -> list[bytes]:
+    """Return what the kernel says about a process, from its state on; empty where it does not."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError as error:
+        pass_on(error)
+        return []
+    return status[status.rfind(b")") + 2 :].split()
+
+
+E = TypeVar("E", bound=Event)
+
+PARENT = "TAU_LIVE_PARENT"
+"""Given to a child that is started inside a run: ``host:run_id`` of that run."""
+
+ATTACHED = "TAU_LIVE_ATTACHED"
+"""Names the attached process whose children are not to be attached."""
+
+_LONGEST = 2_000
+
+
+class Link(NamedTuple):
+    """A run as other processes know it.
+
+    Attributes:
+        host: The framework that runs it.
+        run_id: The host's own key of it.
+    """
+
+    host: str
+    run_id: str
+
+
+def parent_of(environ: Mapping[str, str]) -> Link | None:
+    """Return the run inside which this process was started, if it was in one."""
+    host, _, run_id = environ.get(PARENT, "").partition(":")
+    if not host or not run_id or len(host) + len(run_id) > _LONGEST:
+        return None
+    return Link(host, run_id)
+
+
+def link_text(link: Link) -> str:
+    """Return a run as the environment carries it; ``parent_of`` reads it."""
+    return f"{link.host}:{link.run_id}"
+
+
+def linked_environ(environ: Mapping[str, str], link: Link) -> dict[str, str]:
+    """Return the environment of a child inside a run; as it is where the switch in it is off."""
+    return {**environ, PARENT: link_text(link)} if switched_on(environ) else {**environ}
+
+
+def link_run(event: E, link: Link | None) -> E:
+    """Return an event; the start of a run without a parent as one inside the run of ``link``."""
+    if link is None or not isinstance(event, RunStart) or event.parent_run_id is not None:
+        return event
+    if link == (event.host, event.run_id):  # another try at that run is not inside it
+        return event
+    host = None if link.host == event.host else link.host
+    return replace(event, parent_run_id=link.run_id, parent_host=host)
+
+
+def is_unwanted_child(environ: Mapping[str, str]) -> bool:
+    """Say whether a process that does not want its children attached began this one."""
+    attached = environ.get(ATTACHED)
+    return bool(attached) and attached != this_process()

@@ -1,0 +1,788 @@
+"""Records of the store: rollouts, attempts, spans, decisions, rewards, and legal transitions.
+
+Ids are deterministic (law 4): a rollout's is derived from the host and the host's own key of the
+run, an attempt's from its rollout and its number, a decision's from its attempt and its number.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from functools import cache, lru_cache
+from hashlib import sha1
+from json.encoder import encode_basestring_ascii
+from types import MappingProxyType
+from typing import NamedTuple
+from uuid import UUID
+
+import msgspec
+
+NAMESPACE = UUID("5f0d7f0e-2b0c-5c53-9a5e-0d1f6f1d7c11")
+
+IMPORTED = "import"
+"""The source of decisions that were imported."""
+
+
+class RolloutStatus(StrEnum):
+    """The status of a rollout; the last three are final."""
+
+    QUEUING = "queuing"
+    PREPARING = "preparing"
+    RUNNING = "running"
+    REQUEUING = "requeuing"
+    FAILED = "failed"
+    SUCCEEDED = "succeeded"
+    CANCELLED = "cancelled"
+
+
+class AttemptStatus(StrEnum):
+    """The status of an attempt; all but the first two are final."""
+
+    PREPARING = "preparing"
+    RUNNING = "running"
+    FAILED = "failed"
+    SUCCEEDED = "succeeded"
+    UNRESPONSIVE = "unresponsive"
+    TIMEOUT = "timeout"
+
+
+class RolloutMode(StrEnum):
+    """The purpose of a rollout; a live one has none of these."""
+
+    TRAIN = "train"
+    VAL = "val"
+    TEST = "test"
+
+
+class Reason(StrEnum):
+    """Why a rollout ended (law 5)."""
+
+    COMPLETED = "completed"
+    ERROR = "error"
+    CANCELLED = "cancelled"
+    TIMEOUT = "timeout"
+    INTERRUPTED = "interrupted"
+    LIMIT = "limit"
+    SAFETY_BLOCKED = "safety_blocked"
+    ABANDONED = "abandoned"
+
+
+class RewardSource(StrEnum):
+    """Who gave a reward; any other short name is allowed too."""
+
+    API = "api"
+    USER = "user"
+    JUDGE = "judge"
+    ENVIRONMENT = "env"
+    INFERRED = "inferred"
+    DEFAULT = "default"
+
+
+ROLLOUT_MOVES: Mapping[RolloutStatus, frozenset[RolloutStatus]] = {
+    RolloutStatus.QUEUING: frozenset(
+        {
+            RolloutStatus.PREPARING,
+            RolloutStatus.RUNNING,
+            RolloutStatus.CANCELLED,
+            RolloutStatus.REQUEUING,
+        }
+    ),
+    RolloutStatus.PREPARING: frozenset(
+        {
+            RolloutStatus.RUNNING,
+            RolloutStatus.FAILED,
+            RolloutStatus.CANCELLED,
+            RolloutStatus.REQUEUING,
+        }
+    ),
+    RolloutStatus.RUNNING: frozenset(
+        {
+            RolloutStatus.SUCCEEDED,
+            RolloutStatus.FAILED,
+            RolloutStatus.CANCELLED,
+            RolloutStatus.REQUEUING,
+        }
+    ),
+    RolloutStatus.FAILED: frozenset({RolloutStatus.REQUEUING, RolloutStatus.CANCELLED}),
+    RolloutStatus.REQUEUING: frozenset(
+        {RolloutStatus.PREPARING, RolloutStatus.RUNNING, RolloutStatus.CANCELLED}
+    ),
+    RolloutStatus.SUCCEEDED: frozenset(),
+    RolloutStatus.CANCELLED: frozenset(),
+}
+"""The legal transitions of a rollout; keeping its status is always allowed."""
+
+ATTEMPT_MOVES: Mapping[AttemptStatus, frozenset[AttemptStatus]] = {
+    AttemptStatus.PREPARING: frozenset(
+        {
+            AttemptStatus.RUNNING,
+            AttemptStatus.FAILED,
+            AttemptStatus.SUCCEEDED,
+            AttemptStatus.TIMEOUT,
+            AttemptStatus.UNRESPONSIVE,
+        }
+    ),
+    AttemptStatus.RUNNING: frozenset(
+        {
+            AttemptStatus.FAILED,
+            AttemptStatus.SUCCEEDED,
+            AttemptStatus.TIMEOUT,
+            AttemptStatus.UNRESPONSIVE,
+        }
+    ),
+    AttemptStatus.FAILED: frozenset(),
+    AttemptStatus.SUCCEEDED: frozenset(),
+    AttemptStatus.UNRESPONSIVE: frozenset(),
+    AttemptStatus.TIMEOUT: frozenset(),
+}
+"""The legal transitions of an attempt; keeping its status is always allowed."""
+
+ROLLOUT_ENDS = frozenset({RolloutStatus.FAILED, RolloutStatus.SUCCEEDED, RolloutStatus.CANCELLED})
+ATTEMPT_ENDS = frozenset(ATTEMPT_MOVES) - {AttemptStatus.PREPARING, AttemptStatus.RUNNING}
+
+
+@cache
+def rollout_may_become(new: RolloutStatus) -> tuple[RolloutStatus, ...]:
+    """Return every status from which a rollout may become ``new``, itself included."""
+    return tuple(old for old, moves in ROLLOUT_MOVES.items() if new in moves or new is old)
+
+
+@cache
+def attempt_may_become(new: AttemptStatus) -> tuple[AttemptStatus, ...]:
+    """Return every status from which an attempt may become ``new``, itself included."""
+    return tuple(old for old, moves in ATTEMPT_MOVES.items() if new in moves or new is old)
+
+
+@lru_cache(maxsize=4_096)  # every event of a run asks
+def rollout_id_of(host: str, run_id: str) -> str:
+    """Return the id under which a host's run is stored: ``live-`` and a UUIDv5 of both."""
+    name = f"[{encode_basestring_ascii(host)}, {encode_basestring_ascii(run_id)}]"
+    hashed = sha1(NAMESPACE.bytes + name.encode(), usedforsecurity=False).hexdigest()
+    variant = "89ab"[int(hashed[16], 16) & 3]  # as ``uuid.uuid5`` has it, in a third of the time
+    last = f"{variant}{hashed[17:20]}-{hashed[20:32]}"
+    return f"live-{hashed[:8]}-{hashed[8:12]}-5{hashed[13:16]}-{last}"
+
+
+def attempt_id_of(rollout_id: str, attempt: int) -> str:
+    """Return the id of the ``attempt``-th try, counted from 1."""
+    return f"{rollout_id}:attempt-{attempt}"
+
+
+def decision_id_of(rollout_id: str, attempt: int, ordinal: int) -> str:
+    """Return the id of the ``ordinal``-th decision of an attempt, both counted from 1."""
+    return f"{rollout_id}:attempt-{attempt}:decision-{ordinal}"
+
+
+class RolloutConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The retry settings of a queued rollout.
+
+    Attributes:
+        max_attempts: The most attempts, at least 1.
+        retry_on: The final statuses of an attempt after which it is retried.
+        timeout_s: An attempt that runs longer is ended as ``timeout``; ``None`` is no limit.
+        unresponsive_s: An attempt without a heartbeat or span for longer is ended as
+            ``unresponsive``; ``None`` is no limit.
+    """
+
+    max_attempts: int = 1
+    retry_on: tuple[AttemptStatus, ...] = (
+        AttemptStatus.FAILED,
+        AttemptStatus.TIMEOUT,
+        AttemptStatus.UNRESPONSIVE,
+    )
+    timeout_s: float | None = None
+    unresponsive_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_attempts < 1:
+            raise ValueError(f"max_attempts must be at least 1, got {self.max_attempts!r}")
+        for name in ("timeout_s", "unresponsive_s"):
+            limit = getattr(self, name)
+            if limit is not None and not limit > 0:
+                raise ValueError(f"{name} must be above 0, got {limit!r}")
+
+
+class Rollout(msgspec.Struct, frozen=True, kw_only=True):
+    """The record of one execution of an agent.
+
+    Attributes:
+        rollout_id: ``rollout_id_of(host, run_id)``, or the id given to a queued rollout.
+        host: The framework that ran it; ``queue`` for one that was enqueued.
+        run_id: The host's run id.
+        session_id: The id that the runs of one conversation share.
+        parent_id: Its parent rollout.
+        name: The kind of run, for people and filters.
+        status: Its status.
+        mode: ``train``, ``val``, ``test``; ``None`` for a live one.
+        reason: Why it ended; ``None`` while it has not.
+        error_type: The class of the error it failed with.
+        input: Input of a queued rollout, open-ended JSON data.
+        config: Its retry settings.
+        metadata: Open-ended JSON data.
+        owner: The process that records it; ``None`` if no process owns it.
+        worker_id: The worker that runs it.
+        attempt_count: The number of attempts so far.
+        started_at: Epoch seconds, UTC, of its first start; ``None`` before.
+        ended_at: Epoch seconds, UTC, of its end; ``None`` before.
+        seq: The store's own sequence number; 0 before it is stored.
+        ready_seq: Its place among rollouts that are ready to be learned from; ``None`` before.
+        total_reward: Its total reward, including its decisions, once it is ready.
+        run_reward: The part of it given for the run, not for a decision; ``None`` is all of it.
+    """
+
+    rollout_id: str
+    host: str = "queue"
+    run_id: str = ""
+    session_id: str | None = None
+    parent_id: str | None = None
+    name: str = ""
+    status: RolloutStatus = RolloutStatus.QUEUING
+    mode: RolloutMode | None = None
+    reason: Reason | None = None
+    error_type: str | None = None
+    input: object = None
+    config: RolloutConfig = msgspec.field(default_factory=RolloutConfig)
+    metadata: Mapping[str, object] = msgspec.field(default_factory=dict)
+    owner: str | None = None
+    worker_id: str | None = None
+    attempt_count: int = 0
+    started_at: float | None = None
+    ended_at: float | None = None
+    seq: int = 0
+    ready_seq: int | None = None
+    total_reward: float | None = None
+    run_reward: float | None = None
+
+
+RESUMED = "/resume-"
+"""Stands between an execution and which resumption of it an attempt is."""
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """One attempt at a rollout.
+
+    Attributes:
+        rollout_id: The rollout.
+        number: Counted from 1.
+        status: Its status.
+        execution: Distinguishes executions under the same key.
+        worker_id: The worker that runs it.
+        started_at: Epoch seconds, UTC.
+        last_heartbeat_at: Epoch seconds, UTC; a span counts as a heartbeat.
+        ended_at: Epoch seconds, UTC; ``None`` while it runs.
+        error_message: Its error, if it failed.
+    """
+
+    rollout_id: str
+    number: int
+    status: AttemptStatus
+    execution: str = ""
+    worker_id: str | None = None
+    started_at: float
+    last_heartbeat_at: float
+    ended_at: float | None = None
+    error_message: str | None = None
+
+
+class Span(msgspec.Struct, frozen=True, kw_only=True):
+    """One recorded step of an attempt.
+
+    Attributes:
+        rollout_id: The rollout.
+        attempt: The number of the attempt.
+        span_id: The host's own id, verbatim; unique within the attempt.
+        parent_span_id: Its parent span, if any; it may be stored later or never.
+        kind: ``run``, ``turn``, ``model``, ``tool``, ``message``, and so on.
+        name: Its name, for people.
+        status: ``ok``, ``error``, ``cancelled`` and so on; ``unknown`` while it is open.
+        attributes: Open-ended JSON data.
+        started_at: Epoch seconds, UTC.
+        ended_at: Epoch seconds, UTC; ``None`` while it is open.
+        seq: The store's own sequence number; 0 before it is stored.
+    """
+
+    rollout_id: str
+    attempt: int
+    span_id: str
+    parent_span_id: str | None = None
+    kind: str
+    name: str
+    status: str = "unknown"
+    attributes: Mapping[str, object] = msgspec.field(default_factory=dict)
+    started_at: float
+    ended_at: float | None = None
+    seq: int = 0
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """A decision, with everything that learning from it needs (law 3).
+
+    Attributes:
+        rollout_id: The rollout.
+        attempt: The number of the attempt.
+        ordinal: Its place within the attempt, from 1.
+        point: The decision point.
+        options: The names offered, in order.
+        allowed: Those that were allowed; ``None`` if all were.
+        exploit_only: Those that were unsafe to explore; ``None`` if none was.
+        chosen: The policy's choice; ``None`` if it made none.
+        applied: The option that the host applied.
+        default: The host's own choice, if it named one.
+        source: ``policy``, ``default`` or ``import``.
+        why_not: Why the policy did not decide, or why its choice was not applied.
+        propensity: The probability with which ``applied`` was chosen, in (0, 1]; ``None``
+            if unknown: such a decision is recorded and never learned from.
+        probabilities: One per option, or empty.
+        value: The policy's estimate of the return from here, in units of reward.
+        policy_version: The version that decided; 0 is the untrained policy.
+        arm: ``learner`` or ``control``, who decided the rollout here; ``import`` if imported.
+        share: The probability that the learner decides it; ``None`` if it was not assigned.
+        latency_us: Microseconds in the host's thread.
+        at: Epoch seconds, UTC.
+        context: The context of the policy, as far as it may be kept.
+        features: The features of each option, likewise.
+        encoded: The packed feature rows that the policy received.
+        seq: The store's own sequence number; 0 before it is stored.
+    """
+
+    rollout_id: str
+    attempt: int
+    ordinal: int
+    point: str
+    options: tuple[str, ...]
+    chosen: str | None
+    applied: str | None
+    default: str | None = None
+    allowed: tuple[str, ...] | None = None
+    exploit_only: tuple[str, ...] | None = None
+    source: str = "policy"
+    why_not: str | None = None
+    propensity: float | None = None
+    probabilities: tuple[float, ...] = ()
+    value: float | None = None
+    policy_version: int = 0
+    arm: str = "learner"
+    share: float | None = None
+    latency_us: float = 0.0
+    at: float
+    context: Mapping[str, object] = msgspec.field(default_factory=dict)
+    features: Mapping[str, object] = msgspec.field(default_factory=dict)
+    encoded: bytes = b""
+    seq: int = 0
+
+    @property
+    def decision_id(self) -> str:
+        """``{rollout_id}:attempt-{attempt}:decision-{ordinal}``."""
+        return decision_id_of(self.rollout_id, self.attempt, self.ordinal)
+
+
+class Reward(msgspec.Struct, frozen=True, kw_only=True):
+    """A named number for a rollout or for one of its decisions.
+
+    Target, name, source and key identify a reward: repeating it changes nothing, and a
+    later value replaces an earlier one.
+
+    Attributes:
+        rollout_id: The rollout; it need not be stored yet.
+        decision_id: The decision it is for; ``None`` when it is for the whole rollout.
+        name: The name of the reward.
+        value: The number; ``None`` for a comment alone.
+        label: Its label, if it was given as one (``true``, ``thumbs_up``).
+        comment: A comment.
+        source: Who gave it.
+        key: Distinguishes rewards with the same name and source.
+        at: Epoch seconds, UTC.
+        decisions_before: How many decisions its run had made when it was given: only these can
+            have earned it; ``None`` if unknown, or if the run had ended.
+        seq: The store's own sequence number; 0 before it is stored.
+    """
+
+    rollout_id: str
+    decision_id: str | None = None
+    name: str = "reward"
+    value: float | None = None
+    label: str | None = None
+    comment: str | None = None
+    source: str = RewardSource.API
+    key: str = ""
+    at: float
+    decisions_before: int | None = None
+    seq: int = 0
+
+
+NO_COSTS: Mapping[int, float] = MappingProxyType({})
+
+
+class RolloutQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which rollouts, in which order, and which page of them.
+
+    Attributes:
+        statuses: Only these; empty is all.
+        mode: Only this one.
+        ids: Only these; empty is all.
+        host: Only of this host.
+        name: Only of this name.
+        session_id: Only of this session.
+        parent_id: Only the children of this rollout.
+        since: Only those that started at or after this time.
+        until: Only those that started before this time.
+        after: Only those behind this ``seq``: with ``limit``, the next page of a long listing
+            without counting its way there. It does not change the total.
+        order_by: ``seq`` (the order of arrival), ``started_at``, ``ended_at`` or ``total_reward``.
+        descending: Newest or largest first.
+        limit: The most rows; ``None`` is all.
+        offset: How many to skip.
+    """
+
+    statuses: Sequence[RolloutStatus] = ()
+    mode: RolloutMode | None = None
+    ids: Sequence[str] = ()
+    host: str | None = None
+    name: str | None = None
+    session_id: str | None = None
+    parent_id: str | None = None
+    since: float | None = None
+    until: float | None = None
+    after: int | None = None
+    order_by: str = "seq"
+    descending: bool = False
+    limit: int | None = None
+    offset: int = 0
+
+
+class Page(NamedTuple):
+    """A page of rollouts and the total."""
+
+    rollouts: list[Rollout]
+    total: int
+
+
+class Claim(NamedTuple):
+    """A rollout claimed by a worker, and its attempt."""
+
+    rollout: Rollout
+    attempt: Attempt
+
+
+class Worker(msgspec.Struct, frozen=True, kw_only=True):
+    """A process that takes rollouts from the queue."""
+
+    worker_id: str
+    registered_at: float
+    last_heartbeat_at: float
+    active_rollout_id: str | None = None
+    active_attempt: int | None = None
+
+
+class ResourcesVersion(msgspec.Struct, frozen=True, kw_only=True):
+    """An immutable set of prompts and settings that runs are made with."""
+
+    version: int
+    resources: Mapping[str, object]
+    created_at: float
+
+    @property
+    def resources_id(self) -> str:
+        """``resources-{version}``."""
+        return f"resources-{self.version}"
+
+
+class PolicyVersion(msgspec.Struct, frozen=True, kw_only=True):
+    """A version of the policy of one decision point.
+
+    Attributes:
+        version: Its number among the versions of all points, from 1.
+        point: The decision point.
+        parent: Its parent version; 0 is the untrained policy.
+        algorithm: The algorithm that made it.
+        sha256: The checksum of its file.
+        file: The name of its file in the checkpoint folder.
+        rollouts: How many rollouts it has been trained on in all.
+        created_at: Epoch seconds, UTC.
+        metadata: Metadata such as the numpy version and the seed.
+    """
+
+    version: int
+    point: str
+    parent: int
+    algorithm: str
+    sha256: str
+    file: str
+    rollouts: int
+    created_at: float
+    metadata: Mapping[str, object] = msgspec.field(default_factory=dict)
+
+
+class InService(msgspec.Struct, frozen=True, kw_only=True):
+    """Which version serves a decision point.
+
+    Attributes:
+        point: The decision point.
+        version: The version that decides; 0 is the untrained policy.
+        pinned: Whether an operator chose it, so that updates do not replace it.
+        changed_at: Epoch seconds, UTC.
+        revision: Grows with every change.
+    """
+
+    point: str
+    version: int
+    pinned: bool
+    changed_at: float
+    revision: int
+
+
+class Update(msgspec.Struct, frozen=True, kw_only=True):
+    """One update of a policy, or the reason why it was skipped.
+
+    Attributes:
+        update: The number of the update, from 1.
+        point: The decision point; empty where no rollout had a decision.
+        executed: Whether weights changed.
+        skipped_reason: Why not.
+        version: The version that it made.
+        parent: The version that it started from.
+        first_ready: The first rollout it used, by ``ready_seq``.
+        last_ready: The last of them: the watermark of the decision point.
+        trajectories: How many rollouts were fit to learn from; a skipped update learned from none.
+        samples: How many decisions these had.
+        at: Epoch seconds, UTC.
+        report: All other diagnostics.
+    """
+
+    update: int
+    point: str
+    executed: bool
+    skipped_reason: str | None
+    version: int | None
+    parent: int
+    first_ready: int
+    last_ready: int
+    trajectories: int
+    samples: int
+    at: float
+    report: Mapping[str, object] = msgspec.field(default_factory=dict)
+
+
+class Monitor(msgspec.Struct, frozen=True, kw_only=True):
+    """The memory of a decision point's monitors between two updates.
+
+    Attributes:
+        point: The decision point.
+        watermark: They have seen every rollout up to this ``ready_seq``, each once.
+        since: Evidence up to this ``ready_seq`` is from before a change; 0 if none.
+        numbers: The drift charts, the cost multiplier, and what held the gate.
+        alarms: The last drift alarms, newest last.
+    """
+
+    point: str
+    watermark: int = 0
+    since: int = 0
+    numbers: Mapping[str, object] = msgspec.field(default_factory=dict)
+    alarms: Sequence[Mapping[str, object]] = ()
+
+
+class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that an operator did."""
+
+    at: float
+    who: str
+    action: str
+    reason: str
+    details: Mapping[str, object] = msgspec.field(default_factory=dict)
+    seq: int = 0
+
+
+class Trial(msgspec.Struct, frozen=True, kw_only=True):
+    """The comparison of a decision point's learner with its control, and the verdict.
+
+    Attributes:
+        point: The decision point.
+        ladder: Whether it started in shadow, as the points of acting adapters do.
+        exposure: The share of rollouts that the learner may decide; ``None`` is all but
+            ``TAU_LIVE_RL_CONTROL_SHARE``.
+        champion: The version last proven better; ``None`` is the host's own choice.
+        previous: The previous champion.
+        kept: Rollouts for which the previous champion still is the control and keeps a share.
+        stopped: Why the learner is stopped; ``None`` while it is not.
+        watermark: The place of the last rollout that was counted, among all assignments.
+        since: Up to this place another control decided; its outcomes are not counted.
+        watched: The ``seq`` of the last reward checked for critical violations.
+        test: The number of the test, from 1; each spends less error than the one before.
+        evidence: The numbers of ``rl.verdict.Evidence``; empty until rewards have a range.
+        tally: Plain counts and sums of the arms since the test began.
+        finding: The verdict when the evidence was last evaluated.
+        changed_at: Epoch seconds, UTC, of the last change of who decides.
+        revision: Grows with every change; 0 before it is stored.
+    """
+
+    point: str
+    ladder: bool = False
+    exposure: float | None = None
+    champion: int | None = None
+    previous: int | None = None
+    kept: int = 0
+    stopped: str | None = None
+    watermark: int = 0
+    since: int = 0
+    watched: int = 0
+    test: int = 1
+    evidence: Mapping[str, float] = msgspec.field(default_factory=dict)
+    tally: Mapping[str, float] = msgspec.field(default_factory=dict)
+    finding: Mapping[str, object] = msgspec.field(default_factory=dict)
+    changed_at: float = 0.0
+    revision: int = 0
+
+    @property
+    def in_first_shadow(self) -> bool:
+        """Whether it is in the shadow it began in: no order or evidence has changed it."""
+        return self.ladder and self.exposure == 0.0 and not self.changed_at
+
+    @property
+    def control(self) -> int | None:
+        """The version that the learner is compared with; ``None`` is the host's own choice."""
+        return self.previous if self.kept else self.champion
+
+
+class Assigned(msgspec.Struct, frozen=True, kw_only=True):
+    """A rollout and the arm that decided it at a point.
+
+    Attributes:
+        place: Its place among all assignments, in the order of their first decisions.
+        rollout: The rollout.
+        arm: ``learner`` or ``control``.
+        share: The probability with which it would have been the learner.
+        agreed: Whether the learner would have chosen what the host did; ``None`` if unknown.
+        until: Epoch seconds until which its reward is awaited; ``None`` if it is not.
+        version: The policy of its first decision at the point.
+    """
+
+    place: int
+    rollout: Rollout
+    arm: str
+    share: float
+    agreed: bool | None = None
+    until: float | None = None
+    version: int | None = None
+
+
+class Amendment(msgspec.Struct, frozen=True, kw_only=True):
+    """An amendment of a rollout after its start.
+
+    Attributes:
+        name: The kind of run; empty if not reported.
+        session_id: The id that the runs of one conversation share.
+        parent_id: Its parent rollout.
+        input: Open-ended JSON data.
+        metadata: Open-ended JSON data, by name.
+        started_at: Epoch seconds, UTC.
+        later: Whether it comes from a later attempt, whose metadata takes precedence.
+    """
+
+    name: str = ""
+    session_id: str | None = None
+    parent_id: str | None = None
+    input: object = None
+    metadata: Mapping[str, object] = msgspec.field(default_factory=dict)
+    started_at: float | None = None
+    later: bool = False
+
+
+class WholeRollout(NamedTuple):
+    """A rollout that succeeded, with all that is its own.
+
+    Attributes:
+        rollout: As it ended, but for what it earned.
+        attempt: Its only one.
+        decisions: In their order, each of another ordinal, and none in an arm of ours.
+        rewards: In their order, each of another target.
+    """
+
+    rollout: Rollout
+    attempt: Attempt
+    decisions: Sequence[Decision]
+    rewards: Sequence[Reward]
+
+    @property
+    def at(self) -> float:
+        """When it began, in epoch seconds."""
+        return self.attempt.started_at
+
+
+class LearnableRollout(NamedTuple):
+    """A finished and rewarded rollout with its decisions and rewards."""
+
+    rollout: Rollout
+    decisions: list[Decision]
+    rewards: list[Reward]
+
+
+class Totals(NamedTuple):
+    """Totals of the newest rollouts, without those from which safety took something.
+
+    Attributes:
+        of: How many these are.
+        outside: How many were worth less or more than they can be.
+        lowest: ``None`` without any.
+        highest: The same.
+    """
+
+    of: int
+    outside: int
+    lowest: float | None
+    highest: float | None
+
+
+class Passed(NamedTuple):
+    """Ready rollouts of which nothing is learned, as far as an update tells of them.
+
+    Attributes:
+        rollouts: How many; everything else is 0 without any.
+        first: The ``ready_seq`` of the first.
+        last: The ``ready_seq`` of the last.
+        known_at: When the last of them had ended and been rewarded, in epoch seconds.
+    """
+
+    rollouts: int = 0
+    first: int = 0
+    last: int = 0
+    known_at: float = 0.0
+
+
+class Charged(NamedTuple):
+    """A rollout that was learned from, and whose safety cost may have changed since.
+
+    Attributes:
+        rollout: The rollout.
+        rewards: All of its rewards.
+        counted: Its cost as counted by the multiplier; ``None`` while it was unknown.
+    """
+
+    rollout: Rollout
+    rewards: list[Reward]
+    counted: float | None
+
+
+class CostsSeen(NamedTuple):
+    """Up to where the safety costs of a decision point have been counted.
+
+    Attributes:
+        ready: Of rollouts up to this ``ready_seq``.
+        rewarded: Known from rewards up to this ``seq``.
+        at: Epoch seconds, UTC, of the last check for rollouts whose wait for a reward had ended.
+    """
+
+    ready: int
+    rewarded: int
+    at: float
+
+
+class Shadowed(NamedTuple):
+    """A decision in shadow: the policy made a choice, and the host applied its own.
+
+    Attributes:
+        options: ``[A]``, the options offered.
+        applied: The option that the host applied.
+        probabilities: ``[A]``, the policy's probability of each.
+    """
+
+    options: tuple[str, ...]
+    applied: str
+    probabilities: tuple[float, ...]

@@ -1,0 +1,184 @@
+"""Where settings come from: the environment, a TOML file, ``pyproject.toml``."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tau_live.core.errors import SettingsError, pass_on
+from tau_live.core.settings.kinds import Setting, nearest, show_value
+from tau_live.core.switch import KILL, OLD_SWITCH, PREFIX, SWITCH
+
+PYPROJECT = "pyproject.toml"
+
+
+class Given(NamedTuple):
+    """A value as somebody wrote it.
+
+    Attributes:
+        raw: Text, or what TOML can hold.
+        source: ``environment`` or the file.
+        where: What an error calls the place.
+        folder: What a relative path is relative to: the folder of the file, so that the same
+            store is meant from wherever below it an agent is started.
+    """
+
+    raw: object
+    source: str
+    where: str
+    folder: Path
+
+
+def parse_value(row: Setting, given: Given) -> object:
+    """Return the value that was meant.
+
+    Raises:
+        SettingsError: It is not of the row's kind; names the place, what was expected and given.
+    """
+    label = f"{given.where}: safety_reward.{row.field}" if row.group else given.where
+    try:
+        value = row.kind.parse(given.raw)
+    except ValueError as error:
+        pass_on(error)
+        raise SettingsError(f"{label} {error}") from None
+    return given.folder / value if isinstance(value, Path) else value
+
+
+def from_environment(
+    rows: Sequence[Setting], environ: Mapping[str, str], warnings: list[str]
+) -> dict[str, Given]:
+    """Return what the environment gives, by name; old and unknown variables are warned about."""
+    given = {}
+    for row in rows:
+        variable, value = row.variable, environ.get(row.variable, "")
+        if row.alias is not None and row.alias in environ:
+            warnings.append(f"{row.alias} is deprecated; set {row.variable} instead")
+            if not value.strip():
+                variable, value = row.alias, environ[row.alias]
+        if value.strip():
+            given[row.name] = Given(value, "environment", variable, Path())
+
+    known = {SWITCH, OLD_SWITCH, KILL}
+    known |= {name for row in rows for name in (row.variable, row.alias) if name is not None}
+    unknown = sorted(name for name in environ if name.startswith(PREFIX) and name not in known)
+    names = [row.name.upper() for row in rows]
+    warnings.extend(_unknown(name.removeprefix(PREFIX), names, PREFIX) for name in unknown)
+    return given
+
+
+def from_pyproject(
+    rows: Sequence[Setting], directory: Path, warnings: list[str]
+) -> dict[str, Given]:
+    """Return what ``[tool.tau-live]`` gives in the nearest ``pyproject.toml`` that has it.
+
+    Raises:
+        SettingsError: A file that mentions us is not TOML, or holds what cannot be set there.
+    """
+    for file in _pyprojects(directory, warnings):
+        own = own_table(read_toml(file))
+        if own is not None:
+            return _from_table(rows, own, file=file, at="tool.tau-live.", warnings=warnings)
+    return {}
+
+
+def from_file(rows: Sequence[Setting], file: Path, warnings: list[str]) -> dict[str, Given]:
+    """Return what a TOML file gives: its ``[tool.tau-live]``, or all of it where it has none.
+
+    Raises:
+        SettingsError: It cannot be read, is not TOML, or holds what cannot be set there.
+    """
+    document = read_toml(file)
+    own = own_table(document)
+    at = "" if own is None else "tool.tau-live."
+    return _from_table(rows, document if own is None else own, file=file, at=at, warnings=warnings)
+
+
+def read_toml(file: Path) -> dict[str, object]:
+    """Return what a TOML file holds.
+
+    Raises:
+        SettingsError: It cannot be read or is not TOML; names the file and the line.
+    """
+    import tomllib
+
+    try:
+        if file.exists() and not (file.is_file() or file.is_dir()):  # to read it may never end
+            raise SettingsError(f"cannot read {file}: it is not a file")
+        content = file.read_bytes()
+        return tomllib.loads(content.decode())
+    except OSError as error:
+        pass_on(error)
+        raise SettingsError(f"cannot read {file}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        pass_on(error)
+        line = error.object[: error.start].count(b"\n") + 1
+        raise SettingsError(f"{file} is not TOML: it is not UTF-8 (at line {line})") from error
+    except RecursionError as error:
+        pass_on(error)
+        raise SettingsError(f"{file} is not TOML: it is nested too deeply") from error
+    except ValueError as error:
+        pass_on(error)
+        last = content.count(b"\n") + 1
+        why = str(error).replace("at end of document", f"at line {last}, the end")
+        raise SettingsError(f"{file} is not TOML: {why}") from error
+
+
+def _unknown(name: str, known: Iterable[str], prefix: str) -> str:
+    near = nearest(name, known)  # without the prefix, by which all of them resemble each other
+    hint = f"did you mean {prefix}{near}?" if near else "`tau-live config` lists them all"
+    return f"{prefix}{name} is not a setting of tau-live; {hint}"
+
+
+def _pyprojects(directory: Path, warnings: list[str]) -> Iterator[Path]:
+    """Yield the files that mention us, nearest first; what never does is not ours to judge."""
+    for folder in (directory.absolute(), *directory.absolute().parents):
+        file = folder / PYPROJECT
+        try:
+            if file.is_file() and b"tau-live" in file.read_bytes():
+                yield file
+        except OSError as error:
+            pass_on(error)
+            warnings.append(f"cannot read {file}: {error.strerror or error}")
+
+
+def own_table(document: Mapping[str, object]) -> Mapping[str, object] | None:
+    """Return what a document says under ``[tool.tau-live]``; ``None`` where it does not."""
+    tool = document.get("tool")
+    own = tool.get("tau-live") if isinstance(tool, Mapping) else None
+    return own if isinstance(own, Mapping) else None
+
+
+def _from_table(
+    rows: Sequence[Setting],
+    table: Mapping[str, object],
+    *,
+    file: Path,
+    at: str,
+    warnings: list[str],
+) -> dict[str, Given]:
+    given: dict[str, Given] = {}
+    by_key = {_snake(row.key): row for row in rows}
+    for key, raw in _flat(table, file):
+        row, where = by_key.get(_snake(key)), f"{at}{key} in {file}"
+        if row is None:
+            warnings.append(f"{file}: {_unknown(key, (row.key for row in rows), at)}")
+        elif row.name == "config":
+            raise SettingsError(f"{where} cannot be set in a file, only as {row.variable}")
+        elif row.name in given:
+            raise SettingsError(f"{where} is given twice, also as {given[row.name].where}")
+        elif not (isinstance(raw, str) and not raw.strip()):
+            given[row.name] = Given(raw, str(file), where, file.parent)
+    return given
+
+
+def _flat(table: Mapping[str, object], file: Path) -> Iterator[tuple[str, object]]:
+    for key, raw in table.items():
+        if key != "safety":
+            yield key, raw
+        elif isinstance(raw, Mapping):
+            yield from ((f"{key}.{inner}", value) for inner, value in raw.items())
+        else:
+            raise SettingsError(f"safety in {file} must be a table, got {show_value(raw)}")
+
+
+def _snake(key: str) -> str:
+    return key.replace("-", "_")

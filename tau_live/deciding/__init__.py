@@ -1,1 +1,0 @@
-"""Options in, decision out, in memory: the arm of a rollout, and what serves it."""

@@ -1,0 +1,464 @@
+"""One decision: the host's offer is read, an option is chosen, the decision is recorded."""
+
+import itertools
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import NamedTuple
+
+from tau_live.core.choices import Choice
+from tau_live.core.errors import suppress
+from tau_live.core.events import Decision
+from tau_live.core.gate import Kind
+from tau_live.core.gate_keeper import GateKeeper
+from tau_live.core.guard import Guard, logger
+from tau_live.core.hookspecs import DecisionRequest
+from tau_live.core.offers import (
+    OPTIONS_LIMIT,
+    Listed,
+    Mask,
+    mask_of,
+    own_choice,
+    read_options,
+    text_of,
+)
+from tau_live.core.plugins import Plugins
+from tau_live.core.reasons import FOREIGN_DEFAULT, PAUSED
+from tau_live.core.redaction import clean_id
+from tau_live.core.settings import Settings
+from tau_live.decisions.decider import CONTROL, NEITHER, Arm, Decided, Decider
+from tau_live.decisions.runs import PendingDecision, RunEvents, RunHandle, Stamp
+from tau_live.record.inbox import Inbox
+from tau_live.rl.features import Kept, size_of
+
+STOPPED = "stopped"
+_ALL = Mask()
+
+POINTS = 64
+"""So many points are named; the defaults of others are counted under ``OTHERS``."""
+
+OTHERS = "(others)"
+
+Read = Callable[[str, object], Kept | None]
+
+PARTS_LIMIT = 65_536
+"""When so much of features was read, those of further options are left out."""
+
+_WALKED = 4  # times as long as a row of numbers takes a part of another
+
+
+class Offer(NamedTuple):
+    """The options of one decision, ready to be encoded.
+
+    Attributes:
+        names: ``[A]``, what they are called, each once.
+        originals: ``[A]``, as the host handed them over.
+        features: ``[A]``, plain data or ``None``.
+        default: The index of the host's own choice; ``None`` if it is not among them.
+        own: The index of what the host does without us; ``None`` if it is not among them.
+        cut: How many options were too many.
+        unread: Of how many options the features were too much.
+        allowed: ``[A]``, which may be chosen this time; ``None`` if all may.
+        explored: ``[A]``, which may be explored; ``None`` if all may.
+    """
+
+    names: tuple[str, ...]
+    originals: tuple[object, ...]
+    features: tuple[Kept | None, ...]
+    default: int | None
+    own: int | None
+    cut: int
+    allowed: tuple[bool, ...] | None = None
+    explored: tuple[bool, ...] | None = None
+    unread: int = 0
+
+    def choosable(self) -> dict[str, Mapping[str, object]]:
+        """Return the options that may be chosen, with copies of their features."""
+        named = zip(self.names, self.features, strict=True)
+        may = self.allowed or itertools.repeat(True)
+        return {name: {**(features or {})} for name, features in itertools.compress(named, may)}
+
+    def choosable_default(self) -> str | None:
+        """Return the host's own choice, if it may be chosen."""
+        at = self.default
+        may = at is not None and (self.allowed is None or self.allowed[at])
+        return self.names[at] if at is not None and may else None
+
+
+def offer_of(listed: Listed, default: object, *, mask: Mask, read: Read) -> Offer | None:
+    """Return what may be chosen, as plain data; ``None`` if nothing may.
+
+    Options that are called the same are one; what is beyond ``OPTIONS_LIMIT`` is left out
+    and counted, unless it is the default. Of so many, those not allowed are left out first.
+
+    Args:
+        listed: The options as the host has them.
+        default: The host's own choice.
+        mask: What may be chosen.
+        read: Returns an option's features as plain data.
+    """
+    room, unread = PARTS_LIMIT, 0
+    masks = mask.names if len(listed.originals) > OPTIONS_LIMIT else None
+    wanted = None if default is None else text_of(default)
+    names: dict[str, int] = {}
+    kept: list[object] = []
+    features: list[Kept | None] = []
+    cut = listed.beyond
+    for original, own in zip(listed.originals, listed.features, strict=True):
+        name = text_of(original)
+        if name in names:
+            continue
+        too_many = len(names) >= OPTIONS_LIMIT or (masks is not None and name not in masks)
+        if too_many and name != wanted:
+            cut += 1
+            continue
+        names[name] = len(names)
+        kept.append(original)
+        row = None if own is None or room <= 0 else read(name, own)
+        unread += own is not None and room <= 0
+        room -= 0 if row is None else _parts_of(row)
+        features.append(row)
+    if not names:
+        return None
+    at = None if wanted is None else names.get(wanted)
+    own = 0 if wanted is None else at
+    may: tuple[bool, ...] | None = None
+    if mask.names is not None:
+        may = tuple(name in mask.names for name in names)
+        if not any(may):
+            return None
+        own = at if wanted is not None and mask.allows(wanted) else may.index(True)
+    return Offer(
+        tuple(names),
+        tuple(kept),
+        tuple(features),
+        at,
+        own,
+        cut,
+        None if may is None or all(may) else may,
+        None
+        if mask.unexplored.isdisjoint(names)
+        else tuple(name not in mask.unexplored for name in names),
+        unread,
+    )
+
+
+def _parts_of(row: Kept) -> int:
+    if row.names:
+        return len(row)
+    if not row.parts:
+        row.parts = _WALKED * size_of(row)
+    return row.parts
+
+
+def decision_event(  # noqa: PLR0913  # what a row holds
+    handle: RunHandle,
+    ordinal: int,
+    stamp: Stamp,
+    *,
+    point: str,
+    offer: Offer,
+    context: Kept,
+    decided: Decided | None,
+    applied: int | None,
+    why_not: str | None,
+    latency_us: float,
+    arm: Arm,
+) -> Decision:
+    """Return a decision: the policy's, or the host's own with the reason why not ours."""
+    names, explored = offer.names, offer.explored
+    served = decided is not None and why_not is None
+    return Decision(
+        **stamp,
+        host=handle.host,
+        run_id=handle.run_id,
+        execution=handle.execution,
+        ordinal=ordinal,
+        point=point,
+        options=names,
+        allowed=None if offer.allowed is None else (*itertools.compress(names, offer.allowed),),
+        exploit_only=None
+        if explored is None
+        else tuple(name for name, may in zip(names, explored, strict=True) if not may),
+        chosen=names[decided.place] if decided else None,
+        applied=None if applied is None else names[applied],
+        default=None if offer.default is None else names[offer.default],
+        source="policy" if served else "default",
+        why_not=why_not,
+        propensity=decided.propensity if decided and served else None,
+        probabilities=decided.probabilities if decided else (),
+        value=decided.value if decided else None,
+        policy_version=decided.version if decided else 0,
+        arm=arm.name,
+        share=arm.share,
+        latency_us=latency_us,
+        context=context.copy(),
+        features={
+            name: values.copy()  # others may get to see the event
+            for name, values in zip(names, offer.features, strict=True)
+            if values
+        }
+        if any(offer.features)
+        else {},
+        encoded=decided.encoded if decided else b"",
+    )
+
+
+def _warn_of_default(point: str, default: str, options: tuple[str, ...]) -> None:
+    with suppress(Exception):  # a host's logging may be broken
+        logger().warning(
+            "default_not_offered",
+            point=clean_id(point),
+            default=clean_id(default),
+            options=", ".join(map(clean_id, options[:8])),
+            effect="no prior and no comparison: no policy ever chooses it",
+            todo="offer it under exactly the same name",
+        )
+
+
+class Decisions:
+    """Answers what hosts ask, from memory, within the deadline or with the host's own choice.
+
+    A decision for which its thread worked longer than the deadline is recorded, and not served.
+    Waiting for the processor does not count: where that is scarce the host waits for it whatever
+    is decided, and has lost nothing by the better choice.
+
+    Args:
+        settings: The deadline, and the share of rollouts that is kept back for the control.
+        gate: Says whether a run is recorded, and counts each decision that was served as a success.
+        guard: The border to the host.
+        decider: The policies in service.
+        plugins: May answer before the policy.
+        inbox: Takes the events of decisions; its thread warns, as a host's logging may be slow.
+        events: Makes events of runs.
+        count: Counts by name what was refused or cut.
+        begin_run: Begins a run inside one of another process (or runtime), to decide in it.
+        end_run: Ends it.
+    """
+
+    def __init__(  # noqa: PLR0913  # its parts, all keyword-only but one
+        self,
+        settings: Settings,
+        *,
+        gate: GateKeeper,
+        guard: Guard,
+        decider: Decider,
+        plugins: Plugins,
+        inbox: Inbox,
+        events: RunEvents,
+        count: Callable[[str, int], None],
+        begin_run: Callable[..., RunHandle],
+        end_run: Callable[[RunHandle, None], None],
+    ) -> None:
+        self._settings = settings
+        self._gate = gate
+        self._guard = guard
+        self._decider = decider
+        self._plugins = plugins
+        self._inbox = inbox
+        self._events = events
+        self._count = count
+        self._begin_run, self._end_run = begin_run, end_run
+        self._counters: dict[str, str] = {}  # of defaults that were not offered, by point
+
+    def decide(  # noqa: PLR0913  # as the door's, all keyword-only but two
+        self,
+        handle: RunHandle,
+        point: object,
+        *,
+        options: object,
+        context: object,
+        default: object,
+        allowed: object = None,
+        exploit_only: object = None,
+        start: float | None = None,
+        unsettled: list[PendingDecision] | None = None,
+    ) -> Choice:
+        """Choose one of the options, or return the host's own choice whenever in doubt.
+
+        Args:
+            handle: The run; it may be over.
+            point: The place where the host chooses.
+            options: What may be chosen.
+            context: What is known about the situation.
+            default: The host's own choice.
+            allowed: Those of the options that may be chosen this time; ``None`` for all.
+            exploit_only: Those that are unsafe to explore.
+            start: The share of runs that the learner decides at first where an adapter acts, 0 in
+                shadow, and from which it climbs on evidence; ``None`` for an explicit decision.
+            unsettled: A decision is appended to it, to be settled once it is known what was
+                applied; ``None`` records it at once.
+        """
+        if handle.home is not self._events:
+            own = self._begin_run(
+                point, key=None, session=handle.session_id, metadata=None, parent=handle
+            )
+            try:
+                return self.decide(
+                    own, point, options=options, context=context, default=default,
+                    allowed=allowed, exploit_only=exploit_only, start=start,
+                )  # fmt: skip
+            finally:
+                self._end_run(own, None)
+        chosen: Choice | None = None
+        gate, inbox = self._gate, self._inbox
+        offered = read_options(options, default)
+        is_masked = allowed is not None or exploit_only is not None
+        mask = mask_of(allowed, exploit_only) if is_masked else _ALL
+        is_recorded = handle.recorded and gate.passes and handle.epoch == gate.epoch
+        if not offered.readable:
+            self._count("options_refused", 1)
+        elif not mask.readable:
+            self._count("masks_refused", 1)
+        elif is_recorded and not inbox.closed and not handle.ended:
+            try:
+                chosen = self._choose(
+                    handle, text_of(point), offered, mask, context=context, default=default,
+                    start=start, unsettled=unsettled,
+                )  # fmt: skip
+            except Exception as error:  # noqa: BLE001  # the border to the host
+                self._guard.record_failure(Kind.DECISION, error)
+        else:
+            self._count("decisions_not_recorded", 1)
+        return chosen or own_choice(offered.originals, default, mask)
+
+    def _choose(  # noqa: PLR0913  # what was read of the call, and the rest of it
+        self,
+        handle: RunHandle,
+        point: str,
+        offered: Listed,
+        mask: Mask,
+        *,
+        context: object,
+        default: object,
+        start: float | None,
+        unsettled: list[PendingDecision] | None,
+    ) -> Choice | None:
+        rollout_id, events = handle.rollout_id, self._events
+        arm, refused = self._arm(handle, point, start=start, has_control=default is not None)
+        began, worked = time.perf_counter(), time.thread_time()
+        offer = offer_of(offered, default, mask=mask, read=events.features)
+        if offer is None or offer.cut or offer.unread:
+            self._count_cut(offer, offered)
+        if offer is None:
+            return None
+        known = events.context(context)
+        ordinal = handle.decided = next(handle.ordinals)
+        id_ = events.decision_id(handle, ordinal)
+        decided, why_not = self._decide(
+            arm, handle, id_, point=point, offer=offer, context=known, refused=refused
+        )
+        elapsed_ms = (time.perf_counter() - began) * 1e3
+        deadline_ms = self._settings.decide_deadline_ms
+        if why_not is None and (time.thread_time() - worked) * 1e3 > deadline_ms:
+            why_not = "deadline"
+            self._count("decisions_past_deadline", 1)
+        if default is not None and offer.default is None:
+            self._count_foreign(point, text_of(default), offer.names)
+        served = decided if why_not is None else None
+        event = decision_event(
+            handle, ordinal, events.stamp(), point=point, offer=offer, context=known,
+            decided=decided, applied=offer.own if served is None else served.place,
+            why_not=why_not, latency_us=elapsed_ms * 1e3, arm=arm,
+        )  # fmt: skip
+        if unsettled is None:
+            self._inbox.put(event)
+        else:
+            unsettled.append(PendingDecision(self._inbox.put, event))
+        if served is None:
+            own = own_choice(offer.originals, default, mask).option
+            return Choice(own, None, "default", id_, event.policy_version, rollout_id)
+        if Kind.DECISION in self._gate.answers_for:
+            self._gate.record_success(Kind.DECISION, at=time.time())
+        option = offer.originals[served.place]
+        return Choice(option, served.propensity, "policy", id_, served.version, rollout_id)
+
+    def _count_cut(self, offer: Offer | None, offered: Listed) -> None:
+        """Count the options and features that were left out, or that no option was allowed."""
+        if offer is None:
+            masked = bool(offered.originals)
+            nothing = "decisions_without_an_allowed_option" if masked else "decisions_of_nothing"
+            self._count(nothing, 1)
+            return
+        if offer.cut:
+            self._count("options_cut", offer.cut)
+        if offer.unread:
+            self._count("features_cut", offer.unread)
+
+    def _count_foreign(self, point: str, default: str, options: tuple[str, ...]) -> None:
+        """Count a default that was not offered; warn if it is the first at its point here."""
+        counter = self._counters.get(point)
+        if counter is None and len(self._counters) < POINTS:
+            counter = self._counters[point] = f"{FOREIGN_DEFAULT}{clean_id(point)}"
+            self._inbox.mark(partial(_warn_of_default, point, default, options))
+        self._count(counter or f"{FOREIGN_DEFAULT}{OTHERS}", 1)
+
+    def _arm(
+        self, handle: RunHandle, point: str, *, start: float | None, has_control: bool
+    ) -> tuple[Arm, str | None]:
+        """Return the arm of a run at a point, which it keeps, and why it may not decide now."""
+        if self._decider.paused:
+            return NEITHER, PAUSED
+        if self._plugins.keeps_no_text:  # what is stored of it teaches nothing
+            return NEITHER, "redactor_disabled"
+        if point in self._decider.stopped:
+            return Arm(CONTROL, 0.0), STOPPED
+        arm = handle.arms.get(point)
+        if arm is None:  # threads may share a run
+            drawn = self._decider.arm(
+                point, handle.rollout_id, start=start, has_control=has_control,
+                control_share=self._settings.control_share,
+            )  # fmt: skip
+            arm = handle.arms.setdefault(point, drawn)
+        return arm, None
+
+    def _decide(  # noqa: PLR0913  # passed on from there
+        self,
+        arm: Arm,
+        handle: RunHandle,
+        id_: str,
+        *,
+        point: str,
+        offer: Offer,
+        context: Mapping[str, object],
+        refused: str | None,
+    ) -> tuple[Decided | None, str | None]:
+        """Return what the arm chose, or the learner would have, and why that is not applied.
+
+        The first plugin that answers comes before our policy, in the learner's arm alone: the
+        control stays what it was.
+        """
+        champion = self._decider.champion(point) if arm.name == CONTROL else None
+        if refused is not None and (champion is None or refused != STOPPED):
+            return None, refused
+        try:
+            decided = self._decider.choose(
+                id_,
+                point=point,
+                options=list(zip(offer.names, offer.features, strict=True)),
+                context=context,
+                default=offer.default,
+                allowed=offer.allowed,
+                explored=offer.explored,
+                by=champion,
+            )
+            if arm.name == CONTROL:
+                return decided, CONTROL if champion is None else None
+            if not self._plugins.listening["decide"]:
+                return decided, None
+            request = DecisionRequest(
+                run_id=handle.run_id,
+                rollout_id=handle.rollout_id,
+                point=point,
+                options=offer.choosable(),
+                context={**context},
+                default=offer.choosable_default(),
+            )
+            answer = self._plugins.decide(request)
+            if answer is None:
+                return decided, None
+            index = offer.names.index(answer.option)
+            return decided.with_answer(index, answer.probability), None
+        except Exception as error:  # noqa: BLE001  # counted by the gate; the row says why
+            self._guard.record_failure(Kind.DECISION, error)
+            return None, f"error: {type(error).__name__}"

@@ -1,1 +1,0 @@
-"""What a policy would have earned: from the store's decisions, or from a log from elsewhere."""

@@ -1,1 +1,0 @@
-"""What a host hands over, read so that none of it can hurt."""

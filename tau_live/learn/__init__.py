@@ -1,0 +1,1 @@
+"""Rollouts become versions: when an update is due, the update, evaluation, promotion."""

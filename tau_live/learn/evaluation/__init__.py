@@ -1,0 +1,1 @@
+"""Off-policy evaluation: from the store's decisions, or from a log from elsewhere."""

@@ -1,0 +1,322 @@
+"""Brings the evidence of every trial up to date, and does what follows from it.
+
+A trial, its watermark and who decides from then on are stored together or not at all, if nobody
+else has changed the trial meanwhile: over any crash each rollout is counted once.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+
+from msgspec.structs import replace
+
+from tau_live.core import fault
+from tau_live.core.guard import logger
+from tau_live.core.records import Assigned, AuditEntry, Trial
+from tau_live.core.settings import Settings
+from tau_live.decisions.decider import LEARNER
+from tau_live.decisions.policy_files import checkpoint_folder
+from tau_live.learn.learner import give_back, take_lease
+from tau_live.learn.promotion.outcomes import (
+    MOST,
+    NEWEST,
+    may_give_up,
+    patience,
+    result_of,
+    settled_prefix,
+)
+from tau_live.learn.promotion.rules import (
+    EVERY,
+    LATELY,
+    Move,
+    Serving,
+    Step,
+    count_results,
+    end_probation,
+    finding_fields,
+    finding_of,
+    has_fallen,
+    next_step,
+    restart_test,
+    start_trial,
+    taken_out,
+    tally_results,
+)
+from tau_live.record.reward_rules import cost_of
+from tau_live.record.rewards import reward_range
+from tau_live.rl.verdict import Verdict
+from tau_live.store.roles import Store
+
+PAGE = 256
+"""How many rollouts are counted in one transaction."""
+
+
+class Promoter:
+    """Counts what became of assigned rollouts, and climbs, freezes and takes back on evidence.
+
+    Args:
+        store: A connection of its own.
+        settings: Ranges, deadlines, what has to be shown.
+        holder: Names this process in the lease and in the audit.
+        clock: Wall clock, epoch seconds; for the lease only.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        *,
+        holder: str,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._holder = holder
+        self._clock = clock
+        self._waits: dict[str, tuple[float, float, float | None]] = {}
+
+    def advance(self, *, now: float) -> list[Step]:
+        """Count every rollout that is settled by now; return what followed from it.
+
+        Nothing happens while another process holds the lease.
+
+        Raises:
+            StoreUnavailableError: The store failed; nothing of the last look was kept.
+        """
+        points = [point for point in self._store.trials.points() if self._has_news(point, now=now)]
+        if not points or not self._has_lease():
+            return []
+        try:
+            return [step for point in points for step in self._advance(point, now=now)]
+        finally:
+            give_back(self._store, self._holder)
+
+    def _has_lease(self) -> bool:
+        return take_lease(
+            self._store, self._holder, ttl_s=self._settings.lease_ttl_s, now=self._clock()
+        )
+
+    def _has_news(self, point: str, *, now: float) -> bool:
+        trial = self._store.trials.trial(point)
+        if self._store.trials.newest_reward() > trial.watched:
+            return True
+        page = self._store.trials.assignments(point, after=trial.watermark, limit=1)
+        return bool(self._settled_prefix(point, page, now=now))
+
+    def _settled_prefix(self, point: str, page: list[Assigned], *, now: float) -> list[Assigned]:
+        """Return the first assignments of a page whose outcome is known, or waited for no more."""
+        ready = settled_prefix(page, self._settings, now=now)
+        if len(ready) == len(page) or not may_give_up(self._settings):
+            return ready
+        patience_s = self._patience(point, now=now)
+        if patience_s is None:
+            return ready
+        return settled_prefix(page, self._settings, now=now, patience_s=patience_s)
+
+    def _patience(self, point: str, *, now: float) -> float | None:
+        """Return how long rewards are waited for; looked up anew when that may have changed."""
+        since, until, known = self._waits.get(point, (now, now, None))
+        if since <= now < until:
+            return known
+        limit, most_s = NEWEST, self._settings.reward_deadline_s
+        while True:
+            delays = self._store.trials.delays(point, limit=limit)
+            patience_s = patience(delays, now=now, most_s=most_s)
+            if patience_s is not None or len(delays) < limit or limit >= MOST:
+                break
+            limit *= 4  # slow rewards show only in rollouts that were followed for long
+        reached_s = now - delays[-1][0] if delays else 0.0
+        again_s = (reached_s if patience_s is None else patience_s) / 8.0
+        self._waits[point] = (now, now + max(1.0, again_s), patience_s)
+        return patience_s
+
+    def _advance(self, point: str, *, now: float) -> list[Step]:
+        steps: list[Step] = []
+        while True:
+            before = self._store.trials.trial(point)
+            trial, step, is_all = self._look(before, now=now)
+            if trial != before:
+                if not self._save(before, trial, step, now=now):
+                    continue  # an operator was quicker
+                if step is not None:
+                    steps.append(step)
+            if is_all or not self._has_lease():
+                return steps
+
+    def _look(self, before: Trial, *, now: float) -> tuple[Trial, Step | None, bool]:
+        """Return the trial after one look, what followed from it, and whether that was all."""
+        trial, violation = self._watch_rewards(before)
+        if violation:
+            step = taken_out(trial, f"critical violation in rollout {violation}")
+            return step.trial, step, False
+        page = self._store.trials.assignments(trial.point, after=trial.watermark, limit=PAGE)
+        ready = self._settled_prefix(trial.point, page, now=now)
+        if ready:
+            trial = start_trial(trial, ready, self._settings)
+        others = [assignment for assignment in ready if assignment.place <= trial.since]
+        if others:  # another control decided them
+            trial = replace(trial, watermark=others[-1].place)
+        after, following = self._count(trial, ready[len(others) :])
+        return after, following, following is None and len(ready) < PAGE
+
+    def _watch_rewards(self, trial: Trial) -> tuple[Trial, str | None]:
+        """Look at rewards that are new; return the rollout of the learner's first violation."""
+        newest = self._store.trials.newest_reward()
+        declared = self._settings.rewards
+        while trial.watched < newest and trial.stopped is None:
+            page = self._store.trials.rewards_after(trial.point, after=trial.watched, limit=PAGE)
+            for seq, rollout_id in page:
+                rewards = self._store.rewards.rewards(rollout_id)
+                new = [reward for reward in rewards if reward.seq > trial.watched]
+                if cost_of(new, declared, hard_gate=self._settings.safety.hard_gate_cost).critical:
+                    return replace(trial, watched=max(seq, newest)), rollout_id
+            trial = replace(trial, watched=page[-1][0] if len(page) == PAGE else newest)
+        return replace(trial, watched=max(trial.watched, newest)), None
+
+    def _count(self, trial: Trial, ready: Sequence[Assigned]) -> tuple[Trial, Step | None]:
+        """Count rollouts one look after the other, up to one from which something follows."""
+        rewards = reward_range(self._settings)
+        done = 0
+        while done < len(ready):
+            seen = int(trial.tally.get("seen", 0.0)) % EVERY
+            size = min(EVERY - seen, trial.kept or EVERY)
+            results = [
+                result_of(
+                    assignment,
+                    self._store.rewards.rewards(assignment.rollout.rollout_id),
+                    self._settings,
+                )
+                for assignment in ready[done : done + size]
+            ]
+            done += len(results)
+            before = trial
+            if rewards is None:
+                trial = replace(tally_results(trial, results), evidence={}, finding={})
+            else:
+                trial = count_results(trial, results, rewards=rewards)
+            step = end_probation(before, trial) or self._step(trial)
+            if step is not None:
+                return step.trial, step
+        if done and trial.evidence:
+            trial = replace(trial, finding=finding_fields(finding_of(trial, self._settings)))
+        return trial, None
+
+    def _step(self, trial: Trial) -> Step | None:
+        if int(trial.tally.get("seen", 0.0)) % EVERY:
+            return None
+        finding = finding_of(trial, self._settings)
+        if finding is None:
+            return None
+        service = self._store.policies.in_service().get(trial.point)
+        serving = Serving(service.version, service.pinned) if service else Serving(0, pinned=False)
+        if finding.verdict is Verdict.PROMOTE:
+            if self._has_fallen(trial):
+                newest = self._store.trials.newest_place(trial.point)
+                reason = "it now earns less than when it was proven better"
+                return Step(Move.RESTARTED, reason, replace(restart_test(trial), since=newest))
+            serving = serving._replace(version=self._earner(trial, serving))
+        return next_step(trial, finding, serving, self._settings)
+
+    def _has_fallen(self, trial: Trial) -> bool:
+        """Say whether the learner's newest rewards, counted or not, are below those of its test."""
+        rewards = reward_range(self._settings)
+        known = trial.evidence.get("reward_learner_count", 0.0)
+        if rewards is None or not known:
+            return False
+        share = trial.evidence["reward_learner_total"] / known
+        newest = [
+            ready_rollout.rollout.total_reward
+            for ready_rollout in self._store.rewards.ready_rollouts(
+                trial.point, after=0, limit=4 * LATELY, newest=True
+            )
+            if ready_rollout.rollout.total_reward is not None
+            and any(of.point == trial.point and of.arm == LEARNER for of in ready_rollout.decisions)
+        ]
+        mean = rewards[0] + share * (rewards[1] - rewards[0])
+        return has_fallen(newest[-LATELY:], mean, rewards=rewards)
+
+    def _earner(self, trial: Trial, serving: Serving) -> int:
+        """Return the version that decided the last rollout which counts, or the next that is kept.
+
+        What serves by now has learned from rollouts that nobody has compared yet.
+        """
+        earner = int(trial.tally.get("version", 0.0))
+        folder = checkpoint_folder(self._settings)
+        kept = (
+            row.version
+            for row in self._store.policies.versions(trial.point)
+            if earner <= row.version <= serving.version and (folder / row.file).exists()
+        )
+        return min(kept, default=serving.version)
+
+    def _save(self, before: Trial, trial: Trial, step: Step | None, *, now: float) -> bool:
+        """Store a trial with what followed from it; ``False`` if somebody else changed it."""
+        fault.point("promotion.seen")
+        trial = replace(trial, revision=trial.revision + 1)
+        with self._store.begin():
+            if step is None:
+                return self._store.trials.save(trial)
+            trial = replace(trial, changed_at=now, since=since(self._store, before, trial))
+            if not self._store.trials.save(trial):
+                return False
+            fault.point("promotion.saved")
+            if step.serve is not None:
+                self._store.policies.put_in_service(trial.point, step.serve, pinned=False, at=now)
+            self._store.audit.add(
+                AuditEntry(
+                    at=now,
+                    who=self._holder,
+                    action=step.move.value,
+                    reason=step.reason,
+                    details={
+                        "point": trial.point,
+                        "champion": trial.champion,
+                        "exposure": trial.exposure,
+                        "serve": step.serve,
+                        "watermark": trial.watermark,
+                    },
+                )
+            )
+        fault.point("promotion.kept")
+        logger().warning(
+            "trial_stepped", point=trial.point, move=step.move.value, reason=step.reason
+        )
+        return True
+
+
+def since(store: Store, before: Trial, after: Trial) -> int:
+    """Return from which place on a trial counts: behind what another control has decided."""
+    if before.control == after.control:
+        return after.since
+    return store.trials.newest_place(after.point)
+
+
+def void_test(store: Store, point: str, *, reason: str, who: str, at: float) -> None:
+    """Begin the test of a point anew: what was seen of it does not hold any more.
+
+    For whoever finds that the world has changed, such as a monitor of drift. Rollouts that were
+    decided before prove nothing, whenever their rewards come. A champion was proven better in a
+    world that is gone, and may love the very option that broke: until another is proven, the
+    control is the host's own choice. A probation goes on, against that.
+    """
+    while True:
+        with store.begin():
+            trial = store.trials.trial(point)
+            after = replace(
+                restart_test(trial),
+                champion=None,
+                previous=None,
+                since=store.trials.newest_place(point),
+                revision=trial.revision + 1,
+            )
+            if store.trials.save(after):
+                details = {"point": point, "test": after.test, "champion": trial.champion}
+                store.audit.add(
+                    AuditEntry(
+                        at=at,
+                        who=who,
+                        action=Move.RESTARTED.value,
+                        reason=reason,
+                        details=details,
+                    )
+                )
+                return

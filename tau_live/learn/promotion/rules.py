@@ -1,0 +1,448 @@
+"""Learner against control: evidence, exposure, champions, and the way back.
+
+Pure: what follows from what was seen. ``promoter`` reads and writes it.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from tau_live.core.records import ROLLOUT_ENDS, Assigned, Trial
+from tau_live.core.settings import Settings
+from tau_live.decisions.decider import KEPT_SHARE
+from tau_live.learn.promotion.outcomes import (
+    COSTS,
+    NEWEST,
+    Result,
+    may_give_up,
+    outcomes_of,
+    patience,
+)
+from tau_live.record.rewards import reward_range
+from tau_live.rl.sequential import Interval
+from tau_live.rl.verdict import Evidence, Finding, Rule, Verdict
+from tau_live.store.roles import Store
+
+RUNGS = (0.05, 0.25, 0.5)
+"""The shares that a learner climbs through before it decides all that it may."""
+
+EVERY = 8
+"""The evidence is looked at after so many rollouts, however they come in: what follows from them
+does not depend on when somebody looked."""
+
+LATELY = 64
+"""So many of the learner's newest rewards say whether the world is still as it was."""
+
+LATELY_LEAST = 16
+
+OUTSIDE = 0.02
+"""Of the rollouts that are compared, so many may have a reward outside its range. Evidence counts
+those as an end of the range, or not at all, so that more of them could turn the difference."""
+
+
+class Move(StrEnum):
+    """A move of evidence or of an operator about who decides; the name in the audit."""
+
+    CLIMBED = "exposure_climbed"
+    LOWERED = "exposure_lowered"
+    FROZEN = "champion_frozen"
+    RETURNED = "champion_returned"
+    RELEASED = "probation_ended"
+    RESTARTED = "test_restarted"
+    STOPPED = "learner_stopped"
+
+
+class Step(NamedTuple):
+    """A change of who decides.
+
+    Attributes:
+        move: The move.
+        reason: Why, in words.
+        trial: How it stands after it.
+        serve: The version that the learner goes on from; ``None`` leaves it where it is.
+    """
+
+    move: Move
+    reason: str
+    trial: Trial
+    serve: int | None = None
+
+
+class Serving(NamedTuple):
+    """The version that the learner decides with.
+
+    Attributes:
+        version: 0 is the untrained policy.
+        pinned: Whether an operator chose it.
+    """
+
+    version: int
+    pinned: bool
+
+
+def evidence_of(trial: Trial, *, rewards: tuple[float, float]) -> Evidence:
+    """Return the evidence of a trial; none where rewards had no range, or another one."""
+    if trial.evidence:
+        evidence = Evidence.from_numbers(trial.evidence)
+        if (evidence.reward.lowest, evidence.reward.highest) == rewards:
+            return evidence
+    test = trial.test + bool(trial.evidence)
+    return Evidence.none(rewards=rewards, costs=COSTS)._replace(test=test)
+
+
+def count_results(
+    trial: Trial, results: Sequence[Result], *, rewards: tuple[float, float]
+) -> Trial:
+    """Return a trial with more rollouts in its evidence; one by one gives the same bits."""
+    evidence = evidence_of(trial, rewards=rewards)
+    if evidence.test != trial.test:  # another range, and what was outside the one before is past
+        trial = replace(trial, tally={**trial.tally, "outside": 0.0})
+    evidence = evidence.including(outcomes_of(results, rewards=rewards))
+    return replace(tally_results(trial, results), test=evidence.test, evidence=evidence.numbers())
+
+
+def tally_results(trial: Trial, results: Sequence[Result]) -> Trial:
+    """Return a trial with more rollouts in its counts."""
+    tally = dict(trial.tally)
+    for result in results:
+        arm = "learner" if result.learner else "control"
+        known = math.isfinite(result.reward)
+        counts = {
+            "seen": 1.0,
+            arm: 1.0,
+            f"{arm}_known": float(known),
+            f"{arm}_reward": result.reward if known else 0.0,
+            "asked": float(result.agreed is not None),
+            "agreed": float(result.agreed or False),
+        }
+        if result.outside:
+            counts["outside"] = 1.0
+        for name, value in counts.items():
+            tally[name] = tally.get(name, 0.0) + value
+        if result.version is not None:
+            tally["version"] = float(result.version)
+    return replace(
+        trial,
+        tally=tally,
+        watermark=results[-1].place if results else trial.watermark,
+        kept=trial.kept if trial.stopped is not None else max(0, trial.kept - len(results)),
+    )
+
+
+def start_trial(trial: Trial, page: Sequence[Assigned], settings: Settings) -> Trial:
+    """Return a trial as its next rollouts find it; the share of the first says how it starts.
+
+    A share of 0 that nobody ordered is the shadow of an adapter; any other one is an adapter's
+    only where the settings say with which exposure the point starts. The shadow ends at once where
+    an exposure is set later: what came before is not compared with what comes after.
+    """
+    if trial.in_first_shadow:
+        acting = next((assignment for assignment in page if assignment.share), None)
+        if acting is None:
+            return trial
+        return replace(restart_test(trial), exposure=acting.share, since=acting.place - 1)
+    if trial.watermark or trial.exposure is not None or trial.stopped is not None:
+        return trial
+    share = page[0].share
+    if share and not any(
+        decision.point == trial.point and decision.exposure for decision in settings.decisions
+    ):
+        return trial
+    return replace(trial, ladder=not share, exposure=share)
+
+
+def restart_test(trial: Trial) -> Trial:
+    """Return a trial whose test begins anew, with less to spend.
+
+    For a new champion, a new rung, a control that changed, or a test that drift voided.
+    """
+    return replace(trial, test=trial.test + 1, evidence={}, tally={}, finding={})
+
+
+def finding_of(trial: Trial, settings: Settings) -> Finding | None:
+    """Return what follows from a trial's evidence; ``None`` without any."""
+    if not trial.evidence:
+        return None
+    evidence = Evidence.from_numbers(trial.evidence)
+    has_costs = evidence.cost.learner_count + evidence.cost.control_count > 0.0
+    cost_margin = Rule().cost_margin if has_costs else None
+    finding = evidence.finding(Rule(margin=settings.promote_margin, cost_margin=cost_margin))
+    compared = evidence.missing.learner_count + evidence.missing.control_count
+    if finding.verdict is Verdict.UNSAFE or outside_of(trial) <= OUTSIDE * compared:
+        return finding
+    return finding._replace(verdict=Verdict.OUT_OF_RANGE)
+
+
+def outside_of(trial: Trial) -> int:
+    """Return how many of the rollouts that are compared have a reward outside its range."""
+    return int(trial.tally.get("outside", 0.0))
+
+
+def has_fallen(newest: Sequence[float], mean: float, *, rewards: tuple[float, float]) -> bool:
+    """Say whether a learner earns less lately than when it was shown to be better.
+
+    Then what was shown is of another world, even if the control fell with it. It errs once in 1,000
+    looks.
+
+    Args:
+        newest: Its newest known rewards.
+        mean: Its mean reward in the test.
+        rewards: Lowest and highest reward.
+
+    Source:
+        Hoeffding 1963, theorem 1.
+    """
+    if len(newest) < LATELY_LEAST:
+        return False
+    low, high = rewards
+    now = math.fsum(min(max(total, low), high) for total in newest) / len(newest)
+    return mean - now > (high - low) * math.sqrt(math.log(1_000.0) / (2.0 * len(newest)))
+
+
+def finding_fields(finding: Finding | None) -> dict[str, object]:
+    """Return a finding as plain data."""
+    if finding is None:
+        return {}
+    return {
+        "verdict": finding.verdict.value,
+        "difference": finding.difference._asdict(),
+        "cost": finding.cost._asdict(),
+        "missing": finding.missing._asdict(),
+        "alpha": finding.alpha,
+    }
+
+
+def next_step(trial: Trial, finding: Finding, serving: Serving, settings: Settings) -> Step | None:
+    """Return what is to be done about who decides; ``None`` if nothing is."""
+    in_shadow = trial.exposure == 0.0 and not trial.kept
+    unclear = finding.verdict is Verdict.OUT_OF_RANGE and not in_shadow
+    if trial.stopped is not None or unclear:
+        return None
+    if finding.verdict is Verdict.UNSAFE:
+        return taken_out(trial, f"costlier than the control: {_interval_text(finding.cost)}")
+    if in_shadow:
+        reason = f"{finding.control} rollouts in shadow"
+        seen = finding.control >= Rule().fewest
+        return _move(trial, Move.CLIMBED, RUNGS[0], reason) if seen else None
+    if trial.kept:
+        turned = finding.difference.upper < 0.0
+        reason = f"worse than the previous champion: {_interval_text(finding.difference)}"
+        return return_champion(trial, serving, reason) if turned else None
+    if finding.verdict is Verdict.PROMOTE:
+        return _promote(trial, finding, serving, settings)
+    return _given_up(trial, finding, serving) if finding.verdict is Verdict.FUTILE else None
+
+
+def end_probation(before: Trial, trial: Trial) -> Step | None:
+    """Return the end of a probation, if the last rollout counted was its last."""
+    if not before.kept or trial.kept:
+        return None
+    after = restart_test(trial)
+    return Step(Move.RELEASED, "the new champion passed its probation", after)
+
+
+def taken_out(trial: Trial, reason: str) -> Step:
+    """Return that the learner decides nothing any more, until an operator starts it again.
+
+    A champion on its probation goes with it: it is a version of the very same learner.
+    """
+    after = replace(trial, stopped=reason)
+    if trial.kept:
+        after = replace(after, champion=trial.previous, previous=None, kept=0)
+    return Step(Move.STOPPED, reason, after)
+
+
+def frozen(trial: Trial, version: int, settings: Settings, reason: str) -> Step:
+    """Return that a version is the champion; the one before keeps a share for a while."""
+    after = replace(
+        restart_test(trial),
+        champion=version,
+        previous=trial.champion,
+        kept=settings.probation,
+        exposure=None if trial.exposure is None else top_of(settings),
+    )
+    return Step(Move.FROZEN, f"version {version}: {reason}", after)
+
+
+def return_champion(trial: Trial, serving: Serving, reason: str) -> Step:
+    """Return that the champion before is the champion again.
+
+    The learner goes on from that version. Where it is the host's own choice, or an operator has
+    pinned another version, the learner keeps the lowest rung, from which it may climb again.
+    """
+    goes_on = trial.previous is not None and not serving.pinned
+    after = replace(
+        restart_test(trial),
+        champion=trial.previous,
+        previous=None,
+        kept=0,
+        exposure=trial.exposure if goes_on else RUNGS[0],
+    )
+    return Step(Move.RETURNED, reason, after, trial.previous if goes_on else None)
+
+
+def top_of(settings: Settings) -> float:
+    """Return the largest share that a learner may decide."""
+    return 1.0 - settings.control_share
+
+
+def share_now(trial: Trial, settings: Settings) -> float:
+    """Return the share of rollouts that the learner decides, where there is a control."""
+    if trial.stopped is not None:
+        return 0.0
+    share = top_of(settings) if trial.exposure is None else trial.exposure
+    return min(share, 1.0 - KEPT_SHARE) if trial.kept else share
+
+
+def _promote(trial: Trial, finding: Finding, serving: Serving, settings: Settings) -> Step | None:
+    reason = f"better than the control: {_interval_text(finding.difference)}"
+    share = top_of(settings) if trial.exposure is None else trial.exposure
+    top = top_of(settings)
+    rung = min([*[above for above in RUNGS if above > share][:1], top])
+    if rung < top:
+        return _move(trial, Move.CLIMBED, rung, reason)
+    if serving.version in (0, trial.champion):  # nothing that could be frozen
+        return None
+    return frozen(trial, serving.version, settings, reason)
+
+
+def _given_up(trial: Trial, finding: Finding, serving: Serving) -> Step:
+    """Return that a learner which is not good enough starts its test anew, one rung below."""
+    reason = f"not better than the control by the margin: {_interval_text(finding.difference)}"
+    is_worse = finding.difference.upper < 0.0
+    control = trial.control if is_worse and not serving.pinned else None
+    serve = None if control == serving.version else control
+    below = [rung for rung in RUNGS if trial.exposure is not None and rung < trial.exposure]
+    if below:
+        return _move(trial, Move.LOWERED, below[-1], reason)._replace(serve=serve)
+    return Step(Move.RESTARTED, reason, restart_test(trial), serve)
+
+
+def _move(trial: Trial, move: Move, exposure: float, reason: str) -> Step:
+    after = replace(restart_test(trial), exposure=exposure)
+    return Step(move, f"to {exposure:.0%}: {reason}", after)
+
+
+def _interval_text(interval: Interval) -> str:
+    return f"{interval.estimate:+.3g} [{interval.lower:+.3g}, {interval.upper:+.3g}]"
+
+
+COUNTED = 10_000
+"""So far is counted what waits to be counted: a look must not take long."""
+
+NO_RANGE = "no claim without a reward range: declare it, or set TAU_LIVE_RL_REWARD_RANGE"
+OUT_OF_RANGE = "no claim while rewards are outside their range"
+NO_CONTROL = "nothing to compare with: the learner decides every rollout"
+NOTHING_DECIDED = "nothing to compare with: the learner decides no rollout"
+
+
+def trial_at(
+    store: Store, point: str, settings: Settings, *, now: float
+) -> dict[str, object] | None:
+    """Return the status of the trial of a point; ``None`` before its first rollout."""
+    trial = store.trials.trial(point)
+    return trial_facts(store, trial, settings, now=now) if trial.revision else None
+
+
+def trial_facts(store: Store, trial: Trial, settings: Settings, *, now: float) -> dict[str, object]:
+    """Return the status of a trial as JSON data."""
+    tally, trial = trial.tally, _as_assigned(store, trial)
+    cost = trial.finding.get("cost")
+    uncounted = store.trials.uncounted_size(trial.point, after=trial.watermark, limit=COUNTED)
+    return {
+        "exposure": share_now(trial, settings),
+        "ladder": trial.ladder,
+        "champion": trial.champion,
+        "control": trial.control,
+        "previous": trial.previous,
+        "kept": trial.kept,
+        "stopped": trial.stopped,
+        "since": trial.changed_at or None,
+        "test": trial.test,
+        "verdict": trial.finding.get("verdict"),
+        "why": _why(trial, settings),
+        "difference": _difference(trial, settings),
+        "cost": dict(cost) if isinstance(cost, Mapping) else None,
+        "rollouts": {arm: int(tally.get(arm, 0.0)) for arm in ("learner", "control")},
+        "uncounted": uncounted,
+        "held_up": _held_up(store, trial, settings, now=now) if uncounted else None,
+        "missing": {arm: _missing(tally, arm) for arm in ("learner", "control")},
+        "agreement": tally["agreed"] / tally["asked"] if tally.get("asked") else None,
+    }
+
+
+def _held_up(
+    store: Store, trial: Trial, settings: Settings, *, now: float
+) -> dict[str, object] | None:
+    """Return the rollout whose reward the comparison waits for, and until when at most."""
+    page = store.trials.assignments(trial.point, after=trial.watermark, limit=1)
+    if not page:
+        return None
+    rollout, until = page[0].rollout, page[0].until
+    if until is not None and rollout.started_at is not None and may_give_up(settings):
+        delays = store.trials.delays(trial.point, limit=NEWEST)
+        wait_s = patience(delays, now=now, most_s=settings.reward_deadline_s)
+        until = until if wait_s is None else min(until, rollout.started_at + wait_s)
+    return {
+        "rollout_id": rollout.rollout_id,
+        "open": rollout.status not in ROLLOUT_ENDS,
+        "until": until,
+    }
+
+
+def _as_assigned(store: Store, trial: Trial) -> Trial:
+    """Return a trial with the share that the newest rollout was assigned by, if none was set.
+
+    Then it is a setting of the process that decides, and whoever asks may have another.
+    """
+    if trial.exposure is not None:
+        return trial
+    place = store.trials.newest_place(trial.point)
+    newest = store.trials.assignments(trial.point, after=place - 1, limit=1)
+    return replace(trial, exposure=newest[-1].share) if newest else trial
+
+
+def _why(trial: Trial, settings: Settings) -> str | None:
+    """Return why the difference is unknown; ``None`` where it is known."""
+    if trial.stopped is not None:
+        return f"stopped: {trial.stopped}"
+    if not trial.finding and reward_range(settings) is None:
+        return NO_RANGE
+    if _is_out_of_range(trial):
+        seen = int(trial.tally.get("seen", 0.0))
+        return f"{OUT_OF_RANGE}: {outside_of(trial):,} of {seen:,} rollouts"
+    share = share_now(trial, settings)
+    return NO_CONTROL if share >= 1.0 else NOTHING_DECIDED if share <= 0.0 else None
+
+
+def _difference(trial: Trial, settings: Settings) -> dict[str, object]:
+    """Return the difference with its bounds, or the plain difference of means without any.
+
+    While the learner decides every rollout and nothing was proven before, the few that a control
+    once decided say nothing: no difference is claimed.
+    """
+    interval, tally = trial.finding.get("difference"), trial.tally
+    if not isinstance(interval, Mapping) or _is_out_of_range(trial):
+        counts = tally.get("learner_known", 0.0), tally.get("control_known", 0.0)
+        lift = None
+        if all(counts):
+            lift = tally["learner_reward"] / counts[0] - tally["control_reward"] / counts[1]
+        return {"estimate": lift, "lower": None, "upper": None, "plain": True}
+    known = [trial.evidence.get(f"reward_{arm}_count") for arm in ("learner", "control")]
+    if 0.0 in known:  # then its middle is a guess, and its bounds are all that is possible
+        return {**interval, "estimate": None, "plain": False}
+    if _why(trial, settings) == NO_CONTROL and trial.finding.get("verdict") == "wait":
+        return {"estimate": None, "lower": None, "upper": None, "plain": False}
+    return {**interval, "plain": False}
+
+
+def _is_out_of_range(trial: Trial) -> bool:
+    return trial.finding.get("verdict") == Verdict.OUT_OF_RANGE
+
+
+def _missing(tally: Mapping[str, float], arm: str) -> float | None:
+    total = tally.get(arm, 0.0)
+    return 1.0 - tally.get(f"{arm}_known", 0.0) / total if total else None

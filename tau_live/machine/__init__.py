@@ -1,1 +1,0 @@
-"""Files, processes, clocks and threads: what the machine gives, made dependable."""

@@ -1,0 +1,164 @@
+"""The plugins that deliver alerts: a line in the log, and the configured command."""
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from msgspec.structs import asdict
+
+from tau_live.core.guard import logger, text_of
+from tau_live.core.hookspecs import Alert, hookimpl
+from tau_live.core.settings import Settings
+from tau_live.core.switch import SWITCH
+from tau_live.operate.alert_rules import Severity
+
+if TYPE_CHECKING:
+    import subprocess
+
+COMMAND = "alert-command"
+MOST_CHARS = 30_000
+"""Of the facts in JSON; what is longer would not fit the pipe to a command that does not read."""
+
+
+@hookimpl
+def alert_raised(alert: Alert) -> None:
+    """Write an alert into the log: as a warning, or as information if it is no more than that."""
+    facts = {name: value for name, value in asdict(alert).items() if name != "facts"}
+    log = logger().info if alert.severity == Severity.INFO else logger().warning
+    log("alert_raised", **facts, facts=dict(alert.facts))
+
+
+class AlertCommand:
+    """Gives alerts to a command; what it fails of is logged and counted, and not tried again.
+
+    Args:
+        words: The command and its arguments.
+        environ: What it inherits.
+        timeout_s: How long it may take.
+        count: Counts a failure.
+    """
+
+    def __init__(
+        self,
+        words: Sequence[str],
+        *,
+        environ: Mapping[str, str],
+        timeout_s: float,
+        count: Callable[[str], None],
+    ) -> None:
+        self._words = words
+        self._environ = environ
+        self._timeout_s = timeout_s
+        self._count = count
+        self._lock = threading.Lock()
+        self._running: subprocess.Popen[bytes] | None = None
+
+    @hookimpl
+    def alert_raised(self, alert: Alert) -> None:
+        """Run the command."""
+        problem = run_command(
+            self._words, alert, self._environ, timeout_s=self._timeout_s, began=self._began
+        )
+        self._began(None)
+        if problem is not None:
+            self._count("alert_commands_failed")
+            logger().warning("alert_command_failed", kind=alert.kind, problem=problem)
+
+    def kill(self) -> None:
+        """End a command that is running; the process ends."""
+        with self._lock:
+            if self._running is not None:
+                _kill(self._running)
+
+    def _began(self, process: "subprocess.Popen[bytes] | None") -> None:
+        with self._lock:
+            self._running = process
+
+
+def command_of(
+    settings: Settings, environ: Mapping[str, str], count: Callable[[str], None]
+) -> AlertCommand | None:
+    """Return the plugin that runs what settings name; ``None`` where they name nothing."""
+    if not settings.alert_command:
+        return None
+    return AlertCommand(
+        settings.alert_command, environ=environ, timeout_s=settings.alert_timeout_s, count=count
+    )
+
+
+def run_command(
+    words: Sequence[str],
+    alert: Alert,
+    environ: Mapping[str, str],
+    *,
+    timeout_s: float,
+    out: int | None = None,
+    began: "Callable[[subprocess.Popen[bytes]], None]" = lambda _: None,
+) -> str | None:
+    """Run a command with an alert in its environment and on its standard input.
+
+    Returns why it did not do what it should; ``None`` if it did.
+
+    It is a process group of its own, of which nothing is left when its time is up, and tau-live is
+    off in it.
+
+    Args:
+        words: The command and its arguments; no shell sees them.
+        alert: The alert.
+        environ: What it inherits.
+        timeout_s: How long it may take.
+        out: Where what it prints goes, as a file's descriptor; ``None`` is nowhere.
+        began: Called with the process once it runs.
+    """
+    import subprocess  # not before there is an alert
+
+    prints = subprocess.DEVNULL if out is None else out
+    environ = {**environ, **variables(alert), SWITCH: "0"}
+    try:
+        process = subprocess.Popen(  # noqa: S603 - an operator named it
+            list(words),
+            stdin=subprocess.PIPE, stdout=prints, stderr=prints, start_new_session=True,
+            env=environ,
+        )  # fmt: skip
+    except (OSError, ValueError) as error:
+        return f"cannot be started: {text_of(error)}"
+    with process:
+        began(process)
+        try:
+            process.communicate(json_of(alert), timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            _kill(process)
+            return f"took longer than {timeout_s:g} s and was killed"
+        except BaseException:
+            _kill(process)
+            raise
+    code = process.returncode
+    return f"ended with exit code {code}" if code else None
+
+
+def variables(alert: Alert) -> dict[str, str]:
+    """Return an alert as variables of the environment; what is open-ended stands in its JSON."""
+    fields = {name: value for name, value in asdict(alert).items() if name != "facts"}
+    fields["test"] = "1" if alert.test else "0"
+    return {
+        f"{'TAU_LIVE_ALERT_'}{name.upper()}": str(value).replace("\0", "")
+        for name, value in fields.items()
+    }
+
+
+def json_of(alert: Alert) -> bytes:
+    """Return an alert as a line of JSON in ASCII; without its facts where those are too many."""
+    fields = asdict(alert)
+    line = json.dumps({**fields, "facts": dict(alert.facts)}, default=str)
+    if len(line) > MOST_CHARS:
+        line = json.dumps({**fields, "facts": {}}, default=str)
+    return line.encode() + b"\n"
+
+
+def _kill(process: "subprocess.Popen[bytes]") -> None:
+    with suppress(OSError):
+        os.killpg(process.pid, signal.SIGKILL)

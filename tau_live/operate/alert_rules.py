@@ -1,0 +1,601 @@
+"""Which alerts follow from the state of a store. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from math import sqrt
+from types import MappingProxyType
+from typing import NamedTuple
+
+from tau_live.core.reasons import (
+    DROPPED,
+    FOREIGN_DEFAULT,
+    LEFT_OUT,
+    RERUNS,
+    Part,
+    WhyNot,
+    drops_of,
+    lost_events,
+)
+from tau_live.core.records import AuditEntry
+from tau_live.core.sanitize import counts, integer, mapping, real, sequence
+from tau_live.core.settings import Settings
+from tau_live.core.switch import KILL
+from tau_live.learn.learner import LARGER
+from tau_live.learn.monitoring import FEWEST, missing_rewards
+from tau_live.learn.promotion.rules import Move
+from tau_live.rl.drift import Direction
+
+
+class Severity(StrEnum):
+    """How urgent it is: wake the on-call engineer, look today, or good to know."""
+
+    CRITICAL = "critical"
+    WARNING = "warning"
+    INFO = "info"
+
+
+class AlertKind(StrEnum):
+    """The kind of an alert; its name is the heading in the runbook."""
+
+    GATE_HOLD = "gate-hold"
+    GATE_RESET = "gate-reset"
+    STORE_FAILS = "store-fails"
+    KILL_SWITCH_ON = "kill-switch-on"
+    EVENTS_DROPPED = "events-dropped"
+    REWARDS_MISSING = "rewards-missing"
+    REWARD_FELL = "reward-fell"
+    OPTION_WORSE = "option-worse"
+    CHOICES_COLLAPSED = "choices-collapsed"
+    POLICY_PROMOTED = "policy-promoted"
+    POLICY_DEMOTED = "policy-demoted"
+    EXPOSURE_RAISED = "exposure-raised"
+    LEARNER_STOPPED = "learner-stopped"
+    LEARNER_BEHIND = "learner-behind"
+    PLUGIN_DISABLED = "plugin-disabled"
+    TEST = "test"
+
+
+class About(NamedTuple):
+    """The severity of a kind of alert, its meaning and the next command.
+
+    Attributes:
+        severity: How urgent it is.
+        means: One sentence.
+        todo: The command to run next.
+    """
+
+    severity: Severity
+    means: str
+    todo: str
+
+
+ALERTS: Mapping[AlertKind, About] = MappingProxyType(
+    {
+        AlertKind.GATE_HOLD: About(
+            Severity.CRITICAL,
+            "The gate holds: nothing is recorded, learned or decided until it is reset.",
+            "tau-live gate",
+        ),
+        AlertKind.GATE_RESET: About(
+            Severity.INFO, "An operator let the gate pass again.", "tau-live gate log"
+        ),
+        AlertKind.STORE_FAILS: About(
+            Severity.CRITICAL,
+            "A process cannot use its store; its host makes its own choices until it works again.",
+            "tau-live doctor",
+        ),
+        AlertKind.KILL_SWITCH_ON: About(
+            Severity.WARNING,
+            "The kill switch is on: everything is stopped until it is turned off.",
+            "tau-live status",
+        ),
+        AlertKind.EVENTS_DROPPED: About(
+            Severity.WARNING,
+            "Events were dropped before they were stored, so their data is lost.",
+            "tau-live status",
+        ),
+        AlertKind.REWARDS_MISSING: About(
+            Severity.WARNING,
+            "Too many rollouts get no reward in time, and nothing is learned from them.",
+            "tau-live doctor",
+        ),
+        AlertKind.REWARD_FELL: About(
+            Severity.WARNING,
+            "The mean reward of a decision point is far below what it was.",
+            "tau-live status",
+        ),
+        AlertKind.OPTION_WORSE: About(
+            Severity.WARNING,
+            "Drift: an option earns less than it used to, so what was learned of it is doubtful.",
+            "tau-live status",
+        ),
+        AlertKind.CHOICES_COLLAPSED: About(
+            Severity.WARNING,
+            "One option is chosen almost always, so nothing more is learned about the others.",
+            "tau-live status",
+        ),
+        AlertKind.POLICY_PROMOTED: About(
+            Severity.INFO,
+            "A version was proven better and is now the champion.",
+            "tau-live policy list",
+        ),
+        AlertKind.POLICY_DEMOTED: About(
+            Severity.WARNING,
+            "The learner was demoted: to the previous champion, or to a smaller share of rollouts.",
+            "tau-live policy list",
+        ),
+        AlertKind.EXPOSURE_RAISED: About(
+            Severity.INFO, "The learner decides a larger share of rollouts.", "tau-live status"
+        ),
+        AlertKind.LEARNER_STOPPED: About(
+            Severity.CRITICAL,
+            "The learner of a decision point was stopped and decides nothing there.",
+            "tau-live status",
+        ),
+        AlertKind.LEARNER_BEHIND: About(
+            Severity.WARNING,
+            "More rollouts wait to be learned from than two of the largest updates take.",
+            "tau-live status --all",
+        ),
+        AlertKind.PLUGIN_DISABLED: About(
+            Severity.WARNING,
+            "A plugin is no longer called. If it redacts, no text is kept, and the host makes its "
+            "own choices.",
+            "tau-live doctor",
+        ),
+        AlertKind.TEST: About(
+            Severity.INFO, "A test alert, sent by `tau-live alerts test`.", "tau-live alerts"
+        ),
+    }
+)  # fmt: skip
+"""Every kind, in the order in which one should read them."""
+
+MOVES: Mapping[str, AlertKind] = MappingProxyType(
+    {
+        "gate_reset": AlertKind.GATE_RESET,
+        "champion_frozen": AlertKind.POLICY_PROMOTED,
+        "policy_promote": AlertKind.POLICY_PROMOTED,
+        "policy_freeze": AlertKind.POLICY_PROMOTED,
+        "champion_returned": AlertKind.POLICY_DEMOTED,
+        "policy_reset": AlertKind.POLICY_DEMOTED,
+        "policy_rollback": AlertKind.POLICY_DEMOTED,
+        "exposure_lowered": AlertKind.POLICY_DEMOTED,
+        "exposure_climbed": AlertKind.EXPOSURE_RAISED,
+        "learner_stopped": AlertKind.LEARNER_STOPPED,
+        "policy_stop": AlertKind.LEARNER_STOPPED,
+    }
+)
+"""The kind of alert of each action in the audit."""
+
+
+AUDIT = ("audit", "")
+"""Where it is noted up to which line the audit has been read."""
+
+
+STILL_SAME = 0.95
+"""A collapse lasts until another option has more than the rest of it: a good policy explores
+little, so that by chance all are the same now, and one is not the next moment."""
+
+FALL, CERTAIN, FALL_OF_LEVEL = 0.5, 8.0, 0.05
+"""A reward fell by at least half a standard deviation, by eight standard errors, and by a twentieth
+of what it was."""
+
+
+_SINCE = "since "
+"""Begins the mark of rewards that are missing."""
+
+Notes = Mapping[tuple[str, str], str]
+"""The mark of each condition and counter as of the last check, by kind and subject."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incident:
+    """Something that an operator may be alerted about.
+
+    Attributes:
+        kind: What it is.
+        subject: What it concerns; empty for all of it.
+        mark: Tells one occurrence from the next.
+        sentence: What happened; empty where it is only to be noted.
+        facts: The numbers behind it.
+        at: Epoch seconds; ``None`` for now.
+    """
+
+    kind: AlertKind
+    subject: str = ""
+    mark: str
+    sentence: str = ""
+    facts: Mapping[str, object] = field(default_factory=dict)
+    at: float | None = None
+
+
+class _Usual(NamedTuple):
+    """The usual mean reward of a point, as a mark holds it.
+
+    Attributes:
+        mean: The highest that was seen.
+        spread: The standard deviation of rewards then.
+        at: How many rollouts had become ready when it fell; ``None`` while it has not.
+        to: What it fell to.
+    """
+
+    mean: float
+    spread: float
+    at: int | None = None
+    to: float | None = None
+
+
+def incidents_in(status: Mapping[str, object], noted: Notes, settings: Settings) -> list[Incident]:
+    """Return the incidents in the status of a store.
+
+    Args:
+        status: The status, as of ``status_of``.
+        noted: The notes of earlier checks; some incidents are growth since then.
+        settings: Bounds.
+    """
+    return [
+        *_gate(mapping(status.get("gate"))),
+        *_kill_switch(mapping(status.get("kill_switch"))),
+        *_drops(status, noted),
+        *_missing(status, settings),
+        *_points(mapping(status.get("monitors")), noted, settings),
+        *_behind(status, noted, settings),
+        *_fallen(status, noted),
+        *_plugins(status),
+    ]
+
+
+def moves(entries: Sequence[AuditEntry]) -> list[Incident]:
+    """Return the incidents in lines of the audit."""
+    return [
+        Incident(
+            kind=kind,
+            subject=str(entry.details.get("point", "")),
+            mark=str(entry.seq),
+            sentence=_sentence(entry),
+            facts={"action": entry.action, "who": entry.who, **_without_states(entry.details)},
+            at=entry.at,
+        )
+        for entry in entries
+        if (kind := _kind_of(entry)) is not None and not entry.details.get("idempotent")
+    ]
+
+
+def _without_states(details: Mapping[str, object]) -> dict[str, object]:
+    """Return what an order says of itself, without what only `policy undo` needs."""
+    return {name: value for name, value in details.items() if name not in {"before", "after"}}
+
+
+def _kind_of(entry: AuditEntry) -> AlertKind | None:
+    """Return the kind of alert of a line of the audit; an operator's share goes up or down."""
+    # an operator gives the learner another share: the kind of alert follows from the shares
+    if entry.action != "policy_exposure":
+        return MOVES.get(entry.action)
+    share, was = (real(entry.details.get(name)) or 0.0 for name in ("share", "share_was"))
+    if share == was:
+        return None
+    return AlertKind.EXPOSURE_RAISED if share > was else AlertKind.POLICY_DEMOTED
+
+
+def _sentence(entry: AuditEntry) -> str:
+    point = entry.details.get("point")
+    where = f" at {point!r}" if point else ""
+    if entry.action in frozenset(Move):
+        return f"{entry.action.replace('_', ' ').capitalize()}{where} on evidence: {entry.reason}."
+    return f"{entry.action.replace('_', ' ').capitalize()}{where} by {entry.who}: {entry.reason}."
+
+
+def _gate(gate: Mapping[str, object]) -> Iterator[Incident]:
+    if gate.get("state") == "hold":
+        since = gate.get("since")
+        why = ": ".join(str(gate[name]) for name in ("reason", "detail") if gate.get(name))
+        yield Incident(
+            kind=AlertKind.GATE_HOLD,
+            mark=str(since),
+            sentence=f"The gate holds: {why}.",
+            facts={name: gate.get(name) for name in ("reason", "detail", "since", "streaks")},
+            at=real(since) or None,
+        )
+
+
+def _kill_switch(killed: Mapping[str, object]) -> Iterator[Incident]:
+    if killed:
+        inside = str(killed.get("reason")).startswith(KILL)  # in ever more processes
+        by = f" ({killed['who']})" if killed.get("who") else ""
+        yield Incident(
+            kind=AlertKind.KILL_SWITCH_ON,
+            mark=KILL if inside else str(killed.get("at")),
+            sentence=f"The kill switch is on: {killed.get('reason')}{by}.",
+            facts=killed,
+            at=real(killed.get("at")) or None,
+        )
+
+
+def _drops(status: Mapping[str, object], noted: Notes) -> Iterator[Incident]:
+    """Yield that events are being dropped, until none was for a while."""
+    counters = counts(status.get("counters"))
+    lost, now = lost_events(counters), real(status.get("at")) or 0.0
+    grown = {name: at for name, at in grew(counters, noted).items() if name in lost}
+    # events are being dropped until none was for so long
+    if any(at is None or now - at < 600.0 for at in grown.values()):
+        dropped = sum(max(0, lost[name] - _last_mark(noted, name)[0]) for name in grown)
+        words = "event was" if dropped == 1 else "events were"
+        yield Incident(
+            kind=AlertKind.EVENTS_DROPPED,
+            mark="dropping",
+            sentence=f"{dropped} {words} dropped since the last check; their data is lost.",
+            facts={
+                "dropped": dropped,
+                "total": sum(lost.values()),
+                "by_reason": {name.removeprefix(DROPPED): lost[name] for name in lost},
+            },
+        )
+
+
+def _missing(status: Mapping[str, object], settings: Settings) -> Iterator[Incident]:
+    rewards = mapping(status.get("rewards_missing"))
+    if rewards:
+        missing, settled = integer(rewards.get("missing")), integer(rewards.get("settled"))
+        limit, since = _limit(settings), real(rewards.get("since"))
+        at = real(status.get("at")) or 0.0 if since is None else since
+        yield Incident(
+            kind=AlertKind.REWARDS_MISSING,
+            mark=f"{_SINCE}{int(at)}",
+            sentence=f"{missing} of the newest {settled} rewards are missing; "
+            f"the limit is {limit:g}.",
+            facts={"missing": missing, "settled": settled, "limit": limit},
+        )
+
+
+def missing_now(
+    missing: int, settled: int, noted: Notes, settings: Settings
+) -> dict[str, object] | None:
+    """Return since when too many rewards are missing, and of how many; ``None`` if they are not.
+
+    Once so, it is over when fewer than half as many are.
+
+    Args:
+        missing: Of the newest rollouts that wait for no reward, those without one.
+        settled: How many these are.
+        noted: The notes of the last check.
+        settings: How many may be missing.
+    """
+    mark = noted.get((AlertKind.REWARDS_MISSING.value, ""), "")
+    since = mark.removeprefix(_SINCE) if mark.startswith(_SINCE) else ""
+    lasts = bool(since) and 2 * missing >= _limit(settings) * settled
+    if missing_rewards(settled - missing, missing, _limit(settings)) is None and not lasts:
+        return None
+    at = float(since) if since.isdecimal() else None
+    return {"since": at, "missing": missing, "settled": settled}
+
+
+def _limit(settings: Settings) -> float:
+    # of rewards that never come, where `TAU_LIVE_RL_MISSING_REWARD_LIMIT` says nothing
+    return settings.missing_reward_limit or 0.5
+
+
+def _points(monitors: Mapping[str, object], noted: Notes, settings: Settings) -> Iterator[Incident]:
+    for point, monitor in monitors.items():
+        figures = mapping(monitor)
+        was = noted.get((AlertKind.CHOICES_COLLAPSED.value, point))
+        yield from _collapse(point, figures, settings, lasts=bool(was))
+        yield from _worse(point, figures)
+
+
+def _collapse(
+    point: str, figures: Mapping[str, object], settings: Settings, *, lasts: bool
+) -> Iterator[Incident]:
+    if integer(figures.get("decisions")) < FEWEST or figures.get("entropy") is None:
+        return
+    entropy, share = (real(figures.get(name)) or 0.0 for name in ("entropy", "option_share"))
+    choices, option = integer(figures.get("decisions")), figures.get("option")
+    floor, most = settings.entropy_floor, settings.option_share_limit
+    if floor is None and most is None:
+        # so many choices of one option alone are a collapse, where no setting bounds them
+        collapsed = share >= (STILL_SAME if lasts else 1.0) and choices >= 256
+    else:
+        wider = STILL_SAME if lasts else 1.0
+        collapsed = entropy * wider < (floor or 0.0) or (most is not None and share > most * wider)
+    if collapsed:
+        yield Incident(
+            kind=AlertKind.CHOICES_COLLAPSED,
+            subject=point,
+            mark="collapsed",
+            sentence=f"{option!r} is {share:.0%} of the newest {choices} choices at {point!r}.",
+            facts={
+                "point": point, "option": option, "option_share": share, "entropy": entropy,
+                "decisions": choices, "entropy_floor": floor, "option_share_limit": most,
+            },
+        )  # fmt: skip
+
+
+def _worse(point: str, figures: Mapping[str, object]) -> Iterator[Incident]:
+    alarms = figures.get("drift")
+    newest: dict[str, Mapping[str, object]] = {}
+    for alarm in map(mapping, alarms if isinstance(alarms, list) else ()):
+        if alarm.get("direction") == Direction.WORSE.value:
+            newest[str(alarm.get("option"))] = alarm
+    for option, alarm in newest.items():
+        shift, since = real(alarm.get("shift")) or 0.0, alarm.get("since")
+        yield Incident(
+            kind=AlertKind.OPTION_WORSE,
+            subject=f"{point}: {option}",
+            mark=str(alarm.get("ready_seq")),
+            sentence=(
+                f"Option {option!r} at {point!r} became worse by {abs(shift):.2g} standard "
+                f"deviations, about {since} of its decisions ago."
+            ),
+            facts={"point": point, **alarm},
+        )
+
+
+def _behind(status: Mapping[str, object], noted: Notes, settings: Settings) -> Iterator[Incident]:
+    """Yield the points where the learner falls behind; nothing where an operator paused it."""
+    if Part.LEARNING.value in mapping(status.get("paused")):
+        return
+    most = 2 * LARGER * settings.max_rollouts_per_update
+    for point, backlog in mapping(status.get("behind")).items():
+        ready = integer(mapping(backlog).get("ready"))
+        was = noted.get((AlertKind.LEARNER_BEHIND.value, point))
+        if ready > (most // 2 if was else most):
+            yield Incident(
+                kind=AlertKind.LEARNER_BEHIND,
+                subject=point,
+                mark="behind",
+                sentence=f"{ready} rollouts of {point!r} wait to be learned from.",
+                facts={"point": point, "ready": ready, "limit": most},
+            )
+
+
+def _fallen(status: Mapping[str, object], noted: Notes) -> Iterator[Incident]:
+    """Yield where the mean reward fell, and note what it was before."""
+    ready = integer(status.get("became_ready"))
+    for point, monitor in mapping(status.get("monitors")).items():
+        figures = mapping(monitor)
+        count = integer(figures.get("rollouts"))
+        mean, spread = real(figures.get("reward_mean")), real(figures.get("reward_spread"))
+        if mean is None or spread is None or count < FEWEST:
+            continue
+        was = _usual(noted.get((AlertKind.REWARD_FELL.value, point), ""))
+        if was is None or (was.at is None and mean > was.mean):
+            yield _reward(point, _Usual(mean, spread))
+            continue
+        margin = _margin(max(spread, was.spread), count, near=was.mean)
+        if was.at is None and was.mean - mean > margin:
+            yield _reward(point, was._replace(at=ready, to=mean), count=count)
+        elif was.at is not None and was.mean - mean < margin / 2.0:
+            yield _reward(point, was._replace(at=None, to=None))
+        # after so many times the rollouts of a mean what it fell to is what it is
+        elif was.at is not None and ready - was.at > 10 * count:
+            yield _reward(point, _Usual(mean, spread))
+
+
+def _reward(point: str, usual: "_Usual", *, count: int = 0) -> Incident:
+    return Incident(
+        kind=AlertKind.REWARD_FELL,
+        subject=point,
+        mark=" ".join("-" if number is None else repr(number) for number in usual),
+        sentence=(
+            f"The mean reward at {point!r} fell from {usual.mean:.3g} to {usual.to:.3g} "
+            f"(the newest {count} rollouts)."
+            if count
+            else ""
+        ),
+        facts={"point": point, "was": usual.mean, "is": usual.to, "rollouts": count},
+    )
+
+
+def _margin(spread: float, count: int, *, near: float) -> float:
+    """Return how far a mean must fall: more than chance moves the largest of many of them."""
+    return max(spread * max(FALL, CERTAIN / sqrt(count)), FALL_OF_LEVEL * abs(near))
+
+
+def _usual(mark: str) -> "_Usual | None":
+    try:
+        mean, spread, at, to = (None if word == "-" else float(word) for word in mark.split())
+    except ValueError:  # nothing, or somebody has spoiled it
+        return None
+    if mean is None or spread is None:
+        return None
+    return _Usual(mean, spread, None if at is None else int(at), to)
+
+
+def fallen_now(noted: Notes) -> dict[str, dict[str, float]]:
+    """Return by point from what to what the mean reward fell, while that lasts.
+
+    Args:
+        noted: The notes of the last check.
+    """
+    fell = AlertKind.REWARD_FELL
+    usual = {point: _usual(mark) for (kind, point), mark in noted.items() if kind == fell}
+    return {
+        point: {"was": level.mean, "fell_to": level.to}
+        for point, level in sorted(usual.items())
+        if level is not None and level.to is not None
+    }
+
+
+def _plugins(status: Mapping[str, object]) -> Iterator[Incident]:
+    """Yield each plugin that is not called any more, in whichever process."""
+    disabled = map(mapping, sequence(status.get("plugins_disabled")))
+    for plugin, report in {str(report.get("plugin")): report for report in disabled}.items():
+        yield Incident(
+            kind=AlertKind.PLUGIN_DISABLED,
+            subject=plugin,
+            mark="disabled",
+            sentence=f"Plugin {plugin!r} is disabled: {report.get('problem')}.",
+            facts=report,
+        )
+
+
+GREW = "grew"
+"""The kind of the notes about counters; the subject is the counter's name."""
+
+RESOLUTION_S = 60.0
+"""A counter that grows all the time is noted at most this often."""
+
+LATELY_S = 86_400.0
+"""How long ago counts as lately."""
+
+_MISSED = tuple(
+    f"{LEFT_OUT}{reason}" for reason in (WhyNot.REWARD_MISSING, WhyNot.REWARD_OUT_OF_RANGE)
+)
+
+
+def marks(counters: Mapping[str, int], noted: Notes, *, now: float) -> dict[str, str]:
+    """Return the notes to write now, by counter: its value, and when that was seen.
+
+    Args:
+        counters: The counters.
+        noted: The notes of earlier checks.
+        now: Epoch seconds.
+    """
+    changed: dict[str, str] = {}
+    for name, value in _watched_counters(counters).items():
+        before, at = _last_mark(noted, name)
+        if value < before:  # restored, or started anew
+            changed[name] = f"{value} {now if at is None else at}"
+        elif value > before and not (at is not None and 0.0 <= now - at < RESOLUTION_S):
+            changed[name] = f"{value} {now}"
+    return changed
+
+
+def grew(counters: Mapping[str, int], noted: Notes) -> dict[str, float | None]:
+    """Return when each counter of drops last grew, as far as any check saw.
+
+    Args:
+        counters: The counters.
+        noted: The notes of earlier checks.
+
+    Returns:
+        Epoch seconds by counter, late by the time until the next check; ``None`` where it grew
+        since the last check, however long ago that is.
+    """
+    times: dict[str, float | None] = {}
+    for name, value in _watched_counters(counters).items():
+        before, at = _last_mark(noted, name)
+        times[name] = at if value <= before else None
+    return times
+
+
+def lately(at: float | None, *, now: float) -> bool:
+    """Say whether a counter grew lately; an unknown time may be just now."""
+    return at is None or now - at < LATELY_S
+
+
+def _watched_counters(counters: Mapping[str, int]) -> dict[str, int]:
+    drops = drops_of(counters)
+    return drops | {
+        name: count
+        for name, count in counters.items()
+        if count and (name in (RERUNS, *_MISSED) or name.startswith(FOREIGN_DEFAULT))
+    }
+
+
+def _last_mark(noted: Notes, name: str) -> tuple[int, float | None]:
+    try:
+        value, at = noted.get((GREW, name), "0 ").split(" ")
+        return int(value), float(at) if at else None
+    except ValueError:  # somebody has spoiled it
+        return 0, None

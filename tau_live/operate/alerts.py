@@ -1,0 +1,338 @@
+"""Raises alerts, once for all processes of a store, and delivers them.
+
+Whoever maintains the store checks it; transitions are claimed in one transaction, so that of
+several processes one raises each, once, also after restarts. That a condition goes on is for the
+rules of a monitoring system to repeat. Alerts are delivered in a thread of their own: no
+plugin and no command keeps a host, the writer or the learner waiting.
+
+A check also notes how far each counter has come and when, beside the notes of alerts; nobody else
+has to write, and existing stores need nothing new.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from tau_live.core.gate import HoldReason
+from tau_live.core.guard import logger, text_of
+from tau_live.core.hookspecs import Alert
+from tau_live.core.plugins import Plugins
+from tau_live.core.redaction import scrub_text
+from tau_live.core.sanitize import counts
+from tau_live.core.settings import Settings
+from tau_live.core.version import this_version
+from tau_live.operate.alert_plugins import COMMAND, command_of
+from tau_live.operate.alert_rules import (
+    ALERTS,
+    AUDIT,
+    GREW,
+    AlertKind,
+    Incident,
+    incidents_in,
+    marks,
+    moves,
+)
+from tau_live.operate.status import alert_facts
+from tau_live.operate.stops import kill_file, now_killed
+from tau_live.store.records import AlertRow
+from tau_live.store.roles import Store
+
+WAITING = 64
+"""The most alerts that wait for delivery."""
+
+UNSTORED = 16
+"""The most alerts of a failing store that wait for it to work again."""
+
+PAGE = 100
+"""The most lines of the audit that a check reads."""
+
+
+class AlertQueue:
+    """Delivers alerts one after the other, in a thread that starts with the first of them.
+
+    Args:
+        tell: Delivers an alert; called in the thread.
+        count: Counts lost alerts.
+    """
+
+    def __init__(self, tell: Callable[[Alert], None], *, count: Callable[[str], None]) -> None:
+        self._tell = tell
+        self._count = count
+        self._waiting: deque[Alert] = deque()
+        self._condition = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def enqueue(self, alert: Alert) -> None:
+        """Deliver an alert soon; never waits."""
+        with self._condition:
+            if self._closed or len(self._waiting) >= WAITING:
+                self._count("alerts_lost")
+                return
+            self._waiting.append(alert)
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._loop, name="tau-live-alerts", daemon=True
+                )
+                self._thread.start()
+            self._condition.notify_all()
+
+    def close(self, timeout_s: float) -> bool:
+        """Deliver the waiting alerts, and stop; ``False`` if it takes longer than that."""
+        with self._condition:
+            self._closed = True
+            self._condition.notify_all()
+            thread = self._thread
+        if thread is None or thread is threading.current_thread():
+            return True
+        thread.join(timeout_s)
+        return not thread.is_alive()
+
+    def _loop(self) -> None:
+        while True:
+            with self._condition:
+                self._condition.wait_for(lambda: self._waiting or self._closed)
+                if not self._waiting:
+                    return
+                alert = self._waiting.popleft()
+            try:
+                self._tell(alert)
+            except Exception as error:  # noqa: BLE001  # nothing may end this thread
+                self._count("alerts_failed")
+                logger().warning("alert_failed", kind=alert.kind, error=text_of(error))
+
+
+class Alerting:
+    """Checks a store and raises its alerts; any thread may call it.
+
+    Args:
+        settings: Bounds.
+        owner: This process.
+        tell: Takes an alert for delivery; never waits.
+        count: Counts failures.
+        clock: Epoch seconds.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        owner: str,
+        tell: Callable[[Alert], None],
+        count: Callable[[str], None],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._settings = settings
+        self._owner = owner
+        self._tell = tell
+        self._count = count
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._failed = False
+        self._unstored: deque[AlertRow] = deque(maxlen=UNSTORED)
+
+    def look(self, store: Store, status: Mapping[str, object]) -> None:
+        """Raise the new alerts of a store that no other process has raised; throws nothing.
+
+        Args:
+            store: The store, in the thread that it belongs to.
+            status: Its status, as of ``status_of``.
+        """
+        if not self._lock.acquire(blocking=False):
+            return  # another thread of this process is checking
+        try:
+            rows = self._claim(store, status)
+            self._failed = False
+        except Exception as error:  # noqa: BLE001  # what alerts fail of must stop nothing else
+            rows = []
+            if not self._failed:
+                logger().warning("alerts_not_looked_for", error=text_of(error))
+            self._failed = True
+            self._count("alerts_failed")
+        finally:
+            self._lock.release()
+        for row in rows:
+            self._tell(alert_of(row, store=str(self._settings.store)))
+
+    def store_fails(self, detail: str) -> None:
+        """Raise an alert that the store cannot be used; it is stored when that works again."""
+        sentence = (
+            f"Process {self._owner} cannot use its store; its host chooses by itself: {detail}."
+        )
+        incident = Incident(
+            kind=AlertKind.STORE_FAILS, mark="", sentence=sentence,
+            facts={"detail": detail, "process": self._owner},
+        )  # fmt: skip
+        row = self._row(incident)
+        self._unstored.append(row)
+        self._tell(alert_of(row, store=str(self._settings.store)))
+
+    def _claim(self, store: Store, status: Mapping[str, object]) -> list[AlertRow]:
+        """Return the alerts that this process is to deliver, stored as raised."""
+        while self._unstored:
+            store.alerts.add(self._unstored[0])
+            self._unstored.popleft()
+        if not self._find(store, status)[1]:  # as nearly always
+            return []
+        with store.begin():  # locks at once: what is read now is what others have left
+            incidents, notes = self._find(store, status)
+            for (kind, subject), mark in notes.items():
+                store.alerts.note(kind, subject, mark)
+            return [store.alerts.add(self._row(incident)) for incident in incidents]
+
+    def _find(
+        self, store: Store, status: Mapping[str, object]
+    ) -> tuple[list[Incident], dict[tuple[str, str], str]]:
+        """Return the transitions since the last check of the store by any process.
+
+        These are the incidents to raise, and what is to be noted by kind and subject; empty where
+        a condition is over.
+        """
+        noted = store.alerts.notes()
+        entries = store.audit.since(int(noted.get(AUDIT, "0")), limit=PAGE)
+        state = incidents_in(status, noted, self._settings)
+        here = {(incident.kind.value, incident.subject): incident for incident in state}
+        new = {key: known for key, known in here.items() if noted.get(key) != known.mark}
+        grown = marks(counts(status.get("counters")), noted, now=self._clock())
+        return (
+            [known for known in (*new.values(), *moves(entries)) if known.sentence],
+            {
+                **{(GREW, name): mark for name, mark in grown.items()},
+                **({AUDIT: str(entries[-1].seq)} if entries else {}),
+                **{key: known.mark for key, known in new.items()},
+                **{
+                    key: ""
+                    for key, mark in noted.items()
+                    if mark and key[0] in LASTING and key not in here
+                },
+            },
+        )
+
+    def _row(self, incident: Incident) -> AlertRow:
+        about = ALERTS[incident.kind]
+        return AlertRow(
+            kind=incident.kind.value,
+            severity=about.severity.value,
+            subject=incident.subject,
+            sentence=_on_a_line(scrub_text(incident.sentence))[:500],
+            todo=about.todo,
+            facts={
+                name: scrub_text(value) if isinstance(value, str) else value
+                for name, value in incident.facts.items()
+            },
+            at=incident.at or self._clock(),
+            owner=self._owner,
+        )
+
+
+LASTING = frozenset(
+    {
+        AlertKind.GATE_HOLD,
+        AlertKind.EVENTS_DROPPED,
+        AlertKind.KILL_SWITCH_ON,
+        AlertKind.REWARDS_MISSING,
+        AlertKind.CHOICES_COLLAPSED,
+        AlertKind.LEARNER_BEHIND,
+        AlertKind.PLUGIN_DISABLED,
+    }
+)
+"""The kinds that are over once the condition is gone."""
+
+
+def trial_alert(settings: Settings, *, at: float) -> Alert:
+    """Return an alert by which somebody tries out how alerts arrive."""
+    about = ALERTS[AlertKind.TEST]
+    return Alert(
+        kind=AlertKind.TEST.value,
+        severity=about.severity.value,
+        sentence=about.means,
+        todo=about.todo,
+        at=at,
+        store=str(settings.store),
+        version=this_version(),
+        test=True,
+    )
+
+
+def alert_of(row: AlertRow, *, store: str) -> Alert:
+    """Return an alert as plugins receive it."""
+    return Alert(
+        kind=row.kind,
+        severity=row.severity,
+        subject=row.subject,
+        sentence=row.sentence,
+        todo=row.todo,
+        facts=row.facts,
+        at=row.at,
+        store=store,
+        version=this_version(),
+    )
+
+
+def _on_a_line(text: str) -> str:
+    """Return a text on one line that cannot steer the terminal that a command prints it to."""
+    return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
+
+
+class Alerts:
+    """Checks the store, and delivers its new alerts to the plugins of this process.
+
+    Args:
+        settings: Bounds, and the command.
+        plugins: The recipients; the command of the settings becomes one of them.
+        environ: What the command inherits.
+        owner: This process.
+        count: Counts failures.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        plugins: Plugins,
+        *,
+        environ: Mapping[str, str],
+        owner: str,
+        count: Callable[[str], None],
+    ) -> None:
+        self._settings = settings
+        self._seen: object = None
+        self._checked = float("-inf")
+        self._command = command_of(settings, environ, count)
+        if self._command is not None:
+            plugins.register(self._command, name=COMMAND)
+        self._queue = AlertQueue(partial(plugins.tell, "alert_raised"), count=count)
+        self._alerting = Alerting(settings, owner=owner, tell=self._queue.enqueue, count=count)
+
+    def look(self, store: Store) -> Mapping[str, object] | None:
+        """Raise the new alerts of a store, in whose thread this is called.
+
+        Returns:
+            What alerts follow from; ``None`` where nothing has changed since the last call, but
+            every ten seconds all the same: leases run out.
+
+        Raises:
+            StoreUnavailableError: The store cannot be read.
+        """
+        now = time.monotonic()
+        switch = now_killed(kill_file(self._settings.store, self._settings.kill_file))
+        seen = (store.stamp(), switch)
+        # a store in which nothing changes is checked this often
+        if seen == self._seen and now - self._checked < 10.0:
+            return None
+        facts = alert_facts(store, self._settings, now=time.time())
+        self._alerting.look(store, facts)
+        self._seen, self._checked = seen, now
+        return facts
+
+    def gate_changed(self, snapshot: Mapping[str, object]) -> None:
+        """Raise an alert that the gate holds because of the store, which cannot record it."""
+        if snapshot["state"] == "hold" and snapshot["reason"] == HoldReason.STORE_UNAVAILABLE:
+            self._alerting.store_fails(str(snapshot["detail"]))
+
+    def close(self) -> None:
+        """Deliver the waiting alerts in the little time left; a slower command is killed."""
+        # how long the end of a process waits at most for the delivery of alerts
+        if not self._queue.close(2.0) and self._command is not None:
+            self._command.kill()

@@ -1,0 +1,273 @@
+"""The figures of a store as families of metrics, and as Prometheus' text. Pure.
+
+Source: the naming practices of Prometheus: base units, a unit or ``_total`` at the end, labels of
+few values.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from tau_live.core.reasons import CRITIC_ONLY, DROPPED, LEFT_OUT
+from tau_live.core.sanitize import mapping
+
+PREFIX = "tau_live_"
+MOST_VALUES = 100
+"""So many values a label has at most; what is beyond them is left out and counted."""
+MOST_CHARS = 128
+"""So many characters of a label are kept."""
+
+Labels = Mapping[str, str]
+Values = list[tuple[Labels, float]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """A metric with all of its values.
+
+    Attributes:
+        name: Its name, which does not change.
+        type: ``gauge`` or ``counter``.
+        help: One sentence.
+        values: One for each combination of labels.
+    """
+
+    name: str
+    type: str
+    help: str
+    values: Values
+
+
+def families(
+    status: Mapping[str, object], *, version: str, last_raised: Mapping[str, float]
+) -> list[Family]:
+    """Return the metrics of a status; an unknown figure has no value.
+
+    Args:
+        status: The status, as of ``status_of``.
+        version: The version of tau-live that wrote it.
+        last_raised: When an alert of each kind was last raised, in epoch seconds.
+    """
+    shown, left_out = [], 0
+    for family in _all(status, version=version, last_raised=last_raised):
+        if family.values:
+            kept = _apart(family.values)[:MOST_VALUES]
+            left_out += len(family.values) - len(kept)
+            shown.append(replace(family, values=kept))
+    return [*shown, _left_out(left_out)]
+
+
+def known_families() -> list[Family]:
+    """Return every metric that there is, without values that count."""
+    return [*_all({}, version="", last_raised={}), _left_out(0)]
+
+
+def _left_out(count: int) -> Family:
+    help_ = "Label values left out because a metric has too many."
+    return _of("values_left_out", help_, [({}, count)])
+
+
+def _apart(values: Values) -> Values:
+    """Return the values whose labels are their own; with two alike nothing of a file is read."""
+    kept: dict[tuple[str, ...], tuple[Labels, float]] = {}
+    for labels, value in values:
+        kept.setdefault(tuple(map(_label, labels.values())), (labels, value))
+    return [*kept.values()]
+
+
+def text_of(metrics: Iterable[Family]) -> bytes:
+    """Return metrics in Prometheus' text.
+
+    Raises:
+        ImportError: prometheus-client is not installed.
+    """
+    from prometheus_client import CollectorRegistry, Metric, generate_latest
+    from prometheus_client.registry import Collector
+
+    class Families(Collector):
+        def collect(self) -> Iterator[Metric]:
+            for family in metrics:
+                metric = Metric(family.name.removesuffix("_total"), family.help, family.type)
+                for labels, value in family.values:
+                    known = {name: _label(text) for name, text in labels.items()}
+                    metric.add_sample(family.name, known, value)
+                yield metric
+
+    registry = CollectorRegistry()
+    registry.register(Families())
+    return generate_latest(registry)
+
+
+def _label(text: str) -> str:
+    """Return a label on one line that is not too long."""
+    text = text.encode(errors="replace").decode()
+    cut = text if len(text) <= MOST_CHARS else f"{text[: MOST_CHARS - 3]}..."
+    return "".join(c if c.isprintable() or c == "\n" else "?" for c in cut)
+
+
+def _all(
+    status: Mapping[str, object], *, version: str, last_raised: Mapping[str, float]
+) -> list[Family]:
+    gate, retention = mapping(status.get("gate")), mapping(status.get("retention"))
+    holds = gate.get("state") == "hold"
+    hold = {"reason": str(gate.get("reason") or "unknown")}
+    used_mb = retention.get("used_mb")
+    rollouts, ready = mapping(status.get("rollouts")), mapping(status.get("ready_to_learn"))
+    behind, paused = mapping(status.get("behind")), mapping(status.get("paused"))
+    means = {name: n for name, n in mapping(status.get("mean_reward")).items() if name != "of"}
+    return [
+        _of(
+            "build_info",
+            "The tau-live version that wrote this; always 1.",
+            [({"version": version}, 1)],
+        ),
+        _of("written_timestamp_seconds", "When this was written.", _one(status.get("at"))),
+        _of("gate_passes", "1 while the gate passes, 0 while it holds.", _one(not holds)),
+        _of(
+            "gate_changed_timestamp_seconds",
+            "When the gate last changed.",
+            _one(gate.get("since")),
+        ),
+        _of(
+            "gate_hold_info",
+            "1 with the reason while the gate holds; absent while it passes.",
+            [(hold, 1.0)] if holds else [],
+        ),
+        _of(
+            "gate_failure_streak", "Failures in a row, by kind.", _each("kind", gate.get("streaks"))
+        ),
+        _of(
+            "kill_switch_on",
+            "1 while the kill switch is on.",
+            _one(bool(status.get("kill_switch"))),
+        ),
+        _of(
+            "paused", "1 for each part that is paused.", [({"part": part}, 1.0) for part in paused]
+        ),
+        _of("processes", "Processes that are attached.", _one(_length(status, "processes"))),
+        _of(
+            "processes_held_in_memory",
+            "Processes that hold in memory because the store cannot be written.",
+            _one(_length(status, "held_in_memory")),
+        ),
+        _of(
+            "silent_processes",
+            "Attached processes that cannot write.",
+            _one(_length(status, "silent")),
+        ),
+        _of(
+            "last_update_timestamp_seconds",
+            "When the last update ended.",
+            _one(mapping(status.get("last_report")).get("at")),
+        ),
+        _of(
+            "store_used_bytes",
+            "Size of the store, without free pages and its log.",
+            [({}, mb * 1e6) for _, mb in _one(used_mb)],
+        ),
+        _of(
+            "rollouts",
+            "Stored rollouts, by status.",
+            _each("status", {name: n for name, n in rollouts.items() if name != "completed"}),
+        ),
+        _of(
+            "rollouts_waiting_for_reward",
+            "Ended rollouts that wait for a reward, counted up to 10000.",
+            _one(status.get("waiting_for_reward")),
+        ),
+        _of(
+            "rollouts_ready",
+            "Rollouts that wait to be learned from, counted up to 10000.",
+            _each("point", ready),
+        ),
+        _of(
+            "learner_behind",
+            "1 where updates are larger than usual to catch up.",
+            [({"point": point}, float(point in behind)) for point in ready],
+        ),
+        _of(
+            "mean_reward",
+            "Mean reward of the first and of the last rollouts that became ready.",
+            _each("of", means),
+        ),
+        *_points(status),
+        *_counters(mapping(status.get("counters"))),
+        _of(
+            "alert_last_told_timestamp_seconds",
+            "When an alert of a kind was last raised.",
+            _each("kind", last_raised),
+        ),
+    ]
+
+
+OF_POINTS = (
+    ("in_service", "version", "policy_version", "The version that decides; 0 is untrained."),
+    ("in_service", "pinned", "policy_pinned", "1 if the version is pinned."),
+    ("trials", "exposure", "exposure_ratio", "The share of rollouts that the learner decides."),
+    ("trials", "champion", "champion_version",
+     "The champion's version; absent if it is the host."),
+    ("trials", "agreement", "agreement_ratio",
+     "Share of decisions in which learner and host agree."),
+    ("monitors", "entropy", "choice_entropy_ratio",
+     "Entropy of choices, as a share of the maximum."),
+    ("monitors", "option_share", "top_option_ratio", "Share of the most frequent option."),
+    ("monitors", "cost", "safety_cost", "Mean safety cost of the newest rollouts."),
+    ("monitors", "cost_multiplier", "safety_cost_multiplier", "The multiplier of a safety cost."),
+)  # fmt: skip
+"""The figures of each point: where they stand in a status, name and help."""
+
+
+def _points(status: Mapping[str, object]) -> Iterator[Family]:
+    for table, key, name, help_ in OF_POINTS:
+        rows = mapping(status.get(table))
+        values = {point: mapping(row).get(key) for point, row in rows.items()}
+        yield _of(name, help_, _each("point", values))
+    trials = {point: mapping(row) for point, row in mapping(status.get("trials")).items()}
+    stopped = {point: trial.get("stopped") is not None for point, trial in trials.items()}
+    yield _of("learner_stopped", "1 where the learner decides nothing.", _each("point", stopped))
+    difference: Values = [
+        ({"point": point, "bound": bound}, value)
+        for point, trial in trials.items()
+        for bound, value in _numbers(mapping(trial.get("difference")))
+        if bound in {"estimate", "lower", "upper"}
+    ]
+    help_ = "Reward of the learner minus the control's, with its bounds."
+    yield _of("difference", help_, difference)
+
+
+def _counters(counters: Mapping[str, object]) -> Iterator[Family]:
+    late = "a late reward removes its rollout again"
+    rest = dict(counters)
+    for begins, name, help_ in (
+        (DROPPED, "dropped_events_total", "Events dropped, by reason."),
+        (LEFT_OUT, "left_out", f"Rollouts and decisions not learned from; {late}."),
+        (CRITIC_ONLY, "critic_only_total", "Decisions that trained only the critic."),
+    ):
+        own = {
+            key.removeprefix(begins): rest.pop(key) for key in counters if key.startswith(begins)
+        }
+        yield _of(name, help_, _each("reason", own))
+    yield _of("counted_total", "All other counters, by name.", _each("counter", rest))
+
+
+def _of(name: str, help_: str, values: Values) -> Family:
+    type_ = "counter" if name.endswith("_total") else "gauge"
+    return Family(name=f"{PREFIX}{name}", type=type_, help=help_, values=values)
+
+
+def _one(value: object) -> Values:
+    return [({}, float(value))] if isinstance(value, int | float) else []
+
+
+def _each(label: str, values: object) -> Values:
+    return [({label: name}, value) for name, value in sorted(_numbers(mapping(values)))]
+
+
+def _numbers(table: Mapping[str, object]) -> Iterator[tuple[str, float]]:
+    for name, value in table.items():
+        if isinstance(value, int | float):
+            yield name, float(value)
+
+
+def _length(status: Mapping[str, object], key: str) -> float:
+    items = status.get(key)
+    return float(len(items)) if isinstance(items, list | Mapping) else 0.0

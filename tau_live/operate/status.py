@@ -1,0 +1,267 @@
+"""The status of a store, as plain data and as ``status.json``."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from tau_live.core.errors import UnknownError
+from tau_live.core.files import write_whole
+from tau_live.core.gate import GateRow
+from tau_live.core.memory_holds import memory_holds
+from tau_live.core.processes import PROCESSES, is_alive
+from tau_live.core.reasons import CRITIC_ONLY, LEFT_OUT, UNWRITTEN, WhyNot
+from tau_live.core.reasons import pauses_by_part as paused
+from tau_live.core.records import InService, RolloutStatus
+from tau_live.core.sanitize import counts, integer
+from tau_live.core.settings import Settings
+from tau_live.learn.learner import LARGER, LEASE, report_of
+from tau_live.learn.monitoring import monitor_figures
+from tau_live.learn.promotion.outcomes import agreements
+from tau_live.learn.promotion.rules import trial_facts
+from tau_live.operate.alert_rules import fallen_now, grew, missing_now
+from tau_live.operate.stops import disabled_plugins, killed_of
+from tau_live.record.archive import MB, excess, limits_of
+from tau_live.record.reward_rules import SOURCE as SAFETY
+from tau_live.record.rewards import reward_range
+from tau_live.record.shutdown import losses_left
+from tau_live.store.roles import Store
+
+FILE = "status.json"
+REWARDS = 100
+SEEN = 256
+COUNTED = 10_000
+"""The limit of counts that may be large: the status is made after each update."""
+ENDS = (RolloutStatus.SUCCEEDED, RolloutStatus.FAILED, RolloutStatus.CANCELLED)
+
+
+def status_of(
+    store: Store,
+    settings: Settings,
+    *,
+    now: float,
+    enabled: bool = True,
+    store_fails: str | None = None,
+) -> dict[str, object]:
+    """Return the status of a store, as JSON data.
+
+    Args:
+        store: The store, in the thread that it belongs to.
+        settings: Where it is.
+        now: Epoch seconds, UTC: which leases are in force.
+        enabled: Whether tau-live is switched on here.
+        store_fails: Why the store cannot be written; ``None`` where nobody has tried.
+
+    Raises:
+        StoreUnavailableError: The store cannot be read.
+    """
+    latest = store.policies.updates(limit=1)
+    facts = alert_facts(store, settings, now=now)
+    waiting = integer(facts["waiting_for_reward"])
+    is_long = integer(facts["became_ready"]) >= 2 * REWARDS
+    return {
+        "enabled": enabled,
+        "store": str(settings.store),
+        "at": now,
+        "store_fails": store_fails,
+        "gate": facts["gate"],
+        "held_in_memory": [hold._asdict() for hold in memory_holds(settings.store)],
+        "paused": facts["paused"],
+        "kill_switch": facts["kill_switch"],
+        "rollouts": rollouts_by_status(store),
+        "waiting_for_reward": facts["waiting_for_reward"],
+        "became_ready": facts["became_ready"],
+        "rewards_seen": rewards_seen(store, settings),
+        "last_reward_at": store.rewards.newest_at(),
+        "rewards_missing": facts["rewards_missing"],
+        "reward_fell": facts["reward_fell"],
+        "not_learned_from": not_learned_from(counts(facts["counters"]), waiting),
+        "ready_to_learn": facts["ready_to_learn"],
+        "behind": facts["behind"],
+        "mean_reward": {
+            "first": store.rewards.mean_reward(of=REWARDS, newest=False) if is_long else None,
+            "last": store.rewards.mean_reward(of=REWARDS, newest=True),
+            "of": REWARDS,
+        },
+        "agreement": {point: agreement._asdict() for point, agreement in agreements(store).items()},
+        "last_report": report_of(latest[0]) if latest else None,
+        "in_service": in_service(store),
+        "monitors": facts["monitors"],
+        "trials": {
+            point: trial_facts(store, trial, settings, now=now)
+            for point, trial in store.trials.trials().items()
+        },
+        "retention": _retention(store, settings, now=now),
+        "counters": facts["counters"],
+        "counters_grew": facts["counters_grew"],
+        "plugins_disabled": facts["plugins_disabled"],
+        "processes": attached_processes(store, now=now),
+        "silent": silent_processes(store, now=now),
+        "learner": now_learning(store, now=now),
+    }
+
+
+def alert_facts(store: Store, settings: Settings, *, now: float) -> dict[str, object]:
+    """Return the part of the status that alerts follow from; a third of its statements.
+
+    Args:
+        store: The store, in the thread that it belongs to.
+        settings: Where it is.
+        now: Epoch seconds, UTC: which leases are in force.
+
+    Raises:
+        StoreUnavailableError: The store cannot be read.
+    """
+    killed = killed_of(store, settings, now=now)
+    counters, noted = counters_of(store, settings.store), store.alerts.notes()
+    ready = {
+        point: store.rewards.ready_count(
+            point, after=store.policies.watermark(point), limit=COUNTED
+        )
+        for point in store.rewards.ready_points()
+    }
+    return {
+        "at": now,
+        "gate": _gate(store.gate.load()),
+        "paused": paused(store.pauses.pauses()),
+        "kill_switch": None if killed is None else killed._asdict(),
+        "waiting_for_reward": store.rewards.waiting(limit=COUNTED),
+        "became_ready": store.rewards.became_ready(),
+        "rewards_missing": missing_now(*store.rewards.newest_missing(of=REWARDS), noted, settings),
+        "reward_fell": fallen_now(noted),
+        "ready_to_learn": ready,
+        "behind": behind(ready, settings),
+        "monitors": {
+            name: monitor_figures(monitor) for name, monitor in store.monitors.monitors().items()
+        },
+        "counters": counters,
+        "counters_grew": grew(counters, noted),
+        "plugins_disabled": disabled_plugins(store.leases, now=now),
+    }
+
+
+def counters_of(store: Store, path: Path) -> dict[str, int]:
+    """Return the counters of a store, with the losses that wait to be counted there."""
+    counts, left = store.counters.counts(), losses_left(path)
+    return {**counts, UNWRITTEN: counts.get(UNWRITTEN, 0) + left} if left else counts
+
+
+def rewards_seen(store: Store, settings: Settings) -> dict[str, object]:
+    """Return the range of the newest rewards, and how many are outside the declared range."""
+    totals = store.rewards.newest_totals(reward_range(settings), of=SEEN, without=SAFETY)
+    names = store.rewards.newest_by_name(of=SEEN, without=SAFETY)
+    seen = {name: {"lowest": low, "highest": high} for name, (low, high) in names.items()}
+    return {**totals._asdict(), "names": seen}
+
+
+def _gate(row: GateRow) -> dict[str, object]:
+    return {
+        "state": row.state,
+        "reason": row.reason,
+        "detail": row.detail,
+        "since": row.since or None,
+        "streaks": dict(row.streaks),
+    }
+
+
+def attached_processes(store: Store, *, now: float) -> list[str]:
+    """Return the processes that write to a store, but for those known to be dead."""
+    holders = store.leases.holders(PROCESSES, now=now).values()
+    return sorted(owner for owner in holders if is_alive(owner) is not False)
+
+
+def silent_processes(store: Store, *, now: float) -> dict[str, float]:
+    """Return which processes live but cannot write, with since how many seconds about.
+
+    Each renews its lease every few seconds while the store works for it.
+    """
+    lapsed = store.leases.ending(PROCESSES, after=now - 7 * 86_400.0, until=now).values()
+    silent = {owner for owner in lapsed if is_alive(owner)}
+    until = {owner: store.leases.until(PROCESSES + owner) for owner in sorted(silent)}
+    return {owner: now - at for owner, at in until.items() if at is not None}
+
+
+def status_file(settings: Settings) -> Path:
+    """Return where ``publish`` should put the status of a store: a file beside it."""
+    return settings.store.with_name(FILE)
+
+
+def publish(path: Path, status: Mapping[str, object]) -> None:
+    """Write ``status.json``, for its owner's eyes alone; a reader sees the old or the new one.
+
+    Raises:
+        OSError: It could not be written; what stood there before still does.
+    """
+    write_whole(path, json.dumps(status, indent=2).encode() + b"\n")
+
+
+def _retention(store: Store, settings: Settings, *, now: float) -> dict[str, object]:
+    """Return how much may be kept, how much is, and what keeps what is beyond it."""
+    size, surplus = store.retention.size(), excess(store.retention, limits_of(settings), now=now)
+    return {
+        "days": settings.retention_days,
+        "rollouts": settings.retention_rollouts,
+        "mb": settings.retention_mb,
+        "used_mb": size.used_bytes / MB,
+        "over": surplus.over,
+        "kept": surplus.kept._asdict(),
+    }
+
+
+def now_learning(store: Store, *, now: float) -> str | None:
+    """Return the process that makes an update; ``None`` where none does, or it is dead."""
+    owner = store.leases.holder(LEASE, now=now)
+    return None if owner is None or is_alive(owner) is False else owner
+
+
+def behind(ready: Mapping[str, int], settings: Settings) -> dict[str, dict[str, int]]:
+    """Return the points where more waits than an update usually takes, so that it takes more.
+
+    Args:
+        ready: How many rollouts wait to be learned from, by decision point.
+        settings: How many an update takes.
+    """
+    usual = settings.max_rollouts_per_update
+    return {
+        point: {"ready": waiting, "update_takes": min(LARGER * usual, waiting)}
+        for point, waiting in ready.items()
+        if waiting > usual
+    }
+
+
+def not_learned_from(counts: Mapping[str, int], waiting: int) -> dict[str, int]:
+    """Return by reason how many rollouts and decisions taught nothing, or the critic alone."""
+    waits = {WhyNot.REWARD_NOT_DUE.value: waiting} if waiting else {}
+    left_out = {reason.value: counts.get(f"{LEFT_OUT}{reason}", 0) for reason in WhyNot}
+    critic = {
+        f"{reason} (critic only)": counts.get(f"{CRITIC_ONLY}{reason}", 0) for reason in WhyNot
+    }
+    reasons = {**left_out, **critic, **waits}
+    return {reason: count for reason, count in reasons.items() if count}
+
+
+def rollouts_by_status(store: Store) -> dict[str, int]:
+    """Return how many rollouts are at each of their ends, and how many are still open."""
+    counts = store.rollouts.counts_by_status()
+    ends = {end.value: counts[end] for end in ENDS}
+    completed = sum(ends.values())
+    return {"completed": completed, **ends, "open": sum(counts.values()) - completed}
+
+
+def in_service(store: Store) -> dict[str, dict[str, object]]:
+    """Return the version that serves each decision point, and its training."""
+    serving = store.policies.in_service()
+    return {point: _serving(store, serving[point]) for point in sorted(serving)}
+
+
+def _serving(store: Store, serving: InService) -> dict[str, object]:
+    try:
+        row = store.policies.version(serving.version) if serving.version else None
+    except UnknownError:
+        row = None
+    return {
+        "version": serving.version,
+        "pinned": serving.pinned,
+        "since": serving.changed_at,
+        "rollouts": row.rollouts if row else 0,
+        "parent": row.parent if row else None,
+    }

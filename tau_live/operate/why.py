@@ -1,0 +1,238 @@
+"""The explanation of a decision: its stored facts, and the recomputation by its version."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from msgspec import Struct
+
+from tau_live.core.errors import CheckpointError, DiffersError, UnknownError
+from tau_live.core.reasons import SENTENCES, WhyNot
+from tau_live.core.records import Decision, LearnableRollout, Reward, Rollout
+from tau_live.core.settings import Settings
+from tau_live.decisions.policy_files import checkpoint_folder, load_policy, policy_config
+from tau_live.learn.trajectories import Collected, explored_of, mask_of, trajectories_of
+from tau_live.record.rewards import earned_by_decisions, earned_early
+from tau_live.rl.config import PPOConfig
+from tau_live.rl.features import Encoded, unpack
+from tau_live.rl.gae import gae
+from tau_live.rl.policy import Policy, terms
+from tau_live.store.roles import Store
+
+
+class Recomputed(Struct, frozen=True):
+    """The recomputation of a stored decision by a version.
+
+    Attributes:
+        terms: By name, what each adds to the logit of every option; empty where not known.
+        probabilities: ``[A]``, as its version gives them; ``None`` where that is not known.
+        difference: The largest from those stored; ``None`` where there is nothing to compare.
+        problem: Why something is not known; ``None`` where all is.
+    """
+
+    terms: Mapping[str, Sequence[float]] = {}
+    probabilities: Sequence[float] | None = None
+    difference: float | None = None
+    problem: str | None = None
+
+
+class Credit(Struct, frozen=True, kw_only=True, rename={"return_": "return"}):
+    """The credit of a decision; as JSON as it stands here.
+
+    Attributes:
+        state: ``learned``, ``ready``, ``waiting`` or ``left out``.
+        why: Why nothing is learned from it; ``None`` where something is.
+        reward: The reward before the next step of its point.
+        return_: The discounted return until the end.
+        advantage: How much better that was than its version had expected.
+        update: The update that learned from it.
+    """
+
+    state: str
+    why: str | None = None
+    reward: float | None = None
+    return_: float | None = None
+    advantage: float | None = None
+    update: int | None = None
+
+
+class Why(Struct, frozen=True, kw_only=True):
+    """The explanation of one decision.
+
+    Attributes:
+        decision: As it is stored.
+        rollout: Its rollout.
+        gate: The gate's state when it was made.
+        recomputed: Its recomputation by its version.
+        rewards: Those of the decision, and those of its whole rollout.
+        credit: Its credit.
+    """
+
+    decision: Decision
+    rollout: Rollout
+    gate: str
+    recomputed: Recomputed
+    rewards: Sequence[Reward]
+    credit: Credit
+
+
+def why(store: Store, settings: Settings, decision_id: str) -> Why:
+    """Return the explanation of a decision.
+
+    Raises:
+        UnknownError: No such decision is stored.
+    """
+    decision = store.decisions.decision(decision_id)
+    rollout = store.rollouts.rollout(decision.rollout_id)
+    rewards = store.rewards.rewards(decision.rollout_id)
+    credits_ = credits_of(store, settings, rollout, point=decision.point)
+    return Why(
+        decision=decision,
+        rollout=rollout,
+        gate=gate_at(store, decision.at),
+        recomputed=recompute(store, settings, decision),
+        rewards=[reward for reward in rewards if reward.decision_id in (None, decision_id)],
+        credit=credits_[decision_id],
+    )
+
+
+def check_probabilities(explanation: Why) -> None:
+    """Refuse a decision whose stored probabilities are not those that its version gives.
+
+    Raises:
+        DiffersError: They are not, or cannot be recomputed.
+    """
+    result = explanation.recomputed
+    name = explanation.decision.decision_id
+    if result.problem is not None or result.difference is None:
+        raise DiffersError(f"cannot recompute {name}: {result.problem}")
+    # probabilities that are no further apart are the same
+    if not result.difference <= 1e-9:
+        version = explanation.decision.policy_version
+        hint = "" if version else "; version 0 is built from the settings, which may have changed"
+        raise DiffersError(
+            f"{name}: version {version} gives other probabilities than those stored, "
+            f"by up to {result.difference:.3g}{hint}"
+        )
+
+
+def gate_at(store: Store, at: float) -> str:
+    """Return the state of the gate at a time, in epoch seconds."""
+    return next((entry.state for entry in store.gate.log() if entry.at <= at), "pass")
+
+
+def recompute(store: Store, settings: Settings, decision: Decision) -> Recomputed:
+    """Return the recomputation of a decision by the version that decided."""
+    encoded = _features(decision)
+    if isinstance(encoded, str):
+        return Recomputed(problem=encoded)
+    policy = _policy(store, settings, decision.policy_version)
+    if isinstance(policy, str):
+        return Recomputed(problem=policy)
+    options = decision.options
+    default = options.index(decision.default) if decision.default in options else None
+    mask, explored = mask_of(decision), explored_of(decision)
+    try:
+        probabilities = policy.probabilities(
+            encoded, default=default, allowed=mask, explored=explored
+        )
+        added = terms(policy, encoded, default=default, allowed=mask, explored=explored)
+    except ValueError as error:
+        return Recomputed(problem=str(error))
+    added_terms = {name: values.tolist() for name, values in added.items()}
+    if len(decision.probabilities) != len(options):
+        problem = "no probabilities are stored: the policy did not decide"
+        return Recomputed(added_terms, probabilities.tolist(), None, problem)
+    difference = float(np.abs(probabilities - np.array(decision.probabilities)).max())
+    return Recomputed(added_terms, probabilities.tolist(), difference, None)
+
+
+def _features(decision: Decision) -> Encoded | str:
+    if not decision.encoded:
+        return SENTENCES[WhyNot.NO_FEATURES]
+    try:
+        encoded = unpack(decision.encoded)
+    except ValueError:
+        return SENTENCES[WhyNot.FEATURES_DAMAGED]
+    fits = encoded.options == len(decision.options) > 0
+    return encoded if fits else SENTENCES[WhyNot.FEATURES_DAMAGED]
+
+
+def _policy(store: Store, settings: Settings, version: int) -> Policy | str:
+    if version == 0:
+        return Policy.initial(policy_config(settings))
+    folder = checkpoint_folder(settings)
+    try:
+        row = store.policies.version(version)
+        if not (folder / row.file).exists():
+            return f"the checkpoint of version {version} was pruned"
+        return load_policy(folder, row)
+    except UnknownError:
+        return f"version {version} is not in this store: it belongs to another store or was pruned"
+    except CheckpointError as error:
+        return str(error)
+
+
+def credits_of(
+    store: Store, settings: Settings, rollout: Rollout, *, point: str
+) -> dict[str, Credit]:
+    """Return the credit of each decision of a rollout at one point, by its id."""
+    decisions = store.decisions.decisions(rollout.rollout_id)
+    whole = LearnableRollout(rollout, decisions, store.rewards.rewards(rollout.rollout_id))
+    collected = trajectories_of(
+        [whole],
+        point,
+        versions=[],
+        discount=PPOConfig().gamma,
+        earned=lambda learnable: earned_by_decisions(learnable, settings),
+        early=lambda learnable: earned_early(learnable, settings),
+        learn_from_host=settings.learn_from_host,
+    )
+    reasons = {omission.decision_id: omission.reason for omission in collected.left_out}
+    learned = _learned_credits(store, point, rollout, collected)
+    return {
+        decision.decision_id: learned.get(decision.decision_id)
+        or _left_out(rollout, reasons.get(decision.decision_id) or reasons.get(None))
+        for decision in decisions
+        if decision.point == point
+    }
+
+
+def _left_out(rollout: Rollout, reason: str | None) -> Credit:
+    waits = rollout.ready_seq is None
+    why_not = SENTENCES[WhyNot.REWARD_NOT_DUE if waits else WhyNot(reason or WhyNot.NO_REWARD)]
+    return Credit(state="waiting" if waits else "left out", why=why_not)
+
+
+def _learned_credits(
+    store: Store, point: str, rollout: Rollout, collected: Collected
+) -> dict[str, Credit]:
+    """Return the credit of each decision that can be learned from, by its id."""
+    steps = collected.trajectories
+    if steps is None:
+        return {}
+    whole_return = gae(steps.reward, steps.discount, 0.0 * steps.value, 0.0, lambda_=1.0)
+    bootstrap, lambda_ = float(steps.bootstrap[0]), PPOConfig().lambda_
+    estimated = gae(steps.reward, steps.discount, steps.value, bootstrap, lambda_=lambda_)
+    update = _update_of(store, point, rollout.ready_seq)
+    return {
+        decision.decision_id: Credit(
+            state="ready" if update is None else "learned",
+            reward=float(steps.reward[at]),
+            return_=float(whole_return.returns[at]),
+            advantage=float(estimated.advantages[at]),
+            update=update,
+        )
+        for at, decision in enumerate(collected.decisions)
+    }
+
+
+def _update_of(store: Store, point: str, ready_seq: int | None) -> int | None:
+    """Return the update that learned from a rollout; skipped ones did not."""
+    for row in store.policies.updates(point=point):
+        if (
+            row.executed
+            and ready_seq is not None
+            and row.first_ready <= ready_seq <= row.last_ready
+        ):
+            return row.update
+    return None

@@ -1,1 +1,0 @@
-"""What operators do: trials, pauses, the kill switch, and who may."""

@@ -1,1 +1,0 @@
-"""Policies on disk: checkpoints, their bounds, their names, the reference's own."""

@@ -1,1 +1,0 @@
-"""Secrets and unwanted content: how they are recognised and removed."""

@@ -1,0 +1,1 @@
+"""Events become rows: inbox, writer, collector; spans of telemetry; rewards and their join."""

@@ -1,0 +1,436 @@
+"""Events become rollouts, attempts, spans, decisions and rewards; plain synchronous code.
+
+No thread and no clock of its own: the time is the events', so that the same recording makes the
+same rows. Every step may be repeated: what is already stored adds nothing.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from tau_live.core import events as ev
+from tau_live.core.errors import AmbiguousIdError, UnknownError
+from tau_live.core.guard import logger, text_of
+from tau_live.core.reasons import RERUNS
+from tau_live.core.records import (
+    ROLLOUT_ENDS,
+    Attempt,
+    AttemptStatus,
+    Reason,
+    Rollout,
+    RolloutStatus,
+    Span,
+    WholeRollout,
+    attempt_id_of,
+    rollout_id_of,
+    rollout_may_become,
+)
+from tau_live.record import attempts
+from tau_live.record.attempts import ENDINGS, Ending, ending_of
+from tau_live.record.rewards import Rewarding
+from tau_live.record.spans import (
+    decision_of,
+    reward_of,
+    rollout_of,
+    span_of,
+    told_by_end,
+    told_late,
+)
+from tau_live.record.whole_runs import RecordItem, StepOfRun, steps_of
+from tau_live.rl.throttle import yield_gil
+from tau_live.store.roles import Batch, Store
+
+KNOWN_LIMIT = 20_000
+NEWEST = 32
+"""How many attempts of a rollout are read for an event; more where it is of none of them."""
+SPANS_AT_ONCE = 128  # more cost no less each, and keep the interpreter longer
+
+
+class Applied(NamedTuple):
+    """Changes made by a batch of events.
+
+    Attributes:
+        finished: How many rollouts came to their end.
+        ready: How many became fit to be learned from.
+        refused: How many events could not be stored.
+    """
+
+    finished: int
+    ready: int
+    refused: int = 0
+
+
+class Collector:
+    """Applies events to a store, inside the transaction that the caller opened.
+
+    Args:
+        store: Where everything goes.
+        rewarding: Decides whether a finished rollout may be learned from.
+        owner: The process that collects; ``None`` for a replay, whose open rollouts no later
+            start may end.
+        redact: What plugins make of a span before it is written.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        rewarding: Rewarding,
+        owner: str | None,
+        redact: Callable[[Span], Span] = lambda span: span,
+    ) -> None:
+        self._store = store
+        self._batch: Batch  # while events are applied
+        self._rewarding = rewarding
+        self._owner = owner
+        self._redact = redact
+        self._known: OrderedDict[attempts.Key, int] = OrderedDict()
+        self._open: OrderedDict[str, None] = OrderedDict()
+        self._spans: list[Span] = []
+        self._steps: dict[str, Iterator[list[ev.Event]] | None] = {}  # of runs that are over
+        self._finished = self._ready = 0
+        self._told = False
+        self._handlers: Mapping[type[ev.Event], Callable[..., None]] = {
+            ev.RunStart: self._start_run,
+            ev.RunEnd: self._end_run,
+            ev.RunInterrupt: self._interrupt_run,
+            ev.RunResume: self._resume_run,
+            ev.Decision: self._add_decision,
+            ev.Reward: self._add_reward,
+        }
+
+    def apply(self, items: Sequence[RecordItem]) -> Applied:
+        """Store a batch of events, and of runs that are over.
+
+        Raises:
+            StoreError: The store failed; nothing of the caller's transaction may be kept, and
+                ``forget`` must be called before the next batch.
+        """
+        self._finished = self._ready = 0
+        self._spans.clear()
+        try:
+            with self._store.batch(attempts.ids_in(items)) as self._batch:
+                for item in items:
+                    if isinstance(item, ev.Event):
+                        self._apply(item)
+                    elif isinstance(item, StepOfRun):
+                        self._take_step(item)
+                    else:
+                        self._add_whole(item)
+                    if len(self._spans) >= SPANS_AT_ONCE:
+                        self._store_spans()
+                    yield_gil()
+                self._store_spans()
+        finally:
+            del self._batch
+        return Applied(self._finished, self._ready)
+
+    def _apply(self, event: ev.Event) -> None:
+        rollout_id = rollout_id_of(event.host, event.run_id)
+        step = self._handlers.get(type(event))
+        if step is None:
+            self._add_span(event, rollout_id, self._attempt_of(event, rollout_id))
+        else:
+            step(event, rollout_id)
+        self._add_names(event, rollout_id)
+
+    def forget(self) -> None:
+        """Drop what is remembered of the store, after a transaction that was not kept."""
+        self._known.clear()
+        self._spans.clear()
+        self._steps.clear()
+
+    def expire(self, now: float, *, limit: int = 256) -> int:
+        """Settle the finished rollouts whose wait for a reward is over; return how many."""
+        overdue = self._store.rewards.overdue(now, limit=limit)
+        with self._store.begin(), self._store.batch(overdue) as self._batch:
+            for rollout_id in overdue:
+                self._settle(rollout_id, now=now)
+        return len(overdue)
+
+    def end_open(self, *, reason: Reason, at: float) -> int:
+        """End what this process left open, truthfully; return how many rollouts that were."""
+        owned = [] if self._owner is None else self._store.rollouts.open_rollouts(self._owner)
+        return self._end_all([*dict.fromkeys([*owned, *self._open])], ENDINGS[reason], at=at)
+
+    def end_owned(self, owner: str, *, reason: Reason, at: float) -> int:
+        """End what another process left open, truthfully; return how many rollouts that were."""
+        return self._end_all(self._store.rollouts.open_rollouts(owner), ENDINGS[reason], at=at)
+
+    def _end_all(self, rollout_ids: Sequence[str], ending: Ending, *, at: float) -> int:
+        ended = 0
+        with self._store.begin(), self._store.batch(rollout_ids) as self._batch:
+            for rollout_id in rollout_ids:
+                self._open.pop(rollout_id, None)
+                rollout = self._batch.find_rollout(rollout_id)
+                if rollout is None or rollout.status in ROLLOUT_ENDS:
+                    continue
+                tried = self._batch.attempts(rollout_id, newest=1)
+                waits = bool(tried) and tried[-1].status is AttemptStatus.SUCCEEDED
+                self._end(rollout, ENDINGS[Reason.INTERRUPTED] if waits else ending, at=at)
+                ended += 1
+        self.forget()
+        return ended
+
+    def _start_run(self, event: ev.RunStart, rollout_id: str) -> None:
+        rollout = rollout_of(event, owner=self._owner)
+        if self._batch.begin_rollout(rollout):
+            self._begin_attempt(event, rollout_id, existing=[])
+            return
+        self._batch.amend_rollout(rollout_id, told_late(rollout))
+        attempt, existing = self._find_attempt(event, rollout_id)
+        if attempt is None or attempts.is_over(attempt, event):
+            self._begin_attempt(event, rollout_id, existing=existing)
+        elif self._is_certain(event, existing):
+            self._remember(attempts.key_of(event, rollout_id), attempt.number)
+
+    def _add_whole(self, rows: WholeRollout) -> None:
+        """Store a run that is over, but for its end; only its first step if it is known already."""
+        rollout_id, refuses = rows.rollout.rollout_id, self._rewarding.refuses
+        if not any(map(refuses, rows.rewards)) and self._batch.add_whole(rows):
+            self._steps[rollout_id] = None
+            return
+        steps = self._steps[rollout_id] = steps_of(rows)
+        for event in next(steps):
+            self._apply(event)
+
+    def _take_step(self, step: StepOfRun) -> None:
+        steps = self._steps[step.rollout_id]
+        if steps is not None:
+            for event in next(steps):
+                self._apply(event)
+        elif step.is_last:
+            self._finished += 1
+            self._settle(step.rollout_id, now=step.at)
+        if step.is_last:
+            del self._steps[step.rollout_id]
+
+    def _attempt_of(self, event: ev.Event, rollout_id: str) -> int:
+        """Return the attempt that an event belongs to; begin it where it is the first."""
+        key = attempts.key_of(event, rollout_id)
+        number = self._known.get(key)
+        if number is not None:
+            self._known.move_to_end(key)
+            return number
+        attempt, existing = self._find_attempt(event, rollout_id)
+        if attempt is not None:
+            if self._is_certain(event, existing):
+                self._remember(key, attempt.number)
+            return attempt.number
+        if not existing:
+            self._batch.begin_rollout(rollout_of(event, owner=self._owner))
+        return self._begin_attempt(event, rollout_id, existing=existing)
+
+    def _find_attempt(
+        self, event: ev.Event, rollout_id: str
+    ) -> tuple[Attempt | None, Sequence[Attempt]]:
+        """Return the attempt that an event belongs to, if it is stored, and those looked at.
+
+        The newest attempts do mostly, so that a key used for every run costs no more each time.
+        """
+        newest = self._batch.attempts(rollout_id, newest=NEWEST)
+        stored = attempts.of_event(event, newest)
+        if len(newest) < NEWEST or (stored is not None and attempts.had_begun(stored, event)):
+            return stored, newest
+        own = event.execution if event.execution and event.attempt is None else None
+        older = self._batch.attempts(rollout_id, execution=own)
+        by_number = {attempt.number: attempt for attempt in [*older, *newest]}
+        existing = [by_number[number] for number in sorted(by_number)]
+        return attempts.of_event(event, existing), existing
+
+    def _is_certain(self, event: ev.Event, existing: Sequence[Attempt]) -> bool:
+        return len(existing) < NEWEST and attempts.is_certain(event, existing)
+
+    def _around(self, rollout_id: str, number: int) -> tuple[Attempt, Sequence[Attempt]]:
+        """Return an attempt and the newest ones; all of them where it is older."""
+        for newest in (NEWEST, None):
+            existing = self._batch.attempts(rollout_id, newest=newest)
+            for attempt in existing:
+                if attempt.number == number:
+                    return attempt, existing
+        raise UnknownError("attempt", attempt_id_of(rollout_id, number))
+
+    def _begin_attempt(
+        self,
+        event: ev.Event,
+        rollout_id: str,
+        *,
+        existing: Sequence[Attempt],
+        execution: str | None = None,
+    ) -> int:
+        if existing:
+            self._reopen(rollout_id, at=event.at)
+        number = attempts.number_for(event, existing)
+        self._batch.begin_attempt(
+            Attempt(
+                rollout_id=rollout_id, number=number, status=AttemptStatus.RUNNING,
+                execution=event.execution if execution is None else execution,
+                started_at=event.at, last_heartbeat_at=event.at,
+            )
+        )  # fmt: skip
+        self._open[rollout_id] = None
+        if len(self._open) > KNOWN_LIMIT:
+            self._open.popitem(last=False)
+        if existing:  # what was certain of them no longer is
+            self._known.pop((rollout_id, event.execution, None), None)
+            self._known.pop((rollout_id, "", None), None)
+        else:
+            self._remember(attempts.key_of(event, rollout_id), number)
+        return number
+
+    def _remember(self, key: attempts.Key, number: int) -> None:
+        self._known[key] = number
+        if len(self._known) > KNOWN_LIMIT:
+            self._known.popitem(last=False)
+
+    def _reopen(self, rollout_id: str, *, at: float) -> None:
+        """Let a failed rollout be tried again; one that succeeded or was cancelled stays so."""
+        rollout = self._batch.rollout(rollout_id)
+        if rollout.status not in ROLLOUT_ENDS or at < (rollout.ended_at or 0.0):
+            return  # it goes on, or this tells of what was before its end
+        if rollout.status is RolloutStatus.FAILED:
+            self._batch.set_status(rollout_id, RolloutStatus.REQUEUING, at=at)
+            self._batch.set_status(rollout_id, RolloutStatus.RUNNING, at=at)
+            self._batch.take_over(rollout_id, self._owner)
+        else:
+            self._batch.count(RERUNS)
+
+    def _interrupt_run(self, event: ev.RunInterrupt, rollout_id: str) -> None:
+        number = self._attempt_of(event, rollout_id)
+        self._add_span(event, rollout_id, number)
+        attempt, _ = self._around(rollout_id, number)
+        self._close(attempt, AttemptStatus.SUCCEEDED, spans="interrupted", at=event.at)
+
+    def _resume_run(self, event: ev.RunResume, rollout_id: str) -> None:
+        existing = self._batch.attempts(rollout_id)
+        number = attempts.resumed_attempt(event, existing)
+        if number is None:
+            waited = attempts.of_event(event, existing)
+            if waited is None and not existing:
+                self._batch.begin_rollout(rollout_of(event, owner=self._owner))
+            elif waited is not None:
+                self._close(waited, AttemptStatus.SUCCEEDED, spans="interrupted", at=event.at)
+            number = self._begin_attempt(
+                event, rollout_id, existing=existing, execution=attempts.resumption(event)
+            )
+        self._add_span(event, rollout_id, number)
+
+    def _end_run(self, event: ev.RunEnd, rollout_id: str) -> None:
+        number = self._attempt_of(event, rollout_id)
+        rollout = self._batch.rollout(rollout_id)
+        current, existing = self._around(rollout_id, number)
+        ending = ending_of(event)
+        last = attempts.is_last(current, existing)
+        if current.ended_at is not None and (rollout.status in ROLLOUT_ENDS or not last):
+            if event.at not in (current.ended_at, rollout.ended_at):
+                self._batch.count("late_ends")
+            return
+        if last and ending.rollout is RolloutStatus.SUCCEEDED:
+            self._store_spans()
+            if self._rewarding.rejects(rollout, batch=self._batch):
+                ending = ENDINGS[Reason.SAFETY_BLOCKED]
+        error_type = event.error.type if event.error else None
+        self._close(
+            current, ending.attempt, spans=_left_open(ending), at=event.at, error=error_type
+        )
+        amendment = told_by_end(event, later=len(existing) > 1)
+        self._batch.amend_rollout(rollout_id, amendment)
+        if last:
+            self._end(rollout, ending, at=event.at, error_type=error_type)
+
+    def _end(
+        self, rollout: Rollout, ending: Ending, *, at: float, error_type: str | None = None
+    ) -> None:
+        """End a rollout with all of its attempts, unless it has ended already."""
+        self._open.pop(rollout_id := rollout.rollout_id, None)
+        if rollout.status in ROLLOUT_ENDS:
+            return
+        unheard = AttemptStatus.UNRESPONSIVE  # what did not end by itself did not succeed
+        status = unheard if ending.attempt is AttemptStatus.SUCCEEDED else ending.attempt
+        for attempt in self._batch.attempts(rollout_id, unended=True):
+            self._close(attempt, status, spans=_left_open(ending), at=at)
+        if rollout.status not in rollout_may_become(ending.rollout):
+            self._batch.set_status(rollout_id, RolloutStatus.RUNNING, at=at)
+        self._batch.set_status(
+            rollout_id, ending.rollout, at=at, reason=ending.reason, error_type=error_type
+        )
+        self._finished += 1
+        self._settle(rollout_id, now=at)
+
+    def _close(
+        self,
+        attempt: Attempt,
+        status: AttemptStatus,
+        *,
+        spans: str,
+        at: float,
+        error: str | None = None,
+    ) -> None:
+        """End an attempt that is open, with its spans."""
+        if attempt.ended_at is not None:
+            return
+        self._store_spans()
+        self._batch.close_spans(attempt.rollout_id, attempt.number, status=spans, at=at)
+        self._batch.set_attempt_status(
+            attempt.rollout_id, attempt.number, status, at=at, error_message=error
+        )
+
+    def _settle(self, rollout_id: str, *, now: float) -> None:
+        self._store_spans()
+        rollout = self._batch.find_rollout(rollout_id)
+        if rollout is not None and rollout.status in ROLLOUT_ENDS:
+            self._ready += self._rewarding.settle(rollout, batch=self._batch, now=now)
+
+    def _add_span(self, event: ev.Event, rollout_id: str, number: int) -> None:
+        span = span_of(event, rollout_id=rollout_id, attempt=number)
+        if span is not None:
+            self._spans.append(self._redact(span))
+
+    def _store_spans(self) -> None:
+        if self._spans:
+            self._batch.add_spans(self._spans)
+            self._spans.clear()
+
+    def _add_decision(self, event: ev.Decision, rollout_id: str) -> None:
+        number = self._attempt_of(event, rollout_id)
+        self._batch.add_decision(
+            decision_of(event, rollout_id=rollout_id, attempt=number),
+            assigned=self._owner is not None,  # the arms of a recording were another store's
+        )
+
+    def _add_reward(self, event: ev.Reward, _: str) -> None:
+        reward = reward_of(event)
+        if reward is None or self._rewarding.refuses(reward):
+            self._batch.count("refused_rewards" if reward is None else "rewards_refused_source")
+            return
+        try:
+            reward = replace(reward, rollout_id=attempts.rollout_of_reward(self._batch, event))
+        except (UnknownError, AmbiguousIdError) as error:
+            self._batch.count("rewards_without_a_run")
+            if not self._told:  # once, or a flood of them would fill the log
+                logger().warning("reward_refused", name=reward.name, error=text_of(error))
+            self._told = True
+            return
+        if reward.decision_id and event.execution:
+            existing = self._batch.attempts(reward.rollout_id, newest=NEWEST)
+            reward = replace(reward, decision_id=attempts.decision_in(event, existing))
+        if self._batch.add_reward(reward) == "same":
+            self._batch.count("duplicate_rewards")
+        self._settle(reward.rollout_id, now=event.at)
+
+    def _add_names(self, event: ev.Event, rollout_id: str) -> None:
+        """Note other ids of a run, which gets the rewards that came for them before."""
+        names = attempts.names_in(event)
+        if not names:  # as most events
+            return
+        for name in names:
+            name_id = rollout_id_of(event.host, name)
+            if name_id != rollout_id and self._batch.add_name(name_id, rollout_id):
+                self._settle(rollout_id, now=event.at)
+
+
+def _left_open(ending: Ending) -> str:
+    """Return how the spans end that a run left open."""
+    return "cancelled" if ending.rollout is RolloutStatus.CANCELLED else "unknown"

@@ -1,0 +1,294 @@
+"""The way of an event from the queue into the store: scrubbed, recorded, shown, stored.
+
+Plain synchronous code for whoever owns the thread: the writer of a live process, a replay, or an
+intake.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from enum import StrEnum
+
+from msgspec.structs import replace
+
+from tau_live.core import records
+from tau_live.core.errors import StoreUnavailableError
+from tau_live.core.events import (
+    Content,
+    Decision,
+    ErrorInfo,
+    Event,
+    Reward,
+    ToolCall,
+)
+from tau_live.core.hookspecs import Text
+from tau_live.core.plugins import Plugins
+from tau_live.core.redaction import Plan, Redactor, plan_of, scrub_text
+from tau_live.core.settings import Settings
+from tau_live.core.sound_events import sound
+from tau_live.record.collector import Applied, Collector
+from tau_live.record.prices import Pricer
+from tau_live.record.recording import Recorder
+from tau_live.record.whole_runs import RecordItem, singly
+from tau_live.rl.throttle import yield_gil
+from tau_live.store.roles import Store
+
+USUAL = "reward"
+"""What a reward is called that nobody has named."""
+
+LEFT_OUT = "[redacted:plugin]"
+"""Stands for a text that a plugin was given and failed at."""
+
+_WORDS = frozenset(
+    {
+        *("role", "trigger", "stage", "mode", "op", "what", "step_kind", "tool_kind", "type"),
+        *("finish_reason", "finish_reasons", "reason_codes", "why_not", "where"),
+        *("host_version", "adapter_version", "usage", "aliases"),
+    }
+)
+"""No texts: ids, versions, numbers, and words by which rewards and reports count."""
+
+_NAMES: Mapping[type[Event], frozenset[str]] = {
+    Decision: frozenset({"options", "allowed", "exploit_only"}),
+}
+"""What of an event is looked up by its name."""
+
+_TRUTHS = frozenset({"true", "false"})
+"""Labels that say no more than the value."""
+
+Keep = Callable[[Text], str | None]
+"""Returns what may be kept of a text; ``None`` where that is not known."""
+
+
+class Texts:
+    """Shows every text of events to whoever may leave something out of it.
+
+    Ids, names of points and options, and words of a fixed set are no texts, nor are the names of
+    rewards that settings know already.
+
+    Args:
+        keep: Says what may be kept.
+        rewards: Names of rewards by which settings weigh them; see ``known_rewards``.
+    """
+
+    def __init__(self, keep: Keep, rewards: Collection[str] = ()) -> None:
+        self._keep = keep
+        self._rewards = frozenset(rewards)
+        self._plans: dict[type[Event], Plan] = {}
+
+    def apply(self, event: Event) -> Event:
+        """Return an event of plain data with what may be kept; the same object if that is all."""
+        kind = type(event)
+        plan = self._plans.get(kind)
+        if plan is None:
+            plan = self._plans[kind] = plan_of(kind)
+        changes: dict[str, object] = {}
+        for name in (*plan.texts, *plan.others):
+            value = getattr(event, name)
+            if value and name not in _WORDS and name not in _NAMES.get(kind, ()):
+                if kind is Reward and self._is_word(name, value):
+                    continue
+                kept = self._value(event.event, name, value)
+                if kept != value:
+                    changes[name] = kept
+        return replace(event, **changes) if changes else event
+
+    def _value(self, kind: str, field: str, value: object) -> object:
+        """Return what may be kept of a field of an event of a kind."""
+
+        def keep(text: str, key: str = "") -> str:
+            kept = self._keep(Text(text=text, event=kind, field=field, key=key)) if text else text
+            return LEFT_OUT if kept is None else kept
+
+        if isinstance(value, ErrorInfo):
+            return replace(value, message=keep(value.message, "message"))
+        if field == "features" and isinstance(value, Mapping):  # by the names of options
+            return {name: _plain(keep, of) for name, of in value.items()}
+        if isinstance(value, tuple):
+            return tuple(_part(keep, part) for part in value)
+        return _part(keep, value)
+
+    def reward(self, reward: records.Reward) -> records.Reward:
+        """Return a reward that comes without an event with what may be kept of its texts."""
+        return replace(
+            reward,
+            name=self._of_reward("name", reward.name) or LEFT_OUT,
+            label=self._of_reward("label", reward.label),
+            comment=self._of_reward("comment", reward.comment),
+        )
+
+    def _of_reward(self, field: str, text: str | None) -> str | None:
+        if not text or self._is_word(field, text):
+            return text
+        kept = self._keep(Text(text=text, event="reward", field=field))
+        return LEFT_OUT if kept is None else scrub_text(kept)
+
+    def _is_word(self, field: str, value: object) -> bool:
+        """Say whether a field of a reward holds a word that is known, and no text."""
+        return value in {"name": self._rewards, "label": _TRUTHS}.get(field, ())
+
+
+KeepText = Callable[..., str]
+"""Returns what is kept of a text, given it and the name under which it stands."""
+
+
+def _part(keep: KeepText, value: object) -> object:
+    if isinstance(value, Content):
+        return _content(keep, value)
+    if isinstance(value, ToolCall):
+        args = value.args and _content(keep, value.args)
+        return replace(value, name=keep(value.name, "name"), args=args)
+    return value if isinstance(value, StrEnum) else _plain(keep, value)
+
+
+def _content(keep: KeepText, content: Content) -> Content:
+    """Return a text; its size and hash are those of what is kept, or they would tell it."""
+    if content.text is None:
+        return content
+    kept = keep(content.text)
+    return content if kept == content.text else Content(text=kept)
+
+
+def _plain(keep: KeepText, value: object, key: str = "") -> object:
+    """Return plain data with what may be kept of its texts, its keys among them."""
+    if isinstance(value, str):
+        return keep(value, key)
+    if isinstance(value, list | tuple):
+        return [_plain(keep, part, key) for part in value]
+    if not isinstance(value, Mapping):
+        return value
+    mapping: dict[str, object] = {}
+    for name, of in value.items():
+        kept = keep(name)
+        free, number = kept, 1
+        while free in mapping:
+            number += 1
+            free = f"{kept} ({number})"
+        mapping[free] = _plain(keep, of, name)
+    return mapping
+
+
+def known_rewards(settings: Settings) -> frozenset[str]:
+    """Return the names of rewards that say nothing of a run: the usual one, and those declared."""
+    return frozenset({USUAL, *(reward.name for reward in settings.rewards)})
+
+
+class Pipeline:
+    """Takes events to the store; one that cannot be stored does not keep others from it.
+
+    Args:
+        store: Where they go.
+        collector: What turns them into rows.
+        redactor: What scrubs them first.
+        plugins: Who is shown them.
+        recorder: Where they are recorded besides; ``None`` for nowhere.
+        on_poison: Told of an event that nothing could be done with, and why.
+        pricer: What adds costs that hosts do not tell; ``None`` adds none.
+        on_unrecorded: Told how many events could not be recorded, and why.
+        on_left_out: Told how many fields of an event were left out, because they held no data.
+    """
+
+    def __init__(  # noqa: PLR0913  # its parts and whom it tells, all keyword-only
+        self,
+        store: Store,
+        *,
+        collector: Collector,
+        redactor: Redactor,
+        plugins: Plugins,
+        recorder: Recorder | None,
+        on_poison: Callable[[Event, Exception], None],
+        on_unrecorded: Callable[[int, OSError], None] = lambda _number, _error: None,
+        pricer: Pricer | None = None,
+        on_left_out: Callable[[int], None] = lambda _: None,
+        rewards: Collection[str] = (),
+    ) -> None:
+        self._store = store
+        self._on_left_out = on_left_out
+        self._pricer = pricer
+        self.collector = collector
+        self._redactor = redactor
+        self._keeping = redactor.keeping()
+        self._texts = Texts(plugins.redact_text, rewards)
+        self._plugins = plugins
+        self._recorder = recorder
+        self._on_poison = on_poison
+        self._on_unrecorded = on_unrecorded
+
+    def prepare(self, items: Iterable[RecordItem]) -> list[RecordItem]:
+        """Return events without secrets and with costs, once recorded and shown to plugins.
+
+        Whole runs come without secrets, and stay whole where nobody wants to see their events.
+        """
+        observed = self._plugins.listening["observe"]
+        if self._recorder or observed or self._plugins.listening["redact_text"]:
+            items = singly(items)
+        prepared: list[RecordItem] = []
+        events: list[Event] = []
+        for item in items:
+            if isinstance(item, Event):
+                try:
+                    checked = sound(item)
+                    if checked.left_out:
+                        self._on_left_out(checked.left_out)
+                    kept = self._redact(checked.event)
+                    events.append(self._pricer.with_cost(kept) if self._pricer else kept)
+                    prepared.append(events[-1])
+                except Exception as error:  # noqa: BLE001  # what a host hands over may do anything
+                    self._on_poison(item, error)
+            else:
+                prepared.append(item)
+            yield_gil()
+        if self._recorder is not None:
+            self._record(self._recorder, events)
+        for event in events if observed else ():
+            self._plugins.tell("observe", event)
+            yield_gil()
+        return prepared
+
+    def _redact(self, event: Event) -> Event:
+        """Return an event without secrets, and without what plugins say must not be kept.
+
+        They see texts whole that are not to be stored: their sizes and hashes are.
+        """
+        if not self._plugins.listening["redact_text"]:
+            return self._redactor.redact(event)
+        return self._redactor.redact(self._texts.apply(self._keeping.redact(event)))
+
+    def _record(self, recorder: Recorder, events: Sequence[Event]) -> None:
+        """Record events; what is stored must not suffer from a recording that fails."""
+        try:
+            recorder.append(events)
+        except OSError as error:
+            self._on_unrecorded(len(events), error)
+
+    def store(self, items: Sequence[RecordItem]) -> Applied:
+        """Store what was prepared in one transaction; where that fails, each event in its own.
+
+        Raises:
+            StoreUnavailableError: The store failed; none of them is kept.
+        """
+        try:
+            with self._store.begin():
+                return self.collector.apply(items)
+        except StoreUnavailableError:
+            self.collector.forget()
+            raise
+        except Exception:  # noqa: BLE001  # one of them is poison; the others must not suffer
+            self.collector.forget()
+            return self._one_by_one(items)
+
+    def _one_by_one(self, items: Iterable[RecordItem]) -> Applied:
+        finished = ready = refused = 0
+        for event in singly(items):
+            try:
+                with self._store.begin():
+                    applied = self.collector.apply([event])
+            except StoreUnavailableError:
+                self.collector.forget()
+                raise
+            except Exception as error:  # noqa: BLE001  # left out, counted, and reported
+                self.collector.forget()
+                self._on_poison(event, error)
+                refused += 1
+            else:
+                finished += applied.finished
+                ready += applied.ready
+        return Applied(finished, ready, refused)

@@ -1,0 +1,156 @@
+"""Recorded streams: events appended one a line, and read back whatever became of the file."""
+
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from tau_live.core import fault
+from tau_live.core.errors import EventError
+from tau_live.core.events import Event, decode, encode
+from tau_live.core.files import make_folders, mode_of, narrow
+from tau_live.core.guard import logger
+
+LINE_LIMIT = 4 * 2**20
+_CHUNK = 65_536
+_BEGINNING = b'{"event":"'
+"""Of every line that is written here."""
+
+
+class Line(NamedTuple):
+    """A line of a stream.
+
+    Attributes:
+        number: Counted from 1.
+        data: What it holds, without its newline; empty where it is ``too_long``.
+        too_long: Whether it was skipped because of its length.
+        whole: Whether a newline ended it; only a stream's last line may have none.
+    """
+
+    number: int
+    data: bytes
+    too_long: bool = False
+    whole: bool = True
+
+
+class BadLine(NamedTuple):
+    """A line that holds no event.
+
+    Attributes:
+        number: Counted from 1.
+        reason: What is wrong with it.
+    """
+
+    number: int
+    reason: str
+
+
+class Recorder:
+    """Appends events to a file, one a line; safe to use from several processes on one file.
+
+    A new file can be read by its owner alone, as can a folder made for it; one that others could
+    use is narrowed. A symbolic link, somebody else's file and one that begins with no event are
+    refused, and left as they are. A file that does not end in a newline, because its writer was
+    killed, gets one first.
+
+    Attributes:
+        skipped: How many events could not be written as JSON.
+    """
+
+    def __init__(self, path: Path) -> None:
+        make_folders(path.parent)
+        mode_of(path)
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        self._file = os.open(path, flags, 0o600)
+        self.skipped = 0
+        try:
+            if not self._holds_events():
+                raise PermissionError(f"'{path}' holds something else than events")
+            done = narrow(path)
+            self._torn = self._ends_torn()
+        except OSError:
+            self.close()
+            raise
+        if done is not None:
+            logger().warning("file_narrowed", what=done)
+
+    def append(self, events: Iterable[Event]) -> int:
+        """Append the events in one write; return how many there were.
+
+        Raises:
+            OSError: The disk is full, or failing; the next append begins on a new line.
+        """
+        lines: list[bytes] = []
+        for event in events:
+            try:
+                lines.append(encode(event))
+            except EventError:
+                self.skipped += 1
+        if lines:
+            rest = memoryview(b"\n" * self._torn + b"\n".join([*lines, b""]))
+            self._torn = True
+            fault.point("recording.append")
+            while rest:
+                rest = rest[os.write(self._file, rest) :]
+            self._torn = False
+            fault.point("recording.appended")
+        return len(lines)
+
+    def close(self) -> None:
+        """Close the file; closing again is nothing."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def _holds_events(self) -> bool:
+        """Say whether the file begins as a recording does, or is empty, or no file at all."""
+        if not stat.S_ISREG(os.fstat(self._file).st_mode):
+            return True
+        beginning = os.pread(self._file, _CHUNK, 0)
+        *whole, last = beginning.split(b"\n")
+        if any(isinstance(_event(Line(1, line)), Event) for line in whole):
+            return True
+        # Nothing but a line that is long, or was cut off.
+        return not beginning.strip() or (not whole and last.startswith(_BEGINNING[: len(last)]))
+
+    def _ends_torn(self) -> bool:
+        size = os.fstat(self._file).st_size
+        return size > 0 and os.pread(self._file, 1, size - 1) != b"\n"
+
+
+def lines(stream: BinaryIO, *, limit: int = LINE_LIMIT) -> Iterator[Line]:
+    """Yield each line of a stream as soon as it is there.
+
+    A line of more than ``limit`` bytes is never held in memory; it is yielded as ``too_long``.
+    """
+    number = 0
+    while data := stream.readline(limit + 1):
+        number += 1
+        whole = data.endswith(b"\n")
+        if len(data) <= limit or whole:
+            yield Line(number, data[:-1] if whole else data, whole=whole)
+            continue
+        while data and not data.endswith(b"\n"):
+            data = stream.readline(_CHUNK)
+        yield Line(number, b"", too_long=True, whole=bool(data))
+
+
+def read(stream: BinaryIO, *, limit: int = LINE_LIMIT) -> Iterator[Event | BadLine]:
+    """Yield the events of a recording, and each line that holds none.
+
+    A bad line does not stop what follows; blank lines are passed over.
+    """
+    for line in lines(stream, limit=limit):
+        if line.too_long:
+            yield BadLine(line.number, f"longer than {limit} bytes")
+        elif line.data.strip():
+            yield _event(line)
+
+
+def _event(line: Line) -> Event | BadLine:
+    try:
+        return decode(line.data)
+    except EventError as error:
+        torn = "" if line.whole else "cut off: "
+        return BadLine(line.number, f"{torn}{error}")

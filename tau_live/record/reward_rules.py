@@ -1,0 +1,379 @@
+"""Rules of rewards: sources, costs, safety, and the guess where nothing is known.
+
+A source is what a reward says of itself. The lists here keep out what an operator did not think of,
+and a source that several can write under (users, above all) small; they do not tell a liar in the
+same process, who could as well write into the store.
+
+A cost is never a part of the total (``rewards.join``), and nothing waits for it. Its scale is the
+share of the worst: 0 is safe, 1 is as bad as it was declared to get.
+
+It measures form: a reply, few turns, no failed tools. It is one reward, ``inferred``; its parts
+explain it and are no rewards of their own, because they would be added to it.
+"""
+
+import math
+import zlib
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+
+from tau_live.core.hookspecs import RolloutSummary
+from tau_live.core.records import LearnableRollout, Reward, RewardSource
+from tau_live.core.settings import Settings
+from tau_live.core.settings.tables import DeclaredReward, HardGateCost, SafetySettings
+
+SOURCE = "safety"
+"""Who gives these rewards; by it they are distinguished from what a host or a user reports."""
+
+PENALTY_TOTAL = "safety.penalty_total"
+HARD_GATE_PENALTY = "safety.hard_gate_penalty"
+HARD_GATE_TRIGGERED = "safety.hard_gate_triggered"
+"""A marker: it is worth 0 and says that the rollout is hard-gated."""
+
+_INJECTION = "prompt_injection."
+_LEAK = "secret_leak."
+
+
+class Part(NamedTuple):
+    """A named share of a reward."""
+
+    name: str
+    value: float
+
+
+def penalty(policy: SafetySettings, reason_code: str) -> float:
+    """Return what one reason code costs, at least 0."""
+    if reason_code in policy.reason_code_penalties:
+        return policy.reason_code_penalties[reason_code]
+    if reason_code.startswith(_INJECTION):
+        return policy.prompt_injection_penalty
+    if reason_code.startswith(_LEAK):
+        return policy.secret_leak_penalty
+    return policy.default_reason_code_penalty
+
+
+def hard_gates(policy: SafetySettings, blocked_events: int, reason_codes: Iterable[str]) -> bool:
+    """Tell whether a rollout with these may be worth no more than the ceiling."""
+    return (policy.blocked_event_triggers_hard_gate and blocked_events > 0) or any(
+        code in policy.hard_gate_reason_codes or code.startswith(policy.hard_gate_reason_prefixes)
+        for code in reason_codes
+    )
+
+
+def penalties(
+    policy: SafetySettings, blocked_events: int, reason_codes: Iterable[str]
+) -> list[Part]:
+    """Return what is taken away from a rollout, as parts that are at most 0; none if nothing.
+
+    Args:
+        policy: What each costs.
+        blocked_events: How many of its safety events blocked.
+        reason_codes: Of all of its safety events; each counts once.
+
+    Source:
+        The reference's safety reward policy, SR1 to SR3 in its contract.
+    """
+    codes = sorted(set(reason_codes))
+    if not blocked_events and not codes:
+        return []  # as of most rollouts
+    total = math.fsum(
+        [*(penalty(policy, code) for code in codes), blocked_events * policy.blocked_penalty]
+    )
+    parts = [Part(PENALTY_TOTAL, -total)] if total > 0.0 else []
+    if hard_gates(policy, blocked_events, codes):
+        if policy.hard_gate_penalty > 0.0:
+            parts.append(Part(HARD_GATE_PENALTY, -policy.hard_gate_penalty))
+        parts.append(Part(HARD_GATE_TRIGGERED, 0.0))
+    return parts
+
+
+def total_after_safety(
+    values: Sequence[float], penalties: Sequence[Part], *, ceiling: float
+) -> float:
+    """Return what a rollout is worth after safety has spoken; nothing may be added to it.
+
+    The sum of ``values`` and ``penalties``; where the penalties say that the rollout is hard-gated,
+    each value is at most ``ceiling``, and so is the sum, even if it is no number.
+
+    Args:
+        values: Shares of the reward.
+        penalties: As ``SafetyPolicy.penalties`` returns them.
+        ceiling: At most 0.
+
+    Raises:
+        OverflowError: The sum is no number, and the rollout is not hard-gated.
+    """
+    gated = any(part.name == HARD_GATE_TRIGGERED for part in penalties)
+    taken = [min(0.0, part.value) for part in penalties]
+    if not gated:
+        return total_of([*values, *taken])
+    try:  # min(ceiling, nan) is the ceiling; the other way round it is not
+        total = total_of([*(min(ceiling, value) for value in values), *taken])
+    except OverflowError:
+        return ceiling
+    return min(total, ceiling)
+
+
+def total_of(values: Iterable[float]) -> float:
+    """Return the exact sum, rounded once: the order of the values does not matter.
+
+    Raises:
+        OverflowError: It is not a finite number.
+    """
+    try:
+        total = math.fsum(values)
+    except ValueError as error:  # infinities of both signs
+        raise OverflowError(str(error)) from error
+    if not math.isfinite(total):
+        raise OverflowError(f"the sum is {total!r}")
+    return total
+
+
+_ROUNDS = 60
+
+OURS = frozenset({SOURCE, RewardSource.INFERRED.value})
+"""Sources of rewards that are made here, and need nobody's leave once they are stored."""
+
+
+def allowed_sources(name: str, settings: Settings) -> Sequence[str]:
+    """Return who may give a reward of that name, as patterns; empty for everybody."""
+    own = next((reward.sources for reward in settings.rewards if reward.name == name), ())
+    return own or settings.reward_sources
+
+
+def refuses(reward: Reward, settings: Settings) -> bool:
+    """Say whether a reward that came from outside is not to be taken.
+
+    That is one from a source which is not allowed, and a gain in the name of safety, which only
+    ever takes away.
+    """
+    if reward.source == SOURCE and (reward.value or 0.0) > 0.0:
+        return True
+    known = allowed_sources(reward.name, settings)
+    return bool(known) and not _matches(reward.source, known)
+
+
+def trusted_rewards(rewards: Iterable[Reward], settings: Settings) -> list[Reward]:
+    """Return those of stored rewards that still may count, as the settings are now."""
+    if not settings.reward_sources and not any(reward.sources for reward in settings.rewards):
+        return list(rewards)
+    return [reward for reward in rewards if reward.source in OURS or not refuses(reward, settings)]
+
+
+def cap_sources(
+    rollouts: Sequence[LearnableRollout], settings: Settings
+) -> tuple[list[LearnableRollout], list[LearnableRollout]]:
+    """Return which of some rollouts may be learned from together, and which are too many.
+
+    Of what is kept, at most the share ``cap`` has a reward of a capped source; all that match one
+    pattern share its cap, so that more names gain nothing. Which ones are kept is decided by a
+    checksum of their ids, so that to be first gains nothing either; where a share is no whole
+    number, it is one more as often as keeps the share right over many updates.
+    """
+    caps = settings.source_caps
+    groups = {
+        rollout.rollout.rollout_id: {
+            _group(source, caps) for source in _sources(rollout, settings.rewards)
+        }
+        - {None}
+        for rollout in rollouts
+        if caps
+    }
+    if not any(groups.values()):
+        return list(rollouts), []
+    order = sorted(groups, key=lambda id_: zlib.crc32(id_.encode()))
+    luck = zlib.crc32("".join(order).encode()) / 2**32
+    size = _size(list(groups.values()), caps)
+    room = {group: math.floor(cap * size + luck) for group, cap in caps.items()}
+    over: set[str] = set()
+    for id_ in order:
+        own = [group for group in groups[id_] if group is not None]
+        if all(room[group] > 0 for group in own):
+            for group in own:
+                room[group] -= 1
+        else:
+            over.add(id_)
+    kept = [rollout for rollout in rollouts if rollout.rollout.rollout_id not in over]
+    return kept, [rollout for rollout in rollouts if rollout.rollout.rollout_id in over]
+
+
+def _size(groups: Sequence[Collection[str | None]], caps: Mapping[str, float]) -> float:
+    """Return how many rollouts are kept, of which each group then is at most its share."""
+    free = sum(not group for group in groups)
+    members = Counter(group for names in groups for group in names if group is not None)
+    size = float(len(groups))
+    for _ in range(_ROUNDS):
+        size = min(size, free + sum(min(n, caps[group] * size) for group, n in members.items()))
+    return size
+
+
+def _sources(rollout: LearnableRollout, declared: Sequence[DeclaredReward]) -> set[str]:
+    names = {reward.name for reward in declared}
+    return {
+        reward.source
+        for reward in rollout.rewards
+        if reward.value is not None
+        and reward.source not in OURS
+        and (not names or reward.name in names)
+    }
+
+
+def _group(source: str, caps: Mapping[str, float]) -> str | None:
+    """Return whose cap is a source's: its own, else that of the tightest pattern it matches."""
+    if source in caps:
+        return source
+    known = [pattern for pattern in caps if fnmatchcase(source, pattern)]
+    return min(known, key=lambda pattern: (caps[pattern], pattern), default=None)
+
+
+def _matches(source: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(source, pattern) for pattern in patterns)
+
+
+class Cost(NamedTuple):
+    """The safety cost of a rollout.
+
+    Attributes:
+        value: In ``[0, 1]``; ``None`` when nothing about it is known: unknown is not zero.
+        critical: Whether any of it is a critical violation.
+    """
+
+    value: float | None
+    critical: bool
+
+
+UNKNOWN = Cost(None, False)
+
+
+def cost_of(  # everything that it depends on, and it must depend on nothing else
+    rewards: Sequence[Reward],
+    declared: Sequence[DeclaredReward],
+    *,
+    hard_gate: HardGateCost = HardGateCost.NO,
+    ended_at: float | None = None,
+    now: float = math.inf,
+    deadline_s: float | None = None,
+) -> Cost:
+    """Return what a rollout cost: the worst of what was declared to be a cost, whoever declared it.
+
+    A value is divided by the highest that its declaration allows (1 without a range); what is
+    outside counts as the end that it is beyond, and what is no number is not known. Several
+    values count as their greatest: two violations in one rollout are one rollout that violates.
+
+    A declared cost that has not come counts as its default once its deadline is over; one without
+    a default is not known. Where only some are known, those count.
+
+    Args:
+        rewards: All that were given for the rollout and its decisions, in any order.
+        declared: What is expected; only those that are costs matter.
+        hard_gate: What the host's own safety rules count when they trigger the hard gate. Only
+            rollouts that did are marked, so ``cost`` and ``critical`` are the operator's word that
+            the host reports every safety event: where no cost is declared, an unmarked rollout
+            then costs 0 and is not unknown.
+        ended_at: Epoch seconds; ``None`` takes every deadline for over.
+        now: Epoch seconds.
+        deadline_s: For what is declared without a deadline; ``None`` waits for ever.
+    """
+    costs = [reward for reward in declared if reward.cost]
+    reported = [_reported_cost(cost, rewards) for cost in costs]
+    known = [cost for cost in reported if cost.value is not None]
+    for declared_cost, cost in zip(costs, reported, strict=True):
+        wait_s = deadline_s if declared_cost.deadline_s is None else declared_cost.deadline_s
+        over = ended_at is None or (wait_s is not None and ended_at + wait_s <= now)
+        if cost.value is None and declared_cost.default is not None and over:
+            known.append(_scale(declared_cost, declared_cost.default))
+    if hard_gate is not HardGateCost.NO:
+        gated = any(
+            reward.source == SOURCE and reward.name == HARD_GATE_TRIGGERED for reward in rewards
+        )
+        if gated:
+            known.append(Cost(1.0, hard_gate is HardGateCost.CRITICAL))
+        elif not costs:
+            known.append(Cost(0.0, False))
+    if not known:
+        return UNKNOWN
+    worst = max(cost.value or 0.0 for cost in known)
+    return Cost(worst, any(cost.critical for cost in known))
+
+
+def _reported_cost(declared: DeclaredReward, rewards: Sequence[Reward]) -> Cost:
+    values = [
+        reward.value
+        for reward in rewards
+        if reward.name == declared.name
+        and reward.value is not None
+        and not math.isnan(reward.value)
+    ]
+    return _scale(declared, max(values)) if values else UNKNOWN
+
+
+def _scale(declared: DeclaredReward, value: float) -> Cost:
+    _, high = declared.bounds
+    critical = declared.critical is not None and value >= declared.critical
+    return Cost(min(max(value, 0.0) / high, 1.0), critical)
+
+
+NAME = "inferred"
+
+
+class Inference(NamedTuple):
+    """The inferred worth of a run, and its parts.
+
+    Attributes:
+        composite: The reward, in [-1, 1].
+        completion: 0.5 for a reply.
+        session_completion: -0.25 if it did not end by itself.
+        reliability: -0.25 for each failed tool, at most two of them.
+        efficiency: 0.5 for at most two turns, 0.25 for at most four.
+        token_efficiency: From 0.25, for an answer no longer than the question, down to -0.25, for
+            one three times as long or longer; 0 if either is empty.
+        safety: -1 if a safety rule blocked anything; then that alone is the reward.
+        confidence: How sure the guess is, in [0, 1]; no part of the reward.
+    """
+
+    composite: float
+    completion: float
+    session_completion: float
+    reliability: float
+    efficiency: float
+    token_efficiency: float
+    safety: float
+    confidence: float
+
+
+def infer(summary: RolloutSummary) -> Inference:
+    """Return what a run is guessed to be worth.
+
+    ``composite = clip(completion + session_completion + reliability + efficiency +
+    token_efficiency, -1, 1)``, or exactly -1 if a safety rule blocked anything: safety comes last,
+    and nothing is added after it.
+
+    Source:
+        The reference's live reward inference, RI1 to RI4 in its contract.
+    """
+    has_reply, completed = summary.has_assistant_reply, summary.session_completed
+    completion = 0.5 if has_reply else 0.0
+    session_completion = 0.0 if completed else -0.25
+    reliability = 0.0 - 0.25 * min(summary.tool_errors, 2)  # never -0.0
+    efficiency = 0.5 if summary.turns <= 2 else 0.25 if summary.turns <= 4 else 0.0
+    token_efficiency = _token_efficiency(summary.input_chars, summary.output_chars)
+    total = completion + session_completion + reliability + efficiency + token_efficiency
+    confidence = 0.5 + 0.25 * (has_reply + (summary.turns > 0) - (not completed))
+    return Inference(
+        composite=-1.0 if summary.safety_blocked else max(-1.0, min(1.0, total)),
+        completion=completion,
+        session_completion=session_completion,
+        reliability=reliability,
+        efficiency=efficiency,
+        token_efficiency=token_efficiency,
+        safety=-1.0 if summary.safety_blocked else 0.0,
+        confidence=max(0.0, min(1.0, confidence)),
+    )
+
+
+def _token_efficiency(input_chars: int, output_chars: int) -> float:
+    if not input_chars or not output_chars:
+        return 0.0
+    ratio = min(3.0, max(1.0, output_chars / input_chars))
+    return 0.25 - ((ratio - 1.0) / 2.0) * 0.5

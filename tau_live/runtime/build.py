@@ -1,0 +1,98 @@
+"""The parts of every way to run: the store, the way of events into it, the learner."""
+
+from collections.abc import Callable
+
+from tau_live.core.events import Event
+from tau_live.core.gate_keeper import hold_stored
+from tau_live.core.plugins import Plugins
+from tau_live.core.redaction import Redactor
+from tau_live.core.settings import Settings
+from tau_live.learn.learner import Learner
+from tau_live.learn.monitoring import Hold
+from tau_live.learn.promotion.promoter import void_test
+from tau_live.record.collector import Collector
+from tau_live.record.pipeline import Pipeline, known_rewards
+from tau_live.record.prices import Pricer
+from tau_live.record.recording import Recorder
+from tau_live.record.rewards import Rewarding
+from tau_live.store.opening import open_at
+from tau_live.store.roles import Store
+
+
+def open_store(settings: Settings, *, busy_timeout_s: float = 5.0) -> Store:
+    """Open the store that settings name.
+
+    Raises:
+        StoreError: It cannot be opened.
+    """
+    return open_at(
+        settings.store,
+        synchronous=settings.durability.value,
+        busy_timeout_s=busy_timeout_s,
+        key_file=settings.audit_key_file,
+    )
+
+
+def pipeline_of(  # noqa: PLR0913  # its parts and whom it tells, all keyword-only
+    store: Store,
+    settings: Settings,
+    *,
+    owner: str | None,
+    plugins: Plugins,
+    recorder: Recorder | None,
+    on_poison: Callable[[Event, Exception], None],
+    on_unrecorded: Callable[[int, OSError], None] = lambda _number, _error: None,
+    pricer: Pricer | None = None,
+    on_left_out: Callable[[int], None] = lambda _: None,
+) -> Pipeline:
+    """Return the way of events into a store."""
+    return Pipeline(
+        store,
+        collector=Collector(
+            store,
+            rewarding=Rewarding(settings, plugins),
+            owner=owner,
+            redact=plugins.redact,
+        ),
+        redactor=Redactor(settings.content.value, settings.payload_limit),
+        plugins=plugins,
+        recorder=recorder,
+        on_poison=on_poison,
+        on_unrecorded=on_unrecorded,
+        pricer=pricer,
+        on_left_out=on_left_out,
+        rewards=known_rewards(settings),
+    )
+
+
+def learner_of(
+    store: Store,
+    settings: Settings,
+    *,
+    owner: str,
+    holds: bool = True,
+) -> Learner:
+    """Return a learner whose drift alarms void the test of the point concerned.
+
+    Args:
+        store: A connection of its own.
+        settings: How it learns.
+        owner: Names this process.
+        holds: Whether what it finds wrong holds the gate, in the transaction of the update.
+    """
+
+    def void(point: str, at: float) -> None:
+        void_test(store, point, reason="drift", who=owner, at=at)
+
+    def hold(why: Hold, at: float) -> None:
+        if holds:
+            hold_stored(
+                store.gate,
+                limit=settings.max_failure_streak,
+                reason=why.reason,
+                detail=why.detail,
+                who=owner,
+                at=at,
+            )
+
+    return Learner(store, settings, holder=owner, void=void, hold=hold)

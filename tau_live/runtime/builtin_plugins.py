@@ -1,0 +1,45 @@
+"""The rewarder that comes with tau-live, and how a process gets all of its plugins."""
+
+from collections.abc import Iterable
+
+from tau_live.core.hookspecs import RewardPart, RolloutSummary, hookimpl
+from tau_live.core.plugins import Plugins
+from tau_live.core.settings import Settings
+from tau_live.record.reward_rules import infer
+from tau_live.record.rewards import REFERENCE
+
+
+@hookimpl(trylast=True)
+def infer_reward(summary: RolloutSummary) -> Iterable[RewardPart]:
+    """Return the reference's composite and its parts.
+
+    They measure the form of a run, not its success, and are a last resort.
+    """
+    inferred = infer(summary)
+    return [
+        RewardPart(name=f"{REFERENCE}{name}", value=value)
+        for name, value in inferred._asdict().items()
+    ]
+
+
+def load_plugins(settings: Settings, *, strict: bool = False) -> Plugins:
+    """Return the plugins of this process: those that installed packages offer, ours first.
+
+    Raises:
+        SettingsError: A plugin is wrong, and ``strict`` is set.
+    """
+    plugins = Plugins(off=settings.plugins_off, strict=strict)
+    plugins.load()
+    return plugins
+
+
+def adopt(plugins: Plugins, manager: object) -> int:
+    """Let the plugins of a host's pluggy manager take part in our hooks; return how many do."""
+    listed = getattr(manager, "list_name_plugin", None)
+    if listed is None:
+        raise TypeError(f"expected a pluggy manager or Settings, got {type(manager).__name__}")
+    return sum(
+        plugins.register(plugin, name=f"host:{name}")
+        for name, plugin in listed()
+        if plugin is not None and plugins.implements(plugin)
+    )

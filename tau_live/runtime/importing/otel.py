@@ -1,0 +1,258 @@
+"""OpenTelemetry's spans, as its collector's file exporter writes them, as the events of runs.
+
+A trace becomes what the same spans become when they are seen live
+(``tau_live.record.telemetry``), but
+that its root is a run whatever it says. Spans with ``tau.decision.*`` are decisions; the model that
+a span requested is a choice of the host's at the point ``model``. What has no root is left open,
+and abandoned.
+
+Source:
+    OpenTelemetry semantic conventions for generative AI; OTLP 1.x, JSON encoding.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from operator import itemgetter
+
+from tau_live.core import events as ev
+from tau_live.core.offers import text_of
+from tau_live.core.records import IMPORTED, rollout_id_of
+from tau_live.core.redaction import clean_id
+from tau_live.core.sanitize import mapping, sequence
+from tau_live.record.telemetry.runs import HOST, Runs
+from tau_live.record.telemetry.semconv import RESULT, REWARD, Happened, SpanEnd, SpanStart
+from tau_live.record.whole_runs import event_of_decision
+from tau_live.runtime.importing.rows import FieldError, Options, name_of, number_of
+from tau_live.runtime.importing.runs import Logged, Reader, Records
+
+OPEN_TRACES = 10_000
+"""A trace is over when so many others were heard of since."""
+
+
+POINT = "model"
+DECISION = "tau.decision."
+
+
+_Trace = tuple[dict[str, SpanEnd], dict[str, tuple[float, str, Logged]]]
+"""The spans of a trace that may go on, by their ids; and their decisions: when, whose, and what."""
+
+
+class Traces:
+    """Turns the spans of one log into events.
+
+    Args:
+        records: Makes decisions.
+        reward: How rewards are called that have no name.
+    """
+
+    def __init__(self, records: Records, *, reward: str) -> None:
+        self._records = records
+        self._reader = Reader({}, point=POINT, offered=(), cells=False)
+        self._runs = Runs(native=lambda _: False, reward=reward, source=IMPORTED, roots=True)
+        self._open: OrderedDict[str, _Trace] = OrderedDict()
+        self._spans = 0
+
+    def events(self, batch: Mapping[str, object]) -> Iterator[ev.Event | FieldError]:
+        """Yield the events of a line, and what is wrong with it."""
+        resources = sequence(batch.get("resourceSpans"))
+        if not resources:
+            yield FieldError("resourceSpans", "expected the spans of resources")
+        for r, resource in enumerate(resources):
+            own = mapping(mapping(resource).get("resource"))
+            try:
+                service = _attributes(own.get("attributes")).get("service.name")
+            except (ValueError, OverflowError) as error:  # its spans may be whole
+                yield FieldError(f"resourceSpans[{r}].resource", str(error))
+                service = None
+            for s, scope in enumerate(sequence(mapping(resource).get("scopeSpans"))):
+                made_by = _text(mapping(mapping(scope).get("scope")).get("name")) or ""
+                for n, item in enumerate(sequence(mapping(scope).get("spans"))):
+                    at = f"resourceSpans[{r}].scopeSpans[{s}].spans[{n}]"
+                    try:
+                        span = _span(mapping(item), made_by, _text(service))
+                        yield from self._take(span)
+                    except (ValueError, OverflowError) as error:
+                        yield FieldError(at, str(error))
+
+    def finish(self) -> Iterator[ev.Event | FieldError]:
+        """Yield what ends the traces that are still open."""
+        while self._open:
+            yield from self._end_trace(*self._open.popitem(last=False))
+
+    def _take(self, span: SpanEnd) -> Iterator[ev.Event | FieldError]:
+        choice = self._choice(span.start.attributes)  # may be malformed: nothing follows then
+        start = span.start
+        trace = self._open.pop(start.trace, None) or ({}, {})
+        self._open[start.trace] = trace  # the last to be given up
+        spans, choices = trace
+        self._spans += start.id not in spans
+        spans[start.id] = span
+        if choice is not None:
+            choices[start.id] = start.at, start.id, choice
+        # A trace is over, too, when so many spans wait for the ends of theirs.
+        while len(self._open) > OPEN_TRACES or (self._spans > 200_000 and len(self._open) > 1):
+            yield from self._end_trace(*self._open.popitem(last=False))
+
+    def _choice(self, attributes: Mapping[str, object]) -> Logged | None:
+        """Return the decision of a span, or the host's choice of a model; ``None`` without."""
+        row = {
+            name.removeprefix(DECISION): value
+            for name, value in attributes.items()
+            if name.startswith(DECISION)
+        }
+        if row:
+            context = {n.removeprefix("context."): row[n] for n in row if n.startswith("context.")}
+            applied = row.get("applied", row.get("option", row.get("chosen")))
+            if "applied" not in row and "option" not in row:
+                row["chosen"] = None  # the only one that is given was applied
+            more = {"context": context} if context else {}
+            return self._reader.decision({**row, "option": applied, **more})
+        model = name_of(attributes.get("gen_ai.request.model"))
+        if model is None:
+            return None
+        return Logged(point=POINT, option=model, options=Options((model,), (None,)))
+
+    def _end_trace(self, key: str, trace: _Trace) -> Iterator[ev.Event]:
+        self._spans -= len(trace[0])
+        events: list[ev.Event] = []
+        for start, ended in _in_order(key, trace[0]):
+            if start is not None:
+                events += self._runs.start_span(start, around=None, now=start.at)
+            if ended is not None:
+                events += self._runs.end_span(ended, around=None, now=ended.at)
+        decisions = self._decisions(key, trace)
+        events += self._runs.finish()
+        for event in events:
+            if isinstance(event, ev.RunEnd):
+                yield from decisions.pop(event.run_id, ())
+            yield event
+        for left in decisions.values():
+            yield from left
+
+    def _decisions(self, key: str, trace: _Trace) -> dict[str, list[ev.Event]]:
+        """Return the decisions of a trace, in their order, by the key of their run."""
+        decisions: dict[str, list[ev.Event]] = {}
+        for at, span, logged in sorted(trace[1].values(), key=itemgetter(0, 1)):
+            _, run, _ = self._runs.run_of(key, span) or (HOST, key, "")
+            made = decisions.setdefault(run, [])
+            decision = self._records.decision_of(
+                logged,
+                rollout_id=rollout_id_of(HOST, run),
+                ordinal=logged.step or len(made) + 1,
+                at=at,
+            )
+            made.append(event_of_decision(decision, {"host": HOST, "run_id": run}))
+        return decisions
+
+
+def _in_order(
+    key: str, spans: Mapping[str, SpanEnd]
+) -> Iterator[tuple[SpanStart | None, SpanEnd | None]]:
+    """Yield how spans begin, each behind the one around it, and then how they end.
+
+    A span that is missing stands for nothing: under the root, or where there is none as one that
+    never ended.
+    """
+    below: dict[str | None, list[SpanEnd]] = {}
+    for span in sorted(spans.values(), key=lambda span: (span.start.at, span.start.id)):
+        below.setdefault(span.start.parent, []).append(span)
+    roots = below.get(None, ())
+    root = roots[0].start.id if roots else None
+    for parent in [id_ for id_ in below if id_ is not None and id_ not in spans]:
+        began = min(span.start.at for span in below[parent])
+        missing = SpanEnd(SpanStart(key, parent, root, "", "", began, {}), began)
+        below.setdefault(root, []).append(missing)
+    left = dict(spans)  # what goes round in circles is reached from nowhere
+    ends: list[tuple[float, int, str, SpanEnd]] = []
+    waiting = [(span, 0) for span in reversed(below.get(None, ()))]
+    while waiting or left:
+        span, depth = waiting.pop() if waiting else (next(iter(left.values())), 0)
+        known = left.pop(span.start.id, None) is not None
+        if not known and span.start.id in spans:
+            continue
+        yield span.start, None
+        if known or span.start.parent is not None:
+            ends.append((span.at, -depth, span.start.id, span))
+        waiting += [(child, depth + 1) for child in reversed(below.get(span.start.id, ()))]
+    for *_, span in sorted(ends, key=lambda end: end[:3]):
+        yield None, span
+
+
+def _span(span: Mapping[str, object], scope: str, service: str | None) -> SpanEnd:
+    """Return a span. Raises: ValueError."""
+    trace, id_ = span.get("traceId"), span.get("spanId")
+    if not isinstance(trace, str) or not trace or not isinstance(id_, str) or not id_:
+        raise ValueError(f"expected traceId and spanId, got {trace!r} and {id_!r}")
+    parent = span.get("parentSpanId")
+    attributes = _attributes(span.get("attributes"))
+    began = _seconds(span, "startTimeUnixNano")
+    ended = _seconds(span, "endTimeUnixNano") if span.get("endTimeUnixNano") else began
+    status = mapping(span.get("status"))
+    happened = [
+        Happened(text_of(event.get("name") or ""), _attributes(event.get("attributes")))
+        for event in map(mapping, sequence(span.get("events")))
+    ]
+    number_of(attributes.get(REWARD))  # may be malformed
+    for result in happened:
+        if result.name == RESULT:
+            number_of(result.attributes.get("gen_ai.evaluation.score.value"))
+    around = clean_id(parent) if isinstance(parent, str) and parent.strip("0") else None
+    return SpanEnd(
+        SpanStart(
+            clean_id(trace),
+            clean_id(id_),
+            None if around == clean_id(id_) else around,
+            text_of(span.get("name") or ""),
+            scope,
+            began,
+            attributes,
+            (lambda: service) if service else None,
+        ),
+        ended,
+        status.get("code") in (2, "2", "STATUS_CODE_ERROR"),
+        _text(status.get("message")) or "",
+        happened,
+        [
+            (clean_id(str(link.get("traceId"))), clean_id(str(link.get("spanId"))))
+            for link in map(mapping, sequence(span.get("links")))
+        ],
+    )
+
+
+def _seconds(span: Mapping[str, object], name: str) -> float:
+    number = number_of(span.get(name))
+    if number is None or number < 0.0:
+        raise ValueError(f"expected {name} in nanoseconds, got {span.get(name)!r}")
+    return round(number / 1e3) / 1e6
+
+
+def _attributes(listed: object) -> dict[str, object]:
+    """Return attributes by key, their values as plain data. Raises: ValueError."""
+    attributes: dict[str, object] = {}
+    for item in map(mapping, sequence(listed)):
+        key = _text(item.get("key"))
+        if key is None:
+            raise ValueError("expected the key of an attribute, got none")
+        attributes[key] = _value(mapping(item.get("value")), 0)
+    return attributes
+
+
+def _value(value: Mapping[str, object], depth: int) -> object:
+    """Return what an ``AnyValue`` holds; whole numbers come as text. Raises: ValueError."""
+    for kind, held in value.items():
+        if kind == "intValue":
+            return int(str(held))
+        if kind == "arrayValue" and depth < 8:
+            return [
+                _value(mapping(item), depth + 1) for item in sequence(mapping(held).get("values"))
+            ]
+        if kind == "kvlistValue" and depth < 8:
+            pairs = map(mapping, sequence(mapping(held).get("values")))
+            return {str(p.get("key")): _value(mapping(p.get("value")), depth + 1) for p in pairs}
+        if kind in {"stringValue", "boolValue", "doubleValue"}:
+            return held
+    return None
+
+
+def _text(value: object) -> str | None:
+    return text_of(value) if isinstance(value, str | int) and value != "" else None

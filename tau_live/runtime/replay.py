@@ -1,0 +1,214 @@
+"""Recordings and other hosts' lines into a store, with learning, in one thread.
+
+The clock is the events': the same recording into two empty stores gives the same rows, versions
+and updates, byte for byte; again into one store it adds nothing; stopped anywhere and started from
+the beginning it comes to the same.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tau_live.core.errors import TauLiveError
+from tau_live.core.events import Event
+from tau_live.core.gate import State
+from tau_live.core.processes import this_process
+from tau_live.core.reasons import Part
+from tau_live.core.records import Reason
+from tau_live.core.settings import Learner as LearnerMode
+from tau_live.core.settings import Settings
+from tau_live.learn.learner import report_of
+from tau_live.operate.status import publish, status_file, status_of
+from tau_live.operate.stops import kill_file, now_killed
+from tau_live.record.inbox import BATCH_LIMIT
+from tau_live.record.recording import BadLine, read
+from tau_live.record.whole_runs import RecordItem
+from tau_live.runtime.build import learner_of, open_store, pipeline_of
+from tau_live.runtime.builtin_plugins import load_plugins
+
+MILESTONES = frozenset({"run.end", "reward"})
+"""After these a rollout may have become fit to be learned from."""
+
+BAD_KEPT = 100
+OVERDUE = 256
+"""So many rollouts at least are settled at once that waited long enough for a reward."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    """The outcome of a replay.
+
+    Attributes:
+        events: How many events were read.
+        rollouts: How many rollouts came to their end.
+        updates: How many updates were made, skipped ones included.
+        bad: The first lines that held no event, with the reason.
+        bad_lines: How many there were.
+        refused: How many events could not be stored, by what was wrong.
+    """
+
+    events: int
+    rollouts: int
+    updates: int
+    bad: Sequence[BadLine]
+    bad_lines: int
+    refused: dict[str, int]
+
+
+class Offline:
+    """Stores events and learns from them, in the thread that calls it, on the events' own clock.
+
+    Args:
+        settings: Where the store is; whether to learn.
+
+    Raises:
+        StoreError: The store cannot be opened.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._store = open_store(settings)
+        why_not = self._why_not()
+        if why_not is not None:
+            self._store.close()
+            raise TauLiveError(why_not)
+        self._refused: Counter[str] = Counter()
+        self._pipeline = pipeline_of(
+            self._store,
+            settings,
+            owner=None,
+            plugins=load_plugins(settings),
+            recorder=None,
+            on_poison=self._refuse_event,
+        )
+        self._learner = learner_of(self._store, settings, owner=this_process(), holds=False)
+        self._learner.sweep()
+        learns = settings.learner is not LearnerMode.OFF
+        self._milestones = MILESTONES if learns else frozenset[str]()
+        self._waiting: list[Event] = []
+        self._now = 0.0
+        self._finished = 0
+        self._updates = 0
+
+    def take(self, events: Iterable[Event], *, at_once: bool = False) -> None:
+        """Take events in order; they are stored at milestones, or ``at_once``.
+
+        Raises:
+            StoreError: The store failed; start again from the beginning.
+        """
+        for event in events:
+            self._waiting.append(event)
+            if event.event in self._milestones or len(self._waiting) >= BATCH_LIMIT:
+                self._store_waiting()
+        if at_once:
+            self._store_waiting()
+
+    def store(self, batch: Sequence[RecordItem]) -> None:
+        """Store a batch at once, and learn what is due.
+
+        Raises:
+            StoreError: The store failed; start again from the beginning.
+        """
+        if batch:
+            self._now = max(self._now, *(event.at for event in batch))
+            self._finished += self._pipeline.store(self._pipeline.prepare(batch)).finished
+        with self._store.begin():
+            self._pipeline.collector.expire(self._now, limit=max(OVERDUE, len(batch)))
+        self._learn()
+
+    def finish(self) -> None:
+        """Store what waits, end what the stream left open, and learn what is due."""
+        self._store_waiting()
+        with self._store.begin():
+            self._pipeline.collector.end_open(reason=Reason.ABANDONED, at=self._now)
+        self._learn()
+        status = status_of(self._store, self._settings, now=time.time())
+        publish(status_file(self._settings), status)
+
+    def close(self) -> None:
+        """Close the store."""
+        self._store.close()
+
+    def report(self, *, events: int, bad: Sequence[BadLine], bad_lines: int) -> Replayed:
+        """Return the outcome of everything so far."""
+        return Replayed(
+            events=events,
+            rollouts=self._finished,
+            updates=self._updates,
+            bad=bad,
+            bad_lines=bad_lines,
+            refused=dict(self._refused),
+        )
+
+    def _store_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        self.store(waiting)
+
+    def _why_not(self) -> str | None:
+        """Return why nothing may be collected, and what to do; ``None`` where it may."""
+        killed = now_killed(kill_file(self._settings.store, self._settings.kill_file))
+        if killed is not None:
+            return f"the kill switch is on: {killed}; `tau-live unkill --reason ...` turns it off"
+        gate = self._store.gate.load()
+        if gate.state != State.PASS:
+            return (
+                f"the gate holds ({gate.reason}), so nothing is collected: see `tau-live gate`, "
+                "then `tau-live gate reset --reason ...`"
+            )
+        pause = self._store.pauses.pauses().get(Part.COLLECTION)
+        if pause is not None:
+            return (
+                f"collection is paused ({pause.reason}): `tau-live resume collection --reason ...`"
+            )
+        return None
+
+    def _learn(self) -> None:
+        if Part.LEARNING in self._store.pauses.pauses():
+            return
+        while self._settings.learner is not LearnerMode.OFF:
+            learned = self._learner.run_next(now=None)
+            if learned is None:
+                return
+            self._updates += 1
+            status = status_of(self._store, self._settings, now=time.time())
+            publish(status_file(self._settings), {**report_of(learned.update), **status})
+
+    def _refuse_event(self, event: Event, error: Exception) -> None:
+        self._refused[f"{event.event}: {type(error).__name__}"] += 1
+
+
+def replay_file(
+    path: Path, settings: Settings, *, progress: Callable[[int, int], None]
+) -> Replayed:
+    """Store a recording and learn from it.
+
+    Args:
+        path: Events, one a line.
+        settings: Where to, and how to learn.
+        progress: Called with how many bytes of how many are done.
+
+    Raises:
+        TauLiveError: The recording cannot be read, or the store failed.
+    """
+    bad: list[BadLine] = []
+    events = bad_lines = 0
+    offline = Offline(settings)
+    try:
+        with path.open("rb") as file:
+            total = path.stat().st_size
+            for line in read(file):
+                if isinstance(line, BadLine):
+                    bad_lines += 1
+                    bad += [line] if len(bad) < BAD_KEPT else []
+                    continue
+                events += 1
+                offline.take([line])
+                progress(file.tell(), total)
+        offline.finish()
+        return offline.report(events=events, bad=bad, bad_lines=bad_lines)
+    except OSError as error:
+        raise TauLiveError(f"cannot read recording '{path}': {error}") from error
+    finally:
+        offline.close()

@@ -1,0 +1,650 @@
+"""The live system of one process: what host threads call, and the threads behind it.
+
+A host's thread makes an event or a decision from memory and returns; nothing here touches the disk
+in it. Everything that takes time happens in the writer's thread and in the learner's.
+"""
+
+import atexit
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, MutableMapping
+from dataclasses import asdict
+from functools import partial
+from types import MappingProxyType
+
+from tau_live.core import fault
+from tau_live.core.children import link_children
+from tau_live.core.errors import SettingsError, StoreUnavailableError
+from tau_live.core.events import OWN_HOST, Event, RunResume, RunStart, Status, is_sound
+from tau_live.core.files import sweep
+from tau_live.core.gate import Kind
+from tau_live.core.gate_keeper import GateKeeper
+from tau_live.core.guard import Guard, lines_lost, logger, reason_of
+from tau_live.core.guard import text_of as error_text
+from tau_live.core.offers import ID_LIMIT, seconds, text_of
+from tau_live.core.processes import ATTACHED, is_unwanted_child, parent_of, this_process
+from tau_live.core.reasons import STORE_FAILED, Part, Pause, pauses_by_part
+from tau_live.core.records import Reason, RolloutQuery
+from tau_live.core.sanitize import Limits
+from tau_live.core.settings import Learner as LearnerMode
+from tau_live.core.settings import Settings, here, place_paths
+from tau_live.core.switch import killed_by
+from tau_live.core.sync import Latch, Tally
+from tau_live.core.throttle import Throttle
+from tau_live.decisions.choice import Decisions
+from tau_live.decisions.decider import Decider
+from tau_live.decisions.policy_files import checkpoint_folder, policy_config
+from tau_live.decisions.runs import RunEvents, RunHandle, decided_before, target_of
+from tau_live.decisions.service import Service
+from tau_live.learn.learner import Learned, Learner, report_of
+from tau_live.learn.monitoring import Hold, MissingWatch
+from tau_live.learn.promotion.promoter import Promoter
+from tau_live.learn.promotion.rules import trial_at
+from tau_live.learn.updater import Updater
+from tau_live.operate.access import take_in
+from tau_live.operate.alerts import Alerts
+from tau_live.operate.status import publish, status_file, status_of
+from tau_live.operate.stops import Killed, KillWatch, Notices, kill_file
+from tau_live.record.inbox import Inbox
+from tau_live.record.pipeline import Pipeline
+from tau_live.record.prices import Pricer
+from tau_live.record.recording import Recorder
+from tau_live.record.shutdown import leave_losses, take_in_losses
+from tau_live.record.writer import Listeners, Writer
+from tau_live.rl.policy import Policy
+from tau_live.runtime.build import learner_of, open_store, pipeline_of
+from tau_live.runtime.builtin_plugins import adopt, load_plugins
+from tau_live.store.forks import Forks
+from tau_live.store.roles import Store
+
+START_S = 5.0
+"""How long a start waits at most for the store to be open and the policies to be loaded."""
+
+REMEMBERED = 2_000
+"""Of so many of the newest runs it is known at the start how often they were tried."""
+
+EXIT_S = 5.0
+"""How long the end of the interpreter waits at most for what is queued to be stored."""
+
+FRESH_S = 1.0
+"""What was read of the store is as good as new for so long, unless something was flushed."""
+
+SNAPSHOT_S = 0.5
+"""How long a snapshot waits at most for the writer's thread to read the store."""
+
+_NOTHING: Mapping[str, object] = MappingProxyType({})
+
+
+class Runtime:
+    """The running system while tau-live is attached; ``start`` makes it, ``api`` holds it.
+
+    Of the store it has in memory what whoever asks wants to know without waiting; the threads of
+    the writer, the learner and the kill switch write that, and replacing a value is atomic.
+
+    Args:
+        given: How it behaves; its relative paths begin where the process is now.
+        environ: The environment, read again by the kill switch, and where a run begins.
+        forks: Is given the stores that are opened.
+
+    Attributes:
+        settings: How it behaves, as it was given.
+        plugins: The plugins that answer and listen.
+        hosts: What the adapter of each host is doing.
+        decide: ``Decisions.decide``.
+    """
+
+    def __init__(self, given: Settings, environ: Mapping[str, str], forks: Forks) -> None:
+        self.settings = given
+        self._placed = settings = place_paths(given)
+        self._owner, self._pid, self._forks = this_process(), os.getpid(), forks
+        self._counts = Tally()
+        self._lines_lost_before = lines_lost()
+
+        self.hosts: dict[str, str] = {OWN_HOST: "attached"}
+        self._stored: Mapping[str, object] = {}
+        self._is_stale, self._read_at = True, float("-inf")
+        self._last_report: Mapping[str, object] | None = None
+        self._is_known = Latch()  # the store, for the first time
+        self._pauses: Mapping[Part, Pause] = {}
+        self._killed: Killed | None = None
+
+        self._gate = GateKeeper(limit=settings.max_failure_streak, who=self._owner)
+        self._guard = Guard(self._host_failed)
+        self.plugins = load_plugins(settings)
+        self._alarm = Alerts(
+            settings, self.plugins, environ=environ, owner=self._owner, count=self._counts.add
+        )
+        self._missing = MissingWatch(settings.missing_reward_limit)
+        self._notices = Notices(self._owner)
+        self._kill = KillWatch(
+            kill_file(settings.store, settings.kill_file),
+            stop_reason=partial(killed_by, environ),
+            changed=self._on_kill_switch,
+        )
+        self._decider = Decider(Policy.initial(policy_config(settings)), seed=settings.seed)
+        self._service = Service(
+            self._decider,
+            checkpoint_folder(settings),
+            promoted=partial(self.plugins.tell, "policy_promoted"),
+        )
+        self._updater = Updater(
+            make=self._open_learner,
+            may=lambda: self._gate.passes,
+            rests=lambda: Part.LEARNING in self._pauses,
+            learned=self._on_update,
+            failed=self._update_failed,
+            weigh=self._weigh,
+            idle=self._service.take_over,
+            by_itself=settings.learner is LearnerMode.THREAD,
+            learns=settings.learner is not LearnerMode.OFF,
+        )
+        self._recorder: Recorder | None = None
+        self._pricer = Pricer(settings.prices, known=settings.known_prices)
+        self._writer = Writer(
+            self._open_store,
+            gate=self._gate,
+            owner=self._owner,
+            settings=settings,
+            listeners=Listeners(
+                ready=self._updater.wake,
+                changed=self._store_changed,
+                look=self._look,
+                failed=self._collection_failed,
+                failing=self._is_known.set,
+                gate_changed=self._gate_changed,
+                counts=self.counts,
+                mark=lambda reached: self._inbox.mark(reached),  # noqa: PLW0108  # made next
+            ),
+        )
+        self._inbox = Inbox(
+            write=self._writer.write,
+            tick=self._writer.tick,
+            end=self._close_parts,
+            failed=self._collection_failed,
+            takes=lambda: not self._writer.kept_back,
+            pause=Throttle(hurried=self._is_behind),
+            limit=settings.queue_limit,
+        )
+        self._events = RunEvents(
+            stream=settings.stream,
+            limits=Limits(chars=settings.payload_limit),
+            began_in=partial(parent_of, environ),
+        )
+        self.decide = Decisions(
+            settings,
+            gate=self._gate,
+            guard=self._guard,
+            decider=self._decider,
+            plugins=self.plugins,
+            inbox=self._inbox,
+            events=self._events,
+            count=self._counts.add,
+            begin_run=self.begin_run,
+            end_run=self.end_run,
+        ).decide
+
+    def begin_run(  # noqa: PLR0913  # everything that is known at its start
+        self,
+        name: object,
+        *,
+        key: object,
+        session: object,
+        metadata: object,
+        parent: RunHandle | None,
+        host: str = OWN_HOST,
+        fields: Mapping[str, object] = _NOTHING,
+        resumed: Mapping[str, object] | None = None,
+    ) -> RunHandle:
+        """Return a run that begins now; it is recorded while the gate passes.
+
+        Args:
+            name: What kind of run it is.
+            key: Names it; where it is another host's, that host's own id of it.
+            session: What runs of one conversation share.
+            metadata: Plain data to be kept with it.
+            parent: The run inside which it runs.
+            host: The framework that runs it.
+            fields: Fields of ``events.RunStart`` that its adapter knows.
+            resumed: Fields of ``events.RunResume``, where it goes on with a run of that key that
+                waited, as another attempt at it.
+        """
+        is_recorded = self._gate.passes and Part.COLLECTION not in self._pauses
+        handle = self._events.handle(
+            name, key=key, session=session, parent=parent, host=host,
+            epoch=self._gate.epoch, recorded=is_recorded,
+        )  # fmt: skip
+        try:
+            with self._guard.catching(Kind.COLLECTION):
+                if is_recorded:
+                    if resumed is not None:  # first, or the start would begin an attempt of its own
+                        stamp = self._events.stamp()
+                        self._inbox.put(self._events.step(handle, RunResume, resumed, **stamp))
+                    self._inbox.put(self._events.run_start(handle, metadata, fields))
+                else:
+                    why = "paused" if self._gate.passes else "held"
+                    self._keep_out(f"runs_not_recorded_while_{why}")
+            return handle
+        except BaseException as error:  # an interruption: nobody gets the handle to end it
+            self.end_run(handle, error)
+            raise
+
+    def end_run(
+        self,
+        handle: RunHandle,
+        error: BaseException | None,
+        fields: Mapping[str, object] = _NOTHING,
+    ) -> None:
+        """End a run, with what it raised; one that a forked child inherited is its parent's."""
+        if handle.ended or handle.home is not self._events:
+            return
+        handle.ended = True
+        end: Event | None = None
+        try:
+            with self._guard.catching(Kind.COLLECTION):
+                if self._is_recorded(handle):
+                    end = self._events.run_end(handle, error, fields)
+                    self._inbox.put(end)
+        except BaseException:  # an interruption; the very same end again is nothing new
+            if self._is_recorded(handle):
+                self._inbox.put(end or self._events.run_end(handle, error, fields))
+            raise
+
+    def abandon_run(self, handle: RunHandle) -> None:
+        """End a run that nobody can end any more."""
+        self.end_run(handle, None, {"status": Status.ERROR, "reason": Reason.ABANDONED})
+
+    def tell(self, handle: RunHandle, kind: type[Event], fields: Mapping[str, object]) -> None:
+        """Take an event inside a run, maybe after its end; ``fields`` are the event's."""
+        if handle.home is self._events and self._is_recorded(handle):
+            try:
+                self._inbox.put(self._events.later(handle, kind, fields))
+            except Exception as error:  # noqa: BLE001  # `catching` costs as much again
+                self._guard.record_failure(Kind.COLLECTION, error)
+        else:
+            self._keep_out("events_not_taken_while_held")
+
+    def report_failure(self, kind: str, error: Exception, *, unread: bool = False) -> None:
+        """Log what failed in an adapter; count it in the gate, unless its host was ``unread``."""
+        self._guard.note_cause("reading", error) if unread else self._guard.record_failure(
+            kind, error
+        )
+
+    def emit(self, event: Event) -> bool:
+        """Take an adapter's event; ``False`` while the gate holds or if it was dropped."""
+        if not self._gate.passes:
+            self._keep_out("events_not_taken_while_held")
+        elif not self._guard.call(Kind.COLLECTION, is_sound, event, fallback=False):
+            self.count("events_malformed")
+        elif Part.COLLECTION in self._pauses and isinstance(event, RunStart):
+            self._inbox.leave_out(event)
+        else:
+            return self._inbox.put(self._events.with_link(event))
+        return False
+
+    def reward(  # noqa: PLR0913  # as the door's, all keyword-only
+        self,
+        value: object,
+        *,
+        run: object,
+        host: object,
+        session: object,
+        inside: "RunHandle | None",
+        around: "RunHandle | None",
+        decision: object,
+        name: object,
+        source: object,
+        key: object,
+        comment: object,
+    ) -> bool:
+        """Take a reward for a run or a decision; see ``tau_live.reward``."""
+        with self._guard.catching(Kind.COLLECTION):
+            if not self._gate.passes:
+                self._keep_out("rewards_not_taken_while_held")
+                return False
+            target = target_of(run=run, decision=decision, host=host, session=session,
+                               inside=inside)  # fmt: skip
+            if target is None:
+                self.count("rewards_without_target")
+                return False
+            if not self.settings.self_rewards and self._events.is_inside(target, around):
+                self.count("rewards_refused_from_inside")
+                return False
+            event = self._events.reward(
+                value, target=target, name=name, source=source, key=key, comment=comment,
+                decision_id=None if decision is None else text_of(decision, limit=ID_LIMIT),
+                decisions_before=decided_before(target, inside, home=self._events),
+            )  # fmt: skip
+            if event is None:
+                self.count("rewards_refused")
+                return False
+            return self._inbox.put(event)
+        return False
+
+    def flush(self, timeout_s: object) -> bool:
+        """Wait until all that was queued is stored and every due update is in service.
+
+        ``False`` also while the gate holds: runs are not recorded then.
+        """
+        until = time.monotonic() + (left := seconds(timeout_s))
+        try:
+            while self._inbox.flush(left, hopeless=self._writer.gives_up):
+                left = max(0.0, until - time.monotonic())
+                if not self._writer.kept_back:  # or another try has to store that too
+                    return self._updater.run_due(left) and self._gate.passes
+            return False
+        finally:
+            self._is_stale = True
+
+    def snapshot(self) -> dict[str, object]:
+        """Return the gate and everything an operator asks first.
+
+        What stands in the store is read by the writer's thread, if that was not done since the last
+        ``flush`` or within a second; after half a second it is what was read before.
+        """
+        is_old = self._is_stale or time.monotonic() - self._read_at >= FRESH_S
+        if is_old and not self._inbox.closed:
+            self._inbox.mark(partial(self._writer.read, self._refresh))
+            self._inbox.flush(SNAPSHOT_S, hopeless=self._writer.gives_up)
+        return self.to_dict()
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the gate and what is known of the store, from memory."""
+        return {
+            **self._stored,
+            "hosts": dict(self.hosts),
+            "paused": pauses_by_part(self._pauses),
+            "kill_switch": None if self._killed is None else self._killed._asdict(),
+            "enabled": True,
+            "store": str(self.settings.store),
+            "gate": self._gate.snapshot(),
+            "last_report": self._last_report or self._stored.get("last_report"),
+            "policies_in_service": self._decider.versions(),
+            "queue_depth": self._inbox.depth,
+            "backlog": self._writer.backlog,
+            "store_trouble": self._writer.trouble.to_dict(),
+            "drops": self._inbox.drops,
+            "refused": self._counts.counts(),
+            "plugins": [asdict(report) for report in self.plugins.report()],
+            "learner": self.settings.learner.value,
+        }
+
+    def add_target(self, target: object) -> None:
+        """Let a host's pluggy manager take part; settings that come too late are ignored."""
+        if issubclass(type(target), Settings):  # a hostile ``__class__`` is not read
+            if target != self.settings:
+                self.count("settings_ignored_because_already_attached")
+            return
+        try:
+            adopt(self.plugins, target)
+        except Exception as error:  # noqa: BLE001  # a host's object; it is logged, and goes on
+            if not self._counts.counts().get("targets_refused"):
+                logger().warning("target_refused", error=error_text(error))
+            self.count("targets_refused")
+
+    def count(self, name: str, number: int = 1) -> None:
+        """Count something that was dropped or refused."""
+        self._counts.add(name, number)
+
+    def counts(self) -> dict[str, int]:
+        """Return how often something was dropped or refused, by reason."""
+        dropped = {f"dropped_{reason}": n for reason, n in self._inbox.drops.items()}
+        lines = lines_lost() - self._lines_lost_before
+        unlogged = {"log_lines_lost": lines} if lines else {}
+        return dropped | unlogged | self._counts.counts()
+
+    def _is_recorded(self, handle: RunHandle) -> bool:
+        return handle.recorded and self._gate.passes and handle.epoch == self._gate.epoch
+
+    def _keep_out(self, name: str) -> None:
+        """Count what is not taken; what only a failing store keeps out is lost."""
+        self.count(name)
+        if self._gate.is_suspended:
+            self.count(STORE_FAILED)
+
+    def start(self, target: object) -> None:
+        """Start the threads; wait until what serves is loaded, or the store turned out bad."""
+        try:
+            self._kill.start()
+            self._inbox.start()
+            self._updater.start()
+            if self._killed is None:
+                self._is_known.wait(START_S)
+            # A forked worker ends without ``atexit``.
+            workers = sys.modules.get("multiprocessing.util")
+            if workers is not None and sys.modules["multiprocessing"].parent_process() is not None:
+                workers.Finalize(None, self._at_exit, exitpriority=0)
+            atexit.register(self._at_exit)
+            if target is not None:
+                self.add_target(target)
+        except BaseException:  # an interruption, or a thread that cannot be started
+            self._kill.stop()
+            self.stop(EXIT_S)
+            raise
+
+    def _at_exit(self) -> None:
+        """Store what waits when the process ends."""
+        if os.getpid() == self._pid:  # a forked child inherits this, but none of the threads
+            self.close(EXIT_S, at_exit=True)
+
+    def close(self, timeout_s: object, *, at_exit: bool = False) -> bool:
+        """Store what waits, end what is open, and stop; ``False`` if it took too long.
+
+        At the exit of the process an update that takes too long is broken off, and undone.
+        """
+        left = seconds(timeout_s)
+        try:
+            return self._close(left, at_exit=at_exit)
+        except BaseException:  # an interruption: all is stored and ended, but not waited for
+            self.stop(left)
+            raise
+
+    def stop(self, timeout_s: object) -> None:
+        """Begin to ``close``, without waiting for it."""
+        self._updater.stop()
+        self._writer.hurry()
+        self._inbox.stop(seconds(timeout_s))
+
+    def _close(self, left: float, *, at_exit: bool) -> bool:
+        until = (began := time.monotonic()) + left
+        is_first = not self._inbox.closed
+        self.stop(left)
+        stored = self._inbox.close(left)
+        lost = self._inbox.drops.get("unwritten", 0) + self._inbox.depth + self._writer.backlog
+        if lost and is_first:
+            waited_s = round(time.monotonic() - began, 3)
+            logger().warning("events_unwritten", events=lost, waited_s=waited_s)
+        ended = self._updater.close(max(0.0, until - time.monotonic()), break_off=at_exit)
+        return ended and stored and not lost
+
+    def _open_store(self) -> tuple[Store, Pipeline]:
+        """Open the store for the writer, in its thread, as all up to ``_gate_changed``."""
+        settings = self._placed
+        store = self._forks.open(partial(open_store, settings))
+        sweep(settings.store.absolute().parent)
+        if self._recorder is None and settings.record is not None:
+            try:
+                self._recorder = Recorder(settings.record)
+            except OSError as error:
+                self._count_unrecorded(0, error)
+        pipeline = pipeline_of(
+            store,
+            settings,
+            owner=self._owner,
+            plugins=self.plugins,
+            recorder=self._recorder,
+            on_poison=self._refuse_event,
+            on_unrecorded=self._count_unrecorded,
+            pricer=self._pricer,
+            on_left_out=partial(self.count, "fields_left_out"),
+        )
+        return store, pipeline
+
+    def _store_changed(self, store: Store) -> None:
+        """Take over what serves, what rests and what is known."""
+        pauses = store.pauses.pauses()
+        if pauses != self._pauses:
+            logger().warning("pauses_changed", paused=sorted(pauses))
+        self._pauses = pauses
+        self._decider.paused = Part.DECIDING in pauses
+        self._service.take_over(store)
+        if self._is_known.is_set:
+            return
+        # How often the newest runs were tried, so that a retry's decisions are its own.
+        newest = RolloutQuery(descending=True, limit=REMEMBERED)  # an index leads there
+        for rollout in store.rollouts.query(newest).rollouts:
+            if rollout.host == OWN_HOST:
+                self._events.remember_attempts(rollout.run_id, rollout.attempt_count)
+        self._look(store)
+        self._refresh(store)
+        self._is_known.set()
+
+    def _look(self, store: Store) -> None:
+        """Say in the store what stops us, and check what operators and the gate should know."""
+        take_in(store, self._placed)
+        take_in_losses(store, self._placed.store)
+        self._notices.say(store.leases, self._kill.by_word, self.plugins.report(), now=time.time())
+        facts = self._alarm.look(store)
+        if facts is not None:
+            self._hold(self._missing.check(facts), at=time.time())
+
+    def _refresh(self, store: Store) -> None:
+        """Refresh what is known of the store in memory."""
+        self._stored = status_of(store, self._placed, now=time.time())
+        self._is_stale, self._read_at = False, time.monotonic()
+
+    def _close_parts(self) -> None:
+        self._kill.stop()
+        self._writer.close()
+        leave_losses(self._placed.store, self._writer.lost_count())
+        self._alarm.close()
+
+    def _refuse_event(self, event: Event, error: Exception) -> None:
+        name = f"events_refused_{event.event}"
+        if not self.counts().get(name):  # once, or a flood of them would fill the log
+            logger().warning("event_refused", kind=event.event, error=error_text(error))
+        self.count(name)
+
+    def _count_unrecorded(self, events: int, error: OSError) -> None:
+        if not self.counts().get("events_not_recorded"):
+            logger().warning("recording_failed", error=error_text(error))
+        self.count("events_not_recorded", events)
+
+    def _collection_failed(self, error: Exception) -> None:
+        self._guard.record_failure(Kind.COLLECTION, error)
+        self._is_known.set()
+
+    def _is_behind(self) -> bool:
+        """Say whether the writer must not pause: so much waits, or the process ends."""
+        return self._inbox.closed or self._inbox.depth > self._placed.queue_limit // 4
+
+    def _gate_changed(self) -> None:
+        snapshot = self._gate.snapshot()
+        logger().warning("gate_changed", **snapshot)
+        self.plugins.tell("gate_changed", snapshot)
+        self._alarm.gate_changed(snapshot)
+
+    def _open_learner(self) -> tuple[Store, Learner]:
+        """Open the store for the learner, in its thread, as what follows."""
+        store = self._forks.open(partial(open_store, self._placed))
+        return store, learner_of(store, self._placed, owner=self._owner)
+
+    def _on_update(self, store: Store, learned: Learned) -> None:
+        """Put an update's version into service and publish its report; in the learner's thread."""
+        update = learned.update
+        report = {
+            **report_of(update),
+            "trial": trial_at(store, update.point, self._placed, now=time.time()),
+        }
+        self._last_report = report
+        if learned.policy is not None and update.version is not None:
+            self._service.keep_newest(update.version, learned.policy)
+        self._service.take_over(store)
+        fault.point("update.serves")
+        self._gate.record_success(Kind.UPDATE, at=time.time())
+        self._writer.trouble.worked_beside()
+        self._hold(learned.hold, at=update.at)
+        try:
+            self._refresh(store)
+            publish(status_file(self._placed), {**report, **self.to_dict()})
+        except OSError as error:
+            self.count("status_not_published")
+            logger().warning("status_not_published", error=error_text(error))
+        fault.point("update.published")
+        self.plugins.tell("update_finished", report)
+
+    def _weigh(self, store: Store) -> None:
+        """Count what became of assigned rollouts, and let what follows take effect here."""
+        promoter = Promoter(store, self._placed, holder=self._owner)
+        if promoter.advance(now=time.time()):
+            self._service.take_over(store)
+
+    def _update_failed(self, error: Exception) -> None:
+        """Count what an update fails of, unless it is the store that fails, for all alike."""
+        trouble = self._writer.trouble
+        if trouble.lacks_room(error):
+            trouble.failed_beside(error)
+        elif isinstance(error, StoreUnavailableError) and not trouble.is_only_here(error):
+            trouble.say(error)
+        else:
+            self._guard.record_failure(Kind.UPDATE, error)
+
+    def _hold(self, hold: Hold | None, *, at: float) -> None:
+        if hold is not None:
+            self._gate.hold(hold.reason, at=at, detail=hold.detail)
+
+    def _on_kill_switch(self, killed: Killed | None) -> None:
+        """Stop everything, or go on, whatever the store does; called by the switch's thread."""
+        self._killed = killed
+        self._gate.set_kill(
+            None if killed is None else str(killed), at=killed.at if killed else 0.0
+        )
+        if killed is None:
+            logger().warning("kill_switch_off")
+        else:
+            logger().warning("kill_switch_on", reason=killed.reason, who=killed.who or None)
+
+    def _host_failed(self, kind: str, error: Exception) -> None:
+        self._gate.record_failure(Kind(kind), reason_of(error), at=time.time())
+
+
+def start(
+    environ: MutableMapping[str, str],
+    target: object,
+    *,
+    inside: Callable[[], RunHandle | None] = lambda: None,
+    forks: Forks | None = None,
+) -> Runtime | None:
+    """Return the running system; ``None``, with a line in the log, where settings are wrong.
+
+    Args:
+        environ: The environment, which children inherit.
+        target: What is attached to; see ``tau_live.attach``.
+        inside: Returns the innermost ``tau_live.run`` of the calling thread or task.
+        forks: Told of the stores that are opened.
+    """
+    try:
+        given = target if issubclass(type(target), Settings) else None
+        if isinstance(given, Settings):
+            settings = given
+        else:
+            loaded = Settings.from_env(environ, directory=here())
+            settings = loaded.settings
+            for warning in loaded.doubts():
+                logger().warning("setting_doubtful", warning=warning)
+        if is_unwanted_child(environ):
+            return None
+        if not settings.children:
+            environ[ATTACHED] = this_process()
+        runtime = Runtime(settings, environ, forks or Forks())
+        runtime.start(None if given else target)
+    except SettingsError as error:
+        logger().warning("settings_refused", error=str(error), effect="tau-live stays off")
+        return None
+    try:
+        if settings.children:
+            link_children(lambda: None if (run := inside()) is None else run.link, environ)
+    except BaseException:  # an interruption
+        runtime.stop(EXIT_S)
+        raise
+    return runtime

@@ -1,0 +1,84 @@
+"""The stores that a process has open, and what a fork does to them.
+
+Source:
+    sqlite.org/howtocorrupt.html, section 2.6; ``unixInodeInfo`` in SQLite's ``os_unix.c``.
+"""
+
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tau_live.store.roles import Store
+
+STILL_S = 1.0
+"""How long a fork waits at most for all stores together; a batch takes some 50 ms."""
+
+
+class _Held(NamedTuple):
+    """The stores that one fork holds.
+
+    Attributes:
+        opening: Whether nobody opens a store meanwhile.
+        still: The stores in which no statement runs.
+        restless: The others.
+    """
+
+    opening: bool
+    still: list[Store]
+    restless: list[Store]
+
+
+class Forks:
+    """The open stores of a process, for all of its life."""
+
+    def __init__(self) -> None:
+        self._stores: dict[int, weakref.ref[Store]] = {}
+        self._opening = threading.RLock()
+        self._held: dict[int, list[_Held]] = {}  # by thread: several may fork at once
+
+    def open(self, open_: Callable[[], Store]) -> Store:
+        """Open a store; no fork comes between."""
+        with self._opening:
+            store = open_()
+            self._stores = {
+                key: reference for key, reference in self._stores.items() if reference() is not None
+            }
+            self._stores[id(store)] = weakref.ref(store)
+        return store
+
+    def before(self) -> None:
+        """Wait until no statement runs, and let none begin."""
+        until = time.monotonic() + STILL_S
+        held = _Held(self._opening.acquire(timeout=STILL_S), [], [])
+        for store in filter(None, [known() for known in self._stores.copy().values()]):
+            still = store.hold_still(max(0.0, until - time.monotonic()))
+            (held.still if still else held.restless).append(store)
+        self._held.setdefault(threading.get_ident(), []).append(held)
+
+    def in_parent(self) -> None:
+        """Let everything go on."""
+        held = self._pop()
+        for store in held.still:
+            store.go_on()
+        if held.opening:
+            self._opening.release()
+
+    def in_child(self) -> bool:
+        """Close what was inherited; ``False`` if the child must not open the store any more.
+
+        So it is where a statement ran when the child was born: it is left as it is.
+        """
+        held = self._pop()
+        self._opening = threading.RLock()  # another thread may have held it
+        self._stores, self._held = {}, {}
+        for store in held.still:
+            store.close_inherited()
+        for store in held.restless:
+            store.abandon()
+        return held.opening and not held.restless
+
+    def _pop(self) -> _Held:
+        mine = self._held.get(threading.get_ident(), [])
+        return mine.pop() if mine else _Held(opening=False, still=[], restless=[])

@@ -1,0 +1,64 @@
+"""The gate read, and a line of the audit written, without the imports of an open store."""
+
+import sqlite3
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SCHEMA_VERSION = 4
+"""As the store's migrations have it."""
+
+GateColumns = tuple[str, "str | None", "str | None", float, str, int]
+"""State, reason, detail, since, streaks and revision."""
+
+
+def read_gate(store: "Path") -> GateColumns | None:
+    """Return the gate of a store; ``None`` where it cannot be read, or the store was killed."""
+    try:
+        db = sqlite3.connect(f"{store.as_uri()}?mode=ro", uri=True, timeout=5.0)
+        try:
+            version = db.execute("pragma user_version").fetchone()[0]
+            names = "state, reason, detail, since, streaks, revision"
+            row: GateColumns | None = db.execute(f"select {names} from gate").fetchone()
+            removed = row is None and db.execute("select 1 from gate_log").fetchone()
+            stopped = db.execute("select 1 from leases where name like 'killed:%'").fetchone()
+        finally:
+            db.close()
+    except (sqlite3.Error, ValueError):
+        return None
+    if version != SCHEMA_VERSION or removed or stopped is not None:
+        return None
+    return row or ("pass", None, None, 0.0, "{}", 0)
+
+
+def add_line(store: "Path", line: tuple[float, str, str, str]) -> bool:
+    """Add a line to the audit of a store that is sealed without a key; ``False`` if it was not."""
+    from tau_live.core.errors import TauLiveError
+    from tau_live.store.sealing import Sealer
+    from tau_live.store.sqlite.connection import connect
+
+    try:
+        connection = connect(store, busy_timeout_s=0.5, read_only=False)
+    except TauLiveError:
+        return False
+    try:
+        pending = "select 1 from sequences where name = 'to_seal'"
+        if connection.count("pragma user_version") != SCHEMA_VERSION or connection.rows(pending):
+            return False
+        newest = connection.row("select key_id from seals order by place desc limit 1")
+        if newest is not None and newest["key_id"]:
+            return False
+        connection.look_for_lost()
+        connection.prepare(synchronous="normal", busy_timeout_s=0.5)
+        connection.seal_with(Sealer())
+        connection.change(
+            "insert into audit (at, who, action, reason, details) values (?, ?, 'kill', ?, ?)",
+            line,
+        )
+    except (TauLiveError, sqlite3.Error):
+        return False
+    finally:
+        connection.close()
+    return True

@@ -1,0 +1,794 @@
+"""A batch of events in SQLite: what it is about is loaded, and what changed written, at once.
+
+Each statement lets go of the interpreter and, beside a thread that computes all the time, waits
+five milliseconds (Python's switch interval) to have it back. So a batch is a few statements for
+hundreds of runs, whether they began in it or before; what an event makes of a run is decided in
+``lifecycle``. It is used inside a transaction that has the write lock.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import cache
+from itertools import chain, repeat
+from sqlite3 import Row
+
+import msgspec
+from msgspec.structs import replace
+
+from tau_live.core.errors import UnknownError
+from tau_live.core.reasons import LEFT_OUT
+from tau_live.core.records import (
+    Amendment,
+    Attempt,
+    AttemptStatus,
+    Decision,
+    Reason,
+    Reward,
+    Rollout,
+    RolloutConfig,
+    RolloutStatus,
+    Span,
+    WholeRollout,
+    attempt_id_of,
+)
+from tau_live.rl.throttle import yield_between, yield_gil
+from tau_live.store.sqlite.blocks import insert, insert_new
+from tau_live.store.sqlite.connection import Connection, Parameters, Value, next_number
+from tau_live.store.sqlite.lifecycle import (
+    RewardsState,
+    RolloutState,
+    SpanState,
+    key_of,
+)
+from tau_live.store.sqlite.operations import COUNT
+from tau_live.store.sqlite.rows import (
+    ATTEMPT,
+    INSERT_DECISION,
+    INSERT_ROLLOUT,
+    attempt_of,
+    reward_of,
+    rollout_of,
+    span_of,
+    values_of_decision,
+    values_of_reward,
+    values_of_rollout,
+)
+
+NEAR = 32
+"""So many of the newest attempts of a rollout are loaded with it."""
+
+SIZES = (1, 8, 64, 512)
+"""How many rows are looked up by one statement, of which SQLite keeps these."""
+
+_ATTEMPT = f"""
+{ATTEMPT}, (
+    select max(ordinal) from decisions
+    where decisions.rollout_seq = attempts.rollout_seq and decisions.attempt = attempts.number
+) as decided
+"""
+
+LOAD = f"""
+select rollouts.*, awaiting.until,
+    exists (select 1 from rewards where rewards.rollout_id = rollouts.rollout_id) as rewarded,
+    (select json_group_array(point) from arms where arms.rollout_seq = seq) as assigned,
+    {_ATTEMPT}
+from rollouts
+left join awaiting on awaiting.rollout_seq = rollouts.seq
+left join attempts on attempts.rollout_seq = rollouts.seq
+    and attempts.number > rollouts.attempt_count - {NEAR}
+where rollouts.rollout_id in ({{}})
+"""
+
+REWARDED = "select distinct rollout_id from rewards where rollout_id in ({})"
+
+ATTEMPTS = f"select {_ATTEMPT} from attempts where rollout_seq = ?"
+
+OPEN_ATTEMPTS = f"{ATTEMPTS} and status in ('preparing', 'running')"
+
+SPANS = "select * from spans where rollout_seq = ? order by seq"
+
+OPEN_SPANS = """
+select * from spans where rollout_seq = ? and attempt = ? and ended_at is null order by seq
+"""
+
+SPANS_AT = """
+with wanted (rollout_seq, attempt, span_id) as (values {})
+select spans.* from wanted join spans on spans.rollout_seq = wanted.rollout_seq
+    and spans.attempt = wanted.attempt and spans.span_id = wanted.span_id
+"""
+
+REWARD = """
+rollout_id = ? and decision_id = ? and name = ? and source = ? and key = ?
+"""
+
+LEARNED = """
+select (select coalesce(max(last_ready), 0) from updates where point = :point) as learned,
+    exists (
+        select 1 from ready_points where rollout_seq = :rollout_seq and point = :point
+    ) as placed
+"""
+
+WRITE_ATTEMPT = """
+insert into attempts (
+    rollout_seq, number, status, execution, worker_id, started_at, last_heartbeat_at, ended_at,
+    error_message, timeout_at, unresponsive_s
+) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+on conflict (rollout_seq, number) do update set
+    status = excluded.status, last_heartbeat_at = excluded.last_heartbeat_at,
+    ended_at = excluded.ended_at, error_message = excluded.error_message
+"""
+
+WRITE_SPAN = """
+insert into spans (
+    rollout_seq, attempt, span_id, parent_span_id, kind, name, status, attributes, started_at,
+    ended_at, reported
+) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+on conflict (rollout_seq, attempt, span_id) do update set
+    parent_span_id = excluded.parent_span_id, status = excluded.status,
+    attributes = excluded.attributes, started_at = excluded.started_at,
+    ended_at = excluded.ended_at, reported = excluded.reported
+"""
+
+ASSIGN = "insert into arms (rollout_seq, point, arm, share, agreed) values (?, ?, ?, ?, ?)"
+
+INSERT_REWARD = """
+insert into rewards (
+    rollout_id, decision_id, name, value, label, comment, source, key, at, decisions_before
+) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+
+WRITE_READY = """
+insert into ready_points (rollout_seq, point, ready_seq) values (?, ?, ?)
+on conflict (rollout_seq, point) do nothing
+"""
+
+WRITE_AWAITING = """
+insert into awaiting (rollout_seq, until) values (?, ?)
+on conflict (rollout_seq) do update set until = excluded.until
+"""
+
+INSERT_NAME = """
+insert into names (name_id, rollout_seq) values (?, ?)
+on conflict (name_id, rollout_seq) do nothing
+"""
+
+NAMED = """
+select rollout_id, parent_id from names join rollouts on seq = rollout_seq
+where name_id = ? order by seq
+"""
+
+NEWEST = 64
+"""Among so many runs of a session it is looked for hosts that share it."""
+
+OUTERMOST = """
+select host, rollout_id from rollouts as one
+where session_id = :session_id and (:host is null or host = :host)
+and not exists (
+    select 1 from rollouts as outer_one
+    where outer_one.rollout_id = one.parent_id and outer_one.session_id = :session_id
+)
+order by seq desc limit :limit
+"""
+
+FREE_WORKER = """
+update workers set active_rollout_id = null, active_attempt = null where active_rollout_id = ?
+"""
+
+OWN = (WRITE_ATTEMPT, WRITE_SPAN, INSERT_DECISION, ASSIGN, WRITE_READY)
+"""What inserts the rows of a rollout's own, each after what it refers to."""
+
+_TEXTS = msgspec.json.Decoder(list[str])
+
+
+class SqliteBatch(AbstractContextManager["SqliteBatch"]):
+    """The store of a batch of events; what changed is written when it is left without an error.
+
+    Args:
+        connection: In a transaction that has the write lock.
+        ids: The rollouts that it may be about, by all ids they may have; others are loaded when
+            they are needed.
+    """
+
+    def __init__(self, connection: Connection, ids: Collection[str] = ()) -> None:
+        self._connection = connection
+        self._states: dict[str, RolloutState | None] = {}
+        self._rewards: dict[str, RewardsState] = {}
+        self._names: dict[str, dict[str, None]] = {}
+        self._counts: Counter[str] = Counter()
+        self._ready: int | None = None
+        self._load(ids)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self._write()
+
+    def begin_rollout(self, rollout: Rollout) -> bool:
+        """Store a rollout as it is given; ``False`` if the id is already there."""
+        rollout_id = rollout.rollout_id
+        if self._find(rollout_id) is not None:
+            return False
+        self._begin(rollout)
+        return True
+
+    def add_whole(self, whole: WholeRollout) -> bool:
+        """Store a rollout that has ended, of which nothing is stored yet.
+
+        ``False`` where something of it is known, be it a reward: then nothing of it is stored, and
+        it has to be stored step by step. It is not settled.
+        """
+        rollout_id = whole.rollout.rollout_id
+        if self._find(rollout_id) is not None or self.rewards(rollout_id):
+            return False
+        state = self._begin(whole.rollout)
+        state.attempts[whole.attempt.number] = whole.attempt
+        state.changed_attempts[whole.attempt.number] = None
+        state.whole.add(whole.attempt.number)
+        for decision in whole.decisions:
+            state.add_decision(decision, assigned=True)
+        for reward in whole.rewards:
+            self.add_reward(reward)
+        return True
+
+    def set_status(
+        self,
+        rollout_id: str,
+        new: RolloutStatus,
+        *,
+        at: float,
+        reason: Reason | None = None,
+        error_type: str | None = None,
+        worker_id: str | None = None,
+    ) -> bool:
+        """Move a rollout on, if its lifecycle allows it; ``False`` if it was there already.
+
+        An end sets ``ended_at`` once, and a reason where none is given; a failed rollout that goes
+        on has neither any more. A worker that does not hold the rollout is refused. A rollout that
+        was once enqueued is in the queue while it is queuing or requeuing, and only then. No
+        attempt outlives its rollout: an end or a requeue ends those that are open, as succeeded or
+        else as failed.
+
+        Raises:
+            UnknownError: No such rollout is stored.
+            InvalidTransitionError: It cannot become ``new`` from where it stands.
+        """
+        state = self._state(rollout_id)
+        if not state.may_move(new, worker_id=worker_id):
+            return False
+        if state.floor > 0:
+            self._take_attempts(state, self._connection.rows(OPEN_ATTEMPTS, (state.seq,)))
+        state.move(new, at=at, reason=reason, error_type=error_type, worker_id=worker_id)
+        return True
+
+    def amend_rollout(self, rollout_id: str, amendment: Amendment) -> None:
+        """Fill in what a late start tells, or a later attempt's end. Raises: UnknownError.
+
+        What is already known stays, but for metadata that is amended ``later``, and a start that
+        was earlier.
+        """
+        self._state(rollout_id).amend(amendment)
+
+    def take_over(self, rollout_id: str, owner: str | None) -> None:
+        """Let another process own a rollout, which it goes on with. Raises: UnknownError."""
+        state = self._state(rollout_id)
+        state.rollout = replace(state.rollout, owner=owner)
+
+    def begin_attempt(self, attempt: Attempt) -> bool:
+        """Store an attempt; ``False`` if its number is already there."""
+        state = self._state(attempt.rollout_id)
+        if self._attempt(state, attempt.number) is not None:
+            return False
+        state.begin_attempt(attempt)
+        return True
+
+    def set_attempt_status(
+        self,
+        rollout_id: str,
+        number: int,
+        new: AttemptStatus,
+        *,
+        at: float,
+        error_message: str | None = None,
+    ) -> bool:
+        """Move an attempt on; as ``set_status``."""
+        state, attempt = self._state_of_attempt(rollout_id, number)
+        return state.move_attempt(attempt, new, at=at, error=error_message)
+
+    def touch(self, rollout_id: str, number: int, *, at: float, worker_id: str) -> bool:
+        """Note that an attempt lives; ``False`` if it is over or another worker's, or unknown."""
+        state = self._find(rollout_id)
+        attempt = None if state is None else self._attempt(state, number)
+        if state is None or attempt is None or attempt.worker_id != worker_id:
+            return False
+        return state.touch(attempt, at=at)
+
+    def is_queued(self, rollout_id: str) -> bool:
+        """Say whether a rollout was ever put into the queue."""
+        return self._state(rollout_id).enqueued
+
+    def add_spans(self, spans: Sequence[Span]) -> int:
+        """Store spans, or their other ends; return how many were new or closed an open one.
+
+        A span is a heartbeat of its attempt and moves a preparing attempt (and its rollout) to
+        running. The same span id again within the attempt is ignored and counted
+        (``duplicate_spans``), except that a closed form of an open span closes it.
+
+        Raises:
+            UnknownError: An attempt is not stored; then none of the spans is.
+        """
+        self._load_spans(spans)
+        attempts = [self._state_of_attempt(span.rollout_id, span.attempt) for span in spans]
+        added = 0
+        for span, (state, _) in zip(spans, attempts, strict=True):
+            added += state.add_span(state.attempts[span.attempt], span)
+        if added < len(spans):
+            self._counts["duplicate_spans"] += len(spans) - added
+        return added
+
+    def close_spans(self, rollout_id: str, number: int, *, status: str, at: float) -> int:
+        """End every open span of an attempt; return how many there were."""
+        state = self._find(rollout_id)
+        if state is None:
+            return 0
+        if not state.all_spans and number not in state.whole:
+            rows = self._connection.rows(OPEN_SPANS, (state.seq, number))
+            self._take_spans({state.seq: state}, rows)
+        return state.close_spans(number, status=status, at=at)
+
+    def rollout(self, rollout_id: str) -> Rollout:
+        """Return one rollout. Raises: UnknownError."""
+        return self._state(rollout_id).rollout
+
+    def find_rollout(self, rollout_id: str) -> Rollout | None:
+        """Return one rollout, or ``None``."""
+        state = self._find(rollout_id)
+        return None if state is None else state.rollout
+
+    def attempts(
+        self,
+        rollout_id: str,
+        *,
+        newest: int | None = None,
+        unended: bool = False,
+        execution: str | None = None,
+    ) -> list[Attempt]:
+        """Return attempts of a rollout by number.
+
+        Args:
+            rollout_id: Of the rollout.
+            newest: How many of them, those with the highest numbers; ``None`` returns all.
+            unended: Whether to return only those that have not ended.
+            execution: Which execution they belong to, resumed or not; ``None`` is any.
+        """
+        state = self._find(rollout_id)
+        if state is None:
+            return []
+        attempts = state.matching_attempts(newest=newest, unended=unended, execution=execution)
+        if attempts is None:
+            self._take_attempts(state, self._connection.rows(ATTEMPTS, (state.seq,)))
+            state.floor = 0
+            attempts = state.matching_attempts(newest=newest, unended=unended, execution=execution)
+        return attempts or []
+
+    def spans(self, rollout_id: str, number: int | None = None) -> list[Span]:
+        """Return the spans of a rollout (or of one attempt) in the order of arrival."""
+        state = self._find(rollout_id)
+        if state is None:
+            return []
+        if not state.all_spans:
+            recent, state.spans = state.spans, {}
+            self._take_spans({state.seq: state}, self._connection.rows(SPANS, (state.seq,)))
+            state.spans |= recent
+            state.all_spans = True
+        return [
+            span.span
+            for (attempt, _), span in state.spans.items()
+            if number is None or attempt == number
+        ]
+
+    def add_decision(self, decision: Decision, *, assigned: bool = True) -> bool:
+        """Store a decision; ``False`` if its place in the attempt is taken, which is counted.
+
+        With ``assigned``, what becomes of its arm is evidence. One that comes after its rollout
+        became ready joins it where it stands: it gets the rollout's ``ready_seq`` at its point. If
+        that point has learned beyond it already, nobody will learn from it; it is kept, and
+        counted (``late_decisions``).
+        """
+        state, _ = self._state_of_attempt(decision.rollout_id, decision.attempt)
+        if self._is_decided(state, decision.attempt, decision.ordinal):
+            self._counts["duplicate_decisions"] += 1
+            return False
+        ready = state.rollout.ready_seq
+        if ready is not None and decision.point not in state.places:
+            known: Parameters = {"point": decision.point, "rollout_seq": state.seq}
+            [row] = self._connection.rows(LEARNED, known)
+            if not row["placed"] and ready <= row["learned"]:
+                self._counts["late_decisions"] += 1
+        state.add_decision(decision, assigned=assigned)
+        return True
+
+    def add_reward(self, reward: Reward) -> str:
+        """Store a reward; return ``new``, ``same``, ``replaced`` or ``older``.
+
+        One (target, name, source, key) is one reward. The same value again is ``same``; another
+        value replaces it if its ``at`` is not earlier. Both that and ``older`` are counted
+        (``conflicting_rewards``).
+
+        The order of arrival does not matter, except between values of the very same time, of
+        which the later to arrive is kept. One that replaces another takes a new place, so that
+        whoever watches for what has come behind a place sees the correction too.
+        """
+        state, key = self._rewards_of(reward.rollout_id), key_of(reward)
+        if not state.whole and key not in state.rewards:
+            row = self._connection.row(
+                f"select * from rewards where {REWARD}", (reward.rollout_id, *key)
+            )
+            if row is not None:
+                state.rewards[key] = reward_of(row)
+        if reward.decision_id == "":
+            reward = replace(reward, decision_id=None)
+        kind = state.add(key, reward)
+        if kind in {"replaced", "older"}:
+            self._counts["conflicting_rewards"] += 1
+        return kind
+
+    def rewards(self, rollout_id: str) -> list[Reward]:
+        """Return the rewards of a rollout and of its decisions, in the order of arrival."""
+        state = self._rewards_of(rollout_id)
+        if not state.whole:
+            rows = self._connection.rows(
+                "select * from rewards where rollout_id = ? order by seq", (rollout_id,)
+            )
+            state.load({key_of(reward): reward for reward in map(reward_of, rows)})
+        return [*state.rewards.values()]
+
+    def mark_ready(
+        self, rollout_id: str, *, total_reward: float, run_reward: float | None = None
+    ) -> bool:
+        """Give a rollout its place among those that may be learned from; ``False`` if it has one.
+
+        One that has a place keeps it, but takes the new ``total_reward``, and of it the
+        ``run_reward`` (``None``: all of it). The number comes from a row of its own, not from the
+        largest in use: retention may have deleted that one, and a number that is used twice would
+        lie behind a watermark.
+        """
+        state = self._state(rollout_id)
+        if state.rollout.ready_seq is not None:
+            state.earn(total_reward, run_reward=run_reward, ready_seq=None)
+            return False
+        if state.points is None:
+            rows = self._connection.rows(
+                "select distinct point from decisions where rollout_seq = ?", (state.seq,)
+            )
+            pending = [decision.point for decision in state.decisions.values()]
+            state.points = {row["point"] for row in rows}.union(pending)
+        last = self._ready
+        self._ready = next_number(self._connection, "ready") if last is None else last + 1
+        state.earn(total_reward, run_reward=run_reward, ready_seq=self._ready)
+        return True
+
+    def await_reward(self, rollout_id: str, *, until: float) -> None:
+        """Note that a finished rollout waits for its reward, and until when.
+
+        One that is ready already does not wait.
+        """
+        state = self._state(rollout_id)
+        if state.rollout.ready_seq is None:
+            state.until = until
+
+    def leave_out(self, rollout_id: str, reason: str | None) -> None:
+        """Note why nothing is learned of a rollout; ``None`` if that is no longer so.
+
+        The counter ``left_out_<reason>`` tells of how many that is so now.
+        """
+        state = self._find(rollout_id)
+        if state is None or state.left_out == reason:
+            return
+        for left, by in ((state.left_out, -1), (reason, 1)):
+            if left is not None:
+                self._counts[f"{LEFT_OUT}{left}"] += by
+        state.left_out = reason
+
+    def add_name(self, name_id: str, rollout_id: str) -> int:
+        """Note that a rollout has another id; return how many rewards had waited for that id.
+
+        They become the rollout's, as if they came now. The id is a host's, as the rollout's id
+        that would be made of it, so that a reward that came before it lies where it is looked for.
+
+        Raises:
+            UnknownError: No such rollout is stored.
+        """
+        self._load((name_id, rollout_id))
+        self._state(rollout_id)
+        self._names.setdefault(name_id, {})[rollout_id] = None
+        waiting = [] if self._states[name_id] else self.rewards(name_id)
+        known = {key_of(reward) for reward in self.rewards(rollout_id)} if waiting else set()
+        moved = [reward for reward in waiting if key_of(reward) not in known]
+        for reward in moved:
+            self.add_reward(replace(reward, rollout_id=rollout_id))
+        if moved:
+            self._rewards[name_id].clear()
+        return len(moved)
+
+    def rollouts_of(self, name_id: str) -> list[str]:
+        """Return the rollouts that have this other id, without those inside another of them."""
+        stored = [row["rollout_id"] for row in self._connection.rows(NAMED, (name_id,))]
+        ids = dict.fromkeys([*stored, *self._names.get(name_id, ())])
+        self._load(ids)
+        return [id_ for id_ in ids if self._state(id_).rollout.parent_id not in ids]
+
+    def last_of(self, session_id: str, host: str | None = None) -> dict[str, str]:
+        """Return by host the rollout of a session that began last, inside no other one of it.
+
+        Looked for among the newest runs of the session; with ``host`` among all of its own.
+        """
+        self._write_meanwhile()
+        limit = NEWEST if host is None else 1
+        parameters: Parameters = {"session_id": session_id, "host": host, "limit": limit}
+        by_host: dict[str, str] = {}
+        for row in self._connection.rows(OUTERMOST, parameters):
+            by_host.setdefault(row["host"], row["rollout_id"])
+        return by_host
+
+    def count(self, name: str, by: int = 1) -> None:
+        """Add to a counter."""
+        self._counts[name] += by
+
+    def _begin(self, rollout: Rollout) -> RolloutState:
+        """Make a rollout; they are numbered in the order in which they are made."""
+        state = RolloutState.begin(rollout)
+        del self._states[rollout.rollout_id]
+        self._states[rollout.rollout_id] = state
+        return state
+
+    def _find(self, rollout_id: str) -> RolloutState | None:
+        if rollout_id not in self._states:
+            self._load([rollout_id])
+        return self._states[rollout_id]
+
+    def _state(self, rollout_id: str) -> RolloutState:
+        state = self._states.get(rollout_id) or self._find(rollout_id)
+        if state is None:
+            raise UnknownError("rollout", rollout_id)
+        return state
+
+    def _state_of_attempt(self, rollout_id: str, number: int) -> tuple[RolloutState, Attempt]:
+        state = self._find(rollout_id)
+        attempt = None if state is None else self._attempt(state, number)
+        if state is None or attempt is None:
+            raise UnknownError("attempt", attempt_id_of(rollout_id, number))
+        return state, attempt
+
+    def _attempt(self, state: RolloutState, number: int) -> Attempt | None:
+        attempt = state.attempts.get(number)
+        if attempt is None and number <= state.floor:
+            self._take_attempts(
+                state, self._connection.rows(f"{ATTEMPTS} and number = ?", (state.seq, number))
+            )
+            attempt = state.attempts.get(number)
+        return attempt
+
+    def _is_decided(self, state: RolloutState, attempt: int, ordinal: int) -> bool:
+        if (attempt, ordinal) in state.decisions:
+            return True
+        last = state.decided.get(attempt)
+        return (
+            last is not None
+            and ordinal <= last
+            and self._connection.row(
+                "select 1 from decisions where rollout_seq = ? and attempt = ? and ordinal = ?",
+                (state.seq, attempt, ordinal),
+            )
+            is not None
+        )
+
+    def _rewards_of(self, rollout_id: str) -> RewardsState:
+        if rollout_id not in self._rewards:
+            self._find(rollout_id)
+        return self._rewards[rollout_id]
+
+    def _load(self, ids: Iterable[str]) -> None:
+        """Load the rollouts of these ids, and whether there are rewards for them."""
+        wanted = [id_ for id_ in dict.fromkeys(ids) if id_ not in self._states]
+        for row in self._look_up(LOAD, [(id_,) for id_ in wanted]):
+            state = self._states.get(row["rollout_id"])
+            if state is None:
+                rollout = rollout_of(row)
+                state = RolloutState(rollout=rollout, input=row["input"], metadata=row["metadata"])
+                state.take_stored(row)
+                state.assigned.update(_TEXTS.decode(row["assigned"]))
+                state.floor = max(0, rollout.attempt_count - NEAR)
+                self._states[rollout.rollout_id] = state
+                self._rewards[rollout.rollout_id] = RewardsState(whole=not row["rewarded"])
+            if row["number"] is not None:
+                self._take_attempts(state, [row])
+        absent = [id_ for id_ in wanted if id_ not in self._states]
+        for id_ in absent:
+            self._states[id_] = None
+            self._rewards[id_] = RewardsState(whole=True)
+        for row in self._look_up(REWARDED, [(id_,) for id_ in absent]):
+            self._rewards[row["rollout_id"]].whole = False
+
+    def _look_up(self, statement: str, wanted: Sequence[Sequence[Value]]) -> Iterator[Row]:
+        """Yield the rows that a statement for so many of them finds, some at a time."""
+        for at in range(0, len(wanted), SIZES[-1]):
+            some = wanted[at : at + SIZES[-1]]
+            size = next(size for size in SIZES if size >= len(some))
+            filled = chain(some, repeat(some[-1], size - len(some)))
+            values = [*chain.from_iterable(filled)]
+            yield from self._connection.rows(_of_size(statement, size, len(some[0])), values)
+
+    def _take_attempts(self, state: RolloutState, rows: Iterable[Row]) -> None:
+        for row in rows:
+            number = row["number"]
+            if number not in state.attempts:
+                state.attempts[number] = attempt_of(row[-9:-1], state.rollout.rollout_id)
+                if row["decided"] is not None:
+                    state.decided[number] = row["decided"]
+
+    def _load_spans(self, spans: Sequence[Span]) -> None:
+        """Load those of the spans that are stored."""
+        self._load([span.rollout_id for span in spans])
+        wanted: dict[Sequence[Value], None] = {}
+        states = {}
+        for span in spans:
+            state = self._states[span.rollout_id]
+            if (
+                state is not None
+                and not state.all_spans
+                and span.attempt not in state.whole
+                and (span.attempt, span.span_id) not in state.spans
+            ):
+                states[state.seq] = state
+                wanted[state.seq, span.attempt, span.span_id] = None
+        if wanted:
+            self._take_spans(states, self._look_up(SPANS_AT, [*wanted]))
+
+    def _take_spans(self, states: Mapping[int, RolloutState], rows: Iterable[Row]) -> None:
+        for row in rows:
+            state, place = states[row["rollout_seq"]], (row["attempt"], row["span_id"])
+            if place not in state.spans:
+                span = span_of(row, state.rollout.rollout_id)
+                state.spans[place] = SpanState(span, row["attributes"], row["reported"])
+
+    def _write_meanwhile(self) -> None:
+        """Store what changed so far, so that the store can be queried."""
+        self._write()
+        for state in self._states.values():
+            if state is not None:
+                state.note_written()
+        for rewards in self._rewards.values():
+            rewards.note_written()
+
+    def _write(self) -> None:
+        states = [state for state in self._states.values() if state is not None]
+        self._write_rollouts(states)
+        self._write_own(states)
+        self._write_rewards()
+        names, self._names = self._names, {}
+        rows = [(name, self._state(id_).seq) for name, ids in names.items() for id_ in ids]
+        if rows:
+            insert(self._connection, INSERT_NAME, rows)
+        if self._ready is not None:
+            last, self._ready = self._ready, None
+            self._connection.change("update sequences set value = ? where name = 'ready'", (last,))
+        counts, self._counts = self._counts, Counter()
+        if counts:
+            self._connection.change_many(COUNT, [*counts.items()])
+
+    def _write_rollouts(self, states: Sequence[RolloutState]) -> None:
+        new = [state for state in states if not state.seq]
+        for state in states:
+            changes = state.changes()
+            if changes:
+                sql = _update(tuple(changes))
+                self._connection.change(sql, [*changes.values(), state.seq])
+            if state.places and state.was_ready and "" not in state.places:
+                self._connection.change(
+                    "delete from ready_points where rollout_seq = ? and point = ''", (state.seq,)
+                )
+        if new:
+            rows = [
+                values_of_rollout(
+                    state.rollout,
+                    input_=state.input,
+                    metadata=state.metadata,
+                    enqueued=state.enqueued,
+                    left_out=state.left_out,
+                )
+                for state in yield_between(new)
+            ]
+            seqs = insert_new(self._connection, INSERT_ROLLOUT, rows)
+            for state, seq in zip(new, seqs, strict=True):
+                state.seq = seq
+                state.rollout = replace(state.rollout, seq=seq)
+
+    def _write_own(self, states: Sequence[RolloutState]) -> None:
+        rows: Mapping[str, list[Sequence[Value]]] = {sql: [] for sql in OWN}
+        for state in states:
+            for sql, row in _rows_of(state):
+                rows[sql].append(row)
+            yield_gil()
+        for sql, block in rows.items():
+            if block:
+                store = insert_new if sql in (INSERT_DECISION, ASSIGN) else insert
+                store(self._connection, sql, block)
+        for state in states:
+            self._write_waiting(state)
+
+    def _write_waiting(self, state: RolloutState) -> None:
+        """Store for what a rollout waits: its reward, or a worker."""
+        connection = self._connection
+        if state.until != state.stored_until:
+            if state.until is None:
+                connection.change("delete from awaiting where rollout_seq = ?", (state.seq,))
+            else:
+                connection.change(WRITE_AWAITING, (state.seq, state.until))
+        if state.unqueued:
+            connection.change("delete from queue where rollout_seq = ?", (state.seq,))
+        if state.queued_at is not None:
+            connection.change(
+                "insert into queue (rollout_seq, at) values (?, ?) on conflict do nothing",
+                (state.seq, state.queued_at),
+            )
+        if state.freed and state.was_worked_on:
+            connection.change(FREE_WORKER, (state.rollout.rollout_id,))
+
+    def _write_rewards(self) -> None:
+        connection = self._connection
+        new: list[Sequence[Value]] = []
+        for rollout_id, state in self._rewards.items():
+            for key in state.gone:
+                connection.change(f"delete from rewards where {REWARD}", (rollout_id, *key))
+            for key in state.later:
+                connection.change(
+                    f"update rewards set at = ? where {REWARD}",
+                    (state.rewards[key].at, rollout_id, *key),
+                )
+            new += [values_of_reward(state.rewards[key]) for key in state.new]
+        if new:
+            insert_new(connection, INSERT_REWARD, new)
+
+
+def _rows_of(state: RolloutState) -> Iterator[tuple[str, Sequence[Value]]]:
+    """Yield what is to be written of a rollout's own, with the statement that does."""
+    seq, rollout = state.seq, state.rollout
+    for number in state.changed_attempts:
+        yield WRITE_ATTEMPT, values_of_attempt(state.attempts[number], seq, rollout.config)
+    for place in state.changed_spans:
+        yield WRITE_SPAN, state.spans[place].values(seq)
+    for decision in state.decisions.values():
+        yield INSERT_DECISION, values_of_decision(decision, seq)
+    for arm in state.arms.values():
+        yield ASSIGN, (seq, *arm)
+    for point in state.places:
+        yield WRITE_READY, (seq, point, rollout.ready_seq)
+
+
+def values_of_attempt(attempt: Attempt, rollout_seq: int, config: RolloutConfig) -> Sequence[Value]:
+    """Return the parameters of ``WRITE_ATTEMPT``: an attempt with its rollout's limits."""
+    return (
+        rollout_seq,
+        attempt.number,
+        attempt.status,
+        attempt.execution,
+        attempt.worker_id,
+        attempt.started_at,
+        attempt.last_heartbeat_at,
+        attempt.ended_at,
+        attempt.error_message,
+        None if config.timeout_s is None else attempt.started_at + config.timeout_s,
+        config.unresponsive_s,
+    )
+
+
+@cache
+def _of_size(statement: str, size: int, width: int) -> str:
+    """Return a statement that looks up so many values, or rows of so many."""
+    mark = "?" if width == 1 else f"({', '.join('?' * width)})"
+    return statement.format(", ".join([mark] * size))
+
+
+@cache
+def _update(columns: Sequence[str]) -> str:
+    return f"update rollouts set {', '.join(f'{name} = ?' for name in columns)} where seq = ?"

@@ -1,0 +1,501 @@
+"""One connection to one SQLite file: opened privately, with transactions and errors in words."""
+
+import os
+import sqlite3
+import time
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from threading import Event, RLock
+from typing import Literal
+
+import msgspec
+
+from tau_live.core import fault
+from tau_live.core.errors import (
+    StoreBusyError,
+    StoreDamagedError,
+    StoreError,
+    StoreUnavailableError,
+    suppress,
+)
+from tau_live.core.files import narrow, refuse_pipe
+from tau_live.core.guard import logger
+from tau_live.rl.throttle import yield_gil
+from tau_live.store.files import (
+    files_of,
+    is_emptied,
+    keep_if_damaged,
+    log_extent,
+    make_private,
+    read_locked,
+)
+from tau_live.store.sealing import Sealer, digest_of, number_of
+from tau_live.store.sqlite.sealing import install
+
+_MAPPINGS = msgspec.json.Decoder(dict[str, object])  # made once: that takes as long as using it
+
+
+def json_of(value: object) -> str:
+    """Return open-ended data as JSON text.
+
+    Raises:
+        StoreError: JSON cannot say it.
+    """
+    try:
+        return _ENCODER.encode(value).decode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise StoreError(f"cannot store this as JSON: {error}") from error
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, Sequence):
+        return list(value)
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+_ENCODER = msgspec.json.Encoder(enc_hook=_plain)
+
+
+def mapping_of(text: str) -> dict[str, object]:
+    """Return the object that JSON text holds."""
+    return _MAPPINGS.decode(text)
+
+
+def merge_json(under: str, over: str) -> str:
+    """Return two objects as one; where both have a key, the second one's value counts."""
+    return json_of(mapping_of(under) | mapping_of(over))
+
+
+Value = str | int | float | bytes | bytearray | None
+Parameters = Sequence[Value] | Mapping[str, Value]
+Synchronous = Literal["normal", "full"]
+
+WAL_LIMIT_BYTES = 64 * 1024 * 1024
+RETRY_S = 0.02
+OLDEST_SQLITE = (3, 37, 0)
+"""The first with strict tables."""
+SMALLEST_BYTES = 512
+"""What is smaller SQLite takes for empty, and would write over."""
+
+NO_DATABASE = "it is not a SQLite database"
+
+CAUSES: Mapping[str, tuple[type[StoreUnavailableError], str]] = {
+    "SQLITE_BUSY": (StoreBusyError, "another process locked it for too long"),
+    "SQLITE_LOCKED": (StoreBusyError, "another statement locked it for too long"),
+    "SQLITE_FULL": (StoreUnavailableError, "the disk is full"),
+    "SQLITE_NOTADB": (StoreDamagedError, NO_DATABASE),
+    "SQLITE_CORRUPT": (StoreDamagedError, "it is damaged"),
+    "SQLITE_READONLY": (StoreUnavailableError, "it is read-only"),
+    "SQLITE_CANTOPEN": (StoreUnavailableError, "it cannot be opened"),
+    "SQLITE_IOERR": (StoreUnavailableError, "reading or writing it failed"),
+    "SQLITE_NOMEM": (StoreUnavailableError, "out of memory"),
+    "SQLITE_PERM": (StoreUnavailableError, "access is not permitted"),
+    "SQLITE_PROTOCOL": (StoreBusyError, "other processes locked it for too long"),
+}
+"""What SQLite's codes mean to an operator; extended codes begin with these."""
+
+
+_LOST: set[Path] = set()
+"""Stores whose descriptors the host has closed: SQLite goes on sharing them within a process."""
+
+
+class Connection(AbstractContextManager[None]):
+    """A connection to a store's file, used by one thread at a time; entered, a transaction.
+
+    Attributes:
+        path: The file.
+        raw: The same connection as SQLite gives it.
+        sealer: Seals what it writes; ``None`` if nothing does.
+        sealed: The columns that are sealed of each table, and the kind of each.
+    """
+
+    def __init__(self, raw: sqlite3.Connection, path: Path) -> None:
+        self.path = path
+        self.raw = raw
+        self.sealer: Sealer | None = None
+        self.sealed: Mapping[str, Mapping[str, str]] = {}
+        self._writing = raw.cursor()  # one for all statements: making one takes 0.4 us
+        self._reading = raw.cursor()
+        self._reading.row_factory = sqlite3.Row
+        self._descriptor = _descriptor_of(path)
+        self._begun: list[str | None] = []  # savepoints; the outermost transaction is ``None``
+        self._working = RLock()  # held while a statement or a transaction runs
+
+    def rows(self, sql: str, parameters: Parameters = ()) -> list[sqlite3.Row]:
+        """Run a statement and return all of its rows."""
+        if self._begun and not self.raw.in_transaction:
+            raise self._rolled_back()
+        try:
+            with self._working:
+                rows: list[sqlite3.Row] = self._reading.execute(sql, parameters).fetchall()
+        except (sqlite3.Error, ValueError, OverflowError) as error:
+            raise self._error_of(error) from error
+        yield_gil()
+        return rows
+
+    def stream(self, sql: str, parameters: Parameters = ()) -> Generator[sqlite3.Row, None, None]:
+        """Run a statement and yield its rows as they are read."""
+        try:
+            cursor = self.raw.cursor()
+            cursor.row_factory = sqlite3.Row
+            yield from cursor.execute(sql, parameters)
+        except sqlite3.Error as error:
+            raise self._error_of(error) from error
+
+    def row(self, sql: str, parameters: Parameters = ()) -> sqlite3.Row | None:
+        """Run a statement and return its first row, if it has one."""
+        rows = self.rows(sql, parameters)
+        return rows[0] if rows else None
+
+    def count(self, sql: str, parameters: Parameters = ()) -> int:
+        """Run a statement and return the whole number that it answers with."""
+        return int(self.rows(sql, parameters)[0][0])
+
+    def change(self, sql: str, parameters: Parameters = ()) -> int:
+        """Run a statement that writes and return how many rows it changed."""
+        if self._begun and not self.raw.in_transaction:
+            raise self._rolled_back()
+        try:
+            with self._working:
+                return self._writing.execute(sql, parameters).rowcount
+        except (sqlite3.Error, ValueError, OverflowError) as error:
+            raise self._error_of(error) from error
+
+    @property
+    def last_row(self) -> int:
+        """The number of the row that was inserted last."""
+        return self._writing.lastrowid or 0
+
+    def change_many(self, sql: str, rows: Sequence[Parameters]) -> int:
+        """Run a statement that writes once for each of ``rows``; return how many rows changed."""
+        if self._begun and not self.raw.in_transaction:
+            raise self._rolled_back()
+        try:
+            with self._working:
+                return self._writing.executemany(sql, rows).rowcount
+        except (sqlite3.Error, ValueError, OverflowError) as error:
+            raise self._error_of(error) from error
+
+    def begin(self) -> AbstractContextManager[None]:
+        """Open a transaction that takes the write lock at once; inside another, a savepoint.
+
+        A deferred transaction that reads and then writes fails with "database is locked" as soon
+        as another process wrote in between; one that begins as ``immediate`` waits its turn.
+        """
+        return self  # a generator would add a tenth to a small transaction
+
+    def __enter__(self) -> None:
+        self._working.acquire()
+        depth = len(self._begun)
+        try:
+            outermost = not self._begun and not self.raw.in_transaction
+            savepoint = None if outermost else f"tau_live_{depth}"
+            self.change("begin immediate" if savepoint is None else f"savepoint {savepoint}")
+            self._begun.append(savepoint)
+            if outermost:
+                fault.point("store.begin")
+        except BaseException:
+            try:
+                if len(self._begun) > depth:
+                    self._undo(self._begun.pop())
+            finally:
+                self._working.release()
+            raise
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        savepoint = self._begun[-1]
+        undo = kind is not None
+        try:
+            if not undo:
+                if savepoint is None:
+                    fault.point("store.commit")
+                self.change("commit" if savepoint is None else f"release {savepoint}")
+        except BaseException:
+            undo = True
+            raise
+        finally:
+            try:
+                if undo:
+                    self._undo(savepoint)
+                self._begun.pop()
+            finally:
+                self._working.release()
+        if savepoint is None and not undo:
+            fault.point("store.committed")
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Let everything that is read inside come from one state of the store."""
+        if self.raw.in_transaction:
+            yield
+            return
+        with self._working:
+            self.change("begin")
+            try:
+                yield
+            finally:
+                self._undo(None)
+
+    def prepare(self, *, synchronous: Synchronous, busy_timeout_s: float) -> None:
+        """Set the file up for many processes: write-ahead log, and pages that can be given back.
+
+        Two processes that change the journal of a new file at once do not wait for each other:
+        one gets "database is locked" without its busy timeout being honoured.
+        """
+        if not self.count("pragma page_count"):  # or it would be written at every start
+            self.rows("pragma auto_vacuum = incremental")
+        deadline = time.monotonic() + busy_timeout_s
+        while self.rows("pragma journal_mode")[0][0] != "wal":
+            try:
+                self.rows("pragma journal_mode = wal")
+                break
+            except StoreBusyError:
+                if time.monotonic() > deadline:
+                    raise
+                Event().wait(RETRY_S)
+        self.rows(f"pragma synchronous = {synchronous}")
+        self.rows("pragma secure_delete = on")  # what is forgotten is not left in free pages
+        self.rows(f"pragma journal_size_limit = {WAL_LIMIT_BYTES}")
+
+    def look_for_lost(self) -> None:
+        """Keep a copy of the log if SQLite does not read all that was committed to it."""
+        page_size = self.count("pragma page_size")
+        before = log_extent(self.path, page_size=page_size)
+        if before is None or self.rows("pragma journal_mode")[0][0] != "wal":
+            return
+        try:
+            _, read, _ = self.rows("pragma wal_checkpoint(passive)")[0]
+        except StoreDamagedError:
+            raise
+        except StoreUnavailableError:  # it may be full, say; what is done with it next will tell
+            return
+        if read >= 0:  # else another process is at it, and has looked itself
+            keep_if_damaged(self.path, before, read=int(read), page_size=page_size)
+
+    def damage(self, *, deadline: float) -> str | None:
+        """Return the first thing that is wrong with the pages; ``None`` if time ran out."""
+        late = False
+
+        def is_late() -> int:
+            nonlocal late
+            late = time.monotonic() > deadline
+            return late
+
+        self.raw.set_progress_handler(is_late, 10_000)
+        try:
+            result = str(self.rows("pragma quick_check(1)")[0][0])
+        except StoreDamagedError as error:
+            return str(error)
+        except StoreUnavailableError:
+            if late:
+                return None
+            raise
+        finally:
+            self.raw.set_progress_handler(None, 0)
+        return "" if result == "ok" else result
+
+    def narrow(self) -> None:
+        """Take away what others may do with the file, which is known to be ours by now."""
+        try:
+            for file in files_of(self.path):
+                done = narrow(file)
+                if done is not None:
+                    logger().warning("file_narrowed", what=done)
+        except OSError as error:
+            raise StoreUnavailableError(f"store '{self.path}' is not private: {error}") from error
+
+    def seal_with(self, sealer: Sealer) -> None:
+        """Let what is written from now on be sealed; nothing of it is left in temporary files."""
+        try:
+            self.raw.execute("pragma temp_store = memory")
+            self.sealed = install(self.raw, sealer)
+            self.sealer = sealer
+        except sqlite3.Error as error:
+            raise self._error_of(error) from error
+
+    def data_version(self) -> int:
+        """Return a number that changes whenever another connection has committed."""
+        return self.count("pragma data_version")
+
+    def hold_still(self, timeout_s: float) -> bool:
+        """Let no statement begin until ``go_on``; ``False`` if one goes on for too long.
+
+        So does a transaction of the calling thread itself: a plugin may fork inside of one.
+        """
+        if not self._working.acquire(timeout=timeout_s):
+            return False
+        with suppress(sqlite3.Error):  # it was closed
+            if self.raw.in_transaction:
+                self._working.release()
+                return False
+        return True
+
+    def go_on(self) -> None:
+        """End a ``hold_still`` of the same thread."""
+        self._working.release()
+
+    def close(self) -> None:
+        """Close the connection; an open transaction is undone.
+
+        Not where the host has closed its descriptors: those numbers may be the host's own files.
+        """
+        if self._was_closed():
+            self.abandon()
+            return
+        with suppress(sqlite3.Error):
+            self._reading.close()  # or their statements keep the file, and a lock on it, for longer
+            self._writing.close()
+            self.raw.close()
+
+    def close_inherited(self) -> None:
+        """Close the connection of a parent in a forked child, without touching the log.
+
+        Who closes a store last empties its log into it. A child whose parent ends at the same
+        moment would take itself for the last, and go by what the log was like at the fork.
+        """
+        with read_locked(self.path):
+            self.close()
+
+    def abandon(self) -> None:
+        """Never close the connection: its end would undo a transaction that is the parent's."""
+        with suppress(ImportError, AttributeError):  # another interpreter has no such counts
+            import ctypes
+
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.raw))
+
+    def _error_of(self, error: Exception) -> StoreError:
+        if self._was_closed():
+            _LOST.add(self.path)
+        return store_error(error, self.path)
+
+    def _was_closed(self) -> bool:
+        """Say whether somebody in this process has closed the descriptor of the file."""
+        if self._descriptor is None:
+            return False
+        number, identity = self._descriptor
+        try:
+            status = os.fstat(number)
+        except OSError:
+            return True
+        return (status.st_dev, status.st_ino) != identity
+
+    def _rolled_back(self) -> StoreUnavailableError:
+        # A full disk may make SQLite undo the whole transaction on its own. What follows in it
+        # must then not be committed piece by piece.
+        return StoreUnavailableError(
+            f"store '{self.path}' cannot be written: its transaction was rolled back"
+        )
+
+    def _undo(self, savepoint: str | None) -> None:
+        if not self.raw.in_transaction:
+            return
+        with suppress(sqlite3.Error):
+            if savepoint is None:
+                self.raw.execute("rollback")
+            else:
+                self.raw.execute(f"rollback to {savepoint}")
+                self.raw.execute(f"release {savepoint}")
+
+
+def _descriptor_of(path: Path) -> tuple[int, tuple[int, int]] | None:
+    """Return the newest descriptor of a file in this process, and which file that is.
+
+    ``None`` where there is none, and where no system lists them.
+    """
+    try:
+        known = path.stat()
+        numbers = sorted(map(int, os.listdir("/proc/self/fd")), reverse=True)  # noqa: PTH208  # one call
+    except (OSError, ValueError):
+        return None
+    for number in numbers:
+        with suppress(OSError):
+            status = os.fstat(number)
+            if (status.st_dev, status.st_ino) == (known.st_dev, known.st_ino):
+                return number, (known.st_dev, known.st_ino)
+    return None
+
+
+def store_error(error: Exception, path: Path) -> StoreError:
+    """Return the error of ours that says what an error of SQLite means, naming the file."""
+    if isinstance(error, OverflowError):
+        return StoreError(f"store '{path}' holds no number of more than 64 bits")
+    code = getattr(error, "sqlite_errorname", "") or ""
+    if path in _LOST and code.startswith(tuple(CAUSES)):  # whatever SQLite takes it for
+        return StoreUnavailableError(
+            f"store '{path}' cannot be used: this process closed its files, as "
+            "os.closerange does; restart it"
+        )
+    for known, (kind, cause) in CAUSES.items():
+        if code.startswith(known):
+            return kind(f"store '{path}' cannot be used: {cause} ({error})")
+    if isinstance(error, sqlite3.OperationalError) or str(error).startswith("Cannot operate on a"):
+        return StoreUnavailableError(f"store '{path}' cannot be used: {error}")
+    return StoreError(f"store '{path}' cannot store this: {error}")
+
+
+def connect(path: Path, *, busy_timeout_s: float, read_only: bool) -> Connection:
+    """Open a store's file, made private and with its folders if it is not there yet.
+
+    Nothing is written into it: it may be somebody else's.
+
+    Raises:
+        StoreUnavailableError: It cannot be opened.
+    """
+    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+        raise StoreUnavailableError(
+            f"store '{path}' cannot be opened: this Python has SQLite {sqlite3.sqlite_version}, "
+            f"expected {'.'.join(map(str, OLDEST_SQLITE))} or newer"
+        )
+    try:
+        refuse_pipe(path)
+        if not read_only:
+            make_private(path, timeout_s=busy_timeout_s)
+        if path.is_file() and 0 < path.stat().st_size < SMALLEST_BYTES:
+            raise StoreDamagedError(f"store '{path}' cannot be used: {NO_DATABASE}")
+        if is_emptied(path):  # SQLite would delete the log
+            raise StoreDamagedError(
+                f"store '{path}' cannot be used: it is empty, but has a write-ahead log"
+            )
+        raw = sqlite3.connect(
+            f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rw'}",
+            uri=True,
+            timeout=busy_timeout_s,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=512,
+        )
+    except OSError as error:
+        raise StoreUnavailableError(f"store '{path}' cannot be opened: {error}") from error
+    except (sqlite3.Error, ValueError) as error:
+        raise store_error(error, path) from error
+    try:
+        raw.execute("pragma foreign_keys = on")
+        raw.execute("pragma schema_version").fetchone()
+    except sqlite3.Error as error:
+        raw.close()
+        raise store_error(error, path) from error
+    raw.create_function("merged", 2, merge_json, deterministic=True)
+    raw.create_function("row_digest", -1, digest_of, deterministic=True)
+    raw.create_function("numbered", 1, number_of, deterministic=True)
+    return Connection(raw, path)
+
+
+NEXT = "select value + 1 as next from sequences where name = ?"
+
+
+def next_number(connection: Connection, name: str) -> int:
+    """Return the number that a numbering gives next; within a transaction that then stores it.
+
+    Raises:
+        StoreDamagedError: There is no such numbering any more, or it was put to its end.
+    """
+    row = connection.row(NEXT, (name,))
+    if row is None or not isinstance(row["next"], int):  # beyond the last it is no whole number
+        raise StoreDamagedError(
+            f"store '{connection.path}' cannot be used: its numbering '{name}' was edited or "
+            "removed: see `tau-live verify`"
+        )
+    return row["next"]

@@ -1,0 +1,184 @@
+"""Everything that a recording determines, row by row, in the same order everywhere."""
+
+import sqlite3
+from base64 import b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from tau_live.store.retention import Rows
+from tau_live.store.sqlite.connection import Connection, connect, json_of
+
+GIVEN = "(select value from json_each(:seqs))"
+
+
+class Table(NamedTuple):
+    """How a table is exported.
+
+    Attributes:
+        columns: The exported columns of each row; one that holds JSON is named ``json_...``.
+        source: Where it comes from.
+        order: What its rows are ordered by.
+        seq: What numbers its rows; empty where they have no number of their own.
+        owned: Says whether a row belongs to one of the rollouts ``:seqs``; empty where none can.
+    """
+
+    columns: str
+    source: str
+    order: str
+    seq: str = ""
+    owned: str = ""
+
+
+TABLES: Mapping[str, Table] = {
+    "rollouts": Table(
+        """
+        rollout_id, host, run_id, session_id, parent_id, name, status, mode, reason,
+        error_type, input as json_input, max_attempts, retry_on as json_retry_on, timeout_s,
+        unresponsive_s, metadata as json_metadata, attempt_count, started_at, ended_at,
+        ready_seq, total_reward, run_reward
+        """,
+        "rollouts",
+        "seq",
+        "seq",
+        f"seq in {GIVEN}",
+    ),
+    "attempts": Table(
+        """
+        rollout_id, number, attempts.status, execution, attempts.started_at,
+        last_heartbeat_at, attempts.ended_at, error_message
+        """,
+        "rollouts join attempts on rollout_seq = seq",
+        "rollout_seq, number",
+        owned=f"rollout_seq in {GIVEN}",
+    ),
+    "spans": Table(
+        """
+        rollout_id, attempt, span_id, parent_span_id, kind, spans.name, spans.status,
+        attributes as json_attributes, spans.started_at, spans.ended_at
+        """,
+        "spans join rollouts on rollouts.seq = rollout_seq",
+        "rollout_seq, spans.seq",
+        "spans.seq",
+        f"rollout_seq in {GIVEN}",
+    ),
+    "decisions": Table(
+        """
+        rollout_id, attempt, ordinal, point, options as json_options,
+        allowed as json_allowed, exploit_only as json_exploit_only, chosen, applied,
+        default_option as "default", source, why_not, propensity,
+        probabilities as json_probabilities, value, policy_version, arm, share,
+        latency_us, at, context as json_context, features as json_features, encoded
+        """,
+        "decisions join rollouts on rollouts.seq = rollout_seq",
+        "rollout_seq, decisions.seq",
+        "decisions.seq",
+        f"rollout_seq in {GIVEN}",
+    ),
+    "rewards": Table(
+        """
+        rollout_id, nullif(decision_id, '') as decision_id, name, value, label, comment,
+        source, key, at, decisions_before
+        """,
+        "rewards",
+        "rollout_id, seq",
+        "seq",
+        f"rollout_id in (select rollout_id from rollouts where seq in {GIVEN})",
+    ),
+    "policies": Table(
+        """
+        version, point, parent, algorithm, sha256, file, rollouts, metadata as json_metadata
+        """,
+        "policies",
+        "version",
+    ),
+    "updates": Table(
+        """
+        number as "update", point, executed, skipped_reason, version, parent, first_ready,
+        last_ready, trajectories, samples, report as json_report
+        """,
+        "updates",
+        "number",
+    ),
+    "resources": Table("version, resources as json_resources", "resources", "version"),
+}
+"""The tables in the order of the export; of one rollout, rows come as they arrived.
+
+Left out is what a clock, a process or a machine decided: owners, workers, the times at which
+policies, updates and resources were made, and what a report says about durations.
+"""
+
+CLOCKED = ("duration", "wall")
+
+
+def export_rows(path: Path, *, busy_timeout_s: float) -> Iterator[dict[str, object]]:
+    """Yield every row of every table, from one state of the store.
+
+    Through a connection of its own: nothing that is done with the store meanwhile can become
+    part of the long reading, or be undone with it.
+    """
+    with closing(connect(path, busy_timeout_s=busy_timeout_s, read_only=True)) as connection:
+        connection.change("begin")
+        for table, source in TABLES.items():
+            sql = f"select {source.columns} from {source.source} order by {source.order}"
+            for row in connection.stream(sql):
+                public = _public(row)
+                if table == "updates":
+                    public["report"] = _timeless(public["report"])
+                yield {"table": table, **public}
+
+
+def archive_rows(connection: Connection, seqs: Sequence[int]) -> Rows:
+    """Return all rows of some rollouts, and the number of each row."""
+    return [
+        row
+        for name, table in TABLES.items()
+        if table.owned
+        for row in _numbered_rows(connection, name, table.owned, seqs)
+    ]
+
+
+def archived_rewards(connection: Connection, seqs: Sequence[int]) -> Rows:
+    """Return some rewards, whose rollouts never came, and the number of each."""
+    return list(_numbered_rows(connection, "rewards", f"seq in {GIVEN}", seqs))
+
+
+def _numbered_rows(
+    connection: Connection, name: str, condition: str, seqs: Sequence[int]
+) -> Iterator[dict[str, object]]:
+    table = TABLES[name]
+    number = f"{table.seq} as seq, " if table.seq else ""
+    for row in connection.rows(
+        f"select {number}{table.columns} from {table.source} where {condition} "
+        f"order by {table.order}",
+        {"seqs": json_of(seqs)},
+    ):
+        yield {"table": name, **_public(row)}
+
+
+def _public(row: sqlite3.Row) -> dict[str, object]:
+    public: dict[str, object] = {}
+    for name in row.keys():  # noqa: SIM118  (a row iterates over its values)
+        value = row[name]
+        if name.startswith("json_"):
+            public[name.removeprefix("json_")] = (
+                None if value is None else msgspec.json.decode(value)
+            )
+        elif isinstance(value, bytes):
+            public[name] = b64encode(value).decode()
+        else:
+            public[name] = value
+    if "executed" in public:
+        public["executed"] = bool(public["executed"])
+    return public
+
+
+def _timeless(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _timeless(item) for key, item in value.items() if not key.startswith(CLOCKED)}
+    if isinstance(value, list):
+        return [_timeless(item) for item in value]
+    return value

@@ -1,0 +1,546 @@
+"""The life of a rollout, in one place: what an event makes of it and of all that is its own.
+
+Whoever changes a rollout has the store's write lock, so what is loaded here stays true until it is
+written: a rollout is loaded, or made; events are applied to it; and what changed is written once.
+"""
+
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
+from sqlite3 import Row
+
+import msgspec
+from msgspec.structs import replace
+
+from tau_live.core.errors import InvalidTransitionError
+from tau_live.core.records import (
+    ATTEMPT_ENDS,
+    RESUMED,
+    ROLLOUT_ENDS,
+    Amendment,
+    Attempt,
+    AttemptStatus,
+    Decision,
+    Reason,
+    Reward,
+    Rollout,
+    RolloutStatus,
+    Span,
+    attempt_id_of,
+    attempt_may_become,
+    rollout_may_become,
+)
+from tau_live.store.sqlite.connection import Value, json_of, mapping_of, merge_json
+from tau_live.store.sqlite.rows import values_of_span
+
+_NOTHING = Amendment()
+OPEN = (AttemptStatus.PREPARING, AttemptStatus.RUNNING)
+WAITING = (RolloutStatus.QUEUING, RolloutStatus.REQUEUING)
+
+REASONS = {
+    RolloutStatus.SUCCEEDED: Reason.COMPLETED,
+    RolloutStatus.FAILED: Reason.ERROR,
+    RolloutStatus.CANCELLED: Reason.CANCELLED,
+}
+"""Why a rollout ended when nobody says more."""
+
+START, END = 1, 2
+"""Which ends of a span are known; one that ``close`` ended may yet get an end of its own."""
+
+CHANGING = (
+    *("name", "session_id", "parent_id", "status", "reason", "error_type", "owner", "worker_id"),
+    *("attempt_count", "started_at", "ended_at", "ready_seq", "total_reward", "run_reward"),
+    *("input", "metadata", "left_out"),
+)
+"""The columns of a rollout that events change."""
+
+_changing_of = attrgetter(*CHANGING[:-3])
+
+RewardKey = tuple[str, str, str, str]
+"""What makes rewards of a rollout one: target, name, source and key."""
+
+
+class SpanState(msgspec.Struct, eq=False):
+    """A span, and which of its two ends are known.
+
+    Attributes:
+        state: The span, but for its attributes.
+        attributes: As JSON text.
+        ends: ``START``, ``END`` or both; one that was closed with its attempt has no end.
+        read: The span as it will be read back, if that was looked at.
+    """
+
+    state: Span
+    attributes: str
+    ends: int
+    read: Span | None = None
+
+    @property
+    def span(self) -> Span:
+        """The span as it will be read back; the end of a run asks several times."""
+        if self.read is None:
+            read = mapping_of(self.attributes)
+            self.read = replace(self.state, attributes=read)
+        return self.read
+
+    def join(self, other: Span) -> bool:
+        """Add the other end of it; ``False`` if that is known already."""
+        mine, end = self.state, end_of(other)
+        if self.ends & end:
+            return False
+        self.ends |= end
+        self.read = None
+        theirs, parent = json_of(other.attributes), mine.parent_span_id
+        parent = other.parent_span_id if parent is None else parent
+        if end == START:
+            began = min(mine.started_at, other.started_at)
+            self.state = replace(mine, started_at=began, parent_span_id=parent)
+            self.attributes = merge_json(theirs, self.attributes)
+        else:
+            self.state = replace(
+                mine, status=other.status, ended_at=other.ended_at, parent_span_id=parent
+            )
+            self.attributes = merge_json(self.attributes, theirs)
+        return True
+
+    def close(self, *, status: str, at: float) -> bool:
+        """End it with its attempt; ``False`` if it has ended."""
+        if self.state.ended_at is not None:
+            return False
+        self.read = None
+        ended_at = max(self.state.started_at, at)
+        self.state = replace(self.state, status=status, ended_at=ended_at)
+        return True
+
+    def values(self, rollout_seq: int) -> Sequence[Value]:
+        """Return the parameters of ``WRITE_SPAN``."""
+        return values_of_span(self.state, rollout_seq, attributes=self.attributes, ends=self.ends)
+
+
+def end_of(span: Span) -> int:
+    """Return which end of a span an event reports."""
+    return START if span.ended_at is None else END
+
+
+class RolloutState(msgspec.Struct, kw_only=True, eq=False):
+    """A rollout with what is known of its own, and what of that is still to be written.
+
+    Attributes:
+        seq: The number of its row; 0 before it is stored.
+        rollout: As it is read back.
+        input: Its input, as JSON text.
+        metadata: Its metadata, as JSON text.
+        attempts: By number; all those above ``floor``, and some of the others.
+        floor: The number below which attempts may be stored that are not here.
+        decided: The highest ordinal of a stored decision, by attempt.
+        spans: By attempt and id, in the order of arrival; of loaded ones only some.
+        all_spans: Whether all its spans are here.
+        whole: The attempts that are not stored, so that all their spans are here.
+        points: The points of all its decisions; ``None`` if they are not loaded.
+        assigned: The points at which an arm decides it.
+        until: How long it waits for a reward; ``None`` if it does not.
+        stored_until: The same as it is stored.
+        left_out: Why nothing is learned of it; ``None`` if something may be.
+        stored: The columns that may change as they are stored; ``None`` if it is not.
+        was_ready: Whether it is stored as ready.
+        enqueued: Whether it was ever put into the queue.
+        queued_at: Since when it is in the queue, if that is still to be written.
+        unqueued: Whether it left the queue, if that is still to be written.
+        freed: Whether nobody works on it any more, if that is still to be written.
+        changed_attempts: Numbers of attempts to be written.
+        changed_spans: Places of spans to be written.
+        decisions: To be written, by attempt and ordinal, in the order of arrival.
+        arms: To be written, as parameters of ``ASSIGN``.
+        places: The points at which it becomes ready, to be written.
+    """
+
+    rollout: Rollout
+    input: str | None
+    metadata: str
+    seq: int = 0
+    attempts: dict[int, Attempt] = {}
+    floor: int = 0
+    decided: dict[int, int] = {}
+    spans: dict[tuple[int, str], SpanState] = {}
+    whole: set[int] = set()
+    points: set[str] | None = set()
+    assigned: set[str] = set()
+    until: float | None = None
+    stored_until: float | None = None
+    left_out: str | None = None
+    enqueued: bool = False
+    queued_at: float | None = None
+    unqueued: bool = False
+    freed: bool = False
+    changed_attempts: dict[int, None] = {}
+    changed_spans: dict[tuple[int, str], None] = {}
+    decisions: dict[tuple[int, int], Decision] = {}
+    arms: dict[str, Sequence[Value]] = {}
+    places: dict[str, None] = {}
+    all_spans: bool = True
+    stored: Sequence[Value] | None = None
+    was_ready: bool = False
+
+    @classmethod
+    def begin(cls, rollout: Rollout) -> "RolloutState":
+        """Return one that is not stored; what is open-ended in it is as JSON will have it."""
+        input_ = None if rollout.input is None else json_of(rollout.input)
+        metadata = json_of(rollout.metadata) if rollout.metadata else "{}"
+        if input_ is not None or rollout.metadata or rollout.ready_seq is not None:
+            rollout = replace(
+                rollout,
+                input=None if input_ is None else msgspec.json.decode(input_),
+                metadata=mapping_of(metadata),
+                ready_seq=None,
+                total_reward=None,
+                run_reward=None,
+            )
+        return cls(rollout=rollout, input=input_, metadata=metadata)
+
+    def take_stored(self, row: Row) -> None:
+        """Take a row of the rollout for what is stored."""
+        self.seq = row["seq"]
+        self.until = self.stored_until = row["until"]
+        self.left_out = row["left_out"]
+        self.enqueued = bool(row["enqueued"])
+        self.points = None
+        self.all_spans = False
+        self.stored = self._changing()
+        self.was_ready = self.rollout.ready_seq is not None
+
+    def note_written(self) -> None:
+        """Take all that is known for what is stored."""
+        self.stored = self._changing()
+        self.was_ready = self.rollout.ready_seq is not None
+        self.stored_until = self.until
+        for attempt, ordinal in self.decisions:
+            self.decided[attempt] = max(ordinal, self.decided.get(attempt, ordinal))
+        self.changed_attempts, self.changed_spans, self.decisions = {}, {}, {}
+        self.arms, self.places = {}, {}
+        self.unqueued, self.queued_at, self.freed = False, None, False
+
+    def changes(self) -> Mapping[str, Value]:
+        """Return the columns of a stored rollout that changed; none of one that is not stored."""
+        if self.stored is None:
+            return {}
+        row = zip(CHANGING, self.stored, self._changing(), strict=True)
+        return {column: value for column, before, value in row if value != before}
+
+    def _changing(self) -> Sequence[Value]:
+        """Return the values of the columns that may change."""
+        return (*_changing_of(self.rollout), self.input, self.metadata, self.left_out)
+
+    @property
+    def was_worked_on(self) -> bool:
+        """Whether a worker may have worked on it."""
+        return (
+            self.enqueued
+            or self.floor > 0
+            or any(attempt.worker_id is not None for attempt in self.attempts.values())
+        )
+
+    def amend(self, amendment: Amendment) -> None:
+        """Fill in what is not known yet."""
+        if amendment == _NOTHING:
+            return
+        known = self.rollout
+        started_at, input_, metadata = known.started_at, known.input, known.metadata
+        if started_at is not None and amendment.started_at is not None:
+            started_at = min(started_at, amendment.started_at)
+        if self.input is None and amendment.input is not None:
+            self.input = json_of(amendment.input)
+            input_ = msgspec.json.decode(self.input)
+        if amendment.metadata:
+            new = json_of(amendment.metadata)
+            pair = (self.metadata, new) if amendment.later else (new, self.metadata)
+            self.metadata = merge_json(*pair)
+            metadata = mapping_of(self.metadata)
+        self.rollout = replace(
+            known,
+            name=known.name or amendment.name,
+            session_id=amendment.session_id if known.session_id is None else known.session_id,
+            parent_id=amendment.parent_id if known.parent_id is None else known.parent_id,
+            input=input_,
+            metadata=metadata,
+            started_at=started_at,
+        )
+
+    def matching_attempts(
+        self, *, newest: int | None, unended: bool, execution: str | None
+    ) -> list[Attempt] | None:
+        """Return attempts as ``Batch.attempts`` does; ``None`` if some of them may not be here."""
+        attempts = [
+            attempt
+            for number, attempt in sorted(self.attempts.items())
+            if number > self.floor
+            and (attempt.ended_at is None or not unended)
+            and (
+                execution is None
+                or attempt.execution == execution
+                or attempt.execution.startswith(execution + RESUMED)
+            )
+        ]
+        if self.floor > 0 and (newest is None or len(attempts) < newest):
+            return None
+        return attempts if newest is None else attempts[-newest:]
+
+    def begin_attempt(self, attempt: Attempt) -> None:
+        """Add an attempt of a new number."""
+        number, known = attempt.number, self.rollout
+        self.attempts[number] = attempt
+        self.changed_attempts[number] = None
+        self.whole.add(number)
+        self.rollout = replace(
+            known,
+            attempt_count=max(known.attempt_count, number),
+            started_at=attempt.started_at if known.started_at is None else known.started_at,
+        )
+
+    def move_attempt(
+        self, attempt: Attempt, new: AttemptStatus, *, at: float, error: str | None
+    ) -> bool:
+        """Move an attempt on; ``False`` if it was there already.
+
+        Raises:
+            InvalidTransitionError: It cannot become ``new`` from where it stands.
+        """
+        if attempt.status is new:
+            return False
+        if attempt.status not in attempt_may_become(new):
+            attempt_id = attempt_id_of(attempt.rollout_id, attempt.number)
+            raise InvalidTransitionError("attempt", attempt_id, old=attempt.status, new=new)
+        if new in ATTEMPT_ENDS:
+            self._end_attempt(attempt, new, at=at, error=error)
+        else:
+            heard = max(attempt.last_heartbeat_at, at)
+            self._set_attempt(
+                replace(attempt, status=new, last_heartbeat_at=heard, error_message=error)
+            )
+        return True
+
+    def touch(self, attempt: Attempt, *, at: float) -> bool:
+        """Note that an attempt lives, which begins it and its rollout; ``False`` if it is over."""
+        if attempt.status not in OPEN:
+            return False
+        if attempt.status is AttemptStatus.PREPARING or at > attempt.last_heartbeat_at:
+            heard = max(attempt.last_heartbeat_at, at)
+            self._set_attempt(
+                replace(attempt, status=AttemptStatus.RUNNING, last_heartbeat_at=heard)
+            )
+        if self.rollout.status is RolloutStatus.PREPARING:
+            self.rollout = replace(self.rollout, status=RolloutStatus.RUNNING)
+        return True
+
+    def may_move(self, new: RolloutStatus, *, worker_id: str | None) -> bool:
+        """Say whether it can be moved; ``False`` if it was there already.
+
+        Raises:
+            InvalidTransitionError: It cannot become ``new`` from where it stands, or is another
+                worker's.
+        """
+        known = self.rollout
+        if known.status is new:
+            return False
+        holds = worker_id is None or known.worker_id == worker_id
+        if known.worker_id is None and not (new in ROLLOUT_ENDS or new in WAITING):
+            holds = True
+        if not holds or known.status not in rollout_may_become(new):
+            raise InvalidTransitionError("rollout", known.rollout_id, old=known.status, new=new)
+        return True
+
+    def move(
+        self,
+        new: RolloutStatus,
+        *,
+        at: float,
+        reason: Reason | None,
+        error_type: str | None,
+        worker_id: str | None,
+    ) -> None:
+        """Move it on, with its place in the queue and its open attempts, all of which are here."""
+        known = self.rollout
+        if new in ROLLOUT_ENDS:
+            self.rollout = replace(
+                known,
+                status=new,
+                ended_at=at if known.ended_at is None else known.ended_at,
+                reason=reason or REASONS[new],
+                error_type=known.error_type if error_type is None else error_type,
+            )
+        elif new in WAITING:
+            self.rollout = replace(
+                known, status=new, ended_at=None, reason=None, error_type=None, worker_id=None
+            )
+        else:
+            self.rollout = replace(
+                known,
+                status=new,
+                started_at=at if known.started_at is None else known.started_at,
+                ended_at=None,
+                reason=None,
+                error_type=None,
+                worker_id=worker_id if known.worker_id is None else known.worker_id,
+            )
+        if self.enqueued:
+            self.unqueued = self.unqueued or new not in WAITING
+            self.queued_at = at if new in WAITING else None
+        if new in ROLLOUT_ENDS or new is RolloutStatus.REQUEUING:
+            self._end_attempts(new, at=at, error=error_type or reason or new)
+            self.freed = True
+
+    def _end_attempts(self, new: RolloutStatus, *, at: float, error: str) -> None:
+        succeeded = new is RolloutStatus.SUCCEEDED
+        status = AttemptStatus.SUCCEEDED if succeeded else AttemptStatus.FAILED
+        for attempt in list(self.attempts.values()):
+            if attempt.status in OPEN:
+                kept = attempt.error_message
+                kept = error if kept is None and not succeeded else kept
+                self._end_attempt(attempt, status, at=at, error=kept)
+
+    def _end_attempt(
+        self, attempt: Attempt, new: AttemptStatus, *, at: float, error: str | None
+    ) -> None:
+        ended_at = at if attempt.ended_at is None else attempt.ended_at
+        self._set_attempt(replace(attempt, status=new, ended_at=ended_at, error_message=error))
+
+    def _set_attempt(self, attempt: Attempt) -> None:
+        self.attempts[attempt.number] = attempt
+        self.changed_attempts[attempt.number] = None
+
+    def add_span(self, attempt: Attempt, span: Span) -> bool:
+        """Add a span of an attempt, or its other end; ``False`` if it is there."""
+        at = span.started_at
+        if span.ended_at is not None and span.ended_at > at:
+            at = span.ended_at
+        self.touch(attempt, at=at)
+        place = (span.attempt, span.span_id)
+        state = self.spans.get(place)
+        if state is None:
+            self.spans[place] = SpanState(span, json_of(span.attributes), end_of(span))
+        elif not state.join(span):
+            return False
+        self.changed_spans[place] = None
+        return True
+
+    def close_spans(self, number: int, *, status: str, at: float) -> int:
+        """End what is open of an attempt; return how many that were."""
+        closed = [
+            place
+            for place, state in self.spans.items()
+            if place[0] == number and state.close(status=status, at=at)
+        ]
+        self.changed_spans |= dict.fromkeys(closed)
+        return len(closed)
+
+    def add_decision(self, decision: Decision, *, assigned: bool) -> None:
+        """Add a decision whose place is free."""
+        self.decisions[decision.attempt, decision.ordinal] = decision
+        point = decision.point
+        if self.points is not None:
+            self.points.add(point)
+        if self.rollout.ready_seq is not None:
+            self.places.pop("", None)
+            self.places[point] = None
+        if assigned and point not in self.assigned:
+            arm = arm_of(decision)
+            if arm is not None:
+                self.assigned.add(point)
+                self.arms[point] = arm
+
+    def earn(self, total: float, *, run_reward: float | None, ready_seq: int | None) -> None:
+        """Take what it earned, and its place among those that are ready if it is given one now."""
+        if ready_seq is not None:
+            self.until = None
+            self.places = dict.fromkeys(sorted(self.points or ())) or {"": None}
+        self.rollout = replace(
+            self.rollout,
+            ready_seq=self.rollout.ready_seq if ready_seq is None else ready_seq,
+            total_reward=total,
+            run_reward=total if run_reward is None else run_reward,
+        )
+
+
+class RewardsState(msgspec.Struct, kw_only=True, eq=False):
+    """The rewards of one id, as far as they are known.
+
+    Attributes:
+        rewards: By what makes them one, in the order of arrival.
+        whole: Whether all that are stored are here.
+        new: Those to be inserted.
+        gone: Those to be deleted before.
+        later: Those whose time is to be put later.
+    """
+
+    whole: bool
+    rewards: dict[RewardKey, Reward] = {}
+    new: dict[RewardKey, None] = {}
+    gone: dict[RewardKey, None] = {}
+    later: dict[RewardKey, None] = {}
+
+    def note_written(self) -> None:
+        """Take all that is known for what is stored."""
+        self.new, self.gone, self.later = {}, {}, {}
+
+    def load(self, rewards: Mapping[RewardKey, Reward]) -> None:
+        """Take all that are stored, in their order; what is known here counts."""
+        self.whole = True
+        if not self.rewards and not self.gone:
+            self.rewards = {**rewards}
+            return
+        stored = {key: reward for key, reward in rewards.items() if key not in self.gone}
+        self.rewards = {
+            key: self.rewards.get(key, reward)
+            for key, reward in stored.items()
+            if key not in self.new
+        } | {key: self.rewards[key] for key in self.new}
+
+    def clear(self) -> None:
+        """Take all of them away, all of which are here."""
+        self.gone |= {key: None for key in self.rewards if key not in self.new}
+        self.rewards, self.new, self.later = {}, {}, {}
+
+    def add(self, key: RewardKey, reward: Reward) -> str:
+        """Add a reward, of which the stored one is here if there is one; return what it is."""
+        known = self.rewards.get(key)
+        if known is None:
+            self.rewards[key] = reward
+            self.new[key] = None
+            return "new"
+        if (known.value, known.label, known.comment) == (
+            reward.value,
+            reward.label,
+            reward.comment,
+        ):
+            if reward.at > known.at:
+                self.rewards[key] = replace(known, at=reward.at)
+                if key not in self.new:
+                    self.later[key] = None
+            return "same"
+        if known.at > reward.at:
+            return "older"
+        del self.rewards[key]
+        self.rewards[key] = reward
+        if self.new.pop(key, True):  # it is stored
+            self.gone[key] = None
+            self.later.pop(key, None)
+        self.new[key] = None
+        return "replaced"
+
+
+def key_of(reward: Reward) -> RewardKey:
+    """Return what makes rewards of a rollout one."""
+    return reward.decision_id or "", reward.name, reward.source, reward.key
+
+
+def arm_of(decision: Decision) -> Sequence[Value] | None:
+    """Return the parameters of ``ASSIGN`` behind the rollout; ``None`` for an impossible arm."""
+    share = decision.share
+    if share is None or not _is_possible(decision.arm, share):
+        return None
+    is_known = None not in (decision.chosen, decision.applied) and decision.arm == "control"
+    agreed = decision.chosen == decision.applied if is_known else None
+    return decision.point, decision.arm, share, agreed
+
+
+def _is_possible(arm: str, share: float) -> bool:
+    """Say whether that arm could have been assigned with that share."""
+    return 0.0 < share <= 1.0 if arm == "learner" else arm == "control" and 0.0 <= share < 1.0

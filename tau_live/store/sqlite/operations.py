@@ -1,0 +1,370 @@
+"""The gate, leases, pauses, alerts, counters and the audit in SQLite."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from sqlite3 import Row
+
+from tau_live.core import fault
+from tau_live.core.errors import StoreError
+from tau_live.core.gate import GateEntry, GateRow, HoldReason, State
+from tau_live.core.reasons import Part, Pause
+from tau_live.core.records import AuditEntry
+from tau_live.store.records import AlertRow
+from tau_live.store.sqlite.connection import Connection, json_of
+from tau_live.store.sqlite.rows import record_of
+
+CHANGES = "(select count(*) from gate_log)"
+"""At least so often a gate was changed whose row is gone."""
+
+LOAD = f"""
+select gate.*, iif(gate.id is null, {CHANGES}, 0) as removed,
+    iif(gate.id is null, (select max(at) from gate_log), 0.0) as changed_at
+from (select 1) left join gate on true
+"""
+
+REMOVED = "the gate's row was removed from the store, not by tau-live: see `tau-live verify`"
+
+
+class SqliteGate:
+    """The gate and its history."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def load(self) -> GateRow:
+        """Return the gate; it passes when nothing was ever stored, and holds if that is gone."""
+        row = self._connection.rows(LOAD)[0]
+        if row["id"] is not None:
+            return record_of(GateRow, row)
+        removed = row["removed"] > 0
+        return GateRow(
+            state=State.HOLD.value if removed else State.PASS.value,
+            reason=HoldReason.GATE_REMOVED.value if removed else None,
+            detail=REMOVED if removed else None,
+            since=row["changed_at"] or 0.0,
+            streaks={},
+            revision=row["removed"],
+        )
+
+    def save(self, row: GateRow, *, entry: GateEntry | None) -> bool:
+        """Store the gate if its revision is still ``row.revision - 1``; ``False`` if it is not."""
+        with self._connection.begin():
+            saved = self._connection.change(
+                f"""
+                insert into gate (id, state, reason, detail, since, streaks, revision)
+                select 1, :state, :reason, :detail, :since, :streaks, :revision
+                where :revision - 1 = coalesce((select revision from gate), {CHANGES})
+                on conflict (id) do update set state = excluded.state, reason = excluded.reason,
+                    detail = excluded.detail, since = excluded.since, streaks = excluded.streaks,
+                    revision = excluded.revision
+                """,
+                {
+                    "state": row.state,
+                    "reason": row.reason,
+                    "detail": row.detail,
+                    "since": row.since,
+                    "streaks": json_of(row.streaks),
+                    "revision": row.revision,
+                },
+            )
+            fault.point("gate.saved")
+            if saved and entry is not None:
+                self._connection.change(
+                    """
+                    insert into gate_log (at, event, state, kind, reason, who)
+                    values (?, ?, ?, ?, ?, ?)
+                    """,
+                    (entry.at, entry.event, entry.state, entry.kind, entry.reason, entry.who),
+                )
+        return saved > 0
+
+    def log(self, *, limit: int | None = None) -> list[GateEntry]:
+        """Return the history, newest first."""
+        rows = self._connection.rows(
+            "select * from gate_log order by seq desc limit ?", (-1 if limit is None else limit,)
+        )
+        return [record_of(GateEntry, row) for row in rows]
+
+
+STALE_S = 86_400.0
+"""By so much a lease outlasts itself only where it was taken before a clock was put back."""
+
+
+class SqliteLeases:
+    """Who may do what only one may do at a time."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def acquire(self, name: str, holder: str, *, ttl_s: float, now: float) -> bool:
+        """Take or renew a lease in one statement; ``False`` while somebody else holds it."""
+        acquired = self._connection.change(
+            """
+            insert into leases (name, holder, expires_at) values (:name, :holder, :expires_at)
+            on conflict (name) do update set holder = excluded.holder,
+                expires_at = excluded.expires_at
+            where leases.holder = excluded.holder or leases.expires_at <= :now
+                or leases.expires_at > :stale
+            """,
+            {
+                "name": name,
+                "holder": holder,
+                "expires_at": now + ttl_s,
+                "now": now,
+                "stale": now + ttl_s + STALE_S,
+            },
+        )
+        return acquired > 0
+
+    def release(self, name: str, holder: str) -> None:
+        """Give a lease back; nothing happens if it is not held."""
+        self._connection.change("delete from leases where name = ? and holder = ?", (name, holder))
+
+    def holder(self, name: str, *, now: float) -> str | None:
+        """Return who holds a lease that has not run out."""
+        row = self._connection.row(
+            "select holder from leases where name = ? and expires_at > ?", (name, now)
+        )
+        return None if row is None else str(row["holder"])
+
+    def until(self, name: str) -> float | None:
+        """Return when a lease runs out or has run out; ``None`` if nobody took it."""
+        row = self._connection.row("select expires_at from leases where name = ?", (name,))
+        return None if row is None else float(row["expires_at"])
+
+    def holders(self, prefix: str, *, now: float) -> dict[str, str]:
+        """Return the leases in force whose name begins so, with their holders."""
+        return self.ending(prefix, after=now, until=now + STALE_S)
+
+    def ending(self, prefix: str, *, after: float, until: float) -> dict[str, str]:
+        """Return the leases whose name begins so and that end in a time, with their holders.
+
+        Args:
+            prefix: How their names begin.
+            after: Epoch seconds, UTC; those that ended then or before are passed over.
+            until: Epoch seconds, UTC; those that end later are passed over.
+        """
+        rows = self._connection.rows(
+            """
+            select name, holder from leases
+            where name >= :prefix and substr(name, 1, length(:prefix)) = :prefix
+            and expires_at > :after and expires_at <= :until order by name
+            """,
+            {"prefix": prefix, "after": after, "until": until},
+        )
+        return {row["name"]: row["holder"] for row in rows}
+
+
+PAUSING: Sequence[str] = (
+    """
+    create table pauses (
+        part text primary key,
+        reason text not null,
+        who text not null,
+        at real not null
+    ) strict, without rowid
+    """,
+)
+
+_KNOWN = frozenset(Part)
+
+
+class SqlitePauses:
+    """The parts that an operator has paused."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def pauses(self) -> Mapping[Part, Pause]:
+        """Return what rests, by part; what no part of ours is called is passed over."""
+        rows = self._connection.rows("select part, reason, who, at from pauses order by part")
+        pauses = [record_of(Pause, row) for row in rows if row["part"] in _KNOWN]
+        return {pause.part: pause for pause in pauses}
+
+    def begin(self, pause: Pause) -> bool:
+        """Let a part rest; ``False`` if it rests already, for the reason that it has."""
+        added = self._connection.change(
+            """
+            insert into pauses (part, reason, who, at) values (?, ?, ?, ?)
+            on conflict (part) do nothing
+            """,
+            (pause.part.value, pause.reason, pause.who, pause.at),
+        )
+        return added > 0
+
+    def end(self, part: Part) -> bool:
+        """Let a part go on; ``False`` if it does already."""
+        return self._connection.change("delete from pauses where part = ?", (part.value,)) > 0
+
+
+KEPT = 1_000
+"""So many alerts are kept."""
+
+ALERTING: Sequence[str] = (
+    """
+    create table alerts (
+        seq integer primary key autoincrement,
+        kind text not null,
+        severity text not null,
+        subject text not null,
+        sentence text not null,
+        todo text not null,
+        facts text not null,
+        at real not null,
+        suppressed integer not null,
+        owner text not null
+    ) strict
+    """,
+    """
+    create table alert_marks (
+        kind text not null,
+        subject text not null,
+        mark text not null,
+        told integer not null,
+        primary key (kind, subject)
+    ) strict, without rowid
+    """,
+    """
+    create table alert_limits (
+        kind text primary key,
+        told_at real,
+        suppressed integer not null
+    ) strict, without rowid
+    """,
+)
+"""Its part of the first schema."""
+
+TRANSITIONS: Sequence[str] = (
+    "drop view alerts_in_words",
+    "drop table alert_limits",
+    "delete from alert_marks where not told",  # they are raised now
+    "alter table alert_marks drop column told",
+    """
+    create view alerts_in_words as
+    select
+        seq,
+        datetime(at, 'unixepoch') as at_utc,
+        severity, kind, subject, sentence,
+        todo as look_at
+    from alerts order by seq desc
+    """,
+)
+"""Since the third schema an alert is raised when a condition begins, and none is held back.
+
+The column ``alerts.suppressed`` stays, and is 0 in every row since: seals cover it.
+"""
+
+
+class SqliteAlerts:
+    """Alerts, and what keeps each from being raised twice by processes that share the store."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def notes(self) -> Mapping[tuple[str, str], str]:
+        """Return the last mark of each condition, by kind and subject."""
+        rows = self._connection.rows("select kind, subject, mark from alert_marks")
+        return {(row["kind"], row["subject"]): row["mark"] for row in rows}
+
+    def note(self, kind: str, subject: str, mark: str) -> None:
+        """Note a condition; in the transaction that read what was noted before."""
+        self._connection.change(
+            """
+            insert into alert_marks (kind, subject, mark) values (?, ?, ?)
+            on conflict (kind, subject) do update set mark = excluded.mark
+            """,
+            (kind, subject, mark),
+        )
+
+    def add(self, row: AlertRow) -> AlertRow:
+        """Store an alert that is raised now; the oldest beyond 1,000 are forgotten."""
+        with self._connection.begin():
+            self._connection.change(
+                """
+                insert into alerts
+                (kind, severity, subject, sentence, todo, facts, at, suppressed, owner)
+                values (?, ?, ?, ?, ?, ?, ?, 0, ?)
+                """,
+                (
+                    row.kind, row.severity, row.subject, row.sentence, row.todo,
+                    json_of(row.facts), row.at, row.owner,
+                ),
+            )  # fmt: skip
+            seq = self._connection.count("select max(seq) from alerts")
+            self._connection.change("delete from alerts where seq <= ?", (seq - KEPT,))
+            return replace(row, seq=seq)
+
+    def last_raised(self) -> Mapping[str, float]:
+        """Return when the newest alert of each kind happened, in epoch seconds."""
+        rows = self._connection.rows("select kind, max(at) as at from alerts group by kind")
+        return {row["kind"]: row["at"] for row in rows}
+
+    def latest(self, *, limit: int) -> list[AlertRow]:
+        """Return the alerts that were raised, newest first."""
+        rows = self._connection.rows(
+            """
+            select kind, severity, subject, sentence, todo, facts, at, owner, seq from alerts
+            order by seq desc limit ?
+            """,
+            (limit,),
+        )
+        return [record_of(AlertRow, row) for row in rows]
+
+
+COUNT = """
+insert into counters (name, value) values (?, ?)
+on conflict (name) do update set value = value + excluded.value
+"""
+
+
+class SqliteCounters:
+    """How often something happened."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def add(self, counts: Mapping[str, int]) -> None:
+        """Add to counters."""
+        with self._connection.begin():
+            self._connection.change_many(COUNT, [*counts.items()])
+
+    def counts(self) -> dict[str, int]:
+        """Return every counter."""
+        rows = self._connection.rows("select name, value from counters order by name")
+        return {row["name"]: row["value"] for row in rows}
+
+
+class SqliteAudit:
+    """What operators did."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def add(self, entry: AuditEntry) -> None:
+        """Write a line."""
+        self._connection.change(
+            "insert into audit (at, who, action, reason, details) values (?, ?, ?, ?, ?)",
+            (entry.at, entry.who, entry.action, entry.reason, json_of(entry.details)),
+        )
+
+    def entries(self, *, limit: int | None = None) -> list[AuditEntry]:
+        """Return the lines, newest first."""
+        rows = self._connection.rows(
+            "select * from audit order by seq desc limit ?", (-1 if limit is None else limit,)
+        )
+        return [_audit_entry(row) for row in rows]
+
+    def since(self, seq: int, *, limit: int) -> list[AuditEntry]:
+        """Return the lines behind one, oldest first."""
+        rows = self._connection.rows(
+            "select * from audit where seq > ? order by seq limit ?", (seq, limit)
+        )
+        return [_audit_entry(row) for row in rows]
+
+
+def _audit_entry(row: Row) -> AuditEntry:
+    """Return a line; one that somebody has spoiled has no details, and ``verify`` finds it."""
+    try:
+        return record_of(AuditEntry, row)
+    except StoreError:
+        return record_of(AuditEntry, {**dict(row), "details": "{}"})

@@ -1,0 +1,263 @@
+"""Versions of policies, what serves, and the updates that made them, in SQLite."""
+
+from collections.abc import Mapping, Sequence
+from sqlite3 import Row
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from tau_live.core import fault
+from tau_live.core.errors import DuplicateError, StoreError, UnknownError
+from tau_live.core.records import (
+    NO_COSTS,
+    Charged,
+    CostsSeen,
+    InService,
+    Monitor,
+    PolicyVersion,
+    Update,
+)
+from tau_live.store.sqlite.connection import Connection, json_of, mapping_of, next_number
+from tau_live.store.sqlite.rewards import REWARDS_OF
+from tau_live.store.sqlite.rows import columns_of, record_of, reward_of, rollout_of
+
+if TYPE_CHECKING:
+    from tau_live.core.records import Reward
+
+WATERMARK = "select last_ready from updates where point = ? order by last_ready desc limit 1"
+LEARNED = (
+    "select last_ready from updates where point = ? and executed order by last_ready desc limit 1"
+)
+NEWEST_UPDATE = "select coalesce(max(number), 0) from updates where point = ?"
+
+INSERT_UPDATE = """
+insert into updates (
+    point, executed, skipped_reason, version, parent, first_ready, last_ready, trajectories,
+    samples, at, report
+)
+select :point, :executed, :skipped_reason, :version, :parent, :first_ready, :last_ready,
+    :trajectories, :samples, :at, :report
+where :last_ready > (select coalesce(max(last_ready), 0) from updates where point = :point)
+returning *
+"""
+
+INSERT_POLICY = """
+insert into policies (
+    version, point, parent, algorithm, sha256, file, rollouts, created_at, metadata
+)
+select :version, :point, :parent, :algorithm, :sha256, :file, :rollouts, :created_at, :metadata
+where :version > (select value from sequences where name = 'policy')
+"""
+
+
+class SqlitePolicies:
+    """Versions of policies, which of them serve, and the updates that made them."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def next_version(self) -> int:
+        """Return the number that the next version will have; none is given twice."""
+        return next_number(self._connection, "policy")
+
+    def add_update(self, update: Update, policy: PolicyVersion | None) -> Update:
+        """Store an update and, if it made one, its version and put that into service.
+
+        One transaction: the update, the watermark, the version, and the pointer to it unless
+        the point is pinned. ``update.update`` is given by the store. A watermark that is not
+        beyond the last one of the point is refused.
+
+        Raises:
+            StoreError: Somebody else has already learned from these rollouts.
+        """
+        with self._connection.begin():
+            row = self._connection.row(INSERT_UPDATE, columns_of(update))
+            if row is None:
+                raise StoreError(
+                    f"the rollouts of decision point '{update.point}' up to {update.last_ready} "
+                    f"have already been learned from (up to {self.watermark(update.point)})"
+                )
+            fault.point("policies.added")
+            if policy is not None:
+                self._add_version(policy)
+        return record_of(Update, row, update=row["number"])
+
+    def watermark(self, point: str, *, executed: bool = False) -> int:
+        """Return the ``last_ready`` of the newest update of a point; 0 before the first.
+
+        With ``executed`` of the newest that learned something: a skipped update moves the
+        schedule on, but its rollouts are still to be learned from.
+        """
+        row = self._connection.row(LEARNED if executed else WATERMARK, (point,))
+        return row["last_ready"] if row else 0
+
+    def newest_update(self, point: str) -> int:
+        """Return the number of the newest update of a point; 0 before the first."""
+        return self._connection.count(NEWEST_UPDATE, (point,))
+
+    def updates(self, *, limit: int | None = None, point: str | None = None) -> list[Update]:
+        """Return updates, newest first."""
+        rows = self._connection.rows(
+            f"""
+            select * from updates {"" if point is None else "where point = :point"}
+            order by number desc limit :limit
+            """,
+            {"point": point, "limit": -1 if limit is None else limit},
+        )
+        return [record_of(Update, row, update=row["number"]) for row in rows]
+
+    def versions(
+        self, point: str | None = None, *, limit: int | None = None
+    ) -> list[PolicyVersion]:
+        """Return versions by number, of which only the newest ``limit``."""
+        rows = self._connection.rows(
+            f"""
+            select * from policies {"" if point is None else "where point = :point"}
+            order by version desc limit :limit
+            """,
+            {"point": point, "limit": -1 if limit is None else limit},
+        )
+        return [record_of(PolicyVersion, row) for row in reversed(rows)]
+
+    def version(self, version: int) -> PolicyVersion:
+        """Return one version. Raises: UnknownError."""
+        row = self._connection.row("select * from policies where version = ?", (version,))
+        if row is None:
+            raise UnknownError("policy", version)
+        return record_of(PolicyVersion, row)
+
+    def in_service(self) -> dict[str, InService]:
+        """Return what serves, by decision point."""
+        rows = self._connection.rows("select * from in_service order by point")
+        return {row["point"]: record_of(InService, row) for row in rows}
+
+    def put_in_service(self, point: str, version: int, *, pinned: bool, at: float) -> InService:
+        """Let a version decide; 0 is the untrained policy. Raises: UnknownError."""
+        row = self._connection.row(
+            """
+            insert into in_service (point, version, pinned, changed_at, revision)
+            select :point, :version, :pinned, :at, 1
+            where :version = 0
+            or exists (select 1 from policies where version = :version and point = :point)
+            on conflict (point) do update set version = excluded.version,
+                pinned = excluded.pinned, changed_at = excluded.changed_at, revision = revision + 1
+            returning *
+            """,
+            {"point": point, "version": version, "pinned": pinned, "at": at},
+        )
+        if row is None:
+            raise UnknownError("policy", version)
+        return record_of(InService, row)
+
+    def _add_version(self, policy: PolicyVersion) -> None:
+        if not self._connection.change(INSERT_POLICY, columns_of(policy)):
+            raise DuplicateError("policy", policy.version)
+        self._connection.change(
+            "update sequences set value = ? where name = 'policy'", (policy.version,)
+        )
+        self._connection.change(
+            """
+            insert into in_service (point, version, pinned, changed_at, revision)
+            values (?, ?, 0, ?, 1)
+            on conflict (point) do update set version = excluded.version,
+                changed_at = excluded.changed_at, revision = revision + 1
+            where not pinned
+            """,
+            (policy.point, policy.version, policy.created_at),
+        )
+
+
+SAVE = """
+insert into monitors (point, watermark, since, numbers, alarms)
+values (:point, :watermark, :since, :numbers, :alarms)
+on conflict (point) do update set watermark = excluded.watermark,
+    since = excluded.since, numbers = excluded.numbers, alarms = excluded.alarms
+where excluded.watermark > watermark
+"""
+
+REWARDED_LATE = """
+select rollouts.*, cost from rewards
+cross join rollouts using (rollout_id)
+cross join ready_points on ready_points.rollout_seq = rollouts.seq and ready_points.point = :point
+where rewards.seq > :rewarded and ready_points.ready_seq <= :ready
+"""
+
+WAITED = """
+select rollouts.*, cost from rollouts
+cross join ready_points on ready_points.rollout_seq = rollouts.seq and ready_points.point = :point
+where rollouts.ended_at >= :at - :wait_s - 1.0 and rollouts.ended_at <= :now - :wait_s + 1.0
+and rollouts.ended_at + :wait_s > :at and rollouts.ended_at + :wait_s <= :now
+and ready_points.ready_seq <= :ready
+"""
+"""The first range is for the index; the second is, to the last bit, when a deadline is over."""
+
+
+class SqliteMonitors:
+    """The memory of each decision point's monitors between two updates."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def monitors(self) -> dict[str, Monitor]:
+        """Return every monitor by its point."""
+        rows = self._connection.rows("select * from monitors order by point")
+        return {row["point"]: _monitor_of(row) for row in rows}
+
+    def monitor(self, point: str) -> Monitor:
+        """Return the monitor of a point; one that has seen nothing if none is stored."""
+        row = self._connection.row("select * from monitors where point = ?", (point,))
+        return Monitor(point=point) if row is None else _monitor_of(row)
+
+    def save(self, monitor: Monitor, costs: Mapping[int, float] = NO_COSTS) -> bool:
+        """Store a monitor if it has seen more than the stored one; ``False`` if not.
+
+        Belongs into the transaction that stores the update which showed it the rollouts.
+
+        Args:
+            monitor: What is to be remembered.
+            costs: What the price has counted of rollouts, by ``ready_seq``.
+        """
+        with self._connection.begin():
+            saved = self._connection.change(
+                SAVE, columns_of(monitor) | {"alarms": json_of({"alarms": monitor.alarms})}
+            )
+            if saved:
+                self._connection.change_many(
+                    "update ready_points set cost = ? where point = ? and ready_seq = ?",
+                    [(cost, monitor.point, ready_seq) for ready_seq, cost in costs.items()],
+                )
+        return saved > 0
+
+    def cost_candidates(
+        self, point: str, seen: CostsSeen, *, at: float, waits: Sequence[float]
+    ) -> list[Charged]:
+        """Return rollouts whose cost may be another than was counted, by ``ready_seq``.
+
+        Those that got a reward meanwhile, and those whose wait for a reward has ended meanwhile.
+
+        Args:
+            point: The decision point.
+            seen: Up to where costs were counted before.
+            at: Epoch seconds, until when a wait may have ended.
+            waits: How long rewards are waited for after the end of a rollout, in seconds.
+        """
+        where = {"point": point, **seen._asdict(), "now": at}
+        with self._connection.reading():
+            late = self._connection.rows(REWARDED_LATE, where)
+            for wait_s in waits:
+                late += self._connection.rows(WAITED, {**where, "wait_s": wait_s})
+            rows = {row["ready_seq"]: row for row in late}
+            ids = json_of([row["rollout_id"] for row in rows.values()])
+            rewards: dict[str, list[Reward]] = {}
+            for row in self._connection.rows(REWARDS_OF, (ids,)):
+                rewards.setdefault(row["rollout_id"], []).append(reward_of(row))
+        return [
+            Charged(rollout_of(row), rewards.get(row["rollout_id"], []), row["cost"])
+            for _, row in sorted(rows.items())
+        ]
+
+
+def _monitor_of(row: Row) -> Monitor:
+    alarms = mapping_of(row["alarms"]).get("alarms")
+    known = tuple(alarms) if isinstance(alarms, list) else ()
+    return replace(record_of(Monitor, row, alarms=()), alarms=known)

@@ -1,0 +1,116 @@
+"""Queries for rollouts: by filter, and spread over a store."""
+
+from collections.abc import Sequence
+
+from tau_live.core.records import RolloutQuery
+from tau_live.store.records import ORDERS, Assignment, Choice, Surveyed
+from tau_live.store.sqlite.connection import Connection, Value, json_of
+
+
+def total_of(query: RolloutQuery) -> str:
+    """Return the statement that counts them; by status alone it is known without a look."""
+    where = where_of(query, page=False)
+    if where in {"", where_of(RolloutQuery(statuses=query.statuses), page=False)}:
+        return f"select coalesce(sum(total), 0) from status_counts{where}"
+    return f"select count(*) from rollouts{where}"
+
+
+def sql_of(query: RolloutQuery) -> tuple[str, dict[str, Value]]:
+    """Return the statement that finds the page, and its parameters."""
+    if query.order_by not in ORDERS:
+        raise ValueError(f"order_by must be one of {', '.join(ORDERS)}, got {query.order_by!r}")
+    way = "desc" if query.descending else "asc"
+    order = f"seq {way}" if query.order_by == "seq" else f"{query.order_by} {way}, seq {way}"
+    parameters: dict[str, Value] = {
+        "statuses": json_of(query.statuses),
+        "mode": query.mode,
+        "ids": json_of(query.ids),
+        "host": query.host,
+        "name": query.name,
+        "session_id": query.session_id,
+        "parent_id": query.parent_id,
+        "since": query.since,
+        "until": query.until,
+        "after": query.after,
+        "limit": -1 if query.limit is None else query.limit,
+        "offset": query.offset,
+    }
+    where = where_of(query, page=True)
+    return f"select * from rollouts{where} order by {order} limit :limit offset :offset", parameters
+
+
+def where_of(query: RolloutQuery, *, page: bool) -> str:
+    """Return the condition of a page or of its total.
+
+    It names only what is needed, so that its index is used.
+    """
+    conditions = [
+        (query.statuses, "status in (select value from json_each(:statuses))"),
+        (query.mode, "mode = :mode"),
+        (query.ids, "rollout_id in (select value from json_each(:ids))"),
+        (query.host is not None, "host = :host"),
+        (query.name is not None, "name = :name"),
+        (query.session_id is not None, "session_id = :session_id"),
+        (query.parent_id is not None, "parent_id = :parent_id"),
+        (query.since is not None, "started_at >= :since"),
+        (query.until is not None, "started_at < :until"),
+        (page and query.after is not None, "seq > :after"),
+    ]
+    needed = [condition for wanted, condition in conditions if wanted]
+    return f" where {' and '.join(needed)}" if needed else ""
+
+
+LONGEST_CONTEXT = 4096
+
+ROLLOUTS = """
+select seq, status, started_at, ended_at, total_reward, left_out,
+    iif(json_type(metadata, '$.cost_usd') in ('integer', 'real'),
+        cast(json_extract(metadata, '$.cost_usd') as real), null)
+from rollouts where seq in (select value from json_each(?)) order by seq
+"""
+
+CHOICES = f"""
+select rollout_seq, point, applied, latency_us,
+    iif(length(context) <= {LONGEST_CONTEXT}, context, '')
+from decisions where rollout_seq in (select value from json_each(?))
+order by rollout_seq, attempt, ordinal limit ?
+"""
+
+ASSIGNMENTS = """
+select rollout_seq, point, arm = 'learner', share from arms
+where rollout_seq in (select value from json_each(?)) order by rollout_seq, point
+"""
+
+
+class SqliteSurveys:
+    """Reads what a report needs of the rollouts that it picked by their ``seq``."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def span(self) -> tuple[int, int] | None:
+        """Return the ``seq`` of the first and of the last rollout; ``None`` without any."""
+        # In one statement with both, SQLite reads the whole table.
+        row = self._connection.row(
+            "select (select min(seq) from rollouts), (select max(seq) from rollouts)"
+        )
+        return None if row is None or row[0] is None else (row[0], row[1])
+
+    def places(self, *, limit: int) -> list[int]:
+        """Return the ``seq`` of the first so many rollouts, in their order."""
+        rows = self._connection.rows("select seq from rollouts order by seq limit ?", (limit,))
+        return [row[0] for row in rows]
+
+    def rollouts(self, seqs: Sequence[int]) -> list[Surveyed]:
+        """Return those rollouts that are there, by ``seq``."""
+        return [Surveyed(*row) for row in self._connection.rows(ROLLOUTS, (json_of(seqs),))]
+
+    def choices(self, seqs: Sequence[int], *, limit: int) -> list[Choice]:
+        """Return at most so many of their decisions, in their order."""
+        rows = self._connection.rows(CHOICES, (json_of(seqs), limit))
+        return [Choice(*row) for row in rows]
+
+    def assignments(self, seqs: Sequence[int]) -> list[Assignment]:
+        """Return who decided them, at every point."""
+        rows = self._connection.rows(ASSIGNMENTS, (json_of(seqs),))
+        return [Assignment(row[0], row[1], bool(row[2]), row[3]) for row in rows]

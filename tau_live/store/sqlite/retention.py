@@ -1,0 +1,470 @@
+"""Retention and restoring: the one place where rollouts are deleted."""
+
+from base64 import b64decode
+from binascii import Error as Base64Error
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from itertools import groupby
+from sqlite3 import Row
+
+from tau_live.core import fault
+from tau_live.core.errors import StoreError
+from tau_live.core.records import ROLLOUT_ENDS
+from tau_live.store.retention import OLDEST, Archive, Kept, Place, Size, Swept
+from tau_live.store.sqlite.connection import Connection, Value, json_of, next_number
+from tau_live.store.sqlite.export import archive_rows, archived_rewards
+from tau_live.store.sqlite.lifecycle import END, START
+from tau_live.store.sqlite.rows import (
+    ATTEMPT,
+    DECISION,
+    attempt_of,
+    decision_of,
+    reward_of,
+    rollout_of,
+    span_of,
+)
+from tau_live.store.sqlite.seals import SqliteSeals
+
+FREE_PAGES_PER_STEP = 256
+SEALS_FOR_EACH = 4
+"""So many seals of the beginning are looked at for each row that goes."""
+
+KEPT = """
+case
+    when status not in ('succeeded', 'failed', 'cancelled') then 'open'
+    when exists (select 1 from awaiting where awaiting.rollout_seq = rollouts.seq) then 'waiting'
+    when exists (
+        select 1 from ready_points
+        where ready_points.rollout_seq = rollouts.seq and point <> ''
+        and ready_points.ready_seq > (
+            select coalesce(max(last_ready), 0) from updates
+            where updates.point = ready_points.point
+        )
+    ) then 'unlearned'
+    when exists (
+        select 1 from arms where arms.rollout_seq = rollouts.seq
+        and arms.place > (
+            select coalesce(max(watermark), 0) from trials where trials.point = arms.point
+        )
+    ) then 'uncounted'
+end
+"""
+"""What keeps a rollout; null where nothing does."""
+
+OLD_ROLLOUTS = f"""
+select seq, ended_at as at, {KEPT} as kept from rollouts
+where ended_at >= :at and ended_at < :before and (ended_at > :at or seq > :seq)
+order by ended_at, seq limit :look
+"""
+
+FREE_ROLLOUTS = f"""
+select seq, rollout_id from rollouts
+where seq in (select value from json_each(:seqs)) and {KEPT} is null order by seq
+"""
+
+OLD_REWARDS = """
+select seq, at, iif(
+    exists (select 1 from rollouts where rollouts.rollout_id = rewards.rollout_id), 'known', null
+) as kept
+from rewards where at >= :at and at < :before and (at > :at or seq > :seq)
+order by at, seq limit :look
+"""
+
+
+class SqliteRetention:
+    """Retention: what may be forgotten.
+
+    Never an open rollout, never one that waits for its reward, never one that some decision point
+    has not yet looked at (behind its watermark), or whose trial has not counted it. One without
+    decisions need not be looked at.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def sweep(
+        self,
+        *,
+        before: float,
+        limit: int,
+        look: int | None = None,
+        after: Place = OLDEST,
+        archive: Archive | None = None,
+    ) -> Swept:
+        """Forget up to ``limit`` rollouts of the next ``look``, the oldest ends first.
+
+        Args:
+            before: Epoch seconds: only what ended before.
+            limit: How many at most.
+            look: How many may be looked at, those that are kept too; ``None`` all.
+            after: How far an earlier step has come.
+            archive: Is first given all that is theirs; where it raises, nothing is forgotten.
+        """
+        seqs, until, place = self._walk(OLD_ROLLOUTS, before, limit, look=look, after=after)
+        if not seqs:
+            return Swept(0, None, place)
+        safe = None
+        if archive is not None:
+            safe = archive_rows(self._connection, seqs)
+            archive(safe)  # outside the transaction: its disk may be slow, and others write
+        with self._connection.begin():
+            rows = self._connection.rows(FREE_ROLLOUTS, {"seqs": json_of(seqs)})
+            free = [row["seq"] for row in rows]
+            if safe is not None and archive_rows(self._connection, free) != safe:
+                return Swept(0, None, after)  # something changed meanwhile: once more
+            forget(self._connection, rows)
+        return Swept(len(rows), until, place)
+
+    def sweep_rewards(
+        self,
+        *,
+        before: float,
+        limit: int,
+        look: int | None = None,
+        after: Place = OLDEST,
+        archive: Archive | None = None,
+    ) -> Swept:
+        """Forget rewards that came before a time and whose rollout never did; as ``sweep``."""
+        seqs, until, place = self._walk(OLD_REWARDS, before, limit, look=look, after=after)
+        if seqs and archive is not None:
+            archive(archived_rewards(self._connection, seqs))
+        if not seqs:
+            return Swept(0, None, place)
+        with self._connection.begin(), _prune(self._connection):
+            gone = self._connection.change(
+                """
+                delete from rewards where seq in (select value from json_each(?)) and not exists (
+                    select 1 from rollouts where rollouts.rollout_id = rewards.rollout_id
+                )
+                """,
+                (json_of(seqs),),
+            )
+        return Swept(gone, until, place)
+
+    def count(self, *, before: float, limit: int) -> int:
+        """Return how many rollouts ``collect`` would forget, counted up to ``limit``."""
+        return len(self._walk(OLD_ROLLOUTS, before, limit, look=None, after=OLDEST)[0])
+
+    def obstacles(self, *, before: float, look: int) -> Kept:
+        """Return what keeps the oldest ``look`` rollouts that ended before a time."""
+        parameters = {"before": before, "look": look, "at": OLDEST.at, "seq": OLDEST.seq}
+        reasons = [row["kept"] for row in self._connection.rows(OLD_ROLLOUTS, parameters)]
+        return Kept(
+            looked_at=len(reasons),
+            forgettable=reasons.count(None),
+            waiting=reasons.count("waiting"),
+            unlearned=reasons.count("unlearned"),
+            uncounted=reasons.count("uncounted"),
+            open=reasons.count("open"),
+        )
+
+    def size(self) -> Size:
+        """Return how large the store is; costs the same however large that is."""
+        count = self._connection.count
+        page, free = count("pragma page_size"), count("pragma freelist_count")
+        return Size(
+            rollouts=count("select coalesce(sum(total), 0) from status_counts"),
+            used_bytes=(count("pragma page_count") - free) * page,
+            free_bytes=free * page,
+        )
+
+    def give_back(self, pages: int) -> int:
+        """Give up to ``pages`` free pages back to the file system; return how many are left."""
+        self._connection.rows(f"pragma incremental_vacuum({pages})")
+        return self._connection.count("pragma freelist_count")
+
+    def empty_log(self) -> bool:
+        """Bring the write-ahead log into the file and cut it off, where nobody needs it now.
+
+        Until then it may hold what was forgotten. Nobody waits for it, and it waits for nobody.
+        """
+        patience_ms = self._connection.count("pragma busy_timeout")
+        self._connection.rows("pragma wal_checkpoint(passive)")
+        self._connection.rows("pragma busy_timeout = 0")
+        try:
+            return not self._connection.rows("pragma wal_checkpoint(truncate)")[0][0]
+        finally:
+            self._connection.rows(f"pragma busy_timeout = {patience_ms}")
+
+    def vacuum(self) -> None:
+        """Give free pages back to the file system, in steps, each a short transaction."""
+        free = self._connection.count("pragma freelist_count")
+        while free:
+            before, free = free, self.give_back(FREE_PAGES_PER_STEP)
+            fault.point("retention.vacuumed")
+            if free >= before:  # a copy that was made without incremental vacuum
+                break
+        self._connection.rows("pragma wal_checkpoint(truncate)")
+
+    def rewrite(self) -> None:
+        """Write the whole file anew, while everybody else waits, and empty the log.
+
+        Where SQLite has split a page, the halves may lie twice in it, and of what is deleted
+        afterwards only one is overwritten (``rebuildPage`` in its btree.c, up to 3.45 at least).
+        """
+        self._connection.rows("vacuum")
+        self._connection.rows("pragma wal_checkpoint(truncate)")
+
+    def _walk(
+        self, sql: str, before: float, limit: int, *, look: int | None, after: Place
+    ) -> tuple[list[int], float | None, Place | None]:
+        """Return the next that nothing keeps, the last one's time, and where to go on."""
+        parameters = {
+            "before": before,
+            "look": -1 if look is None else look,
+            "at": after.at,
+            "seq": after.seq,
+        }
+        free: list[int] = []
+        looked, until, place = 0, None, after
+        with closing(self._connection.stream(sql, parameters)) as rows:
+            for row in rows:
+                looked, place = looked + 1, Place(row["at"], row["seq"])
+                if row["kept"] is None:
+                    free.append(row["seq"])
+                    until = place.at
+                if len(free) == limit:
+                    return free, until, place
+        return free, until, place if looked == look else None
+
+
+def forget(connection: Connection, rows: Sequence[Row]) -> None:
+    """Delete rollouts with all that is theirs, in the order in which they came."""
+    ids, seqs = [(row["rollout_id"],) for row in rows], [(row["seq"],) for row in rows]
+    with _prune(connection):
+        connection.change_many("delete from rewards where rollout_id = ?", ids)
+        fault.point("retention.rewarded")
+        connection.change_many("delete from rollouts where seq = ?", seqs)
+
+
+@contextmanager
+def _prune(connection: Connection) -> Iterator[None]:
+    """Shorten the chain of seals by some of what is no longer there, in the same transaction."""
+    seals = SqliteSeals(connection)
+    sealed = seals.head().place
+    yield
+    seals.prune(SEALS_FOR_EACH * (seals.head().place - sealed))
+
+
+RestoredRow = Mapping[str, object]
+
+JSON, BASE64 = "json:", "base64:"
+
+INTO: Mapping[str, Mapping[str, str]] = {
+    "rollouts": {
+        **{
+            name: name
+            for name in (
+                "rollout_id", "host", "run_id", "session_id", "parent_id", "name", "status",
+                "mode", "reason", "error_type", "max_attempts", "timeout_s", "unresponsive_s",
+                "attempt_count", "started_at", "ended_at", "total_reward", "run_reward",
+            )
+        },
+        "input": JSON + "input", "retry_on": JSON + "retry_on", "metadata": JSON + "metadata",
+    },
+    "attempts": {
+        name: name
+        for name in (
+            "number", "status", "execution", "started_at", "last_heartbeat_at", "ended_at",
+            "error_message",
+        )
+    },
+    "spans": {
+        **{
+            name: name
+            for name in (
+                "attempt", "span_id", "parent_span_id", "kind", "name", "status", "started_at",
+                "ended_at",
+            )
+        },
+        "attributes": JSON + "attributes",
+    },
+    "decisions": {
+        **{
+            name: name
+            for name in (
+                "attempt", "ordinal", "point", "chosen", "applied", "source", "why_not",
+                "propensity", "value", "policy_version", "arm", "share", "latency_us", "at",
+            )
+        },
+        "default_option": "default", "encoded": BASE64 + "encoded",
+        **{
+            name: JSON + name
+            for name in (
+                "options", "allowed", "exploit_only", "probabilities", "context", "features",
+            )
+        },
+    },
+    "rewards": {
+        name: name
+        for name in (
+            "rollout_id", "decision_id", "name", "value", "label", "comment", "source", "key",
+            "at", "decisions_before",
+        )
+    },
+}  # fmt: skip
+"""The columns of each table, and where their values stand in a row of an export."""
+
+NUMBERED = frozenset({"rollouts", "spans", "decisions", "rewards"})
+"""They get their own number back where nobody has it now."""
+
+
+def restore_rows(connection: Connection, rows: Iterable[RestoredRow]) -> Counter[str]:
+    """Put rollouts back with all that is theirs; what the store has already is left alone.
+
+    Each rollout has to come before what is its own. What an archive holds twice, because the one
+    who wrote it was killed, counts as it was written last. Rows of other tables, and rollouts
+    that had not ended, are passed over.
+
+    Returns:
+        How many rows were put back, by table; and how many rollouts were ``known`` or ``open``.
+
+    Raises:
+        StoreError: A row cannot be stored; what came with it was not either.
+    """
+    restoring = _Restoring(connection)
+    for _, block in groupby(rows, key=restoring.block_of):
+        with connection.begin():
+            restoring.take(block)
+    return restoring.counts
+
+
+class _Restoring:
+    """Puts blocks back; remembers which rollouts it has put back itself."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._own: set[str] = set()
+        self._seqs: dict[str, int] = {}
+        self._block = 0
+        self._last = ""
+        self.counts: Counter[str] = Counter()
+
+    def block_of(self, row: RestoredRow) -> int:
+        """Return the number of a row's block: of rollouts and all theirs, one transaction."""
+        table = str(row.get("table"))
+        self._block += table == "rollouts" != self._last
+        self._last = table
+        return self._block
+
+    def take(self, block: Iterator[RestoredRow]) -> None:
+        """Put one block back."""
+        self._seqs = {}
+        ready: dict[str, object] = {}
+        for row in block:
+            table, rollout_id = str(row.get("table")), str(row.get("rollout_id"))
+            if table == "rollouts":
+                if self._begin(rollout_id, row):
+                    ready[rollout_id] = row.get("ready_seq")
+            elif table == "rewards":
+                self._reward(rollout_id, row)
+            elif table in INTO and rollout_id in self._seqs:
+                self._insert(table, row, self._more(table, rollout_id, row))
+        self._place_all(ready)
+
+    def _place_all(self, ready: Mapping[str, object]) -> None:
+        """Give each rollout of a block its place, and seal how far the numbering has leapt."""
+        expected = next_number(self._connection, "ready") + len(ready)
+        for rollout_id, place in ready.items():
+            if isinstance(place, int):
+                self._place(self._seqs[rollout_id], place)
+            self._check(rollout_id)
+        following = next_number(self._connection, "ready")
+        if following > expected:
+            SqliteSeals(self._connection).keep_restored(following - 1)
+
+    def _begin(self, rollout_id: str, row: RestoredRow) -> bool:
+        if row.get("status") not in ROLLOUT_ENDS:
+            self.counts["open"] += 1
+            return False
+        find = "select seq, rollout_id from rollouts where rollout_id = ?"
+        rollouts = self._connection.rows(find, (rollout_id,))
+        if rollouts and rollout_id not in self._own:
+            self.counts["known"] += 1
+            return False
+        if rollouts:
+            forget(self._connection, rollouts)
+            self.counts["rollouts"] -= 1
+        self._insert("rollouts", row, {})
+        self._own.add(rollout_id)
+        self._seqs[rollout_id] = int(self._connection.rows(find, (rollout_id,))[0]["seq"])
+        return True
+
+    def _more(self, table: str, rollout_id: str, row: RestoredRow) -> Mapping[str, Value]:
+        owner: dict[str, Value] = {"rollout_seq": self._seqs[rollout_id]}
+        if table != "spans":
+            return owner
+        return {**owner, "reported": START if row.get("ended_at") is None else START | END}
+
+    def _reward(self, rollout_id: str, row: RestoredRow) -> None:
+        """Store a reward of a rollout of this block, or of one that never came."""
+        if rollout_id not in self._seqs and self._connection.rows(
+            "select 1 from rollouts where rollout_id = ?", (rollout_id,)
+        ):
+            return
+        self._insert("rewards", {**row, "decision_id": row.get("decision_id") or ""}, {})
+
+    def _insert(self, table: str, row: RestoredRow, more: Mapping[str, Value]) -> None:
+        values = {**more, **{name: _value(row, place) for name, place in INTO[table].items()}}
+        number = row.get("seq")
+        if table in NUMBERED and isinstance(number, int) and not self._is_taken(table, number):
+            values["seq"] = number
+        names = ", ".join(values)
+        marks = ", ".join(f":{name}" for name in values)
+        self.counts[table] += self._connection.change(
+            f"insert or ignore into {table} ({names}) values ({marks})", values
+        )
+
+    def _is_taken(self, table: str, number: int) -> bool:
+        return bool(self._connection.rows(f"select 1 from {table} where seq = ?", (number,)))
+
+    def _place(self, rollout_seq: int, ready_seq: int) -> None:
+        """Give a rollout its place among those to learn from; the next one where it is taken."""
+        taken = self._connection.rows("select 1 from rollouts where ready_seq = ?", (ready_seq,))
+        if taken or ready_seq < 1:
+            ready_seq = next_number(self._connection, "ready")
+        known: Mapping[str, Value] = {"seq": rollout_seq, "ready_seq": ready_seq}
+        for statement in (
+            "update rollouts set ready_seq = :ready_seq where seq = :seq",
+            "update sequences set value = max(value, :ready_seq) where name = 'ready'",
+            """
+            insert into ready_points (rollout_seq, point, ready_seq)
+            select distinct :seq, point, :ready_seq from decisions where rollout_seq = :seq
+            """,
+            """
+            insert into ready_points (rollout_seq, point, ready_seq)
+            select :seq, '', :ready_seq
+            where not exists (select 1 from decisions where rollout_seq = :seq)
+            """,
+        ):
+            self._connection.change(statement, known)
+
+    def _check(self, rollout_id: str) -> None:
+        """Read back what was stored: nobody later should meet what cannot be read."""
+        read = self._connection.rows
+        seq = (self._seqs[rollout_id],)
+        rollout_of(read("select * from rollouts where seq = ?", seq)[0])
+        for row in read(f"select {ATTEMPT} from attempts where rollout_seq = ?", seq):
+            attempt_of(row, rollout_id)
+        for row in read("select * from spans where rollout_seq = ?", seq):
+            span_of(row, rollout_id)
+        for row in read(f"select {DECISION} from decisions where rollout_seq = ?", seq):
+            decision_of(row, rollout_id)
+        for row in read("select * from rewards where rollout_id = ?", (rollout_id,)):
+            reward_of(row)
+
+
+def _value(row: RestoredRow, place: str) -> Value:
+    if place.startswith(JSON):
+        value = row.get(place.removeprefix(JSON))
+        return None if value is None else json_of(value)
+    value = row.get(place.removeprefix(BASE64))
+    if value is not None and not isinstance(value, str | int | float):
+        raise StoreError(f"cannot restore {place.removeprefix(BASE64)!r} of {row.get('table')}")
+    if not place.startswith(BASE64):
+        return value
+    try:
+        return b64decode(str(value), validate=True)
+    except (Base64Error, ValueError) as error:
+        raise StoreError(f"cannot restore {place!r}: {error}") from error

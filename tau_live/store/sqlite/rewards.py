@@ -1,0 +1,295 @@
+"""Rewards in SQLite, and what they make ready to be learned from."""
+
+import math
+from sqlite3 import Row
+
+from tau_live.core.reasons import WhyNot
+from tau_live.core.records import LearnableRollout, Passed, Reward, Totals
+from tau_live.rl.throttle import yield_between
+from tau_live.store.sqlite.connection import Connection, Parameters, json_of
+from tau_live.store.sqlite.rows import (
+    DECISION,
+    decision_of,
+    reward_of,
+    rollout_of,
+)
+
+OVERDUE = """
+select rollout_seq, rollout_id from awaiting join rollouts on seq = rollout_seq
+where until <= ? order by until, rollout_seq limit ?
+"""
+
+PASSED_OVER = "select rollout_seq from awaiting where until > :before and until <= :after"
+
+OF_THE_FUTURE = """
+select rollout_seq, ended_at from awaiting join rollouts on seq = rollout_seq
+where ended_at > :after
+"""
+
+READY_COUNT = """
+select count(*) from (
+    select 1 from ready_points
+    where point = :point and ready_seq > :after and ready_seq <= coalesce(:upto, 9e18) limit :limit
+)
+"""
+
+WAITING = """
+select count(*) from (select 1 from awaiting where until > -1e300 limit ?)
+"""
+
+READY_POINTS = """
+with recursive points (point) as (
+    select (select min(point) from ready_points)
+    union all
+    select (select min(point) from ready_points where point > points.point)
+    from points where points.point is not null
+)
+select point from points where point <> '' order by point
+"""
+"""Steps from one point to the next: ``select distinct`` reads the whole index."""
+
+
+AMONG = 1_000
+"""Among so many of the newest rollouts are looked for those that are settled."""
+
+TOTALS = """
+select count(*) as number, sum(total_reward < :low or total_reward > :high) as outside,
+    min(total_reward) as lowest, max(total_reward) as highest
+from (
+    select rollout_id, total_reward from rollouts where ready_seq is not null
+    order by ready_seq desc limit :of
+) as newest
+where not exists (
+    select 1 from rewards
+    where rewards.rollout_id = newest.rollout_id and source = :without
+)
+"""
+
+MISSING = f"""
+select coalesce(sum(missing), 0) as missing, count(*) as settled from (
+    select ready_seq is null as missing from (
+        select ready_seq, left_out from rollouts
+        where seq < (select coalesce(min(rollout_seq), 9e18) from awaiting)
+        order by seq desc limit {AMONG}
+    )
+    where ready_seq is not null or left_out = '{WhyNot.REWARD_MISSING}' limit :of
+)
+"""
+
+BY_NAME = """
+select name, min(value) as lowest, max(value) as highest from (
+    select name, value, source from rewards order by seq desc limit :of
+)
+where value is not null and source <> :without group by name order by name
+"""
+
+
+class SqliteRewards:
+    """Rewards, joined by id whenever they come, and what they make ready for learning."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def rewards(self, rollout_id: str) -> list[Reward]:
+        """Return the rewards of a rollout and of its decisions, in the order of arrival."""
+        rows = self._connection.rows(
+            "select * from rewards where rollout_id = ? order by seq", (rollout_id,)
+        )
+        return [reward_of(row) for row in rows]
+
+    def redate(self, *, before: float, after: float) -> int:
+        """Let rollouts wait on whose time a clock has passed over that was set; return how many.
+
+        Put forward: those whose wait would have ended in between end theirs as much later. Put
+        back: those that ended in what is the future now have ended ``after``. Of several processes
+        that notice the same, the first finds all of them.
+        """
+        forward = after > before
+        with self._connection.begin():
+            rows = self._connection.rows(
+                PASSED_OVER if forward else OF_THE_FUTURE, {"before": before, "after": after}
+            )
+            moves = [
+                (after - (before if forward else row["ended_at"]), row["rollout_seq"])
+                for row in rows
+            ]
+            self._connection.change_many(
+                "update awaiting set until = until + ? where rollout_seq = ?", moves
+            )
+            self._connection.change_many(
+                "update rollouts set ended_at = ended_at + ? where seq = ?", moves
+            )
+        return len(rows)
+
+    def overdue(self, now: float, *, limit: int) -> list[str]:
+        """Return the finished rollouts whose wait is over, oldest first; they wait no longer."""
+        with self._connection.begin():
+            rows = self._connection.rows(OVERDUE, (now, limit))
+            self._connection.change_many(
+                "delete from awaiting where rollout_seq = ?", [(row[0],) for row in rows]
+            )
+        return [row["rollout_id"] for row in rows]
+
+    def mean_reward(self, *, of: int, newest: bool) -> float | None:
+        """Return the mean total of the first or last ``of`` rollouts that became ready."""
+        row = self._connection.row(mean_sql(newest=newest), (of,))
+        return row["mean"] if row else None
+
+    def newest_missing(self, *, of: int) -> tuple[int, int]:
+        """Return of how many of the newest settled rollouts the reward is missing, and of how many.
+
+        Those that began after the oldest that still waits are not counted: of them only the
+        quick rewards are known.
+
+        Args:
+            of: So many of the newest are looked at.
+        """
+        row = self._connection.row(MISSING, {"of": of})
+        return (0, 0) if row is None else (row["missing"], row["settled"])
+
+    def newest_totals(self, within: tuple[float, float] | None, *, of: int, without: str) -> Totals:
+        """Return what the last ``of`` rollouts that became ready were worth.
+
+        Args:
+            within: The lowest and highest that a rollout can be worth; ``None`` if undeclared.
+            of: So many of the newest are looked at.
+            without: Rollouts with a reward from this source are left out.
+        """
+        low, high = within or (-math.inf, math.inf)
+        parameters: Parameters = {"low": low, "high": high, "of": of, "without": without}
+        row = self._connection.row(TOTALS, parameters)
+        if row is None:
+            return Totals(0, 0, None, None)
+        return Totals(row["number"], row["outside"] or 0, row["lowest"], row["highest"])
+
+    def newest_by_name(self, *, of: int, without: str) -> dict[str, tuple[float, float]]:
+        """Return the lowest and highest of the last ``of`` numbers that were given, by name.
+
+        Args:
+            of: So many of the newest are looked at.
+            without: Rewards from this source are left out.
+        """
+        rows = self._connection.rows(BY_NAME, {"of": of, "without": without})
+        return {row["name"]: (row["lowest"], row["highest"]) for row in rows}
+
+    def waiting(self, *, limit: int | None = None) -> int:
+        """Return how many finished rollouts wait for their reward, counted up to ``limit``."""
+        most = -1 if limit is None else limit
+        return self._connection.count(WAITING, (most,))
+
+    def became_ready(self) -> int:
+        """Return how many rollouts have become ready so far; those forgotten since count too."""
+        return self._connection.count("select value from sequences where name = 'ready'")
+
+    def newest_at(self) -> float | None:
+        """Return when the newest reward was given, in epoch seconds; ``None`` before the first."""
+        row = self._connection.row(
+            "select at from rewards where seq = (select max(seq) from rewards)"
+        )
+        return row["at"] if row else None
+
+    def ready_points(self) -> list[str]:
+        """Return every decision point that has decisions in ready rollouts, sorted."""
+        return [row["point"] for row in self._connection.rows(READY_POINTS)]
+
+    def ready_count(
+        self, point: str, *, after: int, upto: int | None = None, limit: int | None = None
+    ) -> int:
+        """Return how many ready rollouts behind ``after`` have a decision at ``point``.
+
+        Only those up to ``upto``, and counted no further than ``limit``. An empty point counts
+        the ready rollouts without any decision.
+        """
+        most = -1 if limit is None else limit
+        parameters: Parameters = {"point": point, "after": after, "upto": upto, "limit": most}
+        return self._connection.count(READY_COUNT, parameters)
+
+    def ready_rollouts(
+        self, point: str, *, after: int, limit: int, newest: bool = False, upto: int | None = None
+    ) -> list[LearnableRollout]:
+        """Return ready rollouts with ``after < ready_seq <= upto``, by ``ready_seq``.
+
+        With their decisions at every point. ``newest`` takes the last ``limit`` of them instead
+        of the first (still in ascending order). An empty point asks for those without a decision.
+        """
+        with self._connection.reading():
+            ready = self._connection.rows(
+                ready_sql("rollouts.*", newest=newest, bounded=upto is not None),
+                {"point": point, "after": after, "upto": upto, "limit": limit},
+            )
+            ready.sort(key=lambda row: row["ready_seq"])
+            rollouts = [rollout_of(row) for row in yield_between(ready)]
+            ids = {rollout.seq: rollout.rollout_id for rollout in rollouts}
+            decisions = self._group(DECISIONS_OF, json_of(list(ids)), "rollout_seq")
+            rewards = self._group(REWARDS_OF, json_of(list(ids.values())), "rollout_id")
+        return [
+            LearnableRollout(
+                rollout,
+                [decision_of(row, rollout.rollout_id) for row in decisions.get(rollout.seq, [])],
+                [reward_of(row) for row in rewards.get(rollout.rollout_id, [])],
+            )
+            for rollout in yield_between(rollouts)
+        ]
+
+    def ready_summary(
+        self, point: str, *, after: int, limit: int, newest: bool = False, upto: int | None = None
+    ) -> Passed:
+        """Return what there is to say of ``ready_rollouts`` without reading any of them."""
+        ready = ready_sql(PLACES, newest=newest, bounded=upto is not None)
+        [summary] = self._connection.rows(
+            PASSED.format(ready), {"point": point, "after": after, "upto": upto, "limit": limit}
+        )
+        return Passed(*summary)
+
+    def _group(self, sql: str, keys: str, column: str) -> dict[object, list[Row]]:
+        groups: dict[object, list[Row]] = {}
+        for row in yield_between(self._connection.rows(sql, (keys,))):
+            groups.setdefault(row[column], []).append(row)
+        return groups
+
+
+DECISIONS_OF = f"""
+select {DECISION.replace("context, features", "'{}', '{}'")}
+from decisions where rollout_seq in (select value from json_each(?))
+order by rollout_seq, attempt, ordinal
+"""
+
+REWARDS_OF = """
+select * from rewards where rollout_id in (select value from json_each(?)) order by seq
+"""
+
+
+def mean_sql(*, newest: bool) -> str:
+    """Return the statement that takes the mean of the first or last totals."""
+    return f"""
+    select avg(total_reward) as mean from (
+        select total_reward from rollouts where ready_seq is not null
+        order by ready_seq {"desc" if newest else "asc"} limit ?
+    )
+    """
+
+
+PASSED = """
+select count(*), coalesce(min(place), 0), coalesce(max(place), 0), coalesce(max(known_at), 0.0)
+from ({})
+"""
+
+PLACES = """
+ready_points.ready_seq as place, max(
+    coalesce(ended_at, 0.0),
+    coalesce(
+        (select max(at) from rewards where rewards.rollout_id = rollouts.rollout_id), ended_at, 0.0
+    )
+) as known_at
+"""
+
+
+def ready_sql(columns: str, *, newest: bool, bounded: bool) -> str:
+    """Return the statement that finds ready rollouts at a point, without their decisions."""
+    return f"""
+    select {columns} from ready_points
+    join rollouts on seq = rollout_seq
+    where point = :point and ready_points.ready_seq > :after
+    {"and ready_points.ready_seq <= :upto" if bounded else ""}
+    order by ready_points.ready_seq {"desc" if newest else "asc"} limit :limit
+    """

@@ -1,0 +1,139 @@
+"""Rollouts, attempts and spans in SQLite."""
+
+import time
+from collections.abc import Sequence
+from threading import Event
+
+from tau_live.core.errors import UnknownError
+from tau_live.core.records import (
+    Attempt,
+    Page,
+    Rollout,
+    RolloutQuery,
+    RolloutStatus,
+    Span,
+)
+from tau_live.rl.throttle import yield_between
+from tau_live.store.sqlite.connection import Connection
+from tau_live.store.sqlite.queries import sql_of, total_of
+from tau_live.store.sqlite.rows import (
+    ATTEMPT,
+    attempt_of,
+    rollout_of,
+    span_of,
+)
+
+POLL_S = 0.01
+"""How often another process's writes are looked for while waiting; one look takes 2 us."""
+
+
+class SqliteRollouts:
+    """Rollouts, attempts and spans."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def rollout(self, rollout_id: str) -> Rollout:
+        """Return one rollout. Raises: UnknownError."""
+        rollout = self.find_rollout(rollout_id)
+        if rollout is None:
+            raise UnknownError("rollout", rollout_id)
+        return rollout
+
+    def find_rollout(self, rollout_id: str) -> Rollout | None:
+        """Return one rollout, or ``None``."""
+        row = self._connection.row("select * from rollouts where rollout_id = ?", (rollout_id,))
+        return None if row is None else rollout_of(row)
+
+    def ids_beginning_with(self, beginning: str, *, limit: int) -> list[str]:
+        """Return the ids of up to ``limit`` rollouts that begin so, in order."""
+        rows = self._connection.rows(IDS_BEGINNING, (beginning, beginning, limit))
+        return [row["rollout_id"] for row in rows]
+
+    def counts_by_status(self) -> dict[RolloutStatus, int]:
+        """Return how many rollouts have each status; costs the same however many there are."""
+        rows = self._connection.rows("select status, total from status_counts")
+        counted = {row["status"]: row["total"] for row in rows}
+        return {status: counted.get(status.value, 0) for status in RolloutStatus}
+
+    def query(self, query: RolloutQuery) -> Page:
+        """Return the rollouts that match, and how many there are in all.
+
+        Raises:
+            ValueError: ``order_by`` is none of ``ORDERS``.
+        """
+        sql, parameters = sql_of(query)
+        with self._connection.reading():
+            rows = self._connection.rows(sql, parameters)
+            total = self._connection.count(total_of(query), parameters)
+        return Page([rollout_of(row) for row in rows], total)
+
+    def attempts(self, rollout_id: str) -> list[Attempt]:
+        """Return the attempts of a rollout by number."""
+        rows = self._connection.rows(
+            f"""
+            select {ATTEMPT} from attempts
+            where rollout_seq = (select seq from rollouts where rollout_id = ?) order by number
+            """,
+            (rollout_id,),
+        )
+        return [attempt_of(row, rollout_id) for row in rows]
+
+    def spans(self, rollout_id: str, number: int | None = None) -> list[Span]:
+        """Return the spans of a rollout (or of one attempt) in the order of arrival."""
+        rows = self._connection.rows(
+            """
+            select * from spans
+            where rollout_seq = (select seq from rollouts where rollout_id = :rollout_id)
+            and (:number is null or attempt = :number) order by seq
+            """,
+            {"rollout_id": rollout_id, "number": number},
+        )
+        return [span_of(row, rollout_id) for row in yield_between(rows)]
+
+    def open_rollouts(self, owner: str) -> list[str]:
+        """Return the ids of the rollouts that this process left running."""
+        rows = self._connection.rows(OPEN_ROLLOUTS, (owner,))
+        return [row["rollout_id"] for row in rows]
+
+    def owners(self) -> list[str]:
+        """Return every process that owns a rollout which is not at its end."""
+        return [row["owner"] for row in self._connection.rows(OWNERS)]
+
+    def wait_for_rollouts(
+        self, ids: Sequence[str], *, statuses: Sequence[RolloutStatus], timeout_s: float
+    ) -> list[Rollout]:
+        """Return those of ``ids`` that have one of ``statuses``, as soon as all of them have.
+
+        After ``timeout_s`` it returns those that are there by then. Works across processes.
+        """
+        wanted = RolloutQuery(ids=ids, statuses=statuses)
+        if not ids or not statuses:
+            return []
+        deadline = time.monotonic() + timeout_s
+        pause = Event()
+        while True:
+            version = self._connection.data_version()
+            rollouts = self.query(wanted).rollouts
+            if len(rollouts) == len(set(ids)):
+                return rollouts
+            while self._connection.data_version() == version:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return rollouts
+                pause.wait(min(POLL_S, left))
+
+
+OPEN_STATUSES = "status in ('queuing', 'preparing', 'running', 'requeuing')"
+"""As in the index ``rollouts_by_owner``, word for word, so that it is used."""
+
+IDS_BEGINNING = """
+select rollout_id from rollouts where rollout_id >= ? and rollout_id < ? || char(1114111)
+order by rollout_id limit ?
+"""
+
+OPEN_ROLLOUTS = f"select rollout_id from rollouts where owner = ? and {OPEN_STATUSES} order by seq"
+
+OWNERS = f"""
+select distinct owner from rollouts where owner is not null and {OPEN_STATUSES} order by owner
+"""

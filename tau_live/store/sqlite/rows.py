@@ -1,0 +1,380 @@
+"""Rows of the SQLite store to the domain's objects and back."""
+
+from collections.abc import Sequence
+from sqlite3 import Row
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import structs
+
+from tau_live.core.errors import StoreError
+from tau_live.core.records import (
+    Attempt,
+    AttemptStatus,
+    Decision,
+    Reason,
+    Reward,
+    Rollout,
+    RolloutConfig,
+    RolloutMode,
+    RolloutStatus,
+    Shadowed,
+    Span,
+)
+from tau_live.store.sqlite.connection import Value, json_of, mapping_of
+
+INSERT_ROLLOUT = """
+insert into rollouts (
+    rollout_id, host, run_id, session_id, parent_id, name, status, mode, reason, error_type, input,
+    max_attempts, retry_on, timeout_s, unresponsive_s, metadata, owner, worker_id, attempt_count,
+    started_at, ended_at, ready_seq, total_reward, run_reward, left_out, enqueued
+) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+on conflict (rollout_id) do nothing
+"""
+
+INSERT_DECISION = """
+insert into decisions (
+    rollout_seq, attempt, ordinal, point, options, allowed, exploit_only, chosen, applied,
+    default_option, source, why_not, propensity, probabilities, value, policy_version, arm, share,
+    latency_us, at, context, features, encoded
+) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+on conflict (rollout_seq, attempt, ordinal) do nothing
+"""
+
+DECISION = """
+rollout_seq, attempt, ordinal, point, options, allowed, exploit_only, chosen, applied,
+default_option, source, why_not, propensity, probabilities, value, policy_version, arm, share,
+latency_us, at, encoded, context, features, seq
+"""
+"""The columns that ``decision_of`` takes, in its order."""
+
+ATTEMPT = """
+attempts.number, attempts.status, attempts.execution, attempts.worker_id, attempts.started_at,
+attempts.last_heartbeat_at, attempts.ended_at, attempts.error_message
+"""
+"""The columns that ``attempt_of`` takes, in its order."""
+
+_TEXTS = msgspec.json.Decoder(tuple[str, ...])
+_NUMBERS = msgspec.json.Decoder(tuple[float, ...])
+_STATUSES = msgspec.json.Decoder(tuple[AttemptStatus, ...])
+
+
+_OPEN_ENDED = frozenset(
+    {
+        *("evidence", "tally", "finding", "report", "metadata", "numbers", "resources", "facts"),
+        *("streaks", "details"),
+    }
+)
+"""The columns of records that hold JSON."""
+
+T = TypeVar("T")
+
+
+def record_of(kind: type[T], row: Row | dict[str, Any], **others: object) -> T:
+    """Return the record whose fields a row holds, by their names.
+
+    Args:
+        kind: Of the record.
+        row: Of a table; columns that are no fields are passed over.
+        others: Fields that are no columns, or hold something else.
+
+    Raises:
+        StoreError: A field holds what no version of tau-live writes.
+    """
+    try:
+        columns = {
+            name: msgspec.json.decode(value) if name in _OPEN_ENDED else value
+            for name, value in dict(row).items()
+        }
+        return msgspec.convert({**columns, **others}, kind, strict=False)  # truths are numbers
+    except ValueError as error:
+        raise _invalid(f"a row of {kind.__name__}", error) from error
+
+
+def columns_of(record: msgspec.Struct) -> dict[str, Value]:
+    """Return the columns of a record by their names."""
+    return {
+        name: json_of(value) if name in _OPEN_ENDED else value
+        for name, value in structs.asdict(record).items()
+    }
+
+
+def values_of_rollout(
+    rollout: Rollout,
+    *,
+    input_: str | None,
+    metadata: str,
+    enqueued: bool = False,
+    left_out: str | None = None,
+) -> Sequence[Value]:
+    """Return the parameters of ``INSERT_ROLLOUT``.
+
+    Args:
+        rollout: What is to be stored.
+        input_: Its input, as JSON text.
+        metadata: Its metadata, as JSON text.
+        enqueued: Whether it waits in the queue.
+        left_out: Why nothing is learned of it.
+    """
+    config = rollout.config
+    return (
+        rollout.rollout_id,
+        rollout.host,
+        rollout.run_id,
+        rollout.session_id,
+        rollout.parent_id,
+        rollout.name,
+        rollout.status,
+        rollout.mode,
+        rollout.reason,
+        rollout.error_type,
+        input_,
+        config.max_attempts,
+        json_of(config.retry_on),
+        config.timeout_s,
+        config.unresponsive_s,
+        metadata,
+        rollout.owner,
+        rollout.worker_id,
+        rollout.attempt_count,
+        rollout.started_at,
+        rollout.ended_at,
+        rollout.ready_seq,
+        rollout.total_reward,
+        rollout.run_reward,
+        left_out,
+        enqueued,
+    )
+
+
+def rollout_of(row: Row) -> Rollout:
+    """Return the rollout that a row of ``rollouts`` holds.
+
+    Raises:
+        StoreError: A field holds what no version of tau-live writes.
+    """
+    try:
+        return Rollout(
+            rollout_id=row["rollout_id"],
+            host=row["host"],
+            run_id=row["run_id"],
+            session_id=row["session_id"],
+            parent_id=row["parent_id"],
+            name=row["name"],
+            status=RolloutStatus(row["status"]),
+            mode=None if row["mode"] is None else RolloutMode(row["mode"]),
+            reason=None if row["reason"] is None else Reason(row["reason"]),
+            error_type=row["error_type"],
+            input=None if row["input"] is None else msgspec.json.decode(row["input"]),
+            config=RolloutConfig(
+                max_attempts=row["max_attempts"],
+                retry_on=_STATUSES.decode(row["retry_on"]),
+                timeout_s=row["timeout_s"],
+                unresponsive_s=row["unresponsive_s"],
+            ),
+            metadata=mapping_of(row["metadata"]),
+            owner=row["owner"],
+            worker_id=row["worker_id"],
+            attempt_count=row["attempt_count"],
+            started_at=row["started_at"],
+            ended_at=row["ended_at"],
+            seq=row["seq"],
+            ready_seq=row["ready_seq"],
+            total_reward=row["total_reward"],
+            run_reward=row["run_reward"],
+        )
+    except ValueError as error:  # also what msgspec raises
+        raise _invalid(f"rollout '{row['rollout_id']}'", error) from error
+
+
+def attempt_of(values: Sequence[Any], rollout_id: str) -> Attempt:
+    """Return the attempt that ``ATTEMPT`` has selected. Raises: StoreError."""
+    number, status, execution, worker_id, started_at, heard_at, ended_at, error = values
+    try:
+        return Attempt(
+            rollout_id=rollout_id,
+            number=number,
+            status=AttemptStatus(status),
+            execution=execution,
+            worker_id=worker_id,
+            started_at=started_at,
+            last_heartbeat_at=heard_at,
+            ended_at=ended_at,
+            error_message=error,
+        )
+    except ValueError as error:
+        raise _invalid(f"an attempt of rollout '{rollout_id}'", error) from error
+
+
+def span_of(row: Row, rollout_id: str) -> Span:
+    """Return the span that a row of ``spans`` holds. Raises: StoreError."""
+    try:
+        return Span(
+            rollout_id=rollout_id,
+            attempt=row["attempt"],
+            span_id=row["span_id"],
+            parent_span_id=row["parent_span_id"],
+            kind=row["kind"],
+            name=row["name"],
+            status=row["status"],
+            attributes=mapping_of(row["attributes"]),
+            started_at=row["started_at"],
+            ended_at=row["ended_at"],
+            seq=row["seq"],
+        )
+    except ValueError as error:
+        raise _invalid(f"a span of rollout '{rollout_id}'", error) from error
+
+
+def values_of_span(span: Span, rollout_seq: int, *, attributes: str, ends: int) -> Sequence[Value]:
+    """Return the parameters of ``INSERT_SPAN``."""
+    return (
+        rollout_seq,
+        span.attempt,
+        span.span_id,
+        span.parent_span_id,
+        span.kind,
+        span.name,
+        span.status,
+        attributes,
+        span.started_at,
+        span.ended_at,
+        ends,
+    )
+
+
+def values_of_decision(decision: Decision, rollout_seq: int) -> Sequence[Value]:
+    """Return the parameters of ``INSERT_DECISION``."""
+    return (
+        rollout_seq,
+        decision.attempt,
+        decision.ordinal,
+        decision.point,
+        json_of(decision.options),
+        None if decision.allowed is None else json_of(decision.allowed),
+        None if decision.exploit_only is None else json_of(decision.exploit_only),
+        decision.chosen,
+        decision.applied,
+        decision.default,
+        decision.source,
+        decision.why_not,
+        decision.propensity,
+        json_of(decision.probabilities) if decision.probabilities else "[]",
+        decision.value,
+        decision.policy_version,
+        decision.arm,
+        decision.share,
+        decision.latency_us,
+        decision.at,
+        json_of(decision.context),
+        json_of(decision.features) if decision.features else "{}",
+        decision.encoded,
+    )
+
+
+def decision_of(row: Row, rollout_id: str) -> Decision:
+    """Return the decision that ``DECISION`` has selected. Raises: StoreError."""
+    (
+        _,
+        attempt,
+        ordinal,
+        point,
+        options,
+        allowed,
+        exploit_only,
+        chosen,
+        applied,
+        default,
+        source,
+        why_not,
+        propensity,
+        probabilities,
+        value,
+        policy_version,
+        arm,
+        share,
+        latency_us,
+        at,
+        encoded,
+        context,
+        features,
+        seq,
+    ) = row  # by name it would take as long again as all the rest
+    try:
+        return Decision(
+            rollout_id=rollout_id,
+            attempt=attempt,
+            ordinal=ordinal,
+            point=point,
+            options=_TEXTS.decode(options),
+            allowed=None if allowed is None else _TEXTS.decode(allowed),
+            exploit_only=None if exploit_only is None else _TEXTS.decode(exploit_only),
+            chosen=chosen,
+            applied=applied,
+            default=default,
+            source=source,
+            why_not=why_not,
+            propensity=propensity,
+            probabilities=_NUMBERS.decode(probabilities),
+            value=value,
+            policy_version=policy_version,
+            arm=arm,
+            share=share,
+            latency_us=latency_us,
+            at=at,
+            context=mapping_of(context),
+            features=mapping_of(features),
+            encoded=encoded,
+            seq=seq,
+        )
+    except ValueError as error:
+        raise _invalid(f"a decision of rollout '{rollout_id}'", error) from error
+
+
+def shadowed_of(row: Row) -> Shadowed:
+    """Return what a row of ``decisions`` holds of a decision in shadow. Raises: StoreError."""
+    try:
+        return Shadowed(
+            _TEXTS.decode(row["options"]),
+            row["applied"],
+            _NUMBERS.decode(row["probabilities"]),
+        )
+    except ValueError as error:
+        raise _invalid("a decision in shadow", error) from error
+
+
+def values_of_reward(reward: Reward) -> Sequence[Value]:
+    """Return the parameters of ``INSERT_REWARD``."""
+    return (
+        reward.rollout_id,
+        reward.decision_id or "",
+        reward.name,
+        reward.value,
+        reward.label,
+        reward.comment,
+        reward.source,
+        reward.key,
+        reward.at,
+        reward.decisions_before,
+    )
+
+
+def reward_of(row: Row) -> Reward:
+    """Return the reward that a row of ``rewards`` holds."""
+    return Reward(
+        rollout_id=row["rollout_id"],
+        decision_id=row["decision_id"] or None,
+        name=row["name"],
+        value=row["value"],
+        label=row["label"],
+        comment=row["comment"],
+        source=row["source"],
+        key=row["key"],
+        at=row["at"],
+        decisions_before=row["decisions_before"],
+        seq=row["seq"],
+    )
+
+
+def _invalid(what: str, error: ValueError) -> StoreError:
+    return StoreError(f"invalid persisted value for {what}: {error}")

@@ -1,0 +1,442 @@
+"""The chain of seals in SQLite: its head, what contradicts it, and its forgotten beginning.
+
+Each comparison is one statement, and so of one moment, however many processes write meanwhile; it
+goes by indexes, and its rows are read one by one.
+"""
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from functools import cache
+from pathlib import Path
+from sqlite3 import Row
+
+from tau_live.core.errors import StoreUnavailableError
+from tau_live.store.sealing import (
+    DIGEST_BYTES,
+    GONE,
+    PRUNED,
+    RESTORED,
+    SEALED,
+    SINCE,
+    Begins,
+    Finding,
+    Head,
+    Sealer,
+    keep_beginning,
+    known_beginning,
+)
+from tau_live.store.sqlite.connection import Connection
+from tau_live.store.sqlite.schema import WHOLE_SCHEMA
+from tau_live.store.sqlite.sealing import LAST, NEWEST, earlier_parts_of, parts_of
+
+NAMES = {
+    "decisions": """
+        select rollout_id || ':attempt-' || attempt || ':decision-' || ordinal
+        from decisions join rollouts on rollouts.seq = rollout_seq where decisions.seq = ?
+    """,
+    "rewards": "select name || ' of ' || rollout_id from rewards where seq = ?",
+    "updates": "select '#' || number from updates where number = ?",
+    "policies": "select 'version ' || version from policies where version = ?",
+    "audit": "select '#' || seq from audit where seq = ?",
+    "gate_log": "select '#' || seq from gate_log where seq = ?",
+    "arms": """
+        select arms.point || ' of ' || rollout_id from arms
+        join rollouts on rollouts.seq = rollout_seq where place = ?
+    """,
+    "rollouts": "select rollout_id from rollouts where seq = ?",
+    "trials": "select point from trials where numbered(point) = ?",
+    "in_service": "select point from in_service where numbered(point) = ?",
+    "monitors": "select point from monitors where numbered(point) = ?",
+    "alerts": "select '#' || seq from alerts where seq = ?",
+}
+"""How a row is named for people."""
+
+SINGULAR = {
+    "decisions": "decision",
+    "rewards": "reward",
+    "updates": "update",
+    "policies": "policy",
+    "audit": "line of the audit",
+    "gate_log": "line of the gate's history",
+    "arms": "assignment",
+    "rollouts": "rollout",
+    "trials": "trial",
+    "in_service": "version in service",
+    "monitors": "monitor",
+    "alerts": "alert",
+}
+
+NEWLY_SEALED = frozenset({"trials", "in_service", "monitors", "alerts"})
+"""What was stored before it was sealed, and is sealed when a store comes to this schema."""
+
+OLDEST = "select * from seals where place > 0 order by place limit ?"
+
+
+MISSING_PLACES = """
+select rollout_id, point from rollouts
+join (
+    select distinct rollout_seq, point from decisions
+    union all
+    select seq, '' from rollouts
+    where not exists (select 1 from decisions where rollout_seq = rollouts.seq)
+) as decided on decided.rollout_seq = rollouts.seq
+where ready_seq is not null and not exists (
+    select 1 from ready_points as r
+    where r.rollout_seq = rollouts.seq and r.point = decided.point
+)
+"""
+
+WRONG_PLACES = """
+select coalesce(rollout_id, '#' || r.rollout_seq) as rollout_id, r.point,
+    rollouts.ready_seq is not r.ready_seq as misplaced
+from ready_points as r left join rollouts on rollouts.seq = r.rollout_seq
+where misplaced or r.point <> '' and not exists (
+    select 1 from decisions as d where d.rollout_seq = r.rollout_seq and d.point = r.point
+) or r.point = '' and exists (select 1 from decisions as d where d.rollout_seq = r.rollout_seq)
+"""
+
+_ENDED = "status in ('succeeded', 'failed', 'cancelled')"
+
+WRONG_STATUSES = f"""
+select rollout_id, status from rollouts where not {_ENDED} and (
+    ended_at is not null
+    or ready_seq is not null
+    and not exists (select 1 from queue where rollout_seq = rollouts.seq)
+    and not exists (select 1 from attempts where rollout_seq = rollouts.seq and number > 1)
+)
+"""
+"""One that goes on has no end; one that was ready goes on only where it is tried again."""
+
+WRONG_NUMBERS = f"""
+select name, value, given, given + forgotten as most from (
+    select 'ready' as name, max(
+        (select coalesce(max(ready_seq), 0) from rollouts),
+        (select coalesce(max(last_ready), 0) from updates),
+        (select coalesce(max(row), 0) from seals where kind = '{RESTORED}')
+    ) as given, (
+        select coalesce(min(place), 1) - 1 from seals where place > 0
+    ) + (
+        select count(*) from seals where kind in ('rollouts', 'decisions', 'rewards')
+        and substr(seal, 1, {DIGEST_BYTES}) = zeroblob({DIGEST_BYTES})
+    ) as forgotten
+    union all
+    select 'policy', coalesce(max(version), 0), 0 from policies
+) left join sequences using (name)
+where value is null or value < given or value > given + forgotten
+"""
+"""Above what is held, a number was given only to what is forgotten, each of which left a seal.
+
+Of a rollout before version 2 of the schema that is the seal of a decision or reward.
+"""
+
+ORPHANS = 'select distinct "table", parent from pragma_foreign_key_check'
+
+SCHEMA = """
+select type, name, coalesce(sql, tbl_name) from sqlite_master where not (
+    type in ('table', 'index') and (
+        tbl_name in ('_sqlite_migrations', 'sqlite_sequence') or tbl_name glob 'sqlite_stat[1-4]'
+    )
+)
+"""
+"""Without the tables that sqlite-utils and SQLite make for us, and their indexes."""
+
+Schema = Mapping[tuple[str, str], str]
+
+
+class SqliteSeals:
+    """The chain of seals, and what contradicts the sealed rows in those that are not sealed."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def head(self) -> Head:
+        """Return the end of the chain."""
+        row = self._connection.row(f"select * {NEWEST}")
+        if row is None:
+            return Head(0, "0" * 2 * DIGEST_BYTES, "")
+        return Head(row["place"], row["seal"][DIGEST_BYTES:].hex(), row["key_id"])
+
+    def count(self) -> int:
+        """Return how many seals there are."""
+        return self._connection.count("select count(*) from seals")
+
+    def count_without(self, sealer: Sealer) -> int:
+        """Return how many seals were made without this key."""
+        return self._connection.count(
+            "select count(*) from seals where key_id <> ?", (sealer.key_id,)
+        )
+
+    def link_at(self, place: int) -> str | None:
+        """Return the link at a place; ``None`` where there is none any more, or not yet."""
+        row = self._connection.row("select seal from seals where place = ?", (place,))
+        return None if row is None else row["seal"][DIGEST_BYTES:].hex()
+
+    def begin_with(self, sealer: Sealer, key_file: Path | None) -> None:
+        """Keep beside the key where its seals begin in this chain, when they begin.
+
+        A chain that had the key and begins without it is another one: it was put in its place.
+
+        Raises:
+            StoreUnavailableError: The chain begins without the key, although it had it.
+        """
+        if key_file is None:
+            return
+        path = self._connection.path
+        oldest = self._connection.row(OLDEST, (1,))
+        is_ours = oldest is None or oldest["key_id"] == sealer.key_id
+        known = known_beginning(key_file, path)
+        if known is None:
+            head = self.head()
+            begins = Begins() if is_ours else Begins(place=head.place, link=head.link)
+            with suppress(OSError):  # a key may be mounted read-only
+                keep_beginning(key_file, path, begins)
+        elif not is_ours and (not known.place or self.link_at(known.place) != known.link):
+            raise StoreUnavailableError(
+                f"store '{path}' is sealed from its beginning without the key "
+                f"'{key_file}', which had sealed it: another store was put in its place. "
+                "Put the right one back, or look at this one with `tau-live verify` and take it "
+                "over with `tau-live verify --adopt --reason TEXT`"
+            )
+
+    def seal_from_here(self) -> None:
+        """Seal what decides and was stored before that was sealed, once in the life of a store.
+
+        Of what is stored for each rollout only where it ends is sealed: the chain holds from there.
+        """
+        pending = "from sequences where name = 'to_seal'"
+        if not self._connection.rows(f"select 1 {pending}"):
+            return
+        with self._connection.begin():
+            if self._connection.change(f"delete {pending}") and not self._connection.rows(
+                "select 1 from seals where kind like ? limit 1", (f"{SINCE}%",)
+            ):  # else somebody would have rows sealed that were edited
+                for table, known in SEALED.items():
+                    number = known.number_of("t")
+                    if known.since:
+                        last = f"select coalesce(max({number}), 0) from {table} as t"
+                        self._add(f"{SINCE}{table}", self._connection.count(last), GONE)
+                    elif table in NEWLY_SEALED:
+                        parts = parts_of(self._connection.raw, table, "t")
+                        for row in self._connection.rows(
+                            f"select {number}, row_digest({parts}) from {table} as t"
+                        ):
+                            self._add(table, row[0], row[1])
+
+    def broken_links(
+        self, sealer: Sealer, *, begins: Begins | None = None
+    ) -> Iterator[Finding | None]:
+        """Yield, for each seal in order, what is wrong with it, or ``None``; then of the whole.
+
+        What was sealed without a key before the first with one counts: that one binds it.
+
+        Args:
+            sealer: With the key at hand.
+            begins: Where the seals of the key begin, as is known beside it.
+        """
+        if begins is not None and begins.place:
+            held = self.link_at(begins.place)
+            if held not in {None, begins.link}:
+                yield Finding(
+                    "replaced", f"seal {begins.place}", "the chain is not the one that was adopted"
+                )
+        yield from self._links(sealer, None if begins is None else begins.place)
+
+    def _links(self, sealer: Sealer, upto: int | None) -> Iterator[Finding | None]:
+        """Yield what is wrong with each seal, then with how the chain begins and ends."""
+        own, maker_without = sealer.key_id, Sealer()
+        before: bytes | None = None
+        last_key: str | None = None
+        first = last = 0
+        keyed = False
+        for row in self._connection.stream("select * from seals order by place"):
+            place, key_id, seal = row["place"], row["key_id"], row["seal"]
+            early = not keyed and (not key_id if upto is None else place <= upto) and key_id != own
+            keyed = keyed or key_id == own != ""
+            is_adopted = (not first and place > 1) or (
+                early and key_id
+            )  # another key had sealed it
+            if key_id != own and not early:
+                yield _other_key(place, key_id, own) if key_id != last_key else None
+            elif is_adopted:
+                yield None
+            else:
+                maker = maker_without if early else sealer
+                made = maker.seal(before, row["kind"], row["row"], seal[:DIGEST_BYTES])
+                yield None if place == last + 1 and made == seal else _broken(place)
+            first, last, last_key, before = first or place, place, key_id, seal[DIGEST_BYTES:]
+        if own and last and not keyed:
+            yield Finding("not_keyed", f"seals 1 to {last}", "none was made with this key")
+        given = self._connection.row("select seq from sqlite_sequence where name = 'seals'")
+        if given is not None and given["seq"] > last:
+            seals = f"seals {last + 1} to {given['seq']}"
+            yield Finding("cut_off", seals, "the end of the chain was removed")
+        if first > 1 and not self._was_pruned(first):
+            yield Finding(
+                "no_beginning",
+                f"seals 1 to {first - 1}",
+                "the beginning of the chain was removed, and not by retention",
+            )
+
+    def _was_pruned(self, first: int) -> bool:
+        """Say whether retention has left that seal as the beginning."""
+        row = self._connection.row(
+            "select row, seal from seals where kind = ? order by place desc limit 1", (PRUNED,)
+        )
+        return row is not None and (row["row"], row["seal"][:16].hex()) == (
+            first,
+            self.link_at(first),
+        )
+
+    def changed_rows(self, table: str) -> Iterator[Finding]:
+        """Yield every row of a table that was edited, removed or added by somebody else."""
+        known, what = SEALED[table], SINGULAR[table]
+        number, sealed = known.number_of("t"), known.where_in("t")
+        parts = parts_of(self._connection.raw, table, "t")
+        earlier = earlier_parts_of(table, "t") or parts
+        for row in self._connection.rows(
+            f"""
+            select s.row, {number} is null as missing
+            from (select row, max(place) as place from seals where kind = ? group by row) as l
+            join seals as s on s.place = l.place left join {table} as t on {number} = s.row
+            where ({number} is null) <> (substr(s.seal, 1, 16) = ?)
+            or ({number} is not null and row_digest({parts}) <> substr(s.seal, 1, 16)
+                and row_digest({earlier}) <> substr(s.seal, 1, 16))
+            order by s.place
+            """,
+            (table, GONE),
+        ):
+            if row["missing"]:
+                yield Finding("removed", f"{what} #{row['row']}", "it was removed, not by tau-live")
+            else:
+                yield Finding(
+                    "edited", f"{what} {self._name(table, row['row'])}", "it was edited afterwards"
+                )
+        for row in self._connection.rows(
+            f"""
+            select {number} as row from {table} as t
+            where {sealed} and {number} > (
+                select coalesce(max(row), -1) from seals where kind = '{SINCE}{table}'
+            )
+            and {number} not in (select row from seals where kind = ?) order by 1
+            """,
+            (table,),
+        ):
+            yield Finding(
+                "added", f"{what} {self._name(table, row['row'])}", "it was not stored by tau-live"
+            )
+
+    def _name(self, table: str, number: int) -> str:
+        names = self._connection.rows(NAMES[table], (number,))
+        return str(names[0][0]) if names else f"#{number}"
+
+    def prune(self, steps: int) -> int:
+        """Forget the beginning of the chain as far as its rows are gone; return how many seals.
+
+        A row that is still there is sealed anew at the end, with the digest that it had, so that
+        a row edited meanwhile is still found. The beginning is walked in steps: as long as several
+        are taken for each row that goes, the chain stays as long as what is kept.
+        """
+        with self._connection.begin():
+            rows = self._connection.rows(OLDEST, (steps + 1,))
+            walked = rows[:-1]  # the last is the new beginning
+            for row in walked:
+                if row["kind"] != PRUNED and self._is_in_force(row):
+                    self._add(row["kind"], row["row"], row["seal"][:16])
+            if not walked:
+                return 0
+            self._connection.change("delete from seals where place < ?", (rows[-1]["place"],))
+            self._add(PRUNED, rows[-1]["place"], rows[-1]["seal"][16:])
+        return len(walked)
+
+    def _is_in_force(self, seal: Row) -> bool:
+        """Say whether a seal is what is known of a row that is still there, edited or not."""
+        table, digest = seal["kind"], seal["seal"][:16]
+        if table.startswith(SINCE):
+            return True
+        parts = parts_of(self._connection.raw, table, "t")
+        row = self._connection.row(
+            f"select row_digest({parts}) as digest from {table} as t "
+            f"where {SEALED[table].number_of('t')} = ?",
+            (seal["row"],),
+        )
+        if row is None or digest == GONE:
+            return False
+        later = "select 1 from seals where kind = ? and row = ? and place > ? limit 1"
+        return row["digest"] == digest or not self._connection.rows(
+            later, (table, seal["row"], seal["place"])
+        )
+
+    def keep_restored(self, ready_seq: int) -> None:
+        """Seal which place of learning an archive has leapt to; its rollout may be forgotten."""
+        self._add(RESTORED, ready_seq, GONE)
+
+    def _add(self, kind: str, row: int, digest: bytes) -> None:
+        self._connection.change(
+            f"""
+            insert into seals (kind, row, seal, key_id)
+            values (:kind, :row, resealed(({LAST}), :kind, :row, :digest), sealing_key())
+            """,
+            {"kind": kind, "row": row, "digest": digest},
+        )
+
+    def contradictions(self) -> Iterator[Finding]:
+        """Yield every row outside the seals that cannot be what tau-live stored."""
+        yield from self.foreign_schema()
+        for row in self._connection.stream(MISSING_PLACES):
+            detail = "it was removed from what is to be learned from, not by tau-live"
+            yield Finding("not_ready", _place(row), detail)
+        for row in self._connection.stream(WRONG_PLACES):
+            misplaced = "it has another place there than the rollout"
+            detail = misplaced if row["misplaced"] else "its decisions say otherwise"
+            yield Finding("ready", _place(row), detail)
+        for row in self._connection.stream(WRONG_STATUSES):
+            detail = f"it is {row['status']}, although it had ended and was not tried again"
+            yield Finding("status", f"rollout {row['rollout_id']}", detail)
+        for row in self._connection.stream(WRONG_NUMBERS):
+            ahead = row["value"] is not None and row["value"] > row["most"]
+            given = f"no more than {row['most']}" if ahead else f"{row['given']}"
+            detail = f"it is at {row['value']}, and {given} was given already"
+            yield Finding("sequence", f"the numbering {row['name']!r}", detail)
+        for row in self._connection.stream(ORPHANS):
+            detail = f"rows belong to none of {row['parent']}"
+            yield Finding("orphans", f"table {row['table']}", detail)
+
+    def foreign_schema(self) -> Iterator[Finding]:
+        """Yield every table, trigger, view and index that is not, or not as, tau-live made it."""
+        present = _schema_of(self._connection.rows(SCHEMA))
+        for key in sorted(present.keys() | expected_schema().keys()):
+            known, held = expected_schema().get(key), present.get(key)
+            if held == known:
+                continue
+            detail = "it was changed" if known and held else "it is not tau-live's"
+            yield Finding("schema", " ".join(key), detail if held else "it was removed")
+
+
+def _broken(place: int) -> Finding:
+    detail = "it does not follow the one before: one of them was changed, removed or moved"
+    return Finding("broken_link", f"seal {place}", detail)
+
+
+def _other_key(place: int, key_id: str, own: str) -> Finding:
+    was = f"with the key {key_id}" if key_id else "without a key"
+    now = f"the key at hand is {own}" if own else "no key is at hand"
+    return Finding("other_key", f"seal {place}", f"it was made {was}; {now}")
+
+
+@cache
+def expected_schema() -> Schema:
+    """Return what tau-live makes in a store, by type and name."""
+    with closing(sqlite3.connect(":memory:")) as raw:
+        for statement in WHOLE_SCHEMA:
+            raw.execute(statement)
+        return _schema_of(raw.execute(SCHEMA))
+
+
+def _schema_of(rows: Iterable[Sequence[str]]) -> Schema:
+    return {(kind, name): " ".join(sql.split()) for kind, name, sql in rows}
+
+
+def _place(row: sqlite3.Row) -> str:
+    of_point = f" at '{row['point']}'" if row["point"] else ""
+    return f"rollout {row['rollout_id']}{of_point}"

@@ -1,0 +1,129 @@
+"""The command that alerts are given to: what it gets, and that it can neither hang nor hurt."""
+
+import json
+import os
+import select
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tau_live.core.hookspecs import Alert
+from tau_live.core.settings import Settings
+from tau_live.operate.alert_plugins import (
+    MOST_CHARS,
+    AlertCommand,
+    command_of,
+    run_command,
+)
+
+ALERT = Alert(
+    kind="gate-hold", severity="critical", sentence="It holds; $(touch evil) `touch evil`.",
+    todo="tau-live gate", facts={"reason": "operator"}, at=5.0, store="/s.sqlite", version="1",
+)  # fmt: skip
+ENVIRON = {"PATH": os.environ["PATH"], "TAU_LIVE_RL": "1"}
+
+
+def told(script: str, alert: Alert = ALERT, *, timeout_s: float = 30.0) -> str | None:
+    return run_command(["sh", "-c", script], alert, ENVIRON, timeout_s=timeout_s)
+
+
+def test_a_command_gets_the_alert_as_variables_and_as_json(tmp_path: Path) -> None:
+    got = shlex.quote(str(tmp_path / "got"))
+
+    ran = told(f'echo "$TAU_LIVE_ALERT_KIND $TAU_LIVE_ALERT_SEVERITY" > {got}; cat >> {got}')
+
+    first, second = (tmp_path / "got").read_text().splitlines()
+    assert ran is None
+    assert first == "gate-hold critical"
+    assert json.loads(second)["facts"] == {"reason": "operator"}
+
+
+def test_no_shell_sees_what_an_alert_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    ran = run_command(["cat"], ALERT, ENVIRON, timeout_s=30.0)
+
+    assert ran is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_tau_live_is_off_in_a_command() -> None:
+    assert told('test "$TAU_LIVE_RL" = 0') is None
+
+
+def test_a_command_that_takes_too_long_is_killed_with_all_it_started(tmp_path: Path) -> None:
+    fifo = tmp_path / "alive"
+    os.mkfifo(fifo)
+    reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+
+    ran = told(f"sleep 60 > {shlex.quote(str(fifo))} & echo on > /dev/null; wait", timeout_s=0.3)
+
+    gone, _, _ = select.select([reader], [], [], 10.0)
+    assert gone  # whoever might write to it
+    assert os.read(reader, 1) == b""
+    os.close(reader)
+    assert ran == "took longer than 0.3 s and was killed"
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["sh", "-c", "exit 3"], "ended with exit code 3"),
+        (["/nowhere/at/all"], "cannot be started"),
+        (["sh", "-c", "exec 0<&-; exit 0"], None),
+    ],
+    ids=["fails", "is not there", "reads nothing"],
+)
+def test_what_a_command_fails_of_is_said(words: list[str], problem: str | None) -> None:
+    ran = run_command(words, ALERT, ENVIRON, timeout_s=30.0)
+
+    assert (ran or "").startswith(problem or "")
+    assert (ran is None) == (problem is None)
+
+
+def test_facts_that_are_too_many_for_a_pipe_are_left_out(tmp_path: Path) -> None:
+    long = Alert(
+        kind="x", severity="info", sentence="x", todo="x", at=1.0, store="", version="1",
+        facts={"long": "y" * MOST_CHARS},
+    )  # fmt: skip
+    got = tmp_path / "got"
+
+    ran = told(f"cat > {shlex.quote(str(got))}", long)
+
+    assert ran is None
+    assert json.loads(got.read_text())["facts"] == {}
+
+
+def test_a_failure_is_counted_once_and_nothing_is_tried_again(tmp_path: Path) -> None:
+    counted: list[str] = []
+    script = f"echo x >> {shlex.quote(str(tmp_path / 'tries'))}; exit 1"
+    command = AlertCommand(
+        ["sh", "-c", script], environ=ENVIRON, timeout_s=30.0, count=counted.append
+    )
+
+    command.alert_raised(ALERT)
+
+    assert counted == ["alert_commands_failed"]
+    assert (tmp_path / "tries").read_text() == "x\n"
+
+
+def test_without_a_setting_there_is_no_command() -> None:
+    assert command_of(Settings(), {}, lambda _: None) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ('curl -d @- "https://x/a b"', ("curl", "-d", "@-", "https://x/a b")),
+        ('["page", "a b", "$HOME"]', ("page", "a b", "$HOME")),
+        ("none", ()),
+        ("", ()),
+    ],
+)
+def test_a_command_is_read_from_the_environment_without_a_shell(
+    given: str, words: tuple[str, ...]
+) -> None:
+    found = Settings.from_env({"TAU_LIVE_RL_ALERT_COMMAND": given})
+
+    assert found.settings.alert_command == words
