@@ -207,7 +207,7 @@ class Trouble:
     def say(self, error: TauLiveError) -> None:
         """Log why the store cannot be used, and what follows; once for each cause."""
         text = text_of(error)
-        cause = f"{type(error).__name__} {_RANDOM.sub('…', text)}"
+        cause = _RANDOM.sub("…", text)  # whichever thread meets it
         with self._lock:
             if cause in self._causes or len(self._causes) >= _CAUSES:
                 return

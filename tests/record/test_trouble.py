@@ -55,3 +55,14 @@ def test_a_name_made_at_random_is_no_new_cause(caplog: pytest.LogCaptureFixture)
         )
 
     assert len([line for line in caplog.messages if "store_fails" in line]) == 1
+
+
+def test_two_threads_that_meet_the_same_cause_log_it_once(caplog: pytest.LogCaptureFixture) -> None:
+    _, trouble = _failing()
+    caplog.set_level(logging.WARNING, "tau_live")
+    full = StoreUnavailableError("store 's' cannot be used: the disk is full")
+
+    trouble.note_failure(full)
+    trouble.failed_beside(full)
+
+    assert len([line for line in caplog.messages if "store_fails" in line]) == 1
