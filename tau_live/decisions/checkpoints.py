@@ -154,6 +154,7 @@ def save(folder: Path, checkpoint: Checkpoint) -> Path:
         make_folders(folder)
         narrow(folder)
         write_whole(path, content)
+        yield_gil()
     except (OSError, TypeError, ValueError) as error:
         kind = StoreFilesError if is_passing(error) else CheckpointError
         raise kind(f"cannot write checkpoint {path}: {error}") from error
@@ -189,6 +190,7 @@ def _content(checkpoint: Checkpoint) -> bytes:
     file.seek(-_COMMENT_LENGTH.size, io.SEEK_END)
     file.write(_COMMENT_LENGTH.pack(_DIGEST_BYTES))
     file.write(hashlib.sha256(file.getbuffer()).hexdigest().encode())
+    yield_gil()
     return file.getvalue()
 
 

@@ -12,6 +12,7 @@ from tau_live.rl.features import Encoded
 from tau_live.rl.kernel import Seen
 from tau_live.rl.kernel import features as waves_of
 from tau_live.rl.policy import Policy, base_logits
+from tau_live.rl.throttle import yield_gil
 
 _OF_DECISIONS = (
     "chosen",
@@ -214,6 +215,7 @@ class Batch(NamedTuple):
         ridge = np.zeros(len(self.base))
         if policy.base.sharpness:
             estimates = policy.base.estimates(self.options, heard.kernel_view)
+            yield_gil()
             ridge = base_logits(policy.base, estimates, self.starts, self.explored)
         return heard._replace(base=policy.default_bonus * self.preferred + ridge)
 

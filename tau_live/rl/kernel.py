@@ -418,6 +418,7 @@ def features(contexts: Crossed, width: int, *, count: int) -> FloatArray:
     known, at = np.unique(contexts.slots, return_inverse=True)
     table, begin = frequencies(known, width, count=count), phases(count)
     features = np.empty((len(contexts.starts) - 1, count))
+    yield_gil()
     for part, entries, edges in contexts.parts(_AT_ONCE // count):
         products = table[at[entries]]
         products *= contexts.values[entries, None]

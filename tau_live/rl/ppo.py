@@ -560,12 +560,14 @@ def _move_base(
         bound: In nats.
     """
     then = choices(batch(before, fresh), before.weights, before.net).probabilities
+    yield_gil()
     new = data.select(np.arange(len(fresh.encoded)))
     if before.base.kernel.is_heard or goal.kernel.is_heard:
         new = new.heard_by(policy)
-    near, far = (
-        base.estimates_by_source(new.options, new.kernel_view) for base in (before.base, goal)
-    )
+    near = before.base.estimates_by_source(new.options, new.kernel_view)
+    yield_gil()
+    far = goal.estimates_by_source(new.options, new.kernel_view)
+    yield_gil()
     preferred = policy.default_bonus * new.preferred
     divergence, share = 0.0, 1.0
     for _ in range(_TRIES):
@@ -577,6 +579,7 @@ def _move_base(
         divergence = _divergence(then, now.probabilities) / len(new.chosen)
         if divergence <= bound:
             break
+        yield_gil()
         share *= min(0.7, float(np.sqrt(bound / divergence)))  # near 0 it grows with its square
     moved = goal if share == 1.0 else goal.near(before.base, share)
     return replace(policy, base=moved), divergence
