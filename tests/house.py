@@ -209,6 +209,9 @@ def standing(root: Path = ROOT) -> list[Measure]:
 
 
 WRITER, LEARNER = "tau-live-writer", "tau-live-learner"
+BATCH = "Writer.write"
+"""Around what the end of a run costs; what the writer looks after by the clock is not of a run."""
+
 PATIENCE_S = 60.0
 
 
@@ -216,7 +219,8 @@ class Trace:
     """Counts calls of ours and statements to SQLite, in one thread at a time."""
 
     def __init__(self) -> None:
-        self._thread = ""
+        self._thread = self._within = ""
+        self._open = True
         self._calls: dict[str, list[str]] = defaultdict(list)
         self._statements: Counter[str] = Counter()
 
@@ -225,14 +229,19 @@ class Trace:
         name = threading.current_thread().name
         if name != self._thread:
             return
+        if event in {"call", "return"} and frame.f_code.co_qualname == self._within:
+            self._open = event == "call"
+        if not self._open:
+            return
         file = frame.f_code.co_filename
         if event == "call" and f"{os.sep}tau_live" in file:
             self._calls[name].append(file)
         elif event == "c_call" and getattr(argument, "__name__", "").startswith("execute"):
             self._statements[name] += 1
 
-    def watch(self, thread: str) -> None:
-        """Count what one thread does from now on; an empty name for none."""
+    def watch(self, thread: str, *, within: str = "") -> None:
+        """Count what one thread does from now on, maybe within one function; no name for none."""
+        self._within, self._open = within, not within
         self._thread = thread
 
     def taken(self, thread: str) -> tuple[int, int, int]:
@@ -270,7 +279,7 @@ class Player:
                 run.reward(float(choice.option == "large"))
                 if end:
                     self.settle()
-                    self.trace.watch(end)
+                    self.trace.watch(end, within=BATCH)
             if end:
                 time.sleep(0.5)  # the writer takes it by itself
         self.trace.watch("")

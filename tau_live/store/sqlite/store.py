@@ -89,7 +89,8 @@ class SqliteStore:
         self._busy_timeout_s = busy_timeout_s
         self._version = connection.data_version()
         self._file = _file_of(self.path)
-        self._beside = {end: _file_of(beside(self.path, end)) for end in BESIDE}
+        self._paths_beside = {end: beside(self.path, end) for end in BESIDE}
+        self._note_beside()
 
     @classmethod
     def open(
@@ -158,8 +159,11 @@ class SqliteStore:
         """Say whether the file is still where it was opened, neither another one nor emptied."""
         if self._file is None or _file_of(self.path, empty=False) != self._file:
             return False
-        self._beside = {end: _file_of(beside(self.path, end)) for end in BESIDE}  # they come later
+        self._note_beside()  # they come later
         return True
+
+    def _note_beside(self) -> None:
+        self._beside = {end: _file_of(path) for end, path in self._paths_beside.items()}
 
     def set_leftovers_aside(self) -> None:
         """Rename what this store had beside its file, after that was removed or replaced.
@@ -169,7 +173,7 @@ class SqliteStore:
         own = [
             end
             for end, was in self._beside.items()
-            if was is not None and _file_of(beside(self.path, end)) == was
+            if was is not None and _file_of(self._paths_beside[end]) == was
         ]
         with suppress(OSError):
             set_aside(self.path, own)
