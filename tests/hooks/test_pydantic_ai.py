@@ -16,6 +16,8 @@ from tau_live.core.settings import Learner, Settings
 from tau_live.core.settings.tables import DeclaredDecision, DeclaredReward, Never
 from tau_live.operate.trials import Order, expose
 from tau_live.runtime.adapters import options
+from tau_live.testing.expected import Scenario
+from tau_live.testing.golden import golden_faults, golden_version, host_version
 from tests.live.running import decisions, opened
 
 pytest.importorskip("pydantic_ai")
@@ -28,6 +30,7 @@ from pydantic_ai.models.test import TestModel
 
 from tau_live_hooks.pydantic_ai import ADAPTER
 from tau_live_hooks.pydantic_ai_record import PREPARES
+from tests.hooks.conformance.pydantic_ai_play import play
 
 pytestmark = pytest.mark.slow
 
@@ -407,3 +410,16 @@ def test_options_are_declared_in_python_and_learned(
 
     assert sum(found[-20:]) >= 18
     assert sum(found[-20:]) > sum(found[:20])
+
+
+@pytest.mark.parametrize("scenario", [Scenario.TOOL_CALL, Scenario.NESTED_AGENT, Scenario.HANDOFF])
+def test_an_older_host_gets_ours_with_each_call_and_the_same_is_recorded(
+    scenario: Scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    golden = Path(__file__).parent / "golden" / "pydantic-ai"
+    recorded, here = golden_version(golden), host_version(ADAPTER)
+    if recorded != here:
+        pytest.skip(f"the recordings are of {recorded}, and this is {here}")
+    monkeypatch.setattr("tau_live_hooks.pydantic_ai.BASE", "what_it_does_not_have")
+
+    assert golden_faults(ADAPTER, play, scenario, golden=golden, folder=tmp_path) == []

@@ -11,7 +11,8 @@ import pytest
 import tau_live
 from tau_live.core.records import Reason, RolloutStatus
 from tau_live.core.settings import Content, Learner, Settings
-from tau_live.testing.expected import Recorded, recorded_in
+from tau_live.testing.conditions import faults
+from tau_live.testing.expected import Recorded, Scenario, recorded_in
 
 pytest.importorskip("smolagents")
 
@@ -30,7 +31,16 @@ from smolagents import (
 )
 
 from tau_live_hooks.smolagents import ADAPTER
-from tests.hooks.conformance.smolagents_play import Kind, Scripted, agent, cancellation, told
+from tests.hooks.conformance.smolagents_play import (
+    CANNOT,
+    CODE_CANNOT,
+    Kind,
+    Scripted,
+    agent,
+    cancellation,
+    play_code,
+    told,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -352,3 +362,12 @@ def test_the_host_refuses_wrong_arguments_itself(stored: Stored) -> None:
         agent(ToolCallingAgent).run("hello", nothing=1)
 
     assert smolagents.MultiStepAgent.run.__name__ == "run"
+
+
+@pytest.mark.parametrize("scenario", [one for one in CODE_CANNOT if one not in CANNOT])
+def test_what_code_does_otherwise_is_recorded_all_the_same(
+    scenario: Scenario, tmp_path: Path
+) -> None:
+    found = faults(ADAPTER, play_code, scenario, folder=tmp_path)
+
+    assert [fault for fault in found if "the host shows" in fault] == []

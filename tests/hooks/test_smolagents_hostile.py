@@ -36,7 +36,7 @@ WRAPS = wrappers(Requests, Watch)
 
 def played() -> str:
     by_tools = [play(one) for one in Scenario if one not in CANNOT]
-    by_code = [play_code(one) for one in Scenario if one not in {*CANNOT, *CODE_CANNOT}]
+    by_code = [play_code(one) for one in Scenario if one not in CODE_CANNOT]
     checked = agent(ToolCallingAgent, final_answer_checks=[lambda *_: True])
     return "\n".join([*by_tools, *by_code, told(checked)])
 

@@ -39,10 +39,11 @@ CANNOT = {
 """What the host does not have, and why."""
 
 CODE_CANNOT = {
+    **CANNOT,
     Scenario.RETRY: "code calls functions, which nobody checks before; what fails is the code",
     Scenario.CANCELLATION: "code runs in a thread of its own, which the host lets finish",
 }
-"""What agents that write code do not have besides."""
+"""The same of agents that write code."""
 
 Kind = type[ToolCallingAgent] | type[CodeAgent]
 
