@@ -149,7 +149,7 @@ def _row(data: bytes, where: str) -> dict[str, object]:
 
 
 def _is_ours(file: BinaryIO, *, compressed: bool) -> bool:
-    """Say whether a file begins as an archive does; it may be torn in its first line."""
+    """Return whether a file begins as an archive does; it may be torn in its first line."""
     begins = file.read(_CHUNK)
     file.seek(0)
     if compressed:

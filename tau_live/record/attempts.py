@@ -58,7 +58,7 @@ def of_event(event: ev.Event, existing: Sequence[Attempt]) -> Attempt | None:
 
 
 def had_begun(attempt: Attempt, event: ev.Event) -> bool:
-    """Say whether an attempt had started when the event happened."""
+    """Return whether an attempt had started when the event happened."""
     return _begin(attempt) <= (event.at, event.seq)
 
 
@@ -72,14 +72,14 @@ def number_for(event: ev.Event, existing: Sequence[Attempt]) -> int:
 
 
 def is_over(attempt: Attempt, start: ev.RunStart) -> bool:
-    """Say whether a start is that of a new attempt, by a host that does not tell them apart."""
+    """Return whether a start is that of a new attempt, by a host that does not tell them apart."""
     if start.execution or _attempt_number(start) is not None or attempt.ended_at is None:
         return False
     return start.at > attempt.ended_at
 
 
 def is_certain(event: ev.Event, existing: Sequence[Attempt]) -> bool:
-    """Say whether later events like this one belong to the same attempt, whatever their time."""
+    """Return whether later events like this one belong to the same attempt, whatever their time."""
     return (
         _attempt_number(event) is not None
         or sum(_may_be(event, attempt) for attempt in existing) == 1
@@ -87,7 +87,7 @@ def is_certain(event: ev.Event, existing: Sequence[Attempt]) -> bool:
 
 
 def is_last(attempt: Attempt, existing: Sequence[Attempt]) -> bool:
-    """Say whether the end of an attempt is the rollout's: no later number, or no later start."""
+    """Return whether the end of an attempt is the rollout's: no later number, or no later start."""
     if len(existing) == 1:
         return True
     numbered = max(other.number for other in existing)

@@ -122,7 +122,7 @@ class Texts:
         return LEFT_OUT if kept is None else scrub_text(kept)
 
     def _is_word(self, field: str, value: object) -> bool:
-        """Say whether a field of a reward holds a word that is known, and no text."""
+        """Return whether a field of a reward holds a word that is known, and no text."""
         return value in {"name": self._rewards, "label": _TRUTHS}.get(field, ())
 
 
@@ -205,7 +205,7 @@ class Pipeline:
         self._pricer = pricer
         self.collector = collector
         self._redactor = redactor
-        self._keeping = redactor.keeping()
+        self._content_redactor = redactor.with_content()
         self._texts = Texts(plugins.redact_text, rewards)
         self._plugins = plugins
         self._recorder = recorder
@@ -250,7 +250,7 @@ class Pipeline:
         """
         if not self._plugins.listening["redact_text"]:
             return self._redactor.redact(event)
-        return self._redactor.redact(self._texts.apply(self._keeping.redact(event)))
+        return self._redactor.redact(self._texts.apply(self._content_redactor.redact(event)))
 
     def _record(self, recorder: Recorder, events: Sequence[Event]) -> None:
         """Record events; what is stored must not suffer from a recording that fails."""

@@ -208,7 +208,7 @@ def _looked_up(names: Sequence[str], tokens: Tokens, provider: str | None) -> fl
 
 @cache
 def _price_table_is_there() -> bool:
-    """Say whether genai-prices can be imported; once a process, for a search in vain takes 3 ms."""
+    """Return whether genai-prices can be imported; once a process, for a search in vain takes 3 ms."""
     try:
         from genai_prices import Usage, calc_price  # noqa: F401  # as it is used above
     except Exception:  # noqa: BLE001  # it is not there, or not to be imported any more

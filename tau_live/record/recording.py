@@ -104,7 +104,7 @@ class Recorder:
             self._file = -1
 
     def _holds_events(self) -> bool:
-        """Say whether the file begins as a recording does, or is empty, or no file at all."""
+        """Return whether the file begins as a recording does, or is empty, or no file at all."""
         if not stat.S_ISREG(os.fstat(self._file).st_mode):
             return True
         beginning = os.pread(self._file, _CHUNK, 0)

@@ -54,7 +54,7 @@ def penalty(policy: SafetySettings, reason_code: str) -> float:
 
 
 def hard_gates(policy: SafetySettings, blocked_events: int, reason_codes: Iterable[str]) -> bool:
-    """Tell whether a rollout with these may be worth no more than the ceiling."""
+    """Return whether a rollout with these may be worth no more than the ceiling."""
     return (policy.blocked_event_triggers_hard_gate and blocked_events > 0) or any(
         code in policy.hard_gate_reason_codes or code.startswith(policy.hard_gate_reason_prefixes)
         for code in reason_codes
@@ -143,7 +143,7 @@ def allowed_sources(name: str, settings: Settings) -> Sequence[str]:
 
 
 def refuses(reward: Reward, settings: Settings) -> bool:
-    """Say whether a reward that came from outside is not to be taken.
+    """Return whether a reward that came from outside is not to be taken.
 
     That is one from a source which is not allowed, and a gain in the name of safety, which only
     ever takes away.

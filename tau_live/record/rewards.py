@@ -131,7 +131,7 @@ def outcome(  # everything that it depends on, and it must depend on nothing els
 
 
 def _is_plain(reward: Reward) -> bool:
-    """Say whether a reward, where it is the only one, is all that a run is worth."""
+    """Return whether a reward, where it is the only one, is all that a run is worth."""
     return (
         reward.value is not None
         and is_usable(reward.value)
@@ -290,14 +290,14 @@ class Rewarding:
         return self._note(rollout, result, batch)
 
     def rejects(self, rollout: Rollout, *, batch: Batch) -> bool:
-        """Say whether safety makes a failure of a run that ended well."""
+        """Return whether safety makes a failure of a run that ended well."""
         if not self._settings.safety.reject_rollout_on_hard_gate or rollout.host == OWN_HOST:
             return False
         blocked, codes = safety_of(batch.spans(rollout.rollout_id))
         return hard_gates(self._settings.safety, blocked, codes)
 
     def refuses(self, reward: Reward) -> bool:
-        """Say whether a reward comes from somebody who may not give it; logged once a source."""
+        """Return whether a reward comes from somebody who may not give it; logged once a source."""
         refused = refuses(reward, self._settings)
         if refused and len(self._told) < TOLD_LIMIT and reward.source not in self._told:
             self._told.add(reward.source)
@@ -315,7 +315,7 @@ class Rewarding:
         return False
 
     def _may_infer(self, rollout: Rollout, *, now: float) -> bool:
-        """Say whether a form of reward may stand in: only where nothing better is declared."""
+        """Return whether a form of reward may stand in: only where nothing better is declared."""
         when = self._settings.infer_reward
         expected = any(not reward.cost for reward in self._settings.rewards)
         if when is InferReward.OFF or expected or rollout.ended_at is None:
@@ -407,7 +407,7 @@ def taken_by_safety(learnable: LearnableRollout, settings: Settings) -> tuple[fl
 
 
 def is_outside(learnable: LearnableRollout, settings: Settings) -> bool:
-    """Say whether a reward of a rollout, or all of them together, is outside the range set for it.
+    """Return whether a reward of a rollout, or all of them together, is outside the range set for it.
 
     What safety takes away is the operator's word, and may bring a total below any range.
     """

@@ -144,7 +144,7 @@ class Trouble:
             self._gate.resume()
 
     def lacks_room(self, error: Exception) -> bool:
-        """Say whether an update fails for want of what the disk or the system gives to all."""
+        """Return whether an update fails for want of what the disk or the system gives to all."""
         if isinstance(error, StoreBusyError | StoreDamagedError):
             return False
         if is_passing(error):
@@ -194,7 +194,7 @@ class Trouble:
             self._gate.resume()
 
     def is_only_here(self, error: Exception) -> bool:
-        """Say whether another thread's failure is its own, because the store works for the writer.
+        """Return whether another thread's failure is its own, because the store works for the writer.
 
         That is so if the writer has written since the last call.
         """

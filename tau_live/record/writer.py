@@ -139,7 +139,7 @@ class Writer:
         return self.backlog + sum(lost_events(grown).values())
 
     def gives_up(self) -> bool:
-        """Say whether the store has failed for so long that nobody should wait for it."""
+        """Return whether the store has failed for so long that nobody should wait for it."""
         return self.trouble.lasts
 
     def write(self, events: Sequence[Event]) -> None:

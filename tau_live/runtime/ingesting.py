@@ -43,7 +43,7 @@ class Ingested:
     refused: dict[str, int]
 
     def nothing(self) -> bool:
-        """Say whether some lines were not understood, and the others held no event."""
+        """Return whether some lines were not understood, and the others held no event."""
         return bool(self.bad) and not self.events
 
 

@@ -25,7 +25,7 @@ _READ = tuple(map(os.fsencode, (SWITCH, OLD_SWITCH, KILL)))
 
 
 def is_on() -> bool:
-    """Say whether the environment switches tau-live on now.
+    """Return whether the environment switches tau-live on now.
 
     Adapters ask at every callback of their hosts. So what the environment holds is only read anew
     where it has changed; looked at as it is kept, because asking for it encodes and decodes it.

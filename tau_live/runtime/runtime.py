@@ -535,7 +535,7 @@ class Runtime:
         self._is_known.set()
 
     def _is_behind(self) -> bool:
-        """Say whether the writer must not pause: so much waits, or the process ends."""
+        """Return whether the writer must not pause: so much waits, or the process ends."""
         return self._inbox.closed or self._inbox.depth > self._placed.queue_limit // 4
 
     def _gate_changed(self) -> None:

@@ -139,7 +139,7 @@ def files_of(path: Path) -> list[Path]:
 
 
 def is_emptied(path: Path) -> bool:
-    """Say whether a store's file is empty, but not its log."""
+    """Return whether a store's file is empty, but not its log."""
     log = beside(path, "-wal")
     return path.is_file() and not path.stat().st_size and log.is_file() and log.stat().st_size > 0
 
@@ -295,7 +295,7 @@ def _read_log(log: BinaryIO, page_size: int) -> Written | None:
 
 
 def _is_whole(head: bytes) -> bool:
-    """Say whether a log's header has the checksum that it should have."""
+    """Return whether a log's header has the checksum that it should have."""
     magic = _HEADER.unpack(head)[0]
     if magic not in _MAGIC:
         return False

@@ -68,7 +68,7 @@ def engine_version() -> tuple[int, int, int]:
 
 
 def is_store(path: Path) -> bool:
-    """Say whether a file holds a store, by how it begins."""
+    """Return whether a file holds a store, by how it begins."""
     if path.is_symlink() or not path.is_file():
         return False
     try:

@@ -108,7 +108,7 @@ def start_of(run: Run) -> dict[str, Any]:
 
 
 def knows_all(run: Run, ended: SpanEnd) -> bool:
-    """Say whether a run's start has announced all that its end knows; its session is known now."""
+    """Return whether a run's start has announced all that its end knows; its session is known now."""
     knew, attributes = run.session, ended.start.attributes
     run.session = knew or _session(run.node) or ended.start.trace
     has_input = run.whole and semconv.input_of(attributes) is not None

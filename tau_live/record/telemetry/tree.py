@@ -245,19 +245,19 @@ class Node:
         return self.kind
 
     def is_late_run(self) -> bool:
-        """Say whether it goes on and became known as a run after its beginning."""
+        """Return whether it goes on and became known as a run after its beginning."""
         unheard = self.run is None or not self.run.whole
         return unheard and not self.ended and not self.inherited and self.is_run()
 
     def is_run(self) -> bool:
-        """Say whether it is a run: an agent, or a chain with nothing of an agent around it."""
+        """Return whether it is a run: an agent, or a chain with nothing of an agent around it."""
         kind = self.known_kind()
         if self.native or kind not in {Kind.RUN, Kind.CHAIN}:
             return False
         return kind is Kind.RUN or self._is_top()
 
     def _is_top(self) -> bool:
-        """Say whether nothing of an agent is around it.
+        """Return whether nothing of an agent is around it.
 
         A span of the same instrumentation that does not say yet what it is counts as something.
         """
@@ -272,7 +272,7 @@ class Node:
         return True
 
     def may_hide_a_run(self, inside: "Node") -> bool:
-        """Say whether it matters to what is inside that it does not say yet what it is.
+        """Return whether it matters to what is inside that it does not say yet what it is.
 
         A step's run has the same key whether an outermost span is that run or it is inferred. A
         run is inside another only if that span is one.

@@ -123,7 +123,7 @@ class Imported:
     lines_per_s: float = 0.0
 
     def nothing(self) -> bool:
-        """Say whether some lines could not be read, and the others held nothing."""
+        """Return whether some lines could not be read, and the others held nothing."""
         return self.bad_lines > 0 and not self.decisions + self.rewards + self.rollouts
 
 

@@ -315,7 +315,7 @@ class Records:
 
 @lru_cache(maxsize=1_024)
 def _are_clean(point: str, chosen: str, default: str | None, names: tuple[str, ...]) -> bool:
-    """Say whether names are written as they are; what was applied is one of the last."""
+    """Return whether names are written as they are; what was applied is one of the last."""
     return all(clean_id(name) == name for name in (point, chosen, default or "", *names))
 
 

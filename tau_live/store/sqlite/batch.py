@@ -303,7 +303,7 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
         return state.touch(attempt, at=at)
 
     def is_queued(self, rollout_id: str) -> bool:
-        """Say whether a rollout was ever put into the queue."""
+        """Return whether a rollout was ever put into the queue."""
         return self._state(rollout_id).enqueued
 
     def add_spans(self, spans: Sequence[Span]) -> int:

@@ -372,7 +372,7 @@ class Connection(AbstractContextManager[None]):
         return store_error(error, self.path)
 
     def _was_closed(self) -> bool:
-        """Say whether somebody in this process has closed the descriptor of the file."""
+        """Return whether somebody in this process has closed the descriptor of the file."""
         if self._descriptor is None:
             return False
         number, identity = self._descriptor

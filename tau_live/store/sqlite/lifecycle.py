@@ -331,7 +331,7 @@ class RolloutState(msgspec.Struct, kw_only=True, eq=False):
         return True
 
     def may_move(self, new: RolloutStatus, *, worker_id: str | None) -> bool:
-        """Say whether it can be moved; ``False`` if it was there already.
+        """Return whether it can be moved; ``False`` if it was there already.
 
         Raises:
             InvalidTransitionError: It cannot become ``new`` from where it stands, or is another
@@ -542,5 +542,5 @@ def arm_of(decision: Decision) -> Sequence[Value] | None:
 
 
 def _is_possible(arm: str, share: float) -> bool:
-    """Say whether that arm could have been assigned with that share."""
+    """Return whether that arm could have been assigned with that share."""
     return 0.0 < share <= 1.0 if arm == "learner" else arm == "control" and 0.0 <= share < 1.0

@@ -279,7 +279,7 @@ class SqliteSeals:
             )
 
     def _was_pruned(self, first: int) -> bool:
-        """Say whether retention has left that seal as the beginning."""
+        """Return whether retention has left that seal as the beginning."""
         row = self._connection.row(
             "select row, seal from seals where kind = ? order by place desc limit 1", (PRUNED,)
         )
@@ -350,7 +350,7 @@ class SqliteSeals:
         return len(walked)
 
     def _is_in_force(self, seal: Row) -> bool:
-        """Say whether a seal is what is known of a row that is still there, edited or not."""
+        """Return whether a seal is what is known of a row that is still there, edited or not."""
         table, digest = seal["kind"], seal["seal"][:16]
         if table.startswith(SINCE):
             return True

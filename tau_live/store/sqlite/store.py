@@ -156,7 +156,7 @@ class SqliteStore:
         return SqliteBatch(self._connection, ids)
 
     def is_there(self) -> bool:
-        """Say whether the file is still where it was opened, neither another one nor emptied."""
+        """Return whether the file is still where it was opened, neither another one nor emptied."""
         if self._file is None or _file_of(self.path, empty=False) != self._file:
             return False
         self._note_beside()  # they come later
@@ -179,7 +179,7 @@ class SqliteStore:
             set_aside(self.path, own)
 
     def has_changed(self) -> bool:
-        """Say whether another connection has written since the last call (cheap)."""
+        """Return whether another connection has written since the last call (cheap)."""
         before, self._version = self._version, self._connection.data_version()
         return self._version != before
 
