@@ -73,7 +73,7 @@ class _Learning:
 
     def refresh_gate(self) -> None:
         """Write down what was noted, and take over what others wrote."""
-        self._trouble.look_beside()
+        self._trouble.check_learner_room()
         self.gate.refresh(self._store.gate, at=time.time())
 
     def run_next(self) -> Learned | None:
@@ -89,13 +89,13 @@ class _Learning:
             self._promoter.advance(now=time.time())
         except Exception as error:  # noqa: BLE001  # counted by the gate, which then holds
             if self._trouble.lacks_room(error):
-                self._trouble.failed_beside(error)
+                self._trouble.record_learner_failure(error)
             else:
                 self.gate.record_failure(Kind.UPDATE, text_of(error), at=time.time())
                 logger().warning("update_failed", error=text_of(error))
         if learned is not None:
             self.gate.record_success(Kind.UPDATE, at=time.time())
-            self._trouble.worked_beside()
+            self._trouble.record_learner_success()
             if learned.hold is not None:
                 self.gate.hold(
                     learned.hold.reason, at=learned.update.at, detail=learned.hold.detail

@@ -562,7 +562,7 @@ class Runtime:
         self._service.take_over(store)
         fault.point("update.serves")
         self._gate.record_success(Kind.UPDATE, at=time.time())
-        self._writer.trouble.worked_beside()
+        self._writer.trouble.record_learner_success()
         self._hold(learned.hold, at=update.at)
         try:
             self._refresh(store)
@@ -583,9 +583,9 @@ class Runtime:
         """Count what an update fails of, unless it is the store that fails, for all alike."""
         trouble = self._writer.trouble
         if trouble.lacks_room(error):
-            trouble.failed_beside(error)
+            trouble.record_learner_failure(error)
         elif isinstance(error, StoreUnavailableError) and not trouble.is_only_here(error):
-            trouble.say(error)
+            trouble.log(error)
         else:
             self._guard.record_failure(Kind.UPDATE, error)
 

@@ -8,12 +8,12 @@ import pytest
 from tau_live.core.records import Amendment, RolloutStatus
 from tau_live.core.settings import Settings
 from tau_live.record.archive import (
-    LEAST,
-    LOOKED_AT_FOR_EACH,
-    LOOKING,
-    MOST,
+    IDLE_STEP_MAX,
+    LOOKS_PER_DELETION,
     PACE_S,
     REST_S,
+    STEP_MAX,
+    STEP_MIN,
     Forgetting,
     excess,
     limits_of,
@@ -96,13 +96,13 @@ def test_it_goes_as_far_as_the_size(store: SqliteStore) -> None:
 
 
 def test_what_nobody_learned_from_is_passed_over_and_kept(store: SqliteStore) -> None:
-    fill(store, 20, at=10.0, unlearned=LEAST * LOOKED_AT_FOR_EACH + 9)
+    fill(store, 20, at=10.0, unlearned=STEP_MIN * LOOKS_PER_DELETION + 9)
     watch = Watch()
 
     walked(Forgetting(Limits(rollouts=5), monotonic=watch), store, watch)
 
     found = excess(store.retention, Limits(rollouts=5), now=NOW)
-    assert store.retention.size().rollouts == LEAST * LOOKED_AT_FOR_EACH + 9
+    assert store.retention.size().rollouts == STEP_MIN * LOOKS_PER_DELETION + 9
     assert found.over == ["rollouts"]
     assert str(found) == "beyond rollouts: of the 41 oldest 41 not learned from yet"
 
@@ -118,11 +118,11 @@ def test_who_writes_much_forgets_as_much_at_once(store: SqliteStore) -> None:
     watch.now += 1.0
     forgetting.steps(store.retention, now=NOW, written_s=10.0)
 
-    assert (once, forgetting.forgotten) == (LEAST, 100)
+    assert (once, forgetting.forgotten) == (STEP_MIN, 100)
 
 
 def test_looking_at_much_and_forgetting_nothing_makes_no_step_long(store: SqliteStore) -> None:
-    fill(store, 20, at=10.0, unlearned=LOOKING * LOOKED_AT_FOR_EACH * 9)
+    fill(store, 20, at=10.0, unlearned=IDLE_STEP_MAX * LOOKS_PER_DELETION * 9)
     watch = Watch()
     forgetting = Forgetting(Limits(rollouts=5), monotonic=watch, processor=watch)
     most = 0
@@ -133,11 +133,11 @@ def test_looking_at_much_and_forgetting_nothing_makes_no_step_long(store: Sqlite
         most = max(most, forgetting.forgotten - before)
         watch.now += REST_S
 
-    assert 0 < most <= LOOKING
+    assert 0 < most <= IDLE_STEP_MAX
 
 
 def test_a_step_that_takes_long_is_followed_by_a_smaller_one(store: SqliteStore) -> None:
-    fill(store, 2 * MOST)
+    fill(store, 2 * STEP_MAX)
     slow, watch = iter(n * 0.1 for n in range(100_000)), Watch()
     forgetting = Forgetting(Limits(rollouts=0), processor=lambda: next(slow), monotonic=watch)
 
@@ -148,11 +148,11 @@ def test_a_step_that_takes_long_is_followed_by_a_smaller_one(store: SqliteStore)
         forgetting.step(store.retention, now=NOW)
         gone.append(forgetting.forgotten - was)
 
-    assert set(gone) == {LEAST}
+    assert set(gone) == {STEP_MIN}
 
 
 def test_a_step_that_takes_no_time_is_followed_by_a_larger_one(store: SqliteStore) -> None:
-    fill(store, 3 * LEAST)
+    fill(store, 3 * STEP_MIN)
     watch = Watch()
     forgetting = Forgetting(Limits(rollouts=0), monotonic=watch, processor=watch)
 
@@ -161,7 +161,7 @@ def test_a_step_that_takes_no_time_is_followed_by_a_larger_one(store: SqliteStor
     watch.now += PACE_S
     forgetting.step(store.retention, now=NOW)
 
-    assert (first, forgetting.forgotten) == (LEAST, 3 * LEAST)
+    assert (first, forgetting.forgotten) == (STEP_MIN, 3 * STEP_MIN)
 
 
 def test_between_steps_it_rests(store: SqliteStore) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from tau_live.store.recent import DECISIONS, REWARDS, lately
+from tau_live.store.recent import DECISIONS, REWARDS, recent_rows
 from tau_live.store.sqlite.connection import connect
 from tau_live.store.sqlite.store import SqliteStore
 from tests.contracts.making import begun, decision, reward

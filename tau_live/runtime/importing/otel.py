@@ -20,7 +20,7 @@ from tau_live.core.records import IMPORTED, rollout_id_of
 from tau_live.core.redaction import clean_id
 from tau_live.core.sanitize import mapping, sequence
 from tau_live.record.telemetry.runs import HOST, Runs
-from tau_live.record.telemetry.semconv import RESULT, REWARD, Happened, SpanEnd, SpanStart
+from tau_live.record.telemetry.semconv import RESULT, REWARD, SpanEnd, SpanEvent, SpanStart
 from tau_live.record.whole_runs import event_of_decision
 from tau_live.runtime.importing.rows import FieldError, Options, name_of, number_of
 from tau_live.runtime.importing.runs import Logged, Reader, Records
@@ -189,7 +189,7 @@ def _span(span: Mapping[str, object], scope: str, service: str | None) -> SpanEn
     ended = _seconds(span, "endTimeUnixNano") if span.get("endTimeUnixNano") else began
     status = mapping(span.get("status"))
     happened = [
-        Happened(text_of(event.get("name") or ""), _attributes(event.get("attributes")))
+        SpanEvent(text_of(event.get("name") or ""), _attributes(event.get("attributes")))
         for event in map(mapping, sequence(span.get("events")))
     ]
     number_of(attributes.get(REWARD))  # may be malformed
