@@ -248,7 +248,7 @@ def _origin(error: BaseException) -> BaseException | None:
         return None
     while own is not None and own.tb_frame is not caught_in:
         own = own.tb_next
-    return before if own is not None else None  # else it was on its way before we were called
+    return before if own is not None else None  # else it was being handled before our call
 
 
 def _traceback(error: BaseException) -> "TracebackType | None":

@@ -124,7 +124,7 @@ class GateKeeper:
             who: Names this process in the history.
         """
         self._who = plain(who)
-        self._lock = threading.RLock()  # never held while the store is at work
+        self._lock = threading.RLock()  # never held during store access
         self._stored = Gate(limit=limit)
         self.gate = self._stored
         self._passed_last = True

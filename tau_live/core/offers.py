@@ -153,7 +153,7 @@ def read_options(options: object, default: object = None) -> OptionList:
     """
     kind = type(options)
     if kind is dict and isinstance(options, dict):  # the usual case first
-        copied = options.copy() if len(options) <= LISTED_LIMIT else {}  # whoever writes to it
+        copied = options.copy() if len(options) <= LISTED_LIMIT else {}  # atomic
         if copied:
             return OptionList([*copied], [*copied.values()])
     try:

@@ -151,7 +151,7 @@ def attempt_may_become(new: AttemptStatus) -> tuple[AttemptStatus, ...]:
     return tuple(old for old, moves in ATTEMPT_MOVES.items() if new in moves or new is old)
 
 
-@lru_cache(maxsize=4_096)  # every event of a run asks
+@lru_cache(maxsize=4_096)  # called for every event of a run
 def rollout_id_of(host: str, run_id: str) -> str:
     """Return the id under which a host's run is stored: ``live-`` and a UUIDv5 of host and run."""
     name = f"[{encode_basestring_ascii(host)}, {encode_basestring_ascii(run_id)}]"

@@ -243,7 +243,7 @@ class Redactor:
         if len(joined) > _ID_LIMIT or not joined.isascii() or "\0" in joined:
             return False
         known = _standard()
-        words = joined.replace("\n", " ")  # or every id might go on in the next line
+        words = joined.replace("\n", " ")  # or every id might continue on the next line
         if known.finds(joined) or known.disguised_secrets(words):
             return False
         _remember(self._clean_ids, new)
@@ -388,7 +388,7 @@ class Redactor:
             hidden=_placeholder,
             harmless=self._harmless,
         )
-        return data if isinstance(data, dict) else {"…": data}  # equal is not yet plain
+        return data if isinstance(data, dict) else {"…": data}  # an equal value need not be plain
 
     def _are_harmless(self, names: tuple[str, ...]) -> bool:
         """Return whether names are written unchanged, and no value under them is hidden."""

@@ -100,7 +100,7 @@ class Limits:
         key_chars: Characters of one key.
         chars: Characters of one string.
         total_chars: Characters of all strings and keys together.
-        keep_small: Whether a small value is kept as it is.
+        keep_small: Whether small values are kept unchanged.
     """
 
     depth: int = 16
@@ -158,7 +158,7 @@ def _small(value: Any, depth: int) -> Json:  # noqa: ANN401  # of any kind
 def _small_entries(value: dict[str, object] | list[object], depth: int) -> Json:
     if not depth or len(value) > _SMALL_ITEMS:
         raise _LargeError
-    copied = value.copy()  # one step, whoever writes to it
+    copied = value.copy()  # atomic: another thread may write to it
     if isinstance(copied, list):
         return [*map(_small, copied, repeat(depth - 1))]
     names = "".join(copied) if NAMES.issuperset(map(type, copied)) else "\0"
@@ -288,7 +288,7 @@ class _Walk:
             return whole
         data: dict[str, Json] = {}
         self._inside.add(id(value))
-        for key, inner in list(islice(dict.items(value), kept)):  # one step, whoever writes to it
+        for key, inner in list(islice(dict.items(value), kept)):  # atomic, as ``copy`` above
             name = self._key(key, data)
             hidden = self._hidden and self._hidden(name, inner)
             if hidden is None and name is not key and _is(key, str):  # the original key, too
@@ -307,7 +307,7 @@ class _Walk:
         """
         if (self._rewrites and self._harmless is None) or type(value) is not dict:
             return None
-        copied = value.copy()  # one step, whoever writes to it
+        copied = value.copy()  # atomic: another thread may write to it
         texts = _texts_of(copied.values())
         if len(copied) != size or texts is None or not _are_all_names(copied):
             return None

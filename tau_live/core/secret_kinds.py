@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeAlias
 _WORD = "A-Za-z0-9"
 _NOT_PEM = "(?!-----BEGIN )"  # which has a pattern of its own, and several lines
 _QUOTED = rf"""\\?"{_NOT_PEM}(?P<>)[^"\r\n]++|\\?'{_NOT_PEM}(?P<>)[^'\r\n]++"""
-_ASSIGNED = r"""\\?["']?[ \t]{0,4}(?::(?![0-9a-f]{12}\])|=>?)\s{0,4}"""  # no kind and hash of ours
+_ASSIGNED = r"""\\?["']?[ \t]{0,4}(?::(?![0-9a-f]{12}\])|=>?)\s{0,4}"""  # not our own ``kind:hash``
 _CHAR = r"""[^\s"'`,;&(){}\[\]<>\\]"""
 _ORDINARY = (
     r"(?!(?:an?|the|your|optional|required|string|str|none|null|true|false)(?![\w-])|\.\."

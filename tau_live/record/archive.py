@@ -290,7 +290,7 @@ def excess(
     return Excess([name for name, is_over in beyond.items() if is_over], kept)
 
 
-class Forgetting:
+class Pruner:
     """Deletes rows beyond the limits of a store, step by step.
 
     Args:

@@ -53,11 +53,11 @@ def of_event(event: ev.Event, existing: Sequence[Attempt]) -> Attempt | None:
     candidates = [attempt for attempt in existing if _may_belong(event, attempt)]
     if not candidates:
         return None
-    started = [attempt for attempt in candidates if had_begun(attempt, event)]
+    started = [attempt for attempt in candidates if had_started(attempt, event)]
     return max(started, key=_begin) if started else min(candidates, key=_begin)
 
 
-def had_begun(attempt: Attempt, event: ev.Event) -> bool:
+def had_started(attempt: Attempt, event: ev.Event) -> bool:
     """Return whether an attempt had started when the event happened."""
     return _begin(attempt) <= (event.at, event.seq)
 

@@ -45,7 +45,7 @@ from tau_live.store.roles import Batch, Store
 KNOWN_LIMIT = 20_000
 NEWEST = 32
 """How many attempts of a rollout are read for an event; all if it belongs to none of them."""
-SPANS_AT_ONCE = 128  # more cost no less each, and keep the interpreter longer
+SPANS_AT_ONCE = 128  # larger blocks are no cheaper, and block others longer
 
 
 class Applied(NamedTuple):
@@ -232,7 +232,7 @@ class Collector:
         """
         newest = self._batch.attempts(rollout_id, newest=NEWEST)
         stored = attempts.of_event(event, newest)
-        if len(newest) < NEWEST or (stored is not None and attempts.had_begun(stored, event)):
+        if len(newest) < NEWEST or (stored is not None and attempts.had_started(stored, event)):
             return stored, newest
         own = event.execution if event.execution and event.attempt is None else None
         older = self._batch.attempts(rollout_id, execution=own)
@@ -347,8 +347,9 @@ class Collector:
         self._open.pop(rollout_id := rollout.rollout_id, None)
         if rollout.status in ROLLOUT_ENDS:
             return
-        unheard = AttemptStatus.UNRESPONSIVE  # what did not end by itself did not succeed
-        status = unheard if ending.attempt is AttemptStatus.SUCCEEDED else ending.attempt
+        status = ending.attempt
+        if status is AttemptStatus.SUCCEEDED:  # an open attempt did not succeed by itself
+            status = AttemptStatus.UNRESPONSIVE
         for attempt in self._batch.attempts(rollout_id, unended=True):
             self._close(attempt, status, spans=_open_span_status(ending), at=at)
         if rollout.status not in rollout_may_become(ending.rollout):

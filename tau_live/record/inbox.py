@@ -241,7 +241,7 @@ class Inbox:
         return True
 
     def mark(self, reached: Callable[[], None]) -> None:
-        """Call back, in the thread that writes, when everything put before is written."""
+        """Call back, in the writer's thread, when everything put before is written."""
         self._queue.put(reached)
 
     def close(self, timeout_s: float) -> bool:

@@ -27,7 +27,7 @@ from tau_live.core.reasons import lost_events
 from tau_live.core.records import Reason
 from tau_live.core.settings import Settings
 from tau_live.core.sync import Latch
-from tau_live.record.archive import Forgetting, limits_of
+from tau_live.record.archive import Pruner, limits_of
 from tau_live.record.inbox import BATCH_LIMIT
 from tau_live.record.pipeline import Pipeline
 from tau_live.record.trouble import Trouble
@@ -100,7 +100,7 @@ class Writer:
         self._open = open_
         self._gate = gate
         self._owner = owner
-        self._forgetting = Forgetting(limits_of(settings))
+        self._pruner = Pruner(limits_of(settings))
         self._sign = MemoryHoldSign(settings.store)
         self._listeners = listeners
         self._clock = clock
@@ -276,7 +276,7 @@ class Writer:
                 pipeline.collector.end_open(reason=Reason.INTERRUPTED, at=self._clock())
             self._ending = False
         now, took_s = self._clock() - self._forward_s, time.thread_time() - began
-        self._forgetting.steps(store.retention, now=now, written_s=took_s)
+        self._pruner.steps(store.retention, now=now, written_s=took_s)
 
     def _store_batch(self, pipeline: Pipeline) -> None:
         batch = [self._prepared[n] for n in range(min(BATCH_LIMIT, len(self._prepared)))]

@@ -164,7 +164,7 @@ def learn_until(
                 if time.monotonic() - checked_at >= ALERTS_S:
                     _check_alerts(store, settings, alerts)
                     checked_at = time.monotonic()
-                learning.sign.show(learning.gate.held_in_memory)  # last: others drop its lock
+                learning.sign.show(learning.gate.held_in_memory)  # last: a check drops its lock
                 stop.wait(POLL_S)
         learning.refresh_gate()
         _check_alerts(store, settings, alerts)

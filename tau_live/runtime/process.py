@@ -108,7 +108,7 @@ def _try_to_start(target: object, environ: MutableMapping[str, str], inside: Ins
     """Start once: after a failure only a ``detach`` or a fork allows another try."""
     State.tried = True
     try:
-        if not State.watched:  # before all that takes long
+        if not State.watched:  # before anything slow
             State.watched = True
             import logging  # noqa: F401  # a fork takes its lock: only after it has waited for us
 

@@ -287,7 +287,7 @@ def _read_log(log: BinaryIO, page_size: int) -> LogExtent | None:
         number += 1
         _, size, *own, _, _ = _FRAME.unpack(frame)
         salts = salts or (own[0], own[1])
-        if log.seek(page_size, 1) > end:  # a full disk cut it off before anybody knew of it
+        if log.seek(page_size, 1) > end:  # cut off by a full disk
             break
         if size and (own[0], own[1]) == salts:
             commits = number

@@ -79,7 +79,7 @@ class Traces:
             yield from self._end_trace(*self._open.popitem(last=False))
 
     def _take(self, span: SpanEnd) -> Iterator[ev.Event | FieldError]:
-        choice = self._choice(span.start.attributes)  # may be malformed: nothing follows then
+        choice = self._choice(span.start.attributes)  # first, as it may raise
         start = span.start
         trace = self._open.pop(start.trace, None) or ({}, {})
         self._open[start.trace] = trace  # the last to be ended
