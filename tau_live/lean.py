@@ -8,7 +8,7 @@ ends as the command itself would; anything else is left to that, before anything
 import os
 import sys
 
-from tau_live.core.standard_streams import Closed, open_closed
+from tau_live.core.standard_streams import ClosedOutput, open_closed
 
 TYPE_CHECKING = False
 
@@ -50,7 +50,7 @@ def _run_plain(arguments: "Sequence[str]", environ: "Mapping[str, str]") -> int 
     command, *rest = arguments or [""]
     if command == "gate" and rest[:1] == ["show"]:
         rest = rest[1:]
-    if command not in {"gate", "kill"} or isinstance(sys.stdout.buffer, Closed):
+    if command not in {"gate", "kill"} or isinstance(sys.stdout.buffer, ClosedOutput):
         return None
     options = _options(rest, ("--store", "--reason") if command == "kill" else ("--store",))
     if options is None or any(name in environ for name in _LOOKED_AT):

@@ -20,8 +20,8 @@ from tau_live.record.telemetry.runs import Runs
 from tau_live.record.telemetry.semconv import (
     RESULT,
     Around,
-    Happened,
     SpanEnd,
+    SpanEvent,
     SpanStart,
     evaluation_values,
 )
@@ -140,7 +140,7 @@ class TauProcessor:
             _seconds(span.end_time),
             span.status.status_code.name == "ERROR",
             span.status.description or "",
-            [Happened(item.name, dict(item.attributes or {})) for item in few(span.events)],
+            [SpanEvent(item.name, dict(item.attributes or {})) for item in few(span.events)],
             [(f"{linked.trace_id:032x}", f"{linked.span_id:016x}") for linked in links],
             raised,
         )

@@ -48,7 +48,7 @@ from tau_live.record.archive import MB, excess, limits_of
 from tau_live.record.rewards import reward_range
 from tau_live.record.trouble import advice
 from tau_live.store.opening import is_store, open_at, why_unwritable
-from tau_live.store.recent import Lately, Offered, lately
+from tau_live.store.recent import RecentDecision, RecentRows, recent_rows
 from tau_live.store.roles import Store
 
 WAIT_S = 1.0
@@ -432,7 +432,7 @@ def _learning(store: Store, file: Path, settings: Settings, *, now: float) -> It
     Raises:
         TauLiveError: It cannot be read.
     """
-    rows = lately(file, limit=2_000)
+    rows = recent_rows(file, limit=2_000)
     counters = store.counters.counts()
     grown = grew(counters, store.alerts.notes())
     counts = {
@@ -459,8 +459,8 @@ def _learning(store: Store, file: Path, settings: Settings, *, now: float) -> It
     yield _clock(rows, now=now)
 
 
-def _of_points(decisions: Sequence[Offered], settings: Settings) -> Iterator[Check]:
-    points: dict[str, list[Offered]] = {}
+def _of_points(decisions: Sequence[RecentDecision], settings: Settings) -> Iterator[Check]:
+    points: dict[str, list[RecentDecision]] = {}
     for decision in decisions:
         points.setdefault(decision.point, []).append(decision)
     for point, rows in sorted(points.items()):
@@ -486,7 +486,9 @@ def _of_points(decisions: Sequence[Offered], settings: Settings) -> Iterator[Che
             )
 
 
-def _untried_options(point: str, rows: Sequence[Offered], exploration: float) -> Iterator[Check]:
+def _untried_options(
+    point: str, rows: Sequence[RecentDecision], exploration: float
+) -> Iterator[Check]:
     """Yield the options that were there to be tried out and were not.
 
     With ``exploration`` each is tried at random in its share of it; where that comes to five, none
@@ -510,7 +512,7 @@ def _untried_options(point: str, rows: Sequence[Offered], exploration: float) ->
 
 
 def _of_rewards(
-    counts: Mapping[str, int], recent: Lately, store: Store, settings: Settings
+    counts: Mapping[str, int], recent: RecentRows, store: Store, settings: Settings
 ) -> Iterator[Check]:
     for name in (
         "refused_rewards", "rewards_refused", "rewards_refused_from_inside",
@@ -541,7 +543,7 @@ def _of_rewards(
             )
 
 
-def _of_range(store: Store, settings: Settings, recent: Lately) -> Iterator[Check]:
+def _of_range(store: Store, settings: Settings, recent: RecentRows) -> Iterator[Check]:
     """Yield that rewards have no range, and where some are far beyond the others."""
     for point, monitor in store.monitors.monitors().items():
         if outliers := integer(monitor_figures(monitor)["outliers"]):
@@ -584,7 +586,7 @@ def _of_learner(store: Store, settings: Settings, *, now: float) -> Iterator[Che
             yield waits._replace(advice=advice) if is_off else waits
 
 
-def _clock(recent: Lately, *, now: float) -> Check:
+def _clock(recent: RecentRows, *, now: float) -> Check:
     times = [row.at for row in recent.decisions] + [row.at for row in recent.rewards]
     newest = max(times, default=now)
     if newest - now < 300.0:

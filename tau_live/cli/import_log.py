@@ -11,7 +11,7 @@ from tau_live.cli.options import epilog, json_option, settings_of, store_option
 from tau_live.cli.output import print_json, print_report, progress_bar
 from tau_live.core.errors import LogLineError, TauLiveError
 from tau_live.core.garbage import rarely_collected
-from tau_live.runtime.importing.rows import FIELDS, Place, Row, parsed_map, time_of
+from tau_live.runtime.importing.rows import FIELDS, Place, Row, parse_map, time_of
 
 if TYPE_CHECKING:
     from tau_live.runtime.importing.log import Format, Imported
@@ -61,7 +61,7 @@ def _callback_of(parse: Callable[[str], object]) -> Callable[..., object]:
     "--map",
     "places",
     default="",
-    callback=_callback_of(parsed_map),
+    callback=_callback_of(parse_map),
     metavar="FIELD=COLUMN,...",
     help="Columns of fields that have another name in the file.",
 )

@@ -21,7 +21,7 @@ from tau_live.core.records import AuditEntry
 from tau_live.operate.verification import Verification, verify_store
 from tau_live.store.sealing import (
     NOT_SEALED,
-    Begins,
+    ChainStart,
     keep_beginning,
     key_in,
 )
@@ -109,7 +109,7 @@ def _adopt(path: Path | None, reason: str) -> None:
         raise TauLiveError("no key to adopt it with: set TAU_LIVE_RL_AUDIT_KEY_FILE")
     try:
         key_in(key_file, make=True)
-        keep_beginning(key_file, settings.store, Begins(place=head.place, link=head.link))
+        keep_beginning(key_file, settings.store, ChainStart(place=head.place, link=head.link))
     except OSError as error:
         raise TauLiveError(f"cannot keep beside '{key_file}' what it seals: {error}") from error
     with open_store(path, write=True) as (store, settings):

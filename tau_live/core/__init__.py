@@ -1,1 +1,1 @@
-"""The ground of the house: the data model, errors, settings, the gate, redaction, plugins."""
+"""The foundation: the data model, errors, settings, the gate, redaction, plugins."""

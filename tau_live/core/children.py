@@ -1,4 +1,4 @@
-"""Child processes that are started inside a run learn which run it was, by their environment."""
+"""Passes the current run to child processes, by their environment."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -8,12 +8,12 @@ import wrapt
 from tau_live.core.errors import suppress
 from tau_live.core.processes import Link, linked_environ
 
-_ENV_PLACE = 10
-"""Where ``subprocess.Popen`` takes the environment by its place."""
+_ENV_INDEX = 10
+"""The index of ``env`` among the positional arguments of ``subprocess.Popen``."""
 
 
 class _State:
-    """Whether this process is wrapped; wrapping twice would link twice."""
+    """Whether ``subprocess`` is wrapped; wrapping twice would link twice."""
 
     done: bool = False
 
@@ -21,11 +21,11 @@ class _State:
 def link_children(inside: Callable[[], Link | None], environ: Mapping[str, str]) -> None:
     """Link the children that ``subprocess`` starts, and with it ``asyncio`` and ``os.popen``.
 
-    Once in a process.
+    Once per process.
 
     Args:
         inside: Returns the innermost run of the calling thread or task.
-        environ: What children inherit.
+        environ: The environment that children inherit.
     """
     if not _State.done:
         _State.done = True
@@ -38,13 +38,10 @@ def _wrap(module: Any, inside: Callable[[], Link | None], environ: Mapping[str, 
     ) -> Any:  # noqa: ANN401  # whatever the host's call returns
         with suppress(Exception):
             link = inside()
-            if link is not None and len(args) <= _ENV_PLACE:
-                given = kwargs.get("env")
-                kwargs = {
-                    **kwargs,
-                    "env": linked_environ(environ if given is None else given, link),
-                }
+            if link is not None and len(args) <= _ENV_INDEX:
+                env = kwargs.get("env")
+                kwargs = {**kwargs, "env": linked_environ(environ if env is None else env, link)}
         return wrapped(*args, **kwargs)
 
-    with suppress(Exception):  # another layout: its children are not linked
+    with suppress(Exception):  # an unknown layout: children are not linked
         wrapt.wrap_function_wrapper(module, "Popen.__init__", start_child)

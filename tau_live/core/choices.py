@@ -32,7 +32,7 @@ def fallback(options: object, default: object) -> Choice:
         try:
             is_text = issubclass(type(options), str)  # without its ``__class__``
             option = options if is_text else next(iter(options), None)  # type: ignore[call-overload]  # whatever the host handed over
-        except Exception as error:  # noqa: BLE001  # a host's object may raise anything when it is looked at
+        except Exception as error:  # noqa: BLE001  # a host's object may raise anything
             pass_on(error)
             option = None
     return Choice(option, None, "default", "", 0, "")

@@ -1,19 +1,19 @@
-"""The plugins and adapters of installed packages, tau-live among them, by their entry points."""
+"""The entry points of installed plugins and adapters, tau-live's own among them."""
 
 from importlib import metadata
 from typing import NamedTuple
 
 PLUGINS = "tau_live"
-"""The group of plugins."""
+"""The entry-point group of plugins."""
 
 ADAPTERS = "tau_live_hosts"
-"""The group of adapters, by the import that each is for, so that none is imported before it."""
+"""The entry-point group of adapters, named by their host's import, to be loaded after it."""
 
 _OURS = frozenset({"tau_live", "tau_live_hooks"})
 
 
 class Installed(NamedTuple):
-    """The entry points of an environment; ours first, so that another's is called before.
+    """The entry points of an environment; ours first, so that others are called before them.
 
     Attributes:
         plugins: Those of the group ``tau_live``.
@@ -25,7 +25,7 @@ class Installed(NamedTuple):
 
     @property
     def lists_ours(self) -> bool:
-        """Whether our own adapters are there; not where our code was copied without metadata."""
+        """Whether our own adapters are listed; not where our code was copied without metadata."""
         return any(map(is_ours, self.adapters))
 
     @property
@@ -35,7 +35,7 @@ class Installed(NamedTuple):
 
 
 def read_entry_points() -> Installed:
-    """Return what the packages of this environment offer; imports none of it."""
+    """Return the entry points of this environment's packages; imports none of them."""
     points = metadata.entry_points()  # once for both: reading them takes milliseconds
     ours_first = [
         sorted(points.select(group=group), key=lambda point: not is_ours(point))
@@ -45,14 +45,14 @@ def read_entry_points() -> Installed:
 
 
 def is_ours(point: metadata.EntryPoint) -> bool:
-    """Say whether an entry point names something of tau-live's own."""
+    """Return whether an entry point is tau-live's own."""
     return point.module.partition(".")[0] in _OURS
 
 
 def host_of(point: metadata.EntryPoint) -> tuple[str, str]:
-    """Return the host that an adapter is for, and the import that makes it attach.
+    """Return the host of an adapter, and the import that makes it attach.
 
-    The name is both, such as ``smolagents``, or has both: ``openai-agents@agents.run``.
+    The name is both, such as ``smolagents``, or holds both: ``openai-agents@agents.run``.
     """
     host, _, module = point.name.partition("@")
     return host, module or host

@@ -169,17 +169,17 @@ class LeaseLostError(TauLiveError):
 
 
 def pass_on(error: BaseException) -> None:
-    """Raise what interrupted us, if that is how it came; call it wherever others are contained."""
+    """Raise the interruption behind an error, if there is one; call it wherever errors stay."""
     interruption = interruption_in(error)
     if interruption is not None:
         raise interruption
 
 
 def release(lock: "LockType | RLock") -> None:
-    """Release a lock, in a ``finally`` around what acquires it; nothing if that did not.
+    """Release a lock in a ``finally``, with the ``acquire`` inside its ``try``; none held is fine.
 
-    Between an ``acquire`` in front of a ``try`` and that ``try`` we may be interrupted, and the
-    lock would be held for ever.
+    With the ``acquire`` in front of the ``try``, an interruption between the two would leave the
+    lock held for ever.
     """
     try:
         lock.release()
@@ -188,7 +188,7 @@ def release(lock: "LockType | RLock") -> None:
 
 
 def place_of(error: BaseException) -> str:
-    """Return ``file:line`` of where an exception was raised, its innermost place."""
+    """Return ``file:line`` of the innermost frame of an exception."""
     at = error.__traceback__
     while at is not None and at.tb_next is not None:
         at = at.tb_next
@@ -219,14 +219,14 @@ class suppress:  # noqa: N801  # stands for the one of contextlib
 
 
 def interruption_in(error: BaseException) -> BaseException | None:
-    """Return what interrupted us: the exception itself, or the one that it came of.
+    """Return the interruption: the exception itself, or the one that caused it.
 
-    Where one comes in the middle of Python's own code, or of ours, that may fail of it: a thread
-    that was being started says ``KeyError``, a lock that was being taken "release unlocked lock".
-    What a plugin or an object of the host makes of one is its own affair.
+    Python's own code, or ours, may fail when it is interrupted: a thread that was being started
+    raises ``KeyError``, a lock that was being taken "release unlocked lock". What a plugin or an
+    object of the host turns one into is its own affair.
     """
     at: BaseException | None = error
-    for _ in range(_CHAIN):
+    for _ in range(_CHAIN_LIMIT):
         if at is None:
             return None
         if is_interruption(at):
@@ -236,7 +236,7 @@ def interruption_in(error: BaseException) -> BaseException | None:
 
 
 def _origin(error: BaseException) -> BaseException | None:
-    """Return the exception that code of Python's or ours turned into this one."""
+    """Return the exception that Python's code or ours turned into this one."""
     before = vars(BaseException)["__cause__"].__get__(error)
     before = before or vars(BaseException)["__context__"].__get__(error)
     entry = None if before is None else _traceback(before)
@@ -248,7 +248,7 @@ def _origin(error: BaseException) -> BaseException | None:
         return None
     while own is not None and own.tb_frame is not caught_in:
         own = own.tb_next
-    return before if own is not None else None  # else it was on its way before we were called
+    return before if own is not None else None  # else it was being handled before our call
 
 
 def _traceback(error: BaseException) -> "TracebackType | None":
@@ -259,18 +259,18 @@ def _traceback(error: BaseException) -> "TracebackType | None":
 def is_interruption(error: BaseException) -> bool:
     """Return whether an exception came from outside, in the middle of running code.
 
-    That is what a signal's handler of the host raises (a job's time limit, an alarm) and what
-    another thread of the host sets (``PyThreadState_SetAsyncExc``). It belongs to the host,
-    although its traceback leads through our frames. What a plugin or an object of the host raises
-    because we called it does not.
+    It is raised by a signal handler of the host (a job's time limit, an alarm) or set by another
+    thread of the host (``PyThreadState_SetAsyncExc``). It belongs to the host, although its
+    traceback leads through our frames. What a plugin or an object of the host raises because we
+    called it does not.
 
-    Python gives a handler the number of the signal and the frame that it interrupted, and runs it
-    on top of that frame. So does nothing that anybody calls. A handler that has overwritten its
-    arguments is known while it is installed. An exception that no frame raised shows at an
-    instruction at which Python looks for such requests: at some of these nothing else can fail;
-    at a call it is taken for one if it has no arguments, as those that are set by their class
-    alone. Classes that an extension constructs in its own way, as pydantic's ValidationError, keep
-    what they were given elsewhere; theirs are not.
+    Python passes a handler the number of the signal and the interrupted frame, and runs it on top
+    of that frame; no ordinary call looks like that. A handler that has overwritten its arguments is
+    recognised while it is installed. An asynchronous exception shows at an instruction at which
+    Python checks for such requests: at some of these nothing else can fail; at a call it is taken
+    for one if it has no arguments, as those set by their class alone. Classes that an extension
+    constructs in its own way, as pydantic's ValidationError, keep their arguments elsewhere; they
+    are never taken for one.
 
     A thread of ours is never interrupted.
     """
@@ -291,38 +291,38 @@ def is_interruption(error: BaseException) -> bool:
 
 _OUR_THREADS = "tau-live-"
 _OURS = frozenset({"tau_live", "tau_live_hooks"})
-_CHAIN = 8
-"""So many exceptions are looked at that came of each other."""
+_CHAIN_LIMIT = 8
+"""How many exceptions of a chain of causes are looked at."""
 
-_LOOKS = frozenset({"RESUME", "JUMP_BACKWARD"})
-_LOOKS_AFTER = frozenset({"PRECALL", "CALL", "CALL_KW", "CALL_FUNCTION_EX"})
-_SAY_NOTHING = (MemoryError, RecursionError, StopIteration, StopAsyncIteration, AssertionError)
-"""What Python itself raises without a text."""
+_CHECKING_OPS = frozenset({"RESUME", "JUMP_BACKWARD"})
+_CALLING_OPS = frozenset({"PRECALL", "CALL", "CALL_KW", "CALL_FUNCTION_EX"})
+_WITHOUT_MESSAGE = (MemoryError, RecursionError, StopIteration, StopAsyncIteration, AssertionError)
+"""What Python itself raises without a message."""
 
 _VARARGS = 0x04
 _EMPTY_BYTES = 6
 
 
 def _is_handler(frame: "FrameType", below: "TracebackType") -> bool:
-    """Say whether a frame was given what Python gives the handler of a signal."""
+    """Return whether a frame has the arguments that Python passes to a signal handler."""
     code = frame.f_code
     if code.co_argcount < len(("number", "frame")) and not code.co_flags & _VARARGS:
         return False
     values = frame.f_locals
     names = code.co_varnames[: code.co_argcount]
-    given = [values.get(name) for name in names]
+    arguments = [values.get(name) for name in names]
     if code.co_flags & _VARARGS:
         rest = values.get(code.co_varnames[code.co_argcount + code.co_kwonlyargcount])
-        given += rest if type(rest) is tuple else ()
-    for number, at in zip(given, given[1:], strict=False):  # noqa: RUF007  # without an import
+        arguments += rest if type(rest) is tuple else ()
+    for number, at in zip(arguments, arguments[1:], strict=False):  # noqa: RUF007  # no import
         if at is below.tb_frame and issubclass(type(number), int):
             return True
     return False
 
 
 def _handler_codes() -> "set[int]":
-    """Return the ids of the code of the handlers that are installed."""
-    import _signal  # type: ignore[import-not-found]  # whose enumerations take a hundred times
+    """Return the ids of the code objects of the installed signal handlers."""
+    import _signal  # type: ignore[import-not-found]  # importing ``signal`` takes 100 times longer
     from functools import partial
 
     codes: set[int] = set()
@@ -337,16 +337,16 @@ def _handler_codes() -> "set[int]":
 
 
 def _is_asynchronous(error: BaseException, entry: "TracebackType") -> bool:
-    """Return whether an exception was set from outside and not raised by its innermost frame."""
+    """Return whether an exception was set from outside, not raised by its innermost frame."""
     instruction = _instruction(entry)
-    if issubclass(type(error), _SAY_NOTHING) or type(error).__module__ == "_queue":
+    if issubclass(type(error), _WITHOUT_MESSAGE) or type(error).__module__ == "_queue":
         return False
-    if instruction in _LOOKS:
+    if instruction in _CHECKING_OPS:
         return True
-    if instruction not in _LOOKS_AFTER or vars(BaseException)["args"].__get__(error):
+    if instruction not in _CALLING_OPS or vars(BaseException)["args"].__get__(error):
         return False
-    made_by = next(kind for kind in type(error).__mro__ if "__new__" in vars(kind))
-    return made_by.__module__ == "builtins" or isinstance(vars(made_by)["__new__"], staticmethod)
+    maker = next(kind for kind in type(error).__mro__ if "__new__" in vars(kind))
+    return maker.__module__ == "builtins" or isinstance(vars(maker)["__new__"], staticmethod)
 
 
 def _instruction(entry: "TracebackType") -> str:
@@ -354,6 +354,6 @@ def _instruction(entry: "TracebackType") -> str:
 
     code = entry.tb_frame.f_code.co_code
     names = [opname[each] for each in code[::2]] if len(code) <= _EMPTY_BYTES else []
-    if "LOAD_ASSERTION_ERROR" in names:  # compiled by Cython, say, whose frames execute nothing
+    if "LOAD_ASSERTION_ERROR" in names:  # a frame without bytecode, compiled by Cython, say
         return ""
     return opname[code[entry.tb_lasti]] if 0 <= entry.tb_lasti < len(code) else ""

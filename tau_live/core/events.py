@@ -20,7 +20,7 @@ VERSION = 1
 _LATEST = 2**53
 
 OWN_HOST = "tau_live"
-"""The host of runs of the public door; their rewards may arrive much later."""
+"""The host of runs of the public API; their rewards may arrive much later."""
 
 
 class Status(StrEnum):
@@ -487,7 +487,7 @@ class RunEnd(Event, frozen=True, kw_only=True):
 
 
 class Decision(Event, frozen=True, kw_only=True):
-    """A decision was made; the fields are those of ``rollouts.Decision``."""
+    """A decision was made; the fields are those of ``records.Decision``."""
 
     event: Literal["decision"] = "decision"
     ordinal: int
@@ -513,11 +513,10 @@ class Decision(Event, frozen=True, kw_only=True):
 
 
 class Reward(Event, frozen=True, kw_only=True):
-    """A run or a decision got a reward; the fields are those of ``rollouts.Reward``.
+    """A run or a decision got a reward; the fields are those of ``records.Reward``.
 
     Attributes:
-        rollout_id: The rollout, if only its id is known; else it is the
-            run of the envelope.
+        rollout_id: The rollout, if only its id is known; else it is the run of the envelope.
     """
 
     event: Literal["reward"] = "reward"
@@ -585,8 +584,8 @@ def _decoder(kind: str) -> msgspec.json.Decoder[Event]:
 def encode(event: Event) -> bytes:
     """Return the event as one line of JSON, without a newline; nothing is lost.
 
-    JSON has no NaN, no infinity, no tuples and only text keys. An event that would not be read
-    back unchanged is refused.
+    JSON has no NaN, no infinity, no tuples and only text keys. An event that would not decode
+    unchanged is refused.
 
     Raises:
         EventError: It contains a value that JSON cannot represent.
@@ -629,7 +628,7 @@ def _plain(value: object) -> object:
 
 
 def _first_loss(event: Event, back: Event) -> str:
-    """Return which fields changed when read back."""
+    """Return the names of the fields that changed when read back."""
     if type(back) is not type(event):
         return type(event).__name__
     names = event.__struct_fields__

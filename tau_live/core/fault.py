@@ -1,7 +1,7 @@
-"""Named points at which a process may die or a step may fail, so that tests can make it so.
+"""Named points at which tests can make a process die or a step fail.
 
-A point costs a call that finds nothing to do. No setting and no variable of the environment can
-make one do anything: only code in the same process can, as tests have it in children of theirs.
+A point costs one call that finds nothing to do. No setting and no environment variable can make
+one do anything: only code in the same process can, such as that of tests in their children.
 """
 
 from collections.abc import Callable, Mapping
@@ -51,14 +51,14 @@ POINTS: Mapping[str, str] = MappingProxyType(
         "queue.finished": "an attempt is ended in a transaction, its rollout is not moved",
     }
 )
-"""What is done and what is not yet done at each point."""
+"""What has been done and what has not at each point."""
 
 listeners: list[Callable[[str], None]] = []
 """Called with the name of every point that is reached; tests alone add to it."""
 
 
 def point(name: str) -> None:
-    """Say that a point is reached; nothing happens but in a test that listens."""
-    if listeners:  # half the price of a loop that finds nothing
+    """Call the listeners of a point that is reached; there are none outside tests."""
+    if listeners:  # half the cost of an empty loop
         for listener in listeners:
             listener(name)

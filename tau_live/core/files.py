@@ -1,7 +1,7 @@
-"""Files: for their owner alone, whole or not at all, and the failures of their disk.
+"""Private files, atomic writes, and transient failures of the disk.
 
-A symbolic link, or a file of somebody else, would let that somebody decide what is read here, or
-where it is written; such are refused.
+A symbolic link, or a file of another user, would let others decide what is read here, or where it
+is written; both are refused.
 """
 
 import errno
@@ -39,7 +39,7 @@ def make_folders(folder: Path) -> None:
 
 
 def give_to_owner_of_folder(path: Path) -> None:
-    """Let a file that root has made belong to whoever has its folder, who could not read it else.
+    """Give a file that root has made to the owner of its folder, who could not read it otherwise.
 
     Never fails: where it cannot be done the file stays root's.
     """
@@ -51,10 +51,10 @@ def give_to_owner_of_folder(path: Path) -> None:
 
 
 def mode_of(path: Path) -> int | None:
-    """Return the mode of a file or folder that is to be written to, once it was checked.
+    """Check a file or folder that is to be written to, and return its mode.
 
     Returns:
-        ``None`` where it is not there, or is neither a file nor a folder.
+        ``None`` if it does not exist, or is neither a file nor a folder.
 
     Raises:
         PermissionError: It is a symbolic link, a pipe, or belongs to another user.
@@ -77,16 +77,16 @@ def mode_of(path: Path) -> int | None:
 
 
 def refuse_pipe(path: Path) -> None:
-    """Raise a ``PermissionError`` for a pipe: to open it waits for whoever is at its other end."""
+    """Raise a ``PermissionError`` for a pipe: opening one waits for its other end."""
     if path.is_fifo():
         raise PermissionError(f"'{path}' is a pipe: name a file")
 
 
 def narrow(path: Path) -> str | None:
-    """Check a file or folder that is known to be ours, and take away what others may do with it.
+    """Check a file or folder that is known to be ours, and remove the permissions of others.
 
     Returns:
-        What was done, in words; ``None`` where it was private already, or has no mode of its own.
+        A sentence for the log; ``None`` if it was private already, or does not exist.
 
     Raises:
         PermissionError: It is a symbolic link, a pipe, or belongs to another user.
@@ -100,19 +100,19 @@ def narrow(path: Path) -> str | None:
 
 
 def opened_new(path: Path) -> int:
-    """Return a descriptor of a file made anew, for its owner alone; what stood there is removed.
+    """Return a descriptor of a new file, for its owner alone; an existing file is removed.
 
     Raises:
-        OSError: It could not be made.
+        OSError: It could not be created.
     """
     path.unlink(missing_ok=True)
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
-_BESIDE = re.compile(r"\.(?P<name>.*)\.(?P<pid>[0-9]+)-[0-9A-Za-z_]+\.part")
+_PART_FILE = re.compile(r"\.(?P<name>.*)\.(?P<pid>[0-9]+)-[0-9A-Za-z_]+\.part")
 
 ABANDONED_S = 600.0
-"""No write takes so long: its process is another one by now, which has got the same number."""
+"""No write takes so long: by then its pid belongs to another process."""
 
 
 PRIVATE = stat.S_IRUSR | stat.S_IWUSR
@@ -120,19 +120,19 @@ PRIVATE = stat.S_IRUSR | stat.S_IWUSR
 
 @contextmanager
 def opened_output(path: Path, *, mode: int = PRIVATE) -> Iterator[BinaryIO]:
-    """Open what somebody named to be written: a file as a whole, anything else as it is.
+    """Open a path named by a user for writing: a file is replaced as a whole.
 
     A symbolic link stays one: the file that it leads to is replaced. A pipe, a terminal or another
-    device is written to, and so is whatever standard output or standard error already goes to.
+    device is written to, and so is the target of standard output or standard error.
 
     Args:
-        path: What was named; its folder must be there.
-        mode: Who may read and write a file, whatever the umask; by default its owner alone.
+        path: The path; its folder must exist.
+        mode: Permissions of a file, whatever the umask; by default for its owner alone.
 
     Raises:
-        OSError: It cannot be written; a file that stood there before still does.
+        OSError: It cannot be written; an existing file is left unchanged.
     """
-    direct = _written_directly(path)
+    direct = _open_directly(path)
     if direct is not None:
         with os.fdopen(direct, "wb") as file:
             yield file
@@ -143,14 +143,14 @@ def opened_output(path: Path, *, mode: int = PRIVATE) -> Iterator[BinaryIO]:
         yield file
 
 
-def _written_directly(path: Path) -> int | None:
-    """Return a descriptor of what is no file to be replaced; ``None`` for a file."""
+def _open_directly(path: Path) -> int | None:
+    """Return a descriptor of anything but a file to be replaced; ``None`` for such a file."""
     try:
         status = path.stat()
     except FileNotFoundError as error:
         pass_on(error)
         return None
-    for standard in (1, 2):  # to replace its file would lose what the shell lets others add to it
+    for standard in (1, 2):  # replacing its file would lose what other processes append to it
         with suppress(OSError):
             if os.path.samestat(status, os.fstat(standard)):
                 return os.dup(standard)
@@ -164,15 +164,15 @@ def _written_directly(path: Path) -> int | None:
 
 
 def write_whole(path: Path, content: bytes, *, mode: int = PRIVATE) -> None:
-    """Write a file beside its name, flush it to the disk, and rename it into place.
+    """Write a temporary file, flush it to the disk, and rename it into place.
 
     Args:
-        path: The file; its folder must be there.
-        content: All of it.
-        mode: Who may read and write it, whatever the umask; by default its owner alone.
+        path: The file; its folder must exist.
+        content: Its whole content.
+        mode: Its permissions, whatever the umask; by default for its owner alone.
 
     Raises:
-        OSError: It could not be written; what stood there before still does.
+        OSError: It could not be written; an existing file is left unchanged.
     """
     with _replace(path, mode=mode) as file:
         file.write(content)
@@ -180,7 +180,7 @@ def write_whole(path: Path, content: bytes, *, mode: int = PRIVATE) -> None:
 
 @contextmanager
 def _replace(path: Path, *, mode: int) -> Iterator[BinaryIO]:
-    """Open a file beside a name; flushed to the disk, it is renamed into place."""
+    """Open a temporary file; at the end it is flushed to the disk and renamed into place."""
     begin, end = unfinished_name(path)
     part = path.with_name(f"{begin}{threading.get_ident()}{end}")
     part.unlink(missing_ok=True)
@@ -203,14 +203,14 @@ def _replace(path: Path, *, mode: int) -> Iterator[BinaryIO]:
 
 
 def unfinished_name(path: Path) -> tuple[str, str]:
-    """Return what a name begins and ends with that stands for a file while it is being made."""
+    """Return the prefix and suffix of the temporary names of a file that is being written."""
     return f".{path.name}.{os.getpid()}-", ".part"
 
 
 def left_behind(folder: Path, *, name: str | None = None) -> list[Path]:
-    """Return the files of a folder that were being written by processes which are gone.
+    """Return the temporary files in a folder whose writers are gone.
 
-    With a ``name``, those alone that were to have it.
+    With a ``name``, only those of the file of that name.
     """
     with suppress(OSError):
         return sorted(path for path in folder.glob(".*.part") if _is_left(path, name))
@@ -218,7 +218,7 @@ def left_behind(folder: Path, *, name: str | None = None) -> list[Path]:
 
 
 def sweep(folder: Path, *, name: str | None = None) -> list[str]:
-    """Delete them; return the names of those that could be deleted."""
+    """Delete the files that ``left_behind`` returns; return the names of those deleted."""
     gone = []
     for path in left_behind(folder, name=name):
         with suppress(OSError):
@@ -228,7 +228,7 @@ def sweep(folder: Path, *, name: str | None = None) -> list[str]:
 
 
 def _is_left(path: Path, name: str | None) -> bool:
-    match = _BESIDE.fullmatch(path.name)
+    match = _PART_FILE.fullmatch(path.name)
     if match is None or name not in {None, match["name"]}:
         return False
     with suppress(OSError):
@@ -239,7 +239,7 @@ def _is_left(path: Path, name: str | None) -> bool:
 
 
 def is_running(pid: int) -> bool:
-    """Say whether a process of this number runs, whosever it is."""
+    """Return whether a process with this pid runs, whoever owns it."""
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError) as error:
@@ -267,14 +267,14 @@ PASSING = frozenset(
         errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EBADF,
     }
 )  # fmt: skip
-"""No room, no descriptors, no memory; descriptors that others in this process have closed."""
+"""No room, no descriptors, no memory; descriptors that other code in this process has closed."""
 
 PROBE_BYTES = 2**21
 """A checkpoint of the default width takes 1.3 MB."""
 
 
 def is_passing(error: BaseException) -> bool:
-    """Say whether an error, or what it came from, is a failure that ends with its cause."""
+    """Return whether an error, or one of its causes, is transient."""
     at: BaseException | None = error
     while at is not None:
         if isinstance(at, OSError) and at.errno in PASSING:
@@ -284,7 +284,7 @@ def is_passing(error: BaseException) -> bool:
 
 
 def can_write_in(folder: Path) -> bool:
-    """Say whether a file of some size can be written in a folder now; none is left there."""
+    """Return whether a file of ``PROBE_BYTES`` can be written in a folder now; none is left."""
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(bytes(PROBE_BYTES))
@@ -298,7 +298,7 @@ _NEEDED = frozenset({"msgspec", "numpy", "pluggy", "sqlite_utils", "structlog", 
 
 
 def hiding_files() -> list[str]:
-    """Say which files beside the agent hide modules of Python, or of what we need."""
+    """Return a sentence for each file beside the agent that hides a module we need."""
     main = getattr(sys.modules.get("__main__"), "__file__", None) or ""
     beside = {os.path.realpath(f"{main}/.." if main else "."), os.path.realpath(".")}
     known = sys.stdlib_module_names | _NEEDED

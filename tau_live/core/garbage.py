@@ -1,4 +1,4 @@
-"""How often Python looks for garbage that refers to itself."""
+"""How often Python collects cyclic garbage."""
 
 import gc
 from collections.abc import Iterator
@@ -11,9 +11,9 @@ _OLD = 100
 
 @contextmanager
 def rarely_collected() -> Iterator[None]:
-    """Let Python look rarely meanwhile, for work that holds much and makes hardly any such garbage.
+    """Let Python collect rarely meanwhile, for work that holds much and makes hardly any cycles.
 
-    It would look at all that is held again and again: an import of a log took a seventh longer.
+    It would scan all that is held again and again: an import of a log took a seventh longer.
     """
     before = gc.get_threshold()
     gc.set_threshold(_YOUNG, _MIDDLE, _OLD)

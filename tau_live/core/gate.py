@@ -1,4 +1,4 @@
-"""The pass/hold gate as a value, and what of it is stored."""
+"""The pass/hold gate as a value, and its stored form."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -9,7 +9,7 @@ _TEXT = 500
 
 
 def plain(text: str) -> str:
-    """Return a text as it may be stored: cut when it is long, and sayable in UTF-8."""
+    """Return a text as it may be stored: cut to its limit, and valid in UTF-8."""
     return text[:_TEXT].encode(errors="replace").decode()
 
 
@@ -29,7 +29,7 @@ class Kind(StrEnum):
 
 
 class HoldReason(StrEnum):
-    """Why the gate holds, as far as the reasons are ours; others may name their own."""
+    """Our reasons for holding the gate; callers may give others."""
 
     COLLECTION_FAILURES = "collection_failures"
     UPDATE_FAILURES = "update_failures"
@@ -50,7 +50,7 @@ class GateRow:
         reason: The code of the reason for holding.
         detail: The last error, in words.
         since: Epoch seconds, UTC, of the last change of state.
-        streaks: How many failures followed each other, by kind.
+        streaks: Consecutive failures, by kind.
         revision: Grows with every change.
     """
 
@@ -71,8 +71,8 @@ class GateEntry:
         event: ``hold``, ``reset``, or ``held_in_memory`` for a hold that one process had while
             the store failed, and that was over before it could be written.
         state: The state after it.
-        kind: What failed; ``None`` where nothing did.
-        reason: The code of the reason for holding, or the operator's words.
+        kind: What failed; ``None`` if nothing did.
+        reason: The code of the reason for holding, or the operator's text.
         who: The process or the person.
         seq: The store's own sequence number; 0 before it is stored.
     """
@@ -88,7 +88,7 @@ class GateEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """Passes until ``limit`` failures of one kind follow each other; then holds until it is reset.
+    """Passes until ``limit`` consecutive failures of one kind; then holds until it is reset.
 
     Attributes:
         limit: At least 1.
@@ -96,7 +96,7 @@ class Gate:
         reason: The code of the reason for holding; ``None`` while it passes.
         detail: The last error, in words; kept until a reset or until every streak is over.
         since: Epoch seconds, UTC, of the last change of state; 0 when there was none.
-        streaks: Failures that followed each other, by kind; a kind without any is left out.
+        streaks: Consecutive failures, by kind; a kind without any is left out.
         revision: How many changes were stored.
     """
 
@@ -118,11 +118,11 @@ class Gate:
         return self.state is State.PASS
 
     def streak(self, kind: Kind) -> int:
-        """Return how many failures of a kind followed each other."""
+        """Return the number of consecutive failures of a kind."""
         return self.streaks.get(kind, 0)
 
     def after_failure(self, kind: Kind, error_text: str, at: float) -> "Gate":
-        """Return the gate after one more failure; one that holds already does not count it."""
+        """Return the gate after one more failure, which a holding gate does not count."""
         if not self.passes:
             return self
         streak = self.streak(kind) + 1
@@ -132,7 +132,7 @@ class Gate:
         return failed.hold(f"{kind}_failures", at, detail=error_text)
 
     def after_success(self, kind: Kind) -> "Gate":
-        """Return the gate after a success: the streak of that kind alone is over, if it passes."""
+        """Return the gate after a success, which ends the kind's streak while the gate passes."""
         if not self.passes or kind not in self.streaks:
             return self
         streaks = {other: count for other, count in self.streaks.items() if other is not kind}
@@ -152,7 +152,7 @@ class Gate:
 
     @classmethod
     def from_row(cls, row: GateRow, *, limit: int) -> "Gate":
-        """Return the gate that a row holds; a state that nobody knows is a hold."""
+        """Return the gate that a row holds; an unknown state is a hold."""
         return cls(
             limit=limit,
             state=State.PASS if row.state == State.PASS else State.HOLD,

@@ -1,8 +1,8 @@
 """One process's view of the gate that all processes on a store share.
 
-Failures, successes, holds and resets are noted in memory, from any thread, and count at once.
-``refresh`` alone touches the disk: it belongs to the thread that owns the store, writes down what
-was noted, and takes over what others wrote.
+Failures, successes, holds and resets are recorded in memory, from any thread, and count at once.
+``refresh`` alone touches the disk: it belongs to the thread that owns the store, writes the pending
+steps, and takes over what other processes wrote.
 """
 
 import threading
@@ -18,17 +18,17 @@ from tau_live.core.gate import Gate, GateEntry, GateRow, HoldReason, Kind, plain
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """Something that happened here and is not yet written down.
+    """An event of the gate in this process that is not yet written.
 
     Attributes:
-        number: Counts the steps of this process.
+        number: Its number among the steps of this process.
         event: ``failed``, ``succeeded``, ``hold`` or ``reset``.
         at: Epoch seconds, UTC.
         who: The process or the person.
         kind: What failed or succeeded.
-        reason: Why the gate holds, or the operator's words.
-        detail: The error in words.
-        held: Whether the gate as seen here went to hold by it; then it must in the store too.
+        reason: Why the gate holds, or the operator's text.
+        detail: The text of the error.
+        held: Whether it made the gate hold in this process; then the stored gate must hold too.
         ended: Whether that hold is over already: by a later reset, or because the store works.
     """
 
@@ -55,7 +55,7 @@ class Step:
         return gate.hold(self.reason or "", self.at, detail=self.detail) if self.held else gate
 
     def entry(self, old: Gate, new: Gate) -> GateEntry | None:
-        """Return the line of history for this step; ``None`` when it changed no state."""
+        """Return the history entry of this step; ``None`` if it did not change the state."""
         if self.event == "reset":
             event = "reset"
         elif self.ended:
@@ -79,10 +79,10 @@ _HISTORY = 100
 
 
 class GateStore(Protocol):
-    """Where the gate is kept; the store's role ``GateState``."""
+    """The store of the gate; the store's role ``GateState``."""
 
     def load(self) -> GateRow:
-        """Return the gate; it passes when nothing was ever stored, and holds if that is gone."""
+        """Return the gate; it passes if none was ever stored, and holds if its row is gone."""
         ...
 
     def save(self, row: GateRow, *, entry: GateEntry | None) -> bool:
@@ -97,37 +97,37 @@ class GateStore(Protocol):
 class GateKeeper:
     """The gate as one process sees it; reading ``passes`` takes no lock.
 
-    Several processes share one stored gate, so a streak is theirs together. A success ends a
-    streak only in a process that answers for it: one that has failed itself, or has found the
-    streak when it started. So processes in health neither hide one that fails nor write; and
-    whatever they do, ``limit`` failures in a row in one process always hold.
+    Several processes share one stored gate, and its streaks. A success ends a streak only in a
+    process that answers for it: one that has failed itself, or has found the streak when it
+    started. So healthy processes neither write nor hide one that fails; and whatever they do,
+    ``limit`` consecutive failures in one process always hold.
 
-    While the store fails, everything counts in memory, and is written down when the store is
-    back. A hold that only memory knew then ends, without having held anybody else, if the store's
+    While the store fails, everything counts in memory, and is written when the store is back. A
+    hold known in memory alone then ends, without having held other processes, if the store's
     history has a reset that is later than the hold. A hold because of the store itself could not
-    be written, and no restart would know it: ``suspend`` has it in memory alone, until ``resume``.
-    The kill switch (``killed``) is in a file of its own, and neither a reset nor a store ends it.
+    be written, and a restart would not know it: ``suspend`` keeps it in memory until ``resume``.
+    The kill switch (``set_kill``) has a file of its own, and neither a reset nor a store ends it.
 
     Attributes:
         passes: Whether this process may act.
-        epoch: How often it has gone to hold here: what began in an earlier one is over.
-        gate: The gate as seen here.
+        epoch: The number of holds in this process; what began in an earlier epoch is over.
+        gate: The gate as this process sees it.
         store_error: Why the last refresh failed; ``None`` if it did not.
-        answers_for: The kinds of failure that a success here ends a streak of.
+        answers_for: The kinds of failure whose streak a success in this process ends.
     """
 
     def __init__(self, *, limit: int, who: str) -> None:
         """Begin with a gate that passes; call ``refresh`` before acting on it.
 
         Args:
-            limit: How many failures of a kind in a row hold the gate; at least 1.
+            limit: Consecutive failures of a kind after which the gate holds; at least 1.
             who: Names this process in the history.
         """
         self._who = plain(who)
-        self._lock = threading.RLock()  # never held while the store is at work
+        self._lock = threading.RLock()  # never held during store access
         self._stored = Gate(limit=limit)
         self.gate = self._stored
-        self._told = True
+        self._passed_last = True
         self._steps: list[Step] = []
         self._numbers = count(1)
         self._own: dict[Kind, list[float]] = {}
@@ -142,19 +142,19 @@ class GateKeeper:
 
     @property
     def has_unsaved(self) -> bool:
-        """Whether something waits to be written down."""
+        """Whether steps wait to be written."""
         return bool(self._steps)
 
     @property
     def is_suspended(self) -> bool:
-        """Whether nothing but the failing store holds it."""
+        """Whether the failing store alone holds it."""
         return self._suspended is not None and self.gate.passes and self._killed is None
 
     @property
     def held_in_memory(self) -> tuple[str | None, float] | None:
-        """Why and since when it holds although the store does not say so; ``None`` if it does.
+        """Reason and time of a hold that is not stored; ``None`` without one.
 
-        The kill switch does not count: its file says so itself.
+        The kill switch does not count: it has a file of its own.
         """
         with self._lock:
             if self._suspended is not None:
@@ -164,7 +164,7 @@ class GateKeeper:
             return self.gate.reason, self.gate.since
 
     def snapshot(self) -> dict[str, object]:
-        """Return what an operator asks first, as plain values."""
+        """Return the state of the gate for operators, as plain values."""
         with self._lock:
             gate, unsaved, error = self.gate, self.has_unsaved, self.store_error
             held, killed = self._suspended, self._killed
@@ -186,14 +186,14 @@ class GateKeeper:
         }
 
     def record_failure(self, kind: Kind, error_text: str, *, at: float) -> None:
-        """Count a failure; any thread may, and nothing but memory is touched."""
+        """Count a failure, in memory alone; any thread may call it."""
         with self._lock:
             if not self.passes:
                 return
             self._own.setdefault(kind, []).append(at)
             self.answers_for.add(kind)
             gate = self.gate.after_failure(kind, error_text, at)
-            self._note(
+            self._add_step(
                 Step(
                     number=next(self._numbers),
                     event="failed",
@@ -208,7 +208,7 @@ class GateKeeper:
             )
 
     def record_success(self, kind: Kind, *, at: float) -> None:
-        """Count a success; costs nothing where there is no streak to end."""
+        """Count a success; costs nothing without a streak to end."""
         if kind not in self.answers_for:
             return
         with self._lock:
@@ -220,10 +220,10 @@ class GateKeeper:
             step = Step(
                 number=next(self._numbers), event="succeeded", at=at, who=self._who, kind=kind
             )
-            self._note(step, self.gate.after_success(kind))
+            self._add_step(step, self.gate.after_success(kind))
 
     def hold(self, reason: str, *, at: float, detail: str | None = None, who: str = "") -> None:
-        """Hold for a reason of the caller's; a gate that holds already keeps its own."""
+        """Hold for the caller's reason; a gate that holds already keeps its own."""
         with self._lock:
             if not self.gate.passes:
                 return
@@ -237,7 +237,7 @@ class GateKeeper:
                 detail=gate.detail,
                 held=True,
             )
-            self._note(step, gate)
+            self._add_step(step, gate)
 
     def suspend(self, detail: str, *, at: float) -> None:
         """Hold in memory, because of the store itself, until ``resume`` or a reset."""
@@ -253,21 +253,21 @@ class GateKeeper:
                     held=True,
                     ended=True,
                 )
-                self._show(self.gate)
+                self._set_gate(self.gate)
 
     def resume(self) -> None:
-        """End a hold because of the store; the history will tell of it."""
+        """End a hold because of the store, and record it in the history."""
         with self._lock:
             if self._suspended is not None:
                 self._steps.append(self._suspended)
                 self._suspended = None
-                self._show(self.gate)
+                self._set_gate(self.gate)
 
     def set_kill(self, detail: str | None, *, at: float) -> None:
-        """Hold in memory because of the kill switch, or no longer, where there is no ``detail``."""
+        """Hold in memory because of the kill switch; ``None`` as ``detail`` ends that."""
         with self._lock:
             self._killed = None if detail is None else (plain(detail), at)
-            self._show(self.gate)
+            self._set_gate(self.gate)
 
     def reset(self, reason: str, *, who: str, at: float) -> None:
         """Let the gate pass again, with every streak over.
@@ -289,16 +289,16 @@ class GateKeeper:
                 who=plain(who),
                 reason=plain(reason),
             )
-            self._note(step, self.gate.reset(at))
+            self._add_step(step, self.gate.reset(at))
 
     def refresh(self, store: GateStore, *, at: float) -> bool:  # noqa: ARG002
-        """Write down what was noted here and take over what others wrote.
+        """Write the pending steps and take over what other processes wrote.
 
-        Only the thread that owns the store may call it. A store that fails is no error here:
-        ``store_error`` says so, and it is tried again next time.
+        Only the thread that owns the store may call it. A failing store raises nothing here: it
+        sets ``store_error``, and the next call tries again.
 
         Returns:
-            Whether the state, as seen here, is another than after the last call.
+            Whether the state, as this process sees it, has changed since the last call.
         """
         try:
             self._synchronise(store)
@@ -306,8 +306,8 @@ class GateKeeper:
             self.store_error = plain(str(error))
         else:
             self.store_error = None
-        changed = self.passes is not self._told
-        self._told = self.passes
+        changed = self.passes is not self._passed_last
+        self._passed_last = self.passes
         return changed
 
     def _synchronise(self, store: GateStore) -> None:
@@ -316,19 +316,19 @@ class GateKeeper:
             stored = Gate.from_row(store.load(), limit=self._stored.limit)
             known = self._stored
             if not self._loaded or (stored.revision, stored.state) != (known.revision, known.state):
-                self._learn(stored, store.log(limit=_HISTORY))
+                self._take_over(stored, store.log(limit=_HISTORY))
             if self._write(store):
                 return
 
-    def _learn(self, stored: Gate, log: Sequence[GateEntry]) -> None:
-        """Take over what others wrote, and what their last reset means for what was noted here."""
+    def _take_over(self, stored: Gate, log: Sequence[GateEntry]) -> None:
+        """Take over what other processes wrote, and apply their last reset to pending steps."""
         reset = next((line for line in log if line.event == "reset"), None)
         with self._lock:
-            # What was noted behind a reset that is known stays, wherever clocks were set since.
+            # Steps recorded after a known reset stay, however clocks were set since.
             is_new = reset is not None and reset.seq != self._reset_seq
             reset_at = reset.at if reset is not None and is_new else float("-inf")
             if stored.passes and not self._stored.passes:
-                self._own.clear()  # whatever the clocks say, somebody has reset the gate
+                self._own.clear()  # whatever the clocks say, the gate was reset
             self._own = {
                 kind: kept
                 for kind, times in self._own.items()
@@ -340,7 +340,7 @@ class GateKeeper:
             if not self._loaded:
                 self.answers_for |= stored.streaks.keys()
                 self._loaded = True
-            # What was written although writing it seemed to fail.
+            # Steps that were written although writing them seemed to fail.
             written = {(line.at, line.who, line.kind, line.reason) for line in log}
             self._steps = [
                 replace(step, ended=step.ended or (step.event != "reset" and step.at <= reset_at))
@@ -349,26 +349,26 @@ class GateKeeper:
                 if (step.at, step.who, step.kind, step.reason) not in written
             ]
             self._stored = stored
-            self._show(self._replay())
+            self._set_gate(self._replay())
 
     def _write(self, store: GateStore) -> bool:
-        """Write every step down; ``False`` when another process was quicker."""
+        """Write every pending step; ``False`` if another process was quicker."""
         with self._lock:
             steps, old = list(self._steps), self._stored
             gate = self._with_own(old, steps, {step.kind for step in steps})
         if steps:
             fault.point("gate.noted")
-        for place, step in enumerate(steps, start=1):
+        for number, step in enumerate(steps, start=1):
             new = step.after(gate)
             entry = step.entry(gate, new)
             gate = new
-            if entry is not None or (place == len(steps) and gate != old):
+            if entry is not None or (number == len(steps) and gate != old):
                 gate = replace(gate, revision=old.revision + 1)
                 if not store.save(gate.to_row(), entry=entry):
                     return False
                 old = gate
                 fault.point("gate.written")
-                self._mark_saved(steps[:place], old)
+                self._mark_saved(steps[:number], old)
         self._mark_saved(steps, old)
         return True
 
@@ -377,13 +377,13 @@ class GateKeeper:
             written = {step.number for step in steps}
             self._steps = [step for step in self._steps if step.number not in written]
             self._stored = stored
-            self._show(self._replay())
+            self._set_gate(self._replay())
 
-    def _note(self, step: Step, gate: Gate) -> None:
+    def _add_step(self, step: Step, gate: Gate) -> None:
         self._steps.append(step)
-        self._show(gate)
+        self._set_gate(gate)
 
-    def _show(self, gate: Gate) -> None:
+    def _set_gate(self, gate: Gate) -> None:
         self.gate = gate
         passes = gate.passes and self._suspended is None and self._killed is None
         if self.passes and not passes:
@@ -391,38 +391,38 @@ class GateKeeper:
         self.passes = passes
 
     def _replay(self) -> Gate:
-        """Return the stored gate after everything that was noted since.
+        """Return the stored gate after all pending steps.
 
-        A failure that makes it hold, because of what others have stored, is noted as one that
-        does: the hold is seen from now on, and only a reset may end it.
+        A failure that makes it hold only together with what others have stored is marked as
+        ``held``: the hold lasts from now on, and only a reset may end it.
         """
         gate = self._with_own(self._stored, self._steps, set(Kind))
-        for place, step in enumerate(self._steps):
+        for index, step in enumerate(self._steps):
             after = step.after(gate)
             if gate.passes and not after.passes:
-                self._steps[place] = replace(step, held=True)
+                self._steps[index] = replace(step, held=True)
             gate = after
         return gate
 
     def _with_own(self, gate: Gate, steps: Sequence[Step], kinds: Set[Kind | None]) -> Gate:
-        """Return the gate with at least the streaks that this process has had before ``steps``."""
+        """Return the gate with at least this process's own streaks before ``steps``."""
         if not gate.passes:
             return gate
         streaks = dict(gate.streaks)
         for kind, times in self._own.items():
-            noted = sum(step.event == "failed" and step.kind is kind for step in steps)
-            before = len(times) - noted
+            pending = sum(step.event == "failed" and step.kind is kind for step in steps)
+            before = len(times) - pending
             if kind in kinds and before > gate.streak(kind):
                 streaks[kind] = before
         return replace(gate, streaks=streaks)
 
 
-def hold_stored(  # what a hold is, all keyword-only
+def hold_stored(  # the fields of a hold, all keyword-only
     store: GateStore, *, limit: int, reason: str, detail: str, who: str, at: float
 ) -> bool:
-    """Let the stored gate hold, in the caller's transaction; ``False`` if it holds already.
+    """Make the stored gate hold, in the caller's transaction; ``False`` if it holds already.
 
-    A keeper that records the same hold, with the same time, finds it written.
+    A keeper that records the same hold, with the same time, does not write it again.
     """
     gate = Gate.from_row(store.load(), limit=limit)
     if not gate.passes:

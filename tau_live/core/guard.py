@@ -1,8 +1,8 @@
-"""The one border to the host: what fails inside it is counted, logged once per cause, and stays.
+"""The one border to the host: failures inside it are counted, logged once per cause, and contained.
 
 Only ``Exception`` is caught. ``CancelledError``, ``KeyboardInterrupt``, ``SystemExit`` and
-``GeneratorExit`` belong to the host and pass through at once. So does what interrupts us, whatever
-its class: an exception of a signal's handler, or one that another thread set (``errors``).
+``GeneratorExit`` belong to the host and pass through at once. So do interruptions of any class: an
+exception from a signal handler, or one that another thread set (``errors``).
 """
 
 import sys
@@ -24,21 +24,21 @@ F = TypeVar("F")
 _CAUSES = 1000
 _TEXT = 500
 _OUR_THREADS = "tau-live-"
-_SAID = 4_000
-"""So much of an exception is searched for secrets; one must not be cut before it is found."""
+_SEARCHED = 4_000
+"""Characters of a message searched for secrets; a secret must not be cut before it is found."""
 
 
 class Log:
-    """Gives lines to the host's logging; what its handlers, filters or processors raise stays here.
+    """Writes to the host's logging; whatever its handlers, filters or processors raise stays here.
 
-    Where somebody has configured structlog (our command line, or the host for itself), that
+    Where structlog is configured (by our command line, or by the host for itself), that
     configuration is used. Elsewhere the lines go to the standard logger ``tau_live``, as structlog
     would write them: its own default would print them to standard output, which belongs to the
-    host. Who has configured it has imported it: importing it here would keep a host's thread for
+    host. Whoever configured it has imported it: importing it here would block a host's thread for
     80 ms at its first failure.
 
     Attributes:
-        lost: How many lines the logging of this process did not take; without a lock, which a fork
+        lost: How many lines failed to be logged in this process; without a lock, which a fork
             could leave held.
     """
 
@@ -46,15 +46,15 @@ class Log:
 
     def info(self, event: str, **facts: object) -> None:
         """Log what is good to know."""
-        _say("info", event, facts)
+        _write("info", event, facts)
 
     def warning(self, event: str, **facts: object) -> None:
         """Log what an operator should know."""
-        _say("warning", event, facts)
+        _write("warning", event, facts)
 
     def error(self, event: str, *, exc_info: BaseException | None = None, **facts: object) -> None:
         """Log what went wrong."""
-        _say("error", event, facts, exc_info)
+        _write("error", event, facts, exc_info)
 
 
 def logger() -> Log:
@@ -63,11 +63,11 @@ def logger() -> Log:
 
 
 def lines_lost() -> int:
-    """Return how many lines the logging of this process did not take."""
+    """Return how many lines failed to be logged in this process."""
     return Log.lost
 
 
-def _say(
+def _write(
     level: str, event: str, facts: dict[str, object], exc_info: BaseException | None = None
 ) -> None:
     try:
@@ -94,18 +94,18 @@ def _is_our_thread() -> bool:
 
 
 def text_of(error: BaseException) -> str:
-    """Return what an exception says, cut and without secrets; even one whose ``__str__`` raises."""
+    """Return an exception's message, cut and without secrets; even if its ``__str__`` raises."""
     try:
         if not is_soon_printed(error.args):
             return f"{type(error).__name__} too deep to print"
-        return _scrub(str.__getitem__(str(error), slice(_SAID)))[:_TEXT]
+        return _scrub(str.__getitem__(str(error), slice(_SEARCHED)))[:_TEXT]
     except Exception as second:  # noqa: BLE001 - a hostile __str__ must not escape
         pass_on(second)
         return f"<{type(error).__name__} without a readable text>"
 
 
 def reason_of(error: BaseException) -> str:
-    """Return what an exception says, and which file it may come of, if one hides a module."""
+    """Return an exception's message, and the files that hide modules, if it may come from one."""
     text = text_of(error)
     if not issubclass(type(error), ImportError | AttributeError):
         return text
@@ -117,7 +117,7 @@ def without_secrets(
     method: str,  # noqa: ARG001  # as structlog calls it
     line: "MutableMapping[str, object]",
 ) -> "MutableMapping[str, object]":
-    """Return a line of the log without the secrets in its texts; a processor of structlog."""
+    """Return a log line without the secrets in its texts; a structlog processor."""
     for name, value in line.items():
         if isinstance(value, str):
             line[name] = _scrub(value)
@@ -125,17 +125,17 @@ def without_secrets(
 
 
 def _scrub(text: str) -> str:
-    # All that is attached has it; where no host is found it would be half of what starting costs.
+    # Late: where no host is found, importing it would be half the cost of starting.
     from tau_live.core.redaction import scrub_text
 
     return scrub_text(text)
 
 
 class Cause(NamedTuple):
-    """Why something failed, as far as two failures are the same.
+    """The cause of a failure; equal causes are the same failure.
 
     Attributes:
-        kind: What failed, in the words of whoever called.
+        kind: What failed, as the caller names it.
         type: The class of the exception.
         place: ``file:line`` where it was raised.
     """
@@ -146,7 +146,7 @@ class Cause(NamedTuple):
 
 
 class Guard:
-    """The border; one for a process, used by every thread, and by itself while it is at work.
+    """The border; one per process, used by every thread, and re-entrant.
 
     Args:
         on_failure: Called for every failure with its kind and the error; usually counts it in the
@@ -155,10 +155,10 @@ class Guard:
 
     def __init__(self, on_failure: Callable[[str, Exception], None] | None = None) -> None:
         self._on_failure = on_failure
-        # Re-entrant: a finaliser or a signal may bring the same thread here a second time.
+        # Re-entrant: a finaliser or a signal handler may call this from within a call.
         self._lock = threading.RLock()
         self._counts: dict[Cause, int] = {}
-        self._telling = threading.local()
+        self._reporting = threading.local()
 
     def call(self, kind: str, function: Callable[..., T], *args: object, fallback: F) -> T | F:
         """Return ``function(*args)``, or ``fallback`` if that raises an ``Exception``."""
@@ -169,22 +169,22 @@ class Guard:
             return fallback
 
     def catching(self, kind: str) -> "_Border":
-        """Return a context whose ``Exception`` ends it and goes no further."""
+        """Return a context manager that contains any ``Exception``."""
         return _Border(self, kind)
 
     def record_failure(self, kind: str, error: Exception) -> None:
-        """Count a failure, log it if its cause is new, and tell ``on_failure``.
+        """Count a failure, log it if its cause is new, and call ``on_failure``.
 
-        Nothing is raised but what interrupted us, which is not counted.
+        Raises nothing but an interruption, which is not counted.
         """
         self.note_cause(kind, error)
         if not issubclass(type(error), RecursionError):
-            self._tell(kind, error)
+            self._report(kind, error)
 
     def note_cause(self, kind: str, error: Exception) -> None:
-        """Count what was no failure of ours, and log it if its cause is new.
+        """Count a failure that is not ours, and log it if its cause is new.
 
-        Nothing is raised but what interrupted us, which is not counted.
+        Raises nothing but an interruption, which is not counted.
         """
         pass_on(error)
         if issubclass(type(error), RecursionError):
@@ -199,7 +199,7 @@ class Guard:
             self._count(Cause("guard", "Exception", "unreadable"))
 
     def counts(self) -> dict[Cause, int]:
-        """Return how often each cause was met."""
+        """Return how often each cause occurred."""
         with self._lock:
             return dict(self._counts)
 
@@ -210,16 +210,16 @@ class Guard:
             self._counts[cause] = self._counts.get(cause, 0) + 1
             return self._counts[cause] == 1
 
-    def _tell(self, kind: str, error: Exception) -> None:
-        if self._on_failure is None or getattr(self._telling, "now", False):
+    def _report(self, kind: str, error: Exception) -> None:
+        if self._on_failure is None or getattr(self._reporting, "now", False):
             return  # a failure of the callback is not reported to the callback
-        self._telling.now = True
+        self._reporting.now = True
         try:
             self._on_failure(kind, error)
         except Exception as second:  # noqa: BLE001 - it must not reach the host
             self.record_failure("on_failure", second)
         finally:
-            self._telling.now = False
+            self._reporting.now = False
 
 
 class _Border:
@@ -245,10 +245,10 @@ class _Border:
 
 
 def contain(error: BaseException) -> BaseException:
-    """Return the error of a plugin, unless it is meant for whoever called: then raise it.
+    """Return a plugin's error if it is to be contained, else raise it.
 
-    What interrupted it is. Nobody exits or is cancelled in a thread of ours but by us, nor in a
-    hook by asyncio.
+    Interruptions are raised. In a thread of ours an exit or a cancellation that we did not cause
+    is contained, and so is a cancellation by asyncio in a hook.
     """
     pass_on(error)
     if isinstance(error, Exception) or type(error).__module__ == "asyncio.exceptions":

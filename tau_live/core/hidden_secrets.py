@@ -1,7 +1,7 @@
-"""Secrets that are not written as they are: escaped, encoded, broken over lines, cut in two.
+"""Secrets in disguise: escaped, encoded, broken over lines, cut in two.
 
-Each way of hiding is undone on the side, what comes out is searched like any other text, and what
-was found is traced back to where it stands. Everything is linear in the length of the text.
+Each disguise is undone in a copy, the result is searched like any other text, and every hit is
+traced back to its place in the original. Everything is linear in the length of the text.
 """
 
 import binascii
@@ -15,29 +15,29 @@ from typing import NamedTuple
 from tau_live.core.secret_kinds import is_secret_key
 
 
-class Found(NamedTuple):
-    """Where a secret stands in a text, and of which kind it is."""
+class Secret(NamedTuple):
+    """The place of a secret in a text, and its kind."""
 
     start: int
     end: int
     kind: str
 
 
-Search = Callable[[str], list[Found]]
-"""Returns the secrets that are written as they are, in their order."""
+Search = Callable[[str], list[Secret]]
+"""Returns the undisguised secrets of a text, in their order."""
 
 DEPTH = 2
-"""How often something may be encoded again."""
+"""How many layers of encoding are undone."""
 
 SEAM = 128
-"""So many characters on either side of a seam may belong to one secret."""
+"""Characters on either side of a seam that may belong to one secret."""
 
 _ESCAPE = re.compile(
     r"""%(?P<percent>[0-9A-Fa-f]{2})|(?<!\\)\\++(?:u(?P<unicode>[0-9A-Fa-f]{4})|x(?P<hex>[0-9A-Fa-f]{2})"""
     r"""|(?P<plain>["'/nrt]))"""
 )
 _INVISIBLE = re.compile("[\u00ad\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]+")
-"""What is not seen, wherever it stands: of no width, or for the direction of writing."""
+"""Invisible characters: of zero width, or for the direction of writing."""
 
 _CONTROL = {"n": "\n", "r": "\r", "t": "\t"}
 _BREAK = re.compile(
@@ -47,14 +47,14 @@ _BASE64 = re.compile(
     r"[A-Za-z0-9+/_-]{20,}+(?:(?:\r?\n|\\r\\n|\\n)[ \t]{0,16}[A-Za-z0-9+/_-]{8,}+)*+={0,2}+"
 )
 _SHORTEST_ENCODED = 20
-"""Characters that the shorter of both has at least."""
+"""Characters of the shortest text that base64 or hex may encode."""
 _NOT_BASE64 = re.compile(r"\\r\\n|\\n|[^A-Za-z0-9+/]")
 _HEX = re.compile(r"(?:[0-9A-Fa-f]{2}){16,}+")
 _READABLE = re.compile(rb"[\t\n\r\x20-\x7e]{12,}+")
 _LIKE_WORDS = frozenset(
     {"anthropic", "openai", "gitlab", "pypi", "docker", "vault", "xai", "sendgrid", "jwt"}
 )
-"""Kinds whose tokens may hold hyphens, as words do that come together."""
+"""Kinds whose tokens may hold hyphens, as joined words do."""
 _MIXED_LEAST = 12
 _MIXED_SHARE = 0.28
 _NAME_CHARS = 40
@@ -63,7 +63,7 @@ _FIRST_WORD = re.compile(r"\S{1,256}")
 _NOT_A_WORD = re.compile(r"[^A-Za-z]|[A-Z][a-z][A-Z]")
 _OPTION = re.compile(r"--?[a-z][a-z-]*\b(?!\d)")
 _STANDS_FOR = re.compile(r"\A…\[|\[redacted:[\w:]*\]\Z")
-"""What stands for something else ends as no name does, or is all of it."""
+"""A placeholder: no name looks like one."""
 
 
 class _View:
@@ -74,25 +74,25 @@ class _View:
         self._starts = starts
         self._origins = origins
 
-    def origin(self, place: int) -> int:
-        """Return where in the text what stands at a place of the view begins."""
-        piece = bisect_right(self._starts, place) - 1
-        return self._origins[piece] + place - self._starts[piece]
+    def origin(self, index: int) -> int:
+        """Return the index in the text of a character of the view."""
+        piece = bisect_right(self._starts, index) - 1
+        return self._origins[piece] + index - self._starts[piece]
 
-    def end(self, place: int) -> int:
-        """Return where in the text what ends before a place of the view ends."""
-        piece = bisect_right(self._starts, place) - 1
-        if place == self._starts[piece]:  # an escape ends where the next piece begins
+    def end(self, index: int) -> int:
+        """Return the index in the text of an end (exclusive) in the view."""
+        piece = bisect_right(self._starts, index) - 1
+        if index == self._starts[piece]:  # an escape ends where the next piece begins
             return self._origins[piece]
-        return self._origins[piece] + place - self._starts[piece]
+        return self._origins[piece] + index - self._starts[piece]
 
 
-def _view(text: str, pattern: re.Pattern[str], made: Callable[[re.Match[str]], str]) -> _View:
+def _view(text: str, pattern: re.Pattern[str], replace: Callable[[re.Match[str]], str]) -> _View:
     parts: list[str] = []
     starts, origins = [0], [0]
     length = end = 0
     for match in pattern.finditer(text):
-        before, new = text[end : match.start()], made(match)
+        before, new = text[end : match.start()], replace(match)
         parts += (before, new)
         if new:
             starts.append(length + len(before))
@@ -111,61 +111,63 @@ def _unescape(match: re.Match[str]) -> str:
     return chr(int(match["percent"] or match["hex"] or match["unicode"], 16))
 
 
-def hidden_secrets(text: str, search: Search, *, tokens: Search, depth: int = DEPTH) -> list[Found]:
-    """Return the secrets that a text hides, in no particular order; they may overlap.
+def hidden_secrets(
+    text: str, search: Search, *, tokens: Search, depth: int = DEPTH
+) -> list[Secret]:
+    """Return the disguised secrets of a text, in no particular order; they may overlap.
 
     Args:
         text: The text.
         search: Finds secrets of every kind.
-        tokens: Finds those that are recognised by themselves.
-        depth: How often something may be encoded again.
+        tokens: Finds those that are recognised without context.
+        depth: How many layers of encoding are undone.
     """
-    secrets: list[Found] = []
+    secrets: list[Secret] = []
     if depth <= 0:
         return secrets
     spellings: list[tuple[bool, re.Pattern[str], Callable[[re.Match[str]], str]]] = [
         ("%" in text or "\\" in text, _ESCAPE, _unescape),
         (not text.isascii(), _INVISIBLE, lambda _: ""),
     ]
-    for may_be, pattern, made in spellings:
-        view = _view(text, pattern, made) if may_be else None
+    for may_occur, pattern, replace in spellings:
+        view = _view(text, pattern, replace) if may_occur else None
         if view is not None and len(view.text) != len(text):
             inner = search(view.text) + hidden_secrets(
                 view.text, search, tokens=tokens, depth=depth - 1
             )
-            secrets += (Found(view.origin(s), view.end(e), kind) for s, e, kind in inner)
+            secrets += (Secret(view.origin(s), view.end(e), kind) for s, e, kind in inner)
     if "\n" in text:
-        secrets += _broken(text, tokens)
+        secrets += _tokens_over_lines(text, tokens)
     secrets += _decode(text, search, tokens, depth)
     return secrets
 
 
-def _broken(text: str, tokens: Search) -> Iterator[Found]:
-    """Yield tokens that go on in the next line, or in several."""
+def _tokens_over_lines(text: str, tokens: Search) -> Iterator[Secret]:
+    """Yield tokens that are broken over two lines or more."""
     view = _view(text, _BREAK, lambda _: "")
     for start, end, kind in tokens(view.text) if len(view.text) != len(text) else ():
         first, last = view.origin(start), view.end(end)
         if last - first != end - start and is_credible(kind, view.text[start:end]):
-            yield Found(first, last, kind)
+            yield Secret(first, last, kind)
     for gap in _BREAK.finditer(text):
         before = _LAST_WORD.search(text, max(0, gap.start() - SEAM), gap.start())
         after = _FIRST_WORD.match(text, gap.end())
         if before is not None and after is not None:
-            for start, end, kind in _over(before[0], after[0], tokens):
-                yield Found(before.start() + start, gap.end() + end - len(before[0]), kind)
+            for start, end, kind in _tokens_across(before[0], after[0], tokens):
+                yield Secret(before.start() + start, gap.end() + end - len(before[0]), kind)
 
 
-def _over(before: str, after: str, tokens: Search) -> Iterator[Found]:
-    """Yield the tokens that stand in both of two words."""
+def _tokens_across(before: str, after: str, tokens: Search) -> Iterator[Secret]:
+    """Yield the tokens that reach from one word into the next."""
     whole, seam = before + after, len(before)
     if seam < 2 or len(after) < 2 or (not any(map(str.isdigit, whole)) and whole.islower()):
         return
     for start, end, kind in tokens(whole):
         if start < seam < end and is_credible(kind, whole[start:end]):
-            yield Found(start, end, kind)
+            yield Secret(start, end, kind)
 
 
-def _decode(text: str, search: Search, tokens: Search, depth: int) -> Iterator[Found]:
+def _decode(text: str, search: Search, tokens: Search, depth: int) -> Iterator[Secret]:
     if len(text) < _SHORTEST_ENCODED:  # as most ids are
         return
     for pattern, decodings in ((_HEX, _from_hex), (_BASE64, _from_base64)):
@@ -173,7 +175,7 @@ def _decode(text: str, search: Search, tokens: Search, depth: int) -> Iterator[F
             kinds = (_kind_in(run, search, tokens, depth) for run in decodings(match[0]))
             kind = next(filter(None, kinds), None)
             if kind is not None:
-                yield Found(match.start(), match.end(), kind)
+                yield Secret(match.start(), match.end(), kind)
 
 
 def _kind_in(plain: str, search: Search, tokens: Search, depth: int) -> str | None:
@@ -186,8 +188,8 @@ def _from_hex(digits: str) -> Iterator[str]:
 
 
 def _from_base64(letters: str) -> Iterator[str]:
-    """Yield what letters stand for, for each place at which the first group may begin."""
-    if letters.islower():  # as ids and hashes are; what stands for text is in both cases
+    """Yield the readable text that letters encode, for each offset of the first group."""
+    if letters.islower():  # as ids and hashes are; encoded text is in both cases
         return
     pure = _NOT_BASE64.sub("", letters.replace("-", "+").replace("_", "/").rstrip("="))
     for offset in range(4):
@@ -198,18 +200,18 @@ def _from_base64(letters: str) -> Iterator[str]:
 
 
 def _readable(decoded: bytes) -> Iterator[str]:
-    """Yield what can be read in some bytes; noise has nothing of that length."""
+    """Yield the readable runs in some bytes; noise has none of that length."""
     for run in _READABLE.finditer(decoded.replace(b"\0", b"")):  # as in UTF-16
         yield run[0].decode("ascii")
 
 
 def is_credible(kind: str, token: str) -> bool:
-    """Say whether a token that was put together is one, and not words that came together."""
+    """Return whether a joined token is one, and not just two words."""
     return kind not in _LIKE_WORDS or _is_mixed(token)
 
 
 def _is_mixed(token: str) -> bool:
-    """Say whether a token looks drawn at random: its characters change their class often."""
+    """Return whether a token looks random: its characters change their class often."""
     letters = [c for c in token if c.isalnum()]
     if len(letters) < _MIXED_LEAST or not any(c.isdigit() for c in letters):
         return False
@@ -219,46 +221,46 @@ def _is_mixed(token: str) -> bool:
 
 
 class Seams:
-    """Watches strings that follow each other, for a secret that stands in two of them.
+    """Watches consecutive strings for a secret that is split between two of them.
 
-    They are judged as they come, and again as they are kept: what is left of one may be read
-    together with what is left of the next, and is when all of it is read again.
+    They are judged as they come in, and again as they are kept: the rest of one may form a secret
+    with the rest of the next, and would when the result is read again.
 
     Args:
-        tokens: Finds secrets that are recognised by themselves.
+        tokens: Finds secrets that are recognised without context.
     """
 
     def __init__(self, tokens: Search) -> None:
         self._tokens = tokens
-        self._came = self._kept = ""
-        self._is_told = True
+        self._original = self._kept = ""
+        self._is_unchanged = True
 
     def splits(self, text: str) -> bool:
-        """Say whether a string ends what the one before began, or is what that one named."""
-        before, self._came = self._came, text[-SEAM:]
-        self._is_told = before is self._kept
-        return bool(before and text) and (_is_named(before, text) or self._ends(before, text))
+        """Return whether a string completes a secret of the one before, or is one that it names."""
+        before, self._original = self._original, text[-SEAM:]
+        self._is_unchanged = before is self._kept
+        return bool(before and text) and (_names_secret(before, text) or self._ends(before, text))
 
     def splits_kept(self, kept: str, text: str) -> bool:
-        """Say the same of what is kept of that string, next to what was kept before it."""
-        before, self._kept = self._kept, self._came if kept is text else kept[-SEAM:]
-        if self._is_told and kept is text:
+        """As ``splits``, for the kept part of that string next to the kept part before it."""
+        before, self._kept = self._kept, self._original if kept is text else kept[-SEAM:]
+        if self._is_unchanged and kept is text:
             return False  # nothing was changed: the first answer stands
-        return bool(before and kept) and (_is_named(before, kept) or self._ends(before, kept))
+        return bool(before and kept) and (_names_secret(before, kept) or self._ends(before, kept))
 
     def replace(self, kept: str) -> None:
-        """Take note that something else is kept of that string."""
+        """Note that something else is kept of that string."""
         self._kept = kept[-SEAM:]
 
     def _ends(self, before: str, text: str) -> bool:
         last, first = _LAST_WORD.search(before), _FIRST_WORD.match(text)
         if last is None or first is None:
             return False
-        return any(_over(last[0], first[0], self._tokens))
+        return any(_tokens_across(last[0], first[0], self._tokens))
 
 
-def _is_named(before: str, text: str) -> bool:
-    """Say whether a string like ``--password`` or ``api_key`` stands before its value."""
+def _names_secret(before: str, text: str) -> bool:
+    """Return whether a string like ``--password`` or ``api_key`` stands before its value."""
     name = before.strip("-:=\"' ")
     if not 2 < len(name) <= _NAME_CHARS or any(c.isspace() for c in name):
         return False

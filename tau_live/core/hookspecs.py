@@ -43,7 +43,7 @@ class DecisionRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a plugin chose.
+    """A plugin's answer to a decision request.
 
     Attributes:
         option: One of the options of the request.
@@ -304,9 +304,8 @@ def register_hosts(register: Register) -> None:
     """Register hosts: ``register(name, make)`` and ``register(name, adapter=ADAPTER)``.
 
     ``make(stream, clock)`` returns a ``Translator`` of the lines that ``tau-live ingest`` reads; it
-    is called once per stream. ``ADAPTER`` is a
-        ``tau_live.runtime.adapters.Adapter``, with which tau-live
-    attaches to a host once it is imported; the hook itself imports no host.
+    is called once per stream. ``ADAPTER`` is a ``tau_live.runtime.adapters.Adapter``, with which
+    tau-live attaches to a host once it is imported; the hook itself imports no host.
     """
 
 

@@ -1,8 +1,8 @@
-"""Holds that only memory knows, shown to other processes by locks, which need no room on a disk.
+"""Holds in memory alone, shown to other processes by file locks, which need no room on a disk.
 
 A process that cannot write its store cannot record there that it holds. It locks one byte of an
-empty file beside the store instead; where that byte is says who holds, why, and since when. The
-kernel takes the lock away when the process ends, however it ends.
+empty file beside the store instead; the byte's offset encodes who holds, why, and since when. The
+kernel releases the lock when the process ends, however it ends.
 """
 
 import os
@@ -17,7 +17,7 @@ from tau_live.core.files import give_to_owner_of_folder
 from tau_live.core.gate import HoldReason
 
 SUFFIX = ".held"
-"""Behind the store's name; the file stays empty, and nothing follows from its being there."""
+"""Behind the store's name; the file stays empty, and its existence means nothing."""
 
 _PID_BITS, _SINCE_BITS = 22, 34
 _END = 1 << 62
@@ -30,18 +30,18 @@ _REASONS: tuple[str | None, ...] = (
     HoldReason.DECISION_FAILURES,
     HoldReason.OPERATOR,
 )
-"""The place of a reason is its code: only ever add to the end."""
+"""The index of a reason is its code: only ever add to the end."""
 
 _LAYOUTS = {"linux": ("hhqqi4x", (0, 1, 2, 3)), "darwin": ("qqihh", (3, 4, 0, 1))}
-"""``struct flock``, and where in it type, whence, start and length stand."""
+"""The layout of ``struct flock``, and the indices of type, whence, start and length in it."""
 
 
 class MemoryHold(NamedTuple):
-    """That a process holds, although the store does not say so.
+    """A hold of a process that the store does not record.
 
     Attributes:
-        pid: Its number, as it sees itself.
-        reason: Why, as a code.
+        pid: The process's own pid.
+        reason: The code of the reason.
         since: Epoch seconds, UTC.
     """
 
@@ -51,7 +51,7 @@ class MemoryHold(NamedTuple):
 
 
 class MemoryHoldSign:
-    """Shows to others that this process holds; one thread may use it.
+    """Shows other processes that this one holds; for one thread.
 
     Args:
         store: The store's file.
@@ -60,10 +60,10 @@ class MemoryHoldSign:
     def __init__(self, store: Path) -> None:
         self._path = store.with_name(store.name + SUFFIX)
         self._file: tuple[int, tuple[int, int]] | None = None
-        self._place: int | None = None
+        self._offset: int | None = None
 
     def prepare(self) -> None:
-        """Make the file while there is room for it; never raises."""
+        """Create the file while there is room for it; never raises."""
         with suppress(OSError):
             if not os.path.lexists(self._path):
                 flags = os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -71,27 +71,27 @@ class MemoryHoldSign:
                 give_to_owner_of_folder(self._path)
 
     def show(self, held: tuple[str | None, float] | None) -> None:
-        """Show why and since when this process holds, or no longer; never raises.
+        """Show the reason and time of this process's hold, or none; never raises.
 
-        Call it again while it lasts: a lock is lost when this process closes any descriptor of
-        the file, as one does that looks there for others.
+        Call it repeatedly while the hold lasts: the lock is lost when this process closes any
+        descriptor of the file, as ``memory_holds`` does.
         """
         if held is None and self._file is None:
             return
         with suppress(OSError, ImportError, AttributeError, OverflowError, ValueError):
             import fcntl
 
-            place = None if held is None else _place_of(held[0], held[1])
-            if place != self._place:
+            offset = None if held is None else _offset_of(held[0], held[1])
+            if offset != self._offset:
                 self._close()
-            if place is None:
+            if offset is None:
                 return
             descriptor = self._open()
-            fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, place)
-            self._place = place
+            fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, offset)
+            self._offset = offset
 
     def _open(self) -> int:
-        """Return the descriptor; a host that closes all of them may use its number for another."""
+        """Return the descriptor, reopened if the host has closed it or reused its number."""
         if self._file is not None and _is_open(*self._file):
             return self._file[0]
         self.prepare()
@@ -101,15 +101,15 @@ class MemoryHoldSign:
         return descriptor
 
     def _close(self) -> None:
-        file, self._file, self._place = self._file, None, None
+        file, self._file, self._offset = self._file, None, None
         if file is not None and _is_open(*file):
             os.close(file[0])
 
 
 def memory_holds(store: Path) -> list[MemoryHold]:
-    """Return which other processes hold although the store does not say so, the oldest first."""
+    """Return the holds of other processes that the store does not record, the oldest first."""
     try:
-        import fcntl  # noqa: F401  # where there is none nobody holds in this way
+        import fcntl  # noqa: F401  # without it no process can hold in this way
 
         path = store.with_name(store.name + SUFFIX)
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -117,16 +117,16 @@ def memory_holds(store: Path) -> list[MemoryHold]:
     except (ImportError, OSError):
         return []
     try:
-        places = list(_locked_bytes(descriptor, 0, _END))
+        offsets = list(_locked_bytes(descriptor, 0, _END))
     except OSError:  # a file system without locks
         return []
     finally:
         os.close(descriptor)
-    return sorted(map(_hold_at, places), key=lambda hold: (hold.since, hold.pid))
+    return sorted(map(_hold_at, offsets), key=lambda hold: (hold.since, hold.pid))
 
 
 def _locked_bytes(descriptor: int, begin: int, end: int) -> Iterator[int]:
-    """Yield the locked bytes of a part: the kernel names any one, so look on both sides of it."""
+    """Yield the locked bytes of a range: the kernel names any one, so both sides are searched."""
     import fcntl
 
     if begin >= end:
@@ -139,13 +139,13 @@ def _locked_bytes(descriptor: int, begin: int, end: int) -> Iterator[int]:
         layout, fcntl.fcntl(descriptor, fcntl.F_GETLK, struct.pack(layout, *fields))
     )
     if lock[type_] != fcntl.F_UNLCK:
-        place = max(begin, lock[start])
-        yield from _locked_bytes(descriptor, begin, place)
-        yield place
-        yield from _locked_bytes(descriptor, place + max(1, lock[length]), end)
+        offset = max(begin, lock[start])
+        yield from _locked_bytes(descriptor, begin, offset)
+        yield offset
+        yield from _locked_bytes(descriptor, offset + max(1, lock[length]), end)
 
 
-def _place_of(reason: str | None, since: float) -> int:
+def _offset_of(reason: str | None, since: float) -> int:
     code = _REASONS.index(reason) if reason in _REASONS else 0
     pid = os.getpid() % (1 << _PID_BITS)
     return (
@@ -153,10 +153,10 @@ def _place_of(reason: str | None, since: float) -> int:
     )
 
 
-def _hold_at(place: int) -> MemoryHold:
-    code, since = place >> (_SINCE_BITS + _PID_BITS), (place >> _PID_BITS) % (1 << _SINCE_BITS)
+def _hold_at(offset: int) -> MemoryHold:
+    code, since = offset >> (_SINCE_BITS + _PID_BITS), (offset >> _PID_BITS) % (1 << _SINCE_BITS)
     reason = _REASONS[code] if code < len(_REASONS) else _REASONS[0]
-    return MemoryHold(place % (1 << _PID_BITS), str(reason), float(since))
+    return MemoryHold(offset % (1 << _PID_BITS), str(reason), float(since))
 
 
 def _identity(descriptor: int) -> tuple[int, int]:

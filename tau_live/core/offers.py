@@ -2,9 +2,9 @@
 
 A mask is absolute, and never a penalty.
 
-With a mask, what comes back is always one of the options allowed, even where the host's own
-choice comes back: a default that is not allowed gives way to the first option that is, and where
-none is, nothing comes back (``None``). Only a mask that cannot be read is none.
+With a mask, the result is always an allowed option, even where it is the host's own choice: a
+default that is not allowed gives way to the first option that is, and where none is, the result is
+``None``. Only a mask that cannot be read counts as no mask.
 """
 
 import itertools
@@ -22,7 +22,7 @@ from tau_live.core.sanitize import beginning, clean
 
 OPTIONS_LIMIT = 256
 LISTED_LIMIT = 16 * OPTIONS_LIMIT
-"""So many are looked at; each costs the host's thread half a microsecond."""
+"""How many options are read; each costs the host's thread half a microsecond."""
 
 NAME_LIMIT = 200
 COMMENT_LIMIT = 10_000
@@ -31,27 +31,27 @@ KEY_LIMIT = 10_000
 LONGEST_S = 1e6
 HASH_CHARS = 16
 HASHED_CHARS = 500_000
-"""Of a longer text so many at either end are hashed: 100 MB take 0.1 s in the host's thread."""
+"""Characters hashed at either end of a longer text: 100 MB take 0.1 s in the host's thread."""
 
 PRINTED_PARTS = 1_000
 PRINTED_CHARS = 100_000
 PRINTED_BITS = 10_000
 PRINTED_NUMBERS = 16
-"""Built-in values of more parts, more characters, or longer integers, are not printed, nor are
+"""Built-in values with more parts, characters or bits of an integer are not printed, nor are
 arrays of more numbers."""
 
 _TEXTS: tuple[type[Collection[object]], ...] = (str, bytes, bytearray, array)
 _GROUPS: tuple[type[Collection[object]], ...] = (list, tuple, set, frozenset, deque, dict)
 
 
-class Listed(NamedTuple):
+class OptionList(NamedTuple):
     """The options of a host, read once: it may be an iterator.
 
     Attributes:
-        originals: ``[L]``, the options as they were handed over.
+        originals: ``[L]``, the host's own objects.
         features: ``[L]``, the features of each.
         readable: Whether all of them could be read.
-        beyond: How many more were offered, as far as known, and not looked at.
+        beyond: How many more were offered and not read, as far as known.
     """
 
     originals: list[object]
@@ -61,21 +61,21 @@ class Listed(NamedTuple):
 
 
 def key_text(key: object) -> str | None:
-    """Return the text of a key; ``None`` for one that cannot be printed, which names nothing."""
+    """Return the text of a key; ``None`` for one that cannot be printed and so names nothing."""
     with suppress(Exception):  # a host's object may raise anything when it is printed
         return text_of(key if type(key) is str else _print_whole(key), limit=KEY_LIMIT)
     return None
 
 
 def _print_whole(value: object) -> str:
-    """Return a value as a text. Raises: ValueError, or whatever a class of the host's raises."""
+    """Return a value as text. Raises: ValueError, or whatever a class of the host's raises."""
     if not is_soon_printed(value):
         raise ValueError("it is too large to be printed")
     return str.__str__(str(value))
 
 
 def is_soon_printed(value: object) -> bool:
-    """Tell whether a built-in value is; how long others take is up to their own classes."""
+    """Return whether a built-in value prints fast; for others that is up to their own classes."""
     waiting, parts, chars = [value], PRINTED_PARTS, PRINTED_CHARS
     while waiting and parts >= 0 and chars >= 0:
         part = waiting.pop()
@@ -96,7 +96,7 @@ def is_soon_printed(value: object) -> bool:
 
 
 def _is_long_array(value: object) -> bool:
-    """Tell whether it is an array of numpy's that takes long to print: 5 ms for 1,000 numbers."""
+    """Return whether it is a numpy array that takes long to print: 5 ms for 1,000 numbers."""
     array_ = getattr(sys.modules.get("numpy"), "ndarray", None)
     if array_ is None or not issubclass(type(value), array_):
         return False
@@ -105,7 +105,7 @@ def _is_long_array(value: object) -> bool:
 
 
 def text_of(value: object, *, limit: int = NAME_LIMIT) -> str:
-    """Return a bounded text for anything, whatever it does when it is printed.
+    """Return a bounded text for any value, whatever it does when it is printed.
 
     A longer text keeps its beginning and is distinguished by a hash.
     """
@@ -134,7 +134,7 @@ def kind_of(value: object) -> str:
 
 
 def finite(value: object) -> float | None:
-    """Return a number as a finite float; ``None`` for everything else, texts of digits too."""
+    """Return a number as a finite float; ``None`` for anything else, including digits as text."""
     try:
         kind = type(value)
         if not hasattr(kind, "__float__") and not hasattr(kind, "__index__"):
@@ -146,34 +146,38 @@ def finite(value: object) -> float | None:
     return number if isfinite(number) else None
 
 
-def read_options(options: object, default: object = None) -> Listed:
-    """Return what is offered, read once, whatever reading it does.
+def read_options(options: object, default: object = None) -> OptionList:
+    """Return the options, read once, whatever reading them does.
 
-    Of more than ``LISTED_LIMIT`` the first are looked at, and the host's own choice.
+    Of more than ``LISTED_LIMIT`` only the first are read, and the host's own choice.
     """
     kind = type(options)
     if kind is dict and isinstance(options, dict):  # the usual case first
-        copied = options.copy() if len(options) <= LISTED_LIMIT else {}  # whoever writes to it
+        copied = options.copy() if len(options) <= LISTED_LIMIT else {}  # atomic
         if copied:
-            return Listed([*copied], [*copied.values()])
+            return OptionList([*copied], [*copied.values()])
     try:
         if issubclass(kind, str) or not issubclass(kind, Iterable):
-            return Listed([options], [None]) if options is not None else Listed([], [], False)
+            return (
+                OptionList([options], [None]) if options is not None else OptionList([], [], False)
+            )
         if issubclass(kind, Mapping) and isinstance(options, Mapping):
             pairs = list(itertools.islice(options.items(), LISTED_LIMIT))
-            options_read = Listed([name for name, _ in pairs], [features for _, features in pairs])
+            options_read = OptionList(
+                [name for name, _ in pairs], [features for _, features in pairs]
+            )
         else:
             names = list(itertools.islice(options, LISTED_LIMIT))  # type: ignore[call-overload]  # it is iterable
-            options_read = Listed(names, [None] * len(names))
+            options_read = OptionList(names, [None] * len(names))
         is_cut = len(options_read.originals) == LISTED_LIMIT
         return _with_default(options_read, options, default) if is_cut else options_read
     except Exception as error:  # noqa: BLE001  # a host's object may raise anything when it is read
         pass_on(error)
-        return Listed([], [], False)
+        return OptionList([], [], False)
 
 
-def _with_default(options_read: Listed, options: object, default: object) -> Listed:
-    """Return what was looked at of too many options, and the host's own choice with it."""
+def _with_default(options_read: OptionList, options: object, default: object) -> OptionList:
+    """Return the options read out of too many, with the host's own choice among them."""
     if not isinstance(options, (list, tuple, dict)) or len(options) <= LISTED_LIMIT:
         return options_read
     beyond = len(options) - LISTED_LIMIT
@@ -185,7 +189,7 @@ def _with_default(options_read: Listed, options: object, default: object) -> Lis
 
 
 def seconds(value: object, *, default: float = 5.0) -> float:
-    """Return a timeout in seconds, at least 0; the default for what is none."""
+    """Return a timeout in seconds, at least 0; the default for anything that is not a number."""
     if type(value) is float and value == inf:
         return LONGEST_S
     number = finite(value)
@@ -196,8 +200,8 @@ class Mask(NamedTuple):
     """The options that a host allows.
 
     Attributes:
-        names: The options allowed, by name; ``None`` allows all. What is not offered is no harm.
-        readable: Whether it could be read; if not, nobody knows what is allowed.
+        names: The options allowed, by name; ``None`` allows all. Names not offered do no harm.
+        readable: Whether it could be read; if not, it is unknown what is allowed.
         unexplored: The options that are unsafe to explore, by name.
     """
 
@@ -206,15 +210,15 @@ class Mask(NamedTuple):
     unexplored: frozenset[str] = frozenset()
 
     def allows(self, option: object) -> bool:
-        """Say whether an option may be chosen."""
+        """Return whether an option may be chosen."""
         return self.names is None or text_of(option) in self.names
 
 
 def mask_of(allowed: object, exploit_only: object = None) -> Mask:
-    """Return what a host's ``allowed`` and ``exploit_only`` mean: names, or the options themselves.
+    """Return the mask that ``allowed`` and ``exploit_only`` give: names, or the options themselves.
 
-    A single text is one name. A mapping and a truth say nothing that could be relied on; they
-    cannot be read, and neither can what raises or is longer than options may be.
+    A single text is one name. A mapping or a boolean is ambiguous and counts as unreadable, as does
+    anything that raises or is longer than options may be.
     """
     names = None if allowed is None else _names(allowed)
     unexplored = frozenset[str]() if exploit_only is None else _names(exploit_only)
@@ -223,15 +227,15 @@ def mask_of(allowed: object, exploit_only: object = None) -> Mask:
     return Mask(names, unexplored=unexplored)
 
 
-def _names(given: object) -> frozenset[str] | None:
-    """Return what was given as names; ``None`` if it cannot be read."""
-    kind = type(given)
+def _names(value: object) -> frozenset[str] | None:
+    """Return one or several options as names; ``None`` if they cannot be read."""
+    kind = type(value)
     try:
         if kind is bool or issubclass(kind, Mapping):
             return None
         if issubclass(kind, str) or not issubclass(kind, Iterable):
-            return frozenset({text_of(given)})
-        names = list(itertools.islice(given, LISTED_LIMIT + 1))  # type: ignore[call-overload]  # it is iterable
+            return frozenset({text_of(value)})
+        names = list(itertools.islice(value, LISTED_LIMIT + 1))  # type: ignore[call-overload]  # it is iterable
     except Exception as error:  # noqa: BLE001  # a host's object may raise anything when it is read
         pass_on(error)
         return None

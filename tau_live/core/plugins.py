@@ -27,11 +27,11 @@ from tau_live.core.records import Span
 
 GROUP = hookspecs.PROJECT
 T = TypeVar("T")
-_CHANCES = 3
+_FAILURE_LIMIT = 3
 _NAMES = frozenset({str})
 _FIXED = frozenset({str, int, float, bool, bytes, type(None)})
 _CONTAINERS = frozenset({dict, list, tuple})
-MUST_SEE = frozenset({"redact", "redact_text"})  # what their plugins cannot see is not kept
+MUST_SEE = frozenset({"redact", "redact_text"})  # without their plugins, nothing unchecked is kept
 
 
 @dataclass(slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class PluginReport:
     """The state of a plugin.
 
     Attributes:
-        name: Its name, by which ``TAU_LIVE_RL_PLUGINS_OFF`` leaves it out.
+        name: Its name, as in ``TAU_LIVE_RL_PLUGINS_OFF``.
         hooks: The hooks it implements.
         failures: How often it raised since the start.
         disabled: Whether it is not called any more.
@@ -76,7 +76,7 @@ class Plugins:
             as at the start of the command line, and not a warning, as in a host.
 
     Attributes:
-        listening: By hook, whether calling it does anything.
+        listening: Whether calling a hook does anything, by hook.
         keeps_no_text: Whether no text may be kept, as a plugin that redacts has failed.
     """
 
@@ -89,8 +89,8 @@ class Plugins:
             name for name, hook in vars(hookspecs).items() if hasattr(hook, f"{GROUP}_spec")
         )
         self._lock = threading.RLock()
-        self._standings: dict[str, PluginReport] = {}
-        self._ours: set[str] = set()  # which change nothing that they are given, and need no copy
+        self._states: dict[str, PluginReport] = {}
+        self._ours: set[str] = set()  # they do not change their arguments, and need no copy
         self._calls: Mapping[str, tuple[_Call, ...]] = {}
         self.listening: Mapping[str, bool] = {}
         self._blind: frozenset[str] = frozenset()
@@ -98,7 +98,7 @@ class Plugins:
         self._arrange()
 
     def load(self, entry_points: Iterable[metadata.EntryPoint] | None = None) -> None:
-        """Register what installed packages offer, each behind a guard of its own.
+        """Register the plugins of installed packages, each behind a guard of its own.
 
         Args:
             entry_points: ``None`` takes those of the group ``tau_live``, ours included.
@@ -124,11 +124,11 @@ class Plugins:
 
         Args:
             plugin: The object.
-            name: By which it is left out, and reported.
-            is_ours: Whether it changes nothing that it is given, and so needs no copy.
+            name: Its name, by which it is left out and reported.
+            is_ours: Whether it does not change its arguments, and so needs no copy.
 
         Returns:
-            Whether it is in; not if it is switched off, its name is taken, or it is wrong.
+            Whether it was registered; not if it is switched off, its name is taken, or it is wrong.
 
         Raises:
             SettingsError: It is wrong, and ``strict`` is set.
@@ -148,32 +148,32 @@ class Plugins:
         with self._lock:
             callers = self._manager.get_hookcallers(plugin) or ()
             hooks = tuple(sorted(hook.name for hook in callers))
-            self._standings[name] = PluginReport(name=name, hooks=hooks)
+            self._states[name] = PluginReport(name=name, hooks=hooks)
             self._ours |= {name} if is_ours else set()
             self._arrange()
         return True
 
     def implements(self, plugin: object) -> bool:
-        """Say whether an object has a function marked as an implementation of our hooks."""
+        """Return whether an object has a function marked as an implementation of our hooks."""
         with suppress(Exception):  # attributes of other people's objects may raise
             return any(self._manager.parse_hookimpl_opts(plugin, name) for name in dir(plugin))
         return False
 
     def report(self) -> list[PluginReport]:
-        """Return what became of every plugin, by name."""
+        """Return the state of every plugin, by name."""
         with self._lock:
-            return [replace(self._standings[name]) for name in sorted(self._standings)]
+            return [replace(self._states[name]) for name in sorted(self._states)]
 
     def tell(self, hook: str, argument: object) -> None:
-        """Call every implementation of a hook that answers nothing."""
+        """Call every implementation of a hook that returns nothing."""
         for call in self._calls[hook]:
             try:
                 call(own(argument))
-            except BaseException as error:  # noqa: BLE001 - see contained
-                self._note_failure(call, contain(error))
+            except BaseException as error:  # noqa: BLE001 - see contain
+                self._record_failure(call, contain(error))
 
     def hosts(self) -> dict[str, Translate]:
-        """Return the hosts whose lines plugins can read, by name; the first to name one has it."""
+        """Return the translators of hosts' lines, by host; the first plugin to name a host wins."""
         hosts: dict[str, Translate] = {}
 
         def register(name: str, make: Translate | None = None, *, adapter: object = None) -> None:
@@ -187,7 +187,7 @@ class Plugins:
         return hosts
 
     def adapters(self) -> dict[str, object]:
-        """Return the adapters that plugins register, by host; the first to name one has it."""
+        """Return the adapters of plugins, by host; the first plugin to name a host wins."""
         adapters: dict[str, object] = {}
 
         def register(
@@ -203,15 +203,15 @@ class Plugins:
         return adapters
 
     def decide(self, request: DecisionRequest) -> Answer | None:
-        """Return the first answer that names an offered option; ``None`` when nobody has one."""
+        """Return the first answer that names an offered option; ``None`` if there is none."""
         options = tuple(request.options)  # before a plugin can write into it
         for call in self._calls["decide"]:
             try:
                 answer = call(request)
                 if answer is not None:
                     return _checked_answer(answer, options)
-            except BaseException as error:  # noqa: BLE001 - see contained
-                self._note_failure(call, contain(error))
+            except BaseException as error:  # noqa: BLE001 - see contain
+                self._record_failure(call, contain(error))
         return None
 
     def infer_reward(self, summary: RolloutSummary) -> list[RewardPart]:
@@ -219,45 +219,46 @@ class Plugins:
         parts: dict[str, RewardPart] = {}
         for call in self._calls["infer_reward"]:
             try:
-                given = summary if call.is_ours else own(summary)
-                inferred = [_of_kind(part, RewardPart, "RewardPart") for part in call(given) or ()]
-            except BaseException as error:  # noqa: BLE001 - see contained
-                self._note_failure(call, contain(error))
+                argument = summary if call.is_ours else own(summary)
+                answer = call(argument) or ()
+                inferred = [_of_kind(part, RewardPart, "RewardPart") for part in answer]
+            except BaseException as error:  # noqa: BLE001 - see contain
+                self._record_failure(call, contain(error))
             else:
                 parts = {**parts, **{p.name: p for p in inferred if p.name not in parts}}
         return list(parts.values())
 
     def redact_text(self, text: Text) -> str | None:
         """Return what may be kept of a text; ``None`` where a plugin has failed."""
-        kept, blind = self._past("redact_text", text, _checked_text)
+        kept, blind = self._pass_through("redact_text", text, _checked_text)
         return None if blind else kept.text
 
     def redact(self, span: Span) -> Span:
         """Return the span as it may be written; without attributes where a plugin has failed."""
-        kept, blind = self._past("redact", span, _checked_span)
+        kept, blind = self._pass_through("redact", span, _checked_span)
         return structs.replace(kept, attributes={}) if blind else kept
 
-    def _past(self, hook: str, given: T, checked: Callable[[object, T], T]) -> tuple[T, bool]:
-        """Return what plugins leave of something, and whether one of them has failed."""
+    def _pass_through(self, hook: str, value: T, check: Callable[[object, T], T]) -> tuple[T, bool]:
+        """Return a value as plugins changed it, and whether one of them has failed."""
         blind = hook in self._blind
         for call in self._calls[hook]:
             try:
-                answer = call(given)
-                given = given if answer is None else checked(answer, given)
-            except BaseException as error:  # noqa: BLE001 - see contained
-                self._note_failure(call, contain(error))
+                answer = call(value)
+                value = value if answer is None else check(answer, value)
+            except BaseException as error:  # noqa: BLE001 - see contain
+                self._record_failure(call, contain(error))
                 blind = True
-        return given, blind
+        return value, blind
 
-    def _note_failure(self, call: _Call, error: BaseException) -> None:
+    def _record_failure(self, call: _Call, error: BaseException) -> None:
         with self._lock:
-            standing = self._standings[call.plugin]
-            standing.failures += 1
-            standing.problem = f"{call.hook}: {type(error).__name__}: {text_of(error)}"
-            if standing.failures >= _CHANCES and not standing.disabled:
-                standing.disabled = True
+            state = self._states[call.plugin]
+            state.failures += 1
+            state.problem = f"{call.hook}: {type(error).__name__}: {text_of(error)}"
+            if state.failures >= _FAILURE_LIMIT and not state.disabled:
+                state.disabled = True
                 self._arrange()
-            now = replace(standing)
+            now = replace(state)
         logger().warning(
             "plugin_failed",
             plugin=call.plugin,
@@ -269,13 +270,12 @@ class Plugins:
     def _leave_out(self, name: str, problem: str, hooks: tuple[str, ...] = ()) -> None:
         with self._lock:
             left_out = PluginReport(name=name, hooks=hooks, disabled=True)
-            standing = self._standings.setdefault(name, left_out)
-            standing.problem = problem
+            self._states.setdefault(name, left_out).problem = problem
             self._arrange()
         logger().warning("plugin_left_out", plugin=name, problem=problem)
 
     def _marked_hooks(self, plugin: object) -> tuple[str, ...]:
-        """Return the hooks that an object would implement, were it not wrong."""
+        """Return the hooks that a refused object would implement."""
         hooks: list[str] = []
         if self._manager.is_registered(plugin):  # under another name, by which it is called
             return ()
@@ -315,8 +315,8 @@ class Plugins:
         return None
 
     def _arrange(self) -> None:
-        """Build the tables of what is called, in pluggy's order, without what is disabled."""
-        enabled = {name for name, standing in self._standings.items() if not standing.disabled}
+        """Build the tables of calls, in pluggy's order, without disabled plugins."""
+        enabled = {name for name, state in self._states.items() if not state.disabled}
         self._calls = {
             hook: tuple(
                 _Call(
@@ -333,8 +333,8 @@ class Plugins:
         }
         self._blind = MUST_SEE.intersection(
             hook
-            for name, standing in self._standings.items()
-            for hook in standing.hooks
+            for name, state in self._states.items()
+            for hook in state.hooks
             if name not in enabled
         )
         self.keeps_no_text = "redact_text" in self._blind
@@ -342,38 +342,38 @@ class Plugins:
         self.listening = listening | dict.fromkeys(self._blind, True)
 
 
-def _checked_answer(given: object, options: Sequence[str]) -> Answer:
-    answer = _of_kind(given, Answer, "an Answer or None")
+def _checked_answer(value: object, options: Sequence[str]) -> Answer:
+    answer = _of_kind(value, Answer, "an Answer or None")
     if answer.option not in options:
         raise ValueError(f"expected one of {list(options)}, got {answer.option!r}")
     return answer
 
 
-def _of_kind(given: object, kind: type[T], expected: str) -> T:
-    if not isinstance(given, kind):
-        raise TypeError(f"expected {expected}, got {type(given).__name__}")
-    return given
+def _of_kind(value: object, kind: type[T], expected: str) -> T:
+    if not isinstance(value, kind):
+        raise TypeError(f"expected {expected}, got {type(value).__name__}")
+    return value
 
 
-def _checked_text(given: object, text: Text) -> Text:
-    return structs.replace(text, text=str.__str__(_of_kind(given, str, "a text or None")))
+def _checked_text(answer: object, text: Text) -> Text:
+    return structs.replace(text, text=str.__str__(_of_kind(answer, str, "a text or None")))
 
 
-def _checked_span(given: object, span: Span) -> Span:
-    kept = _of_kind(given, Span, "a Span or None")
+def _checked_span(answer: object, span: Span) -> Span:
+    kept = _of_kind(answer, Span, "a Span or None")
     return structs.replace(span, name=kept.name, attributes=kept.attributes)
 
 
-def own(given: T) -> T:
+def own(value: T) -> T:
     """Return a copy of plain data, or of a struct with such data in it, for one plugin alone."""
-    copied: T = _copy(given) if isinstance(given, dict | Struct) else given
+    copied: T = _copy(value) if isinstance(value, dict | Struct) else value
     return copied
 
 
 def _copy(value: Any) -> Any:  # noqa: ANN401  # plain data of any kind
-    """Return a copy of data.
+    """Return a deep copy.
 
-    Plain data, as rewarders get at the end of every run, takes a fifth of the time of ``deepcopy``.
+    Of plain data, as rewarders get it after every run, it takes a fifth of ``deepcopy``'s time.
     """
     kind = type(value)
     if kind in _FIXED:

@@ -1,4 +1,4 @@
-"""Which process is which, whether it lives, and which run of which process began it."""
+"""The identity of processes, whether they live, and the run inside which one was started."""
 
 import os
 import socket
@@ -14,23 +14,23 @@ from tau_live.core.files import is_running
 from tau_live.core.switch import switched_on
 
 PROCESSES = "process:"
-"""Begins the name of the lease that every attached process holds."""
+"""Prefix of the name of the lease that every attached process holds."""
 
-_DEAD = frozenset({b"Z", b"X", b"x"})  # a zombie runs no more, it only was not reaped yet
+_DEAD = frozenset({b"Z", b"X", b"x"})  # a zombie is dead, and only not reaped yet
 
 
 def this_process() -> str:
-    """Return a name of this process that no other process will have.
+    """Return a unique name of this process.
 
-    It holds the machine, the number, and where the kernel tells it the time of birth, because
-    numbers are used again.
+    It holds the machine, the pid and, where the kernel reports it, the start time, because pids are
+    reused.
     """
     pid = os.getpid()
-    return f"{_machine()}:{pid}:{_born(pid) or 'unknown'}"
+    return f"{_machine()}:{pid}:{_start_time(pid) or 'unknown'}"
 
 
 def is_alive(owner: str) -> bool | None:
-    """Say whether a process that ``this_process`` named lives; ``None`` on another machine."""
+    """Return whether a process that ``this_process`` named lives; ``None`` on another machine."""
     try:
         machine, pid, born = owner.rsplit(":", 2)
         number = int(pid)
@@ -40,18 +40,18 @@ def is_alive(owner: str) -> bool | None:
     if machine != _machine():
         return None
     if number < 1:
-        return False  # these numbers name groups of processes
+        return False  # these name groups of processes
     if not is_running(number):
         return False
     status = _status(number)
     if status and status[0] in _DEAD:
         return False
-    now = _born(number)
+    now = _start_time(number)
     return now is None or born in {now, "unknown"}
 
 
 def _machine() -> str:
-    """Return where numbers of processes mean the same: a host, or a container of one."""
+    """Return the name of the pid namespace: a machine, or a container on one."""
     try:
         space = Path("/proc/self/ns/pid").readlink().name
     except OSError as error:
@@ -60,8 +60,8 @@ def _machine() -> str:
     return f"{socket.gethostname()}/{space.removeprefix('pid:')}"
 
 
-def _born(pid: int) -> str | None:
-    """Return when a process began, in ticks of one boot; ``None`` where nobody tells."""
+def _start_time(pid: int) -> str | None:
+    """Return when a process started, in ticks of one boot; ``None`` where it is unknown."""
     status = _status(pid)
     if len(status) < 20:
         return None
@@ -74,7 +74,7 @@ def _born(pid: int) -> str | None:
 
 
 def _status(pid: int) -> list[bytes]:
-    """Return what the kernel says about a process, from its state on; empty where it does not."""
+    """Return the kernel's status fields of a process, from its state on; empty without any."""
     try:
         status = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError as error:
@@ -86,10 +86,10 @@ def _status(pid: int) -> list[bytes]:
 E = TypeVar("E", bound=Event)
 
 PARENT = "TAU_LIVE_PARENT"
-"""Given to a child that is started inside a run: ``host:run_id`` of that run."""
+"""Variable of a child that is started inside a run: ``host:run_id`` of that run."""
 
 ATTACHED = "TAU_LIVE_ATTACHED"
-"""Names the attached process whose children are not to be attached."""
+"""Variable with the name of an attached process whose children are not to be attached."""
 
 _LONGEST = 2_000
 
@@ -107,7 +107,7 @@ class Link(NamedTuple):
 
 
 def parent_of(environ: Mapping[str, str]) -> Link | None:
-    """Return the run inside which this process was started, if it was in one."""
+    """Return the run inside which this process was started, if any."""
     host, _, run_id = environ.get(PARENT, "").partition(":")
     if not host or not run_id or len(host) + len(run_id) > _LONGEST:
         return None
@@ -115,26 +115,26 @@ def parent_of(environ: Mapping[str, str]) -> Link | None:
 
 
 def link_text(link: Link) -> str:
-    """Return a run as the environment carries it; ``parent_of`` reads it."""
+    """Return a run as text for the environment, which ``parent_of`` reads."""
     return f"{link.host}:{link.run_id}"
 
 
 def linked_environ(environ: Mapping[str, str], link: Link) -> dict[str, str]:
-    """Return the environment of a child inside a run; as it is where the switch in it is off."""
+    """Return the environment of a child inside a run; unchanged where its switch is off."""
     return {**environ, PARENT: link_text(link)} if switched_on(environ) else {**environ}
 
 
 def link_run(event: E, link: Link | None) -> E:
-    """Return an event; the start of a run without a parent as one inside the run of ``link``."""
+    """Return an event; the start of a run without a parent gets the run of ``link`` as parent."""
     if link is None or not isinstance(event, RunStart) or event.parent_run_id is not None:
         return event
-    if link == (event.host, event.run_id):  # another try at that run is not inside it
+    if link == (event.host, event.run_id):  # another attempt at that run is not inside it
         return event
     host = None if link.host == event.host else link.host
     return replace(event, parent_run_id=link.run_id, parent_host=host)
 
 
 def is_unwanted_child(environ: Mapping[str, str]) -> bool:
-    """Say whether a process that does not want its children attached began this one."""
+    """Return whether a process that does not want its children attached started this one."""
     attached = environ.get(ATTACHED)
     return bool(attached) and attached != this_process()

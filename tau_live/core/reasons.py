@@ -1,4 +1,4 @@
-"""Every reason why something is not learned from, named once, with a sentence for people."""
+"""The reasons why something is not learned from, each with a sentence for people."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -6,46 +6,46 @@ from enum import StrEnum
 from types import MappingProxyType
 
 LEFT_OUT = "left_out_"
-"""Begins the counter of a reason for which a rollout or decision taught nothing."""
+"""Prefix of the counters of rollouts and decisions left out of learning; the reason follows."""
 
 CRITIC_ONLY = "critic_only_"
-"""Begins the counter of a reason for which a decision taught the critic alone."""
+"""Prefix of the counters of decisions that taught the critic alone; the reason follows."""
 
 DROPPED = "dropped_"
-"""Begins the counter of events that were dropped before they were stored."""
+"""Prefix of the counters of events dropped before they were stored; the reason follows."""
 
 FOREIGN_DEFAULT = "defaults_not_offered_"
-"""Begins the counter of decisions whose default was not among the options; the point follows."""
+"""Prefix of the counters of decisions whose default was not an option; the point follows."""
 
 RERUNS = "reruns_after_end"
-"""Counts attempts at rollouts that had succeeded, which most often are new runs of an old key."""
+"""Counts attempts at succeeded rollouts, most often new runs under an old key."""
 
 STORE_FAILED = "dropped_store_failed"
-"""Counts what was not taken because the store could not be written: nobody wanted that."""
+"""Counts what was not taken because the store could not be written: an unwanted loss."""
 
 UNWRITTEN = "dropped_unwritten"
 QUEUE_FULL = "dropped_queue_full"
-_MEANT = frozenset({"dropped_paused", "dropped_closed"})
+_INTENDED_DROPS = frozenset({"dropped_paused", "dropped_closed"})
 _NOT_STORED = ("events_refused_", "events_malformed", "decisions_not_recorded")
 _REFUSED = (
     "rewards_refused", "rewards_without", "refused_", "options_", "masks_", "host_objects_",
 )  # fmt: skip
 
 WHILE_HELD = "_while_held"
-"""Ends the counter of what a hold kept out."""
+"""Suffix of the counters of what a hold kept out."""
 
 
 def lost_events(counters: Mapping[str, int]) -> dict[str, int]:
-    """Return the counters of events that were dropped and that nobody wanted dropped."""
+    """Return the counters of events that were dropped unintentionally."""
     return {
         name: count
         for name, count in counters.items()
-        if count and name.startswith(DROPPED) and name not in _MEANT
+        if count and name.startswith(DROPPED) and name not in _INTENDED_DROPS
     }
 
 
 def drops_of(counters: Mapping[str, int]) -> dict[str, int]:
-    """Return the counters of what was dropped or refused, the largest first."""
+    """Return the counters of drops and refusals, the largest first."""
     drops = lost_events(counters) | {
         name: count
         for name, count in counters.items()
@@ -132,11 +132,11 @@ SENTENCES: Mapping[WhyNot, str] = MappingProxyType(
         ),
     }
 )
-"""What each reason means."""
+"""The meaning of each reason."""
 
 
 PAUSED = "paused"
-"""Why a decision is the host's own while deciding is paused; stored with it."""
+"""The stored reason why a decision is the host's own while deciding is paused."""
 
 
 class Part(StrEnum):
@@ -160,7 +160,7 @@ MEANS: Mapping[Part, str] = MappingProxyType(
         Part.DECIDING: "the host's own choice is served, and recorded as `paused`",
     }
 )
-"""What it means that a part is paused."""
+"""The effect of pausing each part."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +181,7 @@ class Pause:
 
 
 def pauses_by_part(pauses: Mapping[Part, Pause]) -> dict[str, object]:
-    """Return what is paused, as plain data by part."""
+    """Return the pauses as plain data, by part."""
     return {
         part.value: {name: value for name, value in asdict(pause).items() if name != "part"}
         for part, pause in pauses.items()

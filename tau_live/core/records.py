@@ -18,7 +18,7 @@ import msgspec
 NAMESPACE = UUID("5f0d7f0e-2b0c-5c53-9a5e-0d1f6f1d7c11")
 
 IMPORTED = "import"
-"""The source of decisions that were imported."""
+"""The source of imported decisions."""
 
 
 class RolloutStatus(StrEnum):
@@ -151,14 +151,14 @@ def attempt_may_become(new: AttemptStatus) -> tuple[AttemptStatus, ...]:
     return tuple(old for old, moves in ATTEMPT_MOVES.items() if new in moves or new is old)
 
 
-@lru_cache(maxsize=4_096)  # every event of a run asks
+@lru_cache(maxsize=4_096)  # called for every event of a run
 def rollout_id_of(host: str, run_id: str) -> str:
-    """Return the id under which a host's run is stored: ``live-`` and a UUIDv5 of both."""
+    """Return the id under which a host's run is stored: ``live-`` and a UUIDv5 of host and run."""
     name = f"[{encode_basestring_ascii(host)}, {encode_basestring_ascii(run_id)}]"
-    hashed = sha1(NAMESPACE.bytes + name.encode(), usedforsecurity=False).hexdigest()
-    variant = "89ab"[int(hashed[16], 16) & 3]  # as ``uuid.uuid5`` has it, in a third of the time
-    last = f"{variant}{hashed[17:20]}-{hashed[20:32]}"
-    return f"live-{hashed[:8]}-{hashed[8:12]}-5{hashed[13:16]}-{last}"
+    digest = sha1(NAMESPACE.bytes + name.encode(), usedforsecurity=False).hexdigest()
+    variant = "89ab"[int(digest[16], 16) & 3]  # as ``uuid.uuid5``, in a third of the time
+    last = f"{variant}{digest[17:20]}-{digest[20:32]}"
+    return f"live-{digest[:8]}-{digest[8:12]}-5{digest[13:16]}-{last}"
 
 
 def attempt_id_of(rollout_id: str, attempt: int) -> str:
@@ -253,7 +253,7 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
 
 
 RESUMED = "/resume-"
-"""Stands between an execution and which resumption of it an attempt is."""
+"""Separates an execution from the number of its resumption."""
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -580,7 +580,7 @@ class Monitor(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that an operator did."""
+    """An action of an operator."""
 
     at: float
     who: str
@@ -686,13 +686,13 @@ class Amendment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WholeRollout(NamedTuple):
-    """A rollout that succeeded, with all that is its own.
+    """A rollout that succeeded, with its attempt, decisions and rewards.
 
     Attributes:
-        rollout: As it ended, but for what it earned.
-        attempt: Its only one.
-        decisions: In their order, each of another ordinal, and none in an arm of ours.
-        rewards: In their order, each of another target.
+        rollout: The rollout at its end, without its total reward.
+        attempt: Its only attempt.
+        decisions: In their order, with distinct ordinals, and none in an arm of ours.
+        rewards: In their order, with distinct targets.
     """
 
     rollout: Rollout
@@ -702,7 +702,7 @@ class WholeRollout(NamedTuple):
 
     @property
     def at(self) -> float:
-        """When it began, in epoch seconds."""
+        """Epoch seconds, UTC, of its start."""
         return self.attempt.started_at
 
 
@@ -715,13 +715,13 @@ class LearnableRollout(NamedTuple):
 
 
 class Totals(NamedTuple):
-    """Totals of the newest rollouts, without those from which safety took something.
+    """Total rewards of the newest rollouts, without those that safety penalised.
 
     Attributes:
-        of: How many these are.
-        outside: How many were worth less or more than they can be.
-        lowest: ``None`` without any.
-        highest: The same.
+        of: The number of rollouts.
+        outside: How many totals were outside the declared range.
+        lowest: The lowest total; ``None`` without any.
+        highest: The highest total; ``None`` without any.
     """
 
     of: int
@@ -731,13 +731,13 @@ class Totals(NamedTuple):
 
 
 class Passed(NamedTuple):
-    """Ready rollouts of which nothing is learned, as far as an update tells of them.
+    """Ready rollouts from which nothing is learned, as far as an update reports them.
 
     Attributes:
-        rollouts: How many; everything else is 0 without any.
+        rollouts: How many; the other fields are 0 without any.
         first: The ``ready_seq`` of the first.
         last: The ``ready_seq`` of the last.
-        known_at: When the last of them had ended and been rewarded, in epoch seconds.
+        known_at: Epoch seconds, UTC, when the last of them had ended and been rewarded.
     """
 
     rollouts: int = 0
@@ -761,7 +761,7 @@ class Charged(NamedTuple):
 
 
 class CostsSeen(NamedTuple):
-    """Up to where the safety costs of a decision point have been counted.
+    """How far the safety costs of a decision point have been counted.
 
     Attributes:
         ready: Of rollouts up to this ``ready_seq``.

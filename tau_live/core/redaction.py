@@ -15,7 +15,7 @@ from msgspec.structs import fields, replace
 
 from tau_live.core import records
 from tau_live.core.events import Content, Decision, ErrorInfo, Event, ToolCall
-from tau_live.core.hidden_secrets import Found, Seams, hidden_secrets
+from tau_live.core.hidden_secrets import Seams, Secret, hidden_secrets
 from tau_live.core.sanitize import (
     DEFAULT_LIMITS,
     INT_BITS,
@@ -39,7 +39,7 @@ from tau_live.core.secret_kinds import (
 )
 
 _DERIVED = frozenset({"rollout_id", "decision_id", "parent_id"})
-"""Of what is stored, but not of events: what was made of other ids by a hash."""
+"""Fields of stored records, not of events, that are hashes of other ids."""
 
 _LEFT_ALONE = frozenset({"event", "at", "v", "mono_ns", "seq", "pid", "status", "fidelity"})
 _IDS = frozenset(
@@ -54,12 +54,12 @@ _IDS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Which fields of one class of events are looked at, and how.
+    """The fields of one class of events that are searched, and how.
 
     Attributes:
         texts: Strings that people or programs wrote.
         ids: Strings that name something.
-        others: What is neither a string nor a number.
+        others: Fields that are neither strings nor numbers.
         text_values: Returns the values of ``texts``, in one call: there are more fields than any
             event fills.
         id_values: Returns those of ``ids``.
@@ -75,7 +75,7 @@ class Plan:
 
 
 def plan_of(kind: type[Struct]) -> Plan:
-    """Return which fields of a class of events, or of what is stored, are looked at."""
+    """Return the fields of a class of events or stored records that are searched."""
     alone = _LEFT_ALONE if issubclass(kind, Event) else _LEFT_ALONE | _DERIVED
     names = [field.name for field in fields(kind) if field.name not in alone]
     types = {field.name: field.type for field in fields(kind)}
@@ -104,7 +104,7 @@ def _is_number(annotation: object) -> bool:
 
 PAYLOAD_LIMIT = 65_536
 FREE_TEXT = 64
-"""A string of more characters is taken for free text, which is content."""
+"""A string of more characters counts as free text, which is content."""
 
 _HASH_LIMIT = 16 * 2**20
 _UNHASHED = "0" * 64
@@ -120,20 +120,19 @@ _IDS_REMEMBERED = 4_096
 _HARD_TO_GUESS = 20
 _NOTHING = (None, "")
 _TOGETHER = 256
-"""Strings that are longer together hardly come together again."""
+"""Characters of strings that are remembered together; longer ones hardly recur."""
 _TUPLES_OF_IDS = frozenset({"options", "allowed", "exploit_only", "aliases"})
 _SAME = object()
 T = TypeVar("T", bound=Struct)
 _SPLIT = "[redacted:split]"
-_DRAWN = re.compile(r"[0-9a-f]{1,31}+(?:[-\n][0-9a-f]{1,31}+)*+")
+_HEX_IDS = re.compile(r"[0-9a-f]{1,31}+(?:[-\n][0-9a-f]{1,31}+)*+")
 
 
 class Redactor:
-    """Takes secrets out of events, and content out of those that may not keep it.
+    """Removes secrets from events, and content where none may be kept.
 
-    ``redact(redact(event)) == redact(event)``, and the event that comes in is never changed.
-    Ids are left as they are, but for secrets and what no store can hold; what is chosen and offered
-    is an id.
+    ``redact(redact(event)) == redact(event)``, and the given event is never changed. Ids are left
+    unchanged, but for secrets and what no store can hold; names of options are ids.
 
     Args:
         content: ``none`` keeps the size and hash of every text and of every string of more than
@@ -155,19 +154,19 @@ class Redactor:
         self._pattern, self._kinds = known_kinds()
         self._plans: dict[type, Plan] = {}
         self._harmless = lru_cache(maxsize=_NAMES_REMEMBERED)(self._are_harmless)
-        self._same_ids: set[str | None] = set(_NOTHING)
-        self._same_texts: set[str | None] = set(_NOTHING)
-        self._same_words = lru_cache(maxsize=_IDS_REMEMBERED)(self._are_same_words)
+        self._clean_ids: set[str | None] = set(_NOTHING)
+        self._clean_texts: set[str | None] = set(_NOTHING)
+        self._are_clean_words = lru_cache(maxsize=_IDS_REMEMBERED)(self._keeps_words)
         self._form = lru_cache(maxsize=_NAMES_REMEMBERED)(self._form_of)
 
-    def keeping(self) -> "Redactor":
-        """Return one that takes out the same secrets, and leaves texts in."""
+    def with_content(self) -> "Redactor":
+        """Return a redactor that removes the same secrets, and keeps texts."""
         return self if self._keeps else Redactor("redacted", self._limit)
 
     def redact(self, event: T) -> T:
         """Return the event as it may be written; the same object if nothing is to be changed.
 
-        What is stored of events may come in the place of one: nobody else has what is in it.
+        Also takes stored records, whose contents nobody else holds.
         """
         kind = type(event)
         plan = self._plans.get(kind)
@@ -175,8 +174,8 @@ class Redactor:
             plan = self._plans[kind] = plan_of(kind)
         ids, texts = plan.id_values(event), plan.text_values(event)
         others = plan.other_values(event)
-        same_ids = self._same_ids.issuperset(ids) or self._are_same_ids(ids)
-        if same_ids and self._same_texts.issuperset(texts) and not any(others):
+        same_ids = self._clean_ids.issuperset(ids) or self._are_clean_ids(ids)
+        if same_ids and self._clean_texts.issuperset(texts) and not any(others):
             return event  # as most are
         changes = self._changed_texts(plan.texts, texts)
         is_event = isinstance(event, Event)
@@ -190,10 +189,10 @@ class Redactor:
         return replace(event, **changes) if changes else event
 
     def leaves(self, row: dict[str, object]) -> bool:
-        """Say whether a mapping is seen at once to be plain data that is written as it is.
+        """Return whether a quick check shows a mapping to be plain data without anything to redact.
 
-        That is so of harmless names with numbers and known words, as most decisions have them; of
-        anything else it is omitted.
+        It does for harmless names with numbers and known words, as in most decisions; ``False`` for
+        anything else says nothing.
         """
         values = (*row.values(),)
         kinds = (*map(type, values),)
@@ -210,14 +209,14 @@ class Redactor:
         chars = sum(map(len, texts))
         if chars > _TOGETHER or name_chars + chars > self._limits.total_chars:
             return False
-        return not texts or self._same_words(texts)
+        return not texts or self._are_clean_words(texts)
 
     def _form_of(
         self, names: tuple[str, ...], kinds: tuple[type, ...]
     ) -> tuple[list[int], list[int], int] | None:
-        """Return where numbers and strings stand, and how long the names are together.
+        """Return the indices of numbers and of strings, and the length of the names together.
 
-        ``None`` where a name is not written as it is.
+        ``None`` where a name is not written unchanged.
         """
         if len(names) > _ENTRIES or not self._harmless(names):
             return None
@@ -225,29 +224,29 @@ class Redactor:
         strings = [n for n, kind in enumerate(kinds) if kind is str]
         return numbers, strings, sum(map(len, names))
 
-    def _are_same_ids(self, ids: tuple[str | None, ...]) -> bool:
-        """Say whether ids, of which not all are known, are written as they are.
+    def _are_clean_ids(self, ids: tuple[str | None, ...]) -> bool:
+        """Return whether ids, of which not all are known, are written unchanged.
 
-        All that are new are searched at once: what ends a line, or a word, also ends a secret, and
-        what seems to go on behind it only means that each has to be looked at.
+        All new ones are searched at once: the end of a line, or of a word, also ends a secret, and
+        a match across it only means that each has to be searched by itself.
         """
-        new = [*filterfalse(self._same_ids.__contains__, ids)]
+        new = [*filterfalse(self._clean_ids.__contains__, ids)]
         if len(new) == 1 and new[0] is not None:
             if clean_id(new[0]) != new[0]:
                 return False
-            _remember(self._same_ids, new)
+            _remember(self._clean_ids, new)
             return True
         joined = "\n".join(filter(None, new))
-        if _is_drawn(joined):
-            _remember(self._same_ids, new)
+        if _are_hex(joined):
+            _remember(self._clean_ids, new)
             return True
         if len(joined) > _ID_LIMIT or not joined.isascii() or "\0" in joined:
             return False
         known = _standard()
-        words = joined.replace("\n", " ")  # or every id might go on in the next line
-        if known.finds(joined) or known.hides(words):
+        words = joined.replace("\n", " ")  # or every id might continue on the next line
+        if known.finds(joined) or known.disguised_secrets(words):
             return False
-        _remember(self._same_ids, new)
+        _remember(self._clean_ids, new)
         return True
 
     def _changed_texts(
@@ -255,12 +254,12 @@ class Redactor:
     ) -> dict[str, object]:
         changes: dict[str, object] = {}
         for name, text in zip(names, texts, strict=True):
-            if text and text not in self._same_texts:
+            if text and text not in self._clean_texts:
                 kept = self._line(text) if len(text) >= _SHORTEST else clean(text)
                 if kept != text:
                     changes[name] = kept
                 elif len(text) <= FREE_TEXT:
-                    _remember(self._same_texts, [text])
+                    _remember(self._clean_texts, [text])
         return changes
 
     def scrub(self, text: str) -> str:
@@ -268,11 +267,11 @@ class Redactor:
         return self._bound_text(text, len(text) + _WINDOW)
 
     def finds(self, text: str) -> bool:
-        """Say whether a secret stands in a text as it is."""
+        """Return whether a text holds an undisguised secret, or looks like it."""
         return self._pattern.search(text) is not None or CARD.search(text) is not None
 
-    def plain_secrets(self, text: str) -> list[Found]:
-        """Return the secrets that stand in a text as they are."""
+    def plain_secrets(self, text: str) -> list[Secret]:
+        """Return the undisguised secrets of a text."""
         secrets = []
         match = self._pattern.search(text)
         while match is not None:
@@ -284,59 +283,59 @@ class Redactor:
                 start, end = match.start(match.lastindex or 0), match.end()
                 secret = start if start < end else first
                 if kind not in CHECKS or CHECKS[kind](text[secret:end]):
-                    secrets.append(Found(secret, end, kind))
+                    secrets.append(Secret(secret, end, kind))
                     place = end
             match = self._pattern.search(text, place)
-        cards = [Found(*card.span(), "card") for card in CARD.finditer(text) if is_card(card[0])]
+        cards = [Secret(*card.span(), "card") for card in CARD.finditer(text) if is_card(card[0])]
         return sorted([*secrets, *cards]) if cards else secrets
 
-    def _tokens(self, text: str) -> list[Found]:
+    def _tokens(self, text: str) -> list[Secret]:
         return [secret for secret in self.plain_secrets(text) if secret.kind not in KEYWORDS]
 
-    def _once(self, text: str) -> str:
+    def _scrub_once(self, text: str) -> str:
         kept: list[str] = []
         end = 0
-        for start, stop, kind in self.everything(text):
+        for start, stop, kind in self.all_secrets(text):
             if start >= end:
                 kept += (text[end:start], f"[redacted:{kind}]")
             end = max(end, stop)
         return "".join([*kept, text[end:]]) if kept else text
 
-    def hides(self, text: str) -> list[Found]:
-        """Return the secrets that do not stand in a text as they are."""
+    def disguised_secrets(self, text: str) -> list[Secret]:
+        """Return the disguised secrets of a text."""
         return hidden_secrets(text, self.plain_secrets, tokens=self._tokens)
 
-    def everything(self, text: str) -> list[Found]:
-        """Return the secrets of a text in their order, hidden ones too; they may overlap."""
-        secrets, hidden = self.plain_secrets(text), self.hides(text)
+    def all_secrets(self, text: str) -> list[Secret]:
+        """Return the secrets of a text in their order, disguised ones too; they may overlap."""
+        secrets, hidden = self.plain_secrets(text), self.disguised_secrets(text)
         return sorted([*secrets, *hidden]) if hidden else secrets
 
     def _bound_text(self, text: str, limit: int) -> str:
-        """Return the text scrubbed and cut, such that doing so again changes nothing."""
-        if len(text) > limit + _WINDOW:  # what is behind the cut need not be looked at
+        """Return the text scrubbed and cut; doing so again changes nothing."""
+        if len(text) > limit + _WINDOW:  # the text behind the cut need not be searched
             behind = len(text) - limit - _WINDOW
             text = f"{text[:-behind]}…[{behind} more characters]"
         for _ in range(_ROUNDS):
-            kept = shorten(self._once(text), limit)
+            kept = shorten(self._scrub_once(text), limit)
             if kept == text:
                 return kept
             text = kept
         return "[redacted:text]" if limit >= _SHORTEST else "…"
 
     def _line(self, text: str, limit: int | None = None) -> str:
-        """Return what is kept of a string that stands for itself, such as a reason."""
+        """Return the kept form of a string outside mappings, such as a reason."""
         kept = self._short(text, self._limit if limit is None else limit)
         return f"…[{len(text)} characters]" if kept is None else kept
 
     def _text(self, text: str, limit: int) -> Json:
-        """Return what is kept of a string within a mapping."""
+        """Return the kept form of a string within a mapping."""
         kept = self._short(text, limit)
         if kept is not None:
             return kept
         return {"chars": len(text), "sha256": _sha256(text) or _UNHASHED}
 
     def _in_order(self, keep: Callable[[str, int], Json]) -> Callable[[str, int], Json]:
-        """Return ``keep`` for strings that follow each other: one may end another's secret."""
+        """Return ``keep`` for consecutive strings, of which one may complete another's secret."""
         seams = Seams(self._tokens)
 
         def keep_in_order(text: str, limit: int) -> Json:
@@ -349,7 +348,7 @@ class Redactor:
         return keep_in_order
 
     def _short(self, text: str, limit: int) -> str | None:
-        """Return the text scrubbed and cut; ``None`` where it is content that is not kept."""
+        """Return the text scrubbed and cut; ``None`` if it is content that is not kept."""
         if len(text) < _SHORTEST:
             return shorten(text, limit)
         if self._keeps:
@@ -358,7 +357,7 @@ class Redactor:
         return None if kept is None or len(kept) > FREE_TEXT else kept  # a scrubbed text may grow
 
     def _other(self, name: str, value: object) -> object:
-        """Return what becomes of a field that is not a string; ``_SAME`` if it stays."""
+        """Return the kept form of a field that is not a string; ``_SAME`` if it is unchanged."""
         if isinstance(value, Content):
             kept: object = self._content(value, keeps=self._keeps or name == "comment")
         elif isinstance(value, ErrorInfo):
@@ -378,31 +377,31 @@ class Redactor:
         return _SAME if kept == value else kept
 
     def _mapping(self, value: Mapping[str, object]) -> object:
-        """Return what becomes of a mapping, which is always another one: a host may have it."""
-        if type(value) is dict and self.leaves(copied := value.copy()):  # as most
+        """Return the kept form of a mapping, always a copy: a host may hold the original."""
+        if type(value) is dict and self.leaves(copied := value.copy()):  # the usual case
             return copied
         data = plain(
             value,
             limits=self._limits,
             text=self._in_order(self._text),
             names=self._text,
-            hidden=_stand_in,
+            hidden=_placeholder,
             harmless=self._harmless,
         )
-        return data if isinstance(data, dict) else {"…": data}  # equal is not yet plain
+        return data if isinstance(data, dict) else {"…": data}  # an equal value need not be plain
 
     def _are_harmless(self, names: tuple[str, ...]) -> bool:
-        """Tell whether names are written as they are, and no number under them is hidden."""
+        """Return whether names are written unchanged, and no value under them is hidden."""
         room = self._limits.key_chars
         return all(self._text(name, room) == name and not is_secret_key(name) for name in names)
 
-    def _are_same_words(self, texts: tuple[str, ...]) -> bool:
-        """Tell whether strings that follow each other, alone, are written as they are."""
+    def _keeps_words(self, texts: tuple[str, ...]) -> bool:
+        """Return whether consecutive strings, by themselves, are written unchanged."""
         keep = self._in_order(self._text)
         return all(keep(text, self._limit) == text for text in texts)
 
     def _content(self, content: Content, *, keeps: bool | None = None) -> Content:
-        """Return a text as it may be kept; what is stated about a run is meant to be kept."""
+        """Return a text as it may be kept, with its original size and hash."""
         text = content.text
         if text is None:
             return content
@@ -465,15 +464,15 @@ def _remember(known: set[str | None], new: Iterable[str | None]) -> None:
 
 @lru_cache(maxsize=_IDS_REMEMBERED)
 def clean_id(id_: str) -> str:
-    """Return an id that any store can hold: of bounded length, without NULs and surrogates.
+    """Return an id that any store can hold: of bounded length, without NULs or surrogates.
 
     A secret in it is replaced by its kind and hash, so that different ids stay different.
     """
-    if _is_drawn(id_):
+    if _are_hex(id_):
         return id_
     if len(id_) <= _ID_LIMIT and id_.isascii() and "\0" not in id_:  # as most are
         known = _standard()
-        if not known.finds(id_) and not known.hides(id_):
+        if not known.finds(id_) and not known.disguised_secrets(id_):
             return id_
     kept = id_
     for _ in range(_ROUNDS):
@@ -483,35 +482,35 @@ def clean_id(id_: str) -> str:
     return f"…{_sha256(id_) or len(id_)}"
 
 
-def _is_drawn(ids: str) -> bool:
-    """Say whether ids are hexadecimal, as UUIDs are: no secret looks so, but for numbers of cards.
+def _are_hex(ids: str) -> bool:
+    """Return whether ids are hexadecimal, as UUIDs are: no secret is, except card numbers.
 
-    A tenth of the time of searching them. What may be a digest is searched all the same.
+    A tenth of the time of a search. Runs as long as a digest do not count.
     """
-    return len(ids) <= _ID_LIMIT and bool(_DRAWN.fullmatch(ids)) and CARD.search(ids) is None
+    return len(ids) <= _ID_LIMIT and bool(_HEX_IDS.fullmatch(ids)) and CARD.search(ids) is None
 
 
 def sign_id(id_: str) -> str:
-    """Return an id with kinds and hashes for secrets; no hash where it would help to guess one."""
+    """Return an id with secrets replaced by kind and hash; no hash where it would help to guess."""
     if len(id_) < _SHORTEST:
         return id_
     known, text = _standard(), id_[:_WINDOW]
-    secrets = known.everything(text)
+    secrets = known.all_secrets(text)
     written = set(known.plain_secrets(text)) if secrets else ()
     kept, end = "", 0
     for start, stop, kind in secrets:
         secret = id_[start:stop]
         if secret.startswith("[redacted:"):
             continue
-        if start < end:  # what begins within another may end behind it
+        if start < end:  # a secret that begins within another may end behind it
             end = max(end, stop)
             continue
-        is_drawn = kind in TOKENS or (start, stop, kind) in written  # not a word, encoded
+        is_token = kind in TOKENS or (start, stop, kind) in written  # not an encoded word
         sign = ""
-        if kind == "card":  # as receipts show it: a hash of sixteen digits can be undone
+        if kind == "card":  # as on receipts: a hash of sixteen digits can be reversed
             digits = "".join(filter(str.isdigit, secret))
             sign = f":{digits[:6]}-{digits[-4:]}"
-        elif is_drawn and len(secret) >= _HARD_TO_GUESS:
+        elif is_token and len(secret) >= _HARD_TO_GUESS:
             sign = f":{(_sha256(secret) or '')[:12]}"
         kept, end = f"{kept}{id_[end:start]}[redacted:{kind}{sign}]", stop
     return kept + id_[end:]
@@ -524,7 +523,7 @@ def _bounded_id(id_: str) -> str:
 
 
 def scrub_text(text: str) -> str:
-    """Return a text without secrets, for what does not come as an event: errors, log lines."""
+    """Return a text without secrets, for texts outside events: errors, log lines."""
     return _standard().scrub(text)
 
 
@@ -533,17 +532,17 @@ def _standard() -> Redactor:
     return Redactor("redacted")
 
 
-def _stand_in(key: str, value: object) -> str | None:
-    """Return what stands instead of a value under a key like ``password``."""
+def _placeholder(key: str, value: object) -> str | None:
+    """Return the placeholder for a value under a key like ``password``; ``None`` to keep it."""
     if value is None or value is True or value is False or not is_secret_key(key):
         return None
     if key[-5:].lower() == "token" and _is_kept(value, bits=_COUNT_BITS):
-        return None  # the number of a token, as in every record of a language model
+        return None  # a count of tokens, as in every record of a language model
     return "[redacted:key]"
 
 
 def _is_kept(number: object, *, bits: int = INT_BITS) -> bool:
-    """Say whether a number is plain data as it is."""
+    """Return whether a value is a number that is kept unchanged."""
     if type(number) is float:
         return math.isfinite(number)
     return type(number) is int and number.bit_length() <= bits

@@ -1,9 +1,9 @@
-"""Data of a host as bounded plain JSON that cannot hurt.
+"""A host's data as bounded, harmless plain JSON.
 
-No code of the host's runs here: what a value is, is read off its type, and containers are walked
-with the methods of the built-in classes, so that a hostile ``__iter__``, ``__len__``, ``__eq__``,
-``__hash__``, ``__repr__`` or ``__class__`` is never called. What cannot be kept is replaced by a
-marker that begins with ``…`` and says what stood there.
+None of the host's code runs here: a value is recognised by its type alone, and containers are
+walked with the methods of the built-in classes, so that a hostile ``__iter__``, ``__len__``,
+``__eq__``, ``__hash__``, ``__repr__`` or ``__class__`` is never called. A value that cannot be kept
+is replaced by a marker that begins with ``…`` and names it.
 """
 
 import datetime as dt
@@ -27,12 +27,14 @@ from uuid import UUID
 from tau_live.core.errors import pass_on
 
 MARKER_ROOM = 40
-"""Characters that saying how much was cut may take."""
+"""Most characters of the marker that says how much was cut."""
 
 _REPLACEMENT = "\ufffd"
 _WORD_CHARS = 128
-_LAST_PART = re.compile(rf"""(?<![^\s"'<>/:=,;&?])[^\s"'<>/:=,;&?]{{1,{_WORD_CHARS}}}\Z""")
-_LONE = re.compile("(?<![\ud800-\udbff])[\udc00-\udfff]|[\ud800-\udbff](?![\udc00-\udfff])")
+_LAST_WORD = re.compile(rf"""(?<![^\s"'<>/:=,;&?])[^\s"'<>/:=,;&?]{{1,{_WORD_CHARS}}}\Z""")
+_LONE_SURROGATE = re.compile(
+    "(?<![\ud800-\udbff])[\udc00-\udfff]|[\ud800-\udbff](?![\udc00-\udfff])"
+)
 
 
 def clean(text: str) -> str:
@@ -44,13 +46,13 @@ def clean(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        paired = _LONE.sub(_REPLACEMENT, text)
+        paired = _LONE_SURROGATE.sub(_REPLACEMENT, text)
         return paired.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
     return text
 
 
 def shorten(text: str, limit: int) -> str:
-    """Return at most ``limit`` characters of the text, cleaned; where it was cut it says so."""
+    """Return at most ``limit`` characters of the text, cleaned; a marker says how much was cut."""
     if len(text) <= limit:
         return clean(text)
     if limit < MARKER_ROOM:
@@ -60,12 +62,12 @@ def shorten(text: str, limit: int) -> str:
 
 
 def beginning(text: str, limit: int) -> str:
-    """Return at most ``limit`` characters of the text, without the part of a word at their end.
+    """Return at most ``limit`` characters of the text, without a partial word at their end.
 
-    Half a secret is not recognised, and may be almost the whole of it. What is longer than 128
-    characters is taken for no word.
+    Half a secret is not recognised, and may be almost the whole of it. A run of more than 128
+    characters is not taken for a word.
     """
-    match = _LAST_PART.search(text, max(0, limit - _WORD_CHARS - 1), max(0, limit))
+    match = _LAST_WORD.search(text, max(0, limit - _WORD_CHARS - 1), max(0, limit))
     return text[:limit] if match is None or limit >= len(text) else text[: match.start()]
 
 
@@ -76,7 +78,7 @@ _SHA256_CHARS = 64
 
 _SMALL_CHARS, _SMALL_ITEMS, _SMALL_DEPTH = 128, 8, 2
 _SMALL_NODES = _SMALL_ITEMS + _SMALL_ITEMS**2
-"""So many entries a small value has at most."""
+"""Most entries of a small value."""
 
 _SEQUENCES: tuple[type[Collection[object]], ...] = (list, tuple, deque, set, frozenset)
 _BUFFERS: tuple[type[Sized], ...] = (bytes, bytearray, memoryview)
@@ -98,7 +100,7 @@ class Limits:
         key_chars: Characters of one key.
         chars: Characters of one string.
         total_chars: Characters of all strings and keys together.
-        keep_small: Whether a small value is kept as it is.
+        keep_small: Whether small values are kept unchanged.
     """
 
     depth: int = 16
@@ -125,16 +127,16 @@ DEFAULT_LIMITS = Limits()
 
 
 class _LargeError(Exception):
-    """A value is not small, or may not be kept as it is."""
+    """A value is not small, or cannot be kept unchanged."""
 
 
 def _small(value: Any, depth: int) -> Json:  # noqa: ANN401  # of any kind
-    """Return a copy of a few values of built-in classes that are all kept as they are.
+    """Return a copy of a few values of built-in classes that are all kept unchanged.
 
-    That is what most hosts hand over of a step, and three times faster than a walk.
+    Most hosts report a step in this form, and it is three times faster than a walk.
 
     Raises:
-        _LargeError: It is anything else.
+        _LargeError: It is any other value.
     """
     kind = type(value)
     if kind is dict or kind is list:
@@ -156,7 +158,7 @@ def _small(value: Any, depth: int) -> Json:  # noqa: ANN401  # of any kind
 def _small_entries(value: dict[str, object] | list[object], depth: int) -> Json:
     if not depth or len(value) > _SMALL_ITEMS:
         raise _LargeError
-    copied = value.copy()  # one step, whoever writes to it
+    copied = value.copy()  # atomic: another thread may write to it
     if isinstance(copied, list):
         return [*map(_small, copied, repeat(depth - 1))]
     names = "".join(copied) if NAMES.issuperset(map(type, copied)) else "\0"
@@ -165,7 +167,7 @@ def _small_entries(value: dict[str, object] | list[object], depth: int) -> Json:
     return dict(zip(copied, map(_small, copied.values(), repeat(depth - 1)), strict=False))
 
 
-def plain(  # what is kept and what becomes of it, all keyword-only
+def plain(  # the limits and the callbacks, all keyword-only
     value: object,
     *,
     limits: Limits = DEFAULT_LIMITS,
@@ -182,12 +184,13 @@ def plain(  # what is kept and what becomes of it, all keyword-only
     Args:
         value: Anything.
         limits: How much is kept.
-        text: What becomes of a string that may have so many characters; ``None`` cuts it.
-        names: The same of a mapping's names; ``None`` is as ``text``.
-        hidden: What stands instead of a value under such a key; it may look at the value's type,
-            and at the value if that is a built-in one. ``None`` (as its result, too) leaves it.
-        harmless: Says of a mapping's names whether ``text`` leaves them all as they are and
-            ``hidden`` hides nothing under them; saves asking for each.
+        text: Rewrites a string, given the characters it may have; ``None`` cuts it.
+        names: The same for a mapping's names; ``None`` uses ``text``.
+        hidden: Returns the replacement for a value under a key, or ``None`` to keep the value; it
+            may look at the value's type, and at the value if that is a built-in one. ``None``
+            hides nothing.
+        harmless: Returns whether ``text`` leaves all names of a mapping unchanged and ``hidden``
+            hides nothing under them; saves a call for each.
 
     Returns:
         ``None``, booleans, integers of 64 bits, finite floats, strings without surrogates or
@@ -203,10 +206,10 @@ def plain(  # what is kept and what becomes of it, all keyword-only
 
 
 class _Walk:
-    """One walk over one value, with what may still be kept.
+    """One walk over one value, with the room that is left.
 
-    Everything is charged by what is kept of it, a container's entries when it is entered: a second
-    walk over the result charges the same and so cuts nothing.
+    Every part is charged for what is kept of it, a container's entries when it is entered: a
+    second walk over the result charges the same and so cuts nothing.
     """
 
     def __init__(
@@ -268,7 +271,7 @@ class _Walk:
         return number if math.isfinite(number) else self._string(_not_finite(number))
 
     def _room(self, value: object, size: int, depth: int) -> int | None:
-        """Return how many entries of a container are kept and charge them; ``None`` is none."""
+        """Charge a container's entries, and return how many are kept; ``None`` is none."""
         room = min(self._limits.items, self._nodes)
         if size and (not room or depth >= self._limits.depth or id(value) in self._inside):
             return None
@@ -279,16 +282,16 @@ class _Walk:
         size = dict.__len__(value)
         kept = self._room(value, size, depth)
         if kept is None:
-            return self._left_out(value, size)
+            return self._omission(value, size)
         whole = self._scalars(value, size) if kept == size else None
         if whole is not None:
             return whole
         data: dict[str, Json] = {}
         self._inside.add(id(value))
-        for key, inner in list(islice(dict.items(value), kept)):  # one step, whoever writes to it
+        for key, inner in list(islice(dict.items(value), kept)):  # atomic, as ``copy`` above
             name = self._key(key, data)
             hidden = self._hidden and self._hidden(name, inner)
-            if hidden is None and name is not key and _is(key, str):  # for it as it came, too
+            if hidden is None and name is not key and _is(key, str):  # the original key, too
                 hidden = self._hidden and self._hidden(str.__str__(key), inner)
             data[name] = self.value(inner if hidden is None else hidden, depth + 1)
         self._inside.discard(id(value))
@@ -298,15 +301,15 @@ class _Walk:
         return data
 
     def _scalars(self, value: dict[object, object], size: int) -> Json:
-        """Return a copy of the usual case: names with scalars that are all kept as they are.
+        """Return a copy of the usual case: names with scalars that are all kept unchanged.
 
-        That is what most decisions hand over, and nine times faster than one by one.
+        Most decisions have this form, and it is nine times faster than one by one.
         """
         if (self._rewrites and self._harmless is None) or type(value) is not dict:
             return None
-        copied = value.copy()  # one step, whoever writes to it
+        copied = value.copy()  # atomic: another thread may write to it
         texts = _texts_of(copied.values())
-        if len(copied) != size or texts is None or not _have_names(copied):
+        if len(copied) != size or texts is None or not _are_all_names(copied):
             return None
         if texts and sum(map(len, texts)) > self._chars:  # before they are put together
             return None
@@ -328,7 +331,7 @@ class _Walk:
         text = str.__str__(key) if _is(key, str) else _key_text(key)
         kept = self._names(text, room)
         name = kept if isinstance(kept, str) else shorten(text, MARKER_ROOM)
-        name = _free(name, taken, room)
+        name = _free_name(name, taken, room)
         self._chars = max(0, self._chars - len(name))
         return name
 
@@ -338,7 +341,7 @@ class _Walk:
         size = kind.__len__(value)
         kept = self._room(value, size, depth)
         if kept is None:
-            return self._left_out(value, size)
+            return self._omission(value, size)
         self._inside.add(id(value))
         entries = list(islice(kind.__iter__(value), kept))
         if kind in (set, frozenset):
@@ -354,14 +357,14 @@ class _Walk:
             return self._string(f"…[{_name(type(value))}]")
         return self.value(value, depth + 1)
 
-    def _left_out(self, value: object, size: int) -> Json:
+    def _omission(self, value: object, size: int) -> Json:
         cycle = "cycle: " * (id(value) in self._inside)
         return self._string(f"…[{cycle}{_name(type(value))}: {size}]")
 
     def _scalar_or_record(self, value: object, kind: type, depth: int) -> Json:
-        written = _WRITTEN.get(kind)
-        if written is not None:
-            return self._string(written(value))
+        format_ = _FORMATS.get(kind)
+        if format_ is not None:
+            return self._string(format_(value))
         if issubclass(kind, Enum):
             return self._inner(object.__getattribute__(value, "_value_"), depth)
         if kind is MappingProxyType:  # its own methods would call those of the mapping inside
@@ -378,25 +381,25 @@ class _Walk:
         return data
 
 
-def _written_by(kind: type) -> Callable[[object], str]:
-    return lambda value: str(kind.isoformat(value))  # type: ignore[attr-defined]  # see _WRITTEN
+def _isoformat_of(kind: type) -> Callable[[object], str]:
+    return lambda value: str(kind.isoformat(value))  # type: ignore[attr-defined]  # see _FORMATS
 
 
-_WRITTEN: Mapping[type, Callable[[object], str]] = {
-    **{kind: _written_by(kind) for kind in (dt.datetime, dt.date, dt.time)},
+_FORMATS: Mapping[type, Callable[[object], str]] = {
+    **{kind: _isoformat_of(kind) for kind in (dt.datetime, dt.date, dt.time)},
     **dict.fromkeys((dt.timedelta, Decimal, UUID), str),
     **dict.fromkeys((PurePosixPath, PureWindowsPath, PosixPath, WindowsPath), str),
 }
-"""How a value of exactly such a type is written; subclasses could override it, so they are not."""
+"""Formats values of exactly these types; subclasses could override the methods, so they are out."""
 
 
 def _is(value: object, kind: type[_Kind]) -> TypeGuard[_Kind]:
-    """Tell by its type alone what a value is; ``isinstance`` asks the value's ``__class__``."""
+    """As ``isinstance``, by the type alone: that would also ask the value's ``__class__``."""
     return issubclass(type(value), kind)
 
 
 def _digest(value: dict[object, object]) -> dict[str, Json] | None:
-    """Return a size and hash that stand for a text; they are one value, not a container."""
+    """Return the size and hash of a text if a value is such a pair: one value, not a container."""
     if type(value) is not dict or len(value) != 2 or [*value] != ["chars", "sha256"]:
         return None
     chars, sha256 = value.values()
@@ -405,15 +408,15 @@ def _digest(value: dict[object, object]) -> dict[str, Json] | None:
     return {"chars": chars, "sha256": sha256} if sha256.isalnum() and sha256.isascii() else None
 
 
-def _have_names(value: dict[object, object]) -> TypeGuard[dict[str, Json]]:
-    """Tell whether all keys are strings and of no other class."""
+def _are_all_names(value: dict[object, object]) -> TypeGuard[dict[str, Json]]:
+    """Return whether all keys are exactly of the class ``str``."""
     return {*map(type, value)} == NAMES
 
 
 def _texts_of(values: Collection[object]) -> list[str] | None:
-    """Return the strings among scalars; ``None`` if anything is not kept as it is.
+    """Return the strings among scalars; ``None`` if any value is not kept unchanged.
 
-    A sum is finite only if all floats are; where it is not although they are, nothing is lost.
+    A sum is finite only if all floats are; if finite floats overflow it, the slow path takes over.
     """
     kinds = {*map(type, values)}
     if kinds == _FLOATS:
@@ -452,7 +455,7 @@ def _not_finite(number: float) -> str:
     return "NaN" if math.isnan(number) else f"{'-' * (number < 0)}Infinity"
 
 
-def _free(name: str, taken: Mapping[str, object], room: int) -> str:
+def _free_name(name: str, taken: Mapping[str, object], room: int) -> str:
     if name not in taken:
         return name
     number = len(taken) + 1
@@ -499,13 +502,13 @@ _REMEMBERED_CHARS = 4_096
 
 
 def number_names(row: Mapping[str, object], *, limits: Limits = DEFAULT_LIMITS) -> str:
-    """Return the names of a row, with NULs between, if ``plain`` would keep it as it is.
+    """Return the names of a row, joined by NULs, if ``plain`` would keep the row unchanged.
 
-    Only for rows of finite floats, which is what most options and contexts are: looking at one
-    takes a quarter of the time of a walk. For every other row the result is empty.
+    Only for rows of finite floats, as most options and contexts are: this takes a quarter of the
+    time of a walk. For every other row the result is empty.
 
     Args:
-        row: One that nobody else writes to meanwhile.
+        row: A row that nobody else writes to meanwhile.
         limits: How much is kept.
     """
     size = len(row)
@@ -519,12 +522,12 @@ def number_names(row: Mapping[str, object], *, limits: Limits = DEFAULT_LIMITS) 
     names = "\0".join(row)
     if len(names) > limits.total_chars:
         return ""
-    tell = _known_names if len(names) <= _REMEMBERED_CHARS else _are_kept
-    return names if tell(names, size, limits.key_chars) else ""
+    are_kept = _known_names if len(names) <= _REMEMBERED_CHARS else _are_kept
+    return names if are_kept(names, size, limits.key_chars) else ""
 
 
 def _are_kept(names: str, size: int, longest: int) -> bool:
-    """Tell whether so many names, with NULs between, are all kept as they are."""
+    """Return whether ``size`` names, joined by NULs, are all kept unchanged."""
     each = names.split("\0")
     return len(each) == size and names.isascii() and max(map(len, each)) <= longest
 
@@ -535,25 +538,25 @@ def _known_names(names: str, size: int, longest: int) -> bool:
 
 
 def mapping(value: object) -> Mapping[str, object]:
-    """Return what is an object; empty where it is none."""
+    """Return the value if it is a JSON object, else an empty one."""
     return value if isinstance(value, Mapping) else {}
 
 
 def sequence(value: object) -> Sequence[object]:
-    """Return what is a list; empty where it is none."""
+    """Return the value if it is a list, else an empty one."""
     return value if isinstance(value, list | tuple) else ()
 
 
 def counts(value: object) -> dict[str, int]:
-    """Return the whole numbers of an object."""
+    """Return an object's values as whole numbers."""
     return {name: integer(count) for name, count in mapping(value).items()}
 
 
 def integer(value: object) -> int:
-    """Return a whole number; 0 where it is none."""
+    """Return the value as a whole number; 0 if it is not a finite number."""
     return int(value) if isinstance(value, int | float) and math.isfinite(value) else 0
 
 
 def real(value: object) -> float | None:
-    """Return a number; ``None`` where it is none."""
+    """Return the value as a float; ``None`` if it is not a number."""
     return float(value) if isinstance(value, int | float) else None

@@ -1,8 +1,8 @@
-"""The shapes of well-known secrets, and the keys under which secrets stand.
+"""The formats of well-known secrets, and the keys under which secrets are kept.
 
 One alternation finds them all. Each alternative begins with a single character, so that the search
 jumps from candidate to candidate, and holds an empty group: its number names the kind, its place
-marks where the secret proper begins (what is before it is kept); at the end it means the whole.
+marks where the secret proper begins (the text before it is kept); at the end it means the whole.
 No pattern backtracks over more than a bounded number of characters, so the time is linear in the
 length of the text. The formats of tokens follow the rules of gitleaks 8.30.1 and detect-secrets
 1.5.0, and the vendors' own pages.
@@ -19,27 +19,27 @@ from typing import NamedTuple, TypeAlias
 _WORD = "A-Za-z0-9"
 _NOT_PEM = "(?!-----BEGIN )"  # which has a pattern of its own, and several lines
 _QUOTED = rf"""\\?"{_NOT_PEM}(?P<>)[^"\r\n]++|\\?'{_NOT_PEM}(?P<>)[^'\r\n]++"""
-_GIVEN = r"""\\?["']?[ \t]{0,4}(?::(?![0-9a-f]{12}\])|=>?)\s{0,4}"""  # no kind and hash of ours
+_ASSIGNED = r"""\\?["']?[ \t]{0,4}(?::(?![0-9a-f]{12}\])|=>?)\s{0,4}"""  # not our own ``kind:hash``
 _CHAR = r"""[^\s"'`,;&(){}\[\]<>\\]"""
 _ORDINARY = (
     r"(?!(?:an?|the|your|optional|required|string|str|none|null|true|false)(?![\w-])|\.\."
     r"|[A-Za-z_]{1,64}\.[A-Za-z_]{1,64}\()"
 )
-"""No value but a word that speaks of it, an omission, or the call of a method."""
+"""Excludes words that only describe a value, an ellipsis, and a method call."""
 _BARE = rf"{_NOT_PEM}{_ORDINARY}{_CHAR}"
 _HAS_DIGIT = rf"(?={_CHAR}{{0,64}}[0-9])"
 _NO_ALGORITHM = (
     r"(?!(?i:aes|argon|ascii|base|hs|http|iso|latin|md|oauth|pbkdf|python|rfc|rs|rsa|sha|utf|v|x)"
     r"[-_]?\d{1,4}(?![A-Za-z0-9]))"
 )
-_DRAWN = (
+_RANDOM = (
     rf"(?!https?://)(?![\d.:-]*+[a-z]{{0,2}}(?!{_CHAR})){_NO_ALGORITHM}(?=[!#%^*@~+]{{0,2}}[A-Za-z0-9])"
     rf"(?:{_HAS_DIGIT}(?={_CHAR}{{0,64}}[A-Za-z])|(?=\w{{0,64}}(?-i:[A-Z][a-z][A-Z]))){_CHAR}"
 )
-"""A character of a word that looks drawn: no number, size, algorithm or name in camel case."""
+"""A character of a word that looks random: no number, size, algorithm or name in camel case."""
 _SIGNED = rf"(?=[A-Za-z0-9]{_CHAR}{{0,62}}[!#$%^*@~+]{_CHAR})(?!{_CHAR}*?://){_CHAR}"
 _FOUR_WORDS = r"(?=[a-z]{3,16}(?:-[a-z]{3,16}){3})[a-z-]"
-_SAID = (
+_STATED = (
     r"""\\?["']?\s{1,3}(?:(?:is|was|to)\s?:?\s{1,3}|"""
     rf"""(?!["'`]?[A-Za-z]{{1,32}}[-_]?\d{{1,3}}(?!{_CHAR})))["'`]?"""
 )
@@ -56,7 +56,7 @@ _OPTION_WORDS = (
     r"that|the|then|they|this|to|together|unless|value|via|when|where|which|will|with|without|you|"
     r"your)(?![\w-]))"
 )
-"""What follows an option where it is spoken of and not given: an ordinary word or a placeholder."""
+"""What follows an option in prose and not in a command: an ordinary word or a placeholder."""
 _PEM = (
     r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?:[^-]++|-(?!----))*+"
     r"(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----)?"
@@ -110,7 +110,7 @@ TOKENS: Mapping[str, tuple[str, ...]] = {
     "notion": (r"ntn_[A-Za-z0-9]{40,}+", r"secret_[A-Za-z0-9]{43}(?![A-Za-z0-9])"),
     "supabase": (r"sbp_(?:oauth_)?[0-9a-f]{40}", r"sb_secret_[\w-]{20,}+"),
     "atlassian": (r"AT(?:ATT|CTT|BB)[A-Za-z0-9]{1,4}[\w=-]{28,}+",),
-    "token": (  # of many who need no name of their own
+    "token": (  # of vendors that need no kind of their own
         r"lsv2_(?:pt|sk)_[0-9a-f]{32}_[0-9a-f]{8,}+",
         r"tvly-(?:dev-|prod-)?[A-Za-z0-9_-]{20,}+",
         r"pplx-[A-Za-z0-9]{32,}+",
@@ -170,7 +170,7 @@ TOKENS: Mapping[str, tuple[str, ...]] = {
         r"dnkey-[\w=-]{26}-[\w=-]{52}",
     ),
 }
-"""Secrets that are known by their own look; but for ``GLUED``, none stands within a word."""
+"""Secrets recognised by their own format; but for ``GLUED``, only at the start of a word."""
 
 GLUED: Mapping[str, tuple[str, ...]] = {
     "anthropic": (r"sk-ant-(?:api|admin|sid|oat)\d\d-[\w-]{16,}+",),
@@ -187,8 +187,8 @@ GLUED: Mapping[str, tuple[str, ...]] = {
     "docker": (r"dckr_[op]at_[\w-]{20,}+",),
     "jwt": (r"eyJhbGci[\w-]{8,512}+\.eyJ[\w-]{4,}+(?:\.[\w-]*+)?",),
 }
-"""Tokens whose look is certain enough that a letter may stand before them, as where one is glued
-to a word."""
+"""Tokens of a format so certain that a letter may stand before them, as where one is glued to a
+word."""
 
 PHRASES: Mapping[str, tuple[str, ...]] = {
     "private_key": (_PEM,),
@@ -217,7 +217,7 @@ PHRASES: Mapping[str, tuple[str, ...]] = {
     ),
     "mailchimp": (r"-us(?<=[0-9a-f]{32}-us)\d{1,2}(?!\w)",),
 }
-"""Secrets that are known by what stands around them, wherever it stands."""
+"""Secrets recognised by the text around them."""
 
 _KEYS = "|".join(
     f"{name}{key}"
@@ -228,13 +228,13 @@ _KEYS = "|".join(
     for key in ("[_-]key(?:[_-]?id)?", "key(?:id)?")
 )
 _PASSWORD = (
-    rf"(?:{_GIVEN}(?:{_QUOTED}|(?P<>){_BARE}++)|{_VALUE_AFTER_NAME}|{_VALUE_NEXT}|{_ELEMENT}"
-    rf"|{_SAID}(?P<>)(?:{_DRAWN}{{5,}}+|{_SIGNED}{{6,}}+|{_FOUR_WORDS}{{12,}}+)"
+    rf"(?:{_ASSIGNED}(?:{_QUOTED}|(?P<>){_BARE}++)|{_VALUE_AFTER_NAME}|{_VALUE_NEXT}|{_ELEMENT}"
+    rf"|{_STATED}(?P<>)(?:{_RANDOM}{{5,}}+|{_SIGNED}{{6,}}+|{_FOUR_WORDS}{{12,}}+)"
     r"""|\s{1,4}(?:'(?P<>)[^\s']{6,}+(?=')|"(?P<>)[^\s"]{6,}+(?=")))"""
 )
 _SECRET = (
-    rf"(?:{_GIVEN}(?:{_QUOTED}|(?P<>){_BARE}{{6,}}+)|{_VALUE_AFTER_NAME}|{_VALUE_NEXT}|{_ELEMENT}"
-    rf"|{_SAID}(?P<>){_DRAWN}{{16,}}+)"
+    rf"(?:{_ASSIGNED}(?:{_QUOTED}|(?P<>){_BARE}{{6,}}+)|{_VALUE_AFTER_NAME}|{_VALUE_NEXT}|{_ELEMENT}"
+    rf"|{_STATED}(?P<>){_RANDOM}{{16,}}+)"
 )
 
 
@@ -242,7 +242,7 @@ _OPTION_VALUE = rf"(?!{_OPTION_WORDS})(?:{_QUOTED}|(?P<>)(?![-%$<|]){_CHAR}{{4,}
 
 
 def _option(option: str) -> str:
-    """Return what follows the name of a command of which an option takes a password."""
+    """Return the pattern of what follows a command's name where ``option`` takes a password."""
     return rf"""\s(?:[^\r\n|;]{{0,200}}?(?<=\s)){option}["']?(?P<>)[^\s"'|;]{{3,}}+"""
 
 
@@ -266,7 +266,10 @@ KEYWORDS: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("auth(?!or)", r"""\\?["']?\s{0,4}[:=]\s{0,4}\\?["']?(?P<>)[A-Za-z0-9+/_-]{8,}+={0,2}"""),
     ),
     "authorization": (
-        ("authorization", rf"{_GIVEN}(?:{_QUOTED}|(?:\w{{1,16}} {{1,2}})?+(?P<>){_BARE}{{4,}}+)"),
+        (
+            "authorization",
+            rf"{_ASSIGNED}(?:{_QUOTED}|(?:\w{{1,16}} {{1,2}})?+(?P<>){_BARE}{{4,}}+)",
+        ),
     ),
     "cookie": (
         ("cookie", r"""\\?["']?\s{0,4}:\s{0,4}\\?["']?(?P<>)(?=[^\s"'=]{1,128}=)[^\r\n"']{3,}+"""),
@@ -276,8 +279,8 @@ KEYWORDS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "password": (
         ("password|passwd|passphrase|passcode|pwd", _PASSWORD),
         ("_auth=", rf"(?P<>){_BARE}{{6,}}+"),
-        (r"pw(?<![A-Za-z]pw)", rf"{_GIVEN}(?P<>){_DRAWN}{{6,}}+"),
-        (r"pass(?<![A-Za-z]pass)", rf"{_GIVEN}(?P<>){_DRAWN}{{6,}}+"),
+        (r"pw(?<![A-Za-z]pw)", rf"{_ASSIGNED}(?P<>){_RANDOM}{{6,}}+"),
+        (r"pass(?<![A-Za-z]pass)", rf"{_ASSIGNED}(?P<>){_RANDOM}{{6,}}+"),
         ("login ", r"\s{0,8}(?!and\b|or\b)\S{1,128}\s{1,8}password\s{1,8}(?P<>)\S{4,}+"),
         (
             "identified by",
@@ -291,7 +294,7 @@ KEYWORDS: Mapping[str, tuple[tuple[str, str], ...]] = {
         ),
         (
             "api key|access key|secret key|private key|license key",
-            rf"(?:{_SAID}|{_GIVEN}\\?[\"']?)(?P<>){_DRAWN}{{10,}}+",
+            rf"(?:{_STATED}|{_ASSIGNED}\\?[\"']?)(?P<>){_RANDOM}{{10,}}+",
         ),
     ),
     "command": (
@@ -334,7 +337,7 @@ KEYWORDS: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("sqlcmd|unzip|zip|mosquitto_[a-z]{3}", _option(r"-P\s{1,4}")),
         ("ssh-keygen", _option(r"-[NP]\s{1,4}")),
         ("smbclient", _option(r"-U\s{0,4}[^\s%]{1,64}%")),
-        ("vault login|wandb login", rf"\s{{1,4}}(?:token=)?(?P<>){_DRAWN}{{16,}}+"),
+        ("vault login|wandb login", rf"\s{{1,4}}(?:token=)?(?P<>){_RANDOM}{{16,}}+"),
         (
             "echo",
             (
@@ -346,25 +349,25 @@ KEYWORDS: Mapping[str, tuple[tuple[str, str], ...]] = {
         ),
     ),
 }
-"""Secrets that are known by the word before them, in any case: that word, and what follows it."""
+"""Secrets recognised by the word before them, in any case: that word, and what follows it."""
 
 
 CARD = re.compile(
     r"[2-6](?<![A-Za-z0-9.+].)(?:\d{3}(?:[ -]?\d{4}){3}|(?<=3)[47]\d{2}[ -]?\d{6}[ -]?\d{5})"
     r"(?![\w-]|\.\d)"
 )
-"""What may be the number of a card; for itself, as texts have more digits than anything else."""
+"""A possible card number; a pattern of its own, as texts have more digits than anything else."""
 
 
 def is_card(text: str) -> bool:
-    """Say whether digits have the check digit of a card (ISO/IEC 7812-1, annex B)."""
+    """Return whether digits have the check digit of a card (ISO/IEC 7812-1, annex B)."""
     digits = [int(digit) for digit in reversed(text) if digit.isdigit()]
     doubled = [sum(divmod(2 * digit, 10)) for digit in digits[1::2]]
     return len(set(digits)) > 1 and (sum(digits[::2]) + sum(doubled)) % 10 == 0
 
 
 def _is_basic(text: str) -> bool:
-    """Say whether letters stand for a name and a password, as HTTP's basic scheme has them."""
+    """Return whether letters encode a name and a password, as in HTTP's basic scheme."""
     letters = text.replace("-", "+").replace("_", "/").rstrip("=")
     try:
         decoded = b64decode(letters + "=" * (-len(letters) % 4))
@@ -374,17 +377,17 @@ def _is_basic(text: str) -> bool:
 
 
 CHECKS: Mapping[str, Callable[[str], bool]] = {"basic": _is_basic}
-"""What a pattern cannot say of a kind."""
+"""Checks by kind that a pattern cannot express."""
 
 BEFORE: Mapping[str, int] = {"azure_app": 4, "terraform": 14, "mailchimp": 32}
-"""How many characters of a kind stand before what is searched for."""
+"""How many characters of a secret stand before the part that is searched for, by kind."""
 
 _GOES_ON = r"(?=[\w+/=.~-]{10})"
-"""A token goes on for so long at least behind the character that it is found by."""
+"""The least length of a token behind the character that it is found by."""
 
 _SINGLE = re.compile(r"(?:\[[^\]]*\]|\\[.?]|[\w=/:~&@ -])(?![{?*+])")
 _BY_RARITY = "~=_/:-?&.@ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789zqxjkvbwygpfmcudlhrsnioate "
-"""The characters that a pattern can be found by, the rarest of them in texts and code first."""
+"""The characters that a pattern can be found by, those rarest in texts and code first."""
 
 _KEY_WORDS = frozenset(
     {
@@ -421,7 +424,7 @@ _NOT_IN_KEYS = re.compile(r"[^a-z0-9]+")
 
 
 def is_secret_key(key: str) -> bool:
-    """Say whether a value under this key is a secret, however the key is spelt."""
+    """Return whether a value under this key is a secret, however the key is spelt."""
     name = key[-64:].lower()
     if not name.isalpha():
         name = _NOT_IN_KEYS.sub("", name)
@@ -434,7 +437,7 @@ class Kind(NamedTuple):
     Attributes:
         name: The kind of secret.
         before: How many characters of it stand before what the pattern finds.
-        after: The pattern of what has to follow, where a word alone was found.
+        after: The pattern of what has to follow a keyword; ``None`` for other kinds.
     """
 
     name: str
@@ -444,7 +447,7 @@ class Kind(NamedTuple):
 
 @cache
 def known_kinds() -> tuple[re.Pattern[str], list[Kind]]:
-    """Return the pattern that finds every secret, and what each of its groups stands for."""
+    """Return the pattern that finds every secret, and the kind of each of its groups."""
     parts: list[str] = []
     kinds = [Kind("")]
     for anchor, (tokens, others) in _by_anchor().items():
@@ -462,20 +465,20 @@ def known_kinds() -> tuple[re.Pattern[str], list[Kind]]:
 
 @cache
 def following(after: str) -> re.Pattern[str]:
-    """Return the pattern of what follows a word, made when the first such word is met."""
+    """Return the pattern of what follows a keyword, compiled when such a word is first met."""
     return re.compile(after.replace("(?P<>)", "()"), re.IGNORECASE)
 
 
 _Rests: TypeAlias = list[tuple[Kind, str]]
-"""Kinds, and what their patterns ask of the text around a character."""
+"""Kinds, each with its pattern relative to one character."""
 
 
 def _by_anchor() -> dict[str, tuple[dict[str, _Rests], _Rests]]:
-    """Return what tokens and others ask of the text around each character that is looked for.
+    """Return the patterns of tokens and of other kinds, by the character that they are found by.
 
-    Tokens come by what stands before that character, which most text already fails.
-    The search stops only where such a character stands, so each pattern is found by the rarest of
-    those that it begins with: half the time of a search by the first.
+    Tokens are grouped by what stands before that character, which rules out most text already.
+    The search stops only at such a character, so each pattern is found by the rarest of those that
+    it begins with: half the time of a search by the first.
     """
     anchors: dict[str, tuple[dict[str, _Rests], _Rests]] = {}
     bounded = [(token, f"(?<![{_WORD}])") for token in _each(TOKENS)]
@@ -507,9 +510,9 @@ def _by_anchor() -> dict[str, tuple[dict[str, _Rests], _Rests]]:
 
 
 def _anchor(pattern: str) -> tuple[int, list[str], str]:
-    """Return the place of the rarest character that a pattern begins with.
+    """Return the index of the rarest character in the start of a pattern, that start, and the rest.
 
-    And the single characters and classes that it begins with, and the rest of it.
+    The start is a list of single characters and classes.
     """
     start, end = [], 0
     while (match := _SINGLE.match(pattern, end)) is not None:

@@ -1,7 +1,7 @@
-"""Events whose fields are what they are declared to be, whatever an adapter was handed by its host.
+"""Events whose fields have their declared types, whatever a host gave its adapter.
 
-What is behind an event is stored, so a field must not hold an object that does something when it is
-looked at. Nothing of a value's own is called here, but for what built-in classes do.
+Events are stored, so no field may hold an object with code that runs when it is read. No method of
+a value's own is called here, only those of built-in classes.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,46 +22,45 @@ _ENTRIES = 100_000
 _INT_BITS = 63
 _WHOLE_LIMIT = 2**_INT_BITS
 _FORMS_LIMIT = 1_000
-"""So many sets of classes are remembered of one kind of event."""
+"""How many combinations of classes are remembered for one kind of event."""
 
-_TOGETHER = frozenset({Content, ErrorInfo, tuple})
-"""What is made of several values, which have to be looked at."""
+_COMPOUND = frozenset({Content, ErrorInfo, tuple})
+"""Classes of several values, which have to be checked one by one."""
 
 
 class _WrongError(Exception):
-    """A value is not of its kind, and cannot be made so."""
+    """A value is not of its kind, and cannot be converted."""
 
 
 class Sound(NamedTuple):
     """An event that may be stored.
 
     Attributes:
-        event: The event; another one where something was left out of it.
-        left_out: How many fields held what they may not.
+        event: The event; a changed copy if fields were converted or left out.
+        left_out: How many fields were left out.
     """
 
     event: Event
     left_out: int
 
 
-Made = Callable[[object], object]
+Convert = Callable[[object], object]
 Numbers = Callable[[tuple[object, ...]], tuple[int, ...]]
 
 
 class _Field(NamedTuple):
-    """A field, the classes of values that are right as they are, and what makes others right."""
+    """A field, the classes of values that it keeps, and a converter for others."""
 
     name: str
     right: frozenset[type]
-    made: Made
+    convert: Convert
 
 
 def sound(event: Event) -> Sound:
-    """Return an event with nothing but plain data in it; what is none is left out.
+    """Return an event of plain data alone; other values are left out.
 
     Raises:
-        EventError: It is of no known kind, or a field that no event of that kind can be without
-            holds what it may not.
+        EventError: It is of no known kind, or a required field has a wrong value.
     """
     if KINDS.get(event.event) is not type(event):
         raise EventError(f"unknown event {event.event!r}")
@@ -75,20 +74,20 @@ def sound(event: Event) -> Sound:
         try:
             if type(value) in field.right:
                 continue
-            made = field.made(value)
-        except Exception as error:  # noqa: BLE001  # whatever a host's classes of classes do
+            converted = field.convert(value)
+        except Exception as error:  # noqa: BLE001  # whatever a host's metaclasses do
             pass_on(error)
-            made = _instead(event, field, error)
+            converted = _default(event, field, error)
             left_out += 1
-        if made is not value:
-            changes[field.name] = made
+        if converted is not value:
+            changes[field.name] = converted
     if not changes and not left_out:
         form.remember(values)
     return Sound(structs.replace(event, **changes) if changes else event, left_out)
 
 
-def _instead(event: Event, field: _Field, error: Exception) -> object:
-    """Return what a field holds that was not given. Raises: EventError, if it has to be."""
+def _default(event: Event, field: _Field, error: Exception) -> object:
+    """Return the default of a field. Raises: EventError, if it is required."""
     own = _declared_fields(event.event)[field.name]
     if own.default_factory is not NODEFAULT:
         return own.default_factory()
@@ -99,14 +98,14 @@ def _instead(event: Event, field: _Field, error: Exception) -> object:
 
 
 class _Form:
-    """The fields of a kind of event, and of which classes their values were where all were right.
+    """The fields of a kind of event, and the combinations of classes known to be right.
 
-    The classes of all values are looked up at once, which costs less than to look at each field:
-    a host's events of one kind have few sets of them.
+    The classes of all values are looked up at once, which costs less than checking each field: a
+    host's events of one kind have few combinations.
 
     Args:
         known: The fields.
-        values: Returns the values of all at once.
+        values: Returns the values of all fields in one call.
     """
 
     def __init__(
@@ -114,10 +113,10 @@ class _Form:
     ) -> None:
         self.fields = known
         self.values = values
-        self._right: dict[tuple[type, ...], tuple[Numbers, list[tuple[int, Made]]]] = {}
+        self._right: dict[tuple[type, ...], tuple[Numbers, list[tuple[int, Convert]]]] = {}
 
     def is_right(self, values: tuple[object, ...]) -> bool:
-        """Say whether all values are seen to be right as they are."""
+        """Return whether all values are known to be right."""
         try:
             doubtful = self._right.get(tuple(map(type, values)))
             if doubtful is None:
@@ -125,21 +124,21 @@ class _Form:
             numbers, others = doubtful
             if not max(map(abs, numbers(values))) < _WHOLE_LIMIT:
                 return False
-            return all(made(values[at]) is values[at] for at, made in others)
-        except Exception as error:  # noqa: BLE001  # whatever a host's classes of classes do, or one is wrong
+            return all(convert(values[at]) is values[at] for at, convert in others)
+        except Exception as error:  # noqa: BLE001  # whatever a host's metaclasses do, or a wrong value
             pass_on(error)
             return False
 
     def remember(self, values: tuple[object, ...]) -> None:
-        """Remember the classes of values that are right as they are."""
+        """Remember the classes of values that are right."""
         numbers: list[int] = []
-        others: list[tuple[int, Made]] = []
+        others: list[tuple[int, Convert]] = []
         for at, (field, value) in enumerate(zip(self.fields, values, strict=True)):
             kind = type(value)
-            if kind is int and field.made is _whole:
+            if kind is int and field.convert is _whole:
                 numbers.append(at)
-            elif kind in _TOGETHER:
-                others.append((at, field.made))
+            elif kind in _COMPOUND:
+                others.append((at, field.convert))
             elif kind not in field.right:
                 return
         if len(self._right) < _FORMS_LIMIT:
@@ -172,8 +171,8 @@ def _field(name: str, hint: object) -> _Field:
         return _Field(name, frozenset({own, *right}), partial(_member, own))
     if get_origin(own) is not None:  # a mapping, which redaction reads
         return _Field(name, frozenset({dict}), _mapping)
-    known, made = _KINDS[own]
-    return _Field(name, frozenset({*known, *right}), made)
+    known, convert = _KINDS[own]
+    return _Field(name, frozenset({*known, *right}), convert)
 
 
 def _text(value: object) -> str:
@@ -188,7 +187,7 @@ def _whole(value: object) -> int:
     scalar = _scalar(value)
     if not isinstance(scalar, int) or scalar is True or scalar is False:
         raise _WrongError
-    return scalar  # a longer one has become a text
+    return scalar  # ``plain`` turns longer ones into text
 
 
 def _number(value: object) -> float:
@@ -208,7 +207,7 @@ def _truth(value: object) -> bool:
 
 
 def _scalar(value: object) -> object:
-    """Return what numpy's scalars and subclasses of numbers are; NaN and infinities stay."""
+    """Return numpy's scalars and subclasses of numbers as plain ones; NaN and infinities stay."""
     if issubclass(type(value), float) and isinstance(value, float):
         return float.__float__(value)
     return plain(value)
@@ -261,12 +260,12 @@ def _call(value: object) -> ToolCall:
     return value
 
 
-def _optional(made: Made, value: object) -> None:
+def _optional(convert: Convert, value: object) -> None:
     if value is not None:
-        made(value)
+        convert(value)
 
 
-def _entries(right: frozenset[type], made: Made, value: object) -> tuple[object, ...]:
+def _entries(right: frozenset[type], convert: Convert, value: object) -> tuple[object, ...]:
     kind = type(value)
     if kind is list and isinstance(value, list):
         value = tuple(value)
@@ -276,17 +275,17 @@ def _entries(right: frozenset[type], made: Made, value: object) -> tuple[object,
         raise _WrongError
     if right.issuperset(map(type, value)):
         return value
-    parts = [made(part) for part in value]
+    parts = [convert(part) for part in value]
     same = all(part is other for part, other in zip(parts, value, strict=True))
     return value if same else tuple(parts)
 
 
-_ENTRY: Mapping[object, tuple[frozenset[type], Made]] = {
+_ENTRY: Mapping[object, tuple[frozenset[type], Convert]] = {
     str: (frozenset({str}), _text),
     float: (frozenset({float}), _number),
     ToolCall: (frozenset(), _call),
 }
-_KINDS: Mapping[object, tuple[frozenset[type], Made]] = {
+_KINDS: Mapping[object, tuple[frozenset[type], Convert]] = {
     str: (frozenset({str}), _text),
     int: (frozenset(), _whole),
     float: (frozenset({float}), _number),

@@ -1,4 +1,4 @@
-"""Standard streams that are closed: what is done does not depend on who can see it."""
+"""Closed standard streams: a command does its work whether or not its output can be seen."""
 
 import io
 import os
@@ -11,25 +11,25 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _SILENT = frozenset({"kill", "unkill", "reward"})
-"""What they do matters, whether or not anybody can see it."""
+"""Commands that matter more than their output."""
 
 
-class Closed(io.RawIOBase):
-    """Standard output where it is closed: what is printed is lost, which is reported."""
+class ClosedOutput(io.RawIOBase):
+    """Standard output where it is closed: printing to it is an error."""
 
     def writable(self) -> bool:
-        """Return that one may try."""
+        """Return ``True``: writing fails with a better error."""
         return True
 
     def write(self, data: object, /) -> int:  # noqa: ARG002
-        """Raise an error that says so."""
+        """Raise ``OSError``: standard output is closed."""
         raise OSError(EBADF, "standard output is closed")
 
 
 def open_closed(arguments: "Sequence[str]") -> None:
-    """Let standard streams that are closed lead nowhere, and no file take their numbers.
+    """Reopen closed standard streams on the null device, so that no file takes their descriptors.
 
-    Printing to a standard output that is closed is an error, but in what stops and tells.
+    Printing to a closed standard output is an error, except in the commands of ``_SILENT``.
     """
     for number in range(3):
         try:
@@ -42,5 +42,5 @@ def open_closed(arguments: "Sequence[str]") -> None:
         sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
     if sys.stdout is None:
         silent = _SILENT & {*arguments[:2]}
-        nowhere = io.FileIO(1, "w", closefd=False) if silent else Closed()
-        sys.stdout = io.TextIOWrapper(nowhere, write_through=True)
+        output = io.FileIO(1, "w", closefd=False) if silent else ClosedOutput()
+        sys.stdout = io.TextIOWrapper(output, write_through=True)

@@ -1,4 +1,4 @@
-"""Is tau-live on? Read alone, before anything else of ours is imported (law 1)."""
+"""The switch in the environment, read before anything else of ours is imported (law 1)."""
 
 TYPE_CHECKING = False  # this is imported where tau-live is off
 
@@ -15,7 +15,7 @@ _OFF = frozenset({"", "0", "false", "no", "off"})
 
 
 class Switch:
-    """The switch in the environment; true in a condition when it is.
+    """The switch in the environment; truthy when it is on.
 
     Attributes:
         on: Whether tau-live may do anything at all.
@@ -36,16 +36,16 @@ class Switch:
 
 
 def switched_on(environ: "Mapping[str, str]") -> Switch:
-    """Say whether the environment switches us on, and does not kill us."""
-    switch = _wanted_on(environ)
+    """Return the switch: on if the environment switches us on and the kill variable is not set."""
+    switch = _read_switch(environ)
     why = killed_by(environ) if switch.on else None
     return switch if why is None else Switch(on=False, warnings=(*switch.warnings, why))
 
 
 def killed_by(environ: "Mapping[str, str]") -> "str | None":
-    """Return what ``TAU_LIVE_RL_KILL`` says; ``None`` where it is unset, blank or falsy.
+    """Return why ``TAU_LIVE_RL_KILL`` stops us; ``None`` where it is unset, blank or falsy.
 
-    Whatever else it holds is meant to stop us.
+    Any other value is meant to stop us.
     """
     value = environ.get(KILL, "").strip()
     if value.lower() in _OFF:
@@ -53,10 +53,10 @@ def killed_by(environ: "Mapping[str, str]") -> "str | None":
     return f"{KILL} is {value[:80]!r}: tau-live stays off until it is unset"
 
 
-def _wanted_on(environ: "Mapping[str, str]") -> Switch:
-    """Say whether ``TAU_LIVE_RL`` (or the reference's ``TAU_LIVE_RL_ENABLED``) switches us on.
+def _read_switch(environ: "Mapping[str, str]") -> Switch:
+    """Return what ``TAU_LIVE_RL`` (or the reference's ``TAU_LIVE_RL_ENABLED``) is set to.
 
-    ``1 true yes on`` do, in any case; ``0 false no off``, nothing and blanks do not; anything
+    ``1 true yes on`` is on, in any case; ``0 false no off``, unset and blank are off; anything
     else is off with a warning. The old name counts only where the new one is unset or blank.
     """
     variable = SWITCH

@@ -1,8 +1,8 @@
 """Latches, tallies and context variables that signals, forks and finalisers cannot break.
 
-An exception in the middle of ``threading.Event`` or ``Condition``, such as a signal's handler
-raises, can leave their inner lock held for ever: then the thread that sets it hangs. Each step here
-is one call of a plain lock, which happens whole or not at all.
+An exception in the middle of ``threading.Event`` or ``Condition``, such as one from a signal
+handler, can leave their inner lock held for ever: then the thread that sets it hangs. Each step
+here is one call of a plain lock, which happens whole or not at all.
 """
 
 import threading
@@ -17,7 +17,7 @@ class Latch:
     """Set once, by any thread; one thread at a time may wait for it.
 
     Attributes:
-        is_set: Whether it is.
+        is_set: Whether it has been set.
     """
 
     __slots__ = ("_closed", "is_set")
@@ -28,7 +28,7 @@ class Latch:
         self._closed.acquire()
 
     def set(self) -> None:
-        """Let whoever waits go on; the same again is nothing."""
+        """Let the waiting thread go on; calling it again does nothing."""
         if not self.is_set:
             self.is_set = True
             release(self._closed)
@@ -36,7 +36,7 @@ class Latch:
     def wait(self, timeout_s: float) -> bool:
         """Wait until it is set; ``False`` if that did not happen in time."""
         if not self.is_set and self._closed.acquire(timeout=max(0.0, timeout_s)):
-            release(self._closed)  # for whoever waits next
+            release(self._closed)  # for the next one to wait
         return self.is_set
 
 
@@ -44,7 +44,7 @@ _WAITING = 1_000
 
 
 class Tally:
-    """Counts by name; adding takes no lock, because a signal's handler may be in the way of one."""
+    """Counts by name; adding takes no lock: a signal handler could interrupt its holder."""
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
@@ -53,15 +53,15 @@ class Tally:
         self._summing = False
 
     def add(self, name: str, number: int = 1) -> None:
-        """Count something."""
+        """Add to a count."""
         self._waiting.append((name, number))
         if len(self._waiting) >= _WAITING:
             self.counts()
 
     def counts(self) -> dict[str, int]:
-        """Return how often each name was counted.
+        """Return every count by name.
 
-        Whoever asks from within this, by a signal or a finaliser, gets what is known so far.
+        A call from within this one, by a signal handler or a finaliser, gets the counts so far.
         """
         with self._lock:
             if not self._summing:
@@ -79,10 +79,10 @@ T = TypeVar("T")
 
 
 def set_variable(variable: ContextVar[T], value: T) -> Token[T]:
-    """Set a variable.
+    """Set a context variable.
 
-    Python 3.11 collects garbage while it sets one, and a finaliser that sets one too, by beginning
-    a run say, frees what is being read: the process crashes. Nothing is freed that a copy holds.
+    Python 3.11 may collect garbage while it sets one, and a finaliser that sets one too, by
+    beginning a run say, frees the context being read: the process crashes. A copy keeps it alive.
 
     Source:
         ``contextvar_set`` in CPython's ``context.c``, which borrows ``ctx->ctx_vars``.
@@ -92,7 +92,7 @@ def set_variable(variable: ContextVar[T], value: T) -> Token[T]:
 
 
 def put_back(variable: ContextVar[T], token: Token[T]) -> None:
-    """Give a variable back the value that it had before ``set_variable``.
+    """Reset a context variable to its value before ``set_variable``.
 
     Raises:
         ValueError: It was set in another context.

@@ -1,8 +1,8 @@
-"""Pauses in which the host's threads get the interpreter, inside the work of a thread of ours.
+"""Pauses in our threads' work, in which the host's threads get the interpreter.
 
 A thread that wants the interpreter while another computes gets it after Python's switch interval
-(5 ms), and later still where that one gives it up and takes it back all the time, as SQLite and
-numpy do: each time the waiting begins anew. A real sleep, however short, hands it over at once.
+(5 ms), and later still where the other releases and retakes it all the time, as SQLite and numpy
+do: each time the wait begins anew. A real sleep, however short, hands it over at once.
 Measured, without: an asyncio host woke up to 40 ms late.
 """
 
@@ -13,16 +13,14 @@ SLICE_S = 0.001
 """How long a thread of ours works at most before it is ready to pause."""
 
 PAUSE_S = 0.00005
-"""How long it pauses; the system makes a tenth of a millisecond of it."""
+"""How long it pauses; the system rounds it up to a tenth of a millisecond."""
 
 
 class Throttle:
-    """Pauses when the last pause is longer ago than a slice; for one thread.
-
-    That may hold no lock meanwhile which a host's thread wants.
+    """Pauses once per slice; for one thread, which must not hold a lock that a host's thread wants.
 
     Args:
-        hurried: Says whether no pause can be afforded now; called once in a slice.
+        hurried: Returns whether no pause can be afforded now; called once per slice.
     """
 
     __slots__ = ("_hurried", "_until")

@@ -1,18 +1,18 @@
-"""Which tau-live this is and where it was installed from, for modules below the door."""
+"""The version of tau-live and the source it was installed from, for modules below the API."""
 
 import sys
 
 
 def this_version() -> str:
-    """Return the version that the package says it has."""
+    """Return the package's version."""
     return str(vars(sys.modules["tau_live"])["__version__"])
 
 
 def packages_for(extra: str) -> str:
-    """Return what pip has to install for an extra, quoted for a shell.
+    """Return the packages of an extra as arguments of pip, quoted for a shell.
 
     The packages themselves, which every index has: ``tau-live[extra]`` works only where tau-live
-    comes from one.
+    was installed from one.
     """
     from importlib import metadata
 
@@ -27,9 +27,9 @@ def packages_for(extra: str) -> str:
 
 
 def own_source() -> str:
-    """Return what pip has to install for this tau-live: where it came from, as PEP 610 records it.
+    """Return pip's argument for this tau-live: the source it came from, as PEP 610 records it.
 
-    By its name alone where an index had it.
+    The name alone where it came from an index.
     """
     import json
     from importlib import metadata

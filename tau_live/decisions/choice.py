@@ -15,8 +15,8 @@ from tau_live.core.guard import Guard, logger
 from tau_live.core.hookspecs import DecisionRequest
 from tau_live.core.offers import (
     OPTIONS_LIMIT,
-    Listed,
     Mask,
+    OptionList,
     mask_of,
     own_choice,
     read_options,
@@ -85,7 +85,7 @@ class Offer(NamedTuple):
         return self.names[at] if at is not None and may else None
 
 
-def offer_of(listed: Listed, default: object, *, mask: Mask, read: Read) -> Offer | None:
+def offer_of(listed: OptionList, default: object, *, mask: Mask, read: Read) -> Offer | None:
     """Return what may be chosen, as plain data; ``None`` if nothing may.
 
     Options that are called the same are one; what is beyond ``OPTIONS_LIMIT`` is left out
@@ -326,7 +326,7 @@ class Decisions:
         self,
         handle: RunHandle,
         point: str,
-        offered: Listed,
+        offered: OptionList,
         mask: Mask,
         *,
         context: object,
@@ -373,7 +373,7 @@ class Decisions:
         option = offer.originals[served.place]
         return Choice(option, served.propensity, "policy", id_, served.version, rollout_id)
 
-    def _count_cut(self, offer: Offer | None, offered: Listed) -> None:
+    def _count_cut(self, offer: Offer | None, offered: OptionList) -> None:
         """Count the options and features that were left out, or that no option was allowed."""
         if offer is None:
             masked = bool(offered.originals)

@@ -2,7 +2,7 @@
 
 The steps of a trajectory are the decisions at one point, nothing else: telemetry is never a step.
 
-Rewards are judged before, when they are joined (``rewards.join``), with the same reasons.
+Rewards are judged before, when they are joined (``record.rewards``), with the same reasons.
 """
 
 from bisect import bisect_right

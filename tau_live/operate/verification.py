@@ -59,7 +59,7 @@ def verify_store(
     sealer = Sealer(key_in(key_file))
     findings: list[Finding] = []
     begins = known_beginning(key_file, store.path)
-    for n, finding in enumerate(store.seals.broken_links(sealer, begins=begins)):
+    for n, finding in enumerate(store.seals.broken_links(sealer, start=begins)):
         if finding is not None:
             findings.append(finding)
         if n % 1000 == 0:

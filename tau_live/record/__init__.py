@@ -1,1 +1,1 @@
-"""Events become rows: inbox, writer, collector; spans of telemetry; rewards and their join."""
+"""Turns events into rows: inbox, writer, collector; telemetry spans; rewards."""

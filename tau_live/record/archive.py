@@ -1,12 +1,12 @@
-"""Archives: what was forgotten, as the lines of an export, kept in a file of its own.
+"""Archives of deleted rows, and retention in small steps.
 
-A file is only ever added to, and flushed to the disk before what it holds is deleted. So whatever
-stands behind the last whole line (or, compressed, the last whole member) was deleted nowhere: the
-next archive begins there.
+An archive holds lines of an export. It is only ever appended to, and flushed to the disk before its
+rows are deleted. So anything after the last whole line (or, compressed, the last whole member) was
+not deleted: the next archive continues there.
 
-A step deletes, gives pages back, or empties the log; its size follows from how long the last one
-took. What has to be kept is passed over and looked at again on the next walk, so that a million
-rollouts that nobody learns from cost no more than a thousand.
+A step deletes rows, gives pages back, or empties the log; its size follows from the duration of the
+last one. Rollouts that have to be kept are skipped until the next walk, so that a million rollouts
+that nobody learns from cost no more than a thousand.
 """
 
 import fcntl
@@ -32,25 +32,25 @@ from tau_live.store.roles import Retention
 
 COMPRESSED = ".gz"
 BEGINNING = b'{"table": "'
-"""Of every line."""
+"""The beginning of every line."""
 
 LINE_LIMIT = 1 << 30
 _CHUNK = 1 << 20
 _GZIP = 31
-"""Of zlib: a header and a checksum around the data."""
+"""The ``wbits`` of zlib for a gzip header and checksum."""
 
 
 class Archive:
-    """Appends rows to an archive, for its owner's eyes alone; one process at a time.
+    """Appends rows to an archive, readable by its owner alone; one process at a time.
 
     Args:
         path: The file; one that ends in ``.gz`` is compressed.
 
     Attributes:
-        rows: How many were appended.
+        rows: How many rows were appended.
 
     Raises:
-        ArchiveError: It is something else, or another process appends to it.
+        ArchiveError: The file is not an archive, or another process appends to it.
         OSError: It cannot be opened.
     """
 
@@ -62,7 +62,7 @@ class Archive:
         self._file = os.open(path, flags, stat.S_IRUSR | stat.S_IWUSR)
         try:
             self._lock()
-            self._end = self._whole()
+            self._end = self._whole_end()
             os.ftruncate(self._file, self._end)
             _flush_folder(path.absolute().parent)
         except BaseException:
@@ -73,7 +73,7 @@ class Archive:
         """Append rows, and return when they are on the disk.
 
         Raises:
-            OSError: They could not be written; nothing of them is kept.
+            OSError: They could not be written; none of them is kept.
         """
         data = b"".join(json.dumps(row, allow_nan=False).encode() + b"\n" for row in rows)
         rest = memoryview(
@@ -93,7 +93,7 @@ class Archive:
         self.rows += len(rows)
 
     def close(self) -> None:
-        """Close the file; closing again is nothing."""
+        """Close the file; closing it again does nothing."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
@@ -109,13 +109,13 @@ class Archive:
         if stat.S_IMODE(status.st_mode) & (stat.S_IRWXG | stat.S_IRWXO):
             os.fchmod(self._file, stat.S_IRUSR | stat.S_IWUSR)
 
-    def _whole(self) -> int:
-        """Return how many bytes are whole, after a look at whether it is an archive at all."""
+    def _whole_end(self) -> int:
+        """Check that the file is an archive; return the end of its last whole line or member."""
         if not os.fstat(self._file).st_size:
             return 0
         with open(self._file, "rb", closefd=False) as file:
             if _is_ours(file, compressed=self._compressed):
-                return _members(file) if self._compressed else _lines(file)
+                return _members_end(file) if self._compressed else _lines_end(file)
         raise ArchiveError(f"'{self.path}' is not an archive: name a new file, or one of ours")
 
 
@@ -149,19 +149,19 @@ def _row(data: bytes, where: str) -> dict[str, object]:
 
 
 def _is_ours(file: BinaryIO, *, compressed: bool) -> bool:
-    """Say whether a file begins as an archive does; it may be torn in its first line."""
-    begins = file.read(_CHUNK)
+    """Return whether a file begins like an archive; its first line may be cut off."""
+    beginning = file.read(_CHUNK)
     file.seek(0)
     if compressed:
         try:
-            begins = zlib.decompressobj(_GZIP).decompress(begins, len(BEGINNING))
+            beginning = zlib.decompressobj(_GZIP).decompress(beginning, len(BEGINNING))
         except zlib.error:
             return False
-    return begins.startswith(BEGINNING) or BEGINNING.startswith(begins)
+    return beginning.startswith(BEGINNING) or BEGINNING.startswith(beginning)
 
 
-def _lines(file: BinaryIO) -> int:
-    """Return where the last whole line ends."""
+def _lines_end(file: BinaryIO) -> int:
+    """Return the offset at which the last whole line ends."""
     end = file.seek(0, os.SEEK_END)
     while end:
         begin = max(0, end - _CHUNK)
@@ -173,9 +173,9 @@ def _lines(file: BinaryIO) -> int:
     return 0
 
 
-def _members(file: BinaryIO) -> int:
-    """Return where the last whole member of a compressed file ends."""
-    end = place = 0
+def _members_end(file: BinaryIO) -> int:
+    """Return the offset at which the last whole member of a compressed file ends."""
+    end = offset = 0
     member = zlib.decompressobj(_GZIP)
     data = b""
     while data or (data := file.read(_CHUNK)):
@@ -183,10 +183,10 @@ def _members(file: BinaryIO) -> int:
             member.decompress(data)
         except zlib.error:
             break
-        place += len(data) - len(member.unused_data)
+        offset += len(data) - len(member.unused_data)
         data = member.unused_data
         if member.eof:
-            end, member = place, zlib.decompressobj(_GZIP)
+            end, member = offset, zlib.decompressobj(_GZIP)
     return end
 
 
@@ -198,45 +198,45 @@ def _flush_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-LOOKED_AT = 200
-"""So many of the oldest are looked at to tell what keeps them."""
+OBSTACLES_LIMIT = 200
+"""How many of the oldest rollouts are looked at to find out why they are kept."""
 
 DAY_S = 86_400.0
 MB = 1e6
 
 PACE_S, SHARE = 0.01, 9.0
-"""Between two steps while there is something to forget: at least, and as a multiple of one."""
+"""Pause between two steps while there is work: the minimum, and the multiple of the last step."""
 
-AS_LONG = 2.0
-"""So many times as long as writing took may be taken to forget, where there is that much."""
+DELETION_FACTOR = 2.0
+"""How many times as long as writing took deletion may take, if there is so much to delete."""
 
 REST_S = 0.5
-"""Between two steps while there is nothing."""
+"""Pause between two steps while there is no work."""
 
 LOG_S = 30.0
-"""Between two times at which the log is emptied, which waits for the disk."""
+"""Least time between two emptyings of the log, each of which waits for the disk."""
 
-LONG_S, SHORT_S = 0.004, 0.002
-"""A step that took longer is followed by one half as large; a shorter one by a larger.
+SLOW_STEP_S, FAST_STEP_S = 0.004, 0.002
+"""After a slower step the next is half as large; after a faster one, twice as large.
 
-Of the processor: how long a busy machine lets it wait says nothing of how large it is.
+In processor time: how long a busy machine delays a step says nothing about its size.
 """
 
-LEAST, MOST = 4, 256
-"""Rollouts that one step may forget."""
+STEP_MIN, STEP_MAX = 4, 256
+"""The least and the most rollouts that one step may delete."""
 
-LOOKING = 16
-"""So many where nothing was forgotten."""
+IDLE_STEP_MAX = 16
+"""The most rollouts of a step after one that deleted nothing."""
 
-LOOKED_AT_FOR_EACH = 8
-"""A look costs so much less than forgetting."""
+LOOKS_PER_DELETION = 8
+"""How many rollouts may be looked at for each one that may be deleted."""
 
 FREE_BYTES_KEPT, FREE_SHARE_KEPT = 1_000_000, 8
-"""A free page is written to again soon; only more than these, and than that part, go back."""
+"""Free pages that are not given back, as they are soon used again: bytes, and part of the file."""
 
 
 def limits_of(settings: Settings) -> Limits:
-    """Return how much settings let a store keep."""
+    """Return the limits of retention in the settings."""
     days, mb = settings.retention_days, settings.retention_mb
     return Limits(
         age_s=None if days is None else days * DAY_S,
@@ -246,18 +246,18 @@ def limits_of(settings: Settings) -> Limits:
 
 
 class Excess(NamedTuple):
-    """How a store stands to its limits.
+    """The excess of a store over its limits.
 
     Attributes:
-        over: What is beyond its limit: ``days``, ``rollouts``, ``mb``.
-        kept: What keeps it so, of the oldest rollouts that have ended.
+        over: The limits that are exceeded: ``days``, ``rollouts``, ``mb``.
+        kept: Why the oldest ended rollouts are kept.
     """
 
     over: list[str]
     kept: Kept
 
     def __str__(self) -> str:
-        """Return it in words for an operator; empty if nothing is beyond its limit."""
+        """Return a sentence for operators; empty if no limit is exceeded."""
         if not self.over:
             return ""
         reasons = {
@@ -272,8 +272,10 @@ class Excess(NamedTuple):
         return f"beyond {', '.join(self.over)}: {oldest if counted else 'all rollouts are open'}"
 
 
-def excess(retention: Retention, limits: Limits, *, now: float, look: int = LOOKED_AT) -> Excess:
-    """Return what of a store is beyond its limits, and what keeps it."""
+def excess(
+    retention: Retention, limits: Limits, *, now: float, look: int = OBSTACLES_LIMIT
+) -> Excess:
+    """Return the limits that a store exceeds, and why its oldest rollouts are kept."""
     size = retention.size()
     kept = retention.obstacles(before=limits.ended_before(size, now=now), look=look)
     aged = (
@@ -288,16 +290,16 @@ def excess(retention: Retention, limits: Limits, *, now: float, look: int = LOOK
     return Excess([name for name, is_over in beyond.items() if is_over], kept)
 
 
-class Forgetting:
-    """Forgets what is beyond the limits of a store, step by step.
+class Pruner:
+    """Deletes rows beyond the limits of a store, step by step.
 
     Args:
         limits: Limits of retention.
-        monotonic: Seconds, for the pauses between steps.
-        processor: Seconds of the thread's own, for how long steps take.
+        monotonic: Returns seconds, for the pauses between steps.
+        processor: Returns the thread's processor seconds, for the duration of steps.
 
     Attributes:
-        forgotten: How many rollouts went.
+        forgotten: How many rollouts were deleted.
     """
 
     def __init__(
@@ -310,74 +312,74 @@ class Forgetting:
         self._limits = limits
         self._monotonic = monotonic
         self._processor = processor
-        self._next = float("-inf")
+        self._next_size = float("-inf")
         self._rollouts: Place = OLDEST
         self._rewards: Place | None = None
         self._until = OLDEST.at
-        self._at_once = LEAST
-        self._pages = LEAST
-        self._can_give_back = True  # a copy that was made without incremental vacuum cannot
-        self._uncut = False
+        self._step_size = STEP_MIN
+        self._pages = STEP_MIN
+        self._can_give_back = True  # a copy without incremental vacuum cannot
+        self._log_is_full = False
         self._emptied = float("-inf")
         self.forgotten = 0
 
     def steps(self, retention: Retention, *, now: float, written_s: float) -> None:
-        """Do a little if it is time to, and more while much is written.
+        """Do a step if one is due, and more while much is written.
 
-        A rollout is forgotten in about the time in which it was written: who never rests would
-        outrun single steps.
+        A rollout is deleted in about the time in which it was written: a host that never pauses
+        would outrun single steps.
 
         Args:
-            retention: Of the store, in the thread that it belongs to.
+            retention: The store's retention, in the store's thread.
             now: Epoch seconds, UTC.
-            written_s: What was written since the last call took of the processor.
+            written_s: Processor seconds spent on writing since the last call.
 
         Raises:
             StoreError: The store failed; the next step tries again.
         """
-        until = self._processor() + AS_LONG * written_s
+        until = self._processor() + DELETION_FACTOR * written_s
         while self.step(retention, now=now) and self._processor() < until:
-            self._next = self._monotonic()
+            self._next_size = self._monotonic()
 
     def step(self, retention: Retention, *, now: float) -> bool:
-        """Do a little, if it is time to; return whether something was forgotten or given back.
+        """Do a step if one is due; return whether anything was deleted or given back.
 
         Args:
-            retention: Of the store, in the thread that it belongs to.
+            retention: The store's retention, in the store's thread.
             now: Epoch seconds, UTC.
 
         Raises:
             StoreError: The store failed; the next step tries again.
         """
-        if not self._limits or self._monotonic() < self._next:
+        if not self._limits or self._monotonic() < self._next_size:
             return False
-        self._next = self._monotonic() + REST_S
+        self._next_size = self._monotonic() + REST_S
         began = self._processor()
         size = retention.size()
         busy = self._forget(retention, size, now=now) or self._tidy(retention, size)
         took = self._processor() - began
         if busy:
-            self._next = self._monotonic() + max(PACE_S, SHARE * took)
+            self._next_size = self._monotonic() + max(PACE_S, SHARE * took)
         return busy
 
     def _forget(self, retention: Retention, size: Size, *, now: float) -> bool:
         began = self._processor()
-        at_once = self._at_once
+        at_once = self._step_size
         if self._rewards is not None:
             swept = retention.sweep_rewards(
                 before=self._until,
                 limit=at_once,
-                look=at_once * LOOKED_AT_FOR_EACH,
+                look=at_once * LOOKS_PER_DELETION,
                 after=self._rewards,
             )
             self._rewards = swept.place
         else:
             swept = self._forget_rollouts(retention, size, at_once, now=now)
-        if swept.gone in (0, at_once) or self._processor() - began > LONG_S:
-            self._at_once = _next(at_once, self._processor() - began)
-        if not swept.gone:  # it only looked, which says little of how long forgetting takes
-            self._at_once = min(self._at_once, LOOKING)
-        self._uncut = self._uncut or swept.gone > 0
+        if swept.gone in (0, at_once) or self._processor() - began > SLOW_STEP_S:
+            self._step_size = _next_size(at_once, self._processor() - began)
+        if not swept.gone:  # looking says little about how long deleting takes
+            self._step_size = min(self._step_size, IDLE_STEP_MAX)
+        self._log_is_full = self._log_is_full or swept.gone > 0
         return swept.gone > 0
 
     def _forget_rollouts(
@@ -388,34 +390,34 @@ class Forgetting:
         swept = retention.sweep(
             before=self._limits.ended_before(size, now=now),
             limit=min(at_once, over or at_once),
-            look=at_once * LOOKED_AT_FOR_EACH,
+            look=at_once * LOOKS_PER_DELETION,
             after=self._rollouts,
         )
         self.forgotten += swept.gone
         self._until = max(self._until, aged, OLDEST.at if swept.until is None else swept.until)
         self._rollouts = swept.place or OLDEST
-        if swept.place is None:  # a walk is over; now what came for rollouts that never did
+        if swept.place is None:  # the walk is over; next, rewards whose rollouts never came
             self._rewards = OLDEST
         return swept
 
     def _tidy(self, retention: Retention, size: Size) -> bool:
-        """Give pages back beyond those that will be written to again; then empty the log."""
+        """Give back free pages that will not soon be used again; then empty the log."""
         kept = max((size.used_bytes + size.free_bytes) / FREE_SHARE_KEPT, FREE_BYTES_KEPT)
         if self._can_give_back and size.free_bytes > kept:
             began = self._processor()
             retention.give_back(self._pages)
-            self._pages = _next(self._pages, self._processor() - began)
+            self._pages = _next_size(self._pages, self._processor() - began)
             self._can_give_back = retention.size().free_bytes < size.free_bytes
-            self._uncut = True
+            self._log_is_full = True
             return self._can_give_back
-        if self._uncut and self._monotonic() >= self._emptied + LOG_S:
-            self._uncut = not retention.empty_log()
-            self._emptied = self._emptied if self._uncut else self._monotonic()
+        if self._log_is_full and self._monotonic() >= self._emptied + LOG_S:
+            self._log_is_full = not retention.empty_log()
+            self._emptied = self._emptied if self._log_is_full else self._monotonic()
         return False
 
 
-def _next(at_once: int, took_s: float) -> int:
-    """Return how much the next step does, after how long this one took."""
-    if took_s > LONG_S:
-        return max(LEAST, at_once // 2)
-    return min(MOST, at_once * 2) if took_s < SHORT_S else at_once
+def _next_size(at_once: int, took_s: float) -> int:
+    """Return the size of the next step, given the duration of this one."""
+    if took_s > SLOW_STEP_S:
+        return max(STEP_MIN, at_once // 2)
+    return min(STEP_MAX, at_once * 2) if took_s < FAST_STEP_S else at_once

@@ -1,11 +1,11 @@
-"""Which rollout and attempt an event belongs to, and how its end is stored.
+"""The rollout and attempt that an event belongs to, and how a run's end is stored.
 
-So the same events lead to the same attempts however they are cut into batches, and when they come
-again. A host tells attempts apart by their number, by executions, or not at all; a resumed run goes
-on in the same execution, so there the time of the event decides.
+The same events lead to the same attempts however they are cut into batches, and when they are
+repeated. A host distinguishes attempts by their number, by executions, or not at all; a resumed run
+goes on in the same execution, so there the time of the event decides.
 
-An end that nobody wanted (an error, a limit, a process that died, an interruption) is a failure:
-the same run may be tried again. Cancelled is what somebody cancelled; nothing follows on that.
+An unwanted end (an error, a limit, a dead process, an interruption) is a failure: the same run may
+be tried again. A cancelled run is not tried again.
 """
 
 import re
@@ -29,13 +29,13 @@ from tau_live.record.whole_runs import RecordItem
 from tau_live.store.roles import Batch
 
 Key: TypeAlias = tuple[str, str, int | None]
-"""A rollout, an execution of it, and the attempt where the host counts them."""
+"""A rollout, its execution, and the attempt's number if the host counts attempts."""
 
 _RESUMPTION = re.compile(rf"(?s)(?P<execution>.*){RESUMED}(?P<seq>-?[0-9]+)@.*")
 
 
 def key_of(event: ev.Event, rollout_id: str) -> Key:
-    """Return what events of one attempt have in common, unless it was resumed."""
+    """Return the key that the events of one attempt share, unless it was resumed."""
     return rollout_id, event.execution, _attempt_number(event)
 
 
@@ -45,49 +45,49 @@ def of_event(event: ev.Event, existing: Sequence[Attempt]) -> Attempt | None:
     The number decides, then the execution, then the time: of several attempts of one execution the
     latest that had started. An event that names no execution may belong to any.
     """
-    counted = _attempt_number(event)
-    if counted is not None:
-        same = next((attempt for attempt in existing if attempt.number == counted), None)
-        if same is None or _may_be(event, same):
+    number = _attempt_number(event)
+    if number is not None:
+        same = next((attempt for attempt in existing if attempt.number == number), None)
+        if same is None or _may_belong(event, same):
             return same
-    mine = [attempt for attempt in existing if _may_be(event, attempt)]
-    if not mine:
+    candidates = [attempt for attempt in existing if _may_belong(event, attempt)]
+    if not candidates:
         return None
-    started = [attempt for attempt in mine if had_begun(attempt, event)]
-    return max(started, key=_begin) if started else min(mine, key=_begin)
+    started = [attempt for attempt in candidates if had_started(attempt, event)]
+    return max(started, key=_begin) if started else min(candidates, key=_begin)
 
 
-def had_begun(attempt: Attempt, event: ev.Event) -> bool:
-    """Say whether an attempt had started when the event happened."""
+def had_started(attempt: Attempt, event: ev.Event) -> bool:
+    """Return whether an attempt had started when the event happened."""
     return _begin(attempt) <= (event.at, event.seq)
 
 
 def number_for(event: ev.Event, existing: Sequence[Attempt]) -> int:
     """Return the number of the attempt that an event begins."""
     taken = {attempt.number for attempt in existing}
-    counted = _attempt_number(event)
-    if counted is not None and counted not in taken:
-        return counted
+    number = _attempt_number(event)
+    if number is not None and number not in taken:
+        return number
     return max(taken, default=0) + 1
 
 
 def is_over(attempt: Attempt, start: ev.RunStart) -> bool:
-    """Say whether a start is that of a new attempt, by a host that does not tell them apart."""
+    """Return whether a start begins a new attempt, of a host that does not distinguish them."""
     if start.execution or _attempt_number(start) is not None or attempt.ended_at is None:
         return False
     return start.at > attempt.ended_at
 
 
 def is_certain(event: ev.Event, existing: Sequence[Attempt]) -> bool:
-    """Say whether later events like this one belong to the same attempt, whatever their time."""
+    """Return whether later events like this one belong to the same attempt, whatever their time."""
     return (
         _attempt_number(event) is not None
-        or sum(_may_be(event, attempt) for attempt in existing) == 1
+        or sum(_may_belong(event, attempt) for attempt in existing) == 1
     )
 
 
 def is_last(attempt: Attempt, existing: Sequence[Attempt]) -> bool:
-    """Say whether the end of an attempt is the rollout's: no later number, or no later start."""
+    """Return whether the end of an attempt is the rollout's: no later number, or no later start."""
     if len(existing) == 1:
         return True
     numbered = max(other.number for other in existing)
@@ -101,32 +101,32 @@ def resumption(event: ev.RunResume) -> str:
 
 
 def resumed_attempt(event: ev.RunResume, existing: Sequence[Attempt]) -> int | None:
-    """Return the attempt that a resumption has started already, if it has."""
-    counted, execution = _attempt_number(event), resumption(event)
+    """Return the number of the attempt that a resumption has started already, if any."""
+    number, execution = _attempt_number(event), resumption(event)
     for attempt in existing:
-        if attempt.execution == execution or attempt.number == counted:
+        if attempt.execution == execution or attempt.number == number:
             return attempt.number
     return None
 
 
 def decision_in(event: ev.Reward, existing: Sequence[Attempt]) -> str | None:
-    """Return the id of the decision that a reward is for, by the attempt of its execution.
+    """Return the id of the decision that a reward is for, with the attempt of its execution.
 
-    A process that does not know of another's attempts counts its own from 1.
+    A process that does not know of another's attempts numbers its own from 1.
     """
     attempt, mark, ordinal = (event.decision_id or "").rpartition(":decision-")
     rollout_id = attempt.rpartition(":attempt-")[0]
-    mine = [attempt for attempt in existing if _execution(attempt) == event.execution]
-    if not mark or not rollout_id or len(mine) != 1:
+    own = [attempt for attempt in existing if _execution(attempt) == event.execution]
+    if not mark or not rollout_id or len(own) != 1:
         return event.decision_id
-    return f"{attempt_id_of(rollout_id, mine[0].number)}:decision-{ordinal}"
+    return f"{attempt_id_of(rollout_id, own[0].number)}:decision-{ordinal}"
 
 
 def _attempt_number(event: ev.Event) -> int | None:
     return event.attempt if event.attempt is not None and event.attempt > 0 else None
 
 
-def _may_be(event: ev.Event, attempt: Attempt) -> bool:
+def _may_belong(event: ev.Event, attempt: Attempt) -> bool:
     return not event.execution or event.execution in {attempt.execution, _execution(attempt)}
 
 
@@ -144,11 +144,11 @@ LISTED = 5
 
 
 def rollout_named(batch: Batch, rollout_id: str) -> str:
-    """Return the rollout that has an id: as its own, or as one of its others; else the id itself.
+    """Return the rollout with this id, or with this other id; else the id itself.
 
     Args:
-        batch: Where it is looked for.
-        rollout_id: A rollout's id, or what ``rollout_id_of`` makes of a host and its id.
+        batch: The batch to search.
+        rollout_id: A rollout's id, or ``rollout_id_of`` a host and its id.
 
     Raises:
         AmbiguousIdError: Several rollouts have it, none of which is inside another.
@@ -164,12 +164,12 @@ def rollout_named(batch: Batch, rollout_id: str) -> str:
 
 
 def last_run(batch: Batch, session_id: str, *, host: str = "") -> str:
-    """Return the rollout that began last in a session; inside it, others may have started later.
+    """Return the last outermost rollout of a session; runs inside it may have started later.
 
     Args:
-        batch: Where it is looked for.
-        session_id: What the runs of one conversation share.
-        host: Whose session it is; empty where only one host has such a session.
+        batch: The batch to search.
+        session_id: The id that the runs of one conversation share.
+        host: The host of the session; empty if only one host has a session with this id.
 
     Raises:
         UnknownError: Nothing of the session is stored.
@@ -186,14 +186,14 @@ def last_run(batch: Batch, session_id: str, *, host: str = "") -> str:
 
 
 def names_in(event: Event) -> Sequence[str]:
-    """Return the other ids of its run that an event tells."""
+    """Return the other ids of its run that an event holds."""
     if isinstance(event, RunStart):
         return event.aliases
     return (event.response_id,) if isinstance(event, ModelEnd) and event.response_id else ()
 
 
 def ids_in(items: Iterable[RecordItem]) -> list[str]:
-    """Return all ids of the runs that a batch is about, in their order, by which rows go."""
+    """Return all ids of the runs in a batch, in their order, which is that of the rows."""
     ids: dict[str, None] = {}
     for event in items:
         if isinstance(event, Event):
@@ -209,8 +209,8 @@ def rollout_of_reward(batch: Batch, reward: Reward) -> str:
     """Return the rollout that a reward is for: by its id, by the host's, or by its session.
 
     Raises:
-        UnknownError: Nothing of the session is stored.
-        AmbiguousIdError: Several are.
+        UnknownError: No rollout of the session is stored.
+        AmbiguousIdError: Several rollouts, or sessions of several hosts, match.
     """
     if reward.rollout_id is None and reward.session_id and not reward.run_id:
         return last_run(batch, reward.session_id, host=reward.host)
@@ -223,7 +223,7 @@ def _shorten(names: Sequence[str]) -> str:
 
 
 class Ending(NamedTuple):
-    """How a run's end is stored."""
+    """The stored form of a run's end."""
 
     rollout: RolloutStatus
     attempt: AttemptStatus
@@ -239,7 +239,7 @@ ENDINGS: Mapping[Reason, Ending] = {
     Reason.ABANDONED: Ending(RolloutStatus.FAILED, AttemptStatus.UNRESPONSIVE, Reason.ABANDONED),
 }
 
-"""What a run becomes that ends for a reason."""
+"""The ending of a run, by its reason."""
 
 _REASONS: Mapping[ev.Status, Reason] = {
     ev.Status.OK: Reason.COMPLETED,
@@ -254,16 +254,16 @@ _REASONS: Mapping[ev.Status, Reason] = {
 
 
 def ending_of(event: ev.RunEnd) -> Ending:
-    """Return what a host's end makes of a run.
+    """Return the ending of a run from the host's event.
 
-    ``status`` says how it ended and ``reason`` why; where there is but one of them it says both.
+    ``status`` is how it ended and ``reason`` why; if only one is given, it stands for both.
     """
     if event.status is None:
-        unsaid = Reason.COMPLETED if event.error is None else Reason.ERROR
-        return ENDINGS[event.reason or unsaid]
+        default = Reason.COMPLETED if event.error is None else Reason.ERROR
+        return ENDINGS[event.reason or default]
     ending = ENDINGS[_REASONS[event.status]]
     if event.reason is None:
         return ending
-    statuses = ENDINGS[event.reason]
-    attempt = statuses.attempt if statuses.rollout is ending.rollout else ending.attempt
+    by_reason = ENDINGS[event.reason]
+    attempt = by_reason.attempt if by_reason.rollout is ending.rollout else ending.attempt
     return ending._replace(reason=event.reason, attempt=attempt)

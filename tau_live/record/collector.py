@@ -1,7 +1,7 @@
-"""Events become rollouts, attempts, spans, decisions and rewards; plain synchronous code.
+"""Turns events into rollouts, attempts, spans, decisions and rewards; plain synchronous code.
 
 No thread and no clock of its own: the time is the events', so that the same recording makes the
-same rows. Every step may be repeated: what is already stored adds nothing.
+same rows. Every step may be repeated: events that are stored already add nothing.
 """
 
 from collections import OrderedDict
@@ -31,12 +31,12 @@ from tau_live.record import attempts
 from tau_live.record.attempts import ENDINGS, Ending, ending_of
 from tau_live.record.rewards import Rewarding
 from tau_live.record.spans import (
+    amendment_by_end,
+    amendment_by_start,
     decision_of,
     reward_of,
     rollout_of,
     span_of,
-    told_by_end,
-    told_late,
 )
 from tau_live.record.whole_runs import RecordItem, StepOfRun, steps_of
 from tau_live.rl.throttle import yield_gil
@@ -44,16 +44,16 @@ from tau_live.store.roles import Batch, Store
 
 KNOWN_LIMIT = 20_000
 NEWEST = 32
-"""How many attempts of a rollout are read for an event; more where it is of none of them."""
-SPANS_AT_ONCE = 128  # more cost no less each, and keep the interpreter longer
+"""How many attempts of a rollout are read for an event; all if it belongs to none of them."""
+SPANS_AT_ONCE = 128  # larger blocks are no cheaper, and block others longer
 
 
 class Applied(NamedTuple):
     """Changes made by a batch of events.
 
     Attributes:
-        finished: How many rollouts came to their end.
-        ready: How many became fit to be learned from.
+        finished: How many rollouts ended.
+        ready: How many became ready to be learned from.
         refused: How many events could not be stored.
     """
 
@@ -66,11 +66,11 @@ class Collector:
     """Applies events to a store, inside the transaction that the caller opened.
 
     Args:
-        store: Where everything goes.
+        store: The store.
         rewarding: Decides whether a finished rollout may be learned from.
         owner: The process that collects; ``None`` for a replay, whose open rollouts no later
             start may end.
-        redact: What plugins make of a span before it is written.
+        redact: Passes a span through plugins before it is written.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Collector:
         self._spans: list[Span] = []
         self._steps: dict[str, Iterator[list[ev.Event]] | None] = {}  # of runs that are over
         self._finished = self._ready = 0
-        self._told = False
+        self._has_warned = False
         self._handlers: Mapping[type[ev.Event], Callable[..., None]] = {
             ev.RunStart: self._start_run,
             ev.RunEnd: self._end_run,
@@ -137,7 +137,7 @@ class Collector:
         self._add_names(event, rollout_id)
 
     def forget(self) -> None:
-        """Drop what is remembered of the store, after a transaction that was not kept."""
+        """Drop the cache of the store, after a transaction that was rolled back."""
         self._known.clear()
         self._spans.clear()
         self._steps.clear()
@@ -151,12 +151,12 @@ class Collector:
         return len(overdue)
 
     def end_open(self, *, reason: Reason, at: float) -> int:
-        """End what this process left open, truthfully; return how many rollouts that were."""
+        """End the open rollouts of this process; return how many there were."""
         owned = [] if self._owner is None else self._store.rollouts.open_rollouts(self._owner)
         return self._end_all([*dict.fromkeys([*owned, *self._open])], ENDINGS[reason], at=at)
 
     def end_owned(self, owner: str, *, reason: Reason, at: float) -> int:
-        """End what another process left open, truthfully; return how many rollouts that were."""
+        """End the open rollouts of another process; return how many there were."""
         return self._end_all(self._store.rollouts.open_rollouts(owner), ENDINGS[reason], at=at)
 
     def _end_all(self, rollout_ids: Sequence[str], ending: Ending, *, at: float) -> int:
@@ -167,8 +167,8 @@ class Collector:
                 rollout = self._batch.find_rollout(rollout_id)
                 if rollout is None or rollout.status in ROLLOUT_ENDS:
                     continue
-                tried = self._batch.attempts(rollout_id, newest=1)
-                waits = bool(tried) and tried[-1].status is AttemptStatus.SUCCEEDED
+                newest = self._batch.attempts(rollout_id, newest=1)
+                waits = bool(newest) and newest[-1].status is AttemptStatus.SUCCEEDED
                 self._end(rollout, ENDINGS[Reason.INTERRUPTED] if waits else ending, at=at)
                 ended += 1
         self.forget()
@@ -179,7 +179,7 @@ class Collector:
         if self._batch.begin_rollout(rollout):
             self._begin_attempt(event, rollout_id, existing=[])
             return
-        self._batch.amend_rollout(rollout_id, told_late(rollout))
+        self._batch.amend_rollout(rollout_id, amendment_by_start(rollout))
         attempt, existing = self._find_attempt(event, rollout_id)
         if attempt is None or attempts.is_over(attempt, event):
             self._begin_attempt(event, rollout_id, existing=existing)
@@ -187,7 +187,7 @@ class Collector:
             self._remember(attempts.key_of(event, rollout_id), attempt.number)
 
     def _add_whole(self, rows: WholeRollout) -> None:
-        """Store a run that is over, but for its end; only its first step if it is known already."""
+        """Store a run that is over, without its end; only its first step if it is known already."""
         rollout_id, refuses = rows.rollout.rollout_id, self._rewarding.refuses
         if not any(map(refuses, rows.rewards)) and self._batch.add_whole(rows):
             self._steps[rollout_id] = None
@@ -208,7 +208,7 @@ class Collector:
             del self._steps[step.rollout_id]
 
     def _attempt_of(self, event: ev.Event, rollout_id: str) -> int:
-        """Return the attempt that an event belongs to; begin it where it is the first."""
+        """Return the number of the attempt that an event belongs to; begin it if it is new."""
         key = attempts.key_of(event, rollout_id)
         number = self._known.get(key)
         if number is not None:
@@ -226,13 +226,13 @@ class Collector:
     def _find_attempt(
         self, event: ev.Event, rollout_id: str
     ) -> tuple[Attempt | None, Sequence[Attempt]]:
-        """Return the attempt that an event belongs to, if it is stored, and those looked at.
+        """Return the attempt that an event belongs to, if it is stored, and the attempts read.
 
-        The newest attempts do mostly, so that a key used for every run costs no more each time.
+        The newest attempts are mostly enough, so that a key used for every run stays cheap.
         """
         newest = self._batch.attempts(rollout_id, newest=NEWEST)
         stored = attempts.of_event(event, newest)
-        if len(newest) < NEWEST or (stored is not None and attempts.had_begun(stored, event)):
+        if len(newest) < NEWEST or (stored is not None and attempts.had_started(stored, event)):
             return stored, newest
         own = event.execution if event.execution and event.attempt is None else None
         older = self._batch.attempts(rollout_id, execution=own)
@@ -244,7 +244,7 @@ class Collector:
         return len(existing) < NEWEST and attempts.is_certain(event, existing)
 
     def _around(self, rollout_id: str, number: int) -> tuple[Attempt, Sequence[Attempt]]:
-        """Return an attempt and the newest ones; all of them where it is older."""
+        """Return an attempt and the newest ones; all of them if it is older."""
         for newest in (NEWEST, None):
             existing = self._batch.attempts(rollout_id, newest=newest)
             for attempt in existing:
@@ -273,7 +273,7 @@ class Collector:
         self._open[rollout_id] = None
         if len(self._open) > KNOWN_LIMIT:
             self._open.popitem(last=False)
-        if existing:  # what was certain of them no longer is
+        if existing:  # the attempts known for these keys are no longer certain
             self._known.pop((rollout_id, event.execution, None), None)
             self._known.pop((rollout_id, "", None), None)
         else:
@@ -289,7 +289,7 @@ class Collector:
         """Let a failed rollout be tried again; one that succeeded or was cancelled stays so."""
         rollout = self._batch.rollout(rollout_id)
         if rollout.status not in ROLLOUT_ENDS or at < (rollout.ended_at or 0.0):
-            return  # it goes on, or this tells of what was before its end
+            return  # it goes on, or this happened before its end
         if rollout.status is RolloutStatus.FAILED:
             self._batch.set_status(rollout_id, RolloutStatus.REQUEUING, at=at)
             self._batch.set_status(rollout_id, RolloutStatus.RUNNING, at=at)
@@ -307,11 +307,11 @@ class Collector:
         existing = self._batch.attempts(rollout_id)
         number = attempts.resumed_attempt(event, existing)
         if number is None:
-            waited = attempts.of_event(event, existing)
-            if waited is None and not existing:
+            interrupted = attempts.of_event(event, existing)
+            if interrupted is None and not existing:
                 self._batch.begin_rollout(rollout_of(event, owner=self._owner))
-            elif waited is not None:
-                self._close(waited, AttemptStatus.SUCCEEDED, spans="interrupted", at=event.at)
+            elif interrupted is not None:
+                self._close(interrupted, AttemptStatus.SUCCEEDED, spans="interrupted", at=event.at)
             number = self._begin_attempt(
                 event, rollout_id, existing=existing, execution=attempts.resumption(event)
             )
@@ -333,9 +333,9 @@ class Collector:
                 ending = ENDINGS[Reason.SAFETY_BLOCKED]
         error_type = event.error.type if event.error else None
         self._close(
-            current, ending.attempt, spans=_left_open(ending), at=event.at, error=error_type
+            current, ending.attempt, spans=_open_span_status(ending), at=event.at, error=error_type
         )
-        amendment = told_by_end(event, later=len(existing) > 1)
+        amendment = amendment_by_end(event, later=len(existing) > 1)
         self._batch.amend_rollout(rollout_id, amendment)
         if last:
             self._end(rollout, ending, at=event.at, error_type=error_type)
@@ -347,10 +347,11 @@ class Collector:
         self._open.pop(rollout_id := rollout.rollout_id, None)
         if rollout.status in ROLLOUT_ENDS:
             return
-        unheard = AttemptStatus.UNRESPONSIVE  # what did not end by itself did not succeed
-        status = unheard if ending.attempt is AttemptStatus.SUCCEEDED else ending.attempt
+        status = ending.attempt
+        if status is AttemptStatus.SUCCEEDED:  # an open attempt did not succeed by itself
+            status = AttemptStatus.UNRESPONSIVE
         for attempt in self._batch.attempts(rollout_id, unended=True):
-            self._close(attempt, status, spans=_left_open(ending), at=at)
+            self._close(attempt, status, spans=_open_span_status(ending), at=at)
         if rollout.status not in rollout_may_become(ending.rollout):
             self._batch.set_status(rollout_id, RolloutStatus.RUNNING, at=at)
         self._batch.set_status(
@@ -409,9 +410,9 @@ class Collector:
             reward = replace(reward, rollout_id=attempts.rollout_of_reward(self._batch, event))
         except (UnknownError, AmbiguousIdError) as error:
             self._batch.count("rewards_without_a_run")
-            if not self._told:  # once, or a flood of them would fill the log
+            if not self._has_warned:  # once, or a flood of them would fill the log
                 logger().warning("reward_refused", name=reward.name, error=text_of(error))
-            self._told = True
+            self._has_warned = True
             return
         if reward.decision_id and event.execution:
             existing = self._batch.attempts(reward.rollout_id, newest=NEWEST)
@@ -421,7 +422,7 @@ class Collector:
         self._settle(reward.rollout_id, now=event.at)
 
     def _add_names(self, event: ev.Event, rollout_id: str) -> None:
-        """Note other ids of a run, which gets the rewards that came for them before."""
+        """Record other ids of a run, which gets the rewards that had come for them."""
         names = attempts.names_in(event)
         if not names:  # as most events
             return
@@ -431,6 +432,6 @@ class Collector:
                 self._settle(rollout_id, now=event.at)
 
 
-def _left_open(ending: Ending) -> str:
-    """Return how the spans end that a run left open."""
+def _open_span_status(ending: Ending) -> str:
+    """Return the status of spans that a run left open."""
     return "cancelled" if ending.rollout is RolloutStatus.CANCELLED else "unknown"

@@ -18,27 +18,27 @@ from tau_live.record.shutdown import LazyEvent, Run, keep_whole, make_event, run
 from tau_live.rl.throttle import giving_way, yield_gil
 
 BATCH_LIMIT = 512
-PRESSED = BATCH_LIMIT
-"""Where so many wait, and have waited for long, who puts one more lets the writer have a turn."""
-LONG_S = 0.1
-TURN_S = 0.005
-"""No more often than this: Python's own switch interval."""
-OWN_TURNS = 4
-"""So many times as long as a turn took the host has the interpreter to itself before the next."""
+YIELD_DEPTH = BATCH_LIMIT
+"""With so many events waiting for ``STARVED_S``, a host's thread yields to the writer."""
+STARVED_S = 0.1
+YIELD_INTERVAL_S = 0.005
+"""The least time between two yields: Python's own switch interval."""
+YIELD_PAUSE_FACTOR = 4
+"""The host keeps the interpreter for this multiple of the last yield before the next one."""
 TICK_S = 0.2
-ENDING = 0.2
-"""The part of the time for the end that is kept for ending what is open."""
-GRACE_S = 0.5
-"""How much longer what keeps rollouts whole is written."""
+END_SHARE = 0.2
+"""The share of the time for closing that is kept for ending open runs."""
+LAST_WRITES_S = 0.5
+"""How much longer events that keep rollouts whole are written, in seconds."""
 
 
 @dataclass(slots=True)
 class _Cut:
-    """A run whose events are not taken any more.
+    """A run whose events are no longer taken.
 
     Attributes:
-        started: Whether some of them were.
-        dropped: How many were not.
+        started: Whether some of its events were taken.
+        dropped: How many were dropped.
         why: The reason under which they are counted.
     """
 
@@ -48,29 +48,30 @@ class _Cut:
 
 
 class Inbox:
-    """Takes events in the host's thread and hands them, in batches, to ``write`` in its own.
+    """Takes events in the host's threads and passes them, in batches, to ``write`` in its own.
 
-    Putting costs about a microsecond and never waits for the disk; where the thread that writes has
-    long waited for the interpreter, now and then it sleeps for a moment. Behind half of ``limit``
-    no new run is started, so that those under way have room: a rollout is kept or dropped whole. If
-    one has to be cut all the same, its end is still taken and says how many events were lost.
-    Rewards and ends are taken up to twice the ``limit``; beyond that nothing is.
+    Putting an event costs about a microsecond and never waits for the disk; if the writer's thread
+    has long waited for the interpreter, it sleeps for a moment now and then. Beyond half of
+    ``limit`` no new run is started, so that open ones have room: a rollout is kept or dropped
+    whole. If one has to be cut all the same, its end is still taken and holds the number of lost
+    events. Rewards and ends are taken up to twice the ``limit``; beyond that nothing is.
 
     Args:
         write: Stores a batch; it may take as long as it wants and must not raise.
         tick: Called at the start and about five times a second, between batches; must not raise.
         end: Called at the end, in the same thread; must not raise.
-        failed: Called, in the same thread, with why an event could not be made; must not raise.
-        takes: Whether ``write`` can take more; what comes meanwhile waits here, bounded, until it
-            can or this is closed.
+        failed: Called, in the same thread, with the error of an event that could not be made; must
+            not raise.
+        takes: Returns whether ``write`` can take more; until it can, or this is closed, events wait
+            here, bounded.
         limit: How many events may wait.
-        pause: Called in the same thread wherever it may give way to others.
+        pause: Called in the same thread wherever it may yield to others.
 
     Attributes:
         closed: Whether nothing is taken any more.
     """
 
-    def __init__(  # noqa: PLR0913  # whom it tells, all keyword-only
+    def __init__(  # noqa: PLR0913  # its callbacks, all keyword-only
         self,
         *,
         write: Callable[[list[Event]], None],
@@ -95,20 +96,20 @@ class Inbox:
         self._queue: SimpleQueue[Event | LazyEvent | Callable[[], None] | None] = SimpleQueue()
         self._dropped = Tally()
         self._cut: OrderedDict[Run, _Cut] = OrderedDict()
-        self._unmade: OrderedDict[Run, int] = OrderedDict()  # of the thread that writes alone
-        # Re-entrant: a signal or a finaliser may bring the same thread here a second time.
+        self._failed_events: OrderedDict[Run, int] = OrderedDict()  # for the writer's thread alone
+        # Re-entrant: a finaliser or a signal handler may call this from within a call.
         self._lock = threading.RLock()
         self.closed = self._ends = False
         self._until = float("inf")
         self._thread = threading.Thread(target=self._loop, name="tau-live-writer", daemon=True)
 
     def start(self) -> None:
-        """Begin to write."""
+        """Start the thread."""
         self._thread.start()
 
     @property
     def _runs(self) -> bool:
-        """Whether the thread runs; ``is_alive``, interrupted, takes it for over ever after."""
+        """Whether the thread runs; ``is_alive`` is wrong for ever once it was interrupted."""
         return self._thread.ident is not None and not self._over.is_set
 
     @property
@@ -118,55 +119,55 @@ class Inbox:
 
     @property
     def drops(self) -> dict[str, int]:
-        """How many events were not taken, by reason."""
+        """How many events were dropped, by reason."""
         counts = self._dropped.counts()
         late = self._queue.qsize() if self.closed and not self._runs else 0
-        if late:  # what was put in the very moment in which the thread ended
+        if late:  # put at the very moment at which the thread ended
             counts["closed"] = counts.get("closed", 0) + late
         return counts
 
     def put(self, item: Event | LazyEvent) -> bool:
-        """Take an event, or what makes it in the thread that writes.
+        """Take an event, or a lazy one that is made in the writer's thread.
 
-        ``False`` if it was dropped, which is counted. Where it cannot be made later, the end of its
-        run says that one more event was lost.
+        ``False`` if it was dropped, which is counted. If a lazy one cannot be made, it counts as
+        lost in the end of its run.
         """
         waiting = self._queue.qsize()
         if self.closed or self._cut or waiting >= self._half:
-            taken = self._put_if_it_may(make_event(item) if isinstance(item, tuple) else item)
+            taken = self._put_if_allowed(make_event(item) if isinstance(item, tuple) else item)
         else:
             self._queue.put(item)
             taken = True
-        if waiting >= PRESSED:
-            self._give_turn()
+        if waiting >= YIELD_DEPTH:
+            self._yield_to_writer()
         return taken
 
     def leave_out(self, start: RunStart) -> bool:
-        """Take nothing of a run that begins now, up to its end; it is counted as ``paused``."""
+        """Drop all events of a run that begins now; they are counted as ``paused``."""
         with self._lock:
             self._remember(start, _Cut(started=False, why="paused"))
             return self._drop("paused")
 
-    def _give_turn(self) -> None:
-        """Let the thread that writes have the interpreter, if it has long waited for it.
+    def _yield_to_writer(self) -> None:
+        """Let the writer's thread have the interpreter, if it has long waited for it.
 
-        Python promises it after its switch interval, but not beside a thread that lets go of it
-        and takes it back all the time, as numpy does for each of our decisions: beside a loop that
-        decides and never waits, nothing at all was written.
+        Python promises it after its switch interval, but not beside a thread that releases and
+        retakes it all the time, as numpy does for each of our decisions: beside a loop that decides
+        and never waits, nothing at all was written.
         """
         began = perf_counter()
-        if began < self._next_turn or began - self._taken < LONG_S:
+        if began < self._next_turn or began - self._taken < STARVED_S:
             return
         if not self.closed and self._runs and self._takes():
             self._next_turn = float("inf")  # one thread of the host's at a time
             try:
                 sleep(PAUSE_S)
             finally:
-                self._next_turn = began + TURN_S  # first, in case of an interruption
+                self._next_turn = began + YIELD_INTERVAL_S  # first, in case of an interruption
                 now = perf_counter()
-                self._next_turn = now + max(TURN_S, OWN_TURNS * (now - began))
+                self._next_turn = now + max(YIELD_INTERVAL_S, YIELD_PAUSE_FACTOR * (now - began))
 
-    def _put_if_it_may(self, event: Event) -> bool:
+    def _put_if_allowed(self, event: Event) -> bool:
         with self._lock:
             waiting = self._queue.qsize()
             cut = self._cut.get(run_of(event)) if self._cut else None
@@ -221,11 +222,11 @@ class Inbox:
         return False
 
     def flush(self, timeout_s: float, *, hopeless: Callable[[], bool] = lambda: False) -> bool:
-        """Wait until everything that was put before is written; ``False`` if that is not done.
+        """Wait until everything put before is written; ``False`` if it is not in time.
 
         Args:
-            timeout_s: How long to wait.
-            hopeless: Says that waiting makes no sense any more.
+            timeout_s: Seconds to wait.
+            hopeless: Returns whether waiting no longer makes sense.
         """
         if threading.current_thread() is self._thread:
             return False  # it would wait for itself
@@ -240,24 +241,25 @@ class Inbox:
         return True
 
     def mark(self, reached: Callable[[], None]) -> None:
-        """Call back, in the thread that writes, when everything put before is written."""
+        """Call back, in the writer's thread, when everything put before is written."""
         self._queue.put(reached)
 
     def close(self, timeout_s: float) -> bool:
-        """Write what waits, then stop; ``False`` if that was not done within ``timeout_s``.
+        """Write all waiting events, then stop; ``False`` if that takes longer than ``timeout_s``.
 
-        For what there is no time nothing is written but what keeps rollouts whole; that is counted.
+        When the time is over, only events that keep rollouts whole are written; the others are
+        counted.
         """
         self.stop(timeout_s)
         if not self._runs:  # it was never started, or is over
             return self._queue.empty()
         if threading.current_thread() is self._thread:
             return False
-        return self._over.wait(timeout_s)  # a thread whose ``join`` is interrupted counts as over
+        return self._over.wait(timeout_s)  # an interrupted ``join`` marks a thread as finished
 
     def stop(self, timeout_s: float) -> None:
         """Begin to ``close``, without waiting for it."""
-        self._until = monotonic() + timeout_s * (1.0 - ENDING)
+        self._until = monotonic() + timeout_s * (1.0 - END_SHARE)
         self.closed = True
         self._closing.set()
         if not self._ends and self._runs:
@@ -276,25 +278,25 @@ class Inbox:
         self._ticked = monotonic()
         while not self.closed or not self._queue.empty():
             if self.closed and monotonic() > self._until:
-                self._contain(self._leave)
+                self._contain(self._drop_waiting)
                 break
             self._contain(self._turn)
         self._contain(self._end)
 
     def _contain(self, step: Callable[[], None]) -> None:
-        """Do a step; nothing ends this thread, whatever is not as it should be."""
+        """Do a step; no error ends this thread."""
         try:
             step()
         except Exception as error:  # noqa: BLE001  # or nothing would be written any more
-            self._tell(error)
+            self._report(error)
             self._closing.wait(TICK_S)  # it may fail each time
 
-    def _tell(self, error: Exception) -> None:
-        with suppress(Exception):  # nor does this end it
+    def _report(self, error: Exception) -> None:
+        with suppress(Exception):  # this must not end the thread either
             self._failed(error)
 
     def _turn(self) -> None:
-        """Write a batch, and look after the rest when it is time."""
+        """Write a batch, and call ``tick`` when it is due."""
         if self.closed or self._takes():
             batch, reached = self._next_batch()
         else:
@@ -308,8 +310,8 @@ class Inbox:
             self._ticked = monotonic()
             self._tick()
 
-    def _leave(self) -> None:
-        """Give up what waits, but for what keeps rollouts whole."""
+    def _drop_waiting(self) -> None:
+        """Drop the waiting events, except those that keep rollouts whole."""
         waiting: list[Event | LazyEvent] = []
         with suppress(Empty):
             while True:
@@ -319,7 +321,7 @@ class Inbox:
         kept, dropped = keep_whole(waiting, at=time.time())
         self._dropped.add("unwritten", dropped)
         for at in range(0, len(kept), BATCH_LIMIT):
-            if at and monotonic() > self._until + GRACE_S:  # one batch is always tried
+            if at and monotonic() > self._until + LAST_WRITES_S:  # one batch is always tried
                 self._dropped.add("unwritten", len(kept) - at)
                 return
             self._write(
@@ -343,22 +345,24 @@ class Inbox:
                 item = self._queue.get_nowait()
         except Empty:
             pass
-        except Exception as error:  # noqa: BLE001  # what was taken is written all the same
-            self._tell(error)
+        except Exception as error:  # noqa: BLE001  # the events taken are written all the same
+            self._report(error)
         return batch, []
 
     def _events_of(self, item: Event | LazyEvent) -> list[Event]:
-        """Return an event; none where it cannot be made, of which the end of its run tells."""
+        """Return the event in a list; empty if it cannot be made, which its run's end records."""
         try:
             event = make_event(item) if isinstance(item, tuple) else item
         except Exception as error:  # noqa: BLE001  # nothing may end this thread
             self._drop("unmade")
             run = run_of(item)
-            self._unmade[run] = self._unmade.get(run, 0) + 1
-            if len(self._unmade) > self._limit:
-                self._unmade.popitem(last=False)
-            self._tell(error)
+            self._failed_events[run] = self._failed_events.get(run, 0) + 1
+            if len(self._failed_events) > self._limit:
+                self._failed_events.popitem(last=False)
+            self._report(error)
             return []
-        if self._unmade and isinstance(event, RunEnd):
-            event = replace(event, dropped=event.dropped + self._unmade.pop(run_of(event), 0))
+        if self._failed_events and isinstance(event, RunEnd):
+            event = replace(
+                event, dropped=event.dropped + self._failed_events.pop(run_of(event), 0)
+            )
         return [event]

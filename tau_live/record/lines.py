@@ -1,4 +1,4 @@
-"""The ways by which another process's lines come in: a file, a pipe, a Unix socket."""
+"""Sources of another process's lines: a file, a pipe, a Unix socket."""
 
 import errno
 import fcntl
@@ -17,7 +17,7 @@ from tau_live.core.files import make_folders
 from tau_live.record.recording import LINE_LIMIT, Line, lines
 
 CONNECTIONS = 128
-"""So many at once are served; more wait in the system's queue."""
+"""How many are served at once; more wait in the system's queue."""
 
 _CHUNK = 65_536
 _POLL_S = 0.1
@@ -34,12 +34,12 @@ def file_lines(path: Path, *, limit: int = LINE_LIMIT) -> Iterator[Line]:
 
 
 def stdin_lines(*, limit: int = LINE_LIMIT) -> Iterator[Line]:
-    """Yield each line of the standard input as soon as it is there."""
+    """Yield each line of the standard input as soon as it is complete."""
     yield from lines(sys.stdin.buffer, limit=limit)
 
 
 class _Connection:
-    """A connection and what of its last line has come so far."""
+    """A connection, and the beginning of its last line."""
 
     def __init__(self, number: int, peer: socket.socket) -> None:
         self.number = number
@@ -48,7 +48,7 @@ class _Connection:
         self._skipping = False
 
     def lines(self, data: bytes, limit: int) -> Iterator[bytes]:
-        """Yield the lines that some more bytes complete; none of them is too long."""
+        """Yield the lines completed by more bytes, without those that are too long."""
         *ended, rest = data.split(b"\n")
         for piece in ended:
             self._extend(piece, limit)
@@ -59,7 +59,7 @@ class _Connection:
         self._extend(rest, limit)
 
     def rest(self) -> bytes:
-        """Return the last line of a connection that is over, if no newline ended it."""
+        """Return the last line of a closed connection, if no newline ended it."""
         return bytes(self._parts)
 
     def _extend(self, piece: bytes, limit: int) -> None:
@@ -109,7 +109,7 @@ class _Server:
     def _accept(self) -> None:
         try:
             peer, _ = self._listener.accept()
-        except (BlockingIOError, ConnectionError):  # it has gone again
+        except (BlockingIOError, ConnectionError):  # the peer is gone again
             return
         peer.setblocking(False)
         connection = _Connection(next(self._numbers), peer)
@@ -120,7 +120,7 @@ class _Server:
             self._listening = False
 
     def _receive(self, connection: _Connection) -> bool:
-        """Take what has come; return whether there may be more."""
+        """Take the received lines; return whether there may be more."""
         try:
             data = connection.peer.recv(_CHUNK)
         except BlockingIOError:
@@ -134,7 +134,7 @@ class _Server:
         return bool(data)
 
     def _drain(self, connection: _Connection) -> None:
-        """Take what the peer had sent by now, and end the connection."""
+        """Take all lines that the peer has sent by now, and close the connection."""
         for _ in range(1 + self._limit // _CHUNK):
             if not self._receive(connection):
                 break
@@ -160,19 +160,19 @@ def serve_unix(
 ) -> None:
     """Serve a Unix socket until ``stop`` is set, which takes at most a tenth of a second.
 
-    What peers had sent by then is still taken in. The socket can be reached by its owner alone. A
-    socket that nobody listens at any more is replaced.
+    Lines sent by then are still taken. Only the socket's owner can connect. A stale socket is
+    replaced.
 
     Args:
-        path: The socket; its folder is made, for its owner alone, if there is none.
-        handle_line: Is given the number of a connection, from 1, and a line of it, or ``None`` when
-            it is over; all in the calling thread. What it raises ends the serving.
-        stop: Ends it.
-        limit: Longer lines are skipped.
+        path: The socket; a missing folder is created, for its owner alone.
+        handle_line: Called in this thread with the number of a connection, from 1, and a line of
+            it, or ``None`` at its end; an exception ends the serving.
+        stop: Set to end it.
+        limit: Bytes beyond which a line is skipped.
 
     Raises:
-        FileExistsError: There is something else than a socket at ``path``.
-        OSError: Somebody listens there already (``EADDRINUSE``), or it cannot be made.
+        FileExistsError: ``path`` exists and is not a socket.
+        OSError: Another process listens there (``EADDRINUSE``), or it cannot be created.
     """
     with _bind(path) as listener:
         _Server(listener, handle_line, limit).run(stop)
@@ -184,9 +184,9 @@ def _bind(path: Path) -> Iterator[socket.socket]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            fcntl.flock(folder, fcntl.LOCK_EX)  # two that start at once must not replace each other
+            fcntl.flock(folder, fcntl.LOCK_EX)  # two starting servers must not replace each other
             _remove_stale(path)
-            os.fchmod(listener.fileno(), 0o600)  # so that it never is open to others (Linux)
+            os.fchmod(listener.fileno(), 0o600)  # so that it is never open to others (Linux)
             listener.bind(os.fspath(path))
             path.chmod(0o600)
             listener.listen(CONNECTIONS)

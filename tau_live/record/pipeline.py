@@ -1,6 +1,6 @@
-"""The way of an event from the queue into the store: scrubbed, recorded, shown, stored.
+"""The path of an event from the queue into the store: redacted, recorded, observed, stored.
 
-Plain synchronous code for whoever owns the thread: the writer of a live process, a replay, or an
+Plain synchronous code for the owner of the thread: the writer of a live process, a replay, or an
 intake.
 """
 
@@ -32,10 +32,10 @@ from tau_live.rl.throttle import yield_gil
 from tau_live.store.roles import Store
 
 USUAL = "reward"
-"""What a reward is called that nobody has named."""
+"""The default name of a reward."""
 
 LEFT_OUT = "[redacted:plugin]"
-"""Stands for a text that a plugin was given and failed at."""
+"""Replaces a text on which a plugin failed."""
 
 _WORDS = frozenset(
     {
@@ -44,29 +44,29 @@ _WORDS = frozenset(
         *("host_version", "adapter_version", "usage", "aliases"),
     }
 )
-"""No texts: ids, versions, numbers, and words by which rewards and reports count."""
+"""Fields that are not texts: ids, versions, numbers, and words counted by rewards and reports."""
 
 _NAMES: Mapping[type[Event], frozenset[str]] = {
     Decision: frozenset({"options", "allowed", "exploit_only"}),
 }
-"""What of an event is looked up by its name."""
+"""Fields of events that are looked up by name."""
 
 _TRUTHS = frozenset({"true", "false"})
-"""Labels that say no more than the value."""
+"""Labels that add nothing to the value."""
 
 Keep = Callable[[Text], str | None]
-"""Returns what may be kept of a text; ``None`` where that is not known."""
+"""Returns what may be kept of a text; ``None`` if a plugin failed."""
 
 
 class Texts:
-    """Shows every text of events to whoever may leave something out of it.
+    """Passes every text of events through plugins that redact.
 
-    Ids, names of points and options, and words of a fixed set are no texts, nor are the names of
-    rewards that settings know already.
+    Ids, names of points and options, and words of a fixed set do not count as texts, nor do the
+    names of rewards known from the settings.
 
     Args:
-        keep: Says what may be kept.
-        rewards: Names of rewards by which settings weigh them; see ``known_rewards``.
+        keep: Returns what may be kept of a text.
+        rewards: Names of rewards in the settings; see ``known_rewards``.
     """
 
     def __init__(self, keep: Keep, rewards: Collection[str] = ()) -> None:
@@ -75,7 +75,7 @@ class Texts:
         self._plans: dict[type[Event], Plan] = {}
 
     def apply(self, event: Event) -> Event:
-        """Return an event of plain data with what may be kept; the same object if that is all."""
+        """Return an event of plain data with the texts kept; the same object if all of it is."""
         kind = type(event)
         plan = self._plans.get(kind)
         if plan is None:
@@ -92,7 +92,7 @@ class Texts:
         return replace(event, **changes) if changes else event
 
     def _value(self, kind: str, field: str, value: object) -> object:
-        """Return what may be kept of a field of an event of a kind."""
+        """Return what may be kept of a field of a kind of event."""
 
         def keep(text: str, key: str = "") -> str:
             kept = self._keep(Text(text=text, event=kind, field=field, key=key)) if text else text
@@ -107,7 +107,7 @@ class Texts:
         return _part(keep, value)
 
     def reward(self, reward: records.Reward) -> records.Reward:
-        """Return a reward that comes without an event with what may be kept of its texts."""
+        """Return a reward from outside an event with what may be kept of its texts."""
         return replace(
             reward,
             name=self._of_reward("name", reward.name) or LEFT_OUT,
@@ -122,12 +122,12 @@ class Texts:
         return LEFT_OUT if kept is None else scrub_text(kept)
 
     def _is_word(self, field: str, value: object) -> bool:
-        """Say whether a field of a reward holds a word that is known, and no text."""
+        """Return whether a field of a reward holds a known word, not a text."""
         return value in {"name": self._rewards, "label": _TRUTHS}.get(field, ())
 
 
 KeepText = Callable[..., str]
-"""Returns what is kept of a text, given it and the name under which it stands."""
+"""Returns what is kept of a text, given the text and its key."""
 
 
 def _part(keep: KeepText, value: object) -> object:
@@ -140,7 +140,7 @@ def _part(keep: KeepText, value: object) -> object:
 
 
 def _content(keep: KeepText, content: Content) -> Content:
-    """Return a text; its size and hash are those of what is kept, or they would tell it."""
+    """Return a text with the size and hash of what is kept; the original's would reveal it."""
     if content.text is None:
         return content
     kept = keep(content.text)
@@ -148,7 +148,7 @@ def _content(keep: KeepText, content: Content) -> Content:
 
 
 def _plain(keep: KeepText, value: object, key: str = "") -> object:
-    """Return plain data with what may be kept of its texts, its keys among them."""
+    """Return plain data with what may be kept of its texts and keys."""
     if isinstance(value, str):
         return keep(value, key)
     if isinstance(value, list | tuple):
@@ -158,35 +158,37 @@ def _plain(keep: KeepText, value: object, key: str = "") -> object:
     mapping: dict[str, object] = {}
     for name, of in value.items():
         kept = keep(name)
-        free, number = kept, 1
-        while free in mapping:
+        unique, number = kept, 1
+        while unique in mapping:
             number += 1
-            free = f"{kept} ({number})"
-        mapping[free] = _plain(keep, of, name)
+            unique = f"{kept} ({number})"
+        mapping[unique] = _plain(keep, of, name)
     return mapping
 
 
 def known_rewards(settings: Settings) -> frozenset[str]:
-    """Return the names of rewards that say nothing of a run: the usual one, and those declared."""
+    """Return the names of rewards that are not texts: the usual one, and those declared."""
     return frozenset({USUAL, *(reward.name for reward in settings.rewards)})
 
 
 class Pipeline:
-    """Takes events to the store; one that cannot be stored does not keep others from it.
+    """Takes events to the store; one that cannot be stored does not stop the others.
 
     Args:
-        store: Where they go.
-        collector: What turns them into rows.
-        redactor: What scrubs them first.
-        plugins: Who is shown them.
-        recorder: Where they are recorded besides; ``None`` for nowhere.
-        on_poison: Told of an event that nothing could be done with, and why.
-        pricer: What adds costs that hosts do not tell; ``None`` adds none.
-        on_unrecorded: Told how many events could not be recorded, and why.
-        on_left_out: Told how many fields of an event were left out, because they held no data.
+        store: The store.
+        collector: Turns them into rows.
+        redactor: Removes secrets and content first.
+        plugins: The plugins that redact and observe.
+        recorder: Records them as well; ``None`` for no recording.
+        on_poison: Called with an event that failed, and its error.
+        pricer: Adds costs that hosts do not report; ``None`` adds none.
+        on_unrecorded: Called with the number of events that could not be recorded, and the error.
+        on_left_out: Called with the number of fields of an event that were left out because they
+            held no plain data.
+        rewards: Names of rewards that are not texts; see ``known_rewards``.
     """
 
-    def __init__(  # noqa: PLR0913  # its parts and whom it tells, all keyword-only
+    def __init__(  # noqa: PLR0913  # its parts and callbacks, all keyword-only
         self,
         store: Store,
         *,
@@ -205,7 +207,7 @@ class Pipeline:
         self._pricer = pricer
         self.collector = collector
         self._redactor = redactor
-        self._keeping = redactor.keeping()
+        self._content_redactor = redactor.with_content()
         self._texts = Texts(plugins.redact_text, rewards)
         self._plugins = plugins
         self._recorder = recorder
@@ -213,9 +215,9 @@ class Pipeline:
         self._on_unrecorded = on_unrecorded
 
     def prepare(self, items: Iterable[RecordItem]) -> list[RecordItem]:
-        """Return events without secrets and with costs, once recorded and shown to plugins.
+        """Redact, price, record and observe events, and return them.
 
-        Whole runs come without secrets, and stay whole where nobody wants to see their events.
+        Whole runs come without secrets, and stay whole unless something needs their events.
         """
         observed = self._plugins.listening["observe"]
         if self._recorder or observed or self._plugins.listening["redact_text"]:
@@ -231,7 +233,7 @@ class Pipeline:
                     kept = self._redact(checked.event)
                     events.append(self._pricer.with_cost(kept) if self._pricer else kept)
                     prepared.append(events[-1])
-                except Exception as error:  # noqa: BLE001  # what a host hands over may do anything
+                except Exception as error:  # noqa: BLE001  # a host's objects may raise anything
                     self._on_poison(item, error)
             else:
                 prepared.append(item)
@@ -244,23 +246,23 @@ class Pipeline:
         return prepared
 
     def _redact(self, event: Event) -> Event:
-        """Return an event without secrets, and without what plugins say must not be kept.
+        """Return an event without secrets, and without what plugins redact.
 
-        They see texts whole that are not to be stored: their sizes and hashes are.
+        Plugins also see texts of which only size and hash are stored.
         """
         if not self._plugins.listening["redact_text"]:
             return self._redactor.redact(event)
-        return self._redactor.redact(self._texts.apply(self._keeping.redact(event)))
+        return self._redactor.redact(self._texts.apply(self._content_redactor.redact(event)))
 
     def _record(self, recorder: Recorder, events: Sequence[Event]) -> None:
-        """Record events; what is stored must not suffer from a recording that fails."""
+        """Record events; a failure must not keep them from being stored."""
         try:
             recorder.append(events)
         except OSError as error:
             self._on_unrecorded(len(events), error)
 
     def store(self, items: Sequence[RecordItem]) -> Applied:
-        """Store what was prepared in one transaction; where that fails, each event in its own.
+        """Store prepared items in one transaction; if that fails, each event in its own.
 
         Raises:
             StoreUnavailableError: The store failed; none of them is kept.
@@ -271,7 +273,7 @@ class Pipeline:
         except StoreUnavailableError:
             self.collector.forget()
             raise
-        except Exception:  # noqa: BLE001  # one of them is poison; the others must not suffer
+        except Exception:  # noqa: BLE001  # a bad event must not take the others with it
             self.collector.forget()
             return self._one_by_one(items)
 

@@ -1,7 +1,7 @@
-"""Costs of models whose host reports none: from declared prices, or from genai-prices.
+"""Costs of model requests whose host reports none: from declared prices, or from genai-prices.
 
-An adapter tells tokens and the model's name, and nothing of prices: what an answer and its run
-cost is added on the way to the store, off the host's thread, before it is recorded.
+An adapter reports tokens and the model's name, and no prices: the cost of an answer and of its run
+is added on the way to the store, off the host's thread, before it is recorded.
 """
 
 from collections import OrderedDict
@@ -21,7 +21,7 @@ RUNS_REMEMBERED = 10_000
 UNPRICED_REMEMBERED = 1_000
 
 _unpriced: set[tuple[str, str | None]] = set()
-"""Models that genai-prices does not know, each with the provider at which it was sought."""
+"""Models that genai-prices does not know, each with the provider asked for."""
 
 _INPUT = ("input_tokens", "prompt_tokens", "input", "in")
 _OUTPUT = ("output_tokens", "completion_tokens", "output", "out")
@@ -33,17 +33,17 @@ _READ = (
 _WRITTEN = ("cache_write_tokens", "cache_write", "cache_creation.input_tokens")
 _READ_APART = ("cache_read_input_tokens",)
 _WRITTEN_APART = ("cache_creation_input_tokens",)
-"""As Anthropic counts them: besides those that go in, not among them."""
+"""As Anthropic counts them: in addition to the input tokens, not among them."""
 
 
 class Tokens(NamedTuple):
-    """How many tokens a request took.
+    """The number of tokens of a request.
 
     Attributes:
-        input: That went in, cached ones included.
-        output: That came out.
-        read: Of those that went in, how many were read from a cache.
-        written: Of those that went in, how many were put into it.
+        input: Input tokens, cached ones included.
+        output: Output tokens.
+        read: Input tokens that were read from a cache.
+        written: Input tokens that were written to a cache.
     """
 
     input: float
@@ -60,16 +60,17 @@ def cost_of(
     provider: str | None = None,
     known: bool = True,
 ) -> float | None:
-    """Return what tokens cost in US dollars; ``None`` where nobody knows.
+    """Return the cost of tokens in US dollars; ``None`` if unknown.
 
-    Of several declared prices that fit, the one with the longest name counts.
+    Of several declared prices that match, the one with the longest name counts.
 
     Args:
         usage: Tokens by kind, under the names that OpenAI, Anthropic, OpenTelemetry or pydantic-ai
             give them.
-        model: The model that answered; what stands before a ``:`` or ``/`` may be left out.
+        model: The model that answered; declared prices may leave out a prefix before ``:`` or
+            ``/``.
         prices: The declared prices.
-        provider: Who runs the model, as genai-prices names it: ``openai``.
+        provider: The provider, as genai-prices names it: ``openai``.
         known: Whether a model without a declared price is looked up in genai-prices, where that
             is installed.
     """
@@ -80,11 +81,11 @@ def cost_of(
     fitting = [price for price in prices if price.fits(names)]
     if fitting:
         return _at(max(fitting, key=lambda price: len(price.model)), tokens)
-    return _looked_up(names, tokens, provider) if known else None
+    return _look_up(names, tokens, provider) if known else None
 
 
 def tokens_of(usage: Mapping[str, float]) -> Tokens | None:
-    """Return the tokens that a price applies to; ``None`` where none were counted."""
+    """Return the tokens to be priced; ``None`` if none were counted."""
     counts = {name.lower(): n for name, n in usage.items() if isfinite(n) and n >= 0}
     input_, output = _first(counts, _INPUT), _first(counts, _OUTPUT)
     apart_read, apart_written = _first(counts, _READ_APART), _first(counts, _WRITTEN_APART)
@@ -98,11 +99,11 @@ def tokens_of(usage: Mapping[str, float]) -> Tokens | None:
 
 
 class Pricer:
-    """Adds what answers and runs cost to their events, where their host did not.
+    """Adds costs to the events of answers and runs whose host did not.
 
     Args:
         prices: The declared prices.
-        known: Whether others are looked up.
+        known: Whether other prices are looked up.
     """
 
     def __init__(self, prices: Sequence[DeclaredPrice], *, known: bool) -> None:
@@ -111,7 +112,7 @@ class Pricer:
         self._runs: OrderedDict[tuple[str, str, str], _Run] = OrderedDict()
 
     def with_cost(self, event: Event) -> Event:
-        """Return an event, with its cost where that can be known; in the order of the events."""
+        """Return an event with its cost, if that is known; call it in the order of the events."""
         match event:
             case ModelStart():
                 run = self._run_of(event)
@@ -150,7 +151,7 @@ class Pricer:
 
 @dataclass(slots=True)
 class _Run:
-    """Running costs of a run that goes on."""
+    """The costs so far of an open run."""
 
     costs: list[float] = field(default_factory=list)
     unknown: bool = False
@@ -181,8 +182,8 @@ def _at(price: DeclaredPrice, tokens: Tokens) -> float:
     return (dollars + tokens.output * output) / MILLION
 
 
-def _looked_up(names: Sequence[str], tokens: Tokens, provider: str | None) -> float | None:
-    if not _price_table_is_there():
+def _look_up(names: Sequence[str], tokens: Tokens, provider: str | None) -> float | None:
+    if not _has_price_table():
         return None
     from genai_prices import Usage, calc_price
 
@@ -201,17 +202,17 @@ def _looked_up(names: Sequence[str], tokens: Tokens, provider: str | None) -> fl
             except LookupError:  # searching all providers in vain takes half a millisecond
                 if len(_unpriced) < UNPRICED_REMEMBERED:
                     _unpriced.add((name, at))
-            except Exception:  # noqa: BLE001, S112  # another's code
+            except Exception:  # noqa: BLE001, S112  # a border to other people's code
                 continue
     return None
 
 
 @cache
-def _price_table_is_there() -> bool:
-    """Say whether genai-prices can be imported; once a process, for a search in vain takes 3 ms."""
+def _has_price_table() -> bool:
+    """Return whether genai-prices can be imported; cached, as a search in vain takes 3 ms."""
     try:
         from genai_prices import Usage, calc_price  # noqa: F401  # as it is used above
-    except Exception:  # noqa: BLE001  # it is not there, or not to be imported any more
+    except Exception:  # noqa: BLE001  # it is not installed, or fails to import
         return False
     return True
 

@@ -1,4 +1,4 @@
-"""Recorded streams: events appended one a line, and read back whatever became of the file."""
+"""Recordings: events appended one a line, and read back even from a damaged file."""
 
 import os
 import stat
@@ -15,7 +15,7 @@ from tau_live.core.guard import logger
 LINE_LIMIT = 4 * 2**20
 _CHUNK = 65_536
 _BEGINNING = b'{"event":"'
-"""Of every line that is written here."""
+"""The beginning of every line that is written here."""
 
 
 class Line(NamedTuple):
@@ -23,7 +23,7 @@ class Line(NamedTuple):
 
     Attributes:
         number: Counted from 1.
-        data: What it holds, without its newline; empty where it is ``too_long``.
+        data: Its bytes, without the newline; empty if it is ``too_long``.
         too_long: Whether it was skipped because of its length.
         whole: Whether a newline ended it; only a stream's last line may have none.
     """
@@ -35,11 +35,11 @@ class Line(NamedTuple):
 
 
 class BadLine(NamedTuple):
-    """A line that holds no event.
+    """A line that is not an event.
 
     Attributes:
         number: Counted from 1.
-        reason: What is wrong with it.
+        reason: Why it is not.
     """
 
     number: int
@@ -49,9 +49,9 @@ class BadLine(NamedTuple):
 class Recorder:
     """Appends events to a file, one a line; safe to use from several processes on one file.
 
-    A new file can be read by its owner alone, as can a folder made for it; one that others could
-    use is narrowed. A symbolic link, somebody else's file and one that begins with no event are
-    refused, and left as they are. A file that does not end in a newline, because its writer was
+    A new file is readable by its owner alone, as is a folder made for it; one that others could use
+    is made private. A symbolic link, another user's file and one that does not begin with an event
+    are refused, and left unchanged. A file that does not end in a newline, because its writer was
     killed, gets one first.
 
     Attributes:
@@ -98,20 +98,20 @@ class Recorder:
         return len(lines)
 
     def close(self) -> None:
-        """Close the file; closing again is nothing."""
+        """Close the file; closing it again does nothing."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
 
     def _holds_events(self) -> bool:
-        """Say whether the file begins as a recording does, or is empty, or no file at all."""
+        """Return whether the file begins like a recording, is empty, or is not a regular file."""
         if not stat.S_ISREG(os.fstat(self._file).st_mode):
             return True
         beginning = os.pread(self._file, _CHUNK, 0)
         *whole, last = beginning.split(b"\n")
         if any(isinstance(_event(Line(1, line)), Event) for line in whole):
             return True
-        # Nothing but a line that is long, or was cut off.
+        # A single line that is long, or was cut off.
         return not beginning.strip() or (not whole and last.startswith(_BEGINNING[: len(last)]))
 
     def _ends_torn(self) -> bool:
@@ -120,7 +120,7 @@ class Recorder:
 
 
 def lines(stream: BinaryIO, *, limit: int = LINE_LIMIT) -> Iterator[Line]:
-    """Yield each line of a stream as soon as it is there.
+    """Yield each line of a stream as soon as it is complete.
 
     A line of more than ``limit`` bytes is never held in memory; it is yielded as ``too_long``.
     """
@@ -137,9 +137,9 @@ def lines(stream: BinaryIO, *, limit: int = LINE_LIMIT) -> Iterator[Line]:
 
 
 def read(stream: BinaryIO, *, limit: int = LINE_LIMIT) -> Iterator[Event | BadLine]:
-    """Yield the events of a recording, and each line that holds none.
+    """Yield the events of a recording, and its bad lines.
 
-    A bad line does not stop what follows; blank lines are passed over.
+    Reading goes on after a bad line; blank lines are skipped.
     """
     for line in lines(stream, limit=limit):
         if line.too_long:

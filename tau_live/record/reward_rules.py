@@ -1,14 +1,14 @@
-"""Rules of rewards: sources, costs, safety, and the guess where nothing is known.
+"""Rules of rewards: sources, safety costs, penalties, and inferred rewards.
 
-A source is what a reward says of itself. The lists here keep out what an operator did not think of,
-and a source that several can write under (users, above all) small; they do not tell a liar in the
-same process, who could as well write into the store.
+A source is a claim of the reward itself. The lists here keep out sources that an operator did not
+think of, and bound the influence of one that several can use (users, above all); they do not stop a
+liar in the same process, who could as well write into the store.
 
-A cost is never a part of the total (``rewards.join``), and nothing waits for it. Its scale is the
-share of the worst: 0 is safe, 1 is as bad as it was declared to get.
+A cost is never a part of the total (``rewards.outcome``), and nothing waits for it. It is a share
+of the worst: 0 is safe, 1 is the worst that was declared.
 
-It measures form: a reply, few turns, no failed tools. It is one reward, ``inferred``; its parts
-explain it and are no rewards of their own, because they would be added to it.
+Inference measures form: a reply, few turns, no failed tools. It is one reward, ``inferred``; its
+parts explain it and are not rewards of their own, because they would be added to it.
 """
 
 import math
@@ -24,26 +24,26 @@ from tau_live.core.settings import Settings
 from tau_live.core.settings.tables import DeclaredReward, HardGateCost, SafetySettings
 
 SOURCE = "safety"
-"""Who gives these rewards; by it they are distinguished from what a host or a user reports."""
+"""The source of penalties, which distinguishes them from rewards of a host or a user."""
 
 PENALTY_TOTAL = "safety.penalty_total"
 HARD_GATE_PENALTY = "safety.hard_gate_penalty"
 HARD_GATE_TRIGGERED = "safety.hard_gate_triggered"
-"""A marker: it is worth 0 and says that the rollout is hard-gated."""
+"""A marker of value 0: the rollout is hard-gated."""
 
 _INJECTION = "prompt_injection."
 _LEAK = "secret_leak."
 
 
 class Part(NamedTuple):
-    """A named share of a reward."""
+    """A named part of a reward."""
 
     name: str
     value: float
 
 
 def penalty(policy: SafetySettings, reason_code: str) -> float:
-    """Return what one reason code costs, at least 0."""
+    """Return the penalty of a reason code, at least 0."""
     if reason_code in policy.reason_code_penalties:
         return policy.reason_code_penalties[reason_code]
     if reason_code.startswith(_INJECTION):
@@ -54,7 +54,7 @@ def penalty(policy: SafetySettings, reason_code: str) -> float:
 
 
 def hard_gates(policy: SafetySettings, blocked_events: int, reason_codes: Iterable[str]) -> bool:
-    """Tell whether a rollout with these may be worth no more than the ceiling."""
+    """Return whether these events trigger the hard gate, which caps the reward at its ceiling."""
     return (policy.blocked_event_triggers_hard_gate and blocked_events > 0) or any(
         code in policy.hard_gate_reason_codes or code.startswith(policy.hard_gate_reason_prefixes)
         for code in reason_codes
@@ -64,12 +64,12 @@ def hard_gates(policy: SafetySettings, blocked_events: int, reason_codes: Iterab
 def penalties(
     policy: SafetySettings, blocked_events: int, reason_codes: Iterable[str]
 ) -> list[Part]:
-    """Return what is taken away from a rollout, as parts that are at most 0; none if nothing.
+    """Return the penalties of a rollout, as parts that are at most 0; empty without any.
 
     Args:
-        policy: What each costs.
+        policy: The penalty of each reason code.
         blocked_events: How many of its safety events blocked.
-        reason_codes: Of all of its safety events; each counts once.
+        reason_codes: The codes of all its safety events; each counts once.
 
     Source:
         The reference's safety reward policy, SR1 to SR3 in its contract.
@@ -91,24 +91,24 @@ def penalties(
 def total_after_safety(
     values: Sequence[float], penalties: Sequence[Part], *, ceiling: float
 ) -> float:
-    """Return what a rollout is worth after safety has spoken; nothing may be added to it.
+    """Return the reward of a rollout after penalties; nothing may be added to it.
 
-    The sum of ``values`` and ``penalties``; where the penalties say that the rollout is hard-gated,
-    each value is at most ``ceiling``, and so is the sum, even if it is no number.
+    The sum of ``values`` and ``penalties``; if the penalties hold the marker of the hard gate, each
+    value is at most ``ceiling``, and so is the sum, even if it is not finite.
 
     Args:
-        values: Shares of the reward.
-        penalties: As ``SafetyPolicy.penalties`` returns them.
-        ceiling: At most 0.
+        values: Parts of the reward.
+        penalties: As returned by ``penalties``.
+        ceiling: The largest reward of a hard-gated rollout, at most 0.
 
     Raises:
-        OverflowError: The sum is no number, and the rollout is not hard-gated.
+        OverflowError: The sum is not finite, and the rollout is not hard-gated.
     """
     gated = any(part.name == HARD_GATE_TRIGGERED for part in penalties)
     taken = [min(0.0, part.value) for part in penalties]
     if not gated:
         return total_of([*values, *taken])
-    try:  # min(ceiling, nan) is the ceiling; the other way round it is not
+    try:  # ``min(ceiling, nan)`` is the ceiling; ``min(nan, ceiling)`` is not
         total = total_of([*(min(ceiling, value) for value in values), *taken])
     except OverflowError:
         return ceiling
@@ -133,20 +133,19 @@ def total_of(values: Iterable[float]) -> float:
 _ROUNDS = 60
 
 OURS = frozenset({SOURCE, RewardSource.INFERRED.value})
-"""Sources of rewards that are made here, and need nobody's leave once they are stored."""
+"""Sources of our own rewards, which are always trusted once they are stored."""
 
 
 def allowed_sources(name: str, settings: Settings) -> Sequence[str]:
-    """Return who may give a reward of that name, as patterns; empty for everybody."""
+    """Return the sources allowed for a reward of that name, as patterns; empty allows all."""
     own = next((reward.sources for reward in settings.rewards if reward.name == name), ())
     return own or settings.reward_sources
 
 
 def refuses(reward: Reward, settings: Settings) -> bool:
-    """Say whether a reward that came from outside is not to be taken.
+    """Return whether a reported reward is refused.
 
-    That is one from a source which is not allowed, and a gain in the name of safety, which only
-    ever takes away.
+    That is one from a source that is not allowed, and a positive one with the source of penalties.
     """
     if reward.source == SOURCE and (reward.value or 0.0) > 0.0:
         return True
@@ -155,7 +154,7 @@ def refuses(reward: Reward, settings: Settings) -> bool:
 
 
 def trusted_rewards(rewards: Iterable[Reward], settings: Settings) -> list[Reward]:
-    """Return those of stored rewards that still may count, as the settings are now."""
+    """Return the stored rewards that count under the current settings."""
     if not settings.reward_sources and not any(reward.sources for reward in settings.rewards):
         return list(rewards)
     return [reward for reward in rewards if reward.source in OURS or not refuses(reward, settings)]
@@ -164,12 +163,12 @@ def trusted_rewards(rewards: Iterable[Reward], settings: Settings) -> list[Rewar
 def cap_sources(
     rollouts: Sequence[LearnableRollout], settings: Settings
 ) -> tuple[list[LearnableRollout], list[LearnableRollout]]:
-    """Return which of some rollouts may be learned from together, and which are too many.
+    """Return the rollouts that may be learned from together, and those over a source's cap.
 
-    Of what is kept, at most the share ``cap`` has a reward of a capped source; all that match one
-    pattern share its cap, so that more names gain nothing. Which ones are kept is decided by a
-    checksum of their ids, so that to be first gains nothing either; where a share is no whole
-    number, it is one more as often as keeps the share right over many updates.
+    Of the rollouts kept, at most the share ``cap`` has a reward of a capped source; all sources
+    that match one pattern share its cap, so that more names gain nothing. A checksum of their ids
+    decides which are kept, so that being first gains nothing either; a fractional number is rounded
+    up as often as keeps the share right over many updates.
     """
     caps = settings.source_caps
     groups = {
@@ -183,9 +182,9 @@ def cap_sources(
     if not any(groups.values()):
         return list(rollouts), []
     order = sorted(groups, key=lambda id_: zlib.crc32(id_.encode()))
-    luck = zlib.crc32("".join(order).encode()) / 2**32
+    rounding = zlib.crc32("".join(order).encode()) / 2**32
     size = _size(list(groups.values()), caps)
-    room = {group: math.floor(cap * size + luck) for group, cap in caps.items()}
+    room = {group: math.floor(cap * size + rounding) for group, cap in caps.items()}
     over: set[str] = set()
     for id_ in order:
         own = [group for group in groups[id_] if group is not None]
@@ -199,7 +198,7 @@ def cap_sources(
 
 
 def _size(groups: Sequence[Collection[str | None]], caps: Mapping[str, float]) -> float:
-    """Return how many rollouts are kept, of which each group then is at most its share."""
+    """Return the largest number of rollouts to keep such that each group is within its share."""
     free = sum(not group for group in groups)
     members = Counter(group for names in groups for group in names if group is not None)
     size = float(len(groups))
@@ -220,7 +219,7 @@ def _sources(rollout: LearnableRollout, declared: Sequence[DeclaredReward]) -> s
 
 
 def _group(source: str, caps: Mapping[str, float]) -> str | None:
-    """Return whose cap is a source's: its own, else that of the tightest pattern it matches."""
+    """Return the name of a source's cap: its own, else the tightest pattern that it matches."""
     if source in caps:
         return source
     known = [pattern for pattern in caps if fnmatchcase(source, pattern)]
@@ -235,8 +234,8 @@ class Cost(NamedTuple):
     """The safety cost of a rollout.
 
     Attributes:
-        value: In ``[0, 1]``; ``None`` when nothing about it is known: unknown is not zero.
-        critical: Whether any of it is a critical violation.
+        value: In ``[0, 1]``; ``None`` if unknown, which is not zero.
+        critical: Whether it includes a critical violation.
     """
 
     value: float | None
@@ -246,7 +245,7 @@ class Cost(NamedTuple):
 UNKNOWN = Cost(None, False)
 
 
-def cost_of(  # everything that it depends on, and it must depend on nothing else
+def cost_of(  # all its inputs; it depends on nothing else
     rewards: Sequence[Reward],
     declared: Sequence[DeclaredReward],
     *,
@@ -255,25 +254,24 @@ def cost_of(  # everything that it depends on, and it must depend on nothing els
     now: float = math.inf,
     deadline_s: float | None = None,
 ) -> Cost:
-    """Return what a rollout cost: the worst of what was declared to be a cost, whoever declared it.
+    """Return the safety cost of a rollout: the largest of its declared costs.
 
-    A value is divided by the highest that its declaration allows (1 without a range); what is
-    outside counts as the end that it is beyond, and what is no number is not known. Several
-    values count as their greatest: two violations in one rollout are one rollout that violates.
+    A value is divided by the upper end of its declared range (1 without a range) and clipped to
+    ``[0, 1]``; a NaN is unknown. Of several values the largest counts: two violations in one
+    rollout are one rollout that violates.
 
-    A declared cost that has not come counts as its default once its deadline is over; one without
-    a default is not known. Where only some are known, those count.
+    A declared cost that is missing counts as its default once its deadline is over; without a
+    default it is unknown. If only some costs are known, those count.
 
     Args:
-        rewards: All that were given for the rollout and its decisions, in any order.
-        declared: What is expected; only those that are costs matter.
-        hard_gate: What the host's own safety rules count when they trigger the hard gate. Only
-            rollouts that did are marked, so ``cost`` and ``critical`` are the operator's word that
-            the host reports every safety event: where no cost is declared, an unmarked rollout
-            then costs 0 and is not unknown.
-        ended_at: Epoch seconds; ``None`` takes every deadline for over.
-        now: Epoch seconds.
-        deadline_s: For what is declared without a deadline; ``None`` waits for ever.
+        rewards: All rewards of the rollout and its decisions, in any order.
+        declared: The expected rewards; only costs matter.
+        hard_gate: The cost of triggering the hard gate. Only rollouts that did are marked, so with
+            ``cost`` and ``critical`` the operator vouches that the host reports every safety event:
+            where no cost is declared, an unmarked rollout then costs 0 and is not unknown.
+        ended_at: Epoch seconds, UTC; ``None`` treats every deadline as over.
+        now: Epoch seconds, UTC.
+        deadline_s: Seconds, for costs declared without a deadline; ``None`` waits for ever.
     """
     costs = [reward for reward in declared if reward.cost]
     reported = [_reported_cost(cost, rewards) for cost in costs]
@@ -318,7 +316,7 @@ NAME = "inferred"
 
 
 class Inference(NamedTuple):
-    """The inferred worth of a run, and its parts.
+    """The inferred reward of a run, and its parts.
 
     Attributes:
         composite: The reward, in [-1, 1].
@@ -329,7 +327,7 @@ class Inference(NamedTuple):
         token_efficiency: From 0.25, for an answer no longer than the question, down to -0.25, for
             one three times as long or longer; 0 if either is empty.
         safety: -1 if a safety rule blocked anything; then that alone is the reward.
-        confidence: How sure the guess is, in [0, 1]; no part of the reward.
+        confidence: The confidence in the guess, in [0, 1]; not part of the reward.
     """
 
     composite: float
@@ -343,7 +341,7 @@ class Inference(NamedTuple):
 
 
 def infer(summary: RolloutSummary) -> Inference:
-    """Return what a run is guessed to be worth.
+    """Return the inferred reward of a run.
 
     ``composite = clip(completion + session_completion + reliability + efficiency +
     token_efficiency, -1, 1)``, or exactly -1 if a safety rule blocked anything: safety comes last,

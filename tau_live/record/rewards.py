@@ -1,10 +1,10 @@
-"""The worth of a finished rollout, and whether it may be learned from.
+"""The total reward of a finished rollout, and whether it may be learned from.
 
 Unknown is not zero (law 6): a rollout waits for its primary rewards until their deadline; then
 their declared default counts, and without one the rollout is left out.
 
-Brings together what came (``rewards.join``), what safety takes away (``rewards.safety``), and what
-plugins infer where nothing better is there.
+Combines reported rewards, penalties (``reward_rules``), and the rewards that plugins infer if there
+is nothing better.
 """
 
 import math
@@ -54,17 +54,17 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The worth of a rollout, as far as it is known.
+    """The reward of a rollout, as far as it is known.
 
     Attributes:
-        state: ``ready``, ``waiting`` or ``left_out``; a later reward may change any of them.
-        total: What the rollout is worth by itself; ``None`` unless it is ready.
-        decisions: What each of its decisions is worth besides, by decision id.
-        early: What of the total was given while the run went on, by how many decisions it had
-            made by then.
-        until: Epoch seconds when to look again; ``None`` when only a new event can change it.
+        state: ``ready``, ``waiting`` or ``left_out``; a later reward may change it.
+        total: The reward of the run itself; ``None`` unless it is ready.
+        decisions: The additional reward of each decision, by decision id.
+        early: The part of ``total`` given while the run went on, by the number of decisions that it
+            had made by then.
+        until: Epoch seconds at which to check again; ``None`` if only a new event can change it.
         reason: Why it is left out.
-        names: The rewards concerned: those that are missing, wrong, or were given their default.
+        names: The rewards concerned: those that are missing, wrong, or counted as their default.
     """
 
     state: State
@@ -77,13 +77,13 @@ class Outcome:
 
     @property
     def worth(self) -> float | None:
-        """The worth of the rollout and its decisions together; ``None`` unless it is ready."""
+        """The reward of the run and its decisions together; ``None`` unless it is ready."""
         if self.total is None or not self.decisions:
             return self.total
         return total_of([self.total, *self.decisions.values()])
 
 
-def outcome(  # everything that it depends on, and it must depend on nothing else
+def outcome(  # all its inputs; it depends on nothing else
     rewards: Sequence[Reward],
     declared: Sequence[DeclaredReward] = (),
     *,
@@ -92,25 +92,25 @@ def outcome(  # everything that it depends on, and it must depend on nothing els
     deadline_s: float | None = None,
     ceiling: float = 0.0,
 ) -> Outcome:
-    """Return what a rollout is worth at a time.
+    """Return the reward of a rollout at a time.
 
-    Each numeric reward counts with the weight declared for its name, or, when nothing is declared,
-    with 1. Inferred ones count only when there is no other. Rewards given by ``safety`` always
-    count, make nothing ready, and have the last word. Safety costs are no part of it
-    (``rewards.cost``): they add nothing, and nothing waits for them.
+    Each numeric reward counts with the weight declared for its name, or, if none is declared, with
+    1. Inferred ones count only if there is no other. Penalties of the source ``safety`` always
+    count, last, and make nothing ready. Safety costs are not part of it (``reward_rules.cost_of``):
+    they add nothing, and nothing waits for them.
 
     Args:
-        rewards: All that were given for the rollout and its decisions, in any order.
-        declared: What is expected; their names are unique.
-        ended_at: Epoch seconds; ``None`` while it runs, when nothing is ready.
-        now: Epoch seconds.
-        deadline_s: For what is declared without a deadline, and when nothing is declared; ``None``
-            waits for ever.
-        ceiling: The most that a hard-gated rollout is worth, at most 0.
+        rewards: All rewards of the rollout and its decisions, in any order.
+        declared: The expected rewards; their names are unique.
+        ended_at: Epoch seconds, UTC; ``None`` while it runs, when nothing is ready.
+        now: Epoch seconds, UTC.
+        deadline_s: Seconds, for rewards declared without a deadline, and if none is declared;
+            ``None`` waits for ever.
+        ceiling: The largest reward of a hard-gated rollout, at most 0.
     """
     if ended_at is None:
         return Outcome(state=State.WAITING)
-    if not declared and len(rewards) == 1 and _is_plain(rewards[0]):  # as mostly
+    if not declared and len(rewards) == 1 and _is_plain(rewards[0]):  # the usual case
         value, before = rewards[0].value or 0.0, rewards[0].decisions_before
         early = {} if before is None else {before: value}
         return Outcome(state=State.READY, total=total_of([value]), early=early)
@@ -122,16 +122,16 @@ def outcome(  # everything that it depends on, and it must depend on nothing els
     missing = [reward for reward in declared if reward.name not in present]
     dues = {reward.name: _due(reward.deadline_s, deadline_s, ended_at) for reward in missing}
     if declared:
-        unsettled = _wrong(counted, declared) or _pending(declared, dues, now=now)
+        not_ready = _invalid_rewards(counted, declared) or _pending(declared, dues, now=now)
     elif counted:
-        unsettled = _wrong(counted, declared)
+        not_ready = _invalid_rewards(counted, declared)
     else:
-        unsettled = _overdue(_due(None, deadline_s, ended_at), (), now=now)
-    return unsettled or _ready(counted, declared, missing, _penalties(rewards), ceiling=ceiling)
+        not_ready = _overdue(_due(None, deadline_s, ended_at), (), now=now)
+    return not_ready or _ready(counted, declared, missing, _penalties(rewards), ceiling=ceiling)
 
 
 def _is_plain(reward: Reward) -> bool:
-    """Say whether a reward, where it is the only one, is all that a run is worth."""
+    """Return whether a reward, if it is the only one, is the total of its run."""
     return (
         reward.value is not None
         and is_usable(reward.value)
@@ -160,7 +160,9 @@ def _due(own_s: float | None, common_s: float | None, ended_at: float) -> float:
     return math.inf if wait_s is None else ended_at + wait_s
 
 
-def _wrong(counted: Sequence[Reward], declared: Sequence[DeclaredReward]) -> Outcome | None:
+def _invalid_rewards(
+    counted: Sequence[Reward], declared: Sequence[DeclaredReward]
+) -> Outcome | None:
     by_name = {reward.name: reward for reward in declared}
     infinite = {reward.name for reward in counted if not is_usable(reward.value or 0.0)}
     if infinite:
@@ -176,12 +178,12 @@ def _wrong(counted: Sequence[Reward], declared: Sequence[DeclaredReward]) -> Out
 def _pending(
     declared: Sequence[DeclaredReward], dues: Mapping[str, float], *, now: float
 ) -> Outcome | None:
-    """Return what a rollout waits for or lacks; ``None`` if it has all that it needs.
+    """Return the outcome of a rollout with missing rewards; ``None`` if it needs none of them.
 
     Args:
-        declared: What is expected.
-        dues: When each of those that are missing is too late.
-        now: Epoch seconds.
+        declared: The expected rewards.
+        dues: The deadlines of missing rewards, in epoch seconds, by name.
+        now: Epoch seconds, UTC.
     """
     primary = [reward for reward in declared if reward.primary]
     if primary:
@@ -252,26 +254,26 @@ def _ready(
 
 
 REFERENCE = "reference."
-"""Begins the parts of the reference's inference, which count only where no other plugin has any."""
+"""Prefix of the parts of the reference's inference, which count only if no other plugin has any."""
 
 _NOT_REPORTED = frozenset({SAFETY, RewardSource.INFERRED})
 
-TOLD_LIMIT = 100
-"""Of so many refused sources a line is logged, one each."""
+WARNED_SOURCES_LIMIT = 100
+"""How many refused sources are logged, once each."""
 
 
 class Rewarding:
     """Settles finished rollouts: ready, waiting until a time, or left out.
 
     Args:
-        settings: Declared rewards, deadlines, when to infer, what safety costs.
-        plugins: Who infers.
+        settings: Declared rewards, deadlines, inference, safety.
+        plugins: The plugins that infer rewards.
     """
 
     def __init__(self, settings: Settings, plugins: Plugins) -> None:
         self._settings = settings
         self._plugins = plugins
-        self._told: set[str] = set()
+        self._warned_sources: set[str] = set()
 
     def settle(self, rollout: Rollout, *, batch: Batch, now: float) -> bool:
         """Mark a finished rollout ready, waiting or left out; ``True`` if it became ready."""
@@ -290,17 +292,18 @@ class Rewarding:
         return self._note(rollout, result, batch)
 
     def rejects(self, rollout: Rollout, *, batch: Batch) -> bool:
-        """Say whether safety makes a failure of a run that ended well."""
+        """Return whether the hard gate turns a successful run into a failure."""
         if not self._settings.safety.reject_rollout_on_hard_gate or rollout.host == OWN_HOST:
             return False
         blocked, codes = safety_of(batch.spans(rollout.rollout_id))
         return hard_gates(self._settings.safety, blocked, codes)
 
     def refuses(self, reward: Reward) -> bool:
-        """Say whether a reward comes from somebody who may not give it; logged once a source."""
+        """Return whether a reward's source may not give it; logged once per source."""
         refused = refuses(reward, self._settings)
-        if refused and len(self._told) < TOLD_LIMIT and reward.source not in self._told:
-            self._told.add(reward.source)
+        warned = self._warned_sources
+        if refused and len(warned) < WARNED_SOURCES_LIMIT and reward.source not in warned:
+            warned.add(reward.source)
             logger().warning("reward_source_refused", name=reward.name, source=reward.source)
         return refused
 
@@ -315,7 +318,7 @@ class Rewarding:
         return False
 
     def _may_infer(self, rollout: Rollout, *, now: float) -> bool:
-        """Say whether a form of reward may stand in: only where nothing better is declared."""
+        """Return whether a reward may be inferred: only if none is declared."""
         when = self._settings.infer_reward
         expected = any(not reward.cost for reward in self._settings.rewards)
         if when is InferReward.OFF or expected or rollout.ended_at is None:
@@ -323,7 +326,7 @@ class Rewarding:
         if rollout.reason is Reason.ABANDONED or not self._plugins.listening["infer_reward"]:
             return False
         if when is InferReward.AUTO and rollout.host == OWN_HOST:
-            return False  # whoever runs it could have reported its worth: unknown is not zero
+            return False  # its caller could have given a reward: unknown is not zero
         at_once = when is not InferReward.DEADLINE
         return at_once or now >= rollout.ended_at + self._settings.reward_deadline_s
 
@@ -385,34 +388,34 @@ def _outcome_of(
 
 
 def earned_by_decisions(learnable: LearnableRollout, settings: Settings) -> Mapping[str, float]:
-    """Return what each decision of a rollout is worth besides the run, safety included."""
+    """Return the additional reward of each decision of a rollout, after penalties."""
     return _outcome_of(learnable.rewards, learnable.rollout, settings).decisions
 
 
 def earned_early(learnable: LearnableRollout, settings: Settings) -> Mapping[int, float]:
-    """Return what of a run's own reward was given while it went on, by its decisions until then."""
+    """Return the part of a run's own reward given while it went on, by its decisions until then."""
     return _outcome_of(learnable.rewards, learnable.rollout, settings).early
 
 
 def taken_by_safety(learnable: LearnableRollout, settings: Settings) -> tuple[float, float]:
-    """Return what safety took from a run's own reward, at most 0, and the most it may be worth."""
-    given = [
+    """Return the penalties of a run's own reward, at most 0, and the ceiling of that reward."""
+    safety_rewards = [
         reward
         for reward in learnable.rewards
         if reward.source == SAFETY and reward.decision_id is None
     ]
-    gated = any(reward.name == HARD_GATE_TRIGGERED for reward in given)
-    most = settings.safety.hard_gate_reward_ceiling if gated else math.inf
-    return math.fsum(min(0.0, reward.value or 0.0) for reward in given), most
+    gated = any(reward.name == HARD_GATE_TRIGGERED for reward in safety_rewards)
+    ceiling = settings.safety.hard_gate_reward_ceiling if gated else math.inf
+    return math.fsum(min(0.0, reward.value or 0.0) for reward in safety_rewards), ceiling
 
 
 def is_outside(learnable: LearnableRollout, settings: Settings) -> bool:
-    """Say whether a reward of a rollout, or all of them together, is outside the range set for it.
+    """Return whether a reward of a rollout, or their total, is outside its declared range.
 
-    What safety takes away is the operator's word, and may bring a total below any range.
+    Penalties do not count: they are the operator's, and may bring a total below any range.
     """
-    given = [reward for reward in learnable.rewards if reward.source != SAFETY]
-    result = _outcome_of(given, learnable.rollout, settings)
+    rewards = [reward for reward in learnable.rewards if reward.source != SAFETY]
+    result = _outcome_of(rewards, learnable.rollout, settings)
     if result.worth is None or settings.reward_range is None:
         return result.reason is WhyNot.REWARD_OUT_OF_RANGE
     low, high = settings.reward_range
@@ -420,7 +423,7 @@ def is_outside(learnable: LearnableRollout, settings: Settings) -> bool:
 
 
 def incurred_cost(learnable: LearnableRollout, settings: Settings, *, now: float) -> float | None:
-    """Return what a rollout cost in safety, in ``[0, 1]``; ``None`` where that is not known."""
+    """Return the safety cost of a rollout, in ``[0, 1]``; ``None`` if unknown."""
     return cost_of(
         trusted_rewards(learnable.rewards, settings),
         settings.rewards,
@@ -432,14 +435,15 @@ def incurred_cost(learnable: LearnableRollout, settings: Settings, *, now: float
 
 
 def reward_range(settings: Settings) -> tuple[float, float] | None:
-    """Return the lowest and highest reward that a rollout can have; ``None`` if undeclared."""
+    """Return the lowest and highest possible reward of a rollout; ``None`` if undeclared."""
     return settings.reward_range or declared_range(settings.rewards)
 
 
 def declared_range(declared: Sequence[DeclaredReward]) -> tuple[float, float] | None:
     """Return the lowest and highest total of declared rewards; ``None`` if one has no range.
 
-    What need not come may be worth nothing: only a primary reward, or the only one, always counts.
+    An optional reward may be missing and add nothing: only a primary one, or the only one, always
+    counts.
     """
     low = high = 0.0
     counted = sum(not reward.cost for reward in declared)
@@ -456,15 +460,15 @@ def declared_range(declared: Sequence[DeclaredReward]) -> tuple[float, float] | 
 
 
 def safety_of(spans: Iterable[Span]) -> tuple[int, set[str]]:
-    """Return how many safety events blocked, and the reason codes of all of them."""
+    """Return how many safety events blocked, and the reason codes of all safety events."""
     blocked = 0
     codes: set[str] = set()
     for span in spans:
         if span.kind != "policy":
             continue
         blocked += bool(span.attributes.get("blocked"))
-        codes_given = span.attributes.get("reason_codes")
-        codes.update(map(str, codes_given) if isinstance(codes_given, list) else ())
+        reason_codes = span.attributes.get("reason_codes")
+        codes.update(map(str, reason_codes) if isinstance(reason_codes, list) else ())
     return blocked, codes
 
 

@@ -1,6 +1,6 @@
-"""Waiting events that are still stored when a process has no time for all of them.
+"""The end of a process: which waiting events are still stored, and the count of lost ones.
 
-The number is the size of a sparse file beside the store, because that needs no room on a disk.
+The count is the size of a sparse file beside the store, because that needs no room on a disk.
 """
 
 import fcntl
@@ -20,34 +20,32 @@ from tau_live.core.records import Reason, rollout_id_of
 from tau_live.store.roles import Store
 
 ROOM = 512
-"""So many events of runs that were started are stored all the same."""
+"""How many events of started runs are still stored."""
 
 Run: TypeAlias = tuple[str, str, str]
 """The host, the id and the execution of a run."""
 
 LazyEvent: TypeAlias = tuple[Callable[..., Event], Run, *tuple[object, ...]]
-"""What makes an event in the thread that writes, of which run it is, and what it is made of.
+"""A function that makes an event in the writer's thread, the event's run, and the arguments.
 
-Nothing of it may change meanwhile. It is one tuple and no object of a class, because each object
-that waits brings the next collection of Python's garbage nearer, in whichever thread that is.
+The arguments must not change meanwhile. It is a single tuple, because each waiting object brings
+Python's next garbage collection nearer, in whichever thread that runs.
 """
 
 
 def keep_whole(
     waiting: Iterable[Event | LazyEvent], *, at: float
 ) -> tuple[list[Event | LazyEvent], int]:
-    """Return what of waiting events has to be stored, so that no rollout is kept by half.
+    """Return the waiting events to store so that no rollout is stored by half, and how many drop.
 
-    In their order, and how many others are dropped.
-
-    Runs that are not stored yet are left out whole, with their rewards. Those that are get the
-    next ``ROOM`` events, all of their rewards, and their end, which says how many are missing.
+    Runs that are not stored yet are dropped whole, with their rewards. Of the others, the next
+    ``ROOM`` events, all rewards and the ends are kept; an end holds the number of missing events.
 
     Args:
         waiting: The events, in their order.
-        at: Epoch seconds; when runs end that have not ended by themselves.
+        at: Epoch seconds of the ends of runs that have not ended by themselves.
     """
-    unbegun: set[Run] = set()
+    not_stored: set[Run] = set()
     ids: set[str | None] = set()
     missing: dict[Run, int] = {}
     kept: list[Event | LazyEvent] = []
@@ -55,17 +53,17 @@ def keep_whole(
     for item in waiting:
         run = run_of(item)
         if isinstance(item, RunStart):
-            unbegun.add(run)
+            not_stored.add(run)
             ids.add(rollout_id_of(run[0], run[1]))
         if isinstance(item, Reward):
             is_kept = ids.isdisjoint(_ids_of(item))
-        elif isinstance(item, RunEnd) and run not in unbegun:
+        elif isinstance(item, RunEnd) and run not in not_stored:
             kept.append(replace(item, dropped=item.dropped + missing.pop(run, 0)))
             continue
         else:
-            is_kept = run not in unbegun and room > 0 and run not in missing
+            is_kept = run not in not_stored and room > 0 and run not in missing
             room -= is_kept
-            if not is_kept and run not in unbegun:
+            if not is_kept and run not in not_stored:
                 missing[run] = missing.get(run, 0) + 1
         if is_kept:
             kept.append(item)
@@ -76,7 +74,7 @@ def keep_whole(
 
 
 def make_event(later: LazyEvent) -> Event:
-    """Return the event. Raises: whatever kept it from being made."""
+    """Return the event of a lazy one. Raises: whatever its function raises."""
     return later[0](*later[2:])
 
 
@@ -107,21 +105,21 @@ MOST = 2**40
 
 
 def leave_losses(path: Path, number: int) -> None:
-    """Leave how many events were lost; never fails, since the process ends.
+    """Add to the count of lost events beside the store; never raises, since the process ends.
 
     Args:
         path: The store's file.
-        number: How many more.
+        number: How many events were lost.
     """
     if number <= 0 or not path.exists():
         return
-    with suppress(OSError), _alone(path, os.O_RDWR | os.O_CREAT) as file:
+    with suppress(OSError), _open_locked(path, os.O_RDWR | os.O_CREAT) as file:
         os.ftruncate(file, min(os.fstat(file).st_size + number, MOST))
         give_to_owner_of_folder(_file_of(path))
 
 
 def losses_left(path: Path) -> int:
-    """Return how many lost events wait to be counted in a store; never fails."""
+    """Return how many lost events wait to be counted in a store; never raises."""
     try:
         status = _file_of(path).lstat()
     except OSError:
@@ -130,16 +128,16 @@ def losses_left(path: Path) -> int:
 
 
 def take_in_losses(store: Store, path: Path) -> None:
-    """Count in a store that works again what was lost.
+    """Count lost events in a store that works again.
 
-    A file that somebody is at work on is left for the next time.
+    A file that another process has locked is left for the next time.
 
     Raises:
-        StoreUnavailableError: The store cannot take it after all; it waits on.
+        StoreUnavailableError: The store fails after all; the count is kept.
     """
     if not losses_left(path):
         return
-    with suppress(OSError), _alone(path, os.O_RDWR) as file:
+    with suppress(OSError), _open_locked(path, os.O_RDWR) as file:
         store.counters.add({UNWRITTEN: os.fstat(file).st_size})
         _file_of(path).unlink(missing_ok=True)
 
@@ -154,13 +152,13 @@ def _is_ours(status: os.stat_result) -> bool:
 
 
 @contextmanager
-def _alone(path: Path, flags: int) -> Iterator[int]:
-    """Open the file while nobody else counts there.
+def _open_locked(path: Path, flags: int) -> Iterator[int]:
+    """Open and lock the file.
 
     Raises:
-        OSError: Somebody else does, took it away, or made it.
+        OSError: Another process has locked or removed it, or it belongs to another user.
     """
-    flags |= os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # to open a pipe may never end
+    flags |= os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # opening a pipe may never end
     file = os.open(_file_of(path), flags, 0o600)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""Events as the spans, decisions and rewards that are stored of them."""
+"""Conversion of events to the spans, decisions and rewards of the store."""
 
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -47,13 +47,13 @@ _NAMES: Mapping[str, Callable[[ev.Event], str]] = {
 
 
 class _Form(NamedTuple):
-    """The fields that events of a class have of their own.
+    """The fields of a class of events besides the envelope's.
 
     Attributes:
-        names: Of their own fields.
-        values: Returns the values of these, in one call, and the event's kind.
-        lasts: Whether they tell how long it took.
-        may_fail: Whether they tell that it failed, besides their status.
+        names: The names of these fields.
+        values: Returns their values, in one call, and the event's kind.
+        lasts: Whether the events have a duration.
+        may_fail: Whether they have an error flag besides their status.
     """
 
     names: tuple[str, ...]
@@ -63,7 +63,7 @@ class _Form(NamedTuple):
 
 
 def span_of(event: ev.Event, *, rollout_id: str, attempt: int) -> Span | None:
-    """Return the span that an event begins, ends or is; ``None`` for one that is none.
+    """Return the span that an event begins, ends or is; ``None`` if it is none.
 
     Starts and ends of one step share the host's span id; where the host has none, an id is made
     from what the two have in common (the call id, the turn) or from the event's place.
@@ -76,7 +76,7 @@ def span_of(event: ev.Event, *, rollout_id: str, attempt: int) -> Span | None:
     return Span(
         rollout_id=rollout_id,
         attempt=attempt,
-        span_id=event.span_id or _made_id(event),
+        span_id=event.span_id or _derived_id(event),
         parent_span_id=event.parent_span_id,
         kind=event.event.partition(".")[0],
         name=name(event),
@@ -88,10 +88,10 @@ def span_of(event: ev.Event, *, rollout_id: str, attempt: int) -> Span | None:
 
 
 def attributes_of(event: ev.Event) -> dict[str, object]:
-    """Return the fields of an event's own that hold something, and what the host had besides.
+    """Return the non-empty fields of an event besides the envelope's, and the host's ``raw`` ones.
 
-    Of the envelope what a span has no place for: the turn, the agent, the error, and how the host
-    reported it, where that is not directly.
+    From the envelope, the fields without a place in a span: the turn, the agent, the error, and the
+    fidelity if it is not native.
     """
     attributes: dict[str, object] = {}
     form = _form(type(event))
@@ -113,7 +113,7 @@ def attributes_of(event: ev.Event) -> dict[str, object]:
 @cache
 def _form(kind: type[ev.Event]) -> _Form:
     names = tuple(field.name for field in fields(kind) if field.name not in _ENVELOPE)
-    values = attrgetter(*names, "event")  # of one name it gives no tuple
+    values = attrgetter(*names, "event")  # for a single name it returns no tuple
     return _Form(names, values, "duration_ms" in names, "is_error" in names)
 
 
@@ -125,7 +125,7 @@ def _status_of(event: ev.Event, form: _Form) -> ev.Status:
 
 
 def _took_s(event: ev.Event) -> float:
-    """Return for how long an event went on before it was recorded: a start may never be."""
+    """Return the duration of an event, by which its start is dated: a start may never come."""
     took_ms = getattr(event, "duration_ms", None)
     return took_ms / 1000.0 if took_ms is not None and isfinite(took_ms) and took_ms > 0 else 0.0
 
@@ -134,7 +134,7 @@ def _span_name(kind: str, name: str | None) -> str:
     return f"{kind}.{name}" if name else kind
 
 
-def _made_id(event: ev.Event) -> str:
+def _derived_id(event: ev.Event) -> str:
     kind = event.event.partition(".")[0]
     call_id = getattr(event, "call_id", None)
     if call_id:
@@ -149,13 +149,13 @@ def _made_id(event: ev.Event) -> str:
 
 _OF_A_START = ("model", "tools", "trigger", "instructions_hash", "host_version", "adapter_version")
 DROPPED = "dropped_events"
-"""Under what the metadata of a rollout says how many of its events were lost."""
+"""The key in a rollout's metadata of the number of its events that were lost."""
 
 _OF_AN_END = ("cost_usd", "turns", "duration_ms")
 
 
 def rollout_of(event: ev.Event, *, owner: str | None) -> Rollout:
-    """Return the rollout that an event is the first of."""
+    """Return the rollout that an event begins."""
     start = event if isinstance(event, ev.RunStart) else None
     parent = event.parent_run_id
     return Rollout(
@@ -174,11 +174,11 @@ def rollout_of(event: ev.Event, *, owner: str | None) -> Rollout:
 
 
 def _metadata_of(start: ev.RunStart) -> dict[str, object]:
-    fields_given = {name: getattr(start, name) for name in _OF_A_START if getattr(start, name)}
-    return {**start.metadata, **fields_given}
+    own = {name: getattr(start, name) for name in _OF_A_START if getattr(start, name)}
+    return {**start.metadata, **own}
 
 
-def told_late(rollout: Rollout) -> Amendment:
+def amendment_by_start(rollout: Rollout) -> Amendment:
     """Return the amendment of a started rollout by another start."""
     return Amendment(
         name=rollout.name,
@@ -190,8 +190,8 @@ def told_late(rollout: Rollout) -> Amendment:
     )
 
 
-def told_by_end(end: ev.RunEnd, *, later: bool) -> Amendment:
-    """Return what the end of a run tells besides how it ended."""
+def amendment_by_end(end: ev.RunEnd, *, later: bool) -> Amendment:
+    """Return the amendment of a rollout by the end of its run."""
     metadata = {name: getattr(end, name) for name in _OF_AN_END if getattr(end, name) is not None}
     if end.usage:
         metadata["usage"] = dict(end.usage)
@@ -203,7 +203,7 @@ def told_by_end(end: ev.RunEnd, *, later: bool) -> Amendment:
 
 
 def decision_of(event: ev.Decision, *, rollout_id: str, attempt: int) -> Decision:
-    """Return the decision that an event tells; numbers that are none are left out of it."""
+    """Return the decision in an event, without numbers that are not finite."""
     finite = all(map(isfinite, event.probabilities))
     return Decision(
         rollout_id=rollout_id,
@@ -233,7 +233,7 @@ def decision_of(event: ev.Decision, *, rollout_id: str, attempt: int) -> Decisio
 
 
 def reward_of(event: ev.Reward) -> Reward | None:
-    """Return the reward that an event tells; ``None`` for one whose value is no number."""
+    """Return the reward in an event; ``None`` if its value is not finite."""
     if event.value is not None and not isfinite(event.value):
         return None
     return Reward(
@@ -251,7 +251,7 @@ def reward_of(event: ev.Reward) -> Reward | None:
 
 
 def content_of(content: ev.Content | None) -> dict[str, object] | None:
-    """Return what is kept of a text, without what is not known of it."""
+    """Return the known parts of a text, by name."""
     if content is None:
         return None
     parts = {"chars": content.chars, "sha256": content.sha256, "text": content.text}

@@ -1,7 +1,7 @@
-"""Runs that are over when they are first recorded, as from a log: rows, and no events.
+"""Runs that are over when they are first recorded, as from a log: rows instead of events.
 
-Where something of such a run is known already, it is recorded event by event like any other; what
-comes of it is the same either way.
+If anything of such a run is stored already, it is recorded event by event like any other; the
+result is the same either way.
 """
 
 from collections import deque
@@ -17,18 +17,18 @@ _OF_DECISIONS = tuple(
     {field.name for field in fields(Decision)}.intersection(
         field.name for field in fields(ev.Decision)
     )
-    - {"attempt", "seq"}  # those of an event are what its host and its process count
+    - {"attempt", "seq"}  # an event's are counted by its host and its process
 )
 _OF_REWARDS = ("decision_id", "name", "value", "source", "at")
 
 
 class StepOfRun(NamedTuple):
-    """Stands where a whole run went on among others, or came to its end.
+    """The place of a whole run's next step, or of its end, among other items.
 
     Attributes:
         rollout_id: The rollout.
-        at: Epoch seconds.
-        is_last: Whether that is its end.
+        at: Epoch seconds, UTC.
+        is_last: Whether it is the run's end.
     """
 
     rollout_id: str
@@ -37,14 +37,14 @@ class StepOfRun(NamedTuple):
 
 
 RecordItem: TypeAlias = ev.Event | WholeRollout | StepOfRun
-"""What a batch is made of; a whole run stands where it began."""
+"""An item of a batch; a whole run stands at its start."""
 
 
 def steps_of(rows: WholeRollout) -> Iterator[list[ev.Event]]:
     """Yield the events of each step of a run.
 
-    It begins with its first decision, goes on with another and what the one before has earned, and
-    ends with what itself has earned.
+    First its start and first decision; then each reward of a decision with the next decision; at
+    last the run's own rewards and its end.
     """
     rollout, rewards = rows.rollout, deque(rows.rewards)
     ids: dict[str, Any] = {
@@ -63,7 +63,7 @@ def steps_of(rows: WholeRollout) -> Iterator[list[ev.Event]]:
 
 
 def singly(items: Iterable[RecordItem]) -> Iterator[ev.Event]:
-    """Yield the events of a batch, those of whole runs too."""
+    """Yield the events of a batch, including those of whole runs."""
     whole: dict[str, Iterator[list[ev.Event]]] = {}
     for item in items:
         if isinstance(item, ev.Event):
@@ -78,10 +78,10 @@ def singly(items: Iterable[RecordItem]) -> Iterator[ev.Event]:
 
 
 def event_of_decision(decision: Decision, ids: Mapping[str, Any]) -> ev.Decision:
-    """Return the event that tells of a decision of the run with these ids."""
+    """Return the event of a decision of the run with these ids."""
     return ev.Decision(**ids, **{name: getattr(decision, name) for name in _OF_DECISIONS})
 
 
 def event_of_reward(reward: Reward, ids: Mapping[str, Any]) -> ev.Reward:
-    """Return the event that tells of a reward of the run with these ids."""
+    """Return the event of a reward of the run with these ids."""
     return ev.Reward(**ids, **{name: getattr(reward, name) for name in _OF_REWARDS})

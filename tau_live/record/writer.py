@@ -1,8 +1,8 @@
-"""The writer thread's side: one connection, one transaction a batch, and the housekeeping between.
+"""The writer's thread: one connection, one transaction per batch, and housekeeping in between.
 
-What cannot be stored while the store fails waits: one batch here, the rest in the queue, which
-takes whole runs or none. It is stored when the store works again, which is tried with a write.
-While the gate holds nothing new is taken; what was open when it tripped is ended truthfully.
+While the store fails, events wait: one batch here, the rest in the queue, which takes whole runs or
+none. They are stored when the store works again, which is tested with a write. While the gate holds
+no new events are taken; runs that were open when it began to hold are ended as interrupted.
 """
 
 import math
@@ -27,7 +27,7 @@ from tau_live.core.reasons import lost_events
 from tau_live.core.records import Reason
 from tau_live.core.settings import Settings
 from tau_live.core.sync import Latch
-from tau_live.record.archive import Forgetting, limits_of
+from tau_live.record.archive import Pruner, limits_of
 from tau_live.record.inbox import BATCH_LIMIT
 from tau_live.record.pipeline import Pipeline
 from tau_live.record.trouble import Trouble
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 HEARTBEAT_S = 5.0
 HEARTBEAT_TTL_S = 20.0
 REOPEN_S = 0.5
-BREATH_S = 0.004
-"""Between two batches in a row: who waits for SQLite's lock looks only now and then."""
+BATCH_PAUSE_S = 0.004
+"""Pause between consecutive batches: processes waiting for SQLite's lock poll only now and then."""
 HOUSEKEEPING_S = 1.0
 DAY_S = 86_400.0
-"""What ended so much later than now was dated by a clock that was wrong."""
+"""Rollouts that ended further in the future than this were dated by a wrong clock."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,14 +51,14 @@ class Listeners:
     """Callbacks of the writer, called in its thread.
 
     Attributes:
-        ready: Something became fit to be learned from.
+        ready: Rollouts became ready to be learned from.
         changed: Another process has written, or the store was just opened.
-        look: It is time to refresh what is known of the store in memory.
-        failed: Something could not be stored, through no fault of the store.
+        look: It is time to refresh the state kept in memory.
+        failed: Events could not be stored, through no fault of the store.
         failing: The store has failed.
         gate_changed: The gate has changed.
-        counts: Returns what is to be counted in the store.
-        mark: Calls back, in this thread, when all that was taken by now has come here.
+        counts: Returns the counters to be stored.
+        mark: Calls back, in this thread, when all events taken by now have arrived here.
     """
 
     ready: Callable[[], None]
@@ -72,18 +72,18 @@ class Listeners:
 
 
 class Writer:
-    """Stores batches of events and looks after the store.
+    """Stores batches of events and maintains the store.
 
     Args:
-        open_: Opens the store and makes the pipeline on it.
-        gate: Counts failures and successes; brought into line with the store here.
-        owner: This process, as ``machine.processes.this_process`` names it.
-        settings: What to forget when, and how many failures in a row hold the gate.
+        open_: Opens the store and builds the pipeline on it.
+        gate: Counts failures and successes; synchronised with the store here.
+        owner: This process, as named by ``core.processes.this_process``.
+        settings: Retention, and the failures after which the gate holds.
         listeners: Its callbacks.
-        clock: Epoch seconds.
+        clock: Returns epoch seconds.
 
     Attributes:
-        kept_back: Whether something came here that could not be stored yet.
+        kept_back: Whether events wait here that could not be stored yet.
         trouble: The trouble with the store.
     """
 
@@ -100,7 +100,7 @@ class Writer:
         self._open = open_
         self._gate = gate
         self._owner = owner
-        self._forgetting = Forgetting(limits_of(settings))
+        self._pruner = Pruner(limits_of(settings))
         self._sign = MemoryHoldSign(settings.store)
         self._listeners = listeners
         self._clock = clock
@@ -111,7 +111,7 @@ class Writer:
         self._epoch = gate.epoch
         self._ending = False
         self._stale = False
-        self._beaten = self._kept = self._tried = float("-inf")
+        self._beaten_at = self._housekept_at = self._opened_at = float("-inf")
         self._counted: dict[str, int] = {}
         self._pause = Latch()
         self._jumps = Jumps(clock)
@@ -119,7 +119,7 @@ class Writer:
         self._stored_before_jumps = True
         self._forward_s = 0.0
         self._passed = True
-        self._knows = False
+        self._has_opened = False
         self.kept_back = False
         self.trouble = Trouble(
             gate,
@@ -134,48 +134,48 @@ class Writer:
         return len(self._raw) + len(self._prepared)
 
     def lost_count(self) -> int:
-        """Return how many events were lost that the store does not know of, once this is closed."""
+        """Return how many events were lost without being counted in the store, once closed."""
         grown = _increase(self._listeners.counts(), self._counted)
         return self.backlog + sum(lost_events(grown).values())
 
     def gives_up(self) -> bool:
-        """Say whether the store has failed for so long that nobody should wait for it."""
-        return self.trouble.lasts
+        """Return whether the store has failed so long that waiting for it is useless."""
+        return self.trouble.holds_gate
 
     def write(self, events: Sequence[Event]) -> None:
-        """Store a batch; what cannot be stored now waits."""
+        """Store a batch; events that cannot be stored now wait."""
         self._raw.extend(events)
         try:
             self._note_hold()
             fault.point("writer.taken")
-            if not self.trouble.is_there and self._is_open():
+            if not self.trouble.is_failing and self._is_open():
                 self._drain()
         except Exception as error:  # noqa: BLE001  # nothing may end this thread
-            self._note_failure(error)
+            self._handle_failure(error)
         if len(events) >= BATCH_LIMIT:  # or others would find the store locked all the time
-            self._pause.wait(BREATH_S)
+            self._pause.wait(BATCH_PAUSE_S)
         self.kept_back = self.backlog > 0
 
     def read(self, reader: Callable[[Store], None]) -> None:
-        """Let somebody read the store in this thread, if it is open and works."""
+        """Call a reader of the store in this thread, if the store is open and works."""
         try:
-            if self._store is not None and not self.trouble.is_there:
+            if self._store is not None and not self.trouble.is_failing:
                 reader(self._store)
         except Exception as error:  # noqa: BLE001  # nothing may end this thread
-            self._note_failure(error)
+            self._handle_failure(error)
 
     def tick(self) -> None:
-        """Look after backlog, gate, heartbeat, overdue rewards and counters, between batches."""
+        """Handle backlog, gate, heartbeat, overdue rewards and counters, between batches."""
         try:
-            self.trouble.look_beside()
+            self.trouble.check_learner_room()
             self._note_hold()
             if self._is_open():
                 self._drain()
                 self._look()
                 self._keep_house(self._clock())
-                self._go_on()
+                self._end_trouble()
         except Exception as error:  # noqa: BLE001  # nothing may end this thread
-            self._note_failure(error)
+            self._handle_failure(error)
         self.kept_back = self.backlog > 0
         self._sign.show(self._gate.held_in_memory)
         if self._passed != self._gate.passes:
@@ -183,12 +183,12 @@ class Writer:
             self._listeners.gate_changed()
 
     def hurry(self) -> None:
-        """Leave no room for others between batches any more: the end is near."""
+        """Skip the pauses between batches from now on, as the process ends."""
         self._pause.set()
 
     def close(self) -> None:
-        """Store what waits, end what is open, and close the store."""
-        self._kept = self._tried = float("-inf")
+        """Store waiting events, end open runs, and close the store."""
+        self._housekept_at = self._opened_at = float("-inf")
         self._epoch = self._gate.epoch  # what is open is ended here in any case
         self.tick()
         self._sign.show(None)
@@ -202,47 +202,47 @@ class Writer:
                     self._pipeline.collector.end_open(reason=reason, at=self._clock())
                 self._store.leases.release(PROCESSES + self._owner, self._owner)
         except Exception as error:  # noqa: BLE001  # nothing may keep the process from ending
-            self._note_failure(error)
-        self._give_up()
+            self._handle_failure(error)
+        self._close_store()
 
-    def _note_failure(self, error: Exception) -> None:
-        """Tell a failure to whom it concerns; a store that goes on failing is opened anew."""
+    def _handle_failure(self, error: Exception) -> None:
+        """Report a failure of an event or of the store; a store that keeps failing is reopened."""
         if not isinstance(error, StoreError):
             self._listeners.failed(error)
             return
-        self.trouble.note_failure(error, opening=not self._knows)
-        self._knows = self._knows or not isinstance(error, StoreBusyError)
+        self.trouble.record_failure(error, opening=not self._has_opened)
+        self._has_opened = self._has_opened or not isinstance(error, StoreBusyError)
         self._listeners.failing()
-        if self.trouble.lasts:
-            self._give_up()
+        if self.trouble.holds_gate:
+            self._close_store()
 
-    def _give_up(self) -> None:
+    def _close_store(self) -> None:
         store, self._store, self._pipeline = self._store, None, None
         if store is not None:
             store.close()
 
-    def _go_on(self) -> None:
-        """Go on as before when what failed works again, which only a write can tell."""
+    def _end_trouble(self) -> None:
+        """End the trouble once the store works again, which only a write can show."""
         store = self._store
-        if store is not None and not self.backlog and self.trouble.is_there:
+        if store is not None and not self.backlog and self.trouble.is_failing:
             self._beat(store, self._clock())
             if self._gate.store_error is None:
-                self.trouble.note_success()
+                self.trouble.record_success()
 
     def _is_open(self) -> bool:
         store = self._store
         if store is not None and store.is_there():
             return True
-        if store is not None:  # nobody would ever see what goes into it
+        if store is not None:  # rows written to the lost file would never be read
             what = "the store's file was removed, replaced or emptied while it was open"
             self._gate.hold(HoldReason.STORE_REPLACED, at=self._clock(), detail=what)
-            self._give_up()
+            self._close_store()
             store.set_leftovers_aside()
             return False
         now = time.monotonic()
-        if now - self._tried < REOPEN_S:
+        if now - self._opened_at < REOPEN_S:
             return False
-        self._tried = now
+        self._opened_at = now
         store, self._pipeline = self._open()
         try:
             self._beat(store, self._clock())
@@ -257,7 +257,7 @@ class Writer:
             raise
         self._store = store
         self._sign.prepare()
-        self._knows = True
+        self._has_opened = True
         return True
 
     def _drain(self) -> None:
@@ -276,7 +276,7 @@ class Writer:
                 pipeline.collector.end_open(reason=Reason.INTERRUPTED, at=self._clock())
             self._ending = False
         now, took_s = self._clock() - self._forward_s, time.thread_time() - began
-        self._forgetting.steps(store.retention, now=now, written_s=took_s)
+        self._pruner.steps(store.retention, now=now, written_s=took_s)
 
     def _store_batch(self, pipeline: Pipeline) -> None:
         batch = [self._prepared[n] for n in range(min(BATCH_LIMIT, len(self._prepared)))]
@@ -284,20 +284,20 @@ class Writer:
         fault.point("writer.stored")
         for _ in batch:
             self._prepared.popleft()
-        self.trouble.wrote()
+        self.trouble.record_write()
         if stored.refused < len(batch):
             self._gate.record_success(Kind.COLLECTION, at=self._clock())
-        else:  # one bad event is its host's; nothing but bad ones may be ours
+        else:  # one bad event is its host's fault; a batch of them may be ours
             text = "no event of a batch could be stored"
             self._gate.record_failure(Kind.COLLECTION, text, at=self._clock())
         if stored.ready:
             self._listeners.ready()
 
     def _note_hold(self) -> None:
-        """When the gate has gone to hold, end what is open behind what was taken until then.
+        """After a hold has begun, end open runs behind the events taken until then.
 
         The ends of runs that were over by then may still wait to be stored; runs that begin after
-        a reset come behind the mark.
+        a reset come after the mark.
         """
         if self._epoch != self._gate.epoch:
             self._epoch = self._gate.epoch
@@ -308,14 +308,14 @@ class Writer:
         try:
             self._drain()
         except Exception as error:  # noqa: BLE001  # nothing may end this thread
-            self._note_failure(error)
+            self._handle_failure(error)
 
     def _look(self) -> None:
-        """Take over what other processes changed, and give them what changed here."""
+        """Take over changes by other processes, and write changes made here."""
         store = self._store
         if store is None:
             return
-        self._stale = store.has_changed() or self._stale  # until it has been looked at with success
+        self._stale = store.has_changed() or self._stale  # until it was read successfully
         if self._stale or self._gate.has_unsaved or self._gate.store_error is not None:
             self._gate.refresh(store.gate, at=self._clock())
         if self._stale:
@@ -324,11 +324,11 @@ class Writer:
 
     def _keep_house(self, now: float) -> None:
         store, pipeline = self._store, self._pipeline
-        if store is None or pipeline is None or 0.0 <= now - self._kept < HOUSEKEEPING_S:
+        if store is None or pipeline is None or 0.0 <= now - self._housekept_at < HOUSEKEEPING_S:
             return
-        self._kept = now
+        self._housekept_at = now
         self._note_jump()
-        if not 0.0 <= now - self._beaten < HEARTBEAT_S:
+        if not 0.0 <= now - self._beaten_at < HEARTBEAT_S:
             self._beat(store, now)
         self._redate(store)
         if self._gate.passes and not self._passed_over:
@@ -342,7 +342,7 @@ class Writer:
         self._listeners.look(store)
 
     def _note_jump(self) -> None:
-        """Notice that the machine's clock was set; what was taken before then is stored first."""
+        """Notice a jump of the machine's clock; events taken before it are stored first."""
         jump = self._jumps.take_jump()
         if jump is None:
             return
@@ -364,11 +364,11 @@ class Writer:
 
     def _beat(self, store: Store, now: float) -> None:
         store.leases.acquire(PROCESSES + self._owner, self._owner, ttl_s=HEARTBEAT_TTL_S, now=now)
-        self._beaten = now
-        self.trouble.wrote()
+        self._beaten_at = now
+        self.trouble.record_write()
 
     def _end_orphans(self, store: Store, pipeline: Pipeline) -> None:
-        """End what processes left open that do not live any more."""
+        """End the open runs of dead processes."""
         now = self._clock()
         held = store.leases.holders(PROCESSES, now=now)
         for owner in store.rollouts.owners():

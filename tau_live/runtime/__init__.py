@@ -1,1 +1,1 @@
-"""The running system of a process, the public door, and the ways in for logs and recordings."""
+"""The running system of a process, the public API, and imports of logs and recordings."""

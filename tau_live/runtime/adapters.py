@@ -1,8 +1,8 @@
-"""The declaration of an adapter: its host, what makes it attach, what it needs, and its hook.
+"""Declarations of adapters, and of options at decision points.
 
-An adapter is a module that holds one ``ADAPTER``, named by an entry point of its package in the
-group ``tau_live_hosts``. It is imported once its host is, and imports its host in the functions
-alone. A plugin registers one by the hook ``register_hosts``: ``register("host", adapter=ADAPTER)``.
+An adapter is a module with one ``ADAPTER``, named by an entry point of its package in the group
+``tau_live_hosts``. It is imported after its host, and imports its host only inside functions. A
+plugin registers one by the hook ``register_hosts``: ``register("host", adapter=ADAPTER)``.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from tau_live.runtime.runtime import Runtime
 
 InForce = Callable[[], "Runtime | None"]
-"""Returns the running system, or ``None`` while there is none, and then the host is on its own.
+"""Returns the running system, or ``None`` while there is none and the host acts alone.
 
-Ask at every call, and keep no answer: a forked child, and an ``attach`` after a ``detach``, have
-another. It takes a microsecond.
+Call it every time, and do not keep the result: a forked child, and an ``attach`` after a
+``detach``, have another. It takes a microsecond.
 """
 
 Detach = Callable[[], None]
-"""Puts everything back as it was; calling it twice is the same as once."""
+"""Undoes all changes to the host; calling it again does nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,14 +34,14 @@ class Adapter:
     """The attachment of one host.
 
     Attributes:
-        host: The host's name, as its package index has it where it is a package: ``pydantic-ai``.
+        host: The host's name, as its package is named in the index: ``pydantic-ai``.
         module: The import that makes it attach: ``pydantic_ai``; may be dotted.
-        probe: Says what of the host's layout is missing, or ``None`` if all is there; called when
-            the host has been imported, and before ``attach``. One that raises is one that failed.
-        attach: Wraps the host and returns what undoes it. Called once, and once more whenever a
-            module of the host was reloaded or the host imported anew, after what the last one
-            did was undone. One that raises has undone what it did; the adapter is then disabled
-            with one line in the log.
+        probe: Returns what is missing from the host's expected layout, or ``None``; called after
+            the host was imported and before ``attach``. An exception counts as a failure.
+        attach: Wraps the host and returns a function that undoes it. Called once, and again
+            whenever a module of the host was reloaded or the host imported anew, after the last
+            wrapping was undone. If it raises, it has undone its changes; the adapter is then
+            disabled with one line in the log.
     """
 
     host: str
@@ -54,7 +54,7 @@ Function = TypeVar("Function", bound=Callable[[], Mapping[str, object]])
 
 
 _builders: dict[str, Callable[[], DeclaredDecision]] = {}
-"""The decision points declared in this process; none before."""
+"""The decision points declared in this process."""
 
 
 def options(
@@ -65,20 +65,20 @@ def options(
     never: Sequence[Mapping[str, object]] = (),
     exposure: float | None = None,
 ) -> Callable[[Function], Function]:
-    """Declare what may be chosen at a point: a function that returns names and what they mean.
+    """Declare the options of a point by a function that returns their values by name.
 
-    It is called once, when the point is first reached. What TOML declares of the same point goes
-    before the arguments here, and its options stand beside these. A point that no host has is
-    logged as a warning, and changes nothing.
+    It is called once, when the point is first reached. A TOML table of the same point takes
+    precedence over the arguments here, and its options are added to these. An unknown point is
+    logged as a warning, and has no effect.
 
     Args:
-        point: One of ``settings.decisions.Point``: ``model``, ``prompt``, ``params``, ``tools``,
+        point: One of ``core.settings.tables.Point``: ``model``, ``prompt``, ``params``, ``tools``,
             ``tool_gate`` or ``retry``.
-        every: How long a choice stays: ``run`` or ``request``.
-        exploit_only: Options that are never tried out.
-        never: Options that are not offered where something is known, as in TOML.
-        exposure: The share of runs that the learner decides from the first one on; ``None``
-            begins in shadow.
+        every: How long a choice lasts: ``run`` or ``request``.
+        exploit_only: Options that are never explored.
+        never: Options that are not offered in some contexts, as in TOML.
+        exposure: The share of runs that the learner decides from the first one on, in ``[0, 1]``;
+            ``None`` begins in shadow.
     """
     if point not in list(Point):
         expected = ", ".join(Point)
@@ -87,7 +87,7 @@ def options(
     def declare(function: Function) -> Function:
         known: list[DeclaredDecision] = []
         running: list[Function] = []
-        lock = RLock()  # of its own: the function may run an agent that reaches other points
+        lock = RLock()  # one per point: the function may run an agent that reaches others
 
         def build() -> DeclaredDecision:
             with lock:
@@ -116,14 +116,14 @@ def options(
 
 
 def declared_decision(point: str, tables: Sequence[DeclaredDecision]) -> DeclaredDecision | None:
-    """Return what may be chosen at a point, from Python and from the settings; ``None`` if nothing.
+    """Return the declaration of a point, from Python and the settings; ``None`` without one.
 
     Raises:
-        SettingsError: What Python declared is wrong.
+        SettingsError: The declaration in Python is wrong.
     """
     build = _builders.get(point)
-    ours = None if build is None else build()
-    theirs = next((row for row in tables if row.point == point), None)
-    if ours is None or theirs is None:
-        return theirs or ours
-    return replace(theirs, options={**theirs.options, **ours.options})
+    in_python = None if build is None else build()
+    in_settings = next((row for row in tables if row.point == point), None)
+    if in_python is None or in_settings is None:
+        return in_settings or in_python
+    return replace(in_settings, options={**in_settings.options, **in_python.options})

@@ -1,12 +1,12 @@
-"""The public door: attach, run, decide, reward, flush, snapshot, child_environ.
+"""The public API: attach, run, decide, reward, flush, snapshot, child_environ.
 
 With ``TAU_LIVE_RL`` unset, empty or falsy, every function works, returns the host's own
 choice, and imports, starts and writes nothing. With it on, nothing here raises into the host.
-What the host itself raises in the middle of a call, by a signal's handler say, passes through, and
-leaves nothing half done.
+Interruptions by the host itself, such as an exception from a signal handler, pass through and leave
+nothing half done.
 
 A generator shares its caller's context variables, so its run is the current one only while it is
-being stepped, never while its caller holds what it yielded.
+being stepped, never while its caller holds a yielded value.
 """
 
 import functools
@@ -47,7 +47,7 @@ _current: ContextVar["Run | None"] = ContextVar("tau_live_run", default=None)
 
 
 def attach(target: "object | Settings | None" = None) -> "Runtime | None":
-    """Start tau-live in this process; a second call returns what is already running.
+    """Start tau-live in this process; a second call returns the running system.
 
     Args:
         target: A host's pluggy manager, whose plugins may implement tau-live's hooks too, or
@@ -62,7 +62,7 @@ def attach(target: "object | Settings | None" = None) -> "Runtime | None":
         if target is None and (State.runtime is not None or State.failed):
             return State.runtime
         return start_runtime(target, os.environ, _inside)
-    except RecursionError:  # the host's stack has no room: another time
+    except RecursionError:  # the host's stack has no room: a later call may succeed
         return None
     except Exception as error:  # noqa: BLE001  # the border to the host
         log_failure(START_FAILED, error)
@@ -78,7 +78,7 @@ def detach(timeout_s: float = 5.0) -> None:
 
 
 def running() -> "Runtime | None":
-    """Return the runtime of this process; starts nothing."""
+    """Return the runtime of this process, without starting it."""
     return State.runtime
 
 
@@ -216,7 +216,7 @@ def child_environ(environ: dict[str, str] | None = None) -> dict[str, str]:
     pool puts it into its ``os.environ`` before it does a task.
 
     Args:
-        environ: What the child is given; ``None``, or anything but a dict, for this process's own.
+        environ: The environment to extend; ``None``, or anything but a dict, for this process's.
     """
     own = environ if type(environ) is dict else dict(os.environ)
     try:
@@ -232,10 +232,10 @@ def child_environ(environ: dict[str, str] | None = None) -> dict[str, str]:
 
 
 def snapshot() -> dict[str, object]:
-    """Return the gate and what an operator checks first, as plain data.
+    """Return the gate and the status of the store for operators, as plain data.
 
-    What stands in the store is at most a second old, and includes what was flushed; where reading
-    it takes more than half a second, it is what was read before.
+    The status is at most a second old, and includes everything flushed; if reading the store takes
+    more than half a second, the last status is returned.
     """
     try:
         runtime = attach()
@@ -264,18 +264,18 @@ class Run:
         self.handle = handle  # the runtime's; ``None`` if nothing is recorded
 
     def __copy__(self) -> "Run":
-        """Return the same: a run goes on once, however often its host copies what it keeps."""
+        """Return the same object: copies made by the host are the same run."""
         return self
 
     def __deepcopy__(self, _memo: object) -> "Run":
-        """Return the same."""
+        """Return the same object."""
         return self
 
     def __reduce__(self) -> tuple[Callable[..., "Run"], tuple[object, ...]]:
-        """Pickle what names the run; what is read elsewhere rewards it, and decides inside it."""
+        """Pickle the ids of the run; an unpickled run can be rewarded and decided in."""
         own = self.handle
-        known = own and (own.session_id, own.recorded, own.host, own.execution)
-        return _unpickle_run, (self.name, self.run_id, known)
+        ids = own and (own.session_id, own.recorded, own.host, own.execution)
+        return _unpickle_run, (self.name, self.run_id, ids)
 
     @property
     def id(self) -> str:
@@ -331,14 +331,14 @@ class Run:
                       comment=comment)  # fmt: skip
 
 
-def _unpickle_run(name: str, run_id: str, known: "tuple[str | None, bool, str, str] | None") -> Run:
-    """Return the run that a pickle names, which goes on where it began."""
+def _unpickle_run(name: str, run_id: str, ids: "tuple[str | None, bool, str, str] | None") -> Run:
+    """Return the run of a pickle, which only the process that began it can end."""
     try:
-        if known is None or State.unfit or not is_on():
+        if ids is None or State.unfit or not is_on():
             return Run(name, run_id, None)
         from tau_live.decisions.runs import RunHandle
 
-        session_id, recorded, host, execution = known
+        session_id, recorded, host, execution = ids
         handle = RunHandle(
             name, run_id, session_id=session_id, parent=None, epoch=0, recorded=recorded,
             home=None, host=host, execution=execution,
@@ -353,9 +353,9 @@ _watched: "dict[Run, ReferenceType[RunContext]]" = {}
 
 
 class _Exit:
-    """The exit of a run, which ``with`` looks up before it enters; ``__enter__`` alone does not.
+    """The ``__exit__`` of a run: ``with`` looks it up before entering, a call of ``__enter__`` not.
 
-    Who calls that himself may keep nothing but the run, and leave it when he likes, or never.
+    A direct caller of ``__enter__`` may keep only the run, and leave it at any time, or never.
     """
 
     def __init__(self, function: Callable[..., None]) -> None:
@@ -364,7 +364,7 @@ class _Exit:
     def __get__(self, context: "RunContext | None", owner: object) -> Callable[..., None]:
         if context is None:
             return self._function
-        context._by_with = True  # noqa: SLF001  # it is a part of that
+        context._in_with = True  # noqa: SLF001  # it is a part of that
         return partial(self._function, context)
 
 
@@ -383,19 +383,19 @@ class RunContext:
         self._key = key
         self._session = session
         self._metadata = metadata
-        self._entered: dict[Run, Token[Run | None]] = {}  # and what it takes to leave each
+        self._entered: dict[Run, Token[Run | None]] = {}  # with the token to leave each
         self._stepped: Run | None = None
-        self._by_with = False
+        self._in_with = False
 
     def __enter__(self) -> Run:
         before, entered = _current.get(), None
         try:
             entered = self._begin_run()
-            if self._by_with:
+            if self._in_with:
                 self._watch(entered)
             self._entered[entered] = set_variable(_current, entered)
             return entered
-        except BaseException as error:  # an interruption: nobody leaves what was not entered
+        except BaseException as error:  # an interruption: a run not entered is never left
             if _current.get() is not before:
                 set_variable(_current, before)
             if entered is not None:
@@ -412,15 +412,15 @@ class RunContext:
         error: BaseException | None,
         traceback: TracebackType | None,  # noqa: ARG002  # likewise
     ) -> None:
-        left = None
+        inner = None
         try:
-            if (left := self._innermost()) is not None:
-                self._leave(left, error)
+            if (inner := self._innermost()) is not None:
+                self._leave(inner, error)
         except RecursionError:
             pass
-        except BaseException:  # an interruption: the rest of it, and nothing twice
-            if (left := left or self._innermost()) is not None:
-                self._leave(left, error)
+        except BaseException:  # an interruption: do the rest, and nothing twice
+            if (inner := inner or self._innermost()) is not None:
+                self._leave(inner, error)
             raise
 
     if TYPE_CHECKING:
@@ -429,24 +429,24 @@ class RunContext:
         __exit__ = _Exit(_exit)
 
     def _innermost(self) -> Run | None:
-        """Return what is to be left now; threads may share this."""
+        """Return the run to leave now; threads may share this object."""
         inside = _current.get()
         if inside in self._entered:
             return inside
         return next(reversed(self._entered.copy()), None)  # or it was left already
 
-    def _leave(self, left: Run, error: BaseException | None) -> None:
-        with suppress(LookupError, ValueError, RuntimeError):  # of another context, or interrupted
-            put_back(_current, self._entered[left])
-        _end(left, error)
-        _watched.pop(left, None)
-        self._entered.pop(left, None)
+    def _leave(self, entered: Run, error: BaseException | None) -> None:
+        with suppress(LookupError, ValueError, RuntimeError):  # another context, or interrupted
+            put_back(_current, self._entered[entered])
+        _end(entered, error)
+        _watched.pop(entered, None)
+        self._entered.pop(entered, None)
 
     def _watch(self, entered: Run) -> None:
-        """End a run that is never left: an interruption can come as ``__exit__`` is being called.
+        """End a run that is never left, as an interruption may prevent the call of ``__exit__``.
 
-        A finaliser would swallow an interruption that comes in it; this is called in that case
-        alone.
+        A finaliser would swallow an interruption inside it, so this callback runs only in that
+        case.
         """
         _watched[entered] = ref(self, lambda _: _abandon(entered))
 
@@ -512,7 +512,7 @@ class RunContext:
                 runtime.end_run(handle, error)
             if not isinstance(error, Exception) or issubclass(type(error), RecursionError):
                 raise
-            runtime.report_failure("collection", error)  # but for an interruption, which it raises
+            runtime.report_failure("collection", error)  # raises an interruption
             return Run(self._name, self._name, None)
 
     def _for_call(self, *args: object, **kwargs: object) -> "RunContext":
@@ -520,7 +520,7 @@ class RunContext:
         if callable(key) and is_on():
             try:
                 key = key(*args, **kwargs)
-            except Exception as error:  # noqa: BLE001  # the call itself must not suffer
+            except Exception as error:  # noqa: BLE001  # the call itself must not fail
                 pass_on(error)
                 log_failure("key_failed", error)
                 key = None
@@ -538,7 +538,7 @@ def _step_back(stepped: Run | None, before: Run | None) -> None:
 
 
 def _abandon(entered: Run) -> None:
-    """End a run that nobody can leave any more."""
+    """End a run that can no longer be left."""
     _watched.pop(entered, None)
     if _current.get() is entered:
         set_variable(_current, None)
@@ -548,7 +548,7 @@ def _abandon(entered: Run) -> None:
 
 
 def _own_choice(options: object, default: object, allowed: Iterable[object] | None) -> Choice:
-    """Return the host's own choice, as far as it is allowed."""
+    """Return the host's own choice, if it is allowed."""
     if allowed is None:
         return fallback(options, default)
     try:
@@ -567,7 +567,7 @@ def _plain_choice(default: object, allowed: Iterable[object]) -> Choice:
 
 
 def _without_room(options: object, default: object, allowed: Iterable[object] | None) -> Choice:
-    """Return the host's own choice where its stack is all but used up."""
+    """Return the host's own choice when its stack is nearly exhausted."""
     if default is not None and allowed is None:
         return Choice(default, None, "default", "", 0, "")
     return _own_choice(options, default, allowed)
@@ -578,7 +578,7 @@ def _inside() -> "RunHandle | None":
 
 
 def each_call_in(function: Callable[P, R], scope: Callable[..., RunContext]) -> Callable[P, R]:
-    """Return ``function`` with each call inside a ``scope(*args, **kwargs)`` of its own.
+    """Wrap a function so that each call runs inside its own ``scope(*args, **kwargs)``.
 
     A coroutine, generator or async generator is inside it until it is exhausted, closed or fails,
     and keeps its kind and signature.
@@ -592,14 +592,14 @@ def each_call_in(function: Callable[P, R], scope: Callable[..., RunContext]) -> 
         wrapper = _generator(function, scope)
     else:
         wrapper = _plain(function, scope)
-    with suppress(Exception):  # a host's callable may raise at every question
+    with suppress(Exception):  # a host's callable may raise at any access
         functools.update_wrapper(wrapper, function)
     wrapped: Callable[P, R] = wrapper
     return wrapped
 
 
 def _is(kind: Callable[[object], bool], function: object) -> bool:
-    with suppress(Exception):  # a host's callable may raise at every question
+    with suppress(Exception):  # a host's callable may raise at any access
         return kind(function) or kind(type(function).__call__)
     return False
 

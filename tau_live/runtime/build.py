@@ -1,4 +1,4 @@
-"""The parts of every way to run: the store, the way of events into it, the learner."""
+"""Builds the parts of a running system from settings: the store, the pipeline, the learner."""
 
 from collections.abc import Callable
 
@@ -20,7 +20,7 @@ from tau_live.store.roles import Store
 
 
 def open_store(settings: Settings, *, busy_timeout_s: float = 5.0) -> Store:
-    """Open the store that settings name.
+    """Open the store of the settings.
 
     Raises:
         StoreError: It cannot be opened.
@@ -33,7 +33,7 @@ def open_store(settings: Settings, *, busy_timeout_s: float = 5.0) -> Store:
     )
 
 
-def pipeline_of(  # noqa: PLR0913  # its parts and whom it tells, all keyword-only
+def pipeline_of(  # noqa: PLR0913  # its parts and callbacks, all keyword-only
     store: Store,
     settings: Settings,
     *,
@@ -45,7 +45,7 @@ def pipeline_of(  # noqa: PLR0913  # its parts and whom it tells, all keyword-on
     pricer: Pricer | None = None,
     on_left_out: Callable[[int], None] = lambda _: None,
 ) -> Pipeline:
-    """Return the way of events into a store."""
+    """Return the pipeline of events into a store."""
     return Pipeline(
         store,
         collector=Collector(
@@ -75,24 +75,24 @@ def learner_of(
     """Return a learner whose drift alarms void the test of the point concerned.
 
     Args:
-        store: A connection of its own.
+        store: The learner's own store object.
         settings: How it learns.
-        owner: Names this process.
-        holds: Whether what it finds wrong holds the gate, in the transaction of the update.
+        owner: The name of this process.
+        holds: Whether its monitors hold the gate, in the transaction of the update.
     """
 
     def void(point: str, at: float) -> None:
         void_test(store, point, reason="drift", who=owner, at=at)
 
-    def hold(why: Hold, at: float) -> None:
+    def hold_gate(hold: Hold, at: float) -> None:
         if holds:
             hold_stored(
                 store.gate,
                 limit=settings.max_failure_streak,
-                reason=why.reason,
-                detail=why.detail,
+                reason=hold.reason,
+                detail=hold.detail,
                 who=owner,
                 at=at,
             )
 
-    return Learner(store, settings, holder=owner, void=void, hold=hold)
+    return Learner(store, settings, holder=owner, void=void, hold=hold_gate)

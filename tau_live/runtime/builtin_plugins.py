@@ -1,4 +1,4 @@
-"""The rewarder that comes with tau-live, and how a process gets all of its plugins."""
+"""The built-in rewarder, and loading the plugins of a process."""
 
 from collections.abc import Iterable
 
@@ -23,7 +23,7 @@ def infer_reward(summary: RolloutSummary) -> Iterable[RewardPart]:
 
 
 def load_plugins(settings: Settings, *, strict: bool = False) -> Plugins:
-    """Return the plugins of this process: those that installed packages offer, ours first.
+    """Return the plugins of this process: those of installed packages, ours first.
 
     Raises:
         SettingsError: A plugin is wrong, and ``strict`` is set.
@@ -34,12 +34,12 @@ def load_plugins(settings: Settings, *, strict: bool = False) -> Plugins:
 
 
 def adopt(plugins: Plugins, manager: object) -> int:
-    """Let the plugins of a host's pluggy manager take part in our hooks; return how many do."""
-    listed = getattr(manager, "list_name_plugin", None)
-    if listed is None:
+    """Register the plugins of a host's pluggy manager that implement our hooks; return how many."""
+    list_plugins = getattr(manager, "list_name_plugin", None)
+    if list_plugins is None:
         raise TypeError(f"expected a pluggy manager or Settings, got {type(manager).__name__}")
     return sum(
         plugins.register(plugin, name=f"host:{name}")
-        for name, plugin in listed()
+        for name, plugin in list_plugins()
         if plugin is not None and plugins.implements(plugin)
     )

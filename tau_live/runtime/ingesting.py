@@ -1,4 +1,4 @@
-"""Lines of other programs into the store as they come: from a file, a pipe, or a Unix socket."""
+"""Stores lines of other programs as they come: from a file, a pipe, or a Unix socket."""
 
 import threading
 import time
@@ -29,10 +29,10 @@ class Ingested:
     Attributes:
         lines: How many lines were read.
         events: How many events they held.
-        rollouts: How many rollouts came to their end.
+        rollouts: How many rollouts ended.
         updates: How many updates were made, skipped ones included.
-        bad: How many lines were not understood, by what is wrong with them.
-        refused: How many events could not be stored, by what was wrong.
+        bad: How many lines could not be read, by problem.
+        refused: How many events could not be stored, by kind of event and error.
     """
 
     lines: int
@@ -43,14 +43,14 @@ class Ingested:
     refused: dict[str, int]
 
     def nothing(self) -> bool:
-        """Say whether some lines were not understood, and the others held no event."""
+        """Return whether some lines could not be read, and the others held no event."""
         return bool(self.bad) and not self.events
 
 
 class _Intake:
-    """Takes lines of any number of streams into one store, in one thread.
+    """Stores lines of any number of streams, in one thread.
 
-    Our own events are taken as they are, other lines are translated.
+    Our own events are stored unchanged, other lines are translated.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class _Intake:
         self._events = 0
 
     def take(self, name: str, line: Line, clock: Callable[[], float], *, at_once: bool) -> None:
-        """Take a line of a stream, which begins with its first."""
+        """Take a line of a stream; the first one opens the stream."""
         self._lines += 1
         if line.too_long:
             self._bad["too long"] += 1
@@ -128,12 +128,12 @@ def ingest(
 
     Args:
         source: A file, ``-`` for the standard input, or ``unix:`` and the path of a socket.
-        settings: Where to, and how to learn.
+        settings: The store, and how to learn.
         translate: Makes a translator for each stream of lines that are not our own events.
-        stream: Names the stream that ids come from; ``None`` takes the file's path, or a name
-            that no other process has.
-        stop: Ends it.
-        progress: Called with how many lines are done.
+        stream: The name of the stream that ids come from; ``None`` takes the file's path, or a name
+            unique to this process.
+        stop: Set to end it.
+        progress: Called with the lines done and 0, as their total is unknown.
 
     Raises:
         TauLiveError: The source cannot be read, the gate holds, or the store failed.
@@ -175,7 +175,7 @@ def _from_socket(path: Path, intake: _Intake, *, stream: str | None, stop: threa
 
 
 def _stdin(stop: threading.Event) -> Iterator[Line]:
-    """Yield lines as they come; a thread waits for them, so that ``stop`` is heard meanwhile."""
+    """Yield lines as they come; a thread waits for them, so that ``stop`` works meanwhile."""
     queue: Queue[Line | None] = Queue(LINES_AHEAD)
 
     def read_lines() -> None:

@@ -35,22 +35,22 @@ from tau_live.runtime.builtin_plugins import load_plugins
 from tau_live.store.roles import Store
 
 POLL_S = 0.5
-LOOK_S = 2.0
-"""How often is looked for alerts while nothing is learned, as when the gate holds."""
+ALERTS_S = 2.0
+"""Seconds between two checks for alerts while nothing is learned, as when the gate holds."""
 
 
 class _Learning:
-    """The learner of this process, and its view of the gate, held in memory for want of room.
+    """The learner of this process, and its view of the gate.
 
     Args:
-        store: The store, in the thread that it belongs to.
-        settings: Defaults, deadlines, what safety costs, and how to learn.
-        owner: This process.
-        plugins: Who infers rewards.
+        store: The store, in its own thread.
+        settings: Rewards, safety, and how to learn.
+        owner: The name of this process.
+        plugins: The plugins that infer rewards.
 
     Attributes:
-        gate: The gate as this process has it.
-        sign: Shows others what holds here alone.
+        gate: The gate as this process sees it.
+        sign: Shows other processes a hold in memory, for lack of room.
         is_overdue: Whether rollouts were overdue the last time, so that there may be more.
     """
 
@@ -72,14 +72,14 @@ class _Learning:
         self.is_overdue = False
 
     def refresh_gate(self) -> None:
-        """Write down what was noted, and take over what others wrote."""
-        self._trouble.look_beside()
+        """Write pending steps of the gate, and take over what other processes wrote."""
+        self._trouble.check_learner_room()
         self.gate.refresh(self._store.gate, at=time.time())
 
     def run_next(self) -> Learned | None:
-        """Settle what is overdue, run one update that is due, and weigh trials.
+        """Settle overdue rollouts, run one due update, and advance trials.
 
-        What fails is counted, unless there is no room for it: that ends by itself.
+        Failures are counted by the gate, except for lack of room, which ends by itself.
         """
         learned = None
         try:
@@ -89,13 +89,13 @@ class _Learning:
             self._promoter.advance(now=time.time())
         except Exception as error:  # noqa: BLE001  # counted by the gate, which then holds
             if self._trouble.lacks_room(error):
-                self._trouble.failed_beside(error)
+                self._trouble.record_learner_failure(error)
             else:
                 self.gate.record_failure(Kind.UPDATE, text_of(error), at=time.time())
                 logger().warning("update_failed", error=text_of(error))
         if learned is not None:
             self.gate.record_success(Kind.UPDATE, at=time.time())
-            self._trouble.worked_beside()
+            self._trouble.record_learner_success()
             if learned.hold is not None:
                 self.gate.hold(
                     learned.hold.reason, at=learned.update.at, detail=learned.hold.detail
@@ -103,7 +103,7 @@ class _Learning:
         return learned
 
     def _settle(self) -> None:
-        """Settle rollouts whose wait for a reward is over, as many as fit into a transaction."""
+        """Settle a transaction's worth of rollouts whose wait for a reward is over."""
         jump = self._jumps.take_jump()
         with self._store.begin():
             if jump is not None:
@@ -125,15 +125,15 @@ def learn_until(
 ) -> int:
     """Run updates as they become due, until ``stop`` is set; return how many were run.
 
-    Failures count in the gate; while it holds nothing is learned, nor while learning is paused.
-    Rewards that did not come in time are settled here too: no agent may be attached.
+    Failures count in the gate; nothing is learned while it holds or while learning is paused.
+    Overdue rewards are settled here too, as no agent may be attached.
 
     Args:
-        stop: Set to end after the update that is running.
-        settings: Where the store is, and how to learn.
-        once: Whether to end when nothing is due any more.
+        stop: Set to end after the running update.
+        settings: The store, and how to learn.
+        once: Whether to end when no update is due any more.
         report: Called with each update's report.
-        environ: What the command that alerts are given to inherits.
+        environ: The environment of the alert command.
 
     Raises:
         StoreError: The store cannot be opened.
@@ -141,55 +141,55 @@ def learn_until(
     owner = this_process()
     plugins = load_plugins(settings)
     counts = Tally()
-    alarm = Alerts(settings, plugins, environ=environ, owner=owner, count=counts.add)
+    alerts = Alerts(settings, plugins, environ=environ, owner=owner, count=counts.add)
     switch = kill_file(settings.store, settings.kill_file)
     store = open_store(settings)
-    done, looked = 0, float("-inf")
+    done, checked_at = 0, float("-inf")
     learning: _Learning | None = None
     try:
         learning = _Learning(store, settings, owner, plugins)
         while not stop.is_set():
             learning.refresh_gate()
-            may = now_killed(switch) is None and learning.gate.passes
+            may_learn = now_killed(switch) is None and learning.gate.passes
             learning.is_overdue = False
-            learned = learning.run_next() if may else None
+            learned = learning.run_next() if may_learn else None
             if learned is not None:
                 done += 1
-                published = _publish_report(store, settings, learned, alarm)
+                published = _publish_report(store, settings, learned, alerts)
                 plugins.tell("update_finished", published)
                 report(published)
             elif not learning.is_overdue:
                 if once:
                     break
-                if time.monotonic() - looked >= LOOK_S:
-                    _look(store, settings, alarm)
-                    looked = time.monotonic()
-                learning.sign.show(learning.gate.held_in_memory)  # after what loses the sign
+                if time.monotonic() - checked_at >= ALERTS_S:
+                    _check_alerts(store, settings, alerts)
+                    checked_at = time.monotonic()
+                learning.sign.show(learning.gate.held_in_memory)  # last: a check drops its lock
                 stop.wait(POLL_S)
         learning.refresh_gate()
-        _look(store, settings, alarm)
+        _check_alerts(store, settings, alerts)
         return done
     finally:
         if learning is not None:
             learning.sign.show(None)
-        alarm.close()
+        alerts.close()
         with suppress(StoreError):
             store.counters.add(counts.counts())
         store.close()
 
 
-def _look(store: Store, settings: Settings, alarm: Alerts) -> None:
-    """Take in what waits, tell what is new; a store that fails is left to what learns from it."""
+def _check_alerts(store: Store, settings: Settings, alerts: Alerts) -> None:
+    """Store pending audit lines and losses, and raise alerts; store failures are ignored here."""
     with suppress(StoreError):
         take_in(store, settings)
         take_in_losses(store, settings.store)
-        alarm.look(store)
+        alerts.look(store)
 
 
 def _publish_report(
-    store: Store, settings: Settings, learned: Learned, alarm: Alerts
+    store: Store, settings: Settings, learned: Learned, alerts: Alerts
 ) -> dict[str, object]:
-    """Publish the report and return it; the update is kept, so a failure is only logged."""
+    """Publish the report and return it; the update is stored, so a failure is only logged."""
     update = learned.update
     report = {
         **report_of(update),
@@ -197,7 +197,7 @@ def _publish_report(
     }
     try:
         status = status_of(store, settings, now=time.time())
-        alarm.look(store)
+        alerts.look(store)
         publish(status_file(settings), {**report, **status})
     except (OSError, StoreError) as error:
         logger().warning("status_not_published", error=text_of(error))

@@ -1,4 +1,4 @@
-"""The one runtime of this process: made on first use, and again in a forked child."""
+"""The runtime of this process: started on first use, and anew in a forked child."""
 
 import os
 import sys
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 WAIT_S = 10.0
 """How long a thread or a fork waits at most for a start in another thread, which may wait for it.
 
-Once this was in vain, nobody waits for that start again.
+After one such timeout, nothing waits for that start again.
 """
 
 OWN_THREADS = frozenset({"tau-live-writer", "tau-live-learner", "tau-live-kill-switch"})
@@ -30,7 +30,7 @@ class State:
 
     lock = threading.RLock()
     pid = os.getpid()
-    in_vain = False
+    timed_out = False
     watched = False
     hasty: "set[int]" = set()  # noqa: RUF012  # threads whose fork did not wait for a start
     runtime: "Runtime | None" = None
@@ -46,16 +46,16 @@ def start_runtime(
     environ: MutableMapping[str, str],
     inside: Inside,
 ) -> "Runtime | None":
-    """Start tau-live, or let another target take part; ``None`` if that is not to be.
+    """Start tau-live, or add another target; ``None`` if it is not to run.
 
-    A thread of ours asks in vain while another one starts it and waits for that thread: by a hook
-    of a plugin, say, or a handler of the host's logging.
+    A thread of ours gets the current runtime at once, because a start in another thread may be
+    waiting for it; such a call comes from a plugin's hook, say, or a handler of the host's logging.
     """
     if threading.current_thread().name in OWN_THREADS:
         return State.runtime
     _notice_fork()
     try:
-        if not _has_turn():
+        if not _acquire_lock():
             return State.runtime
         State.detached = False
         if State.unfit:
@@ -72,22 +72,22 @@ def start_runtime(
 
 
 def _notice_fork() -> None:
-    """Begin anew in a child that was forked before anybody watched for it."""
+    """Reset a child that was forked before the fork handlers were registered."""
     if State.pid != os.getpid():
         _reset_child()
 
 
-def _has_turn() -> bool:
+def _acquire_lock() -> bool:
     """Wait for a start in another thread; ``False`` if it takes too long."""
-    if State.lock.acquire(timeout=0.0 if State.in_vain else WAIT_S):
-        State.in_vain = False
+    if State.lock.acquire(timeout=0.0 if State.timed_out else WAIT_S):
+        State.timed_out = False
         return True
-    State.in_vain = True
+    State.timed_out = True
     return False
 
 
 def stop(timeout_s: float) -> None:
-    """Stop what runs, and let nothing run here until the next ``started``."""
+    """Stop the runtime, and start none here until the next ``start_runtime``."""
     runtime: Runtime | None = None
     _notice_fork()
     try:
@@ -98,22 +98,24 @@ def stop(timeout_s: float) -> None:
             State.runtime = None
         if runtime is not None:
             runtime.close(timeout_s)
-    except BaseException:  # an interruption: nobody else can stop it any more
+    except BaseException:  # an interruption: no other code can stop it any more
         if runtime is not None and State.runtime is not runtime:
             runtime.stop(timeout_s)
         raise
 
 
 def _try_to_start(target: object, environ: MutableMapping[str, str], inside: Inside) -> None:
-    """Start once: what failed is not tried again before a ``detach``, or in a child."""
+    """Start once: after a failure only a ``detach`` or a fork allows another try."""
     State.tried = True
     try:
-        if not State.watched:  # before all that takes long
+        if not State.watched:  # before anything slow
             State.watched = True
-            import logging  # noqa: F401  # whose lock a fork takes: only after it has waited for us
+            import logging  # noqa: F401  # a fork takes its lock: only after it has waited for us
 
             os.register_at_fork(
-                before=_forking, after_in_parent=_fork_made, after_in_child=_reset_child
+                before=_before_fork,
+                after_in_parent=_after_fork_in_parent,
+                after_in_child=_reset_child,
             )
         from datetime import datetime_CAPI  # noqa: F401  # or msgspec crashes
 
@@ -129,23 +131,23 @@ def _try_to_start(target: object, environ: MutableMapping[str, str], inside: Ins
         raise
 
 
-def _forking() -> None:
-    """Wait until nothing is being started, or written.
+def _before_fork() -> None:
+    """Wait until nothing is being started or written.
 
-    What a thread is importing when its process is forked nobody can import in the child: it would
-    wait for ever, and so would the host, if it needs the same.
+    A module that another thread is importing at the fork can never be imported in the child: an
+    import would wait for ever, even the host's own.
     """
     if threading.current_thread().name in OWN_THREADS:  # which a start waits for
         has_turn = State.lock.acquire(blocking=False)
     else:
-        has_turn = _has_turn()
+        has_turn = _acquire_lock()
     if not has_turn:
         State.hasty.add(threading.get_ident())
     if State.forks is not None:
         State.forks.before()
 
 
-def _fork_made() -> None:
+def _after_fork_in_parent() -> None:
     if State.forks is not None:
         State.forks.in_parent()
     State.hasty.discard(threading.get_ident())
@@ -153,11 +155,11 @@ def _fork_made() -> None:
 
 
 def _reset_child() -> None:
-    """Let a forked child begin with a runtime of its own: it has none of its parent's threads."""
+    """Reset a forked child, which has none of its parent's threads and needs its own runtime."""
     hasty = threading.get_ident() in State.hasty or not State.lock.acquire(blocking=False)
     State.pid = os.getpid()
     State.runtime, State.tried, State.failed = None, False, False
-    State.in_vain, State.hasty = False, set()
+    State.timed_out, State.hasty = False, set()
     State.lock = threading.RLock()  # another thread may have held it
     if State.forks is not None:
         hasty = not State.forks.in_child() or hasty

@@ -1,4 +1,4 @@
-"""The switch as this process's environment has it; what is unclear about it is logged once."""
+"""The switch in this process's environment; warnings about it are logged once."""
 
 import os
 import sys
@@ -7,64 +7,64 @@ from tau_live.core.errors import pass_on, place_of, suppress
 from tau_live.core.switch import KILL, OLD_SWITCH, SWITCH, switched_on
 
 START_FAILED = "start_failed"
-"""The log lines of a process in which tau-live cannot be started."""
+"""The event of the log line of a process in which tau-live cannot be started."""
 
 _CAUSES, _TEXT = 100, 500
 
 
 class _State:
-    """The switch as it was last read, and the lines that were logged."""
+    """The switch as it was last read, and the failures that were logged."""
 
     warned: str = ""
-    held: tuple[object, ...] = ()
+    raw: tuple[object, ...] = ()
     on: bool = False
     logged: "set[tuple[str, str, str]]" = set()  # noqa: RUF012  # of the process
 
 
-_READ = tuple(map(os.fsencode, (SWITCH, OLD_SWITCH, KILL)))
+_VARIABLES = tuple(map(os.fsencode, (SWITCH, OLD_SWITCH, KILL)))
 
 
 def is_on() -> bool:
-    """Say whether the environment switches tau-live on now.
+    """Return whether the environment switches tau-live on now.
 
-    Adapters ask at every callback of their hosts. So what the environment holds is only read anew
-    where it has changed; looked at as it is kept, because asking for it encodes and decodes it.
+    Adapters call this at every callback of their hosts. So the environment is parsed again only if
+    it has changed, compared in its raw form, because ``os.environ`` encodes and decodes.
     """
-    raw = getattr(os.environ, "_data", None)
-    held = tuple(map(raw.get, _READ)) if isinstance(raw, dict) else ()
-    if held and held == _State.held:
+    data = getattr(os.environ, "_data", None)
+    raw = tuple(map(data.get, _VARIABLES)) if isinstance(data, dict) else ()
+    if raw and raw == _State.raw:
         return _State.on
     switch = switched_on(os.environ)
     if switch.warnings and _State.warned != switch.warnings[-1]:
         _State.warned = switch.warnings[-1]
-        if not switch.on:  # where it is on, the settings tell
+        if not switch.on:  # if it is on, loading the settings logs them
             log_line(_State.warned)
-    _State.on, _State.held = switch.on, held
+    _State.on, _State.raw = switch.on, raw
     return _State.on
 
 
 def log_line(line: str, *, is_error: bool = False) -> None:
-    """Log a line where nothing of ours may be imported yet.
+    """Log a line before other modules of ours may be imported.
 
-    Nothing is raised but what interrupted us.
+    Raises nothing but an interruption.
     """
-    with suppress(Exception):  # a host's handlers
+    with suppress(Exception):  # a host's handlers may raise
         try:
             import logging
 
             logger = logging.getLogger("tau_live")
-        except Exception as error:  # noqa: BLE001  # a file hides it, or what it needs
+        except Exception as error:  # noqa: BLE001  # a file hides it, or a module it needs
             pass_on(error)
-            sys.stderr.write(f"{line}\n")  # as logging does where nobody has configured it
+            sys.stderr.write(f"{line}\n")  # as unconfigured logging does
             return
         logger.error(line) if is_error else logger.warning(line)
 
 
 def log_failure(event: str, error: Exception) -> None:
-    """Log once, in one line, what failed at the door, where nothing of ours may be imported yet.
+    """Log a failure of the public API once per cause, before other modules may be imported.
 
-    The line says why, and which files hide modules that we need. Nothing is raised but what
-    interrupted us.
+    The line holds the error, and the files that hide modules we need. Raises nothing but an
+    interruption.
     """
     pass_on(error)
     with suppress(Exception):  # a hostile exception
@@ -82,11 +82,11 @@ def _line(event: str, error: Exception, place: str) -> str:
         from tau_live.core.redaction import scrub_text
 
         text = scrub_text(text)
-    except Exception as second:  # noqa: BLE001  # for the same reason, maybe
-        pass_on(second)  # what an import says holds no secret
+    except Exception as second:  # noqa: BLE001  # maybe for the same reason
+        pass_on(second)  # the text of an import error holds no secret
         text = text if isinstance(error, ImportError) else ""
     parts = [f"{event}: {type(error).__name__}: {text} ({place})"]
-    with suppress(Exception):  # no file can be opened, maybe
+    with suppress(Exception):  # maybe no file can be opened
         from tau_live.core.files import hiding_files
 
         parts += hiding_files()

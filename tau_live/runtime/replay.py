@@ -1,8 +1,8 @@
-"""Recordings and other hosts' lines into a store, with learning, in one thread.
+"""Stores recordings and other hosts' lines, and learns from them, in one thread.
 
-The clock is the events': the same recording into two empty stores gives the same rows, versions
-and updates, byte for byte; again into one store it adds nothing; stopped anywhere and started from
-the beginning it comes to the same.
+The clock is the events': the same recording in two empty stores gives the same rows, versions and
+updates, byte for byte; repeated in one store it adds nothing; stopped anywhere and started from the
+beginning it gives the same result.
 """
 
 import time
@@ -29,11 +29,11 @@ from tau_live.runtime.build import learner_of, open_store, pipeline_of
 from tau_live.runtime.builtin_plugins import load_plugins
 
 MILESTONES = frozenset({"run.end", "reward"})
-"""After these a rollout may have become fit to be learned from."""
+"""Kinds of events that may make a rollout ready to be learned from."""
 
 BAD_KEPT = 100
 OVERDUE = 256
-"""So many rollouts at least are settled at once that waited long enough for a reward."""
+"""The least number of overdue rollouts that are settled at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,11 +42,11 @@ class Replayed:
 
     Attributes:
         events: How many events were read.
-        rollouts: How many rollouts came to their end.
+        rollouts: How many rollouts ended.
         updates: How many updates were made, skipped ones included.
-        bad: The first lines that held no event, with the reason.
+        bad: The first lines that were not events, with the reason.
         bad_lines: How many there were.
-        refused: How many events could not be stored, by what was wrong.
+        refused: How many events could not be stored, by kind of event and error.
     """
 
     events: int
@@ -61,7 +61,7 @@ class Offline:
     """Stores events and learns from them, in the thread that calls it, on the events' own clock.
 
     Args:
-        settings: Where the store is; whether to learn.
+        settings: The store, and how to learn.
 
     Raises:
         StoreError: The store cannot be opened.
@@ -70,10 +70,10 @@ class Offline:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._store = open_store(settings)
-        why_not = self._why_not()
-        if why_not is not None:
+        obstacle = self._obstacle()
+        if obstacle is not None:
             self._store.close()
-            raise TauLiveError(why_not)
+            raise TauLiveError(obstacle)
         self._refused: Counter[str] = Counter()
         self._pipeline = pipeline_of(
             self._store,
@@ -106,7 +106,7 @@ class Offline:
             self._store_waiting()
 
     def store(self, batch: Sequence[RecordItem]) -> None:
-        """Store a batch at once, and learn what is due.
+        """Store a batch at once, and run due updates.
 
         Raises:
             StoreError: The store failed; start again from the beginning.
@@ -119,7 +119,7 @@ class Offline:
         self._learn()
 
     def finish(self) -> None:
-        """Store what waits, end what the stream left open, and learn what is due."""
+        """Store waiting events, end open runs, and run due updates."""
         self._store_waiting()
         with self._store.begin():
             self._pipeline.collector.end_open(reason=Reason.ABANDONED, at=self._now)
@@ -132,7 +132,7 @@ class Offline:
         self._store.close()
 
     def report(self, *, events: int, bad: Sequence[BadLine], bad_lines: int) -> Replayed:
-        """Return the outcome of everything so far."""
+        """Return the outcome so far."""
         return Replayed(
             events=events,
             rollouts=self._finished,
@@ -146,8 +146,8 @@ class Offline:
         waiting, self._waiting = self._waiting, []
         self.store(waiting)
 
-    def _why_not(self) -> str | None:
-        """Return why nothing may be collected, and what to do; ``None`` where it may."""
+    def _obstacle(self) -> str | None:
+        """Return why nothing may be collected, and what to do; ``None`` if it may."""
         killed = now_killed(kill_file(self._settings.store, self._settings.kill_file))
         if killed is not None:
             return f"the kill switch is on: {killed}; `tau-live unkill --reason ...` turns it off"
@@ -185,9 +185,9 @@ def replay_file(
     """Store a recording and learn from it.
 
     Args:
-        path: Events, one a line.
-        settings: Where to, and how to learn.
-        progress: Called with how many bytes of how many are done.
+        path: The recording: events, one a line.
+        settings: The store, and how to learn.
+        progress: Called with the bytes done and the bytes in all.
 
     Raises:
         TauLiveError: The recording cannot be read, or the store failed.

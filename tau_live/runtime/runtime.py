@@ -1,7 +1,7 @@
-"""The live system of one process: what host threads call, and the threads behind it.
+"""The live system of one process: the calls of host threads, and the threads behind them.
 
-A host's thread makes an event or a decision from memory and returns; nothing here touches the disk
-in it. Everything that takes time happens in the writer's thread and in the learner's.
+A host's thread makes an event or a decision from memory and returns; it never touches the disk
+here. Everything that takes time happens in the writer's thread and in the learner's.
 """
 
 import atexit
@@ -62,13 +62,13 @@ START_S = 5.0
 """How long a start waits at most for the store to be open and the policies to be loaded."""
 
 REMEMBERED = 2_000
-"""Of so many of the newest runs it is known at the start how often they were tried."""
+"""How many of the newest runs have their number of attempts loaded at the start."""
 
 EXIT_S = 5.0
-"""How long the end of the interpreter waits at most for what is queued to be stored."""
+"""How long the end of the interpreter waits at most for queued events to be stored."""
 
 FRESH_S = 1.0
-"""What was read of the store is as good as new for so long, unless something was flushed."""
+"""The age up to which a status read from the store is reused, unless something was flushed."""
 
 SNAPSHOT_S = 0.5
 """How long a snapshot waits at most for the writer's thread to read the store."""
@@ -79,24 +79,24 @@ _NOTHING: Mapping[str, object] = MappingProxyType({})
 class Runtime:
     """The running system while tau-live is attached; ``start`` makes it, ``api`` holds it.
 
-    Of the store it has in memory what whoever asks wants to know without waiting; the threads of
-    the writer, the learner and the kill switch write that, and replacing a value is atomic.
+    The parts of the store's state that callers need without waiting are kept in memory; the threads
+    of the writer, the learner and the kill switch update them, and replacing a value is atomic.
 
     Args:
-        given: How it behaves; its relative paths begin where the process is now.
-        environ: The environment, read again by the kill switch, and where a run begins.
-        forks: Is given the stores that are opened.
+        settings: How it behaves; relative paths refer to the current folder.
+        environ: The environment, read again by the kill switch, and at the start of a run.
+        forks: Tracks the stores that are opened.
 
     Attributes:
-        settings: How it behaves, as it was given.
-        plugins: The plugins that answer and listen.
-        hosts: What the adapter of each host is doing.
+        settings: How it behaves, with paths as they were given.
+        plugins: The plugins of this process.
+        hosts: The state of each host's adapter.
         decide: ``Decisions.decide``.
     """
 
-    def __init__(self, given: Settings, environ: Mapping[str, str], forks: Forks) -> None:
-        self.settings = given
-        self._placed = settings = place_paths(given)
+    def __init__(self, settings: Settings, environ: Mapping[str, str], forks: Forks) -> None:
+        self.settings = settings
+        self._placed = settings = place_paths(settings)
         self._owner, self._pid, self._forks = this_process(), os.getpid(), forks
         self._counts = Tally()
         self._lines_lost_before = lines_lost()
@@ -105,14 +105,14 @@ class Runtime:
         self._stored: Mapping[str, object] = {}
         self._is_stale, self._read_at = True, float("-inf")
         self._last_report: Mapping[str, object] | None = None
-        self._is_known = Latch()  # the store, for the first time
+        self._store_read = Latch()  # set once the store was read, or has failed
         self._pauses: Mapping[Part, Pause] = {}
         self._killed: Killed | None = None
 
         self._gate = GateKeeper(limit=settings.max_failure_streak, who=self._owner)
         self._guard = Guard(self._host_failed)
         self.plugins = load_plugins(settings)
-        self._alarm = Alerts(
+        self._alerts = Alerts(
             settings, self.plugins, environ=environ, owner=self._owner, count=self._counts.add
         )
         self._missing = MissingWatch(settings.missing_reward_limit)
@@ -134,7 +134,7 @@ class Runtime:
             rests=lambda: Part.LEARNING in self._pauses,
             learned=self._on_update,
             failed=self._update_failed,
-            weigh=self._weigh,
+            weigh=self._advance_trials,
             idle=self._service.take_over,
             by_itself=settings.learner is LearnerMode.THREAD,
             learns=settings.learner is not LearnerMode.OFF,
@@ -151,7 +151,7 @@ class Runtime:
                 changed=self._store_changed,
                 look=self._look,
                 failed=self._collection_failed,
-                failing=self._is_known.set,
+                failing=self._store_read.set,
                 gate_changed=self._gate_changed,
                 counts=self.counts,
                 mark=lambda reached: self._inbox.mark(reached),  # noqa: PLW0108  # made next
@@ -184,7 +184,7 @@ class Runtime:
             end_run=self.end_run,
         ).decide
 
-    def begin_run(  # noqa: PLR0913  # everything that is known at its start
+    def begin_run(  # noqa: PLR0913  # the fields of its start
         self,
         name: object,
         *,
@@ -199,15 +199,15 @@ class Runtime:
         """Return a run that begins now; it is recorded while the gate passes.
 
         Args:
-            name: What kind of run it is.
-            key: Names it; where it is another host's, that host's own id of it.
-            session: What runs of one conversation share.
-            metadata: Plain data to be kept with it.
-            parent: The run inside which it runs.
+            name: The kind of run.
+            key: Its key; for another host's run, that host's own id.
+            session: The id that the runs of one conversation share.
+            metadata: Plain data to be stored with it.
+            parent: Its parent run.
             host: The framework that runs it.
-            fields: Fields of ``events.RunStart`` that its adapter knows.
-            resumed: Fields of ``events.RunResume``, where it goes on with a run of that key that
-                waited, as another attempt at it.
+            fields: Fields of ``events.RunStart`` from its adapter.
+            resumed: Fields of ``events.RunResume``, if it resumes a waiting run of that key, as
+                another attempt at it.
         """
         is_recorded = self._gate.passes and Part.COLLECTION not in self._pauses
         handle = self._events.handle(
@@ -223,9 +223,9 @@ class Runtime:
                     self._inbox.put(self._events.run_start(handle, metadata, fields))
                 else:
                     why = "paused" if self._gate.passes else "held"
-                    self._keep_out(f"runs_not_recorded_while_{why}")
+                    self._count_not_taken(f"runs_not_recorded_while_{why}")
             return handle
-        except BaseException as error:  # an interruption: nobody gets the handle to end it
+        except BaseException as error:  # an interruption: the caller gets no handle to end it
             self.end_run(handle, error)
             raise
 
@@ -235,7 +235,7 @@ class Runtime:
         error: BaseException | None,
         fields: Mapping[str, object] = _NOTHING,
     ) -> None:
-        """End a run, with what it raised; one that a forked child inherited is its parent's."""
+        """End a run, with its error; a run inherited by a forked child belongs to the parent."""
         if handle.ended or handle.home is not self._events:
             return
         handle.ended = True
@@ -245,27 +245,27 @@ class Runtime:
                 if self._is_recorded(handle):
                     end = self._events.run_end(handle, error, fields)
                     self._inbox.put(end)
-        except BaseException:  # an interruption; the very same end again is nothing new
+        except BaseException:  # an interruption; repeating the same end adds nothing
             if self._is_recorded(handle):
                 self._inbox.put(end or self._events.run_end(handle, error, fields))
             raise
 
     def abandon_run(self, handle: RunHandle) -> None:
-        """End a run that nobody can end any more."""
+        """End a run that its caller can no longer end."""
         self.end_run(handle, None, {"status": Status.ERROR, "reason": Reason.ABANDONED})
 
     def tell(self, handle: RunHandle, kind: type[Event], fields: Mapping[str, object]) -> None:
-        """Take an event inside a run, maybe after its end; ``fields`` are the event's."""
+        """Take an event inside a run, maybe after its end, given its fields."""
         if handle.home is self._events and self._is_recorded(handle):
             try:
                 self._inbox.put(self._events.later(handle, kind, fields))
             except Exception as error:  # noqa: BLE001  # `catching` costs as much again
                 self._guard.record_failure(Kind.COLLECTION, error)
         else:
-            self._keep_out("events_not_taken_while_held")
+            self._count_not_taken("events_not_taken_while_held")
 
     def report_failure(self, kind: str, error: Exception, *, unread: bool = False) -> None:
-        """Log what failed in an adapter; count it in the gate, unless its host was ``unread``."""
+        """Log a failure of an adapter; count it in the gate unless reading its host failed."""
         self._guard.note_cause("reading", error) if unread else self._guard.record_failure(
             kind, error
         )
@@ -273,7 +273,7 @@ class Runtime:
     def emit(self, event: Event) -> bool:
         """Take an adapter's event; ``False`` while the gate holds or if it was dropped."""
         if not self._gate.passes:
-            self._keep_out("events_not_taken_while_held")
+            self._count_not_taken("events_not_taken_while_held")
         elif not self._guard.call(Kind.COLLECTION, is_sound, event, fallback=False):
             self.count("events_malformed")
         elif Part.COLLECTION in self._pauses and isinstance(event, RunStart):
@@ -282,7 +282,7 @@ class Runtime:
             return self._inbox.put(self._events.with_link(event))
         return False
 
-    def reward(  # noqa: PLR0913  # as the door's, all keyword-only
+    def reward(  # noqa: PLR0913  # as ``api.reward``, all keyword-only
         self,
         value: object,
         *,
@@ -300,7 +300,7 @@ class Runtime:
         """Take a reward for a run or a decision; see ``tau_live.reward``."""
         with self._guard.catching(Kind.COLLECTION):
             if not self._gate.passes:
-                self._keep_out("rewards_not_taken_while_held")
+                self._count_not_taken("rewards_not_taken_while_held")
                 return False
             target = target_of(run=run, decision=decision, host=host, session=session,
                                inside=inside)  # fmt: skip
@@ -322,7 +322,7 @@ class Runtime:
         return False
 
     def flush(self, timeout_s: object) -> bool:
-        """Wait until all that was queued is stored and every due update is in service.
+        """Wait until all queued events are stored and every due update is in service.
 
         ``False`` also while the gate holds: runs are not recorded then.
         """
@@ -330,17 +330,17 @@ class Runtime:
         try:
             while self._inbox.flush(left, hopeless=self._writer.gives_up):
                 left = max(0.0, until - time.monotonic())
-                if not self._writer.kept_back:  # or another try has to store that too
+                if not self._writer.kept_back:  # else its events have to be stored as well
                     return self._updater.run_due(left) and self._gate.passes
             return False
         finally:
             self._is_stale = True
 
     def snapshot(self) -> dict[str, object]:
-        """Return the gate and everything an operator asks first.
+        """Return the gate and the status of the store for operators.
 
-        What stands in the store is read by the writer's thread, if that was not done since the last
-        ``flush`` or within a second; after half a second it is what was read before.
+        The writer's thread reads the store, unless it has done so since the last ``flush`` and
+        within a second; if that takes more than half a second, the last status is returned.
         """
         is_old = self._is_stale or time.monotonic() - self._read_at >= FRESH_S
         if is_old and not self._inbox.closed:
@@ -349,7 +349,7 @@ class Runtime:
         return self.to_dict()
 
     def to_dict(self) -> dict[str, object]:
-        """Return the gate and what is known of the store, from memory."""
+        """Return the gate and the last status of the store, from memory."""
         return {
             **self._stored,
             "hosts": dict(self.hosts),
@@ -370,14 +370,14 @@ class Runtime:
         }
 
     def add_target(self, target: object) -> None:
-        """Let a host's pluggy manager take part; settings that come too late are ignored."""
+        """Add a host's pluggy manager; settings that come too late are ignored."""
         if issubclass(type(target), Settings):  # a hostile ``__class__`` is not read
             if target != self.settings:
                 self.count("settings_ignored_because_already_attached")
             return
         try:
             adopt(self.plugins, target)
-        except Exception as error:  # noqa: BLE001  # a host's object; it is logged, and goes on
+        except Exception as error:  # noqa: BLE001  # a host's object may raise anything
             if not self._counts.counts().get("targets_refused"):
                 logger().warning("target_refused", error=error_text(error))
             self.count("targets_refused")
@@ -387,29 +387,29 @@ class Runtime:
         self._counts.add(name, number)
 
     def counts(self) -> dict[str, int]:
-        """Return how often something was dropped or refused, by reason."""
+        """Return the counters of drops and refusals, by name."""
         dropped = {f"dropped_{reason}": n for reason, n in self._inbox.drops.items()}
         lines = lines_lost() - self._lines_lost_before
-        unlogged = {"log_lines_lost": lines} if lines else {}
-        return dropped | unlogged | self._counts.counts()
+        lost_lines = {"log_lines_lost": lines} if lines else {}
+        return dropped | lost_lines | self._counts.counts()
 
     def _is_recorded(self, handle: RunHandle) -> bool:
         return handle.recorded and self._gate.passes and handle.epoch == self._gate.epoch
 
-    def _keep_out(self, name: str) -> None:
-        """Count what is not taken; what only a failing store keeps out is lost."""
+    def _count_not_taken(self, name: str) -> None:
+        """Count an event, a run or a reward that is not taken; as lost if the store is why."""
         self.count(name)
         if self._gate.is_suspended:
             self.count(STORE_FAILED)
 
     def start(self, target: object) -> None:
-        """Start the threads; wait until what serves is loaded, or the store turned out bad."""
+        """Start the threads; wait until the policies are loaded, or the store has failed."""
         try:
             self._kill.start()
             self._inbox.start()
             self._updater.start()
             if self._killed is None:
-                self._is_known.wait(START_S)
+                self._store_read.wait(START_S)
             # A forked worker ends without ``atexit``.
             workers = sys.modules.get("multiprocessing.util")
             if workers is not None and sys.modules["multiprocessing"].parent_process() is not None:
@@ -423,19 +423,19 @@ class Runtime:
             raise
 
     def _at_exit(self) -> None:
-        """Store what waits when the process ends."""
+        """Store waiting events when the process ends."""
         if os.getpid() == self._pid:  # a forked child inherits this, but none of the threads
             self.close(EXIT_S, at_exit=True)
 
     def close(self, timeout_s: object, *, at_exit: bool = False) -> bool:
-        """Store what waits, end what is open, and stop; ``False`` if it took too long.
+        """Store waiting events, end open runs, and stop; ``False`` if it took too long.
 
-        At the exit of the process an update that takes too long is broken off, and undone.
+        At the exit of the process an update that takes too long is aborted.
         """
         left = seconds(timeout_s)
         try:
             return self._close(left, at_exit=at_exit)
-        except BaseException:  # an interruption: all is stored and ended, but not waited for
+        except BaseException:  # an interruption: go on without waiting
             self.stop(left)
             raise
 
@@ -458,7 +458,7 @@ class Runtime:
         return ended and stored and not lost
 
     def _open_store(self) -> tuple[Store, Pipeline]:
-        """Open the store for the writer, in its thread, as all up to ``_gate_changed``."""
+        """Open the store for the writer; in its thread, like all up to ``_gate_changed``."""
         settings = self._placed
         store = self._forks.open(partial(open_store, settings))
         sweep(settings.store.absolute().parent)
@@ -481,35 +481,35 @@ class Runtime:
         return store, pipeline
 
     def _store_changed(self, store: Store) -> None:
-        """Take over what serves, what rests and what is known."""
+        """Take over policies in service, pauses and status."""
         pauses = store.pauses.pauses()
         if pauses != self._pauses:
             logger().warning("pauses_changed", paused=sorted(pauses))
         self._pauses = pauses
         self._decider.paused = Part.DECIDING in pauses
         self._service.take_over(store)
-        if self._is_known.is_set:
+        if self._store_read.is_set:
             return
-        # How often the newest runs were tried, so that a retry's decisions are its own.
+        # The attempts of the newest runs, so that a retry gets decision ids of its own.
         newest = RolloutQuery(descending=True, limit=REMEMBERED)  # an index leads there
         for rollout in store.rollouts.query(newest).rollouts:
             if rollout.host == OWN_HOST:
                 self._events.remember_attempts(rollout.run_id, rollout.attempt_count)
         self._look(store)
         self._refresh(store)
-        self._is_known.set()
+        self._store_read.set()
 
     def _look(self, store: Store) -> None:
-        """Say in the store what stops us, and check what operators and the gate should know."""
+        """Publish stops in the store, and check for alerts and missing rewards."""
         take_in(store, self._placed)
         take_in_losses(store, self._placed.store)
         self._notices.say(store.leases, self._kill.by_word, self.plugins.report(), now=time.time())
-        facts = self._alarm.look(store)
+        facts = self._alerts.look(store)
         if facts is not None:
             self._hold(self._missing.check(facts), at=time.time())
 
     def _refresh(self, store: Store) -> None:
-        """Refresh what is known of the store in memory."""
+        """Refresh the status of the store in memory."""
         self._stored = status_of(store, self._placed, now=time.time())
         self._is_stale, self._read_at = False, time.monotonic()
 
@@ -517,7 +517,7 @@ class Runtime:
         self._kill.stop()
         self._writer.close()
         leave_losses(self._placed.store, self._writer.lost_count())
-        self._alarm.close()
+        self._alerts.close()
 
     def _refuse_event(self, event: Event, error: Exception) -> None:
         name = f"events_refused_{event.event}"
@@ -532,25 +532,25 @@ class Runtime:
 
     def _collection_failed(self, error: Exception) -> None:
         self._guard.record_failure(Kind.COLLECTION, error)
-        self._is_known.set()
+        self._store_read.set()
 
     def _is_behind(self) -> bool:
-        """Say whether the writer must not pause: so much waits, or the process ends."""
+        """Return whether the writer must not pause: too much waits, or the process ends."""
         return self._inbox.closed or self._inbox.depth > self._placed.queue_limit // 4
 
     def _gate_changed(self) -> None:
         snapshot = self._gate.snapshot()
         logger().warning("gate_changed", **snapshot)
         self.plugins.tell("gate_changed", snapshot)
-        self._alarm.gate_changed(snapshot)
+        self._alerts.gate_changed(snapshot)
 
     def _open_learner(self) -> tuple[Store, Learner]:
-        """Open the store for the learner, in its thread, as what follows."""
+        """Open the store for the learner; in its thread, like the methods that follow."""
         store = self._forks.open(partial(open_store, self._placed))
         return store, learner_of(store, self._placed, owner=self._owner)
 
     def _on_update(self, store: Store, learned: Learned) -> None:
-        """Put an update's version into service and publish its report; in the learner's thread."""
+        """Put an update's version into service and publish its report."""
         update = learned.update
         report = {
             **report_of(update),
@@ -562,7 +562,7 @@ class Runtime:
         self._service.take_over(store)
         fault.point("update.serves")
         self._gate.record_success(Kind.UPDATE, at=time.time())
-        self._writer.trouble.worked_beside()
+        self._writer.trouble.record_learner_success()
         self._hold(learned.hold, at=update.at)
         try:
             self._refresh(store)
@@ -573,19 +573,19 @@ class Runtime:
         fault.point("update.published")
         self.plugins.tell("update_finished", report)
 
-    def _weigh(self, store: Store) -> None:
-        """Count what became of assigned rollouts, and let what follows take effect here."""
+    def _advance_trials(self, store: Store) -> None:
+        """Count the outcomes of assigned rollouts, and take over a changed trial."""
         promoter = Promoter(store, self._placed, holder=self._owner)
         if promoter.advance(now=time.time()):
             self._service.take_over(store)
 
     def _update_failed(self, error: Exception) -> None:
-        """Count what an update fails of, unless it is the store that fails, for all alike."""
+        """Count the failure of an update, unless the store fails for all threads alike."""
         trouble = self._writer.trouble
         if trouble.lacks_room(error):
-            trouble.failed_beside(error)
+            trouble.record_learner_failure(error)
         elif isinstance(error, StoreUnavailableError) and not trouble.is_only_here(error):
-            trouble.say(error)
+            trouble.log(error)
         else:
             self._guard.record_failure(Kind.UPDATE, error)
 
@@ -594,7 +594,7 @@ class Runtime:
             self._gate.hold(hold.reason, at=at, detail=hold.detail)
 
     def _on_kill_switch(self, killed: Killed | None) -> None:
-        """Stop everything, or go on, whatever the store does; called by the switch's thread."""
+        """Stop everything, or go on, whatever the store's state; in the switch's thread."""
         self._killed = killed
         self._gate.set_kill(
             None if killed is None else str(killed), at=killed.at if killed else 0.0
@@ -615,18 +615,18 @@ def start(
     inside: Callable[[], RunHandle | None] = lambda: None,
     forks: Forks | None = None,
 ) -> Runtime | None:
-    """Return the running system; ``None``, with a line in the log, where settings are wrong.
+    """Return the running system; ``None``, with a log line, if settings are wrong.
 
     Args:
         environ: The environment, which children inherit.
-        target: What is attached to; see ``tau_live.attach``.
+        target: A host's pluggy manager, settings, or ``None``; see ``tau_live.attach``.
         inside: Returns the innermost ``tau_live.run`` of the calling thread or task.
-        forks: Told of the stores that are opened.
+        forks: Tracks the stores that are opened.
     """
     try:
-        given = target if issubclass(type(target), Settings) else None
-        if isinstance(given, Settings):
-            settings = given
+        has_settings = issubclass(type(target), Settings)
+        if has_settings and isinstance(target, Settings):
+            settings = target
         else:
             loaded = Settings.from_env(environ, directory=here())
             settings = loaded.settings
@@ -637,7 +637,7 @@ def start(
         if not settings.children:
             environ[ATTACHED] = this_process()
         runtime = Runtime(settings, environ, forks or Forks())
-        runtime.start(None if given else target)
+        runtime.start(None if has_settings else target)
     except SettingsError as error:
         logger().warning("settings_refused", error=str(error), effect="tau-live stays off")
         return None

@@ -1,1 +1,1 @@
-"""What every store can do, role by role; ``store.sqlite`` is the one there is."""
+"""The store, role by role; ``store.sqlite`` is its only backend."""

@@ -1,8 +1,8 @@
-"""The files of a store: created for their owner only, never closed under another's locks.
+"""The files of a store: created for their owner alone, never closed under another's locks.
 
-What was committed behind such a place is as if it had never been, and the next writer overwrites
-it. So whoever opens a store compares how far SQLite reads the log with how far it was written, and
-keeps a copy of a log of which something is left out.
+SQLite ignores all commits behind a damaged frame of its log, and the next writer overwrites them.
+So whoever opens a store compares how far SQLite reads the log with how far it was written, and
+keeps a copy of a log that is not read to its end.
 
 Source:
     sqlite.org/fileformat2.html, section 4: headers of the log and of its frames.
@@ -30,28 +30,28 @@ from tau_live.core.files import make_folders, mode_of, unfinished_name
 from tau_live.core.guard import logger
 
 BESIDE = ("-wal", "-shm", "-journal")
-"""What the files end in that SQLite keeps beside its own."""
+"""The suffixes of the files that SQLite keeps beside its own."""
 
 ALL = ("", *BESIDE)
 MARK = ".aside-"
 RETRY_S = 0.02
 
 
-def beside(path: Path, end: str) -> Path:
-    """Return where SQLite keeps something beside a file."""
-    return path.with_name(f"{path.name}{end}")
+def beside(path: Path, suffix: str) -> Path:
+    """Return the path of a file that SQLite keeps beside its own."""
+    return path.with_name(f"{path.name}{suffix}")
 
 
 def policies_of(path: Path) -> Path:
-    """Return where the policies of a store are: a folder beside it."""
+    """Return the folder of a store's policies, beside it."""
     return path.with_name(f"{path.stem}-policies")
 
 
 def set_leftovers_aside(path: Path) -> list[Path]:
-    """Rename what a store has left that is not there any more, so that no other mistakes it.
+    """Rename the files left by a removed store, so that a new one does not take them for its own.
 
     SQLite would take the log for the new file's, and new versions would replace the old policies.
-    Those stay where another store may have the same name but for its ending.
+    The policies stay if they may belong to a store of the same name with another suffix.
     """
     others = [
         file
@@ -65,16 +65,16 @@ def set_leftovers_aside(path: Path) -> list[Path]:
 def set_aside(
     path: Path, ends: Sequence[str] = ALL, *, folder: Path | None = None, quiet: bool = False
 ) -> list[Path]:
-    """Rename a store's files, so that they still belong together; return their new names.
+    """Rename a store's files alike, and return their new paths.
 
     They become ``store.sqlite.aside-20260131T235959Z``, with ``-wal`` and ``-shm`` behind it, so
     that SQLite's own tools read them as one.
 
     Args:
         path: The store's file.
-        ends: Which of them; what is not there is left out.
-        folder: Where its policies are, to be renamed alike.
-        quiet: Whether whoever calls says so, and not the log.
+        ends: The suffixes of the files to rename; missing ones are skipped.
+        folder: The folder of its policies, to be renamed alike.
+        quiet: Whether not to log it, because the caller reports it.
 
     Raises:
         OSError: One of them cannot be renamed.
@@ -95,7 +95,7 @@ def set_aside(
 
 
 def free_mark(path: Path) -> str:
-    """Return what to put behind the name of a store, and before any ending, to set it aside."""
+    """Return an unused mark to put between the name of a store and a suffix, to set it aside."""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     for number in count(1):
         mark = f"{MARK}{stamp}{f'.{number}' if number > 1 else ''}"
@@ -106,10 +106,10 @@ def free_mark(path: Path) -> str:
 
 @contextmanager
 def alone_in(folder: Path, *, timeout_s: float) -> Iterator[None]:
-    """Keep other processes from making or setting aside a store in a folder meanwhile.
+    """Keep other processes from creating or setting aside a store in a folder meanwhile.
 
     Raises:
-        StoreBusyError: Another process has been at it for too long.
+        StoreBusyError: Another process has locked it for too long.
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -134,19 +134,19 @@ def _try_lock(descriptor: int) -> bool:
 
 
 def files_of(path: Path) -> list[Path]:
-    """Return a store's file and what SQLite puts beside it."""
-    return [beside(path, end) for end in ("", "-wal", "-shm", "-journal")]
+    """Return a store's file and those that SQLite keeps beside it."""
+    return [beside(path, end) for end in ALL]
 
 
 def is_emptied(path: Path) -> bool:
-    """Say whether a store's file is empty, but not its log."""
+    """Return whether a store's file is empty, and its log is not."""
     log = beside(path, "-wal")
     return path.is_file() and not path.stat().st_size and log.is_file() and log.stat().st_size > 0
 
 
 @contextmanager
 def read_locked(path: Path) -> Iterator[None]:
-    """Keep everybody, this process too, from having a file for themselves; where Linux can.
+    """Keep every process, this one too, from locking a file exclusively, where the system can.
 
     Source:
         ``SHARED_FIRST`` and ``SHARED_SIZE`` in SQLite's ``os.h``; fcntl(2), open file description
@@ -155,15 +155,15 @@ def read_locked(path: Path) -> Iterator[None]:
     try:
         import fcntl
 
-        wanted = fcntl.F_OFD_SETLK
+        set_lock = fcntl.F_OFD_SETLK
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except (ImportError, AttributeError, OSError):
         yield
         return
     try:
-        with suppress(OSError):  # somebody has it for themselves, so that this process has not
+        with suppress(OSError):  # another process has locked it, so this one has not
             lock = struct.pack("hhqqi4x", fcntl.F_RDLCK, os.SEEK_SET, 0x40000002, 510, 0)
-            fcntl.fcntl(descriptor, wanted, lock)
+            fcntl.fcntl(descriptor, set_lock, lock)
         yield
     finally:
         os.close(descriptor)
@@ -173,10 +173,10 @@ def make_private(path: Path, *, timeout_s: float) -> None:
     """Create the file for its owner alone, from its first byte and whatever the umask.
 
     It is made under another name and linked: SQLite's locks on a file are lost as soon as this
-    process closes any descriptor of it, which must not happen to one that somebody already uses.
-    What an earlier file of that name has left is set aside: SQLite would take it for the new one's.
-    What SQLite made beside a store that could not be written takes over its mode, and keeps it: it
-    may be written again as soon as the store may.
+    process closes any descriptor of it, which must not happen to one already in use. Files left by
+    an earlier store of that name are set aside: SQLite would take them for the new one's. Files
+    that SQLite made beside a read-only store inherited its mode and keep it: they are made writable
+    as soon as the store is.
     """
     make_folders(path.absolute().parent)
     store, *others = [mode_of(file) for file in files_of(path)]
@@ -195,7 +195,7 @@ def _make_empty(path: Path) -> None:
     begin, end = unfinished_name(path)
     try:
         descriptor, name = mkstemp(dir=path.absolute().parent, prefix=begin, suffix=end)
-    except OSError as error:  # the name is another each time, and nobody's
+    except OSError as error:  # without the temporary name, which differs each time
         raise OSError(error.errno, error.strerror, str(path)) from error
     os.close(descriptor)
     try:
@@ -216,24 +216,24 @@ _MAGIC = (0x377F0682, 0x377F0683)
 _SIZES = frozenset(1 << power for power in range(9, 17))
 
 
-class Written(NamedTuple):
+class LogExtent(NamedTuple):
     """How far a log was written since its last restart.
 
     Attributes:
         commits: The number of its last frame that ends a transaction; 0 if there is none.
-        salts: What tells its frames from older ones.
+        salts: The salts by which its frames are told from older ones.
     """
 
     commits: int
     salts: tuple[int, int]
 
 
-def log_extent(path: Path, *, page_size: int) -> Written | None:
-    """Return how far a store's log was written; ``None`` where there is none to speak of.
+def log_extent(path: Path, *, page_size: int) -> LogExtent | None:
+    """Return how far a store's log was written; ``None`` without a log or any commit in it.
 
     Args:
         path: The store's file.
-        page_size: Of the store, for a log whose header cannot be believed.
+        page_size: Bytes of the store's pages, for a log whose header is damaged.
     """
     try:
         with beside(path, "-wal").open("rb") as log:
@@ -242,14 +242,14 @@ def log_extent(path: Path, *, page_size: int) -> Written | None:
         return None
 
 
-def keep_if_damaged(path: Path, before: Written | None, *, read: int, page_size: int) -> None:
-    """Keep a copy of a log whose last transactions SQLite does not read, and say so in the log.
+def keep_if_damaged(path: Path, before: LogExtent | None, *, read: int, page_size: int) -> None:
+    """Keep a copy of a log whose last transactions SQLite does not read, and log a warning.
 
     Args:
         path: The store's file.
-        before: How far it was written before it was opened.
+        before: How far the log was written before the store was opened.
         read: How many of its frames SQLite reads.
-        page_size: Of the store.
+        page_size: Bytes of the store's pages.
     """
     if before is None or read >= before.commits:
         return
@@ -271,7 +271,7 @@ def keep_if_damaged(path: Path, before: Written | None, *, read: int, page_size:
     )
 
 
-def _read_log(log: BinaryIO, page_size: int) -> Written | None:
+def _read_log(log: BinaryIO, page_size: int) -> LogExtent | None:
     head = log.read(_HEADER.size)
     if len(head) < _HEADER.size:
         return None
@@ -287,21 +287,21 @@ def _read_log(log: BinaryIO, page_size: int) -> Written | None:
         number += 1
         _, size, *own, _, _ = _FRAME.unpack(frame)
         salts = salts or (own[0], own[1])
-        if log.seek(page_size, 1) > end:  # a full disk cut it off before anybody knew of it
+        if log.seek(page_size, 1) > end:  # cut off by a full disk
             break
         if size and (own[0], own[1]) == salts:
             commits = number
-    return Written(commits, salts or (0, 0)) if commits else None
+    return LogExtent(commits, salts or (0, 0)) if commits else None
 
 
 def _is_whole(head: bytes) -> bool:
-    """Say whether a log's header has the checksum that it should have."""
+    """Return whether the checksum of a log's header is right."""
     magic = _HEADER.unpack(head)[0]
     if magic not in _MAGIC:
         return False
     words = struct.unpack(">8I" if magic & 1 else "<8I", head)
     first = second = 0
-    for place in range(0, 6, 2):
-        first = (first + words[place] + second) & 0xFFFFFFFF
-        second = (second + words[place + 1] + first) & 0xFFFFFFFF
+    for n in range(0, 6, 2):
+        first = (first + words[n] + second) & 0xFFFFFFFF
+        second = (second + words[n + 1] + first) & 0xFFFFFFFF
     return _HEADER.unpack(head)[6:] == (first, second)

@@ -13,21 +13,21 @@ from typing import NamedTuple
 from tau_live.store.roles import Store
 
 STILL_S = 1.0
-"""How long a fork waits at most for all stores together; a batch takes some 50 ms."""
+"""How long a fork waits at most for all stores together, in seconds; a batch takes some 50 ms."""
 
 
 class _Held(NamedTuple):
     """The stores that one fork holds.
 
     Attributes:
-        opening: Whether nobody opens a store meanwhile.
+        opening: Whether the lock on opening stores is held.
         still: The stores in which no statement runs.
-        restless: The others.
+        busy: The others.
     """
 
     opening: bool
     still: list[Store]
-    restless: list[Store]
+    busy: list[Store]
 
 
 class Forks:
@@ -39,7 +39,7 @@ class Forks:
         self._held: dict[int, list[_Held]] = {}  # by thread: several may fork at once
 
     def open(self, open_: Callable[[], Store]) -> Store:
-        """Open a store; no fork comes between."""
+        """Open a store; a fork waits for it."""
         with self._opening:
             store = open_()
             self._stores = {
@@ -49,16 +49,16 @@ class Forks:
         return store
 
     def before(self) -> None:
-        """Wait until no statement runs, and let none begin."""
+        """Wait until no statement runs, and let none start."""
         until = time.monotonic() + STILL_S
         held = _Held(self._opening.acquire(timeout=STILL_S), [], [])
         for store in filter(None, [known() for known in self._stores.copy().values()]):
             still = store.hold_still(max(0.0, until - time.monotonic()))
-            (held.still if still else held.restless).append(store)
+            (held.still if still else held.busy).append(store)
         self._held.setdefault(threading.get_ident(), []).append(held)
 
     def in_parent(self) -> None:
-        """Let everything go on."""
+        """Let all stores go on."""
         held = self._pop()
         for store in held.still:
             store.go_on()
@@ -66,19 +66,19 @@ class Forks:
             self._opening.release()
 
     def in_child(self) -> bool:
-        """Close what was inherited; ``False`` if the child must not open the store any more.
+        """Close the inherited stores; ``False`` if the child must not open a store any more.
 
-        So it is where a statement ran when the child was born: it is left as it is.
+        That is so if a statement ran during the fork: its store is left alone.
         """
         held = self._pop()
         self._opening = threading.RLock()  # another thread may have held it
         self._stores, self._held = {}, {}
         for store in held.still:
             store.close_inherited()
-        for store in held.restless:
+        for store in held.busy:
             store.abandon()
-        return held.opening and not held.restless
+        return held.opening and not held.busy
 
     def _pop(self) -> _Held:
-        mine = self._held.get(threading.get_ident(), [])
-        return mine.pop() if mine else _Held(opening=False, still=[], restless=[])
+        own = self._held.get(threading.get_ident(), [])
+        return own.pop() if own else _Held(opening=False, still=[], busy=[])

@@ -1,4 +1,4 @@
-"""The gate read, and a line of the audit written, without the imports of an open store."""
+"""Reads the gate and adds a line to the audit without the imports of an open store."""
 
 import sqlite3
 
@@ -8,14 +8,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SCHEMA_VERSION = 4
-"""As the store's migrations have it."""
+"""The same as in ``store.sqlite.schema``."""
 
 GateColumns = tuple[str, "str | None", "str | None", float, str, int]
 """State, reason, detail, since, streaks and revision."""
 
 
 def read_gate(store: "Path") -> GateColumns | None:
-    """Return the gate of a store; ``None`` where it cannot be read, or the store was killed."""
+    """Return the gate of a store; ``None`` if it cannot be read, or the kill switch is on."""
     try:
         db = sqlite3.connect(f"{store.as_uri()}?mode=ro", uri=True, timeout=5.0)
         try:
@@ -34,7 +34,7 @@ def read_gate(store: "Path") -> GateColumns | None:
 
 
 def add_line(store: "Path", line: tuple[float, str, str, str]) -> bool:
-    """Add a line to the audit of a store that is sealed without a key; ``False`` if it was not."""
+    """Add a line to the audit of a store sealed without a key; ``False`` if it was not added."""
     from tau_live.core.errors import TauLiveError
     from tau_live.store.sealing import Sealer
     from tau_live.store.sqlite.connection import connect
@@ -50,7 +50,7 @@ def add_line(store: "Path", line: tuple[float, str, str, str]) -> bool:
         newest = connection.row("select key_id from seals order by place desc limit 1")
         if newest is not None and newest["key_id"]:
             return False
-        connection.look_for_lost()
+        connection.keep_lost_commits()
         connection.prepare(synchronous="normal", busy_timeout_s=0.5)
         connection.seal_with(Sealer())
         connection.change(

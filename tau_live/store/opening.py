@@ -1,4 +1,4 @@
-"""A store, opened from an address: the one place that knows what keeps it.
+"""Opens a store from its address: the one place that knows the backends.
 
 Another backend is a folder beside ``sqlite``, held to ``tests/contracts``, and a line in
 ``BACKENDS``.
@@ -17,14 +17,14 @@ from tau_live.store.sqlite.connection import OLDEST_SQLITE, Synchronous, connect
 from tau_live.store.sqlite.schema import APPLICATION_ID
 
 BACKENDS: Mapping[str, type[Store]] = {"sqlite": Store}
-"""What opens a store, by how its address begins."""
+"""The class that opens a store, by the scheme of its address."""
 
 OLDEST_ENGINE = OLDEST_SQLITE
-"""The oldest version of the engine that a store can be kept by."""
+"""The oldest supported version of the engine."""
 
 _ADDRESS = re.compile(r"(?s)([a-z][a-z0-9+]+):(.+)")
 _MAGIC = b"SQLite format 3\0"
-_AT = slice(68, 72)
+_ID_BYTES = slice(68, 72)
 
 
 def open_at(
@@ -35,55 +35,55 @@ def open_at(
     read_only: bool = False,
     key_file: Path | None = None,
 ) -> Store:
-    """Open a store, made for its owner's eyes alone if it is not there yet.
+    """Open a store; a new one is readable by its owner alone.
 
     Args:
         address: A path, or ``sqlite:PATH``.
         synchronous: ``normal`` survives the death of the process, ``full`` also that of the
-            machine, at about 80 times the price of a commit.
-        busy_timeout_s: How long to wait for other processes' transactions.
-        read_only: Write nothing, not even to create or migrate it.
-        key_file: The key of the seals, made if it is not there; ``None`` seals without one.
+            machine, with commits about 80 times as expensive.
+        busy_timeout_s: Seconds to wait for other processes' transactions.
+        read_only: Whether to write nothing, not even to create or migrate it.
+        key_file: The key of the seals, created if missing; ``None`` seals without one.
 
     Raises:
         StoreUnavailableError: It cannot be opened, or is not a store.
         StoreVersionError: It was written by a newer tau-live, or must be migrated first.
     """
-    scheme, place = "sqlite", os.fspath(address)
-    given = _ADDRESS.fullmatch(place) if isinstance(address, str) else None
-    if given and (given[1] in BACKENDS or given[2].startswith("//")):
-        scheme, place = given.groups()
+    scheme, path = "sqlite", os.fspath(address)
+    match = _ADDRESS.fullmatch(path) if isinstance(address, str) else None
+    if match and (match[1] in BACKENDS or match[2].startswith("//")):
+        scheme, path = match.groups()
     if scheme not in BACKENDS:
         expected = ", ".join(f"{name}:PATH" for name in BACKENDS)
         raise StoreUnavailableError(f"store must be a path or {expected}, got {scheme}:")
     return BACKENDS[scheme].open(
-        place, synchronous=synchronous, busy_timeout_s=busy_timeout_s, read_only=read_only,
+        path, synchronous=synchronous, busy_timeout_s=busy_timeout_s, read_only=read_only,
         key_file=key_file,
     )  # fmt: skip
 
 
 def engine_version() -> tuple[int, int, int]:
-    """Return the version of the engine that keeps stores here."""
+    """Return the version of the engine."""
     return sqlite_version_info
 
 
 def is_store(path: Path) -> bool:
-    """Say whether a file holds a store, by how it begins."""
+    """Return whether a file holds a store, by its header."""
     if path.is_symlink() or not path.is_file():
         return False
     try:
-        with path.open("rb") as opened:
-            begin = opened.read(_AT.stop)
+        with path.open("rb") as file:
+            header = file.read(_ID_BYTES.stop)
     except OSError:
         return False
-    return begin.startswith(_MAGIC) and begin[_AT] == APPLICATION_ID.to_bytes(4, "big")
+    return header.startswith(_MAGIC) and header[_ID_BYTES] == APPLICATION_ID.to_bytes(4, "big")
 
 
 def why_unwritable(file: Path, *, wait_s: float) -> TauLiveError | None:
     """Return why a store cannot be written; ``None`` if it can.
 
-    Only what is written shows that the disk is full; this changes nothing. Opened as a store it
-    would be migrated and its permissions narrowed.
+    Only a write shows that the disk is full; this one changes nothing. Opening it as a store would
+    migrate it and narrow its permissions.
     """
     try:
         with (

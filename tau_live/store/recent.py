@@ -10,17 +10,17 @@ from tau_live.store.sqlite.connection import connect
 WAIT_S = 1.0
 
 
-class Offered(NamedTuple):
-    """The columns of a decision that show whether something is wrong with it.
+class RecentDecision(NamedTuple):
+    """The columns of a decision by which it is diagnosed.
 
     Attributes:
         point: The decision point.
-        options: What might be chosen.
-        unexplored: Those of them that are never tried out.
-        applied: What the host did; ``None`` if unknown.
+        options: The options that were allowed.
+        unexplored: The options that are never explored.
+        applied: The option that the host applied; ``None`` if unknown.
         why_not: Why the policy did not decide, or was not followed.
-        propensity: With which probability it had been chosen; ``None`` if unknown.
-        at: Epoch seconds.
+        propensity: The probability with which ``applied`` was chosen; ``None`` if unknown.
+        at: Epoch seconds, UTC.
     """
 
     point: str
@@ -32,28 +32,28 @@ class Offered(NamedTuple):
     at: float
 
 
-class Given(NamedTuple):
-    """Who gave a reward, and when.
+class RecentReward(NamedTuple):
+    """The columns of a reward by which it is diagnosed.
 
     Attributes:
-        source: Who.
-        at: Epoch seconds.
+        source: Who gave it.
+        at: Epoch seconds, UTC.
     """
 
     source: str
     at: float
 
 
-class Lately(NamedTuple):
-    """The newest rows, the newest first.
+class RecentRows(NamedTuple):
+    """The newest rows, newest first.
 
     Attributes:
-        decisions: Of all points.
-        rewards: Numbers of any name.
+        decisions: Decisions at all points.
+        rewards: Numeric rewards of any name.
     """
 
-    decisions: list[Offered]
-    rewards: list[Given]
+    decisions: list[RecentDecision]
+    rewards: list[RecentReward]
 
 
 DECISIONS = """
@@ -64,10 +64,10 @@ REWARDS = """
 select source, at from (select source, at, value from rewards order by seq desc limit ?)
 where value is not null
 """
-"""Of the newest: where nearly all rewards are texts, looking for numbers would have no bound."""
+"""Bounded before numbers are picked: where nearly all rewards are texts, that may have no end."""
 
 
-def lately(file: Path, *, limit: int) -> Lately:
+def recent_rows(file: Path, *, limit: int) -> RecentRows:
     """Return the newest rows of a store, at most ``limit`` of each kind.
 
     Raises:
@@ -75,7 +75,7 @@ def lately(file: Path, *, limit: int) -> Lately:
     """
     with closing(connect(file, busy_timeout_s=WAIT_S, read_only=True)) as connection:
         decisions = [
-            Offered(
+            RecentDecision(
                 row["point"],
                 _names(row["allowed"]) if row["allowed"] is not None else _names(row["options"]),
                 _names(row["exploit_only"]),
@@ -86,12 +86,14 @@ def lately(file: Path, *, limit: int) -> Lately:
             )
             for row in connection.rows(DECISIONS, (limit,))
         ]
-        rewards = [Given(row["source"], row["at"]) for row in connection.rows(REWARDS, (limit,))]
-    return Lately(decisions, rewards)
+        rewards = [
+            RecentReward(row["source"], row["at"]) for row in connection.rows(REWARDS, (limit,))
+        ]
+    return RecentRows(decisions, rewards)
 
 
 def _names(text: str | None) -> tuple[str, ...]:
-    """Return the names that a column holds; none where it is damaged, which others look for."""
+    """Return the names that a column holds; none if it is damaged, which ``verify`` reports."""
     try:
         names = json.loads(text or "[]")
     except ValueError:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 ORDERS = ("seq", "started_at", "ended_at", "total_reward")
-"""By what a query may order rollouts."""
+"""The columns by which a query may order rollouts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,13 +15,13 @@ class AlertRow:
     Attributes:
         kind: Its name, such as ``gate-hold``.
         severity: ``critical``, ``warning`` or ``info``.
-        subject: What it concerns; empty for all of it.
-        sentence: What happened, in words.
-        todo: The command to look next.
+        subject: What it concerns; empty for the whole store.
+        sentence: What happened, as a sentence.
+        todo: The command to run next.
         facts: The numbers behind it.
-        at: When it happened; epoch seconds, UTC.
+        at: Epoch seconds, UTC, when it happened.
         owner: The process that raised it.
-        seq: Its place in the order of arrival; 0 before it is stored.
+        seq: The store's own sequence number; 0 before it is stored.
     """
 
     kind: str
@@ -35,17 +35,17 @@ class AlertRow:
     seq: int = 0
 
 
-class Surveyed(NamedTuple):
+class RolloutColumns(NamedTuple):
     """The columns of a rollout for a report.
 
     Attributes:
-        seq: Its place in the order of arrival.
-        status: Where it stands.
+        seq: The store's own sequence number.
+        status: Its status.
         started_at: Epoch seconds, UTC; ``None`` before it began.
         ended_at: Epoch seconds, UTC; ``None`` while it is open.
-        reward: What it earned in all; ``None`` while that is not known.
-        left_out: Why its rewards teach nothing; ``None`` where nothing is against them.
-        cost_usd: What it cost, in US dollars; ``None`` where nobody knows.
+        reward: Its total reward; ``None`` while unknown.
+        left_out: Why it is left out of learning; ``None`` if it is not.
+        cost_usd: Its cost in US dollars; ``None`` if unknown.
     """
 
     seq: int
@@ -63,9 +63,9 @@ class Choice(NamedTuple):
     Attributes:
         rollout: The ``seq`` of its rollout.
         point: The decision point.
-        applied: What the host really did; ``None`` where nobody knows.
+        applied: The option that the host applied; ``None`` if unknown.
         latency_us: Microseconds in the host's thread.
-        context: The context given to the policy, as JSON text; empty where that is too long.
+        context: The policy's context, as JSON text; empty if it is too long.
     """
 
     rollout: int
@@ -76,13 +76,13 @@ class Choice(NamedTuple):
 
 
 class Assignment(NamedTuple):
-    """Who decided a rollout at a point.
+    """The assignment of a rollout at a point.
 
     Attributes:
         rollout: The ``seq`` of the rollout.
         point: The decision point.
-        learner: Whether the learner did.
-        share: The probability with which it would, in ``[0, 1]``.
+        learner: Whether the learner decided it, not the control.
+        share: The probability of the learner, in ``[0, 1]``.
     """
 
     rollout: int

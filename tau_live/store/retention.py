@@ -1,22 +1,22 @@
-"""The size of a store, and how much of it may be forgotten."""
+"""The size of a store, and limits of retention."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 Rows: TypeAlias = Sequence[Mapping[str, object]]
-"""Lines of an export, with each row's own number besides."""
+"""Rows of an export, each with its own number."""
 
 Archive: TypeAlias = Callable[[Rows], None]
-"""Is given what is about to be forgotten; when it returns, that is safe elsewhere."""
+"""Saves rows that are about to be deleted; when it returns, they are on the disk."""
 
 
 class Place(NamedTuple):
-    """How far a walk from the oldest to the newest has come.
+    """The position of a walk from the oldest to the newest.
 
     Attributes:
-        at: When the last that was looked at had ended, or come; epoch seconds.
-        seq: Its number.
+        at: Epoch seconds when the last rollout had ended, or the last reward had come.
+        seq: The number of its row.
     """
 
     at: float
@@ -27,16 +27,16 @@ OLDEST = Place(-1e300, 0)
 """Where every walk begins."""
 
 EVER = 1e300
-"""Before this is everything."""
+"""A time after all others."""
 
 
 class Swept(NamedTuple):
     """One step of a walk.
 
     Attributes:
-        gone: How many were forgotten.
-        until: When the last of them had ended, or come; ``None`` if there was none.
-        place: Where the next step goes on; ``None`` when nothing is left to look at.
+        gone: How many were deleted.
+        until: Epoch seconds when the last of them had ended, or come; ``None`` without any.
+        place: Where the next step goes on; ``None`` at the end of the walk.
     """
 
     gone: int
@@ -45,12 +45,12 @@ class Swept(NamedTuple):
 
 
 class Size(NamedTuple):
-    """How large a store is; costs the same however large that is.
+    """The size of a store.
 
     Attributes:
         rollouts: How many rollouts it holds, open ones too.
-        used_bytes: What they take, with all that is theirs; without free pages and the log.
-        free_bytes: Of pages that hold nothing and have not been given back.
+        used_bytes: Bytes of all rows; without free pages and the log.
+        free_bytes: Bytes of empty pages that have not been given back.
     """
 
     rollouts: int
@@ -59,15 +59,15 @@ class Size(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """The reasons why the oldest ended rollouts are kept; only so many are looked at.
+    """The reasons why the oldest ended rollouts are kept.
 
     Attributes:
-        looked_at: How many that was.
-        forgettable: How many of them nothing keeps.
+        looked_at: How many rollouts were looked at.
+        forgettable: How many may be deleted.
         waiting: How many wait for their reward.
-        unlearned: How many some decision point has not looked at.
+        unlearned: How many an update of some decision point has not seen.
         uncounted: How many a trial has not counted.
-        open: How many go on after all.
+        open: How many are open again.
     """
 
     looked_at: int
@@ -80,12 +80,12 @@ class Kept(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How much is kept; ``None`` means no limit.
+    """Limits of retention; ``None`` means no limit.
 
     Attributes:
         age_s: Seconds since the end of a rollout.
         rollouts: How many rollouts.
-        used_bytes: What all of them take in the file.
+        used_bytes: Bytes of all of them in the file.
     """
 
     age_s: float | None = None
@@ -97,7 +97,7 @@ class Limits:
         return (self.age_s, self.rollouts, self.used_bytes) != (None, None, None)
 
     def over(self, size: Size) -> int:
-        """Return how many rollouts are too many; by their bytes that is an estimate, 1 or more."""
+        """Return how many rollouts are beyond the limits; by bytes an estimate of 1 or more."""
         too_many = 0 if self.rollouts is None else size.rollouts - self.rollouts
         if self.used_bytes is not None and size.used_bytes > self.used_bytes and size.rollouts:
             share = 1.0 - self.used_bytes / size.used_bytes
@@ -105,7 +105,7 @@ class Limits:
         return max(0, too_many)
 
     def ended_before(self, size: Size, *, now: float) -> float:
-        """Return before when a rollout has to have ended to be forgotten, whatever keeps it."""
+        """Return the time before which rollouts must have ended to be deleted."""
         if self.over(size):
             return EVER
         return OLDEST.at if self.age_s is None else now - self.age_s

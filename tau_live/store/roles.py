@@ -1,8 +1,8 @@
-"""A store, and what it is made of, by the names that everything else calls them.
+"""A store and its parts, by the names that all other code uses.
 
-A store object belongs to one thread. Everything that is written between ``begin`` and its end is
-one transaction. Times are epoch seconds, UTC, and are always passed in: a store has no clock.
-Every method may raise ``StoreUnavailableError``; a value that cannot be stored is a ``StoreError``.
+A store object belongs to one thread. All writes between ``begin`` and its end are one transaction.
+Times are epoch seconds, UTC, and are always passed in: a store has no clock. Every method may raise
+``StoreUnavailableError``; a value that cannot be stored is a ``StoreError``.
 
 There is one backend. Another is a folder beside ``sqlite``, opened in ``opening`` and held to
 ``tests/contracts``; these names then stand for what both have in common.

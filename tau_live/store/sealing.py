@@ -1,9 +1,9 @@
-"""Every row that learning or an operator's record depends on is sealed into one chain, as stored.
+"""Seals: one chain over every row that learning or an operator's record depends on.
 
 A seal holds the digest of its row and a link: the digest of that and of the link before. The order
 of the chain is that of the commits, whatever process wrote. Triggers of our own connections make
-the seals, so that no statement of ours can forget to; what anybody else does leaves none, and is
-found. With a key the links are keyed: who has the file but not the key cannot make one.
+the seals, so that no statement of ours can forget to; a change by anybody else leaves none, and is
+detected. With a key the links are keyed: nobody can make one with the file alone.
 
 Source: Schneier and Kelsey 1999, "Secure audit logs to support computer forensics", section 3.
 """
@@ -27,12 +27,12 @@ class Sealed(NamedTuple):
     """How the rows of a table are sealed.
 
     Attributes:
-        number: What numbers a row.
-        columns: What of it is sealed; empty for all of it.
-        known: Columns of which one is known in a row that is sealed; empty for all rows.
-        changes: Whether rows are changed after they are stored.
-        since: Whether rows that were stored before the table was sealed stay without a seal.
-        earlier: What of it an earlier version sealed; a seal of that alone is sound.
+        number: SQL for the number of a row.
+        columns: The sealed columns; empty for all.
+        known: A row is sealed if one of these columns is not null; empty seals all rows.
+        changes: Whether rows change after they are stored.
+        since: Whether rows stored before the table was sealed stay without a seal.
+        earlier: The columns that an earlier version sealed; a seal of these alone is valid.
     """
 
     number: str
@@ -48,7 +48,7 @@ class Sealed(NamedTuple):
         return f"{name}({row}.{column}" if name else f"{row}.{column}"
 
     def where_in(self, row: str) -> str:
-        """Return the condition for a row as SQL; always true where all are sealed."""
+        """Return the condition for a row to be sealed, as SQL."""
         known = " or ".join(f"{row}.{column} is not null" for column in self.known)
         return f"({known})" if known else "true"
 
@@ -85,26 +85,26 @@ NOT_SEALED = (
     "gate, which alerts are over, the queue, leases, resources, counters and totals, "
     "SQLite's numbering, the list of migrations"
 )
-"""What is stored and not sealed, as people are to know it."""
+"""What is stored and not sealed, for people."""
 
 UNSEALED = frozenset({("rewards", "at")})
-"""Given again, the same reward becomes a later one."""
+"""Columns that are never sealed: repeating a reward changes its time."""
 
 SINCE = "since:"
-"""Begins the kind of a seal that holds the last row of a table before that was sealed."""
+"""Prefix of the kind of a seal that holds the last row of a table before it was sealed."""
 
 RESTORED = f"{SINCE}restored"
-"""The kind of a seal that holds up to where an archive has put the places of learning forward."""
+"""The kind of a seal that holds the last ``ready_seq`` to which an archive moved the numbering."""
 
 PRUNED = "pruned"
-"""The kind of a seal that says where the chain begins since its beginning was forgotten."""
+"""The kind of a seal that holds where the chain begins since its beginning was pruned."""
 
 DIGEST_BYTES = 16
 GONE = b"\0" * DIGEST_BYTES
-"""Stands in place of a digest: the row was deleted by us."""
+"""The digest of a row that we deleted."""
 
 _PLAIN = frozenset({int, str})
-"""Classes of values that are the same bytes where they are equal; 0.0 and -0.0 are not."""
+"""Classes whose equal values have equal bytes; 0.0 and -0.0 do not."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _KEY_BYTES = 32
@@ -119,7 +119,7 @@ class Sealer:
         key: Empty for none; at most 64 bytes.
 
     Attributes:
-        key_id: Names the key without telling anything of it; empty without one.
+        key_id: Identifies the key without revealing it; empty without one.
     """
 
     def __init__(self, key: bytes = b"") -> None:
@@ -133,19 +133,19 @@ class Sealer:
 
 
 def digest_of(*parts: object) -> bytes:
-    """Return the digest of a row: names and values in turn, without those that are null."""
+    """Return the digest of a row, given names and values in turn; nulls are left out."""
     return digest_of_pairs(zip(parts[::2], parts[1::2], strict=True))
 
 
 def digest_of_pairs(pairs: Iterable[tuple[object, object]]) -> bytes:
-    """Return the digest of a row of names and values."""
+    """Return the digest of a row, given as pairs of name and value; nulls are left out."""
     return _digest(_encode([pair for pair in pairs if pair[1] is not None]))
 
 
 def digests_of(columns: Mapping[str, Sequence[object]]) -> list[bytes]:
     """Return the digests of several rows, given their columns by name.
 
-    Most columns hold the same in many rows, and are encoded once: a third of the time.
+    A column with one value in all rows is encoded once, which takes a third of the time.
     """
     size = len(next(iter(columns.values())))
     known = {name: column for name, column in columns.items() if column.count(None) < size}
@@ -159,7 +159,7 @@ def digests_of(columns: Mapping[str, Sequence[object]]) -> list[bytes]:
 
 
 def _encode_column(name: str, column: Sequence[object]) -> Iterable[bytes]:
-    """Return each value of a column with its name, as it stands in what is digested."""
+    """Return each value of a column, encoded with its name for the digest."""
     first = column[0]
     if type(first) in _PLAIN and column.count(first) == len(column):
         return repeat(_encode((name, first)), len(column))
@@ -169,7 +169,7 @@ def _encode_column(name: str, column: Sequence[object]) -> Iterable[bytes]:
 
 
 def _array_head(length: int) -> bytes:
-    """Return how msgpack begins an array: the encoder has no call for that alone."""
+    """Return msgpack's header of an array, for which the encoder has no call."""
     return bytes([0x90 | length]) if length < 16 else b"\xdc" + length.to_bytes(2, "big")
 
 
@@ -178,7 +178,7 @@ def _digest(content: bytes) -> bytes:
 
 
 def number_of(name: str | None) -> int | None:
-    """Return the number that stands for a row without one in its seals; ``None`` for no row."""
+    """Return the number in seals for a row named by text; ``None`` for no row."""
     if name is None:
         return None
     return int.from_bytes(blake2b(name.encode(), digest_size=7).digest(), "big")
@@ -188,9 +188,9 @@ class Head(NamedTuple):
     """The end of the chain.
 
     Attributes:
-        place: The number of its last seal; 0 for an empty one.
-        link: What the whole of it comes to, in hexadecimal.
-        key_id: Names the key that it was sealed with; empty for none.
+        place: The number of its last seal; 0 for an empty chain.
+        link: The link of its last seal, in hexadecimal.
+        key_id: Identifies the key that it was sealed with; empty for none.
     """
 
     place: int
@@ -202,12 +202,12 @@ class Head(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """Something that contradicts the chain.
+    """A contradiction of the chain.
 
     Attributes:
-        code: What kind of thing.
+        code: The kind of contradiction.
         what: The row or seal concerned, by name.
-        detail: A sentence.
+        detail: A sentence for people.
     """
 
     code: str
@@ -215,8 +215,8 @@ class Finding(NamedTuple):
     detail: str
 
 
-class Begins(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the seals of a key begin in a store's chain; a line beside the key.
+class ChainStart(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the seals of a key begin in a store's chain; a line in a file beside the key.
 
     Attributes:
         store: The store's file.
@@ -229,37 +229,37 @@ class Begins(msgspec.Struct, frozen=True, kw_only=True):
     link: str = ""
 
 
-def known_beginning(key_file: Path | None, store: Path) -> Begins | None:
-    """Return where a key's seals begin in a store, as is known beside the key.
+def known_beginning(key_file: Path | None, store: Path) -> ChainStart | None:
+    """Return where a key's seals begin in a store, from the file beside the key.
 
     ``None`` without a key, and for a store that was never sealed with it.
 
     Raises:
-        StoreUnavailableError: What is known beside the key cannot be read.
+        StoreUnavailableError: That file cannot be read.
     """
     if key_file is None:
         return None
-    begins = None
+    start = None
     try:
         for line in _beside(key_file).read_bytes().splitlines():
-            known = msgspec.json.decode(line, type=Begins)
+            known = msgspec.json.decode(line, type=ChainStart)
             if known.store == str(store.resolve()):
-                begins = known
+                start = known
     except FileNotFoundError:
         return None
     except (OSError, msgspec.MsgspecError) as error:
         beside = _beside(key_file)
         raise StoreUnavailableError(f"'{beside}' cannot be read: {error}") from error
-    return begins
+    return start
 
 
-def keep_beginning(key_file: Path, store: Path, begins: Begins) -> None:
-    """Keep beside a key where its seals begin in a store.
+def keep_beginning(key_file: Path, store: Path, start: ChainStart) -> None:
+    """Note beside a key where its seals begin in a store.
 
     Raises:
-        OSError: Nothing can be written there.
+        OSError: The file cannot be written.
     """
-    line = msgspec.json.encode(replace(begins, store=str(store.resolve()))) + b"\n"
+    line = msgspec.json.encode(replace(start, store=str(store.resolve()))) + b"\n"
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
     file = os.open(_beside(key_file), flags, 0o600)
     try:
@@ -277,11 +277,11 @@ def key_in(path: Path | None, *, make: bool = False) -> bytes:
 
     Args:
         path: The file; ``None`` is no key.
-        make: Whether to make one that is not there, for its owner's eyes alone.
+        make: Whether to create a missing file, readable by its owner alone.
 
     Raises:
-        StoreUnavailableError: It is not there, cannot be read, belongs to somebody else, is too
-            short, or is no key.
+        StoreUnavailableError: It does not exist, cannot be read, belongs to another user, is too
+            short, or is not a key.
     """
     if path is None:
         return b""
@@ -297,9 +297,9 @@ def key_in(path: Path | None, *, make: bool = False) -> bytes:
 
 
 def _key_of(path: Path) -> bytes:
-    """Return the key that a file holds, which others may read no longer.
+    """Return the key that a file holds, and make the file private.
 
-    Of a file that holds more than one word nobody knows whether it is one: it is left as it is.
+    A file of several words may be something else: if others can use it, it is refused unchanged.
     """
     mode = mode_of(path) or 0
     if path.exists() and not path.is_file():
@@ -308,17 +308,17 @@ def _key_of(path: Path) -> bytes:
         raise StoreUnavailableError(
             f"audit key '{path}' is none: it holds more than {MOST_KEY_BYTES} bytes"
         )
-    held = path.read_bytes().strip()
-    if len(held) < _LEAST_KEY_BYTES:
+    secret = path.read_bytes().strip()
+    if len(secret) < _LEAST_KEY_BYTES:
         raise StoreUnavailableError(
-            f"audit key '{path}' must hold at least {_LEAST_KEY_BYTES} bytes, got {len(held)}"
+            f"audit key '{path}' must hold at least {_LEAST_KEY_BYTES} bytes, got {len(secret)}"
         )
-    if held.startswith(b"SQLite format 3"):
+    if secret.startswith(b"SQLite format 3"):
         raise StoreUnavailableError(f"audit key '{path}' is none: it is a database")
-    if mode & OTHERS and len(held.split()) > 1:
+    if mode & OTHERS and len(secret.split()) > 1:
         raise StoreUnavailableError(
             f"audit key '{path}' does not look like one, and others can use it (mode {mode:o}): "
             "name another file, or `chmod 600` it"
         )
     narrow(path)
-    return blake2b(held, digest_size=_KEY_BYTES).digest()
+    return blake2b(secret, digest_size=_KEY_BYTES).digest()

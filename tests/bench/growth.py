@@ -18,7 +18,7 @@ from tau_live.core.records import RolloutQuery
 from tau_live.core.settings import Settings
 from tau_live.operate.report.summary import glance_of
 from tau_live.operate.status import status_of
-from tau_live.record.archive import Forgetting
+from tau_live.record.archive import Pruner
 from tau_live.store.retention import Limits
 from tau_live.store.sqlite.store import SqliteStore
 from tests.bench.grown import EACH_UPDATE, POINT, RUNS_OF_A_SESSION, grown
@@ -88,7 +88,7 @@ def _insert(grown: Grown) -> None:
 def _forget(grown: Grown) -> None:
     retention = grown.store.retention
     limits = Limits(rollouts=retention.size().rollouts - 4)
-    Forgetting(limits).step(retention, now=NOW)
+    Pruner(limits).step(retention, now=NOW)
 
 
 def _claim(grown: Grown) -> None:

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from tau_live.core.records import Amendment, Reason, RolloutStatus
-from tau_live.store.records import Assignment, Choice, Surveyed
+from tau_live.store.records import Assignment, Choice, RolloutColumns
 from tau_live.store.roles import Store
 from tests.contracts.conftest import OpenStore
 from tests.contracts.making import attempt, decision, rollout
@@ -46,8 +46,8 @@ def test_rollouts_are_found_by_place_and_those_that_are_not_there_left_out(
     found = store.surveys.rollouts([3, 2, 77])
 
     assert found == [
-        Surveyed(2, "failed", 2.0, 9.0, 0.5, None, 0.25),
-        Surveyed(3, "running", 3.0, None, None, None, None),
+        RolloutColumns(2, "failed", 2.0, 9.0, 0.5, None, 0.25),
+        RolloutColumns(3, "running", 3.0, None, None, None, None),
     ]
 
 

@@ -31,7 +31,7 @@ def test_words_of_a_mapping_are_searched_once() -> None:
     found = [context_of(redactor, context) for _ in range(3)]
 
     assert found == [context] * 3
-    searches = redactor._same_words.cache_info()
+    searches = redactor._are_clean_words.cache_info()
     assert (searches.misses, searches.hits) == (1, 2)
 
 

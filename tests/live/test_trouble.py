@@ -109,9 +109,9 @@ def test_what_one_cause_says_is_said_once_until_it_is_over(
 
     for _ in range(2):
         for _ in range(50):
-            trouble.note_failure(StoreUnavailableError("full"))
-            trouble.note_failure(StoreBusyError("locked"))
-        trouble.note_success()
+            trouble.record_failure(StoreUnavailableError("full"))
+            trouble.record_failure(StoreBusyError("locked"))
+        trouble.record_success()
 
     words = [record.message.split()[0] for record in caplog.records]
     assert words == ["event='store_fails'", "event='store_busy'", "event='store_works_again'"] * 2
@@ -123,9 +123,9 @@ def test_a_store_that_others_keep_busy_never_holds() -> None:
     trouble = Trouble(keeper, limit=1)
 
     for _ in range(100):
-        trouble.note_failure(StoreBusyError("locked"), opening=True)
+        trouble.record_failure(StoreBusyError("locked"), opening=True)
 
-    assert (keeper.passes, trouble.lasts, trouble.is_there) == (True, False, True)
+    assert (keeper.passes, trouble.holds_gate, trouble.is_failing) == (True, False, True)
     assert json.dumps(trouble.to_dict())
 
 
@@ -134,10 +134,10 @@ def test_a_failure_is_another_threads_own_only_if_the_writer_writes_meanwhile() 
     error = StoreUnavailableError("full")
 
     found = [trouble.is_only_here(error), trouble.is_only_here(error)]
-    trouble.wrote()
+    trouble.record_write()
     found += [trouble.is_only_here(error), trouble.is_only_here(StoreBusyError("locked"))]
-    trouble.note_failure(error)
-    trouble.wrote()
+    trouble.record_failure(error)
+    trouble.record_write()
     found.append(trouble.is_only_here(error))
 
     assert found == [True, False, True, False, False]

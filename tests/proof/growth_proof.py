@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import quantiles
 from time import thread_time
 
-from tau_live.record.archive import REST_S, Forgetting
+from tau_live.record.archive import REST_S, Pruner
 from tau_live.store.retention import EVER, Limits
 from tau_live.store.sqlite.store import SqliteStore
 from tests.bench.grown import grown
@@ -85,7 +85,7 @@ def _forgetting(rollouts: int) -> Iterator[Figure]:
 def _steps(store: SqliteStore, limits: Limits) -> list[float]:
     """Take every step that there is; return what each took of this thread, in seconds."""
     waited = 0.0
-    forgetting = Forgetting(limits, monotonic=lambda: waited)
+    forgetting = Pruner(limits, monotonic=lambda: waited)
     took, idle = [], 0
     while idle <= UNLEARNED:
         began = thread_time()

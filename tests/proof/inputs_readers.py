@@ -108,7 +108,7 @@ class Readers:
 
     def _logged(self, rows: Iterator[Any], *, cells: bool) -> None:
         reader = Reader({}, point="model", offered=(), cells=cells)
-        runs = Runs("s", otherwise=1.0, records=_RECORDS)
+        runs = Runs("s", default_at=1.0, records=_RECORDS)
         for row in rows:
             if isinstance(row, BadRow):
                 continue

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from tau_live.core import events as ev
 from tau_live.record.telemetry.runs import Runs
-from tau_live.record.telemetry.semconv import Around, Happened, SpanEnd, SpanStart
+from tau_live.record.telemetry.semconv import Around, SpanEnd, SpanEvent, SpanStart
 
 AGENT = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "anna"}
 CHAT = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "large",
@@ -57,7 +57,7 @@ class Told:
         said: Mapping[str, object] | None = None,
         *,
         failed: bool = False,
-        happened: tuple[Happened, ...] = (),
+        happened: tuple[SpanEvent, ...] = (),
         linked: tuple[tuple[str, str], ...] = (),
         raised: str | None = None,
     ) -> None:

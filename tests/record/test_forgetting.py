@@ -1,4 +1,4 @@
-"""Forgetting step by step while a host runs."""
+"""Pruner step by step while a host runs."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,13 +8,13 @@ import pytest
 from tau_live.core.records import Amendment, RolloutStatus
 from tau_live.core.settings import Settings
 from tau_live.record.archive import (
-    LEAST,
-    LOOKED_AT_FOR_EACH,
-    LOOKING,
-    MOST,
+    IDLE_STEP_MAX,
+    LOOKS_PER_DELETION,
     PACE_S,
     REST_S,
-    Forgetting,
+    STEP_MAX,
+    STEP_MIN,
+    Pruner,
     excess,
     limits_of,
 )
@@ -53,9 +53,7 @@ def fill(store: SqliteStore, count: int, *, at: float = 1.0, unlearned: int = 0)
             writes(store).set_status(f"live-{n}", RolloutStatus.FAILED, at=at + n)
 
 
-def walked(
-    forgetting: Forgetting, store: SqliteStore, watch: Watch, *, seconds: float = 60.0
-) -> None:
+def walked(forgetting: Pruner, store: SqliteStore, watch: Watch, *, seconds: float = 60.0) -> None:
     until = watch.now + seconds
     while watch.now < until:
         forgetting.step(store.retention, now=NOW)
@@ -75,7 +73,7 @@ def walked(
 def test_it_goes_as_far_as_the_limits(store: SqliteStore, limits: Limits, kept: int) -> None:
     fill(store, 100)
     watch = Watch()
-    forgetting = Forgetting(limits, monotonic=watch, processor=watch)
+    forgetting = Pruner(limits, monotonic=watch, processor=watch)
 
     walked(forgetting, store, watch)
 
@@ -88,7 +86,7 @@ def test_it_goes_as_far_as_the_size(store: SqliteStore) -> None:
     before = store.retention.size().used_bytes
     watch = Watch()
 
-    walked(Forgetting(Limits(used_bytes=before / 2), monotonic=watch), store, watch)
+    walked(Pruner(Limits(used_bytes=before / 2), monotonic=watch), store, watch)
 
     size = store.retention.size()
     assert before / 2 * 0.8 < size.used_bytes <= before / 2
@@ -96,13 +94,13 @@ def test_it_goes_as_far_as_the_size(store: SqliteStore) -> None:
 
 
 def test_what_nobody_learned_from_is_passed_over_and_kept(store: SqliteStore) -> None:
-    fill(store, 20, at=10.0, unlearned=LEAST * LOOKED_AT_FOR_EACH + 9)
+    fill(store, 20, at=10.0, unlearned=STEP_MIN * LOOKS_PER_DELETION + 9)
     watch = Watch()
 
-    walked(Forgetting(Limits(rollouts=5), monotonic=watch), store, watch)
+    walked(Pruner(Limits(rollouts=5), monotonic=watch), store, watch)
 
     found = excess(store.retention, Limits(rollouts=5), now=NOW)
-    assert store.retention.size().rollouts == LEAST * LOOKED_AT_FOR_EACH + 9
+    assert store.retention.size().rollouts == STEP_MIN * LOOKS_PER_DELETION + 9
     assert found.over == ["rollouts"]
     assert str(found) == "beyond rollouts: of the 41 oldest 41 not learned from yet"
 
@@ -111,20 +109,20 @@ def test_who_writes_much_forgets_as_much_at_once(store: SqliteStore) -> None:
     fill(store, 100)
     watch = Watch()
     each = iter(n * 0.001 for n in range(100_000))  # of the processor, each time it is looked at
-    forgetting = Forgetting(Limits(rollouts=0), monotonic=watch, processor=lambda: next(each))
+    forgetting = Pruner(Limits(rollouts=0), monotonic=watch, processor=lambda: next(each))
 
     forgetting.steps(store.retention, now=NOW, written_s=0.0)
     once = forgetting.forgotten
     watch.now += 1.0
     forgetting.steps(store.retention, now=NOW, written_s=10.0)
 
-    assert (once, forgetting.forgotten) == (LEAST, 100)
+    assert (once, forgetting.forgotten) == (STEP_MIN, 100)
 
 
 def test_looking_at_much_and_forgetting_nothing_makes_no_step_long(store: SqliteStore) -> None:
-    fill(store, 20, at=10.0, unlearned=LOOKING * LOOKED_AT_FOR_EACH * 9)
+    fill(store, 20, at=10.0, unlearned=IDLE_STEP_MAX * LOOKS_PER_DELETION * 9)
     watch = Watch()
-    forgetting = Forgetting(Limits(rollouts=5), monotonic=watch, processor=watch)
+    forgetting = Pruner(Limits(rollouts=5), monotonic=watch, processor=watch)
     most = 0
 
     for _ in range(60):
@@ -133,13 +131,13 @@ def test_looking_at_much_and_forgetting_nothing_makes_no_step_long(store: Sqlite
         most = max(most, forgetting.forgotten - before)
         watch.now += REST_S
 
-    assert 0 < most <= LOOKING
+    assert 0 < most <= IDLE_STEP_MAX
 
 
 def test_a_step_that_takes_long_is_followed_by_a_smaller_one(store: SqliteStore) -> None:
-    fill(store, 2 * MOST)
+    fill(store, 2 * STEP_MAX)
     slow, watch = iter(n * 0.1 for n in range(100_000)), Watch()
-    forgetting = Forgetting(Limits(rollouts=0), processor=lambda: next(slow), monotonic=watch)
+    forgetting = Pruner(Limits(rollouts=0), processor=lambda: next(slow), monotonic=watch)
 
     gone = []
     for _ in range(12):
@@ -148,26 +146,26 @@ def test_a_step_that_takes_long_is_followed_by_a_smaller_one(store: SqliteStore)
         forgetting.step(store.retention, now=NOW)
         gone.append(forgetting.forgotten - was)
 
-    assert set(gone) == {LEAST}
+    assert set(gone) == {STEP_MIN}
 
 
 def test_a_step_that_takes_no_time_is_followed_by_a_larger_one(store: SqliteStore) -> None:
-    fill(store, 3 * LEAST)
+    fill(store, 3 * STEP_MIN)
     watch = Watch()
-    forgetting = Forgetting(Limits(rollouts=0), monotonic=watch, processor=watch)
+    forgetting = Pruner(Limits(rollouts=0), monotonic=watch, processor=watch)
 
     forgetting.step(store.retention, now=NOW)
     first = forgetting.forgotten
     watch.now += PACE_S
     forgetting.step(store.retention, now=NOW)
 
-    assert (first, forgetting.forgotten) == (LEAST, 3 * LEAST)
+    assert (first, forgetting.forgotten) == (STEP_MIN, 3 * STEP_MIN)
 
 
 def test_between_steps_it_rests(store: SqliteStore) -> None:
     fill(store, 100)
     watch = Watch()
-    forgetting = Forgetting(Limits(rollouts=0), monotonic=watch, processor=watch)
+    forgetting = Pruner(Limits(rollouts=0), monotonic=watch, processor=watch)
 
     done = [forgetting.step(store.retention, now=NOW) for _ in range(5)]
     watch.now += PACE_S
@@ -178,7 +176,7 @@ def test_between_steps_it_rests(store: SqliteStore) -> None:
 
 def test_where_there_is_nothing_to_do_it_rests_longer(store: SqliteStore) -> None:
     watch = Watch()
-    forgetting = Forgetting(Limits(rollouts=5), monotonic=watch)
+    forgetting = Pruner(Limits(rollouts=5), monotonic=watch)
     forgetting.step(store.retention, now=NOW)
     fill(store, 10)
 
@@ -199,7 +197,7 @@ def test_rewards_of_what_never_came_go_with_those_of_their_age(store: SqliteStor
             writes(store).add_reward(reward(1.0, f"never-{n}", at=float(n)))
     watch = Watch()
 
-    walked(Forgetting(Limits(age_s=NOW - 40.0), monotonic=watch), store, watch)
+    walked(Pruner(Limits(age_s=NOW - 40.0), monotonic=watch), store, watch)
 
     assert [n for n in range(50) if store.rewards.rewards(f"never-{n}")] == list(range(40, 50))
 
@@ -219,7 +217,7 @@ def test_the_log_is_emptied_when_nothing_is_left_to_forget(
     log = tmp_path / "store.sqlite-wal"
     fill(store, 50)
     watch = Watch()
-    forgetting = Forgetting(Limits(rollouts=9), monotonic=watch)
+    forgetting = Pruner(Limits(rollouts=9), monotonic=watch)
 
     walked(forgetting, store, watch, seconds=10.0)
     first = log.stat().st_size

@@ -7,7 +7,7 @@ import pytest
 from tau_live.core import events as ev
 from tau_live.record.telemetry import runs as bounds
 from tau_live.record.telemetry.runs import IDLE_S, OPEN_TRACES, SPANS_KEPT
-from tau_live.record.telemetry.semconv import Happened, Value
+from tau_live.record.telemetry.semconv import SpanEvent, Value
 from tests.record.telling import AGENT, CHAIN, CHAT, HTTP, TOOL, Door, Told
 
 EVALUATOR = {"openinference.span.kind": "EVALUATOR"}
@@ -316,7 +316,7 @@ def test_a_run_ends_as_its_span_says(
     type_: str | None, raised: str | None, status: str, reason: str | None
 ) -> None:
     told = Told()
-    happened = (Happened("exception", {"exception.type": type_}),) if type_ else ()
+    happened = (SpanEvent("exception", {"exception.type": type_}),) if type_ else ()
 
     told.begin("agent", AGENT)
     told.end("agent", failed=type_ is not None, happened=happened, raised=raised)

@@ -135,7 +135,7 @@ def test_without_such_a_plugin_texts_are_what_they_were(tmp_path: Path) -> None:
 
 
 def test_no_hash_tells_what_was_left_out() -> None:
-    content = Redactor("none").keeping().redact(EVENTS[0])
+    content = Redactor("none").with_content().redact(EVENTS[0])
     found = Redactor("none").redact(Texts(lambda text: text.text.replace(NAME, "x")).apply(content))
 
     same = Redactor("none").redact(

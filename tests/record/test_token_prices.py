@@ -13,7 +13,7 @@ from tau_live.core import events as ev
 from tau_live.core.errors import SettingsError
 from tau_live.core.settings import SETTINGS, Settings, value_text
 from tau_live.core.settings.tables import DeclaredPrice, tables_of
-from tau_live.record.prices import Pricer, _price_table_is_there, cost_of, tokens_of
+from tau_live.record.prices import Pricer, _has_price_table, cost_of, tokens_of
 
 BREAD = DeclaredPrice(model="bread-1*", input=2.0, output=8.0, cached=0.5, cache_write=3.0)
 PLAIN = DeclaredPrice(model="bread-1-plain", input=1.0, output=4.0)
@@ -218,12 +218,12 @@ def test_where_genai_prices_is_not_installed_it_is_searched_for_once(
     searched = _Searched()
     monkeypatch.delitem(sys.modules, "genai_prices", raising=False)
     monkeypatch.setattr(sys, "meta_path", [searched, *sys.meta_path])
-    _price_table_is_there.cache_clear()
+    _has_price_table.cache_clear()
 
     try:
         found = [cost_of(USAGE, model="gpt-4o-mini") for _ in range(3)]
     finally:
-        _price_table_is_there.cache_clear()
+        _has_price_table.cache_clear()
 
     assert found == [None, None, None]
     assert searched.searches == 1

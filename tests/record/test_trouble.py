@@ -18,7 +18,7 @@ def _failing() -> tuple[GateKeeper, Trouble]:
 
 def _fail(trouble: Trouble) -> None:
     for _ in range(LIMIT):
-        trouble.note_failure(StoreUnavailableError("store 'x' cannot be used: reading it failed"))
+        trouble.record_failure(StoreUnavailableError("store 'x' cannot be used: reading it failed"))
 
 
 def test_a_store_that_works_again_lets_the_gate_pass() -> None:
@@ -26,21 +26,21 @@ def test_a_store_that_works_again_lets_the_gate_pass() -> None:
     _fail(trouble)
     held = gate.passes
 
-    trouble.note_success()
+    trouble.record_success()
 
-    assert (held, gate.passes, trouble.is_there) == (False, True, False)
+    assert (held, gate.passes, trouble.is_failing) == (False, True, False)
 
 
 def test_one_that_fails_again_at_once_is_not_believed_the_next_time() -> None:
     gate, trouble = _failing()
     _fail(trouble)
-    trouble.note_success()
+    trouble.record_success()
     _fail(trouble)
 
-    trouble.note_success()
+    trouble.record_success()
 
     assert not gate.passes
-    assert trouble.is_there
+    assert trouble.is_failing
 
 
 def test_a_name_made_at_random_is_no_new_cause(caplog: pytest.LogCaptureFixture) -> None:
@@ -48,7 +48,7 @@ def test_a_name_made_at_random_is_no_new_cause(caplog: pytest.LogCaptureFixture)
     caplog.set_level(logging.WARNING, "tau_live")
 
     for name in ("a8Z_x1", "kk0Qw3"):
-        trouble.say(
+        trouble.log(
             StoreUnavailableError(
                 f"store 's' cannot be opened: [Errno 28] No space: '/d/.s.{len(name)}-{name}.part'"
             )
@@ -62,7 +62,7 @@ def test_two_threads_that_meet_the_same_cause_log_it_once(caplog: pytest.LogCapt
     caplog.set_level(logging.WARNING, "tau_live")
     full = StoreUnavailableError("store 's' cannot be used: the disk is full")
 
-    trouble.note_failure(full)
-    trouble.failed_beside(full)
+    trouble.record_failure(full)
+    trouble.record_learner_failure(full)
 
     assert len([line for line in caplog.messages if "store_fails" in line]) == 1

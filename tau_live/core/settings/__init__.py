@@ -1,9 +1,9 @@
-"""Every setting: its name, variable, kind, default and meaning, and nowhere else.
+"""Every setting: its name, variable, kind, default and meaning, defined here alone.
 
 A field of ``Settings`` is a row of the table ``SETTINGS``: parsing, errors, ``tau-live config`` and
 the generated documentation are made from it. A value comes from the environment, else from the
 TOML file that ``TAU_LIVE_RL_CONFIG`` names, else from ``[tool.tau-live]`` in the nearest
-``pyproject.toml`` that has one, else it is the default. A blank counts as not given.
+``pyproject.toml`` that has one, else it is the default. A blank counts as unset.
 """
 
 # ruff: noqa: RUF009 - ``setting`` is a dataclass field, and every default is immutable
@@ -31,9 +31,9 @@ from tau_live.core.settings.kinds import (
     construct,
     number,
     optional,
+    parse_fields,
     rows_of,
     setting,
-    settle,
     whole,
 )
 from tau_live.core.settings.sources import from_environment, from_file, from_pyproject, parse_value
@@ -273,7 +273,7 @@ class Settings:
     safety: SafetySettings = field(default_factory=SafetySettings)
 
     def __post_init__(self) -> None:
-        settle(self, "{}")
+        parse_fields(self, "{}")
         if self.update_interval > self.max_rollouts_per_update:
             raise SettingsError(
                 f"{PREFIX}UPDATE_INTERVAL cannot be greater than {PREFIX}MAX_ROLLOUTS_PER_UPDATE, "
@@ -281,7 +281,7 @@ class Settings:
             )
 
     def doubts(self) -> list[str]:
-        """Return what is allowed but cannot do what its name says."""
+        """Return warnings about settings that are valid but have no effect."""
         has_cost = any(reward.cost for reward in self.rewards)
         if self.cost_limit is None or has_cost or self.safety.hard_gate_cost is not HardGateCost.NO:
             return []
@@ -290,35 +290,35 @@ class Settings:
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str], *, directory: Path | None = None) -> "Loaded":
-        """Return the settings in force, where each came from, and what to warn about.
+        """Return the settings in force, the source of each, and warnings.
 
         Args:
             environ: The environment.
-            directory: Where the search for ``pyproject.toml`` begins, and what a relative
-                ``TAU_LIVE_RL_CONFIG`` is relative to; ``None`` searches nothing.
+            directory: Folder in which the search for ``pyproject.toml`` begins, and to which a
+                relative ``TAU_LIVE_RL_CONFIG`` refers; ``None`` searches nothing.
 
         Raises:
             SettingsError: A value or a file is wrong; one line that names it.
         """
         warnings = list(switched_on(environ).warnings)
-        given = {} if directory is None else from_pyproject(SETTINGS, directory, warnings)
+        raw = {} if directory is None else from_pyproject(SETTINGS, directory, warnings)
         environment = from_environment(SETTINGS, environ, warnings)
         if "config" in environment:
             named = parse_value(SETTINGS[0], environment["config"])
             if isinstance(named, Path):
-                given |= from_file(SETTINGS, (directory or Path()) / named, warnings)
-        given |= environment
+                raw |= from_file(SETTINGS, (directory or Path()) / named, warnings)
+        raw |= environment
 
-        values = [(row, parse_value(row, given[row.name])) for row in SETTINGS if row.name in given]
+        values = [(row, parse_value(row, raw[row.name])) for row in SETTINGS if row.name in raw]
         safety = {row.field: value for row, value in values if row.group}
         own = {row.field: value for row, value in values if not row.group}
         settings = construct(cls, {**own, "safety": construct(SafetySettings, safety)})
         sources = {row.name: "default" for row in SETTINGS}
-        return Loaded(settings, sources | {name: given[name].source for name in given}, warnings)
+        return Loaded(settings, sources | {name: raw[name].source for name in raw}, warnings)
 
 
 SETTINGS: tuple[Setting, ...] = (*rows_of(Settings), *rows_of(SafetySettings, "safety"))
-"""Every setting, in the order in which people should read them; ``config`` comes first."""
+"""Every setting, in the order of the documentation; ``config`` comes first."""
 
 
 def value_text(row: Setting, settings: Settings) -> str:
@@ -364,17 +364,17 @@ class Loaded(NamedTuple):
 
 
 def here() -> Path | None:
-    """Return the folder that the process runs in; ``None`` where somebody has removed it."""
+    """Return the current folder; ``None`` if it was removed."""
     with suppress(OSError):
         return Path.cwd()
     return None
 
 
 def place_paths(settings: Settings) -> Settings:
-    """Return the settings with paths that stay where they are when the process goes elsewhere.
+    """Return the settings with absolute paths, which hold when the process changes its folder.
 
     Raises:
-        SettingsError: The store's path is relative, and the folder that it starts from is gone.
+        SettingsError: The store's path is relative, and the current folder is gone.
     """
     folder = here()
     if folder is None and not settings.store.is_absolute():

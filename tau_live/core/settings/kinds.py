@@ -1,8 +1,8 @@
-"""Kinds of settings, each of which reads a value or reports what it expects, and their rows.
+"""Kinds of settings, each with a parser and a description, and the rows of the settings table.
 
-A kind's ``parse`` takes text, what TOML can hold, or a value that is already right, which it
-returns unchanged. Its ``ValueError`` goes on where the name of the setting ends. A row of the table
-of settings is made from the field that declares it.
+A kind's ``parse`` takes text, a TOML value, or a value that is already valid, which it returns
+unchanged. The message of its ``ValueError`` continues behind the name of the setting. A row of the
+table of settings is made from the field that declares it.
 """
 
 import json
@@ -33,7 +33,7 @@ class Kind(Generic[T_co]):
     """One kind of value.
 
     Attributes:
-        expects: What it accepts, in words that follow "must be".
+        expects: The accepted values, as a phrase that follows "must be".
         parse: Returns the value. Raises: ValueError.
     """
 
@@ -55,7 +55,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def checked_kind(expects: str, convert: Callable[[object], T | None]) -> Kind[T]:
-    """Return the kind of everything that ``convert`` turns into a value, not into ``None``."""
+    """Return the kind of the values that ``convert`` accepts; it returns ``None`` for others."""
 
     def parse(raw: object) -> T:
         value = convert(raw)
@@ -138,12 +138,12 @@ def _words(raw: object) -> tuple[str, ...] | None:
             return None
     if not isinstance(raw, list | tuple):
         return None
-    given = tuple(part for part in raw if isinstance(part, str) and "\0" not in part)
-    return given if len(given) == len(raw) and all(given[:1]) else None
+    words = tuple(part for part in raw if isinstance(part, str) and "\0" not in part)
+    return words if len(words) == len(raw) and all(words[:1]) else None
 
 
 WORDS = checked_kind("a command with its arguments, or none", _words)
-"""A command and its arguments: a list, or text that is taken apart as a shell would."""
+"""A command and its arguments: a list, or text that is split as a shell would."""
 
 
 def _split_list(raw: str) -> object:
@@ -160,15 +160,15 @@ def _text(raw: object) -> str | None:
 
 
 TEXT = checked_kind("printable text", _text)
-"""Printable text that UTF-8 can say (ids are made from it)."""
+"""Printable text that UTF-8 can encode (ids are made from it)."""
 
 
 def _path(raw: object) -> Path | None:
-    words = str(raw).strip() if isinstance(raw, str | Path) else ""
-    if "\0" in words or len(words.splitlines()) != 1:
+    text = str(raw).strip() if isinstance(raw, str | Path) else ""
+    if "\0" in text or len(text.splitlines()) != 1:
         return None
     with suppress(RuntimeError, ValueError):  # "~nobody", no home at all, or not a name
-        return Path(words).expanduser()
+        return Path(text).expanduser()
     return None
 
 
@@ -186,7 +186,7 @@ def _span(raw: object) -> tuple[float, float] | None:
 
 
 SPAN = checked_kind("[lowest, highest]", _span)
-"""A lowest and a highest number, as a list or as two numbers with a comma between them."""
+"""A lowest and a highest number, as a list or separated by a comma."""
 
 
 def _names(raw: object) -> tuple[str, ...] | None:
@@ -195,12 +195,12 @@ def _names(raw: object) -> tuple[str, ...] | None:
         return tuple(part.strip() for part in parts if part.strip())
     if not isinstance(raw, list | tuple):
         return None
-    given = tuple(part.strip() for part in raw if isinstance(part, str) and part.strip())
-    return given if len(given) == len(raw) else None
+    names = tuple(part.strip() for part in raw if isinstance(part, str) and part.strip())
+    return names if len(names) == len(raw) else None
 
 
 NAMES = checked_kind("names separated by commas, or none", _names)
-"""Names, as a list or separated by commas; ``none`` for no name at all."""
+"""Names, as a list or separated by commas; ``none`` for no names."""
 
 
 def optional(kind: Kind[T]) -> Kind[T | None]:
@@ -220,10 +220,10 @@ def optional(kind: Kind[T]) -> Kind[T | None]:
 
 
 def as_table(raw: object) -> Mapping[str, object]:
-    """Return the table that a TOML table, a JSON object or an inline TOML table holds.
+    """Return the table given as a TOML table, a JSON object or an inline TOML table.
 
     Raises:
-        ValueError: It is none of them.
+        ValueError: It is none of these.
     """
     table = raw
     if isinstance(raw, str):
@@ -249,7 +249,7 @@ def _inline_table(raw: str) -> object:
 
 
 def as_text(value: object) -> str:
-    """Return a setting's value as it could be written into its variable."""
+    """Return a setting's value as text for its variable."""
     if value is None:
         return "none"
     if isinstance(value, bool):
@@ -276,7 +276,7 @@ class Setting:
     Attributes:
         name: Its name among all settings, ``safety_blocked_penalty``.
         field: The name of its field.
-        group: The field of ``Settings`` that holds it; empty for its own.
+        group: The field of ``Settings`` that holds it; empty for a field of its own.
         default: Its default.
         kind: What it accepts.
         help: One sentence.
@@ -298,7 +298,7 @@ class Setting:
 
     @property
     def key(self) -> str:
-        """Where TOML holds it, ``safety.blocked-penalty``."""
+        """Its key in TOML, ``safety.blocked-penalty``."""
         key = self.field.replace("_", "-")
         return f"{self.group}.{key}" if self.group else key
 
@@ -320,11 +320,11 @@ def rows_of(owner: "type[DataclassInstance]", group: str = "") -> tuple[Setting,
     )
 
 
-def settle(owner: "DataclassInstance", label: str) -> None:
-    """Check the declared fields of an object that is being made, and store what they mean.
+def parse_fields(owner: "DataclassInstance", label: str) -> None:
+    """Parse the declared fields of an object in place.
 
     Args:
-        owner: The object; called from its ``__post_init__``.
+        owner: The object; call it from its ``__post_init__``.
         label: Names a field in an error; ``{}`` stands for the field's name.
 
     Raises:
@@ -340,5 +340,5 @@ def settle(owner: "DataclassInstance", label: str) -> None:
 
 
 def construct(make: Callable[..., T], values: Mapping[str, object]) -> T:
-    """Return what ``make`` makes of values whose names are known only at run time."""
+    """Call ``make`` with arguments whose names are known only at run time."""
     return make(**values)

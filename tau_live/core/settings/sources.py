@@ -1,4 +1,4 @@
-"""Where settings come from: the environment, a TOML file, ``pyproject.toml``."""
+"""The sources of settings: the environment, a TOML file, ``pyproject.toml``."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,15 +11,15 @@ from tau_live.core.switch import KILL, OLD_SWITCH, PREFIX, SWITCH
 PYPROJECT = "pyproject.toml"
 
 
-class Given(NamedTuple):
-    """A value as somebody wrote it.
+class RawValue(NamedTuple):
+    """A value as it was written.
 
     Attributes:
-        raw: Text, or what TOML can hold.
+        raw: Text, or a TOML value.
         source: ``environment`` or the file.
-        where: What an error calls the place.
-        folder: What a relative path is relative to: the folder of the file, so that the same
-            store is meant from wherever below it an agent is started.
+        where: The name of its place in errors.
+        folder: The base of a relative path: the folder of the file, so that an agent started
+            anywhere below it uses the same store.
     """
 
     raw: object
@@ -28,26 +28,27 @@ class Given(NamedTuple):
     folder: Path
 
 
-def parse_value(row: Setting, given: Given) -> object:
-    """Return the value that was meant.
+def parse_value(row: Setting, raw_value: RawValue) -> object:
+    """Return the parsed value.
 
     Raises:
         SettingsError: It is not of the row's kind; names the place, what was expected and given.
     """
-    label = f"{given.where}: safety_reward.{row.field}" if row.group else given.where
+    where = raw_value.where
+    label = f"{where}: safety_reward.{row.field}" if row.group else where
     try:
-        value = row.kind.parse(given.raw)
+        value = row.kind.parse(raw_value.raw)
     except ValueError as error:
         pass_on(error)
         raise SettingsError(f"{label} {error}") from None
-    return given.folder / value if isinstance(value, Path) else value
+    return raw_value.folder / value if isinstance(value, Path) else value
 
 
 def from_environment(
     rows: Sequence[Setting], environ: Mapping[str, str], warnings: list[str]
-) -> dict[str, Given]:
-    """Return what the environment gives, by name; old and unknown variables are warned about."""
-    given = {}
+) -> dict[str, RawValue]:
+    """Return the settings in the environment, by name; warn about old and unknown variables."""
+    values = {}
     for row in rows:
         variable, value = row.variable, environ.get(row.variable, "")
         if row.alias is not None and row.alias in environ:
@@ -55,23 +56,23 @@ def from_environment(
             if not value.strip():
                 variable, value = row.alias, environ[row.alias]
         if value.strip():
-            given[row.name] = Given(value, "environment", variable, Path())
+            values[row.name] = RawValue(value, "environment", variable, Path())
 
     known = {SWITCH, OLD_SWITCH, KILL}
     known |= {name for row in rows for name in (row.variable, row.alias) if name is not None}
     unknown = sorted(name for name in environ if name.startswith(PREFIX) and name not in known)
     names = [row.name.upper() for row in rows]
     warnings.extend(_unknown(name.removeprefix(PREFIX), names, PREFIX) for name in unknown)
-    return given
+    return values
 
 
 def from_pyproject(
     rows: Sequence[Setting], directory: Path, warnings: list[str]
-) -> dict[str, Given]:
-    """Return what ``[tool.tau-live]`` gives in the nearest ``pyproject.toml`` that has it.
+) -> dict[str, RawValue]:
+    """Return the settings under ``[tool.tau-live]`` in the nearest ``pyproject.toml`` that has it.
 
     Raises:
-        SettingsError: A file that mentions us is not TOML, or holds what cannot be set there.
+        SettingsError: A file that mentions us is not TOML, or has a setting not allowed there.
     """
     for file in _pyprojects(directory, warnings):
         own = own_table(read_toml(file))
@@ -80,11 +81,11 @@ def from_pyproject(
     return {}
 
 
-def from_file(rows: Sequence[Setting], file: Path, warnings: list[str]) -> dict[str, Given]:
-    """Return what a TOML file gives: its ``[tool.tau-live]``, or all of it where it has none.
+def from_file(rows: Sequence[Setting], file: Path, warnings: list[str]) -> dict[str, RawValue]:
+    """Return the settings of a TOML file: its ``[tool.tau-live]``, or all of it without one.
 
     Raises:
-        SettingsError: It cannot be read, is not TOML, or holds what cannot be set there.
+        SettingsError: It cannot be read, is not TOML, or has a setting not allowed there.
     """
     document = read_toml(file)
     own = own_table(document)
@@ -93,7 +94,7 @@ def from_file(rows: Sequence[Setting], file: Path, warnings: list[str]) -> dict[
 
 
 def read_toml(file: Path) -> dict[str, object]:
-    """Return what a TOML file holds.
+    """Return the contents of a TOML file.
 
     Raises:
         SettingsError: It cannot be read or is not TOML; names the file and the line.
@@ -101,7 +102,7 @@ def read_toml(file: Path) -> dict[str, object]:
     import tomllib
 
     try:
-        if file.exists() and not (file.is_file() or file.is_dir()):  # to read it may never end
+        if file.exists() and not (file.is_file() or file.is_dir()):  # reading it may never end
             raise SettingsError(f"cannot read {file}: it is not a file")
         content = file.read_bytes()
         return tomllib.loads(content.decode())
@@ -123,13 +124,13 @@ def read_toml(file: Path) -> dict[str, object]:
 
 
 def _unknown(name: str, known: Iterable[str], prefix: str) -> str:
-    near = nearest(name, known)  # without the prefix, by which all of them resemble each other
+    near = nearest(name, known)  # without the prefix, which makes all of them look alike
     hint = f"did you mean {prefix}{near}?" if near else "`tau-live config` lists them all"
     return f"{prefix}{name} is not a setting of tau-live; {hint}"
 
 
 def _pyprojects(directory: Path, warnings: list[str]) -> Iterator[Path]:
-    """Yield the files that mention us, nearest first; what never does is not ours to judge."""
+    """Yield the files that mention us, nearest first; others are not ours to judge."""
     for folder in (directory.absolute(), *directory.absolute().parents):
         file = folder / PYPROJECT
         try:
@@ -141,7 +142,7 @@ def _pyprojects(directory: Path, warnings: list[str]) -> Iterator[Path]:
 
 
 def own_table(document: Mapping[str, object]) -> Mapping[str, object] | None:
-    """Return what a document says under ``[tool.tau-live]``; ``None`` where it does not."""
+    """Return the table ``[tool.tau-live]`` of a document; ``None`` without one."""
     tool = document.get("tool")
     own = tool.get("tau-live") if isinstance(tool, Mapping) else None
     return own if isinstance(own, Mapping) else None
@@ -154,8 +155,8 @@ def _from_table(
     file: Path,
     at: str,
     warnings: list[str],
-) -> dict[str, Given]:
-    given: dict[str, Given] = {}
+) -> dict[str, RawValue]:
+    values: dict[str, RawValue] = {}
     by_key = {_snake(row.key): row for row in rows}
     for key, raw in _flat(table, file):
         row, where = by_key.get(_snake(key)), f"{at}{key} in {file}"
@@ -163,11 +164,11 @@ def _from_table(
             warnings.append(f"{file}: {_unknown(key, (row.key for row in rows), at)}")
         elif row.name == "config":
             raise SettingsError(f"{where} cannot be set in a file, only as {row.variable}")
-        elif row.name in given:
-            raise SettingsError(f"{where} is given twice, also as {given[row.name].where}")
+        elif row.name in values:
+            raise SettingsError(f"{where} is given twice, also as {values[row.name].where}")
         elif not (isinstance(raw, str) and not raw.strip()):
-            given[row.name] = Given(raw, str(file), where, file.parent)
-    return given
+            values[row.name] = RawValue(raw, str(file), where, file.parent)
+    return values
 
 
 def _flat(table: Mapping[str, object], file: Path) -> Iterator[tuple[str, object]]:

@@ -20,9 +20,9 @@ from tau_live.core.settings.kinds import (
     construct,
     number,
     optional,
+    parse_fields,
     rows_of,
     setting,
-    settle,
 )
 
 if TYPE_CHECKING:
@@ -37,24 +37,24 @@ _PENALTY = number(least=0.0, expects="finite and non-negative")
 
 
 def tables_kind(owner: type[T], a: str, label: str) -> Kind[tuple[T, ...]]:
-    """Return the kind of tables that declare something each, by name.
+    """Return the kind of a table of named declarations.
 
-    A key that is not known is refused, not warned about: a misspelt weight would be learned with.
+    An unknown key is an error, not a warning: a misspelt weight would go into the learning.
 
     Args:
-        owner: Holds one of them; its first field is the name.
-        a: What one of them is.
+        owner: The class of a declaration; its first field is the name.
+        a: The noun for one of them.
         label: Names one in an error; ``{!r}`` stands for its name.
     """
     named, *_ = fields(owner)
 
     def declare(name: str, raw: object) -> T:
-        given = {str(key).replace("-", "_"): value for key, value in as_table(raw).items()}
+        values = {str(key).replace("-", "_"): value for key, value in as_table(raw).items()}
         known = [row.field for row in rows_of(owner)]
-        for key in sorted(given.keys() - {*known}):
+        for key in sorted(values.keys() - {*known}):
             what = label.format(name)
             raise SettingsError(f"{what} cannot have a {key!r}, only {', '.join(known)}")
-        return construct(owner, {named.name: name, **given})
+        return construct(owner, {named.name: name, **values})
 
     def parse(raw: object) -> tuple[T, ...]:
         if isinstance(raw, tuple) and all(isinstance(part, owner) for part in raw):
@@ -70,7 +70,7 @@ def tables_kind(owner: type[T], a: str, label: str) -> Kind[tuple[T, ...]]:
 def tables_of(
     declared: "Iterable[DataclassInstance]", *, omit: Container[object] = (None,)
 ) -> dict[str, dict[str, object]]:
-    """Return the tables that would declare some of one kind, by name, without what is ``omit``."""
+    """Return the tables that declare these objects, by name, without the values in ``omit``."""
     tables = {}
     for part in declared:
         named, *_ = fields(part)
@@ -83,7 +83,7 @@ def tables_of(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredReward:
-    """A reward that an operator expects, and what it counts for."""
+    """A reward that an operator expects, and how it counts."""
 
     name: str
     weight: float = setting(1.0, _FINITE, "Its weight in the total.")
@@ -113,7 +113,7 @@ class DeclaredReward:
     def __post_init__(self) -> None:
         if not self.name.strip():
             raise SettingsError(f"a reward's name must not be blank, got {self.name!r}")
-        settle(self, f"the {{}} of reward {self.name!r}")
+        parse_fields(self, f"the {{}} of reward {self.name!r}")
         self._check_cost()
         low, high = self.bounds
         for name, value in (("default", self.default), ("critical value", self.critical)):
@@ -140,7 +140,7 @@ class DeclaredReward:
         return self.range or ((0.0, 1.0) if self.cost else (-math.inf, math.inf))
 
     def allows(self, value: float) -> bool:
-        """Say whether the reward can be so much."""
+        """Return whether the reward can have this value."""
         low, high = self.bounds
         return low <= value <= high
 
@@ -224,7 +224,7 @@ class SafetySettings:
     )
 
     def __post_init__(self) -> None:
-        settle(self, "safety_reward.{}")
+        parse_fields(self, "safety_reward.{}")
 
 
 class Point(StrEnum):
@@ -245,11 +245,11 @@ class Point(StrEnum):
 
 
 OWN = "own"
-"""The name of what a host does by itself, which no option can have."""
+"""The name of the host's own choice, which no option can have."""
 
 
 class Every(StrEnum):
-    """How long a choice stays: for the whole run, or until the next call of the model."""
+    """How long a choice lasts: for the whole run, or for one model request."""
 
     RUN = "run"
     REQUEST = "request"
@@ -257,29 +257,29 @@ class Every(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Never:
-    """An option that is not offered where all of this is known.
+    """A rule that excludes an option in some contexts.
 
     Attributes:
-        option: Its name.
-        where: What has to be known, by name: one of these texts. Empty means nowhere at all.
+        option: The name of the option.
+        where: The values that exclude it, by name in the context; all names must match.
     """
 
     option: str
     where: Mapping[str, Sequence[str]]
 
-    def holds(self, known: Mapping[str, object]) -> bool:
-        """Say whether the option is not to be offered in this situation."""
-        return all(str(known.get(name)) in texts for name, texts in self.where.items())
+    def holds(self, context: Mapping[str, object]) -> bool:
+        """Return whether the option is excluded in this context."""
+        return all(str(context.get(name)) in texts for name, texts in self.where.items())
 
 
 def _options(raw: object) -> Mapping[str, object] | None:
     if isinstance(raw, list | tuple):
-        given = list(raw)
-        if not all(isinstance(name, str) and name.strip() for name in given):
+        names = list(raw)
+        if not all(isinstance(name, str) and name.strip() for name in names):
             return None
-        if len({*given}) < len(given):
+        if len({*names}) < len(names):
             return None
-        return MappingProxyType({name: name for name in given})
+        return MappingProxyType({name: name for name in names})
     try:
         options = {str(name): value for name, value in as_table(raw).items()}
     except ValueError as error:
@@ -308,7 +308,7 @@ def _nevers(raw: object) -> tuple[Never, ...] | None:
 
 
 def _is_model(value: object) -> bool:
-    """Say whether it may be a model: a name, or an object that is no plain data."""
+    """Return whether a value may be a model: a name, or an object that is not plain data."""
     plain = isinstance(value, bool | int | float | bytes | list | tuple | Mapping | None)
     return _is_text(value) if isinstance(value, str) else not plain
 
@@ -329,7 +329,7 @@ _VALUES: Mapping[str, tuple[str, Callable[[object], bool]]] = {
     Point.TOOL_GATE: ("the text that is sent to the model", _is_text),
     Point.RETRY: ("true or false", lambda value: isinstance(value, bool)),
 }
-"""What an option stands for, as far as that can be checked where no host is known."""
+"""The expected value of an option, as far as it can be checked without a host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -367,7 +367,7 @@ class DeclaredDecision:
         known = ", ".join(Point)
         if self.point not in list(Point):
             raise SettingsError(f"a decision point must be one of {known}, got {self.point!r}")
-        settle(self, f"the {{}} of decision {self.point!r}")
+        parse_fields(self, f"the {{}} of decision {self.point!r}")
         named = {*self.exploit_only, *(bar.option for bar in self.never)}
         for name in sorted(named - {*self.options} if self.options else ()):
             raise SettingsError(f"decision {self.point!r} has no option {name!r}")
@@ -383,9 +383,9 @@ class DeclaredDecision:
                     f"option {name!r} of decision {self.point!r} must be {expects}, got {value!r}"
                 )
 
-    def allowed_options(self, known: Mapping[str, object]) -> list[str]:
-        """Return the options that may be offered in a situation."""
-        barred = {bar.option for bar in self.never if bar.holds(known)}
+    def allowed_options(self, context: Mapping[str, object]) -> list[str]:
+        """Return the options that may be offered in a context."""
+        barred = {bar.option for bar in self.never if bar.holds(context)}
         return [name for name in self.options if name not in barred]
 
 
@@ -419,13 +419,13 @@ class DeclaredPrice:
     def __post_init__(self) -> None:
         if not self.model.strip():
             raise SettingsError("a price must name a model")
-        settle(self, f"the {{}} price of {self.model!r}")
+        parse_fields(self, f"the {{}} price of {self.model!r}")
         for name in ("input", "output"):
             if getattr(self, name) is None:
                 raise SettingsError(f"the price of {self.model!r} must have an {name}")
 
     def fits(self, names: Iterable[str]) -> bool:
-        """Say whether a model of one of these names has this price."""
+        """Return whether a model of one of these names has this price."""
         return any(fnmatchcase(name.lower(), self.model.lower()) for name in names)
 
 

@@ -16,7 +16,7 @@ from tau_live.learn.promotion.rules import Move
 from tau_live.operate.report.choices import Tally, compare_estimates, mean_of, share_of, spread_of
 from tau_live.operate.report.facts import Bin, Decided, Error, Mark, Point, Stretch
 from tau_live.rl.arrays import FloatArray
-from tau_live.store.records import Assignment, Choice, Surveyed
+from tau_live.store.records import Assignment, Choice, RolloutColumns
 from tau_live.store.roles import Store
 
 STRETCHES = 15
@@ -121,7 +121,7 @@ def survey(
 
 def stretch_of(
     cut: Cut,
-    rollouts: Sequence[Surveyed],
+    rollouts: Sequence[RolloutColumns],
     choices: Sequence[Choice],
     *,
     within: tuple[float, float] | None,
@@ -167,7 +167,7 @@ def stretch_of(
 
 def _decisions(
     cut: Cut,
-    rollouts: Sequence[Surveyed],
+    rollouts: Sequence[RolloutColumns],
     choices: Sequence[Choice],
     assignments: Sequence[Assignment],
     *,

@@ -1,1 +1,1 @@
-"""OpenTelemetry's spans of agents as the events of runs, whether they come live or from a log."""
+"""Turns OpenTelemetry's spans of agents, live or from a log, into events of runs."""

@@ -1,9 +1,9 @@
-"""Spans as they begin and end, and the events of the runs that they are of.
+"""Turns spans, as they begin and end, into events of runs.
 
-A run is a span of an agent or a workflow, or a chain with nothing of an agent around it; a run
-inside of another is its child. Where steps are of no such span, one run is inferred for the trace.
-Spans may end in any order and begin after the end of those around them; a step whose run cannot be
-known yet waits for the span that will tell, and no longer than the bounds below.
+A run is a span of an agent or a workflow, or a chain with no agent's span around it; a run inside
+another is its child. If no span around a step is a run, one run is inferred for the trace. Spans
+may end in any order and begin after the end of those around them; a step whose run is not known
+yet waits for the span that decides it, within the bounds below.
 
 Plain synchronous code without a clock; whoever owns it keeps threads apart.
 """
@@ -43,7 +43,7 @@ from tau_live.record.telemetry.tree import (
 HOST = "opentelemetry"
 
 Ids = tuple[str, str, str]
-"""Of a run: its host, its key there, and its execution."""
+"""The ids of a run: its host, its key there, and its execution."""
 
 
 def ids_of(run: Run) -> Ids:
@@ -52,7 +52,7 @@ def ids_of(run: Run) -> Ids:
 
 
 def ids_around(around: Around) -> Ids:
-    """Return the ids of another adapter's run, or one of the public door."""
+    """Return the ids of another adapter's run, or one of the public API."""
     return around.host, around.run_id, around.execution
 
 
@@ -73,13 +73,13 @@ def key_of(node: Node) -> str:
 
 
 def start_of(run: Run) -> dict[str, Any]:
-    """Return the fields of a run's start, as far as they are known, and note what was announced.
+    """Return the known fields of a run's start, and mark it as announced.
 
-    The run around it is left out while a span around it may turn out to be one: a store keeps the
-    first that it is given.
+    The parent run is left out while a span around it may turn out to be one: a store keeps the
+    first parent that it is given.
     """
     start = run.node.start
-    attributes, above = start.attributes, run_around(run) if run.behind is None else None
+    attributes, above = start.attributes, run_around(run) if run.pending is None else None
     run.announced = True
     run.session = run.session or _session(run.node)
     run.agent = run.agent or (semconv.text(attributes, *semconv.AGENTS) if run.whole else None)
@@ -103,16 +103,16 @@ def start_of(run: Run) -> dict[str, Any]:
         "parent_run_id": above[1] if above else None,
         "parent_host": above[0] if above and above[0] != HOST else None,
     }
-    run.input_told = fields["input"] is not None
+    run.has_input = fields["input"] is not None
     return fields
 
 
-def knows_all(run: Run, ended: SpanEnd) -> bool:
-    """Say whether a run's start has announced all that its end knows; its session is known now."""
-    knew, attributes = run.session, ended.start.attributes
-    run.session = knew or _session(run.node) or ended.start.trace
+def complete_start(run: Run, ended: SpanEnd) -> bool:
+    """Set a run's session at its end, and return whether its start was sent complete."""
+    session, attributes = run.session, ended.start.attributes
+    run.session = session or _session(run.node) or ended.start.trace
     has_input = run.whole and semconv.input_of(attributes) is not None
-    return run.announced and run.session == knew and (run.input_told or not has_input)
+    return run.announced and run.session == session and (run.has_input or not has_input)
 
 
 def end_of(run: Run, ended: SpanEnd) -> dict[str, Any]:
@@ -138,7 +138,7 @@ def end_of(run: Run, ended: SpanEnd) -> dict[str, Any]:
 
 
 def run_of(node: Node) -> Ids | None:
-    """Return the ids of the run that a span is, or is of."""
+    """Return the ids of the run that a span is, or belongs to."""
     if node.run is not None:
         return ids_of(node.run)
     home = home_of(node, settled=True)
@@ -158,7 +158,7 @@ def run_around(run: Run) -> tuple[str, str] | None:
 
 
 def _session(node: Node) -> str | None:
-    """Return the session of a run, or of what is around it."""
+    """Return the session of a run, or of a span around it."""
     above: Node | None = node
     while above is not None:
         session = semconv.session_of(above.start.attributes)
@@ -178,24 +178,24 @@ def _in_tool(node: Node) -> bool:
 
 
 OPEN_TRACES = 10_000
-"""So many traces are remembered of which spans go on; of more, the one heard of longest ago is not:
-what still comes of it counts as what was not seen to begin."""
+"""How many traces with open spans are remembered; beyond, the least recent one is forgotten: its
+further spans count as spans whose start was not seen."""
 
 
 SPANS_KEPT = 100_000
-"""So many spans of all traces are remembered."""
+"""How many spans of all traces are remembered."""
 
 IDLE_S = 6 * 3_600.0
-"""What has not ended of a trace is given up when nothing was heard of it for so long."""
+"""A trace without a span event for so long is given up, with its open runs."""
 
 
 class Runs:
     """Turns spans into events.
 
     Args:
-        native: Says of a host whether an adapter of its own tells what it did.
-        reward: How rewards are called that have no name.
-        source: The source of rewards that name none.
+        native: Returns whether a host has an adapter of its own, which reports its steps.
+        reward: The name of rewards without one.
+        source: The source of rewards without one.
         roots: Whether the root of a trace is a run whatever its attributes, and is announced
             at once.
     """
@@ -213,20 +213,20 @@ class Runs:
         self._reward = reward
         self._source = source
         self._open: OrderedDict[str, Trace] = OrderedDict()
-        self._rest: OrderedDict[str, Trace] = OrderedDict()
+        self._closed: OrderedDict[str, Trace] = OrderedDict()
         self._kept = 0
 
     def sizes(self) -> tuple[int, int]:
         """Return how many traces and spans are remembered."""
-        return len(self._open) + len(self._rest), self._kept
+        return len(self._open) + len(self._closed), self._kept
 
     def start_span(self, start: SpanStart, *, around: Around | None, now: float) -> list[ev.Event]:
-        """Return what the beginning of a span tells.
+        """Return the events of the start of a span.
 
         Args:
             start: The span.
             around: The run of ours in which it begins.
-            now: Epoch seconds.
+            now: Epoch seconds, UTC.
         """
         events = list(self._idle(now))
         trace = self._trace(start.trace, now)
@@ -245,12 +245,12 @@ class Runs:
         return events
 
     def end_span(self, ended: SpanEnd, *, around: Around | None, now: float) -> list[ev.Event]:
-        """Return what the end of a span tells; of one that was not seen to begin, all that it is.
+        """Return the events of the end of a span; all its events if its start was not seen.
 
         Args:
             ended: The span.
             around: The run of ours in which it ends.
-            now: Epoch seconds.
+            now: Epoch seconds, UTC.
         """
         events = list(self._idle(now))
         start = ended.start
@@ -262,7 +262,7 @@ class Runs:
         self._kept -= trace.close(node)
         events += self._end_events(trace, node, ended)
         if trace.open <= 0:
-            self._put_to_rest(start.trace, trace)
+            self._close_trace(start.trace, trace)
         return events
 
     def add_values(
@@ -271,10 +271,10 @@ class Runs:
         """Return the rewards of a span, maybe long after it.
 
         Args:
-            trace: The trace of the span.
-            span: The span.
-            values: What it was worth, each by a key that tells it from others.
-            at: Epoch seconds of the rewards.
+            trace: The id of the trace.
+            span: The id of the span.
+            values: Its evaluations, each by a distinct key.
+            at: Epoch seconds, UTC, of the rewards.
         """
         known = self._open.get(trace)
         events = [] if known is None else [*self._wake_runs(known, known.nodes.get(span))]
@@ -289,45 +289,45 @@ class Runs:
         ]
 
     def run_of(self, trace: str, span: str) -> Ids | None:
-        """Return the ids of the run that a span is, or is of, where that is remembered."""
-        known = self._open.get(trace) or self._rest.get(trace)
+        """Return the ids of the run that a span is, or belongs to, if it is remembered."""
+        known = self._open.get(trace) or self._closed.get(trace)
         node = None if known is None else known.nodes.get(span)
         return None if node is None else run_of(node)
 
     def span_start(self, trace: str, span: str) -> SpanStart | None:
-        """Return how a span began that is remembered and goes on."""
+        """Return the start of a span in an open trace; ``None`` if it is not remembered."""
         known = self._open.get(trace)
         node = None if known is None else known.nodes.get(span)
         return None if node is None else node.start
 
     def flush(self) -> list[ev.Event]:
-        """Return the events that wait, as far as they can be known by now."""
+        """Return the events that wait, with spans of unknown kind as nothing."""
         return [event for trace in self._open.values() for event in self._settle(trace)]
 
     def finish(self) -> list[ev.Event]:
-        """Return the events that still wait, as far as they can be known; nothing is remembered."""
+        """Return the events that still wait, as ``flush``, and forget everything."""
         events: list[ev.Event] = []
         while self._open:
             events += self._forget_oldest()
-        self._rest.clear()
+        self._closed.clear()
         self._kept = 0
         return events
 
     def after_fork(self) -> None:
-        """Leave what went on to the process that forked this one."""
-        for trace in (*self._open.values(), *self._rest.values()):
+        """Leave the open spans to the process that forked this one."""
+        for trace in (*self._open.values(), *self._closed.values()):
             for node in trace.nodes.values():
                 node.inherited = not node.ended
-                node.waiting = node.unplaced = None
+                node.waiting = node.pending_runs = None
 
     def _trace(self, id_: str, now: float) -> Trace:
         trace = self._open.get(id_)
         if trace is None:
-            trace = self._rest.pop(id_) if id_ in self._rest else Trace()
+            trace = self._closed.pop(id_) if id_ in self._closed else Trace()
             self._open[id_] = trace
-        elif now > trace.heard:
+        elif now > trace.updated_at:
             self._open.move_to_end(id_)
-        trace.heard = now
+        trace.updated_at = now
         return trace
 
     def _add(self, trace: Trace, start: SpanStart, around: Around | None) -> Node:
@@ -347,16 +347,15 @@ class Runs:
         kind = node.known_kind()
         if not node.native and kind in STEPS:
             yield from self._step(trace, node, ended)
-        if kind is not Kind.NOTHING or ended.happened or REWARD in ended.start.attributes:
-            yield from self._valued_by(node, ended)
+        if kind is not Kind.NOTHING or ended.events or REWARD in ended.start.attributes:
+            yield from self._rewards(node, ended)
         if node.run is not None:
             yield from self._end_run(trace, node.run, ended)
 
     def _wake_runs(self, trace: Trace, node: Node | None) -> Iterator[ev.Event]:
         """Yield the starts of runs that are recognised after they began, the outermost first.
 
-        Their steps were looked at before that, or are now: agents of google-adk say it just after
-        their span began, others as late as its end.
+        Agents of google-adk set their kind just after their span began, others as late as its end.
         """
         late: list[Node] = []
         while node is not None:
@@ -373,20 +372,20 @@ class Runs:
     def _resume_waiting(
         self, trace: Trace, node: Node, *, settled: bool = False
     ) -> Iterator[ev.Event]:
-        """Yield what waited until it was known what a span is; if ``settled``, it is nothing."""
+        """Yield the events that waited for the kind of a span; if ``settled``, it is nothing."""
         waiting, node.waiting = node.waiting or (), None
         trace.waiting -= len(waiting)
-        for waiting_node, its in waiting:
-            yield from self._step(trace, waiting_node, its, settled=settled)
-        unplaced, node.unplaced = node.unplaced or (), None
-        for run in unplaced:
+        for waiting_node, ended in waiting:
+            yield from self._step(trace, waiting_node, ended, settled=settled)
+        runs, node.pending_runs = node.pending_runs or (), None
+        for run in runs:
             yield from self._place_run(trace, run, settled=settled)
 
-    def _valued_by(self, node: Node, ended: SpanEnd) -> Iterator[ev.Event]:
-        """Yield what a span says of its run, or one that evaluates of the spans it points to."""
+    def _rewards(self, node: Node, ended: SpanEnd) -> Iterator[ev.Event]:
+        """Yield the rewards in a span: of its run, or of the spans that an evaluation links to."""
         start = node.start
         values = {f"{start.id}:{n}": value for n, value in enumerate(values_of(ended))}
-        linked = ended.linked if node.known_kind() is Kind.EVALUATION else ()
+        linked = ended.links if node.known_kind() is Kind.EVALUATION else ()
         for trace, span in (linked or [(start.trace, start.id)]) if values else ():
             yield from self.add_values(trace, span, values, at=ended.at)
 
@@ -394,8 +393,8 @@ class Runs:
         self, trace: Trace, node: Node, ended: SpanEnd, *, settled: bool = False
     ) -> Iterator[ev.Event]:
         home = home_of(node, settled=settled or trace.settled)
-        if home.behind is not None:
-            yield from self._wait(trace, home.behind, node, ended)
+        if home.pending is not None:
+            yield from self._delay_step(trace, home.pending, node, ended)
             return
         kind = node.known_kind() or Kind.NOTHING
         if home.model is not None and kind in {Kind.MODEL, Kind.EMBEDDING}:
@@ -416,21 +415,23 @@ class Runs:
             for event, fields in steps_of(ended, kind, tally, node.inner):
                 yield event_of(event, of, fields)
 
-    def _wait(self, trace: Trace, behind: Node, node: Node, ended: SpanEnd) -> Iterator[ev.Event]:
-        behind.waiting = [*(behind.waiting or ()), (node, ended)]
+    def _delay_step(
+        self, trace: Trace, pending: Node, node: Node, ended: SpanEnd
+    ) -> Iterator[ev.Event]:
+        pending.waiting = [*(pending.waiting or ()), (node, ended)]
         trace.waiting += 1
         if trace.waiting > WAITING_LIMIT:
             trace.settled = True
             yield from self._settle(trace)
 
     def _settle(self, trace: Trace) -> Iterator[ev.Event]:
-        """Tell what waits, taking what does not say yet what it is for nothing."""
+        """Yield the events that wait, with spans of unknown kind as nothing."""
         for node in [*trace.nodes.values()]:
             yield from self._resume_waiting(trace, node, settled=True)
         trace.waiting = 0
 
     def _run_at(self, home: Home) -> Run | None:
-        """Return the run of ours that a step is of, inferred where there has to be one."""
+        """Return the run of ours that a step belongs to, inferred if necessary."""
         root = home.root
         if root is None:
             return home.run
@@ -442,76 +443,77 @@ class Runs:
         yield event_of(ev.RunStart, run, start_of(run))
 
     def _place_run(self, trace: Trace, run: Run, *, settled: bool = False) -> Iterator[ev.Event]:
-        """Yield the start of an announced run, if it is inside of another, as is known now."""
+        """Yield the start of an announced run again, now that its parent run is known."""
         yield from self._hold_back(trace, run, settled=settled or trace.settled)
-        if run.behind is None and run_around(run) is not None:
+        if run.pending is None and run_around(run) is not None:
             yield event_of(ev.RunStart, run, start_of(run))
 
     def _hold_back(self, trace: Trace, run: Run, *, settled: bool) -> Iterator[ev.Event]:
-        """Put a run behind the span around it of which is not known yet whether it is a run."""
+        """Note a run at the span around it that may still turn out to be a run."""
         known = settled or not run.whole
-        behind = run.behind = None if known else home_of(run.node, settled=False).behind
-        if behind is None:
+        pending = run.pending = None if known else home_of(run.node, settled=False).pending
+        if pending is None:
             return
-        behind.unplaced = behind.unplaced or OrderedDict()
-        behind.unplaced[run] = None
-        if len(behind.unplaced) > WAITING_LIMIT:
-            yield from self._place_run(trace, behind.unplaced.popitem(last=False)[0], settled=True)
+        pending.pending_runs = pending.pending_runs or OrderedDict()
+        pending.pending_runs[run] = None
+        if len(pending.pending_runs) > WAITING_LIMIT:
+            oldest, _ = pending.pending_runs.popitem(last=False)
+            yield from self._place_run(trace, oldest, settled=True)
 
     def _end_run(self, trace: Trace, run: Run, ended: SpanEnd) -> Iterator[ev.Event]:
         if not run.announced and not run.whole:
             return
         yield from self._orphans(trace, run)
-        if not knows_all(run, ended):
+        if not complete_start(run, ended):
             yield from self._start_run(trace, run)
         run.ended = True
         yield event_of(ev.RunEnd, run, end_of(run, ended))
 
     def _orphans(self, trace: Trace, run: Run) -> Iterator[ev.Event]:
-        """Yield the starts of steps that go on as their run ends, which is all that is sure."""
-        if not 0 < trace.open <= 1_000:  # of so many, none is looked for
+        """Yield the starts of steps that are open as their run ends."""
+        if not 0 < trace.open <= 1_000:  # too many to search
             return
         for node in trace.nodes.values():
             kind = None if node.ended or node.native else node.known_kind()
             if kind is None or kind not in STEPS:
                 continue
             home = home_of(node, settled=True)
-            mine = home.run is run or (home.root is not None and home.root.run is run)
-            if mine and home.model is None:
+            is_own = home.run is run or (home.root is not None and home.root.run is run)
+            if is_own and home.model is None:
                 for event, fields in left_open(node.start, kind, run.tally):
                     yield event_of(event, run, fields)
 
-    def _put_to_rest(self, id_: str, trace: Trace) -> None:
+    def _close_trace(self, id_: str, trace: Trace) -> None:
         self._open.pop(id_, None)
-        if not trace.rest():
+        if not trace.free_attributes():
             self._kept -= len(trace.nodes)
             return
-        self._rest[id_] = trace
-        if len(self._rest) > 1_000:  # traces of which nothing goes on
-            self._kept -= len(self._rest.popitem(last=False)[1].nodes)
+        self._closed[id_] = trace
+        if len(self._closed) > 1_000:  # traces without open spans
+            self._kept -= len(self._closed.popitem(last=False)[1].nodes)
 
     def _has_too_many(self) -> bool:
-        """Make room of what is at rest; say whether that was not enough."""
-        while self._rest and self._kept > SPANS_KEPT:
-            self._kept -= len(self._rest.popitem(last=False)[1].nodes)
+        """Forget closed traces if there are too many spans; return whether that was not enough."""
+        while self._closed and self._kept > SPANS_KEPT:
+            self._kept -= len(self._closed.popitem(last=False)[1].nodes)
         return self._kept > SPANS_KEPT and bool(self._open)
 
     def _forget_oldest(self) -> list[ev.Event]:
-        """Forget the trace that was heard of longest ago; return what waited."""
+        """Forget the least recent open trace; return its waiting events."""
         _, trace = self._open.popitem(last=False)
         self._kept -= len(trace.nodes)
         return [*self._settle(trace)]
 
     def _idle(self, now: float) -> Iterator[ev.Event]:
-        """Yield what ends the traces of which nothing was heard for long."""
+        """Yield the events that end idle traces."""
         while self._open:
             id_ = next(iter(self._open))
             trace = self._open[id_]
-            if now - trace.heard <= IDLE_S:
+            if now - trace.updated_at <= IDLE_S:
                 return
             runs = [node.run for node in trace.nodes.values() if node.run is not None]
             yield from self._forget_oldest()
             for run in runs:
                 if run.announced and not run.ended:
-                    unheard = {"at": trace.heard, "status": ev.Status.UNKNOWN}
-                    yield event_of(ev.RunEnd, run, unheard)
+                    fields = {"at": trace.updated_at, "status": ev.Status.UNKNOWN}
+                    yield event_of(ev.RunEnd, run, fields)

@@ -1,4 +1,4 @@
-"""Attributes of a span as fields of events: one reading of every convention.
+"""Conversion of a span's attributes to fields of events, for every convention.
 
 Source:
     OpenTelemetry semantic conventions for generative AI 1.38 and for MCP; OpenInference's semantic
@@ -19,16 +19,16 @@ from tau_live.core import events as ev
 from tau_live.core.offers import COMMENT_LIMIT, text_of
 
 Attributes = Mapping[str, object]
-"""What a span says of itself: texts, numbers, truths, and sequences of them, by name."""
+"""The attributes of a span: texts, numbers, booleans, and sequences of them, by name."""
 
 TEXT_LIMIT = 1_000_000
 
 
-class Happened(NamedTuple):
-    """Something that happened while a span went on.
+class SpanEvent(NamedTuple):
+    """An event of a span.
 
     Attributes:
-        name: What: ``exception``, ``gen_ai.evaluation.result``.
+        name: Its name: ``exception``, ``gen_ai.evaluation.result``.
         attributes: Its attributes.
     """
 
@@ -37,17 +37,17 @@ class Happened(NamedTuple):
 
 
 class SpanStart(NamedTuple):
-    """A span that begins.
+    """The start of a span.
 
     Attributes:
-        trace: The trace it is of, in hexadecimal.
+        trace: The id of its trace, in hexadecimal.
         id: Its id, in hexadecimal.
-        parent: The span around it; ``None`` for a trace's root.
+        parent: The id of its parent span; ``None`` for a trace's root.
         name: Its name.
         scope: The name of the instrumentation that made it.
-        at: When, in epoch seconds.
-        attributes: What it says so far; grows while it goes on.
-        service: Returns who it is of, where that is known.
+        at: Epoch seconds, UTC.
+        attributes: Its attributes so far; more are added while it is open.
+        service: Returns the name of its service, if known.
     """
 
     trace: str
@@ -61,29 +61,29 @@ class SpanStart(NamedTuple):
 
 
 class SpanEnd(NamedTuple):
-    """How a span ended.
+    """The end of a span.
 
     Attributes:
         start: Its start, with all its attributes.
-        at: When it ended, in epoch seconds.
-        failed: Whether it says that it failed.
-        description: Its description of that.
-        happened: Its events.
-        linked: Spans it points to: trace and id of each.
-        raised: What went through the code that ended it, where that says that it was cancelled.
+        at: Epoch seconds, UTC.
+        failed: Whether its status is an error.
+        description: The description of that status.
+        events: Its events.
+        links: The spans that it links to, as trace and id.
+        raised: The class of an exception that passed through it as a cancellation, if any.
     """
 
     start: SpanStart
     at: float
     failed: bool = False
     description: str = ""
-    happened: Sequence[Happened] = ()
-    linked: Sequence[tuple[str, str]] = ()
+    events: Sequence[SpanEvent] = ()
+    links: Sequence[tuple[str, str]] = ()
     raised: str | None = None
 
 
 class Around(Protocol):
-    """A run of ours around a span, as its handle knows it."""
+    """A run of ours around a span: the fields of its handle that are used here."""
 
     host: str
     run_id: str
@@ -92,7 +92,7 @@ class Around(Protocol):
 
 
 def text(attributes: Attributes, *names: str, limit: int = 200) -> str | None:
-    """Return the first of these attributes that holds a text, or a number as one."""
+    """Return the first of these attributes that is a text or a whole number, as text."""
     for name in names:
         value = attributes.get(name)
         if isinstance(value, str | int) and value != "":
@@ -101,7 +101,7 @@ def text(attributes: Attributes, *names: str, limit: int = 200) -> str | None:
 
 
 def number(attributes: Attributes, *names: str) -> float | None:
-    """Return the first of these attributes that holds a finite number."""
+    """Return the first of these attributes that is a finite number."""
     for name in names:
         value = attributes.get(name)
         if isinstance(value, int | float) and isfinite(value):
@@ -110,7 +110,7 @@ def number(attributes: Attributes, *names: str) -> float | None:
 
 
 def texts(value: object) -> tuple[str, ...]:
-    """Return a sequence of texts, or one of them."""
+    """Return one text, or a sequence of values, as texts."""
     if isinstance(value, str):
         return (text_of(value),)
     return tuple(text_of(item) for item in value) if isinstance(value, list | tuple) else ()
@@ -149,7 +149,7 @@ _TOKENS: Mapping[str, str] = {
     "prompt_details.cache_write": "cache_write_tokens",
     "completion_details.reasoning": "reasoning_tokens",
 }
-"""Tokens by the names of the conventions, as ours."""
+"""Our kinds of tokens, by the names of the conventions."""
 
 _COUNTS = ("gen_ai.usage.", "llm.token_count.")
 _CONTENT = (
@@ -166,18 +166,18 @@ _CONTENT = (
     *("tool.name", "tool.parameters", "tool.id", "tool_call.id", "error.type", "mcp.tool.name"),
     *("all_messages_events", "gcp.vertex.agent.", "tool.description", "tool.json_schema"),
 )
-"""What has a place of its own, or is content that is kept nowhere."""
+"""Prefixes of attributes that have a field of their own, or are content, which is not kept."""
 
 _CALLS_READ = 256
 
 
 def session_of(attributes: Attributes) -> str | None:
-    """Return what runs of one conversation share."""
+    """Return the id that the runs of one conversation share."""
     return text(attributes, *_SESSIONS)
 
 
 def content_of(attributes: Attributes, *names: str) -> ev.Content | None:
-    """Return the first of these texts."""
+    """Return the first of these attributes that holds content."""
     for name in names:
         value = attributes.get(name)
         if isinstance(value, str) and value:
@@ -188,12 +188,12 @@ def content_of(attributes: Attributes, *names: str) -> ev.Content | None:
 
 
 def input_of(attributes: Attributes) -> ev.Content | None:
-    """Return what a run is to work on."""
+    """Return the input of a run."""
     return content_of(attributes, *_INPUTS)
 
 
 def usage_of(attributes: Attributes, *, summed: bool = False) -> dict[str, float]:
-    """Return tokens by kind; with ``summed`` those of all that a run did."""
+    """Return tokens by kind; with ``summed`` those of a whole run."""
     prefixes = ("gen_ai.aggregated_usage.", *_COUNTS) if summed else _COUNTS
     usage: dict[str, float] = {}
     for name, value in attributes.items():
@@ -206,13 +206,13 @@ def usage_of(attributes: Attributes, *, summed: bool = False) -> dict[str, float
 
 
 def cost_of(attributes: Attributes) -> float | None:
-    """Return what it cost in US dollars, where the span says it."""
+    """Return the cost in US dollars, if the span has one."""
     cost = number(attributes, *_COSTS)
     return cost if cost is not None and cost >= 0 else None
 
 
 def model_of(attributes: Attributes) -> str | None:
-    """Return the model that a run asks first, where its span names one."""
+    """Return the requested model, if the span names one."""
     return text(attributes, *_MODELS_ASKED)
 
 
@@ -231,7 +231,7 @@ def request_of(attributes: Attributes) -> dict[str, object]:
 
 
 def response_of(attributes: Attributes) -> dict[str, object]:
-    """Return the fields of a model request's end, but for what it took."""
+    """Return the fields of a model request's end, without tokens and cost."""
     first = number(attributes, *_FIRST)
     output, calls = _answer(attributes)
     return {
@@ -269,7 +269,7 @@ def arguments_of(attributes: Attributes) -> dict[str, object]:
 
 
 def check_of(attributes: Attributes, name: str, *, failed: bool) -> dict[str, object]:
-    """Return the fields of what a guardrail says."""
+    """Return the fields of a guardrail's check."""
     output = _object(attributes.get("output.value"))
     flags = [attributes.get("guardrail.triggered"), attributes.get("guardrail.blocked")]
     flags += [output.get(name) for name in ("tripwire_triggered", "triggered", "blocked")]
@@ -284,12 +284,12 @@ def check_of(attributes: Attributes, name: str, *, failed: bool) -> dict[str, ob
 
 
 class Problem(NamedTuple):
-    """How something ended.
+    """How a span ended.
 
     Attributes:
-        status: How.
-        error: The error.
-        reason: Why a run ended so, where that is known.
+        status: The status.
+        error: The error; ``None`` without one.
+        reason: Why a run ended so, if known.
     """
 
     status: ev.Status = ev.Status.OK
@@ -316,19 +316,19 @@ _ENDINGS: Mapping[tuple[str, ...], tuple[ev.Status, ev.Reason | None]] = {
         ev.Reason.INTERRUPTED,
     ),
 }
-"""By the names of errors that are more than an error: status and reason."""
+"""Status and reason by the names of special errors."""
 
 
 def problem_of(ended: SpanEnd, *, fatal: bool = False) -> Problem:
-    """Return how a span ended, by its status, its exceptions, and what went through it."""
+    """Return how a span ended, by its status, its exceptions, and its cancellation."""
     attributes = ended.start.attributes
     if not ended.failed:
-        broken = "error" in finish_reasons(attributes)  # of a stream that nobody read to its end
+        broken = "error" in finish_reasons(attributes)  # a stream that was not read to its end
         if ended.raised is None and not broken:
             return Problem()
         error = ev.ErrorInfo(type=ended.raised, fatal=fatal) if ended.raised else None
         return Problem(ev.Status.CANCELLED, error, ev.Reason.CANCELLED)
-    raised = next((event for event in reversed(ended.happened) if event.name == "exception"), None)
+    raised = next((event for event in reversed(ended.events) if event.name == "exception"), None)
     thrown = {} if raised is None else raised.attributes
     type_ = text(attributes, "error.type") or text(thrown, "exception.type") or "error"
     name = type_.rpartition(".")[2]
@@ -339,14 +339,14 @@ def problem_of(ended: SpanEnd, *, fatal: bool = False) -> Problem:
 
 
 def _params(attributes: Attributes) -> dict[str, object]:
-    given = _object(attributes.get("llm.invocation_parameters"))
+    params = _object(attributes.get("llm.invocation_parameters"))
     prefix = "gen_ai.request."
     named = {
         name.removeprefix(prefix): value
         for name, value in attributes.items()
         if name.startswith(prefix) and name not in {"gen_ai.request.model", "gen_ai.request.stream"}
     }
-    return {**{name: value for name, value in given.items() if name != "messages"}, **named}
+    return {**{name: value for name, value in params.items() if name != "messages"}, **named}
 
 
 def _tools_offered(attributes: Attributes) -> tuple[str, ...]:
@@ -405,7 +405,7 @@ def _flat_calls(attributes: Attributes) -> Iterator[ev.ToolCall]:
 
 
 def _raw(attributes: Attributes) -> dict[str, object]:
-    """Return what has no place of its own and is no content."""
+    """Return the attributes that have no field of their own and are not content."""
     rest = (
         (name, list(value) if isinstance(value, tuple) else value)
         for name, value in attributes.items()
@@ -442,8 +442,8 @@ def _json(value: object) -> str:
 class Kind(Enum):
     """The kind of a span.
 
-    ``CHAIN`` is a run where nothing of an agent is around it, and else nothing. ``RETRIEVAL`` is a
-    tool's call without a call, ``EMBEDDING`` a model's answer that is no turn.
+    ``CHAIN`` is a run if no agent's span is around it, and else nothing. ``RETRIEVAL`` is a tool
+    call that no model requested, ``EMBEDDING`` a model request that is not a turn.
     """
 
     RUN = auto()
@@ -498,18 +498,18 @@ _BY_ATTRIBUTE: Mapping[str, Mapping[str, Kind]] = {
         "rerank": Kind.RETRIEVAL,
     },
 }
-"""By the attribute that says it, the most telling first."""
+"""The kind by the attribute that states it, the most reliable first."""
 
 _BY_PRESENCE: Mapping[str, Kind] = {
     "gen_ai.tool.name": Kind.TOOL,
     "gen_ai.response.model": Kind.MODEL,
     "gen_ai.request.model": Kind.MODEL,
 }
-"""What a span of an older convention is that has such an attribute."""
+"""The kind of a span of an older convention, by an attribute that it has."""
 
 
 def kind_of(attributes: Attributes, *, ended: bool = True) -> Kind | None:
-    """Return what a span is of; ``None`` for one that goes on and does not say so yet."""
+    """Return the kind of a span; ``None`` if it is open and its kind is unknown yet."""
     for name, kinds in _BY_ATTRIBUTE.items():
         value = attributes.get(name)
         if isinstance(value, str) and value in kinds:
@@ -547,14 +547,14 @@ _BEGINNINGS = ("gen_ai.evaluation", "evaluation", "annotation", "trace.", REWARD
 
 
 class Value(NamedTuple):
-    """One thing that was measured.
+    """An evaluation.
 
     Attributes:
-        name: What; ``None`` where nobody says.
+        name: Its name; ``None`` if unknown.
         value: The score.
-        label: The score in words.
+        label: The score as a label.
         comment: Its comment.
-        source: Who says so; ``None`` where nobody says.
+        source: Who gave it; ``None`` if unknown.
     """
 
     name: str | None
@@ -565,24 +565,24 @@ class Value(NamedTuple):
 
 
 def values_of(ended: SpanEnd) -> list[Value]:
-    """Return what a span says something was worth, in its own order."""
-    given = [
+    """Return the evaluations and rewards in a span, in its own order."""
+    values = [
         value
-        for happened in ended.happened
-        if happened.name == RESULT
-        for value in evaluation_values(happened.attributes)
+        for event in ended.events
+        if event.name == RESULT
+        for value in evaluation_values(event.attributes)
     ]
     attributes = ended.start.attributes
     if any(name.startswith(_BEGINNINGS) for name in attributes):
-        given += evaluation_values(attributes)
+        values += evaluation_values(attributes)
         own = number(attributes, REWARD)
         if own is not None:
-            given.append(Value(text(attributes, f"{REWARD}.name"), own))
-    return given
+            values.append(Value(text(attributes, f"{REWARD}.name"), own))
+    return values
 
 
 def evaluation_values(attributes: Attributes) -> Iterator[Value]:
-    """Yield the evaluations that attributes hold, without those that say neither score nor word."""
+    """Yield the evaluations in attributes, without those with neither score nor label."""
     groups: dict[tuple[str, str], dict[str, object]] = {}
     for name, value in attributes.items():
         match = _PART.fullmatch(name)

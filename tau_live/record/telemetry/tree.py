@@ -1,4 +1,4 @@
-"""The spans that belong together, while they are of interest, and the run that each is of."""
+"""The open traces of spans, and the run that each span belongs to."""
 
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
@@ -18,10 +18,10 @@ from tau_live.record.telemetry.semconv import (
 )
 
 HANDS_OVER = "handoff to "
-"""How the tool's calls begin by which one agent hands over to another."""
+"""The prefix of tool calls by which one agent hands over to another."""
 
 EventFields = tuple[type[ev.Event], dict[str, Any]]
-"""A kind of event, and its fields but for those that say of which run it is."""
+"""A kind of event, and its fields without the ids of its run."""
 
 
 @dataclass(slots=True)
@@ -30,8 +30,8 @@ class Tally:
 
     Attributes:
         usage: Tokens by kind.
-        cost: US dollars; ``None`` while no step has any.
-        turns: How many turns there were.
+        cost: US dollars; ``None`` while no step has a cost.
+        turns: The number of turns.
     """
 
     usage: dict[str, float]
@@ -39,7 +39,7 @@ class Tally:
     turns: int = 0
 
     def add(self, usage: Mapping[str, float], cost: float | None) -> None:
-        """Count what a model's answer took."""
+        """Add the tokens and the cost of a model's answer."""
         for kind, number in usage.items():
             self.usage[kind] = self.usage.get(kind, 0.0) + number
         if cost is not None:
@@ -49,14 +49,15 @@ class Tally:
 def steps_of(
     ended: SpanEnd, kind: Kind, tally: Tally | None, inner: Tally | None
 ) -> Iterator[EventFields]:
-    """Yield what a span tells, and count it.
+    """Yield the events of a span, and count it in its run.
 
     Args:
         ended: The span.
         kind: Its kind.
-        tally: Of its run; ``None`` for one that others tell, which has turns of its own.
-        inner: What spans of the same answer came to, made by another instrumentation inside of
-            this one; counts where this one says nothing.
+        tally: The totals of its run; ``None`` for a run of another adapter, which counts its own
+            turns.
+        inner: The totals of spans of the same answer, made by another instrumentation inside this
+            one; used where this span has no value.
     """
     if kind in {Kind.MODEL, Kind.EMBEDDING}:
         yield from _answer(ended, kind, tally, inner)
@@ -92,7 +93,7 @@ def _answer(
     attributes = start.attributes
     request, response = semconv.request_of(attributes), semconv.response_of(attributes)
     usage, cost = semconv.usage_of(attributes), semconv.cost_of(attributes)
-    if inner is not None:  # counts where this one says nothing
+    if inner is not None:  # used where this span has no value
         usage, cost = usage or inner.usage, inner.cost if cost is None else cost
     response |= {"usage": usage, "cost_usd": cost}
     if tally is not None:
@@ -164,29 +165,30 @@ def _within(start: SpanStart, *, at: float) -> dict[str, Any]:
 
 
 def took_ms(ended: SpanEnd) -> float:
-    """Return for how long a span went on, in milliseconds."""
+    """Return the duration of a span, in milliseconds."""
     return max(0.0, ended.at - ended.start.at) * 1e3
 
 
 WAITING_LIMIT = 1_000
-"""So many steps of one trace wait at most until it is known of which run they are, and so many runs
-inside of one span."""
+"""The most steps of one trace that wait until their run is known, and the most runs that wait in
+one span."""
 
 
 @dataclass(slots=True, eq=False)
 class Run:
-    """A run: a span that is one, or what stands for one where no span of a trace is.
+    """A run: a span that is one, or an inferred one if no span of a trace is.
 
     Attributes:
         key: The run's key at its host.
-        node: The span that it is, or under which it is.
+        node: The span that is the run, or below which it was inferred.
         whole: Whether it is a span, and not inferred.
         tally: Totals of its steps.
         session: Its session, if known.
         agent: The agent's name.
-        announced: Whether its start was announced, and with which session.
-        behind: The span around it of which is not known yet whether it is a run.
-        ended: Whether its end was.
+        announced: Whether its start was sent.
+        has_input: Whether its start was sent with the input.
+        pending: The span around it that may still turn out to be a run.
+        ended: Whether its end was sent.
     """
 
     key: str
@@ -196,8 +198,8 @@ class Run:
     session: str | None = None
     agent: str | None = None
     announced: bool = False
-    input_told: bool = False
-    behind: "Node | None" = None
+    has_input: bool = False
+    pending: "Node | None" = None
     ended: bool = False
 
 
@@ -207,16 +209,16 @@ class Node:
 
     Attributes:
         start: Its start.
-        above: The span around it, where this process has seen it.
-        around: The run of ours in which it began, if there was one.
-        native: Whether its host has an adapter of its own that tells what it did.
-        kind: Its kind; ``None`` while that is not known.
-        run: The run that it is, or that stands for it.
-        ended: Whether it has.
-        inherited: Whether it is of the process that forked this one, which tells of it.
-        inner: What spans of the same model's answer, inside of it, came to.
-        waiting: Steps that wait until it is known what this is.
-        unplaced: Runs inside of it that are announced again once that is known.
+        above: The parent span, if this process has seen it.
+        around: The run of ours in which it began, if any.
+        native: Whether its host has an adapter of its own, which reports its steps.
+        kind: Its kind; ``None`` while unknown.
+        run: The run that it is, or that was inferred below it.
+        ended: Whether it has ended.
+        inherited: Whether it belongs to the process that forked this one, which reports it.
+        inner: The totals of spans of the same model's answer inside it.
+        waiting: Steps that wait until its kind is known.
+        pending_runs: Runs inside it that are sent again once its kind is known.
     """
 
     start: SpanStart
@@ -229,13 +231,13 @@ class Node:
     inherited: bool = False
     inner: Tally | None = None
     waiting: list[tuple["Node", SpanEnd]] | None = None
-    unplaced: OrderedDict[Run, None] | None = None
+    pending_runs: OrderedDict[Run, None] | None = None
 
     def known_kind(self) -> Kind | None:
-        """Return what it is of, as far as that can be known by now."""
+        """Return its kind, as far as it is known by now."""
         if self.kind is None:
             kind = kind_of(self.start.attributes, ended=self.ended)
-            if self.start.name.endswith("._prepare_chat_with_tools"):  # no call of the model
+            if self.start.name.endswith("._prepare_chat_with_tools"):  # not a model call
                 kind = Kind.NOTHING
             elif kind is Kind.CHAIN and self.start.name.endswith(
                 ("Agent.run", "AgentWorkflow.run")
@@ -245,21 +247,21 @@ class Node:
         return self.kind
 
     def is_late_run(self) -> bool:
-        """Say whether it goes on and became known as a run after its beginning."""
-        unheard = self.run is None or not self.run.whole
-        return unheard and not self.ended and not self.inherited and self.is_run()
+        """Return whether it is open and was recognised as a run only after its start."""
+        is_new = self.run is None or not self.run.whole
+        return is_new and not self.ended and not self.inherited and self.is_run()
 
     def is_run(self) -> bool:
-        """Say whether it is a run: an agent, or a chain with nothing of an agent around it."""
+        """Return whether it is a run: an agent, or a chain with no agent's span around it."""
         kind = self.known_kind()
         if self.native or kind not in {Kind.RUN, Kind.CHAIN}:
             return False
         return kind is Kind.RUN or self._is_top()
 
     def _is_top(self) -> bool:
-        """Say whether nothing of an agent is around it.
+        """Return whether no agent's span is around it.
 
-        A span of the same instrumentation that does not say yet what it is counts as something.
+        A span of the same instrumentation counts as an agent's while its kind is unknown.
         """
         scope, above = self.start.scope, self.above
         while above is not None and above.around is self.around:
@@ -272,29 +274,29 @@ class Node:
         return True
 
     def may_hide_a_run(self, inside: "Node") -> bool:
-        """Say whether it matters to what is inside that it does not say yet what it is.
+        """Return whether its unknown kind matters for a span inside it.
 
-        A step's run has the same key whether an outermost span is that run or it is inferred. A
+        A step's run has the same key whether the outermost span is that run or it is inferred. A
         run is inside another only if that span is one.
         """
         return not self.inherited and (self.above is not None or inside.run is not None)
 
 
 class Home(NamedTuple):
-    """Where a step belongs: to a run, into a run of ours, behind a span that goes on, or nowhere.
+    """Where a step belongs: to a run, to a run of ours, to a span of unknown kind, or nowhere.
 
     Attributes:
         run: The run around it.
         around: The run of ours around it.
-        behind: The span around it of which is not known yet what it is.
-        root: Under which span a run is to be inferred.
-        model: The model's answer inside of which it is.
-        in_tool: Whether it is inside a tool's call that another adapter tells.
+        pending: The span around it whose kind is not known yet.
+        root: The span below which a run is to be inferred.
+        model: The span of a model's answer around it.
+        in_tool: Whether it is inside a tool call that another adapter reports.
     """
 
     run: Run | None = None
     around: Around | None = None
-    behind: Node | None = None
+    pending: Node | None = None
     root: Node | None = None
     model: Node | None = None
     in_tool: bool = False
@@ -308,7 +310,7 @@ def home_of(node: Node, *, settled: bool) -> Home:  # one case after the other
 
     Args:
         node: The step's span.
-        settled: Whether spans that do not say yet what they are count as nothing.
+        settled: Whether spans of unknown kind count as nothing.
     """
     home = Home(around=node.around)
     top, above = node, node.above
@@ -319,7 +321,7 @@ def home_of(node: Node, *, settled: bool) -> Home:  # one case after the other
             return _in_native(above, node.around)
         kind = above.known_kind()
         if kind is None and not settled and above.may_hide_a_run(node):
-            return Home(behind=above)
+            return Home(pending=above)
         if kind is Kind.EVALUATION:
             return NOWHERE
         if kind is Kind.MODEL and home.model is None:
@@ -331,17 +333,17 @@ def home_of(node: Node, *, settled: bool) -> Home:  # one case after the other
 
 
 def _in_native(above: Node, around: Around | None) -> Home:
-    """Return where a step in a span of a host with an adapter of its own belongs.
+    """Return where a step inside a span of a host with an adapter of its own belongs.
 
-    Model calls there are recorded by that adapter. A tool may ask models and tools of its own.
+    Model calls there are recorded by that adapter. A tool may call models and tools of its own.
     """
-    seen: Node | None = above
-    while seen is not None and seen.native:
-        if seen.known_kind() in {Kind.TOOL, Kind.RETRIEVAL}:
+    node: Node | None = above
+    while node is not None and node.native:
+        if node.known_kind() in {Kind.TOOL, Kind.RETRIEVAL}:
             return Home(around=around, in_tool=True)
-        if seen.known_kind() in {Kind.MODEL, Kind.RUN, Kind.EMBEDDING}:
+        if node.known_kind() in {Kind.MODEL, Kind.RUN, Kind.EMBEDDING}:
             return NOWHERE
-        seen = seen.above
+        node = node.above
     return NOWHERE
 
 
@@ -350,27 +352,28 @@ class Trace:
     """The spans of a trace in this process.
 
     Attributes:
-        nodes: Its spans by id: those that go on, and the last that ended.
-        open: How many of them go on.
-        heard: When something was last heard of it, in epoch seconds.
+        nodes: Its spans by id: the open ones, and the last that ended.
+        done: The ids of ended spans that are still remembered, the oldest first.
+        open: How many of them are open.
+        updated_at: Epoch seconds of its last span event.
         waiting: How many steps wait.
-        settled: Whether so many waited that none does any more.
+        settled: Whether so many steps waited that none does any more.
     """
 
     nodes: dict[str, Node] = field(default_factory=dict)
     done: OrderedDict[str, None] = field(default_factory=OrderedDict)
     open: int = 0
-    heard: float = 0.0
+    updated_at: float = 0.0
     waiting: int = 0
     settled: bool = False
 
     def add(self, node: Node) -> None:
-        """Take a span that begins."""
+        """Add a span that begins."""
         self.nodes[node.start.id] = node
         self.open += 1
 
     def close(self, node: Node) -> int:
-        """Note that a span has ended; return how many others were forgotten for it."""
+        """Mark a span as ended; return how many others were forgotten."""
         node.ended = True
         self.open -= 1
         self.done[node.start.id] = None
@@ -379,8 +382,8 @@ class Trace:
         self.nodes.pop(self.done.popitem(last=False)[0], None)
         return 1
 
-    def rest(self) -> bool:
-        """Free all attributes once nothing goes on; say whether there is any run to remember."""
+    def free_attributes(self) -> bool:
+        """Free all attributes once no span is open; return whether it has a run to remember."""
         for node in self.nodes.values():
             node.start = node.start._replace(attributes={})
         return any(node.run is not None for node in self.nodes.values())

@@ -1,1 +1,1 @@
-"""Earlier logs of any system into a store; see ``log``."""
+"""Imports logs of other systems into a store; see ``log``."""

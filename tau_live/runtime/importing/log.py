@@ -1,7 +1,7 @@
-"""Earlier logs into a store: JSON Lines, tables, and what OpenTelemetry's collector writes.
+"""Imports logs into a store: JSON Lines, tables, and files of OpenTelemetry's collector.
 
-They go the ordinary way of events, so everything that holds for a host's runs holds for them. Ids
-come from the log alone: again into one store it adds nothing, and two stores get the same.
+They go through the ordinary pipeline, like the runs of a host. Ids come from the log alone:
+imported again it adds nothing, and two stores get the same rows.
 """
 
 import time
@@ -55,7 +55,7 @@ class Format(StrEnum):
 
 
 TABLES = frozenset({Format.PARQUET, Format.ARROW})
-"""Formats whose rows have types, and which a library has to read."""
+"""Formats with typed rows, which need a library to read."""
 
 OpenTable = Callable[[Path, Format], tuple[int, Iterator[Row]]]
 _Item = TypeVar("_Item")
@@ -67,16 +67,16 @@ class LogSource:
 
     Attributes:
         path: The file; ``-`` is the standard input.
-        format: How it is written; ``None`` looks at its name and first line.
-        places: Where fields stand that do not stand under their own names.
-        point: The decision point of rows that name none.
-        options: The options of rows that name none; ``("all",)`` are those that the file applied
-            anywhere; empty is the applied one alone.
-        stream: Names the log; ``None`` takes the file's name and first line.
-        reward: How its rewards are called.
-        at: When decisions were made whose log does not say; ``None`` takes the time at which the
-            file was last written.
-        strict: Whether the first bad line ends it.
+        format: Its format; ``None`` detects it from its name and first line.
+        places: The places of fields that are not under their own names.
+        point: The decision point of rows without one.
+        options: The options of rows without any; ``("all",)`` takes all options applied in the
+            file; empty is the applied one alone.
+        stream: The name of the log; ``None`` derives it from the file's name and first line.
+        reward: The name of its rewards.
+        at: Epoch seconds of decisions without a time; ``None`` takes the time of the file's last
+            change.
+        strict: Whether the first bad line ends the import.
     """
 
     path: str
@@ -92,21 +92,21 @@ class LogSource:
 
 @dataclass(slots=True, kw_only=True)
 class Imported:
-    """The outcome of an import, and while it goes on the counts of what was read so far.
+    """The outcome of an import, and its counts so far while it runs.
 
     Attributes:
-        format: How it was written.
+        format: The format of the log.
         lines: How many lines were read.
         decisions: How many decisions they held.
-        with_propensity: How many of these may teach the policy.
+        with_propensity: How many of these have a propensity, and so may teach the policy.
         without_choice: How many offered one option alone, which teaches nothing.
-        rewards: How many rewards.
-        rollouts: How many rollouts came to their end; none of them when they were there already.
+        rewards: How many rewards they held.
+        rollouts: How many rollouts ended, without those that were stored already.
         bad: The first lines that could not be read, with column and reason.
         bad_lines: How many there were.
         unseen: Mapped columns that no row had.
-        refused: How many events could not be stored, by what was wrong.
-        lines_per_s: How fast it went.
+        refused: How many events could not be stored, by kind of event and error.
+        lines_per_s: Lines read per second.
     """
 
     format: str = ""
@@ -123,7 +123,7 @@ class Imported:
     lines_per_s: float = 0.0
 
     def nothing(self) -> bool:
-        """Say whether some lines could not be read, and the others held nothing."""
+        """Return whether some lines could not be read, and the others held nothing."""
         return self.bad_lines > 0 and not self.decisions + self.rewards + self.rollouts
 
 
@@ -137,23 +137,22 @@ def import_log(
     """Store a log; nothing is learned yet, `tau-live learn` does that.
 
     Args:
-        source: What to read.
-        settings: Where to.
-        progress: Called with how many bytes (or rows of a table) of how many are done; of 0 where
-            that is not known.
-        open_table: Opens a file of Parquet or Arrow: how many rows it has (0 where that is not
-            known beforehand), and the rows in their order, as plain data.
+        source: The log.
+        settings: The store, and bounds of its data.
+        progress: Called with the bytes (or rows of a table) done and in all; 0 in all if unknown.
+        open_table: Opens a file of Parquet or Arrow: returns the number of its rows (0 if unknown
+            beforehand), and the rows in their order, as plain data.
 
     Raises:
         LogLineError: A line cannot be read, and ``strict`` is set.
         TauLiveError: The log cannot be read, the gate holds, or the store failed.
     """
     began = time.perf_counter()
-    quiet = settings.infer_reward is InferReward.AUTO  # what nobody valued has no value
+    is_auto = settings.infer_reward is InferReward.AUTO  # a log without rewards gets none
     settings = replace(
         settings,
         learner=LearnerMode.OFF,
-        infer_reward=InferReward.OFF if quiet else settings.infer_reward,
+        infer_reward=InferReward.OFF if is_auto else settings.infer_reward,
     )
     log = _Log(source, settings, progress)
     imported = log.imported
@@ -176,12 +175,12 @@ def import_log(
 
 
 class _Log:
-    """Reads one log and counts what it holds.
+    """Reads one log and counts its contents.
 
     Args:
-        source: What to read.
-        settings: Where to.
-        progress: Called with how much of how much is done.
+        source: The log.
+        settings: The store, and bounds of its data.
+        progress: Called with the amount done and in all.
     """
 
     def __init__(
@@ -199,7 +198,7 @@ class _Log:
         )
 
     def batches(self, open_table: OpenTable | None) -> Iterator[Sequence[RecordItem]]:
-        """Return its events; each batch is to be stored at once."""
+        """Return its batches of items; each is to be stored at once."""
         source = self._source
         path = None if source.path == STDIN else _file(source.path)
         format_ = source.format or _format_of_table(path)
@@ -235,10 +234,10 @@ class _Log:
             cells=format_ is Format.CSV,
             columns=format_ is Format.CSV or (path is not None and format_ in TABLES),
         )
-        written = path.stat().st_mtime if path else time.time()
+        changed_at = path.stat().st_mtime if path else time.time()
         runs = Runs(
             source.stream or _stream(source.path, head),
-            otherwise=written if source.at is None else source.at,
+            default_at=changed_at if source.at is None else source.at,
             records=self._records,
         )
         return self._batches_of_rows(runs, rows)
@@ -289,7 +288,7 @@ class _Log:
                 yield row
 
     def _count(self, items: Iterable[_Item], total: int) -> Iterator[_Item]:
-        """Pass lines of a file, or rows of a table, on and count them."""
+        """Pass on lines of a file, or rows of a table, and count them."""
         done = 0
         for number, item in enumerate(items, start=1):
             self.imported.lines = number
@@ -299,7 +298,7 @@ class _Log:
             yield item
 
     def _count_bad(self, row: BadRow) -> None:
-        """Count a bad line. Raises: LogLineError, if the first one is to end it."""
+        """Count a bad line. Raises: LogLineError, if ``strict`` is set."""
         if self._source.strict:
             raise LogLineError(row.line, row.column, row.reason)
         self.imported.bad_lines += 1
@@ -312,7 +311,7 @@ class _Log:
         self.imported.without_choice += len(options) < 2
 
     def _check_head(self, line: Line) -> None:
-        """Count a head as bad in which no column is the option, also where no row follows it."""
+        """Count a head without a column for the option as bad, even if no row follows it."""
         column = column_of("option", self._source.places)
         for head in table_rows([line, line]):
             if isinstance(head, NumberedRow) and value_at(head.row, column) is None:
@@ -335,28 +334,28 @@ def _format_of_table(path: Path | None) -> Format | None:
     if path is None:
         return None
     with path.open("rb") as file:
-        begins = file.read(8)
-    if begins.startswith(b"PAR1"):
+        magic = file.read(8)
+    if magic.startswith(b"PAR1"):
         return Format.PARQUET
-    # a file of Arrow begins with its name, and a stream with the sign of a message
-    return Format.ARROW if begins.startswith((b"ARROW1", b"\xff\xff\xff\xff")) else None
+    # an Arrow file begins with its name, an Arrow stream with the marker of a message
+    return Format.ARROW if magic.startswith((b"ARROW1", b"\xff\xff\xff\xff")) else None
 
 
 def _format(path: str, first: Sequence[Line]) -> Format:
-    begins = first[0].data.removeprefix(b"\xef\xbb\xbf").lstrip() if first else b""
-    if begins.startswith(b"{"):
-        return Format.OTEL if b'"resourceSpans"' in begins[:100] else Format.JSONL
-    return Format.CSV if begins and not path.endswith((".jsonl", ".json")) else Format.JSONL
+    start = first[0].data.removeprefix(b"\xef\xbb\xbf").lstrip() if first else b""
+    if start.startswith(b"{"):
+        return Format.OTEL if b'"resourceSpans"' in start[:100] else Format.JSONL
+    return Format.CSV if start and not path.endswith((".jsonl", ".json")) else Format.JSONL
 
 
 def _stream(path: str, head: Iterable[bytes]) -> str:
-    """Return the name of a log: its file's, and a hash of how it begins."""
-    hashed = sha256(b"\n".join(head)).hexdigest()[:16]
-    return f"{'stdin' if path == STDIN else Path(path).name}-{hashed}"
+    """Return the name of a log: its file's, and a hash of its beginning."""
+    digest = sha256(b"\n".join(head)).hexdigest()[:16]
+    return f"{'stdin' if path == STDIN else Path(path).name}-{digest}"
 
 
 def _options_offered(source: LogSource, format_: Format) -> tuple[str, ...]:
-    """Return the options of rows that name none; ``all`` reads the file once more before."""
+    """Return the options of rows without any; ``all`` reads the whole file for them first."""
     if source.options != (EVERY,):
         return source.options
     if source.path == STDIN:

@@ -1,10 +1,9 @@
-"""OpenTelemetry's spans, as its collector's file exporter writes them, as the events of runs.
+"""Turns spans written by the file exporter of OpenTelemetry's collector into events of runs.
 
-A trace becomes what the same spans become when they are seen live
-(``tau_live.record.telemetry``), but
-that its root is a run whatever it says. Spans with ``tau.decision.*`` are decisions; the model that
-a span requested is a choice of the host's at the point ``model``. What has no root is left open,
-and abandoned.
+A trace gives the same events as live spans (``tau_live.record.telemetry``), except that its root is
+a run whatever its attributes. Spans with ``tau.decision.*`` are decisions; the model that a span
+requested is a choice of the host's at the point ``model``. A run without a root is left open, and
+abandoned.
 
 Source:
     OpenTelemetry semantic conventions for generative AI; OTLP 1.x, JSON encoding.
@@ -20,13 +19,13 @@ from tau_live.core.records import IMPORTED, rollout_id_of
 from tau_live.core.redaction import clean_id
 from tau_live.core.sanitize import mapping, sequence
 from tau_live.record.telemetry.runs import HOST, Runs
-from tau_live.record.telemetry.semconv import RESULT, REWARD, Happened, SpanEnd, SpanStart
+from tau_live.record.telemetry.semconv import RESULT, REWARD, SpanEnd, SpanEvent, SpanStart
 from tau_live.record.whole_runs import event_of_decision
 from tau_live.runtime.importing.rows import FieldError, Options, name_of, number_of
 from tau_live.runtime.importing.runs import Logged, Reader, Records
 
 OPEN_TRACES = 10_000
-"""A trace is over when so many others were heard of since."""
+"""A trace ends after spans of so many others."""
 
 
 POINT = "model"
@@ -34,7 +33,7 @@ DECISION = "tau.decision."
 
 
 _Trace = tuple[dict[str, SpanEnd], dict[str, tuple[float, str, Logged]]]
-"""The spans of a trace that may go on, by their ids; and their decisions: when, whose, and what."""
+"""The spans of an open trace, by id; and their decisions, by span: time, span id, decision."""
 
 
 class Traces:
@@ -42,7 +41,7 @@ class Traces:
 
     Args:
         records: Makes decisions.
-        reward: How rewards are called that have no name.
+        reward: The name of rewards without one.
     """
 
     def __init__(self, records: Records, *, reward: str) -> None:
@@ -53,7 +52,7 @@ class Traces:
         self._spans = 0
 
     def events(self, batch: Mapping[str, object]) -> Iterator[ev.Event | FieldError]:
-        """Yield the events of a line, and what is wrong with it."""
+        """Yield the events of a line, and its errors."""
         resources = sequence(batch.get("resourceSpans"))
         if not resources:
             yield FieldError("resourceSpans", "expected the spans of resources")
@@ -61,40 +60,40 @@ class Traces:
             own = mapping(mapping(resource).get("resource"))
             try:
                 service = _attributes(own.get("attributes")).get("service.name")
-            except (ValueError, OverflowError) as error:  # its spans may be whole
+            except (ValueError, OverflowError) as error:  # its spans may still be readable
                 yield FieldError(f"resourceSpans[{r}].resource", str(error))
                 service = None
             for s, scope in enumerate(sequence(mapping(resource).get("scopeSpans"))):
-                made_by = _text(mapping(mapping(scope).get("scope")).get("name")) or ""
+                instrumentation = _text(mapping(mapping(scope).get("scope")).get("name")) or ""
                 for n, item in enumerate(sequence(mapping(scope).get("spans"))):
                     at = f"resourceSpans[{r}].scopeSpans[{s}].spans[{n}]"
                     try:
-                        span = _span(mapping(item), made_by, _text(service))
+                        span = _span(mapping(item), instrumentation, _text(service))
                         yield from self._take(span)
                     except (ValueError, OverflowError) as error:
                         yield FieldError(at, str(error))
 
     def finish(self) -> Iterator[ev.Event | FieldError]:
-        """Yield what ends the traces that are still open."""
+        """Yield the last events of the traces that are still open."""
         while self._open:
             yield from self._end_trace(*self._open.popitem(last=False))
 
     def _take(self, span: SpanEnd) -> Iterator[ev.Event | FieldError]:
-        choice = self._choice(span.start.attributes)  # may be malformed: nothing follows then
+        choice = self._choice(span.start.attributes)  # first, as it may raise
         start = span.start
         trace = self._open.pop(start.trace, None) or ({}, {})
-        self._open[start.trace] = trace  # the last to be given up
+        self._open[start.trace] = trace  # the last to be ended
         spans, choices = trace
         self._spans += start.id not in spans
         spans[start.id] = span
         if choice is not None:
             choices[start.id] = start.at, start.id, choice
-        # A trace is over, too, when so many spans wait for the ends of theirs.
+        # The oldest trace also ends when too many spans wait.
         while len(self._open) > OPEN_TRACES or (self._spans > 200_000 and len(self._open) > 1):
             yield from self._end_trace(*self._open.popitem(last=False))
 
     def _choice(self, attributes: Mapping[str, object]) -> Logged | None:
-        """Return the decision of a span, or the host's choice of a model; ``None`` without."""
+        """Return the decision of a span, or the host's choice of a model; ``None`` without one."""
         row = {
             name.removeprefix(DECISION): value
             for name, value in attributes.items()
@@ -104,7 +103,7 @@ class Traces:
             context = {n.removeprefix("context."): row[n] for n in row if n.startswith("context.")}
             applied = row.get("applied", row.get("option", row.get("chosen")))
             if "applied" not in row and "option" not in row:
-                row["chosen"] = None  # the only one that is given was applied
+                row["chosen"] = None  # the only option named was applied
             more = {"context": context} if context else {}
             return self._reader.decision({**row, "option": applied, **more})
         model = name_of(attributes.get("gen_ai.request.model"))
@@ -134,24 +133,24 @@ class Traces:
         decisions: dict[str, list[ev.Event]] = {}
         for at, span, logged in sorted(trace[1].values(), key=itemgetter(0, 1)):
             _, run, _ = self._runs.run_of(key, span) or (HOST, key, "")
-            made = decisions.setdefault(run, [])
+            of_run = decisions.setdefault(run, [])
             decision = self._records.decision_of(
                 logged,
                 rollout_id=rollout_id_of(HOST, run),
-                ordinal=logged.step or len(made) + 1,
+                ordinal=logged.step or len(of_run) + 1,
                 at=at,
             )
-            made.append(event_of_decision(decision, {"host": HOST, "run_id": run}))
+            of_run.append(event_of_decision(decision, {"host": HOST, "run_id": run}))
         return decisions
 
 
 def _in_order(
     key: str, spans: Mapping[str, SpanEnd]
 ) -> Iterator[tuple[SpanStart | None, SpanEnd | None]]:
-    """Yield how spans begin, each behind the one around it, and then how they end.
+    """Yield the starts of spans, each after its parent's, and then their ends.
 
-    A span that is missing stands for nothing: under the root, or where there is none as one that
-    never ended.
+    A missing parent is replaced by an empty span below the root; without a root, by one that never
+    ends.
     """
     below: dict[str | None, list[SpanEnd]] = {}
     for span in sorted(spans.values(), key=lambda span: (span.start.at, span.start.id)):
@@ -162,7 +161,7 @@ def _in_order(
         began = min(span.start.at for span in below[parent])
         missing = SpanEnd(SpanStart(key, parent, root, "", "", began, {}), began)
         below.setdefault(root, []).append(missing)
-    left = dict(spans)  # what goes round in circles is reached from nowhere
+    left = dict(spans)  # spans in a cycle are not reached from a root
     ends: list[tuple[float, int, str, SpanEnd]] = []
     waiting = [(span, 0) for span in reversed(below.get(None, ()))]
     while waiting or left:
@@ -188,20 +187,20 @@ def _span(span: Mapping[str, object], scope: str, service: str | None) -> SpanEn
     began = _seconds(span, "startTimeUnixNano")
     ended = _seconds(span, "endTimeUnixNano") if span.get("endTimeUnixNano") else began
     status = mapping(span.get("status"))
-    happened = [
-        Happened(text_of(event.get("name") or ""), _attributes(event.get("attributes")))
+    events = [
+        SpanEvent(text_of(event.get("name") or ""), _attributes(event.get("attributes")))
         for event in map(mapping, sequence(span.get("events")))
     ]
     number_of(attributes.get(REWARD))  # may be malformed
-    for result in happened:
+    for result in events:
         if result.name == RESULT:
             number_of(result.attributes.get("gen_ai.evaluation.score.value"))
-    around = clean_id(parent) if isinstance(parent, str) and parent.strip("0") else None
+    parent_id = clean_id(parent) if isinstance(parent, str) and parent.strip("0") else None
     return SpanEnd(
         SpanStart(
             clean_id(trace),
             clean_id(id_),
-            None if around == clean_id(id_) else around,
+            None if parent_id == clean_id(id_) else parent_id,
             text_of(span.get("name") or ""),
             scope,
             began,
@@ -211,7 +210,7 @@ def _span(span: Mapping[str, object], scope: str, service: str | None) -> SpanEn
         ended,
         status.get("code") in (2, "2", "STATUS_CODE_ERROR"),
         _text(status.get("message")) or "",
-        happened,
+        events,
         [
             (clean_id(str(link.get("traceId"))), clean_id(str(link.get("spanId"))))
             for link in map(mapping, sequence(span.get("links")))
@@ -238,19 +237,20 @@ def _attributes(listed: object) -> dict[str, object]:
 
 
 def _value(value: Mapping[str, object], depth: int) -> object:
-    """Return what an ``AnyValue`` holds; whole numbers come as text. Raises: ValueError."""
-    for kind, held in value.items():
+    """Return the value of an ``AnyValue``; integers come as text. Raises: ValueError."""
+    for kind, content in value.items():
         if kind == "intValue":
-            return int(str(held))
+            return int(str(content))
         if kind == "arrayValue" and depth < 8:
             return [
-                _value(mapping(item), depth + 1) for item in sequence(mapping(held).get("values"))
+                _value(mapping(item), depth + 1)
+                for item in sequence(mapping(content).get("values"))
             ]
         if kind == "kvlistValue" and depth < 8:
-            pairs = map(mapping, sequence(mapping(held).get("values")))
+            pairs = map(mapping, sequence(mapping(content).get("values")))
             return {str(p.get("key")): _value(mapping(p.get("value")), depth + 1) for p in pairs}
         if kind in {"stringValue", "boolValue", "doubleValue"}:
-            return held
+            return content
     return None
 
 

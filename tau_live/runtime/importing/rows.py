@@ -1,4 +1,4 @@
-"""Lines of a log as rows: JSON Lines and tables (CSV, TSV); a bad line costs no other."""
+"""Reads the rows of a log from JSON Lines and tables (CSV, TSV); a bad line affects no other."""
 
 import csv
 import json
@@ -36,19 +36,19 @@ FIELDS: Mapping[str, str] = {
     "session": "the id that the runs of one conversation share",
     "name": "the kind of run",
 }
-"""Every field and what it holds."""
+"""The meaning of every field."""
 
 ABSENT = frozenset({"", "na", "nan", "none", "null"})
-"""How tables say, in a column of numbers, that they know none."""
+"""Texts for a missing value in a column of numbers."""
 
 Row = Mapping[str, object]
 
 
 class FieldError(ValueError):
-    """A field holds something else than it should.
+    """A field is missing or malformed.
 
     Attributes:
-        column: Where it stands.
+        column: Its column.
         reason: What was expected and what came.
     """
 
@@ -59,11 +59,11 @@ class FieldError(ValueError):
 
 
 class Place(NamedTuple):
-    """The place of a field.
+    """The place of a field in a row.
 
     Attributes:
         paths: A column, or several of a context; a dot leads into an object or a list.
-        negated: Whether its number is meant with the other sign.
+        negated: Whether its number has the opposite sign.
     """
 
     paths: tuple[str, ...]
@@ -73,15 +73,15 @@ class Place(NamedTuple):
 Places = Mapping[str, Place]
 
 
-def parsed_map(text: str) -> dict[str, Place]:
-    """Return what ``--map FIELD=COLUMN,...`` says.
+def parse_map(text: str) -> dict[str, Place]:
+    """Return the places of fields in ``--map FIELD=COLUMN,...``.
 
     Raises:
-        ValueError: It names no field of ours, one of them twice, or no column.
+        ValueError: It names an unknown field, a field twice, or no column.
     """
     places: dict[str, Place] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
-        field, is_there, column = (word.strip() for word in part.partition("="))
+        field, separator, column = (word.strip() for word in part.partition("="))
         if field not in FIELDS:
             raise ValueError(f"{field!r} is not one of {', '.join(FIELDS)}")
         if field in places:
@@ -89,20 +89,20 @@ def parsed_map(text: str) -> dict[str, Place]:
         negated = field == "reward" and column.startswith("-")
         paths = column.removeprefix("-") if negated else column
         split = tuple(paths.split("+")) if field == "context" else (paths,)
-        if not is_there or not all(split):
+        if not separator or not all(split):
             raise ValueError(f"{part!r} names no column: expected FIELD=COLUMN")
         places[field] = Place(split, negated)
     return places
 
 
 def column_of(field: str, places: Places) -> str:
-    """Return the column that a field stands in, for people."""
+    """Return the column of a field, for people."""
     place = places.get(field)
     return "+".join(place.paths) if place else field
 
 
 def value_at(row: Row, path: str) -> object:
-    """Return what stands at a path; ``None`` where there is nothing."""
+    """Return the value at a path; ``None`` if there is none."""
     if path in row:
         return row[path]
     value: object = row
@@ -117,7 +117,7 @@ def value_at(row: Row, path: str) -> object:
 
 
 def select_columns(row: Row, paths: Sequence[str]) -> dict[str, object]:
-    """Return the columns that any of these paths names, or fits with ``*`` and ``?``."""
+    """Return the columns that any of these paths names, or matches with ``*`` and ``?``."""
     columns: dict[str, object] = {}
     for path in paths:
         if "*" in path or "?" in path:
@@ -130,7 +130,7 @@ def select_columns(row: Row, paths: Sequence[str]) -> dict[str, object]:
 
 
 class NumberedRow(NamedTuple):
-    """A row and the line that it begins on, from 1."""
+    """A row, and the number of its first line, from 1."""
 
     line: int
     row: Row
@@ -138,12 +138,12 @@ class NumberedRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BadRow:
-    """A line that holds no row, or a row that holds no decision.
+    """A line that is not a row, or a row that is not a decision.
 
     Attributes:
         line: Counted from 1.
-        column: The field's, where one is to blame; else the character's place from 1; ``None``
-            where it is all of the line.
+        column: The column of a wrong field, else the number of a wrong character, from 1; ``None``
+            for the whole line.
         reason: What was expected and what came.
     """
 
@@ -153,7 +153,7 @@ class BadRow:
 
 
 def json_rows(lines: Iterable[Line]) -> Iterator[NumberedRow | BadRow]:
-    """Yield the object of each line; blank lines are passed over."""
+    """Yield the object in each line; blank lines are skipped."""
     for line in lines:
         if line.too_long:
             yield BadRow(line.number, None, "line too long")
@@ -167,14 +167,14 @@ def _object(line: Line) -> NumberedRow | BadRow:
         decoded: object = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         torn = "" if line.whole else "cut off: "
-        return BadRow(line.number, _place(data), f"{torn}not JSON: {error}")
+        return BadRow(line.number, _bad_character(data), f"{torn}not JSON: {error}")
     if not isinstance(decoded, Mapping):
         return BadRow(line.number, None, f"expected an object, got a {type(decoded).__name__}")
     return NumberedRow(line.number, decoded)
 
 
-def _place(data: bytes) -> str | None:
-    """Return at which character a line stops being JSON, from 1."""
+def _bad_character(data: bytes) -> str | None:
+    """Return the number of the character at which a line stops being JSON, from 1."""
     try:
         json.loads(data)
     except json.JSONDecodeError as error:
@@ -187,9 +187,9 @@ def _place(data: bytes) -> str | None:
 
 
 def table_rows(lines: Iterable[Line]) -> Iterator[NumberedRow | BadRow]:
-    """Yield the rows of a table, by the names that stand in its first line.
+    """Yield the rows of a table, with the names in its first line as keys.
 
-    A cell in quotes may hold newlines. Where a quote is not closed, its line alone is bad.
+    A quoted cell may hold newlines. If a quote is not closed, only its line is bad.
     """
     head: list[str] | None = None
     for number, cells in _records(lines):
@@ -204,14 +204,14 @@ def table_rows(lines: Iterable[Line]) -> Iterator[NumberedRow | BadRow]:
 
 
 def _records(lines: Iterable[Line]) -> Iterator[tuple[int, list[str] | BadRow]]:
-    """Yield the cells of each record and the line it begins on; blank lines are passed over."""
+    """Yield the cells of each record and the number of its first line; blank lines are skipped."""
     rest = iter(lines)
     waiting = deque(islice(rest, 1))
     first = b"".join(line.data for line in waiting)
     delimiter = max(",;\t|", key=lambda mark: first.count(mark.encode()))
     while line := (waiting.popleft() if waiting else next(rest, None)):
         joined, cells = [line], _cells([line], delimiter)
-        # So many lines a cell in quotes may go on for; then its quote was never closed.
+        # A quoted cell may span so many lines; beyond, its quote was never closed.
         while cells is None and len(joined) < 100:
             more = waiting.popleft() if waiting else next(rest, None)
             if more is None:
@@ -226,7 +226,7 @@ def _records(lines: Iterable[Line]) -> Iterator[tuple[int, list[str] | BadRow]]:
 
 
 def _cells(lines: Sequence[Line], delimiter: str) -> list[str] | BadRow | None:
-    """Return the cells of a record; ``None`` while a quote is open, nothing for a blank line."""
+    """Return the cells of a record; ``None`` if a quote is open, empty for a blank line."""
     first = lines[0].number
     if any(line.too_long for line in lines):
         return BadRow(first, None, "line too long")
@@ -253,7 +253,7 @@ class Options(NamedTuple):
 
     Attributes:
         names: ``[A]``, each once.
-        features: ``[A]``, or ``None`` where nothing is known of an option.
+        features: ``[A]``; ``None`` for an option without any.
     """
 
     names: tuple[str, ...]
@@ -261,82 +261,82 @@ class Options(NamedTuple):
 
 
 def name_of(value: object) -> str | None:
-    """Return a name; ``None`` where there is none. Raises: ValueError."""
+    """Return a name; ``None`` if it is missing. Raises: ValueError."""
     if value is None or value == "":
         return None
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str | int | float):
         return text_of(value)
-    raise _not("a name", value)
+    raise _expected("a name", value)
 
 
 def number_of(value: object) -> float | None:
-    """Return a finite number; ``None`` where there is none. Raises: ValueError."""
+    """Return a finite number; ``None`` if it is missing. Raises: ValueError."""
     if value is None:
         return None
     if type(value) is float and isfinite(value):
         return value
-    given = value
+    raw = value
     if isinstance(value, str):
         word = value.strip().lower()
         if word in ABSENT:
             return None
-        given = {"true": True, "false": False}.get(word, value)
+        raw = {"true": True, "false": False}.get(word, value)
     try:
-        number = float(given) if isinstance(given, str | int | float) else nan
+        number = float(raw) if isinstance(raw, str | int | float) else nan
     except ValueError:
         number = nan
     if not isfinite(number):
-        raise _not("a finite number", value)
+        raise _expected("a finite number", value)
     return number
 
 
 def probability_of(value: object) -> float | None:
-    """Return a number from 0 to 1; ``None`` where there is none. Raises: ValueError."""
+    """Return a number from 0 to 1; ``None`` if it is missing. Raises: ValueError."""
     number = number_of(value)
     if number is not None and not 0.0 <= number <= 1.0:
-        raise _not("a number from 0 to 1", value)
+        raise _expected("a number from 0 to 1", value)
     return number
 
 
-def place_of(value: object) -> int | None:
-    """Return a whole number from 1; ``None`` where there is none. Raises: ValueError."""
+def ordinal_of(value: object) -> int | None:
+    """Return a whole number from 1; ``None`` if it is missing. Raises: ValueError."""
     number = number_of(value)
     if number is not None and not (number >= 1.0 and number.is_integer() and number < 1e18):
-        raise _not("a whole number from 1", value)
+        raise _expected("a whole number from 1", value)
     return None if number is None else int(number)
 
 
-def truth_of(value: object) -> bool:
-    """Return the truth of a value. Raises: ValueError."""
+def bool_of(value: object) -> bool:
+    """Return a value as a boolean. Raises: ValueError."""
     return bool(number_of(value))
 
 
 def time_of(value: object) -> float | None:
-    """Return epoch seconds; ``None`` where there is no time. Raises: ValueError."""
+    """Return a time in epoch seconds; ``None`` if it is missing. Raises: ValueError."""
     text = value.strip() if isinstance(value, str) else ""
     if text and text.lower() not in ABSENT and not _NUMBER.fullmatch(text):
         try:
             moment = datetime.fromisoformat(text)
         except ValueError as error:
-            raise _not("a time", value) from error
+            raise _expected("a time", value) from error
         seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     else:
         number = number_of(value)
         if number is None:
             return None
         seconds = number
-        # Beyond, a number is no time in seconds but in thousandths, and so on.
+        # A larger number is a time in milliseconds, microseconds, and so on.
         while seconds > 1e11:
             seconds /= 1e3
     if seconds < 0.0:
-        raise _not("a time since 1970", value)
+        raise _expected("a time since 1970", value)
     return seconds
 
 
 def options_of(value: object) -> Options:
-    """Return the options that a value lists, if any. Raises: ValueError."""
+    """Return the options in a value, if any. Raises: ValueError."""
     value = _decode(value)
     if value is None:
         return Options((), ())
@@ -346,11 +346,11 @@ def options_of(value: object) -> Options:
     elif isinstance(value, Mapping):
         pairs = [(name_of(name), _features(of)) for name, of in value.items()]
     elif isinstance(value, list):
-        if all(type(option) is str for option in value):  # as rows without features have them
+        if all(type(option) is str for option in value):  # as in rows without features
             return _named_options(tuple(value))
         pairs = [_option(at, option) for at, option in enumerate(value)]
     else:
-        raise _not("options", value)
+        raise _expected("options", value)
     return _options(pairs, value)
 
 
@@ -362,7 +362,7 @@ def _named_options(names: tuple[str, ...]) -> Options:
 def _options(pairs: Sequence[tuple[str | None, Features | None]], value: object) -> Options:
     names = [name for name, _ in pairs if name is not None]
     if len(set(names)) < len(pairs):
-        raise _not("every option once and with a name", value)
+        raise _expected("every option once and with a name", value)
     if len(names) > OPTIONS_LIMIT:
         raise ValueError(f"expected at most {OPTIONS_LIMIT} options, got {len(names)}")
     return Options(tuple(names), tuple(features for _, features in pairs))
@@ -371,7 +371,7 @@ def _options(pairs: Sequence[tuple[str | None, Features | None]], value: object)
 def _option(at: int, option: object) -> tuple[str | None, Features | None]:
     if not isinstance(option, Mapping):
         return name_of(option), None
-    names = ("name", "id", "option")  # under which of these keys an object has its name
+    names = ("name", "id", "option")  # the keys under which an object may have its name
     key = next((key for key in names if isinstance(option.get(key), str | int)), None)
     features = {name: value for name, value in option.items() if name != key}
     return (str(at) if key is None else name_of(option[key])), _features(features)
@@ -382,12 +382,12 @@ def _features(value: object) -> Features | None:
 
 
 def features_of(value: object) -> Features:
-    """Return features by name, what is inside of others by dotted names. Raises: ValueError."""
+    """Return features by name, nested ones by dotted names. Raises: ValueError."""
     value = _decode(value)
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise _not("an object", value)
+        raise _expected("an object", value)
     if _SCALARS.issuperset(map(type, value.values())) and "_" not in {name[:1] for name in value}:
         return {**value}  # as most are
     return dict(_flat("", value, 0))
@@ -399,13 +399,13 @@ def features_by_option(value: object) -> dict[str, Features]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise _not("an object of options", value)
+        raise _expected("an object of options", value)
     return {str(name): features_of(of) for name, of in value.items()}
 
 
 def _flat(prefix: str, value: Mapping[str, object], depth: int) -> Iterator[tuple[str, object]]:
     for name, inner in value.items():
-        if str(name).startswith("_"):  # what a log keeps for itself, as Vowpal Wabbit's do
+        if str(name).startswith("_"):  # a log's private data, as in Vowpal Wabbit's
             continue
         if isinstance(inner, Mapping) and depth < 8:
             yield from _flat(f"{prefix}{name}.", inner, depth + 1)
@@ -416,7 +416,7 @@ def _flat(prefix: str, value: Mapping[str, object], depth: int) -> Iterator[tupl
 
 
 def cells_of(cells: Mapping[str, object]) -> Features:
-    """Return the cells of a table as features: numbers, truths, objects, else categories."""
+    """Return the cells of a table as features: numbers, booleans, objects, else categories."""
     return {name: _cell(value) for name, value in cells.items()}
 
 
@@ -432,22 +432,22 @@ def _cell(value: object) -> object:
 
 
 def probabilities_of(value: object, names: Sequence[str]) -> tuple[float, ...]:
-    """Return the probability of each option, or nothing. Raises: ValueError."""
+    """Return the probability of each option; empty if they are missing. Raises: ValueError."""
     value = _decode(value)
     if value is None or value == []:
         return ()
     listed = [value.get(name) for name in names] if isinstance(value, Mapping) else value
     if not isinstance(listed, list) or len(listed) != len(names):
-        raise _not(f"{len(names)} probabilities", value)
+        raise _expected(f"{len(names)} probabilities", value)
     numbers = [probability_of(number) for number in listed]
     known = tuple(number for number in numbers if number is not None)
     if len(known) < len(names) or abs(sum(known) - 1.0) > 1e-3:
-        raise _not("probabilities that sum to 1", value)
+        raise _expected("probabilities that sum to 1", value)
     return known
 
 
 def _decode(value: object) -> object:
-    """Return what a text of JSON holds, ``None`` for an empty one. Raises: ValueError."""
+    """Return a value, decoded if it is JSON text; ``None`` for empty text. Raises: ValueError."""
     if value == "":
         return None
     if not isinstance(value, str) or not value.lstrip().startswith(("[", "{")):
@@ -459,7 +459,7 @@ def _decode(value: object) -> object:
     return decoded
 
 
-def _not(expected: str, value: object) -> ValueError:
+def _expected(expected: str, value: object) -> ValueError:
     return ValueError(f"expected {expected}, got {_short_repr(value)}")
 
 

@@ -1,7 +1,8 @@
-"""Decisions of a log as runs: whole ones as far as they are, else as a host would report them.
+"""Groups the decisions of a log into runs: whole ones if possible, else event by event.
 
-What a row earned is the run's where it is the run's last row, and else the decision's. So of every
-run the newest reward waits until it is known whether more follows; so many runs are kept open.
+The reward of a row belongs to the run if it is the run's last row, else to the decision. So the
+newest reward of every run waits until it is known whether more rows follow, and a bounded number of
+runs is kept open.
 """
 
 from collections import OrderedDict, deque
@@ -61,22 +62,21 @@ class Logged(msgspec.Struct, frozen=True, kw_only=True):
     """One decision of a log.
 
     Attributes:
-        run: What the rows of its run share; ``None`` where it is a run of its own.
-        step: Its place in the run, from 1; ``None`` where the log does not say.
+        run: The id that the rows of its run share; ``None`` for a run of its own.
+        step: Its place in the run, from 1; ``None`` if unknown.
         end: Whether it is marked as the last of its run.
-        at: Epoch seconds; ``None`` where the log does not say.
+        at: Epoch seconds, UTC; ``None`` if unknown.
         point: The decision point.
-        options: What was offered.
-        option: What was applied.
-        chosen: What a policy chose; ``None`` where the log does not say.
-        default: The host's own choice, where the log says so.
-        propensity: With which probability the applied option had been chosen; ``None`` where
-            nobody knows.
+        options: The options offered.
+        option: The applied option.
+        chosen: The option that a policy chose; ``None`` if unknown.
+        default: The host's own choice; ``None`` if unknown.
+        propensity: The probability with which the applied option was chosen; ``None`` if unknown.
         probabilities: ``[A]``, or empty.
-        context: What was known.
-        reward: What it was worth; ``None`` where nobody knows.
-        session: What the runs of one conversation share.
-        name: What kind of run it is.
+        context: The context.
+        reward: The reward; ``None`` if unknown.
+        session: The id that the runs of one conversation share.
+        name: The kind of run.
     """
 
     run: str | None = None
@@ -97,14 +97,14 @@ class Logged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reader:
-    """Reads rows.
+    """Reads the decisions of rows.
 
     Args:
-        places: Where fields stand that do not stand under their own names.
-        point: The decision point of rows that name none.
-        offered: The options of rows that name none; empty for the applied one alone.
-        cells: Whether all that rows hold is text.
-        columns: Whether rows are of a table, whose context may be columns of its own.
+        places: The places of fields that are not under their own names.
+        point: The decision point of rows without one.
+        offered: The options of rows without any; empty for the applied one alone.
+        cells: Whether all values are text.
+        columns: Whether rows are of a table, in which the context may have columns of its own.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Reader:
         return sorted(self._unseen)
 
     def option(self, row: Row) -> str | None:
-        """Return the option that a row applied; ``None`` where that cannot be read."""
+        """Return the applied option of a row; ``None`` if it cannot be read."""
         try:
             return self._read("option", self._value(row, "option"), rows.name_of)
         except FieldError:
@@ -144,7 +144,7 @@ class Reader:
         fields = row
         if self._places:
             fields = {**row, **{name: self._value(row, name) for name in self._places}}
-        # Most logs have none of the rare fields: then nothing looks for them one by one.
+        # Most logs have none of the rare fields, which are then not read one by one.
         rare = {} if _RARE.isdisjoint(fields) else fields
 
         option = self._read("option", fields.get("option"), rows.name_of)
@@ -168,8 +168,8 @@ class Reader:
             reward = 0.0 - reward
         return Logged(
             run=self._read("run", fields.get("run"), rows.name_of),
-            step=self._read("step", rare.get("step"), rows.place_of),
-            end=self._read("end", rare.get("end"), rows.truth_of) or False,
+            step=self._read("step", rare.get("step"), rows.ordinal_of),
+            end=self._read("end", rare.get("end"), rows.bool_of) or False,
             at=self._read("at", fields.get("at"), rows.time_of),
             point=point,
             options=options,
@@ -202,7 +202,7 @@ class Reader:
     def _read(
         self, field: str, value: object, reader: "rows.Reading[rows.Read | None]"
     ) -> "rows.Read | None":
-        """Return what a reader makes of a field; ``None`` where nothing stands, as mostly."""
+        """Return a field as converted by ``reader``; ``None`` if it is missing."""
         if value is None:
             return None
         try:
@@ -220,11 +220,11 @@ class Reader:
         if option not in options.names:
             expected = f"expected one of {len(options.names)} options"
             raise self._error("option", f"{expected}, got {option!r}")
-        named = self._read("features", fields.get("features"), rows.features_by_option)
-        if not named:
+        by_option = self._read("features", fields.get("features"), rows.features_by_option)
+        if not by_option:
             return options
         features = (
-            {**(own or {}), **named.get(name, {})} or None
+            {**(own or {}), **by_option.get(name, {})} or None
             for name, own in zip(*options, strict=True)
         )
         return Options(options.names, tuple(features))
@@ -236,28 +236,28 @@ class Reader:
         return name
 
     def _context(self, row: Row, fields: Row) -> Features:
-        given = fields.get("context")
-        if self._columns and given is None:
-            begins = "context."
-            given = {n.removeprefix(begins): row[n] for n in row if n.startswith(begins)}
-        if self._cells and isinstance(given, Mapping):
-            given = rows.cells_of(given)
+        context = fields.get("context")
+        if self._columns and context is None:
+            prefix = "context."
+            context = {n.removeprefix(prefix): row[n] for n in row if n.startswith(prefix)}
+        if self._cells and isinstance(context, Mapping):
+            context = rows.cells_of(context)
             if fields.get("context") is None:
-                return given
-        return self._read("context", given, rows.features_of) or {}
+                return context
+        return self._read("context", context, rows.features_of) or {}
 
 
 HOST = "import"
 
 
 class Records:
-    """Makes decisions, and knows what rewards are called.
+    """Makes stored decisions of logged ones.
 
     Args:
-        width: How wide the policy's features are.
-        limits: Bounds of what is taken over, as of what a host hands over.
-        redactor: Takes secrets out.
-        reward: How rewards are called.
+        width: The width of the policy's features.
+        limits: Bounds of contexts and features.
+        redactor: Removes secrets.
+        reward: The name of rewards.
     """
 
     def __init__(self, *, width: int, limits: Limits, redactor: Redactor, reward: str) -> None:
@@ -268,18 +268,17 @@ class Records:
         self.reward = redactor.redact(Reward(rollout_id="", name=reward, at=0.0)).name
 
     def decision_of(self, logged: Logged, *, rollout_id: str, ordinal: int, at: float) -> Decision:
-        """Return what is stored of a decision.
+        """Return the decision to be stored.
 
-        Without a propensity it was the host's own choice, which is recorded as such and never
-        learned from as if it had one.
+        Without a propensity it counts as the host's own choice, which the policy never learns from.
         """
         names = logged.options.names
         is_clean = self.redactor.leaves(logged.context)
         context = logged.context if is_clean else self._plain(logged.context)
         if any(logged.options.features):
             is_clean = False
-            given = [of and self._plain(of) for of in logged.options.features]
-            offered = [*zip(names, given, strict=True)]
+            features = [of and self._plain(of) for of in logged.options.features]
+            offered = [*zip(names, features, strict=True)]
             encoded = pack(encode(context, offered, width=self._width))
         else:
             offered = []
@@ -315,35 +314,35 @@ class Records:
 
 @lru_cache(maxsize=1_024)
 def _are_clean(point: str, chosen: str, default: str | None, names: tuple[str, ...]) -> bool:
-    """Say whether names are written as they are; what was applied is one of the last."""
+    """Return whether names are written unchanged; the applied option is one of ``names``."""
     return all(clean_id(name) == name for name in (point, chosen, default or "", *names))
 
 
 OPEN_RUNS = 10_000
-"""A run ends when so many others were heard of since; what follows of it comes late."""
+"""A run ends after rows of so many others; further rows of it come late."""
 
 
 _CONFIG = RolloutConfig()
 
 ROWS_HELD = 32_768
-"""So many rows, some 50 MB, wait for the ends of their runs; then they go before these."""
+"""How many rows, some 50 MB, wait for the ends of their runs; beyond, they are passed on before."""
 
 
 @dataclass(slots=True, eq=False)
 class _Run:
-    """A run of the log, and what of it is held.
+    """A run of the log, with its rows that wait.
 
     Attributes:
-        rollout: Its row, but for when it ended.
-        attempt: Its only attempt, likewise.
+        rollout: Its rollout, without its end.
+        attempt: Its only attempt, without its end.
         at: Epoch seconds of its last row.
-        ordinal: The place of its last decision.
-        reward: What that earned; ``None`` where nobody knows.
-        places: Where among all steps of runs each of its steps stands.
+        ordinal: The ordinal of its last decision.
+        reward: The reward of its last row; ``None`` if unknown.
+        places: The number of each of its steps among the steps of all runs.
         decisions: Its decisions.
-        rewards: Those of its decisions, then its own.
+        rewards: The rewards of its decisions, then its own.
         has_ended: Whether its last step is its end.
-        by_event: Whether it goes event by event: too much of it would have to be held.
+        by_event: Whether it is passed on event by event, because too many rows would have to wait.
     """
 
     rollout: Rollout
@@ -359,7 +358,7 @@ class _Run:
 
     @property
     def ids(self) -> dict[str, str]:
-        """By what its events are known to be its."""
+        """The ids of its events."""
         execution = self.attempt.execution
         return {"host": HOST, "run_id": self.rollout.run_id, "execution": execution}
 
@@ -367,19 +366,19 @@ class _Run:
 class Runs:
     """Turns the decisions of one log into runs.
 
-    They come in batches, each with all that began before anything of it ended: so in the store
-    they stand in the order in which they began, and became ready in that in which they ended.
+    They are passed on in batches, each with every run that began before one of its runs ended: so
+    the store has them in the order of their starts, and ready in the order of their ends.
 
     Args:
-        stream: Names the log; with the line it makes the ids of runs that have none.
-        otherwise: When decisions were made whose log does not say, in epoch seconds.
-        records: Makes what is stored.
+        stream: The name of the log; with the line it makes the ids of runs without one.
+        default_at: Epoch seconds of decisions without a time.
+        records: Makes the decisions to be stored.
     """
 
-    def __init__(self, stream: str, *, otherwise: float, records: Records) -> None:
+    def __init__(self, stream: str, *, default_at: float, records: Records) -> None:
         self._stream = stream
         self._execution = clean_id(stream)
-        self._otherwise = otherwise
+        self._default_at = default_at
         self._records = records
         self._open: OrderedDict[str, _Run] = OrderedDict()
         self._held: deque[_Run] = deque()
@@ -387,7 +386,7 @@ class Runs:
         self._ended = self._rows = self._steps = self._last = 0
 
     def take(self, rows: Sequence[tuple[Logged, int]]) -> Iterator[list[RecordItem]]:
-        """Take some more decisions, each with its line; yield a batch whenever one is due.
+        """Take decisions, each with its line; yield a batch whenever one is due.
 
         Each step is done for all of them before the next: that takes three quarters of the time,
         because its code and data stay in the processor's caches.
@@ -398,7 +397,7 @@ class Runs:
                 logged,
                 rollout_id=rollout_id_of(HOST, key),
                 ordinal=logged.step or (1 if logged.run is None else line),
-                at=self._otherwise if logged.at is None else logged.at,
+                at=self._default_at if logged.at is None else logged.at,
             )
             for key, (logged, line) in zip(keys, rows, strict=True)
         ]
@@ -408,7 +407,7 @@ class Runs:
                 yield self._batch()
 
     def finish(self) -> Iterator[list[RecordItem]]:
-        """End the runs that are still open, and yield the last batches."""
+        """End the open runs, and yield the last batches."""
         while self._open:
             self._end(self._open.popitem(last=False)[1])
             if self._is_due():
@@ -435,9 +434,9 @@ class Runs:
             self._end(self._open.popitem(last=False)[1])
 
     def _begin(self, key: str, logged: Logged, decision: Decision) -> _Run:
-        # Times tell a run from one of its id that comes again later, where the log has them.
-        # Else they are when the file was last written, so the same line would look like a later
-        # attempt once the file was copied or has grown: the log does.
+        # Times of the log distinguish a run from a later one with its id. Without them, the time is
+        # that of the file's last change, and the same line would look like a later attempt once the
+        # file was copied or has grown: there the name of the log does it.
         execution = self._execution if logged.at is None else ""
         rollout = Rollout(
             rollout_id=decision.rollout_id,
@@ -459,18 +458,18 @@ class Runs:
             started_at=decision.at,
             last_heartbeat_at=decision.at,
         )
-        if logged.name or logged.session:  # its own id has no secrets any more
+        if logged.name or logged.session:  # its id is clean already
             rollout = self._records.redactor.redact(rollout)
         run = _Run(rollout, attempt, decision.at)
         self._held.append(run)
         return run
 
     def _rewards_of(self, run: _Run, *, decision: int | None) -> Sequence[Reward]:
-        """Return what its last row has earned, for that decision or for the run."""
+        """Return the reward of its last row, for that decision or for the run."""
         if run.reward is None:
             return ()
         rollout_id = run.rollout.rollout_id
-        earned = Reward(
+        reward = Reward(
             rollout_id=rollout_id,
             decision_id=decision_id_of(rollout_id, 1, decision) if decision else None,
             name=self._records.reward,
@@ -478,10 +477,10 @@ class Runs:
             source=IMPORTED,
             at=run.at,
         )
-        return (earned,)
+        return (reward,)
 
     def _add(self, run: _Run, decision: Decision, earned: Sequence[Reward]) -> None:
-        """Hold a decision and what the one before it has earned; or pass them on."""
+        """Hold a decision and the reward of the one before it; or pass them on."""
         self._steps += 1
         if run.by_event:
             rewards = [event_of_reward(reward, run.ids) for reward in earned]
@@ -506,25 +505,25 @@ class Runs:
 
     def _is_due(self) -> bool:
         return (
-            # So many runs in one transaction, which writes each page that they share once.
+            # Many runs in one transaction, which writes each page that they share once.
             self._ended >= 2_048 or len(self._due) >= 4_096 or self._rows >= ROWS_HELD
         )
 
     def _batch(self) -> list[RecordItem]:
-        """Return all that is due, and every run that began before one that has ended."""
+        """Return all due steps, and every run that began before one that has ended."""
         last = inf if self._rows >= ROWS_HELD else self._last
-        placed, self._due, self._ended = self._due, [], 0
+        steps, self._due, self._ended = self._due, [], 0
         while self._held and self._held[0].places[0] <= last:
             run = self._held.popleft()
             self._rows -= len(run.decisions)
-            placed += zip(run.places, self._steps_of(run), strict=False)
-        placed.sort(key=itemgetter(0))
-        return [event for _, events in placed for event in events]
+            steps += zip(run.places, self._steps_of(run), strict=False)
+        steps.sort(key=itemgetter(0))
+        return [item for _, items in steps for item in items]
 
     def _steps_of(self, run: _Run) -> Iterable[Sequence[RecordItem]]:
-        """Return what stands at each place of a run, and hold it no longer.
+        """Return the items of each step of a run, and release the run.
 
-        It is whole where it has ended and none of its decisions has another's ordinal.
+        It is passed on whole if it has ended and its decisions have distinct ordinals.
         """
         rows, decisions = self._rows_of(run), run.decisions
         if run.has_ended and len({decision.ordinal for decision in decisions}) == len(decisions):
@@ -538,7 +537,7 @@ class Runs:
         return steps_of(rows)
 
     def _rows_of(self, run: _Run) -> WholeRollout:
-        """Return what is held of a run, as if that was all of it."""
+        """Return the rows held of a run, as if they were all of it."""
         rollout = replace(run.rollout, ended_at=run.at)
         return WholeRollout(
             rollout, replace(run.attempt, ended_at=run.at), run.decisions, run.rewards

@@ -1,8 +1,8 @@
-"""A batch of events in SQLite: what it is about is loaded, and what changed written, at once.
+"""A batch of events in SQLite: its rollouts are loaded, and their changes written, all at once.
 
-Each statement lets go of the interpreter and, beside a thread that computes all the time, waits
-five milliseconds (Python's switch interval) to have it back. So a batch is a few statements for
-hundreds of runs, whether they began in it or before; what an event makes of a run is decided in
+Each statement releases the interpreter and, beside a thread that computes all the time, waits five
+milliseconds (Python's switch interval) to get it back. So a batch is a few statements for hundreds
+of runs, whether they began in it or before; the effect of an event on a run is decided in
 ``lifecycle``. It is used inside a transaction that has the write lock.
 """
 
@@ -56,10 +56,10 @@ from tau_live.store.sqlite.rows import (
 )
 
 NEAR = 32
-"""So many of the newest attempts of a rollout are loaded with it."""
+"""How many of the newest attempts of a rollout are loaded with it."""
 
 SIZES = (1, 8, 64, 512)
-"""How many rows are looked up by one statement, of which SQLite keeps these."""
+"""How many rows one statement looks up; few sizes, so that SQLite caches the statements."""
 
 _ATTEMPT = f"""
 {ATTEMPT}, (
@@ -159,7 +159,7 @@ where name_id = ? order by seq
 """
 
 NEWEST = 64
-"""Among so many runs of a session it is looked for hosts that share it."""
+"""How many runs of a session are searched for hosts that share it."""
 
 OUTERMOST = """
 select host, rollout_id from rollouts as one
@@ -176,18 +176,17 @@ update workers set active_rollout_id = null, active_attempt = null where active_
 """
 
 OWN = (WRITE_ATTEMPT, WRITE_SPAN, INSERT_DECISION, ASSIGN, WRITE_READY)
-"""What inserts the rows of a rollout's own, each after what it refers to."""
+"""The statements for a rollout's own rows, each after the ones it refers to."""
 
 _TEXTS = msgspec.json.Decoder(list[str])
 
 
 class SqliteBatch(AbstractContextManager["SqliteBatch"]):
-    """The store of a batch of events; what changed is written when it is left without an error.
+    """A batch of events; its changes are written when it is left without an error.
 
     Args:
-        connection: In a transaction that has the write lock.
-        ids: The rollouts that it may be about, by all ids they may have; others are loaded when
-            they are needed.
+        connection: A connection in a transaction that has the write lock.
+        ids: All ids of the rollouts that it may concern; others are loaded when they are needed.
     """
 
     def __init__(self, connection: Connection, ids: Collection[str] = ()) -> None:
@@ -204,7 +203,7 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
             self._write()
 
     def begin_rollout(self, rollout: Rollout) -> bool:
-        """Store a rollout as it is given; ``False`` if the id is already there."""
+        """Store a new rollout; ``False`` if its id is already stored."""
         rollout_id = rollout.rollout_id
         if self._find(rollout_id) is not None:
             return False
@@ -212,10 +211,9 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
         return True
 
     def add_whole(self, whole: WholeRollout) -> bool:
-        """Store a rollout that has ended, of which nothing is stored yet.
+        """Store a rollout that has ended and of which nothing is stored yet, without settling it.
 
-        ``False`` where something of it is known, be it a reward: then nothing of it is stored, and
-        it has to be stored step by step. It is not settled.
+        ``False`` if anything of it is known, even a reward: then it has to be stored step by step.
         """
         rollout_id = whole.rollout.rollout_id
         if self._find(rollout_id) is not None or self.rewards(rollout_id):
@@ -242,15 +240,15 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
     ) -> bool:
         """Move a rollout on, if its lifecycle allows it; ``False`` if it was there already.
 
-        An end sets ``ended_at`` once, and a reason where none is given; a failed rollout that goes
-        on has neither any more. A worker that does not hold the rollout is refused. A rollout that
-        was once enqueued is in the queue while it is queuing or requeuing, and only then. No
-        attempt outlives its rollout: an end or a requeue ends those that are open, as succeeded or
-        else as failed.
+        An end sets ``ended_at`` once, and a default reason; a failed rollout that goes on has
+        neither any more. A worker that does not hold the rollout is refused. A rollout that was
+        once enqueued is in the queue while it is queuing or requeuing, and only then. No attempt
+        outlives its rollout: an end or a requeue ends those that are open, as succeeded or else as
+        failed.
 
         Raises:
             UnknownError: No such rollout is stored.
-            InvalidTransitionError: It cannot become ``new`` from where it stands.
+            InvalidTransitionError: Its status cannot become ``new``.
         """
         state = self._state(rollout_id)
         if not state.may_move(new, worker_id=worker_id):
@@ -261,20 +259,19 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
         return True
 
     def amend_rollout(self, rollout_id: str, amendment: Amendment) -> None:
-        """Fill in what a late start tells, or a later attempt's end. Raises: UnknownError.
+        """Fill in fields from a late start, or a later attempt's end. Raises: UnknownError.
 
-        What is already known stays, but for metadata that is amended ``later``, and a start that
-        was earlier.
+        Known fields stay, except for metadata that is amended ``later``, and an earlier start.
         """
         self._state(rollout_id).amend(amendment)
 
     def take_over(self, rollout_id: str, owner: str | None) -> None:
-        """Let another process own a rollout, which it goes on with. Raises: UnknownError."""
+        """Make another process the owner of a rollout. Raises: UnknownError."""
         state = self._state(rollout_id)
         state.rollout = replace(state.rollout, owner=owner)
 
     def begin_attempt(self, attempt: Attempt) -> bool:
-        """Store an attempt; ``False`` if its number is already there."""
+        """Store an attempt; ``False`` if its number is already stored."""
         state = self._state(attempt.rollout_id)
         if self._attempt(state, attempt.number) is not None:
             return False
@@ -295,7 +292,7 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
         return state.move_attempt(attempt, new, at=at, error=error_message)
 
     def touch(self, rollout_id: str, number: int, *, at: float, worker_id: str) -> bool:
-        """Note that an attempt lives; ``False`` if it is over or another worker's, or unknown."""
+        """Record a heartbeat; ``False`` if the attempt is over, another worker's or unknown."""
         state = self._find(rollout_id)
         attempt = None if state is None else self._attempt(state, number)
         if state is None or attempt is None or attempt.worker_id != worker_id:
@@ -303,11 +300,11 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
         return state.touch(attempt, at=at)
 
     def is_queued(self, rollout_id: str) -> bool:
-        """Say whether a rollout was ever put into the queue."""
+        """Return whether a rollout was ever put into the queue."""
         return self._state(rollout_id).enqueued
 
     def add_spans(self, spans: Sequence[Span]) -> int:
-        """Store spans, or their other ends; return how many were new or closed an open one.
+        """Store spans, or their other ends; return how many were new or completed one.
 
         A span is a heartbeat of its attempt and moves a preparing attempt (and its rollout) to
         running. The same span id again within the attempt is ignored and counted
@@ -355,10 +352,10 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
         """Return attempts of a rollout by number.
 
         Args:
-            rollout_id: Of the rollout.
-            newest: How many of them, those with the highest numbers; ``None`` returns all.
+            rollout_id: The rollout.
+            newest: How many, those with the highest numbers; ``None`` returns all.
             unended: Whether to return only those that have not ended.
-            execution: Which execution they belong to, resumed or not; ``None`` is any.
+            execution: The execution they belong to, resumed or not; ``None`` is any.
         """
         state = self._find(rollout_id)
         if state is None:
@@ -387,15 +384,15 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
         ]
 
     def add_decision(self, decision: Decision, *, assigned: bool = True) -> bool:
-        """Store a decision; ``False`` if its place in the attempt is taken, which is counted.
+        """Store a decision; ``False`` if its ordinal in the attempt is taken, which is counted.
 
-        With ``assigned``, what becomes of its arm is evidence. One that comes after its rollout
-        became ready joins it where it stands: it gets the rollout's ``ready_seq`` at its point. If
-        that point has learned beyond it already, nobody will learn from it; it is kept, and
-        counted (``late_decisions``).
+        With ``assigned``, the outcome of its arm is evidence. A decision that comes after its
+        rollout became ready gets the rollout's ``ready_seq`` at its point. If that point has
+        learned beyond it already, the decision is kept, never learned from, and counted
+        (``late_decisions``).
         """
         state, _ = self._state_of_attempt(decision.rollout_id, decision.attempt)
-        if self._is_decided(state, decision.attempt, decision.ordinal):
+        if self._has_decision(state, decision.attempt, decision.ordinal):
             self._counts["duplicate_decisions"] += 1
             return False
         ready = state.rollout.ready_seq
@@ -415,8 +412,8 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
         (``conflicting_rewards``).
 
         The order of arrival does not matter, except between values of the very same time, of
-        which the later to arrive is kept. One that replaces another takes a new place, so that
-        whoever watches for what has come behind a place sees the correction too.
+        which the later to arrive is kept. A replacement gets a new ``seq``, so that readers of all
+        rewards after a ``seq`` see the correction too.
         """
         state, key = self._rewards_of(reward.rollout_id), key_of(reward)
         if not state.whole and key not in state.rewards:
@@ -445,12 +442,12 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
     def mark_ready(
         self, rollout_id: str, *, total_reward: float, run_reward: float | None = None
     ) -> bool:
-        """Give a rollout its place among those that may be learned from; ``False`` if it has one.
+        """Give a rollout its ``ready_seq``, by which it is learned from; ``False`` if it has one.
 
-        One that has a place keeps it, but takes the new ``total_reward``, and of it the
+        One that has a number keeps it, but takes the new ``total_reward``, and of it the
         ``run_reward`` (``None``: all of it). The number comes from a row of its own, not from the
-        largest in use: retention may have deleted that one, and a number that is used twice would
-        lie behind a watermark.
+        largest in use: retention may have deleted that one, and a number used twice would lie
+        behind a watermark.
         """
         state = self._state(rollout_id)
         if state.rollout.ready_seq is not None:
@@ -468,7 +465,7 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
         return True
 
     def await_reward(self, rollout_id: str, *, until: float) -> None:
-        """Note that a finished rollout waits for its reward, and until when.
+        """Record until when a finished rollout waits for its reward, in epoch seconds.
 
         One that is ready already does not wait.
         """
@@ -477,23 +474,23 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
             state.until = until
 
     def leave_out(self, rollout_id: str, reason: str | None) -> None:
-        """Note why nothing is learned of a rollout; ``None`` if that is no longer so.
+        """Record why a rollout is left out of learning; ``None`` if it no longer is.
 
-        The counter ``left_out_<reason>`` tells of how many that is so now.
+        The counter ``left_out_<reason>`` holds the current number of such rollouts.
         """
         state = self._find(rollout_id)
         if state is None or state.left_out == reason:
             return
-        for left, by in ((state.left_out, -1), (reason, 1)):
-            if left is not None:
-                self._counts[f"{LEFT_OUT}{left}"] += by
+        for counted, by in ((state.left_out, -1), (reason, 1)):
+            if counted is not None:
+                self._counts[f"{LEFT_OUT}{counted}"] += by
         state.left_out = reason
 
     def add_name(self, name_id: str, rollout_id: str) -> int:
-        """Note that a rollout has another id; return how many rewards had waited for that id.
+        """Record another id of a rollout; return how many rewards had waited for that id.
 
-        They become the rollout's, as if they came now. The id is a host's, as the rollout's id
-        that would be made of it, so that a reward that came before it lies where it is looked for.
+        They become the rollout's, as if they came now. The id is given as the rollout id that would
+        be derived from it, under which rewards that came before are stored.
 
         Raises:
             UnknownError: No such rollout is stored.
@@ -511,16 +508,16 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
         return len(moved)
 
     def rollouts_of(self, name_id: str) -> list[str]:
-        """Return the rollouts that have this other id, without those inside another of them."""
+        """Return the rollouts that have this other id, without descendants of each other."""
         stored = [row["rollout_id"] for row in self._connection.rows(NAMED, (name_id,))]
         ids = dict.fromkeys([*stored, *self._names.get(name_id, ())])
         self._load(ids)
         return [id_ for id_ in ids if self._state(id_).rollout.parent_id not in ids]
 
     def last_of(self, session_id: str, host: str | None = None) -> dict[str, str]:
-        """Return by host the rollout of a session that began last, inside no other one of it.
+        """Return the last outermost rollout of a session, by host.
 
-        Looked for among the newest runs of the session; with ``host`` among all of its own.
+        Searches the newest runs of the session; with ``host``, all of that host.
         """
         self._write_meanwhile()
         limit = NEWEST if host is None else 1
@@ -535,7 +532,7 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
         self._counts[name] += by
 
     def _begin(self, rollout: Rollout) -> RolloutState:
-        """Make a rollout; they are numbered in the order in which they are made."""
+        """Add the state of a new rollout; rollouts are numbered in this order."""
         state = RolloutState.begin(rollout)
         del self._states[rollout.rollout_id]
         self._states[rollout.rollout_id] = state
@@ -568,7 +565,7 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
             attempt = state.attempts.get(number)
         return attempt
 
-    def _is_decided(self, state: RolloutState, attempt: int, ordinal: int) -> bool:
+    def _has_decision(self, state: RolloutState, attempt: int, ordinal: int) -> bool:
         if (attempt, ordinal) in state.decisions:
             return True
         last = state.decided.get(attempt)
@@ -588,7 +585,7 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
         return self._rewards[rollout_id]
 
     def _load(self, ids: Iterable[str]) -> None:
-        """Load the rollouts of these ids, and whether there are rewards for them."""
+        """Load the rollouts with these ids, and whether there are rewards for them."""
         wanted = [id_ for id_ in dict.fromkeys(ids) if id_ not in self._states]
         for row in self._look_up(LOAD, [(id_,) for id_ in wanted]):
             state = self._states.get(row["rollout_id"])
@@ -610,7 +607,7 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
             self._rewards[row["rollout_id"]].whole = False
 
     def _look_up(self, statement: str, wanted: Sequence[Sequence[Value]]) -> Iterator[Row]:
-        """Yield the rows that a statement for so many of them finds, some at a time."""
+        """Yield the rows that a statement finds for ``wanted``, looked up in blocks."""
         for at in range(0, len(wanted), SIZES[-1]):
             some = wanted[at : at + SIZES[-1]]
             size = next(size for size in SIZES if size >= len(some))
@@ -627,7 +624,7 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
                     state.decided[number] = row["decided"]
 
     def _load_spans(self, spans: Sequence[Span]) -> None:
-        """Load those of the spans that are stored."""
+        """Load the stored states of these spans."""
         self._load([span.rollout_id for span in spans])
         wanted: dict[Sequence[Value], None] = {}
         states = {}
@@ -646,19 +643,19 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
 
     def _take_spans(self, states: Mapping[int, RolloutState], rows: Iterable[Row]) -> None:
         for row in rows:
-            state, place = states[row["rollout_seq"]], (row["attempt"], row["span_id"])
-            if place not in state.spans:
+            state, key = states[row["rollout_seq"]], (row["attempt"], row["span_id"])
+            if key not in state.spans:
                 span = span_of(row, state.rollout.rollout_id)
-                state.spans[place] = SpanState(span, row["attributes"], row["reported"])
+                state.spans[key] = SpanState(span, row["attributes"], row["reported"])
 
     def _write_meanwhile(self) -> None:
-        """Store what changed so far, so that the store can be queried."""
+        """Write the changes so far, so that the store can be queried."""
         self._write()
         for state in self._states.values():
             if state is not None:
-                state.note_written()
+                state.mark_written()
         for rewards in self._rewards.values():
-            rewards.note_written()
+            rewards.mark_written()
 
     def _write(self) -> None:
         states = [state for state in self._states.values() if state is not None]
@@ -717,7 +714,7 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
             self._write_waiting(state)
 
     def _write_waiting(self, state: RolloutState) -> None:
-        """Store for what a rollout waits: its reward, or a worker."""
+        """Write what a rollout waits for: its reward, or a worker."""
         connection = self._connection
         if state.until != state.stored_until:
             if state.until is None:
@@ -751,12 +748,12 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
 
 
 def _rows_of(state: RolloutState) -> Iterator[tuple[str, Sequence[Value]]]:
-    """Yield what is to be written of a rollout's own, with the statement that does."""
+    """Yield the rows to be written for a rollout, each with its statement."""
     seq, rollout = state.seq, state.rollout
     for number in state.changed_attempts:
         yield WRITE_ATTEMPT, values_of_attempt(state.attempts[number], seq, rollout.config)
-    for place in state.changed_spans:
-        yield WRITE_SPAN, state.spans[place].values(seq)
+    for key in state.changed_spans:
+        yield WRITE_SPAN, state.spans[key].values(seq)
     for decision in state.decisions.values():
         yield INSERT_DECISION, values_of_decision(decision, seq)
     for arm in state.arms.values():
@@ -784,7 +781,7 @@ def values_of_attempt(attempt: Attempt, rollout_seq: int, config: RolloutConfig)
 
 @cache
 def _of_size(statement: str, size: int, width: int) -> str:
-    """Return a statement that looks up so many values, or rows of so many."""
+    """Return a statement that looks up ``size`` values, or rows of ``width`` values."""
     mark = "?" if width == 1 else f"({', '.join('?' * width)})"
     return statement.format(", ".join([mark] * size))
 

@@ -1,4 +1,4 @@
-"""Many rows by few statements, and their seals at once."""
+"""Inserts many rows by few statements, and seals them at once."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,39 +15,39 @@ from tau_live.store.sqlite.connection import Connection, Value
 from tau_live.store.sqlite.sealing import AT_ONCE, LAST
 
 Columns = Mapping[str, Sequence[Value]]
-"""The values of several rows, by the name of their column."""
+"""The values of several rows, by column."""
 
 ROWS = 256
-"""Of so many rows the seals are made without a pause."""
+"""How many rows are sealed without a pause."""
 
 
 @contextmanager
 def sealed_at_once(connection: Connection) -> Iterator[None]:
-    """Let no trigger seal what is inserted meanwhile: who inserts it does."""
+    """Let no trigger seal inserts meanwhile: the caller does."""
     connection.change(f"insert into {AT_ONCE} values (1)")
     try:
         yield
     finally:
-        if connection.raw.in_transaction:  # else all of it was undone, and that with it
+        if connection.raw.in_transaction:  # else it was rolled back, and this row with it
             connection.change(f"delete from {AT_ONCE}")
 
 
 def seals_of(
     connection: Connection, table: str, columns: Columns, numbers: Sequence[int]
 ) -> Iterator[Sequence[Value]]:
-    """Yield the rows of ``seals`` for rows that were inserted one after the other.
+    """Yield the rows of ``seals`` for consecutive rows that were inserted.
 
     Args:
-        connection: Seals what it writes.
-        table: Where they were inserted.
-        columns: Their values as they are stored.
-        numbers: What numbers them.
+        connection: A connection that seals its writes.
+        table: The table of the rows.
+        columns: Their values as stored.
+        numbers: Their numbers.
     """
     sealed, sealer = SEALED[table], connection.sealer
     if sealer is None:
         return
-    given = {sealed.number: numbers, **columns}
-    own = {name: given[name] for name in connection.sealed[table]}
+    stored = {sealed.number: numbers, **columns}
+    own = {name: stored[name] for name in connection.sealed[table]}
     if sealed.known:
         known = [
             any(value is not None for value in row)
@@ -67,13 +67,13 @@ def seals_of(
 
 
 SIZES = (32, 8, 1)
-"""How many rows one statement inserts; SQLite keeps them, some 10 kB for each row."""
+"""How many rows one statement inserts; SQLite caches the statements, some 10 kB for each row."""
 
 FEW = 8
 """Fewer rows are inserted, and sealed, one by one."""
 
 MANY = 256
-"""In so many rows it is worth a statement of its own that a column is the same in all."""
+"""From so many rows on, a value that all rows share is bound once, by a statement of its own."""
 
 NULL, COMMON, OWN = "null", "common", "own"
 
@@ -89,15 +89,15 @@ _KINDS: Mapping[str, frozenset[object]] = {
     "BLOB": frozenset({bytearray, _NULL}),
     "": frozenset({int, float, str, bytearray, _NULL}),
 }
-"""What a column of a kind holds; for a value of any other class sqlite3 asks for an adapter."""
+"""The classes of values in a column, by SQL type; for others sqlite3 looks for an adapter."""
 
-_MADE: Sequence[tuple[type, Callable[..., Value]]] = (
+_CONVERTERS: Sequence[tuple[type, Callable[..., Value]]] = (
     (bytes, bytearray),
     (str, str.__str__),
     (int, int),
     (float, float),
 )
-"""How values of other classes are made of one that is known: enumerations, truths."""
+"""Converters for subclasses of known classes: enumerations, booleans."""
 
 
 def insert(connection: Connection, sql: str, rows: Iterable[Sequence[Value]]) -> int:
@@ -109,12 +109,12 @@ def insert(connection: Connection, sql: str, rows: Iterable[Sequence[Value]]) ->
 
 
 def insert_new(connection: Connection, sql: str, rows: Iterable[Sequence[Value]]) -> range:
-    """Insert rows that nobody else can have inserted; return their numbers, in their order.
+    """Insert rows that must be new; return their numbers, in their order.
 
-    Where their table is sealed, many are sealed at once.
+    Many rows of a sealed table are sealed at once.
 
     Raises:
-        StoreError: One of them is there, or has a value not of its column's kind.
+        StoreError: One of them exists, or has a value that is not of its column's type.
     """
     kept = rows if isinstance(rows, list) else [*yield_between(rows)]
     table, _, _ = _into(sql)
@@ -146,10 +146,10 @@ def _columns(connection: Connection, sql: str, rows: Sequence[Sequence[Value]]) 
 
 
 def _insert_columns(connection: Connection, sql: str, columns: Columns, count: int) -> int:
-    """Insert rows, given their columns; what all of them have in common is bound once or never.
+    """Insert rows, given their columns; values that all of them share are bound once or never.
 
-    For to bind a null takes 0.4 us, and anything else 0.2; of what begins and ends in a batch every
-    third value is null, and of many runs of one log half of the others are the same.
+    Binding a null takes 0.4 us, and any other value 0.2; in rows that begin and end in one batch
+    every third value is null, and in many runs of one log half of the others are equal.
     """
     forms = {name: _form_of(column, count) for name, column in columns.items()}
     common = [column[0] for name, column in columns.items() if forms[name] == COMMON]
@@ -166,7 +166,7 @@ def _insert_columns(connection: Connection, sql: str, columns: Columns, count: i
 
 
 def _form_of(column: Sequence[Value], count: int) -> str:
-    """Return how a column stands in a statement: null, common, or with each row's own value."""
+    """Return the form of a column in a statement: null, common, or each row's own value."""
     alike = column.count(column[0]) == count
     if not alike:
         return OWN
@@ -174,12 +174,14 @@ def _form_of(column: Sequence[Value], count: int) -> str:
 
 
 def _as_stored(column: Sequence[Value], kind: str) -> Sequence[Value]:
-    """Return values in a class that sqlite3 knows, as SQLite stores them in a column of a kind."""
+    """Return values in a class that sqlite3 knows, as SQLite stores them in a column of a type."""
     kinds = {*map(type, column)}
-    for given in kinds - _KINDS[""]:
-        made = next((made for known, made in _MADE if issubclass(given, known)), None)
-        if made is not None:
-            column = [made(value) if type(value) is given else value for value in column]
+    for other in kinds - _KINDS[""]:
+        convert = next(
+            (convert for known, convert in _CONVERTERS if issubclass(other, known)), None
+        )
+        if convert is not None:
+            column = [convert(value) if type(value) is other else value for value in column]
     if kind == "REAL" and kinds == {float} and isfinite(sum(column)):  # type: ignore[arg-type]
         return [value + 0.0 for value in column]  # type: ignore[operator]  # they are floats
     if kind == "REAL":
@@ -190,7 +192,7 @@ def _as_stored(column: Sequence[Value], kind: str) -> Sequence[Value]:
 
 
 def _real(value: Value) -> Value:
-    """Return a number as SQLite stores it, which knows no NaN and no zero below zero."""
+    """Return a number as SQLite stores it: without NaN or negative zero."""
     if not isinstance(value, int | float):
         return value
     return None if isnan(value) else value + 0.0
@@ -198,7 +200,7 @@ def _real(value: Value) -> Value:
 
 @cache
 def _into(sql: str) -> tuple[str, Sequence[str], str]:
-    """Return the table, the columns and the row of a statement that inserts one."""
+    """Return the table, the columns and the row of an insert statement for one row."""
     match = _INTO.search(sql)
     if match is None:
         raise ValueError(f"expected a statement that inserts one row, got {sql!r}")
@@ -207,7 +209,7 @@ def _into(sql: str) -> tuple[str, Sequence[str], str]:
 
 @cache
 def _of_rows(sql: str, size: int, forms: Sequence[str]) -> str:
-    """Return the statement that inserts several rows, of one that inserts one."""
+    """Return an insert statement for several rows, given the one for a single row."""
     numbers = iter(range(1, 1 + forms.count(COMMON)))
     common = {place: next(numbers) for place, form in enumerate(forms) if form == COMMON}
     following = counted_from(1 + len(common))

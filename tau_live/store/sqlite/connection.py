@@ -1,4 +1,4 @@
-"""One connection to one SQLite file: opened privately, with transactions and errors in words."""
+"""A connection to one SQLite file: private, with nested transactions and readable errors."""
 
 import os
 import sqlite3
@@ -33,14 +33,14 @@ from tau_live.store.files import (
 from tau_live.store.sealing import Sealer, digest_of, number_of
 from tau_live.store.sqlite.sealing import install
 
-_MAPPINGS = msgspec.json.Decoder(dict[str, object])  # made once: that takes as long as using it
+_MAPPINGS = msgspec.json.Decoder(dict[str, object])  # made once: making takes as long as using it
 
 
 def json_of(value: object) -> str:
     """Return open-ended data as JSON text.
 
     Raises:
-        StoreError: JSON cannot say it.
+        StoreError: It has no JSON form.
     """
     try:
         return _ENCODER.encode(value).decode()
@@ -65,7 +65,7 @@ def mapping_of(text: str) -> dict[str, object]:
 
 
 def merge_json(under: str, over: str) -> str:
-    """Return two objects as one; where both have a key, the second one's value counts."""
+    """Return two JSON objects merged; where both have a key, the second one's value counts."""
     return json_of(mapping_of(under) | mapping_of(over))
 
 
@@ -76,9 +76,9 @@ Synchronous = Literal["normal", "full"]
 WAL_LIMIT_BYTES = 64 * 1024 * 1024
 RETRY_S = 0.02
 OLDEST_SQLITE = (3, 37, 0)
-"""The first with strict tables."""
+"""The first version with strict tables."""
 SMALLEST_BYTES = 512
-"""What is smaller SQLite takes for empty, and would write over."""
+"""SQLite takes a smaller file for empty, and would overwrite it."""
 
 NO_DATABASE = "it is not a SQLite database"
 
@@ -95,11 +95,11 @@ CAUSES: Mapping[str, tuple[type[StoreUnavailableError], str]] = {
     "SQLITE_PERM": (StoreUnavailableError, "access is not permitted"),
     "SQLITE_PROTOCOL": (StoreBusyError, "other processes locked it for too long"),
 }
-"""What SQLite's codes mean to an operator; extended codes begin with these."""
+"""The meaning of SQLite's error codes for an operator; extended codes begin with these."""
 
 
 _LOST: set[Path] = set()
-"""Stores whose descriptors the host has closed: SQLite goes on sharing them within a process."""
+"""Stores whose descriptors the host has closed; SQLite shares them within a process."""
 
 
 class Connection(AbstractContextManager[None]):
@@ -107,9 +107,9 @@ class Connection(AbstractContextManager[None]):
 
     Attributes:
         path: The file.
-        raw: The same connection as SQLite gives it.
-        sealer: Seals what it writes; ``None`` if nothing does.
-        sealed: The columns that are sealed of each table, and the kind of each.
+        raw: The ``sqlite3`` connection.
+        sealer: Seals its writes; ``None`` if they are not sealed.
+        sealed: The sealed columns of each table, and the SQL type of each.
     """
 
     def __init__(self, raw: sqlite3.Connection, path: Path) -> None:
@@ -121,12 +121,12 @@ class Connection(AbstractContextManager[None]):
         self._reading = raw.cursor()
         self._reading.row_factory = sqlite3.Row
         self._descriptor = _descriptor_of(path)
-        self._begun: list[str | None] = []  # savepoints; the outermost transaction is ``None``
+        self._savepoints: list[str | None] = []  # the outermost transaction is ``None``
         self._working = RLock()  # held while a statement or a transaction runs
 
     def rows(self, sql: str, parameters: Parameters = ()) -> list[sqlite3.Row]:
         """Run a statement and return all of its rows."""
-        if self._begun and not self.raw.in_transaction:
+        if self._savepoints and not self.raw.in_transaction:
             raise self._rolled_back()
         try:
             with self._working:
@@ -151,12 +151,12 @@ class Connection(AbstractContextManager[None]):
         return rows[0] if rows else None
 
     def count(self, sql: str, parameters: Parameters = ()) -> int:
-        """Run a statement and return the whole number that it answers with."""
+        """Run a statement and return the integer in its first row."""
         return int(self.rows(sql, parameters)[0][0])
 
     def change(self, sql: str, parameters: Parameters = ()) -> int:
         """Run a statement that writes and return how many rows it changed."""
-        if self._begun and not self.raw.in_transaction:
+        if self._savepoints and not self.raw.in_transaction:
             raise self._rolled_back()
         try:
             with self._working:
@@ -171,7 +171,7 @@ class Connection(AbstractContextManager[None]):
 
     def change_many(self, sql: str, rows: Sequence[Parameters]) -> int:
         """Run a statement that writes once for each of ``rows``; return how many rows changed."""
-        if self._begun and not self.raw.in_transaction:
+        if self._savepoints and not self.raw.in_transaction:
             raise self._rolled_back()
         try:
             with self._working:
@@ -189,24 +189,24 @@ class Connection(AbstractContextManager[None]):
 
     def __enter__(self) -> None:
         self._working.acquire()
-        depth = len(self._begun)
+        depth = len(self._savepoints)
         try:
-            outermost = not self._begun and not self.raw.in_transaction
+            outermost = not self._savepoints and not self.raw.in_transaction
             savepoint = None if outermost else f"tau_live_{depth}"
             self.change("begin immediate" if savepoint is None else f"savepoint {savepoint}")
-            self._begun.append(savepoint)
+            self._savepoints.append(savepoint)
             if outermost:
                 fault.point("store.begin")
         except BaseException:
             try:
-                if len(self._begun) > depth:
-                    self._undo(self._begun.pop())
+                if len(self._savepoints) > depth:
+                    self._undo(self._savepoints.pop())
             finally:
                 self._working.release()
             raise
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        savepoint = self._begun[-1]
+        savepoint = self._savepoints[-1]
         undo = kind is not None
         try:
             if not undo:
@@ -220,7 +220,7 @@ class Connection(AbstractContextManager[None]):
             try:
                 if undo:
                     self._undo(savepoint)
-                self._begun.pop()
+                self._savepoints.pop()
             finally:
                 self._working.release()
         if savepoint is None and not undo:
@@ -228,7 +228,7 @@ class Connection(AbstractContextManager[None]):
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Let everything that is read inside come from one state of the store."""
+        """Let all reads inside come from one state of the store."""
         if self.raw.in_transaction:
             yield
             return
@@ -240,7 +240,7 @@ class Connection(AbstractContextManager[None]):
                 self._undo(None)
 
     def prepare(self, *, synchronous: Synchronous, busy_timeout_s: float) -> None:
-        """Set the file up for many processes: write-ahead log, and pages that can be given back.
+        """Set the file up for many processes: a write-ahead log, and pages that can be given back.
 
         Two processes that change the journal of a new file at once do not wait for each other:
         one gets "database is locked" without its busy timeout being honoured.
@@ -257,11 +257,11 @@ class Connection(AbstractContextManager[None]):
                     raise
                 Event().wait(RETRY_S)
         self.rows(f"pragma synchronous = {synchronous}")
-        self.rows("pragma secure_delete = on")  # what is forgotten is not left in free pages
+        self.rows("pragma secure_delete = on")  # deleted rows are not left in free pages
         self.rows(f"pragma journal_size_limit = {WAL_LIMIT_BYTES}")
 
-    def look_for_lost(self) -> None:
-        """Keep a copy of the log if SQLite does not read all that was committed to it."""
+    def keep_lost_commits(self) -> None:
+        """Keep a copy of the log if SQLite does not read all commits in it."""
         page_size = self.count("pragma page_size")
         before = log_extent(self.path, page_size=page_size)
         if before is None or self.rows("pragma journal_mode")[0][0] != "wal":
@@ -270,13 +270,13 @@ class Connection(AbstractContextManager[None]):
             _, read, _ = self.rows("pragma wal_checkpoint(passive)")[0]
         except StoreDamagedError:
             raise
-        except StoreUnavailableError:  # it may be full, say; what is done with it next will tell
+        except StoreUnavailableError:  # it may be full, say; the next statement will tell
             return
-        if read >= 0:  # else another process is at it, and has looked itself
+        if read >= 0:  # else another process has the log, and has checked it itself
             keep_if_damaged(self.path, before, read=int(read), page_size=page_size)
 
     def damage(self, *, deadline: float) -> str | None:
-        """Return the first thing that is wrong with the pages; ``None`` if time ran out."""
+        """Return the first damage found in the pages; empty if none, ``None`` if time ran out."""
         late = False
 
         def is_late() -> int:
@@ -298,7 +298,7 @@ class Connection(AbstractContextManager[None]):
         return "" if result == "ok" else result
 
     def narrow(self) -> None:
-        """Take away what others may do with the file, which is known to be ours by now."""
+        """Remove the permissions of others on the files, which are known to be ours by now."""
         try:
             for file in files_of(self.path):
                 done = narrow(file)
@@ -308,7 +308,7 @@ class Connection(AbstractContextManager[None]):
             raise StoreUnavailableError(f"store '{self.path}' is not private: {error}") from error
 
     def seal_with(self, sealer: Sealer) -> None:
-        """Let what is written from now on be sealed; nothing of it is left in temporary files."""
+        """Seal all writes from now on; temporary data stays in memory."""
         try:
             self.raw.execute("pragma temp_store = memory")
             self.sealed = install(self.raw, sealer)
@@ -321,9 +321,9 @@ class Connection(AbstractContextManager[None]):
         return self.count("pragma data_version")
 
     def hold_still(self, timeout_s: float) -> bool:
-        """Let no statement begin until ``go_on``; ``False`` if one goes on for too long.
+        """Let no statement start until ``go_on``; ``False`` if one runs for too long.
 
-        So does a transaction of the calling thread itself: a plugin may fork inside of one.
+        Also ``False`` in a transaction of the calling thread: a plugin may fork inside one.
         """
         if not self._working.acquire(timeout=timeout_s):
             return False
@@ -338,30 +338,30 @@ class Connection(AbstractContextManager[None]):
         self._working.release()
 
     def close(self) -> None:
-        """Close the connection; an open transaction is undone.
+        """Close the connection; an open transaction is rolled back.
 
-        Not where the host has closed its descriptors: those numbers may be the host's own files.
+        Not if the host has closed its descriptors: their numbers may be the host's own files now.
         """
         if self._was_closed():
             self.abandon()
             return
         with suppress(sqlite3.Error):
-            self._reading.close()  # or their statements keep the file, and a lock on it, for longer
+            self._reading.close()  # open statements would keep the file, and a lock on it, longer
             self._writing.close()
             self.raw.close()
 
     def close_inherited(self) -> None:
         """Close the connection of a parent in a forked child, without touching the log.
 
-        Who closes a store last empties its log into it. A child whose parent ends at the same
-        moment would take itself for the last, and go by what the log was like at the fork.
+        Whoever closes a store last writes its log into it. A child whose parent ends at the same
+        moment would take itself for the last, and use the state of the log at the fork.
         """
         with read_locked(self.path):
             self.close()
 
     def abandon(self) -> None:
-        """Never close the connection: its end would undo a transaction that is the parent's."""
-        with suppress(ImportError, AttributeError):  # another interpreter has no such counts
+        """Never close the connection: that would roll back a transaction of the parent."""
+        with suppress(ImportError, AttributeError):  # other interpreters have no reference counts
             import ctypes
 
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.raw))
@@ -372,7 +372,7 @@ class Connection(AbstractContextManager[None]):
         return store_error(error, self.path)
 
     def _was_closed(self) -> bool:
-        """Say whether somebody in this process has closed the descriptor of the file."""
+        """Return whether other code in this process has closed the descriptor of the file."""
         if self._descriptor is None:
             return False
         number, identity = self._descriptor
@@ -383,8 +383,8 @@ class Connection(AbstractContextManager[None]):
         return (status.st_dev, status.st_ino) != identity
 
     def _rolled_back(self) -> StoreUnavailableError:
-        # A full disk may make SQLite undo the whole transaction on its own. What follows in it
-        # must then not be committed piece by piece.
+        # A full disk may make SQLite roll back the whole transaction by itself. The rest of it must
+        # then not be committed statement by statement.
         return StoreUnavailableError(
             f"store '{self.path}' cannot be written: its transaction was rolled back"
         )
@@ -401,9 +401,9 @@ class Connection(AbstractContextManager[None]):
 
 
 def _descriptor_of(path: Path) -> tuple[int, tuple[int, int]] | None:
-    """Return the newest descriptor of a file in this process, and which file that is.
+    """Return the newest descriptor of a file in this process, and the file's device and inode.
 
-    ``None`` where there is none, and where no system lists them.
+    ``None`` without one, and where the system does not list descriptors.
     """
     try:
         known = path.stat()
@@ -419,11 +419,11 @@ def _descriptor_of(path: Path) -> tuple[int, tuple[int, int]] | None:
 
 
 def store_error(error: Exception, path: Path) -> StoreError:
-    """Return the error of ours that says what an error of SQLite means, naming the file."""
+    """Return our error for an error of SQLite, naming the file."""
     if isinstance(error, OverflowError):
         return StoreError(f"store '{path}' holds no number of more than 64 bits")
     code = getattr(error, "sqlite_errorname", "") or ""
-    if path in _LOST and code.startswith(tuple(CAUSES)):  # whatever SQLite takes it for
+    if path in _LOST and code.startswith(tuple(CAUSES)):  # whatever SQLite reports
         return StoreUnavailableError(
             f"store '{path}' cannot be used: this process closed its files, as "
             "os.closerange does; restart it"
@@ -437,9 +437,9 @@ def store_error(error: Exception, path: Path) -> StoreError:
 
 
 def connect(path: Path, *, busy_timeout_s: float, read_only: bool) -> Connection:
-    """Open a store's file, made private and with its folders if it is not there yet.
+    """Open a store's file; a missing one is created, private, with its folders.
 
-    Nothing is written into it: it may be somebody else's.
+    Nothing is written into it: it may belong to another application.
 
     Raises:
         StoreUnavailableError: It cannot be opened.
@@ -487,13 +487,13 @@ NEXT = "select value + 1 as next from sequences where name = ?"
 
 
 def next_number(connection: Connection, name: str) -> int:
-    """Return the number that a numbering gives next; within a transaction that then stores it.
+    """Return the next number of a numbering, within a transaction that then stores it.
 
     Raises:
-        StoreDamagedError: There is no such numbering any more, or it was put to its end.
+        StoreDamagedError: The numbering was removed, or set to its maximum.
     """
     row = connection.row(NEXT, (name,))
-    if row is None or not isinstance(row["next"], int):  # beyond the last it is no whole number
+    if row is None or not isinstance(row["next"], int):  # beyond the maximum it is a float
         raise StoreDamagedError(
             f"store '{connection.path}' cannot be used: its numbering '{name}' was edited or "
             "removed: see `tau-live verify`"

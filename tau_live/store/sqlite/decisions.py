@@ -1,4 +1,4 @@
-"""Decisions in SQLite."""
+"""Decisions and trials in SQLite."""
 
 import re
 
@@ -78,8 +78,8 @@ select point from points where point is not null order by point
 class SqliteTrials:
     """The learner of each decision point against its control.
 
-    A rollout is assigned with the first decision that says its arm and share at the point;
-    what later ones say changes nothing.
+    A rollout is assigned by its first decision with an arm and a share at the point; later ones
+    change nothing.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -104,7 +104,7 @@ class SqliteTrials:
         return [row["point"] for row in self._connection.rows(POINTS)]
 
     def assignments(self, point: str, *, after: int, limit: int) -> list[Assigned]:
-        """Return assignments with a place behind ``after``, in their order."""
+        """Return assignments with a ``place`` greater than ``after``, in their order."""
         rows = self._connection.rows(ASSIGNED, (point, after, limit))
         return [
             Assigned(
@@ -120,26 +120,26 @@ class SqliteTrials:
         ]
 
     def delays(self, point: str, *, limit: int) -> list[tuple[float, float | None]]:
-        """Return when the newest assigned rollouts of a point began, and how long rewards took.
+        """Return the start and the reward delay of the newest assigned rollouts of a point.
 
         Each as epoch seconds, and the seconds from there until it had ended and its last reward
-        was given; ``None`` where nothing is known of what it was worth.
+        was given; ``None`` if its reward is unknown.
         """
         rows = self._connection.rows(DELAYS, (point, limit))
         return [(row["started_at"], row["delay"]) for row in rows]
 
     def uncounted_size(self, point: str, *, after: int, limit: int) -> int:
-        """Return how many assignments at a point are behind ``after``, counted up to ``limit``."""
+        """Return the number of assignments at a point after ``after``, counted up to ``limit``."""
         return self._connection.count(UNCOUNTED, (point, after, limit))
 
     def newest_place(self, point: str) -> int:
-        """Return the place of the newest assignment at a point; 0 before the first."""
+        """Return the ``place`` of the newest assignment at a point; 0 before the first."""
         return self._connection.count(
             "select coalesce(max(place), 0) from arms where point = ?", (point,)
         )
 
     def rewards_after(self, point: str, *, after: int, limit: int) -> list[tuple[int, str]]:
-        """Return rewards behind ``after`` of rollouts that the learner decides at a point.
+        """Return rewards after ``after`` of rollouts that the learner decides at a point.
 
         Each as its ``seq`` and the id of its rollout, in their order.
         """
@@ -154,7 +154,7 @@ class SqliteTrials:
 DECISION_ID = re.compile(r"(?s)(.*):attempt-([0-9]{1,18}):decision-([0-9]{1,18})")
 
 IN_SHADOW = "propensity is null and applied is not null and probabilities <> '[]'"
-"""The policy chose, the host did what it does without us; an index holds these alone."""
+"""The policy made a choice, and the host applied its own; an index covers these alone."""
 
 SHADOW_POINTS = f"""
 with recursive points (point) as (
@@ -195,7 +195,7 @@ class SqliteDecisions:
         return decision_of(row, parts[1])
 
     def decisions(self, rollout_id: str) -> list[Decision]:
-        """Return the decisions of a rollout in the order of their places."""
+        """Return the decisions of a rollout, by attempt and ordinal."""
         rows = self._connection.rows(
             f"""
             select {DECISION} from decisions

@@ -1,4 +1,4 @@
-"""Everything that a recording determines, row by row, in the same order everywhere."""
+"""The rows that a recording determines, in a fixed order."""
 
 import sqlite3
 from base64 import b64encode
@@ -12,18 +12,18 @@ import msgspec
 from tau_live.store.retention import Rows
 from tau_live.store.sqlite.connection import Connection, connect, json_of
 
-GIVEN = "(select value from json_each(:seqs))"
+SEQS = "(select value from json_each(:seqs))"
 
 
 class Table(NamedTuple):
-    """How a table is exported.
+    """How a table is exported, as parts of SQL.
 
     Attributes:
-        columns: The exported columns of each row; one that holds JSON is named ``json_...``.
-        source: Where it comes from.
-        order: What its rows are ordered by.
-        seq: What numbers its rows; empty where they have no number of their own.
-        owned: Says whether a row belongs to one of the rollouts ``:seqs``; empty where none can.
+        columns: The exported columns; one that holds JSON is named ``json_...``.
+        source: The table, or a join of tables.
+        order: The columns by which its rows are ordered.
+        seq: The column that numbers its rows; empty if they have no number of their own.
+        owned: The condition for a row of one of the rollouts ``:seqs``; empty where none can be.
     """
 
     columns: str
@@ -44,7 +44,7 @@ TABLES: Mapping[str, Table] = {
         "rollouts",
         "seq",
         "seq",
-        f"seq in {GIVEN}",
+        f"seq in {SEQS}",
     ),
     "attempts": Table(
         """
@@ -53,7 +53,7 @@ TABLES: Mapping[str, Table] = {
         """,
         "rollouts join attempts on rollout_seq = seq",
         "rollout_seq, number",
-        owned=f"rollout_seq in {GIVEN}",
+        owned=f"rollout_seq in {SEQS}",
     ),
     "spans": Table(
         """
@@ -63,7 +63,7 @@ TABLES: Mapping[str, Table] = {
         "spans join rollouts on rollouts.seq = rollout_seq",
         "rollout_seq, spans.seq",
         "spans.seq",
-        f"rollout_seq in {GIVEN}",
+        f"rollout_seq in {SEQS}",
     ),
     "decisions": Table(
         """
@@ -76,7 +76,7 @@ TABLES: Mapping[str, Table] = {
         "decisions join rollouts on rollouts.seq = rollout_seq",
         "rollout_seq, decisions.seq",
         "decisions.seq",
-        f"rollout_seq in {GIVEN}",
+        f"rollout_seq in {SEQS}",
     ),
     "rewards": Table(
         """
@@ -86,7 +86,7 @@ TABLES: Mapping[str, Table] = {
         "rewards",
         "rollout_id, seq",
         "seq",
-        f"rollout_id in (select rollout_id from rollouts where seq in {GIVEN})",
+        f"rollout_id in (select rollout_id from rollouts where seq in {SEQS})",
     ),
     "policies": Table(
         """
@@ -105,10 +105,10 @@ TABLES: Mapping[str, Table] = {
     ),
     "resources": Table("version, resources as json_resources", "resources", "version"),
 }
-"""The tables in the order of the export; of one rollout, rows come as they arrived.
+"""The tables in the order of the export; the rows of one rollout come as they arrived.
 
-Left out is what a clock, a process or a machine decided: owners, workers, the times at which
-policies, updates and resources were made, and what a report says about durations.
+Left out is whatever depends on a clock, a process or a machine: owners, workers, the times at which
+policies, updates and resources were made, and the durations in reports.
 """
 
 CLOCKED = ("duration", "wall")
@@ -117,8 +117,8 @@ CLOCKED = ("duration", "wall")
 def export_rows(path: Path, *, busy_timeout_s: float) -> Iterator[dict[str, object]]:
     """Yield every row of every table, from one state of the store.
 
-    Through a connection of its own: nothing that is done with the store meanwhile can become
-    part of the long reading, or be undone with it.
+    Through a connection of its own: nothing else done with the store meanwhile becomes part of the
+    long read, or is undone with it.
     """
     with closing(connect(path, busy_timeout_s=busy_timeout_s, read_only=True)) as connection:
         connection.change("begin")
@@ -132,7 +132,7 @@ def export_rows(path: Path, *, busy_timeout_s: float) -> Iterator[dict[str, obje
 
 
 def archive_rows(connection: Connection, seqs: Sequence[int]) -> Rows:
-    """Return all rows of some rollouts, and the number of each row."""
+    """Return all rows of some rollouts, each with its number."""
     return [
         row
         for name, table in TABLES.items()
@@ -142,8 +142,8 @@ def archive_rows(connection: Connection, seqs: Sequence[int]) -> Rows:
 
 
 def archived_rewards(connection: Connection, seqs: Sequence[int]) -> Rows:
-    """Return some rewards, whose rollouts never came, and the number of each."""
-    return list(_numbered_rows(connection, "rewards", f"seq in {GIVEN}", seqs))
+    """Return some rewards, whose rollouts never came, each with its number."""
+    return list(_numbered_rows(connection, "rewards", f"seq in {SEQS}", seqs))
 
 
 def _numbered_rows(

@@ -1,7 +1,7 @@
-"""The life of a rollout, in one place: what an event makes of it and of all that is its own.
+"""The lifecycle of a rollout: how events change it and its attempts, spans, decisions and rewards.
 
-Whoever changes a rollout has the store's write lock, so what is loaded here stays true until it is
-written: a rollout is loaded, or made; events are applied to it; and what changed is written once.
+Whoever changes a rollout has the store's write lock, so the loaded state stays true until it is
+written: a rollout is loaded, or created; events are applied to it; its changes are written once.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,10 +41,10 @@ REASONS = {
     RolloutStatus.FAILED: Reason.ERROR,
     RolloutStatus.CANCELLED: Reason.CANCELLED,
 }
-"""Why a rollout ended when nobody says more."""
+"""The default reason of each end of a rollout."""
 
 START, END = 1, 2
-"""Which ends of a span are known; one that ``close`` ended may yet get an end of its own."""
+"""The known ends of a span; one that ``close`` ended may still get an end of its own."""
 
 CHANGING = (
     *("name", "session_id", "parent_id", "status", "reason", "error_type", "owner", "worker_id"),
@@ -56,17 +56,17 @@ CHANGING = (
 _changing_of = attrgetter(*CHANGING[:-3])
 
 RewardKey = tuple[str, str, str, str]
-"""What makes rewards of a rollout one: target, name, source and key."""
+"""The identity of a reward within its rollout: target, name, source and key."""
 
 
 class SpanState(msgspec.Struct, eq=False):
     """A span, and which of its two ends are known.
 
     Attributes:
-        state: The span, but for its attributes.
-        attributes: As JSON text.
+        state: The span, except its attributes.
+        attributes: Its attributes, as JSON text.
         ends: ``START``, ``END`` or both; one that was closed with its attempt has no end.
-        read: The span as it will be read back, if that was looked at.
+        read: The span as it will be read back, once it was asked for.
     """
 
     state: Span
@@ -76,34 +76,33 @@ class SpanState(msgspec.Struct, eq=False):
 
     @property
     def span(self) -> Span:
-        """The span as it will be read back; the end of a run asks several times."""
+        """The span as it will be read back; the end of a run reads it several times."""
         if self.read is None:
-            read = mapping_of(self.attributes)
-            self.read = replace(self.state, attributes=read)
+            self.read = replace(self.state, attributes=mapping_of(self.attributes))
         return self.read
 
     def join(self, other: Span) -> bool:
-        """Add the other end of it; ``False`` if that is known already."""
-        mine, end = self.state, end_of(other)
+        """Add the other end; ``False`` if it is known already."""
+        own, end = self.state, end_of(other)
         if self.ends & end:
             return False
         self.ends |= end
         self.read = None
-        theirs, parent = json_of(other.attributes), mine.parent_span_id
+        attributes, parent = json_of(other.attributes), own.parent_span_id
         parent = other.parent_span_id if parent is None else parent
         if end == START:
-            began = min(mine.started_at, other.started_at)
-            self.state = replace(mine, started_at=began, parent_span_id=parent)
-            self.attributes = merge_json(theirs, self.attributes)
+            started_at = min(own.started_at, other.started_at)
+            self.state = replace(own, started_at=started_at, parent_span_id=parent)
+            self.attributes = merge_json(attributes, self.attributes)
         else:
             self.state = replace(
-                mine, status=other.status, ended_at=other.ended_at, parent_span_id=parent
+                own, status=other.status, ended_at=other.ended_at, parent_span_id=parent
             )
-            self.attributes = merge_json(self.attributes, theirs)
+            self.attributes = merge_json(self.attributes, attributes)
         return True
 
     def close(self, *, status: str, at: float) -> bool:
-        """End it with its attempt; ``False`` if it has ended."""
+        """End the span with its attempt; ``False`` if it has ended."""
         if self.state.ended_at is not None:
             return False
         self.read = None
@@ -122,34 +121,34 @@ def end_of(span: Span) -> int:
 
 
 class RolloutState(msgspec.Struct, kw_only=True, eq=False):
-    """A rollout with what is known of its own, and what of that is still to be written.
+    """A rollout with its loaded rows, and the changes that are still to be written.
 
     Attributes:
         seq: The number of its row; 0 before it is stored.
-        rollout: As it is read back.
+        rollout: The rollout as it is read back.
         input: Its input, as JSON text.
         metadata: Its metadata, as JSON text.
         attempts: By number; all those above ``floor``, and some of the others.
-        floor: The number below which attempts may be stored that are not here.
+        floor: Up to this number, stored attempts may not be loaded.
         decided: The highest ordinal of a stored decision, by attempt.
-        spans: By attempt and id, in the order of arrival; of loaded ones only some.
-        all_spans: Whether all its spans are here.
-        whole: The attempts that are not stored, so that all their spans are here.
+        spans: By attempt and id, in the order of arrival; of stored ones only some.
+        all_spans: Whether all its spans are loaded.
+        whole: The numbers of attempts that are not stored yet, so that all their spans are here.
         points: The points of all its decisions; ``None`` if they are not loaded.
-        assigned: The points at which an arm decides it.
-        until: How long it waits for a reward; ``None`` if it does not.
-        stored_until: The same as it is stored.
-        left_out: Why nothing is learned of it; ``None`` if something may be.
-        stored: The columns that may change as they are stored; ``None`` if it is not.
+        assigned: The points at which it is assigned to an arm.
+        until: Epoch seconds until which it waits for a reward; ``None`` if it does not.
+        stored_until: The stored value of ``until``.
+        left_out: Why it is left out of learning; ``None`` if it is not.
+        stored: The stored values of the columns ``CHANGING``; ``None`` before it is stored.
         was_ready: Whether it is stored as ready.
         enqueued: Whether it was ever put into the queue.
-        queued_at: Since when it is in the queue, if that is still to be written.
+        queued_at: Epoch seconds when it entered the queue, if that is still to be written.
         unqueued: Whether it left the queue, if that is still to be written.
-        freed: Whether nobody works on it any more, if that is still to be written.
+        freed: Whether its worker is done with it, if that is still to be written.
         changed_attempts: Numbers of attempts to be written.
-        changed_spans: Places of spans to be written.
-        decisions: To be written, by attempt and ordinal, in the order of arrival.
-        arms: To be written, as parameters of ``ASSIGN``.
+        changed_spans: Keys of spans to be written.
+        decisions: Decisions to be written, by attempt and ordinal, in the order of arrival.
+        arms: Assignments to be written, as parameters of ``ASSIGN``, by point.
         places: The points at which it becomes ready, to be written.
     """
 
@@ -182,7 +181,7 @@ class RolloutState(msgspec.Struct, kw_only=True, eq=False):
 
     @classmethod
     def begin(cls, rollout: Rollout) -> "RolloutState":
-        """Return one that is not stored; what is open-ended in it is as JSON will have it."""
+        """Return the state of a new rollout, with open-ended data as JSON will read it back."""
         input_ = None if rollout.input is None else json_of(rollout.input)
         metadata = json_of(rollout.metadata) if rollout.metadata else "{}"
         if input_ is not None or rollout.metadata or rollout.ready_seq is not None:
@@ -197,7 +196,7 @@ class RolloutState(msgspec.Struct, kw_only=True, eq=False):
         return cls(rollout=rollout, input=input_, metadata=metadata)
 
     def take_stored(self, row: Row) -> None:
-        """Take a row of the rollout for what is stored."""
+        """Take over a stored row of the rollout."""
         self.seq = row["seq"]
         self.until = self.stored_until = row["until"]
         self.left_out = row["left_out"]
@@ -207,8 +206,8 @@ class RolloutState(msgspec.Struct, kw_only=True, eq=False):
         self.stored = self._changing()
         self.was_ready = self.rollout.ready_seq is not None
 
-    def note_written(self) -> None:
-        """Take all that is known for what is stored."""
+    def mark_written(self) -> None:
+        """Mark all changes as stored."""
         self.stored = self._changing()
         self.was_ready = self.rollout.ready_seq is not None
         self.stored_until = self.until
@@ -219,14 +218,14 @@ class RolloutState(msgspec.Struct, kw_only=True, eq=False):
         self.unqueued, self.queued_at, self.freed = False, None, False
 
     def changes(self) -> Mapping[str, Value]:
-        """Return the columns of a stored rollout that changed; none of one that is not stored."""
+        """Return the changed columns of a stored rollout; none before it is stored."""
         if self.stored is None:
             return {}
         row = zip(CHANGING, self.stored, self._changing(), strict=True)
         return {column: value for column, before, value in row if value != before}
 
     def _changing(self) -> Sequence[Value]:
-        """Return the values of the columns that may change."""
+        """Return the values of the columns ``CHANGING``."""
         return (*_changing_of(self.rollout), self.input, self.metadata, self.left_out)
 
     @property
@@ -239,7 +238,7 @@ class RolloutState(msgspec.Struct, kw_only=True, eq=False):
         )
 
     def amend(self, amendment: Amendment) -> None:
-        """Fill in what is not known yet."""
+        """Fill in unknown fields."""
         if amendment == _NOTHING:
             return
         known = self.rollout
@@ -267,7 +266,7 @@ class RolloutState(msgspec.Struct, kw_only=True, eq=False):
     def matching_attempts(
         self, *, newest: int | None, unended: bool, execution: str | None
     ) -> list[Attempt] | None:
-        """Return attempts as ``Batch.attempts`` does; ``None`` if some of them may not be here."""
+        """Return attempts as ``Batch.attempts``; ``None`` if some may not be loaded."""
         attempts = [
             attempt
             for number, attempt in sorted(self.attempts.items())
@@ -284,7 +283,7 @@ class RolloutState(msgspec.Struct, kw_only=True, eq=False):
         return attempts if newest is None else attempts[-newest:]
 
     def begin_attempt(self, attempt: Attempt) -> None:
-        """Add an attempt of a new number."""
+        """Add an attempt with a new number."""
         number, known = attempt.number, self.rollout
         self.attempts[number] = attempt
         self.changed_attempts[number] = None
@@ -301,7 +300,7 @@ class RolloutState(msgspec.Struct, kw_only=True, eq=False):
         """Move an attempt on; ``False`` if it was there already.
 
         Raises:
-            InvalidTransitionError: It cannot become ``new`` from where it stands.
+            InvalidTransitionError: Its status cannot become ``new``.
         """
         if attempt.status is new:
             return False
@@ -311,31 +310,30 @@ class RolloutState(msgspec.Struct, kw_only=True, eq=False):
         if new in ATTEMPT_ENDS:
             self._end_attempt(attempt, new, at=at, error=error)
         else:
-            heard = max(attempt.last_heartbeat_at, at)
+            heartbeat_at = max(attempt.last_heartbeat_at, at)
             self._set_attempt(
-                replace(attempt, status=new, last_heartbeat_at=heard, error_message=error)
+                replace(attempt, status=new, last_heartbeat_at=heartbeat_at, error_message=error)
             )
         return True
 
     def touch(self, attempt: Attempt, *, at: float) -> bool:
-        """Note that an attempt lives, which begins it and its rollout; ``False`` if it is over."""
+        """Record a heartbeat, which starts an attempt and its rollout; ``False`` if it is over."""
         if attempt.status not in OPEN:
             return False
         if attempt.status is AttemptStatus.PREPARING or at > attempt.last_heartbeat_at:
-            heard = max(attempt.last_heartbeat_at, at)
+            heartbeat_at = max(attempt.last_heartbeat_at, at)
             self._set_attempt(
-                replace(attempt, status=AttemptStatus.RUNNING, last_heartbeat_at=heard)
+                replace(attempt, status=AttemptStatus.RUNNING, last_heartbeat_at=heartbeat_at)
             )
         if self.rollout.status is RolloutStatus.PREPARING:
             self.rollout = replace(self.rollout, status=RolloutStatus.RUNNING)
         return True
 
     def may_move(self, new: RolloutStatus, *, worker_id: str | None) -> bool:
-        """Say whether it can be moved; ``False`` if it was there already.
+        """Return whether the rollout is to be moved; ``False`` if it was there already.
 
         Raises:
-            InvalidTransitionError: It cannot become ``new`` from where it stands, or is another
-                worker's.
+            InvalidTransitionError: Its status cannot become ``new``, or it is another worker's.
         """
         known = self.rollout
         if known.status is new:
@@ -356,7 +354,7 @@ class RolloutState(msgspec.Struct, kw_only=True, eq=False):
         error_type: str | None,
         worker_id: str | None,
     ) -> None:
-        """Move it on, with its place in the queue and its open attempts, all of which are here."""
+        """Move the rollout on, with its place in the queue and its open attempts (all loaded)."""
         known = self.rollout
         if new in ROLLOUT_ENDS:
             self.rollout = replace(
@@ -407,32 +405,32 @@ class RolloutState(msgspec.Struct, kw_only=True, eq=False):
         self.changed_attempts[attempt.number] = None
 
     def add_span(self, attempt: Attempt, span: Span) -> bool:
-        """Add a span of an attempt, or its other end; ``False`` if it is there."""
+        """Add a span of an attempt, or its other end; ``False`` if it is known."""
         at = span.started_at
         if span.ended_at is not None and span.ended_at > at:
             at = span.ended_at
         self.touch(attempt, at=at)
-        place = (span.attempt, span.span_id)
-        state = self.spans.get(place)
+        key = (span.attempt, span.span_id)
+        state = self.spans.get(key)
         if state is None:
-            self.spans[place] = SpanState(span, json_of(span.attributes), end_of(span))
+            self.spans[key] = SpanState(span, json_of(span.attributes), end_of(span))
         elif not state.join(span):
             return False
-        self.changed_spans[place] = None
+        self.changed_spans[key] = None
         return True
 
     def close_spans(self, number: int, *, status: str, at: float) -> int:
-        """End what is open of an attempt; return how many that were."""
+        """End the open spans of an attempt; return how many there were."""
         closed = [
-            place
-            for place, state in self.spans.items()
-            if place[0] == number and state.close(status=status, at=at)
+            key
+            for key, state in self.spans.items()
+            if key[0] == number and state.close(status=status, at=at)
         ]
         self.changed_spans |= dict.fromkeys(closed)
         return len(closed)
 
     def add_decision(self, decision: Decision, *, assigned: bool) -> None:
-        """Add a decision whose place is free."""
+        """Add a decision whose ordinal is free."""
         self.decisions[decision.attempt, decision.ordinal] = decision
         point = decision.point
         if self.points is not None:
@@ -447,7 +445,7 @@ class RolloutState(msgspec.Struct, kw_only=True, eq=False):
                 self.arms[point] = arm
 
     def earn(self, total: float, *, run_reward: float | None, ready_seq: int | None) -> None:
-        """Take what it earned, and its place among those that are ready if it is given one now."""
+        """Set its total reward, and its ``ready_seq`` if it gets one now."""
         if ready_seq is not None:
             self.until = None
             self.places = dict.fromkeys(sorted(self.points or ())) or {"": None}
@@ -460,14 +458,14 @@ class RolloutState(msgspec.Struct, kw_only=True, eq=False):
 
 
 class RewardsState(msgspec.Struct, kw_only=True, eq=False):
-    """The rewards of one id, as far as they are known.
+    """The rewards of one rollout id, as far as they are loaded.
 
     Attributes:
-        rewards: By what makes them one, in the order of arrival.
-        whole: Whether all that are stored are here.
-        new: Those to be inserted.
-        gone: Those to be deleted before.
-        later: Those whose time is to be put later.
+        rewards: By key, in the order of arrival.
+        whole: Whether all stored ones are loaded.
+        new: Keys of rewards to be inserted.
+        gone: Keys of rewards to be deleted before.
+        later: Keys of rewards whose time is to be changed.
     """
 
     whole: bool
@@ -476,12 +474,12 @@ class RewardsState(msgspec.Struct, kw_only=True, eq=False):
     gone: dict[RewardKey, None] = {}
     later: dict[RewardKey, None] = {}
 
-    def note_written(self) -> None:
-        """Take all that is known for what is stored."""
+    def mark_written(self) -> None:
+        """Mark all changes as stored."""
         self.new, self.gone, self.later = {}, {}, {}
 
     def load(self, rewards: Mapping[RewardKey, Reward]) -> None:
-        """Take all that are stored, in their order; what is known here counts."""
+        """Take over all stored rewards, in their order; changes made here take precedence."""
         self.whole = True
         if not self.rewards and not self.gone:
             self.rewards = {**rewards}
@@ -494,12 +492,12 @@ class RewardsState(msgspec.Struct, kw_only=True, eq=False):
         } | {key: self.rewards[key] for key in self.new}
 
     def clear(self) -> None:
-        """Take all of them away, all of which are here."""
+        """Delete all rewards, all of which are loaded."""
         self.gone |= {key: None for key in self.rewards if key not in self.new}
         self.rewards, self.new, self.later = {}, {}, {}
 
     def add(self, key: RewardKey, reward: Reward) -> str:
-        """Add a reward, of which the stored one is here if there is one; return what it is."""
+        """Add a reward, whose stored form is loaded if there is one; return as ``add_reward``."""
         known = self.rewards.get(key)
         if known is None:
             self.rewards[key] = reward
@@ -527,12 +525,12 @@ class RewardsState(msgspec.Struct, kw_only=True, eq=False):
 
 
 def key_of(reward: Reward) -> RewardKey:
-    """Return what makes rewards of a rollout one."""
+    """Return the key of a reward within its rollout."""
     return reward.decision_id or "", reward.name, reward.source, reward.key
 
 
 def arm_of(decision: Decision) -> Sequence[Value] | None:
-    """Return the parameters of ``ASSIGN`` behind the rollout; ``None`` for an impossible arm."""
+    """Return the parameters of ``ASSIGN`` after the rollout; ``None`` for an impossible arm."""
     share = decision.share
     if share is None or not _is_possible(decision.arm, share):
         return None
@@ -542,5 +540,5 @@ def arm_of(decision: Decision) -> Sequence[Value] | None:
 
 
 def _is_possible(arm: str, share: float) -> bool:
-    """Say whether that arm could have been assigned with that share."""
+    """Return whether the arm could have been assigned with that share."""
     return 0.0 < share <= 1.0 if arm == "learner" else arm == "control" and 0.0 <= share < 1.0

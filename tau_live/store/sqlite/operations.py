@@ -14,7 +14,7 @@ from tau_live.store.sqlite.connection import Connection, json_of
 from tau_live.store.sqlite.rows import record_of
 
 CHANGES = "(select count(*) from gate_log)"
-"""At least so often a gate was changed whose row is gone."""
+"""The least number of changes of a gate whose row is gone."""
 
 LOAD = f"""
 select gate.*, iif(gate.id is null, {CHANGES}, 0) as removed,
@@ -32,7 +32,7 @@ class SqliteGate:
         self._connection = connection
 
     def load(self) -> GateRow:
-        """Return the gate; it passes when nothing was ever stored, and holds if that is gone."""
+        """Return the gate; it passes if none was ever stored, and holds if its row is gone."""
         row = self._connection.rows(LOAD)[0]
         if row["id"] is not None:
             return record_of(GateRow, row)
@@ -87,17 +87,17 @@ class SqliteGate:
 
 
 STALE_S = 86_400.0
-"""By so much a lease outlasts itself only where it was taken before a clock was put back."""
+"""A lease that lasts longer than this was taken before a clock was put back, and is void."""
 
 
 class SqliteLeases:
-    """Who may do what only one may do at a time."""
+    """Leases: exclusive rights that expire."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def acquire(self, name: str, holder: str, *, ttl_s: float, now: float) -> bool:
-        """Take or renew a lease in one statement; ``False`` while somebody else holds it."""
+        """Take or renew a lease in one statement; ``False`` while another holds it."""
         acquired = self._connection.change(
             """
             insert into leases (name, holder, expires_at) values (:name, :holder, :expires_at)
@@ -117,32 +117,32 @@ class SqliteLeases:
         return acquired > 0
 
     def release(self, name: str, holder: str) -> None:
-        """Give a lease back; nothing happens if it is not held."""
+        """Release a lease; nothing happens if it is not held."""
         self._connection.change("delete from leases where name = ? and holder = ?", (name, holder))
 
     def holder(self, name: str, *, now: float) -> str | None:
-        """Return who holds a lease that has not run out."""
+        """Return the holder of a lease that has not expired."""
         row = self._connection.row(
             "select holder from leases where name = ? and expires_at > ?", (name, now)
         )
         return None if row is None else str(row["holder"])
 
     def until(self, name: str) -> float | None:
-        """Return when a lease runs out or has run out; ``None`` if nobody took it."""
+        """Return when a lease expires or has expired; ``None`` if it was never taken."""
         row = self._connection.row("select expires_at from leases where name = ?", (name,))
         return None if row is None else float(row["expires_at"])
 
     def holders(self, prefix: str, *, now: float) -> dict[str, str]:
-        """Return the leases in force whose name begins so, with their holders."""
+        """Return the leases in force with this prefix, with their holders."""
         return self.ending(prefix, after=now, until=now + STALE_S)
 
     def ending(self, prefix: str, *, after: float, until: float) -> dict[str, str]:
-        """Return the leases whose name begins so and that end in a time, with their holders.
+        """Return the leases with this prefix that expire in an interval, with their holders.
 
         Args:
-            prefix: How their names begin.
-            after: Epoch seconds, UTC; those that ended then or before are passed over.
-            until: Epoch seconds, UTC; those that end later are passed over.
+            prefix: The prefix of their names.
+            after: Epoch seconds, UTC; leases that expire then or before are skipped.
+            until: Epoch seconds, UTC; leases that expire later are skipped.
         """
         rows = self._connection.rows(
             """
@@ -176,13 +176,13 @@ class SqlitePauses:
         self._connection = connection
 
     def pauses(self) -> Mapping[Part, Pause]:
-        """Return what rests, by part; what no part of ours is called is passed over."""
+        """Return the pauses, by part; unknown parts are skipped."""
         rows = self._connection.rows("select part, reason, who, at from pauses order by part")
         pauses = [record_of(Pause, row) for row in rows if row["part"] in _KNOWN]
         return {pause.part: pause for pause in pauses}
 
     def begin(self, pause: Pause) -> bool:
-        """Let a part rest; ``False`` if it rests already, for the reason that it has."""
+        """Pause a part; ``False`` if it is paused already, which keeps its reason."""
         added = self._connection.change(
             """
             insert into pauses (part, reason, who, at) values (?, ?, ?, ?)
@@ -193,12 +193,12 @@ class SqlitePauses:
         return added > 0
 
     def end(self, part: Part) -> bool:
-        """Let a part go on; ``False`` if it does already."""
+        """Resume a part; ``False`` if it is not paused."""
         return self._connection.change("delete from pauses where part = ?", (part.value,)) > 0
 
 
 KEPT = 1_000
-"""So many alerts are kept."""
+"""How many alerts are kept."""
 
 ALERTING: Sequence[str] = (
     """
@@ -232,7 +232,7 @@ ALERTING: Sequence[str] = (
     ) strict, without rowid
     """,
 )
-"""Its part of the first schema."""
+"""The tables of alerts in the first schema."""
 
 TRANSITIONS: Sequence[str] = (
     "drop view alerts_in_words",
@@ -256,7 +256,7 @@ The column ``alerts.suppressed`` stays, and is 0 in every row since: seals cover
 
 
 class SqliteAlerts:
-    """Alerts, and what keeps each from being raised twice by processes that share the store."""
+    """Alerts, and the marks that keep processes sharing the store from raising one twice."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -267,7 +267,7 @@ class SqliteAlerts:
         return {(row["kind"], row["subject"]): row["mark"] for row in rows}
 
     def note(self, kind: str, subject: str, mark: str) -> None:
-        """Note a condition; in the transaction that read what was noted before."""
+        """Set the mark of a condition, in the transaction that read the last one."""
         self._connection.change(
             """
             insert into alert_marks (kind, subject, mark) values (?, ?, ?)
@@ -277,7 +277,7 @@ class SqliteAlerts:
         )
 
     def add(self, row: AlertRow) -> AlertRow:
-        """Store an alert that is raised now; the oldest beyond 1,000 are forgotten."""
+        """Store an alert that is raised now; the oldest beyond 1,000 are deleted."""
         with self._connection.begin():
             self._connection.change(
                 """
@@ -295,7 +295,7 @@ class SqliteAlerts:
             return replace(row, seq=seq)
 
     def last_raised(self) -> Mapping[str, float]:
-        """Return when the newest alert of each kind happened, in epoch seconds."""
+        """Return the time of the newest alert of each kind, in epoch seconds."""
         rows = self._connection.rows("select kind, max(at) as at from alerts group by kind")
         return {row["kind"]: row["at"] for row in rows}
 
@@ -318,7 +318,7 @@ on conflict (name) do update set value = value + excluded.value
 
 
 class SqliteCounters:
-    """How often something happened."""
+    """Counters."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -335,13 +335,13 @@ class SqliteCounters:
 
 
 class SqliteAudit:
-    """What operators did."""
+    """The audit."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def add(self, entry: AuditEntry) -> None:
-        """Write a line."""
+        """Add a line."""
         self._connection.change(
             "insert into audit (at, who, action, reason, details) values (?, ?, ?, ?, ?)",
             (entry.at, entry.who, entry.action, entry.reason, json_of(entry.details)),
@@ -355,7 +355,7 @@ class SqliteAudit:
         return [_audit_entry(row) for row in rows]
 
     def since(self, seq: int, *, limit: int) -> list[AuditEntry]:
-        """Return the lines behind one, oldest first."""
+        """Return the lines after one, oldest first."""
         rows = self._connection.rows(
             "select * from audit where seq > ? order by seq limit ?", (seq, limit)
         )
@@ -363,7 +363,7 @@ class SqliteAudit:
 
 
 def _audit_entry(row: Row) -> AuditEntry:
-    """Return a line; one that somebody has spoiled has no details, and ``verify`` finds it."""
+    """Return a line; one with damaged details has none, and ``verify`` reports it."""
     try:
         return record_of(AuditEntry, row)
     except StoreError:

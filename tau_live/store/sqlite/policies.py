@@ -1,4 +1,4 @@
-"""Versions of policies, what serves, and the updates that made them, in SQLite."""
+"""Versions of policies, which of them serve, and the updates that made them, in SQLite."""
 
 from collections.abc import Mapping, Sequence
 from sqlite3 import Row
@@ -57,18 +57,18 @@ class SqlitePolicies:
         self._connection = connection
 
     def next_version(self) -> int:
-        """Return the number that the next version will have; none is given twice."""
+        """Return the number of the next version; no number is used twice."""
         return next_number(self._connection, "policy")
 
     def add_update(self, update: Update, policy: PolicyVersion | None) -> Update:
-        """Store an update and, if it made one, its version and put that into service.
+        """Store an update and, if it made one, its version, and put that into service.
 
         One transaction: the update, the watermark, the version, and the pointer to it unless
-        the point is pinned. ``update.update`` is given by the store. A watermark that is not
-        beyond the last one of the point is refused.
+        the point is pinned. The store assigns ``update.update``. A watermark that is not beyond
+        the last one of the point is refused.
 
         Raises:
-            StoreError: Somebody else has already learned from these rollouts.
+            StoreError: Another learner has already learned from these rollouts.
         """
         with self._connection.begin():
             row = self._connection.row(INSERT_UPDATE, columns_of(update))
@@ -85,7 +85,7 @@ class SqlitePolicies:
     def watermark(self, point: str, *, executed: bool = False) -> int:
         """Return the ``last_ready`` of the newest update of a point; 0 before the first.
 
-        With ``executed`` of the newest that learned something: a skipped update moves the
+        With ``executed``, of the newest that learned something: a skipped update moves the
         schedule on, but its rollouts are still to be learned from.
         """
         row = self._connection.row(LEARNED if executed else WATERMARK, (point,))
@@ -109,7 +109,7 @@ class SqlitePolicies:
     def versions(
         self, point: str | None = None, *, limit: int | None = None
     ) -> list[PolicyVersion]:
-        """Return versions by number, of which only the newest ``limit``."""
+        """Return the newest ``limit`` versions, by number."""
         rows = self._connection.rows(
             f"""
             select * from policies {"" if point is None else "where point = :point"}
@@ -127,7 +127,7 @@ class SqlitePolicies:
         return record_of(PolicyVersion, row)
 
     def in_service(self) -> dict[str, InService]:
-        """Return what serves, by decision point."""
+        """Return the versions in service, by decision point."""
         rows = self._connection.rows("select * from in_service order by point")
         return {row["point"]: record_of(InService, row) for row in rows}
 
@@ -189,7 +189,7 @@ where rollouts.ended_at >= :at - :wait_s - 1.0 and rollouts.ended_at <= :now - :
 and rollouts.ended_at + :wait_s > :at and rollouts.ended_at + :wait_s <= :now
 and ready_points.ready_seq <= :ready
 """
-"""The first range is for the index; the second is, to the last bit, when a deadline is over."""
+"""The first range is for the index; the second is exactly when a deadline is over."""
 
 
 class SqliteMonitors:
@@ -204,18 +204,18 @@ class SqliteMonitors:
         return {row["point"]: _monitor_of(row) for row in rows}
 
     def monitor(self, point: str) -> Monitor:
-        """Return the monitor of a point; one that has seen nothing if none is stored."""
+        """Return the monitor of a point; an empty one if none is stored."""
         row = self._connection.row("select * from monitors where point = ?", (point,))
         return Monitor(point=point) if row is None else _monitor_of(row)
 
     def save(self, monitor: Monitor, costs: Mapping[int, float] = NO_COSTS) -> bool:
         """Store a monitor if it has seen more than the stored one; ``False`` if not.
 
-        Belongs into the transaction that stores the update which showed it the rollouts.
+        Call it in the transaction of the update whose rollouts it has seen.
 
         Args:
-            monitor: What is to be remembered.
-            costs: What the price has counted of rollouts, by ``ready_seq``.
+            monitor: The monitor.
+            costs: The costs of rollouts as the multiplier counted them, by ``ready_seq``.
         """
         with self._connection.begin():
             saved = self._connection.change(
@@ -231,15 +231,15 @@ class SqliteMonitors:
     def cost_candidates(
         self, point: str, seen: CostsSeen, *, at: float, waits: Sequence[float]
     ) -> list[Charged]:
-        """Return rollouts whose cost may be another than was counted, by ``ready_seq``.
+        """Return rollouts whose cost may differ from the one counted, by ``ready_seq``.
 
-        Those that got a reward meanwhile, and those whose wait for a reward has ended meanwhile.
+        Those that got a reward since, and those whose wait for a reward has ended since.
 
         Args:
             point: The decision point.
-            seen: Up to where costs were counted before.
-            at: Epoch seconds, until when a wait may have ended.
-            waits: How long rewards are waited for after the end of a rollout, in seconds.
+            seen: How far costs were counted before.
+            at: Epoch seconds, UTC; only waits that have ended by then.
+            waits: Seconds that rewards are waited for after the end of a rollout.
         """
         where = {"point": point, **seen._asdict(), "now": at}
         with self._connection.reading():

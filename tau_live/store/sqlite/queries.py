@@ -1,14 +1,14 @@
-"""Queries for rollouts: by filter, and spread over a store."""
+"""Queries for rollouts: by filter, and by their ``seq`` for a report."""
 
 from collections.abc import Sequence
 
 from tau_live.core.records import RolloutQuery
-from tau_live.store.records import ORDERS, Assignment, Choice, Surveyed
+from tau_live.store.records import ORDERS, Assignment, Choice, RolloutColumns
 from tau_live.store.sqlite.connection import Connection, Value, json_of
 
 
 def total_of(query: RolloutQuery) -> str:
-    """Return the statement that counts them; by status alone it is known without a look."""
+    """Return the statement that counts the rollouts; by status alone the counts are kept."""
     where = where_of(query, page=False)
     if where in {"", where_of(RolloutQuery(statuses=query.statuses), page=False)}:
         return f"select coalesce(sum(total), 0) from status_counts{where}"
@@ -19,8 +19,10 @@ def sql_of(query: RolloutQuery) -> tuple[str, dict[str, Value]]:
     """Return the statement that finds the page, and its parameters."""
     if query.order_by not in ORDERS:
         raise ValueError(f"order_by must be one of {', '.join(ORDERS)}, got {query.order_by!r}")
-    way = "desc" if query.descending else "asc"
-    order = f"seq {way}" if query.order_by == "seq" else f"{query.order_by} {way}, seq {way}"
+    direction = "desc" if query.descending else "asc"
+    order = f"seq {direction}"
+    if query.order_by != "seq":
+        order = f"{query.order_by} {direction}, {order}"
     parameters: dict[str, Value] = {
         "statuses": json_of(query.statuses),
         "mode": query.mode,
@@ -42,7 +44,7 @@ def sql_of(query: RolloutQuery) -> tuple[str, dict[str, Value]]:
 def where_of(query: RolloutQuery, *, page: bool) -> str:
     """Return the condition of a page or of its total.
 
-    It names only what is needed, so that its index is used.
+    It names only the columns needed, so that their index is used.
     """
     conditions = [
         (query.statuses, "status in (select value from json_each(:statuses))"),
@@ -56,7 +58,7 @@ def where_of(query: RolloutQuery, *, page: bool) -> str:
         (query.until is not None, "started_at < :until"),
         (page and query.after is not None, "seq > :after"),
     ]
-    needed = [condition for wanted, condition in conditions if wanted]
+    needed = [condition for is_needed, condition in conditions if is_needed]
     return f" where {' and '.join(needed)}" if needed else ""
 
 
@@ -83,7 +85,7 @@ where rollout_seq in (select value from json_each(?)) order by rollout_seq, poin
 
 
 class SqliteSurveys:
-    """Reads what a report needs of the rollouts that it picked by their ``seq``."""
+    """Reads the columns that a report needs of rollouts, by their ``seq``."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -97,20 +99,20 @@ class SqliteSurveys:
         return None if row is None or row[0] is None else (row[0], row[1])
 
     def places(self, *, limit: int) -> list[int]:
-        """Return the ``seq`` of the first so many rollouts, in their order."""
+        """Return the ``seq`` of the first ``limit`` rollouts, in their order."""
         rows = self._connection.rows("select seq from rollouts order by seq limit ?", (limit,))
         return [row[0] for row in rows]
 
-    def rollouts(self, seqs: Sequence[int]) -> list[Surveyed]:
-        """Return those rollouts that are there, by ``seq``."""
-        return [Surveyed(*row) for row in self._connection.rows(ROLLOUTS, (json_of(seqs),))]
+    def rollouts(self, seqs: Sequence[int]) -> list[RolloutColumns]:
+        """Return those of the rollouts that are stored, by ``seq``."""
+        return [RolloutColumns(*row) for row in self._connection.rows(ROLLOUTS, (json_of(seqs),))]
 
     def choices(self, seqs: Sequence[int], *, limit: int) -> list[Choice]:
-        """Return at most so many of their decisions, in their order."""
+        """Return at most ``limit`` of their decisions, in their order."""
         rows = self._connection.rows(CHOICES, (json_of(seqs), limit))
         return [Choice(*row) for row in rows]
 
     def assignments(self, seqs: Sequence[int]) -> list[Assignment]:
-        """Return who decided them, at every point."""
+        """Return their assignments, at every point."""
         rows = self._connection.rows(ASSIGNMENTS, (json_of(seqs),))
         return [Assignment(row[0], row[1], bool(row[2]), row[3]) for row in rows]

@@ -37,7 +37,7 @@ where due_at < :now and due_at is not null and attempts.status in ('preparing', 
 order by due_at, rollout_seq, number
 """
 
-BEGUN = (RolloutStatus.PREPARING, RolloutStatus.RUNNING)
+STARTED = (RolloutStatus.PREPARING, RolloutStatus.RUNNING)
 
 REASONS = {
     AttemptStatus.FAILED: Reason.ERROR,
@@ -47,7 +47,7 @@ REASONS = {
 
 
 class SqliteQueue:
-    """First in, first out; claimed by one worker each."""
+    """The queue: first in, first out; each rollout is claimed by one worker."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -109,12 +109,12 @@ class SqliteQueue:
             self._connection.change(
                 WRITE_ATTEMPT, values_of_attempt(attempt, rollout.seq, rollout.config)
             )
-            note_worker(self._connection, worker_id, at=at)
-            note_work(self._connection, worker_id, rollout.rollout_id, attempt.number)
+            touch_worker(self._connection, worker_id, at=at)
+            set_active_attempt(self._connection, worker_id, rollout.rollout_id, attempt.number)
         return Claim(rollout, attempt)
 
     def heartbeat(self, worker_id: str, rollout_id: str, number: int, *, at: float) -> bool:
-        """Say that an attempt lives; ``False`` if it is over or another worker's.
+        """Record a heartbeat of an attempt; ``False`` if it is over or another worker's.
 
         Raises:
             UnknownError: No such worker is registered.
@@ -123,11 +123,11 @@ class SqliteQueue:
             known = "select 1 from workers where worker_id = ?"
             if not self._connection.rows(known, (worker_id,)):
                 raise UnknownError("worker", worker_id)
-            note_worker(self._connection, worker_id, at=at)
+            touch_worker(self._connection, worker_id, at=at)
             with SqliteBatch(self._connection, [rollout_id]) as batch:
                 lives = batch.touch(rollout_id, number, at=at, worker_id=worker_id)
             working = (rollout_id, number) if lives else (None, None)
-            note_work(self._connection, worker_id, *working)
+            set_active_attempt(self._connection, worker_id, *working)
         return lives
 
     def finish(
@@ -142,10 +142,10 @@ class SqliteQueue:
         """End an attempt and move its rollout: done, failed, or requeued for another try.
 
         It is requeued while fewer than ``max_attempts`` were made and the end is among
-        ``retry_on``. Only the newest attempt moves its rollout. Returns what the rollout became.
+        ``retry_on``. Only the newest attempt moves its rollout. Returns the rollout's status.
 
         Raises:
-            ValueError: ``status`` is no end of an attempt.
+            ValueError: ``status`` is not the end of an attempt.
             UnknownError: No such attempt is stored.
             InvalidTransitionError: The attempt is over; its rollout is left alone.
         """
@@ -158,7 +158,7 @@ class SqliteQueue:
             fault.point("queue.finished")
             rollout = batch.rollout(rollout_id)
             current = moved and rollout.attempt_count == number
-            if not current or rollout.status not in BEGUN:
+            if not current or rollout.status not in STARTED:
                 return rollout.status
             if rollout.status is RolloutStatus.PREPARING:
                 batch.set_status(rollout_id, RolloutStatus.RUNNING, at=at)
@@ -169,7 +169,7 @@ class SqliteQueue:
     def requeue_overdue(self, *, now: float) -> list[str]:
         """End attempts over their limits (``timeout``, ``unresponsive``) and requeue or fail them.
 
-        Of two limits the one that ran out first counts. Returns the ids of the rollouts
+        Of two limits the one that is reached first counts. Returns the ids of the rollouts
         concerned, in that order. Rollouts without limits in their config are left alone.
         """
         with self._connection.begin():
@@ -191,7 +191,7 @@ class SqliteQueue:
 
 
 def _status_after(rollout: Rollout, status: AttemptStatus, *, enqueued: bool) -> RolloutStatus:
-    """Return what becomes of a rollout whose newest attempt has ended."""
+    """Return the status of a rollout whose newest attempt has ended."""
     if status is AttemptStatus.SUCCEEDED:
         return RolloutStatus.SUCCEEDED
     left = rollout.attempt_count < rollout.config.max_attempts
@@ -207,8 +207,8 @@ class SqliteWorkers:
         self._connection = connection
 
     def register(self, worker_id: str, *, at: float) -> Worker:
-        """Store a worker, or note that it lives."""
-        return record_of(Worker, note_worker(self._connection, worker_id, at=at))
+        """Store a worker, or record a heartbeat of it."""
+        return record_of(Worker, touch_worker(self._connection, worker_id, at=at))
 
     def workers(self) -> list[Worker]:
         """Return every worker by id."""
@@ -225,7 +225,7 @@ class SqliteResources:
         self._connection = connection
 
     def publish(self, resources: Mapping[str, object], *, at: float) -> ResourcesVersion:
-        """Store a new version, which becomes the latest; it replaces the whole of the last."""
+        """Store a new version, which becomes the latest and replaces all of the last one."""
         rows = self._connection.rows(
             "insert into resources (resources, created_at) values (?, ?) returning *",
             (json_of(resources), at),
@@ -245,8 +245,8 @@ class SqliteResources:
         return record_of(ResourcesVersion, row)
 
 
-def note_worker(connection: Connection, worker_id: str, *, at: float) -> Row:
-    """Register a worker or note that it lives, and return its row."""
+def touch_worker(connection: Connection, worker_id: str, *, at: float) -> Row:
+    """Register a worker or record a heartbeat of it, and return its row."""
     return connection.rows(
         """
         insert into workers (worker_id, registered_at, last_heartbeat_at)
@@ -259,10 +259,10 @@ def note_worker(connection: Connection, worker_id: str, *, at: float) -> Row:
     )[0]
 
 
-def note_work(
+def set_active_attempt(
     connection: Connection, worker_id: str, rollout_id: str | None, attempt: int | None
 ) -> None:
-    """Note what a worker works on."""
+    """Record the attempt that a worker works on."""
     connection.change(
         "update workers set active_rollout_id = ?, active_attempt = ? where worker_id = ?",
         (rollout_id, attempt, worker_id),

@@ -28,7 +28,7 @@ from tau_live.store.sqlite.seals import SqliteSeals
 
 FREE_PAGES_PER_STEP = 256
 SEALS_FOR_EACH = 4
-"""So many seals of the beginning are looked at for each row that goes."""
+"""How many seals are pruned for each deleted row."""
 
 KEPT = """
 case
@@ -50,7 +50,7 @@ case
     ) then 'uncounted'
 end
 """
-"""What keeps a rollout; null where nothing does."""
+"""Why a rollout is kept; null if it may be deleted."""
 
 OLD_ROLLOUTS = f"""
 select seq, ended_at as at, {KEPT} as kept from rollouts
@@ -73,11 +73,11 @@ order by at, seq limit :look
 
 
 class SqliteRetention:
-    """Retention: what may be forgotten.
+    """Retention: deletes rollouts and rewards.
 
-    Never an open rollout, never one that waits for its reward, never one that some decision point
-    has not yet looked at (behind its watermark), or whose trial has not counted it. One without
-    decisions need not be looked at.
+    Never an open rollout, one that waits for its reward, one beyond the watermark of one of its
+    decision points, or one that a trial has not counted. One without decisions has no watermark to
+    wait for.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -92,28 +92,28 @@ class SqliteRetention:
         after: Place = OLDEST,
         archive: Archive | None = None,
     ) -> Swept:
-        """Forget up to ``limit`` rollouts of the next ``look``, the oldest ends first.
+        """Delete up to ``limit`` rollouts of the next ``look``, the oldest ends first.
 
         Args:
-            before: Epoch seconds: only what ended before.
-            limit: How many at most.
-            look: How many may be looked at, those that are kept too; ``None`` all.
-            after: How far an earlier step has come.
-            archive: Is first given all that is theirs; where it raises, nothing is forgotten.
+            before: Epoch seconds; only rollouts that ended before.
+            limit: The most rollouts to delete.
+            look: The most rollouts to look at, including those that are kept; ``None`` is all.
+            after: Where an earlier step ended.
+            archive: Called first with all their rows; if it raises, nothing is deleted.
         """
         seqs, until, place = self._walk(OLD_ROLLOUTS, before, limit, look=look, after=after)
         if not seqs:
             return Swept(0, None, place)
-        safe = None
+        archived = None
         if archive is not None:
-            safe = archive_rows(self._connection, seqs)
-            archive(safe)  # outside the transaction: its disk may be slow, and others write
+            archived = archive_rows(self._connection, seqs)
+            archive(archived)  # outside the transaction: its disk may be slow, and others write
         with self._connection.begin():
             rows = self._connection.rows(FREE_ROLLOUTS, {"seqs": json_of(seqs)})
             free = [row["seq"] for row in rows]
-            if safe is not None and archive_rows(self._connection, free) != safe:
-                return Swept(0, None, after)  # something changed meanwhile: once more
-            forget(self._connection, rows)
+            if archived is not None and archive_rows(self._connection, free) != archived:
+                return Swept(0, None, after)  # they changed meanwhile: try again
+            delete_rollouts(self._connection, rows)
         return Swept(len(rows), until, place)
 
     def sweep_rewards(
@@ -125,7 +125,7 @@ class SqliteRetention:
         after: Place = OLDEST,
         archive: Archive | None = None,
     ) -> Swept:
-        """Forget rewards that came before a time and whose rollout never did; as ``sweep``."""
+        """Delete rewards that came before a time and whose rollout never did; as ``sweep``."""
         seqs, until, place = self._walk(OLD_REWARDS, before, limit, look=look, after=after)
         if seqs and archive is not None:
             archive(archived_rewards(self._connection, seqs))
@@ -143,11 +143,11 @@ class SqliteRetention:
         return Swept(gone, until, place)
 
     def count(self, *, before: float, limit: int) -> int:
-        """Return how many rollouts ``collect`` would forget, counted up to ``limit``."""
+        """Return how many rollouts ``sweep`` would delete, counted up to ``limit``."""
         return len(self._walk(OLD_ROLLOUTS, before, limit, look=None, after=OLDEST)[0])
 
     def obstacles(self, *, before: float, look: int) -> Kept:
-        """Return what keeps the oldest ``look`` rollouts that ended before a time."""
+        """Return why the oldest ``look`` rollouts that ended before a time are kept."""
         parameters = {"before": before, "look": look, "at": OLDEST.at, "seq": OLDEST.seq}
         reasons = [row["kept"] for row in self._connection.rows(OLD_ROLLOUTS, parameters)]
         return Kept(
@@ -160,7 +160,7 @@ class SqliteRetention:
         )
 
     def size(self) -> Size:
-        """Return how large the store is; costs the same however large that is."""
+        """Return the size of the store; takes the same time whatever it is."""
         count = self._connection.count
         page, free = count("pragma page_size"), count("pragma freelist_count")
         return Size(
@@ -170,22 +170,22 @@ class SqliteRetention:
         )
 
     def give_back(self, pages: int) -> int:
-        """Give up to ``pages`` free pages back to the file system; return how many are left."""
+        """Return up to ``pages`` free pages to the file system, and say how many are left."""
         self._connection.rows(f"pragma incremental_vacuum({pages})")
         return self._connection.count("pragma freelist_count")
 
     def empty_log(self) -> bool:
-        """Bring the write-ahead log into the file and cut it off, where nobody needs it now.
+        """Write the write-ahead log into the file and truncate it; ``False`` if it is in use.
 
-        Until then it may hold what was forgotten. Nobody waits for it, and it waits for nobody.
+        Until then it may hold deleted rows. It waits for no other process.
         """
-        patience_ms = self._connection.count("pragma busy_timeout")
+        timeout_ms = self._connection.count("pragma busy_timeout")
         self._connection.rows("pragma wal_checkpoint(passive)")
         self._connection.rows("pragma busy_timeout = 0")
         try:
             return not self._connection.rows("pragma wal_checkpoint(truncate)")[0][0]
         finally:
-            self._connection.rows(f"pragma busy_timeout = {patience_ms}")
+            self._connection.rows(f"pragma busy_timeout = {timeout_ms}")
 
     def vacuum(self) -> None:
         """Give free pages back to the file system, in steps, each a short transaction."""
@@ -193,15 +193,15 @@ class SqliteRetention:
         while free:
             before, free = free, self.give_back(FREE_PAGES_PER_STEP)
             fault.point("retention.vacuumed")
-            if free >= before:  # a copy that was made without incremental vacuum
+            if free >= before:  # a copy without incremental vacuum
                 break
         self._connection.rows("pragma wal_checkpoint(truncate)")
 
     def rewrite(self) -> None:
-        """Write the whole file anew, while everybody else waits, and empty the log.
+        """Rewrite the whole file, while all others wait, and empty the log.
 
-        Where SQLite has split a page, the halves may lie twice in it, and of what is deleted
-        afterwards only one is overwritten (``rebuildPage`` in its btree.c, up to 3.45 at least).
+        Where SQLite has split a page, it may hold a row twice, and deleting the row overwrites only
+        one copy (``rebuildPage`` in its btree.c, up to 3.45 at least).
         """
         self._connection.rows("vacuum")
         self._connection.rows("pragma wal_checkpoint(truncate)")
@@ -209,7 +209,7 @@ class SqliteRetention:
     def _walk(
         self, sql: str, before: float, limit: int, *, look: int | None, after: Place
     ) -> tuple[list[int], float | None, Place | None]:
-        """Return the next that nothing keeps, the last one's time, and where to go on."""
+        """Return the next rows that may be deleted, the last one's time, and where to go on."""
         parameters = {
             "before": before,
             "look": -1 if look is None else look,
@@ -217,20 +217,20 @@ class SqliteRetention:
             "seq": after.seq,
         }
         free: list[int] = []
-        looked, until, place = 0, None, after
+        visited, until, place = 0, None, after
         with closing(self._connection.stream(sql, parameters)) as rows:
             for row in rows:
-                looked, place = looked + 1, Place(row["at"], row["seq"])
+                visited, place = visited + 1, Place(row["at"], row["seq"])
                 if row["kept"] is None:
                     free.append(row["seq"])
                     until = place.at
                 if len(free) == limit:
                     return free, until, place
-        return free, until, place if looked == look else None
+        return free, until, place if visited == look else None
 
 
-def forget(connection: Connection, rows: Sequence[Row]) -> None:
-    """Delete rollouts with all that is theirs, in the order in which they came."""
+def delete_rollouts(connection: Connection, rows: Sequence[Row]) -> None:
+    """Delete rollouts with all their rows, in the order of arrival."""
     ids, seqs = [(row["rollout_id"],) for row in rows], [(row["seq"],) for row in rows]
     with _prune(connection):
         connection.change_many("delete from rewards where rollout_id = ?", ids)
@@ -240,7 +240,7 @@ def forget(connection: Connection, rows: Sequence[Row]) -> None:
 
 @contextmanager
 def _prune(connection: Connection) -> Iterator[None]:
-    """Shorten the chain of seals by some of what is no longer there, in the same transaction."""
+    """Prune the chain of seals after a deletion, in the same transaction."""
     seals = SqliteSeals(connection)
     sealed = seals.head().place
     yield
@@ -304,24 +304,24 @@ INTO: Mapping[str, Mapping[str, str]] = {
         )
     },
 }  # fmt: skip
-"""The columns of each table, and where their values stand in a row of an export."""
+"""The columns of each table, and the fields of an exported row that they come from."""
 
 NUMBERED = frozenset({"rollouts", "spans", "decisions", "rewards"})
-"""They get their own number back where nobody has it now."""
+"""Tables whose rows get their old number back if it is free."""
 
 
 def restore_rows(connection: Connection, rows: Iterable[RestoredRow]) -> Counter[str]:
-    """Put rollouts back with all that is theirs; what the store has already is left alone.
+    """Restore rollouts with all their rows; rollouts that are stored already are left alone.
 
-    Each rollout has to come before what is its own. What an archive holds twice, because the one
-    who wrote it was killed, counts as it was written last. Rows of other tables, and rollouts
-    that had not ended, are passed over.
+    Each rollout has to come before its own rows. Of rollouts that an archive holds twice, because
+    its writer was killed, the last copy counts. Rows of other tables, and rollouts that had not
+    ended, are skipped.
 
     Returns:
-        How many rows were put back, by table; and how many rollouts were ``known`` or ``open``.
+        How many rows were restored, by table; and how many rollouts were ``known`` or ``open``.
 
     Raises:
-        StoreError: A row cannot be stored; what came with it was not either.
+        StoreError: A row cannot be stored; its block is not stored either.
     """
     restoring = _Restoring(connection)
     for _, block in groupby(rows, key=restoring.block_of):
@@ -331,7 +331,7 @@ def restore_rows(connection: Connection, rows: Iterable[RestoredRow]) -> Counter
 
 
 class _Restoring:
-    """Puts blocks back; remembers which rollouts it has put back itself."""
+    """Restores blocks, and remembers which rollouts it has restored itself."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -342,14 +342,14 @@ class _Restoring:
         self.counts: Counter[str] = Counter()
 
     def block_of(self, row: RestoredRow) -> int:
-        """Return the number of a row's block: of rollouts and all theirs, one transaction."""
+        """Return the number of a row's block: rollouts with all their rows, one transaction."""
         table = str(row.get("table"))
         self._block += table == "rollouts" != self._last
         self._last = table
         return self._block
 
     def take(self, block: Iterator[RestoredRow]) -> None:
-        """Put one block back."""
+        """Restore one block."""
         self._seqs = {}
         ready: dict[str, object] = {}
         for row in block:
@@ -360,11 +360,11 @@ class _Restoring:
             elif table == "rewards":
                 self._reward(rollout_id, row)
             elif table in INTO and rollout_id in self._seqs:
-                self._insert(table, row, self._more(table, rollout_id, row))
+                self._insert(table, row, self._keys(table, rollout_id, row))
         self._place_all(ready)
 
     def _place_all(self, ready: Mapping[str, object]) -> None:
-        """Give each rollout of a block its place, and seal how far the numbering has leapt."""
+        """Give each rollout of a block its ``ready_seq``, and seal a gap in the numbering."""
         expected = next_number(self._connection, "ready") + len(ready)
         for rollout_id, place in ready.items():
             if isinstance(place, int):
@@ -384,14 +384,14 @@ class _Restoring:
             self.counts["known"] += 1
             return False
         if rollouts:
-            forget(self._connection, rollouts)
+            delete_rollouts(self._connection, rollouts)
             self.counts["rollouts"] -= 1
         self._insert("rollouts", row, {})
         self._own.add(rollout_id)
         self._seqs[rollout_id] = int(self._connection.rows(find, (rollout_id,))[0]["seq"])
         return True
 
-    def _more(self, table: str, rollout_id: str, row: RestoredRow) -> Mapping[str, Value]:
+    def _keys(self, table: str, rollout_id: str, row: RestoredRow) -> Mapping[str, Value]:
         owner: dict[str, Value] = {"rollout_seq": self._seqs[rollout_id]}
         if table != "spans":
             return owner
@@ -405,8 +405,8 @@ class _Restoring:
             return
         self._insert("rewards", {**row, "decision_id": row.get("decision_id") or ""}, {})
 
-    def _insert(self, table: str, row: RestoredRow, more: Mapping[str, Value]) -> None:
-        values = {**more, **{name: _value(row, place) for name, place in INTO[table].items()}}
+    def _insert(self, table: str, row: RestoredRow, keys: Mapping[str, Value]) -> None:
+        values = {**keys, **{name: _value(row, field) for name, field in INTO[table].items()}}
         number = row.get("seq")
         if table in NUMBERED and isinstance(number, int) and not self._is_taken(table, number):
             values["seq"] = number
@@ -420,7 +420,7 @@ class _Restoring:
         return bool(self._connection.rows(f"select 1 from {table} where seq = ?", (number,)))
 
     def _place(self, rollout_seq: int, ready_seq: int) -> None:
-        """Give a rollout its place among those to learn from; the next one where it is taken."""
+        """Give a rollout its old ``ready_seq``; the next free one if that is taken."""
         taken = self._connection.rows("select 1 from rollouts where ready_seq = ?", (ready_seq,))
         if taken or ready_seq < 1:
             ready_seq = next_number(self._connection, "ready")
@@ -441,7 +441,7 @@ class _Restoring:
             self._connection.change(statement, known)
 
     def _check(self, rollout_id: str) -> None:
-        """Read back what was stored: nobody later should meet what cannot be read."""
+        """Read back what was stored, so that no unreadable row remains."""
         read = self._connection.rows
         seq = (self._seqs[rollout_id],)
         rollout_of(read("select * from rollouts where seq = ?", seq)[0])
@@ -455,16 +455,16 @@ class _Restoring:
             reward_of(row)
 
 
-def _value(row: RestoredRow, place: str) -> Value:
-    if place.startswith(JSON):
-        value = row.get(place.removeprefix(JSON))
+def _value(row: RestoredRow, field: str) -> Value:
+    if field.startswith(JSON):
+        value = row.get(field.removeprefix(JSON))
         return None if value is None else json_of(value)
-    value = row.get(place.removeprefix(BASE64))
+    value = row.get(field.removeprefix(BASE64))
     if value is not None and not isinstance(value, str | int | float):
-        raise StoreError(f"cannot restore {place.removeprefix(BASE64)!r} of {row.get('table')}")
-    if not place.startswith(BASE64):
+        raise StoreError(f"cannot restore {field.removeprefix(BASE64)!r} of {row.get('table')}")
+    if not field.startswith(BASE64):
         return value
     try:
         return b64decode(str(value), validate=True)
     except (Base64Error, ValueError) as error:
-        raise StoreError(f"cannot restore {place!r}: {error}") from error
+        raise StoreError(f"cannot restore {field!r}: {error}") from error

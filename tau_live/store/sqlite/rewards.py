@@ -1,4 +1,4 @@
-"""Rewards in SQLite, and what they make ready to be learned from."""
+"""Rewards in SQLite, and the rollouts that they make ready to be learned from."""
 
 import math
 from sqlite3 import Row
@@ -50,7 +50,7 @@ select point from points where point <> '' order by point
 
 
 AMONG = 1_000
-"""Among so many of the newest rollouts are looked for those that are settled."""
+"""How many of the newest rollouts are searched for settled ones."""
 
 TOTALS = """
 select count(*) as number, sum(total_reward < :low or total_reward > :high) as outside,
@@ -85,7 +85,7 @@ where value is not null and source <> :without group by name order by name
 
 
 class SqliteRewards:
-    """Rewards, joined by id whenever they come, and what they make ready for learning."""
+    """Rewards, joined by id whenever they come, and the rollouts that they make ready."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -98,11 +98,15 @@ class SqliteRewards:
         return [reward_of(row) for row in rows]
 
     def redate(self, *, before: float, after: float) -> int:
-        """Let rollouts wait on whose time a clock has passed over that was set; return how many.
+        """Correct the waits of rollouts after a jump of the clock; return how many were moved.
 
-        Put forward: those whose wait would have ended in between end theirs as much later. Put
-        back: those that ended in what is the future now have ended ``after``. Of several processes
-        that notice the same, the first finds all of them.
+        After a jump forward, waits that would have ended in between are prolonged by it. After a
+        jump back, rollouts that ended in the future now have ended ``after``. Of several processes
+        that notice the same jump, the first moves all of them.
+
+        Args:
+            before: Epoch seconds that the clock would show without the jump.
+            after: Epoch seconds that it shows.
         """
         forward = after > before
         with self._connection.begin():
@@ -136,23 +140,23 @@ class SqliteRewards:
         return row["mean"] if row else None
 
     def newest_missing(self, *, of: int) -> tuple[int, int]:
-        """Return of how many of the newest settled rollouts the reward is missing, and of how many.
+        """Return how many of the newest settled rollouts lack a reward, and how many were counted.
 
-        Those that began after the oldest that still waits are not counted: of them only the
-        quick rewards are known.
+        Rollouts that began after the oldest one that still waits are not counted: of them only
+        the quick rewards are known.
 
         Args:
-            of: So many of the newest are looked at.
+            of: The most rollouts to count.
         """
         row = self._connection.row(MISSING, {"of": of})
         return (0, 0) if row is None else (row["missing"], row["settled"])
 
     def newest_totals(self, within: tuple[float, float] | None, *, of: int, without: str) -> Totals:
-        """Return what the last ``of`` rollouts that became ready were worth.
+        """Return the totals of the last ``of`` rollouts that became ready.
 
         Args:
-            within: The lowest and highest that a rollout can be worth; ``None`` if undeclared.
-            of: So many of the newest are looked at.
+            within: The lowest and highest possible total of a rollout; ``None`` if undeclared.
+            of: The most rollouts to count.
             without: Rollouts with a reward from this source are left out.
         """
         low, high = within or (-math.inf, math.inf)
@@ -163,10 +167,10 @@ class SqliteRewards:
         return Totals(row["number"], row["outside"] or 0, row["lowest"], row["highest"])
 
     def newest_by_name(self, *, of: int, without: str) -> dict[str, tuple[float, float]]:
-        """Return the lowest and highest of the last ``of`` numbers that were given, by name.
+        """Return the lowest and highest value among the last ``of`` rewards, by name.
 
         Args:
-            of: So many of the newest are looked at.
+            of: The most rewards to look at.
             without: Rewards from this source are left out.
         """
         rows = self._connection.rows(BY_NAME, {"of": of, "without": without})
@@ -178,7 +182,7 @@ class SqliteRewards:
         return self._connection.count(WAITING, (most,))
 
     def became_ready(self) -> int:
-        """Return how many rollouts have become ready so far; those forgotten since count too."""
+        """Return how many rollouts have become ready so far, including those deleted since."""
         return self._connection.count("select value from sequences where name = 'ready'")
 
     def newest_at(self) -> float | None:
@@ -195,7 +199,7 @@ class SqliteRewards:
     def ready_count(
         self, point: str, *, after: int, upto: int | None = None, limit: int | None = None
     ) -> int:
-        """Return how many ready rollouts behind ``after`` have a decision at ``point``.
+        """Return how many ready rollouts after ``after`` have a decision at ``point``.
 
         Only those up to ``upto``, and counted no further than ``limit``. An empty point counts
         the ready rollouts without any decision.
@@ -234,7 +238,7 @@ class SqliteRewards:
     def ready_summary(
         self, point: str, *, after: int, limit: int, newest: bool = False, upto: int | None = None
     ) -> Passed:
-        """Return what there is to say of ``ready_rollouts`` without reading any of them."""
+        """Return a summary of ``ready_rollouts`` without reading any of them."""
         ready = ready_sql(PLACES, newest=newest, bounded=upto is not None)
         [summary] = self._connection.rows(
             PASSED.format(ready), {"point": point, "after": after, "upto": upto, "limit": limit}
@@ -260,7 +264,7 @@ select * from rewards where rollout_id in (select value from json_each(?)) order
 
 
 def mean_sql(*, newest: bool) -> str:
-    """Return the statement that takes the mean of the first or last totals."""
+    """Return the statement for the mean of the first or last totals."""
     return f"""
     select avg(total_reward) as mean from (
         select total_reward from rollouts where ready_seq is not null

@@ -24,7 +24,7 @@ from tau_live.store.sqlite.rows import (
 )
 
 POLL_S = 0.01
-"""How often another process's writes are looked for while waiting; one look takes 2 us."""
+"""Seconds between two checks for other processes' writes while waiting; one takes 2 us."""
 
 
 class SqliteRollouts:
@@ -46,18 +46,18 @@ class SqliteRollouts:
         return None if row is None else rollout_of(row)
 
     def ids_beginning_with(self, beginning: str, *, limit: int) -> list[str]:
-        """Return the ids of up to ``limit`` rollouts that begin so, in order."""
+        """Return up to ``limit`` rollout ids with this prefix, in order."""
         rows = self._connection.rows(IDS_BEGINNING, (beginning, beginning, limit))
         return [row["rollout_id"] for row in rows]
 
     def counts_by_status(self) -> dict[RolloutStatus, int]:
-        """Return how many rollouts have each status; costs the same however many there are."""
+        """Return how many rollouts have each status; takes the same time however many there are."""
         rows = self._connection.rows("select status, total from status_counts")
-        counted = {row["status"]: row["total"] for row in rows}
-        return {status: counted.get(status.value, 0) for status in RolloutStatus}
+        counts = {row["status"]: row["total"] for row in rows}
+        return {status: counts.get(status.value, 0) for status in RolloutStatus}
 
     def query(self, query: RolloutQuery) -> Page:
-        """Return the rollouts that match, and how many there are in all.
+        """Return the page of rollouts that match, and how many match in all.
 
         Raises:
             ValueError: ``order_by`` is none of ``ORDERS``.
@@ -92,12 +92,12 @@ class SqliteRollouts:
         return [span_of(row, rollout_id) for row in yield_between(rows)]
 
     def open_rollouts(self, owner: str) -> list[str]:
-        """Return the ids of the rollouts that this process left running."""
+        """Return the ids of the rollouts of a process that are not at their end."""
         rows = self._connection.rows(OPEN_ROLLOUTS, (owner,))
         return [row["rollout_id"] for row in rows]
 
     def owners(self) -> list[str]:
-        """Return every process that owns a rollout which is not at its end."""
+        """Return the processes that own a rollout which is not at its end."""
         return [row["owner"] for row in self._connection.rows(OWNERS)]
 
     def wait_for_rollouts(
@@ -105,7 +105,7 @@ class SqliteRollouts:
     ) -> list[Rollout]:
         """Return those of ``ids`` that have one of ``statuses``, as soon as all of them have.
 
-        After ``timeout_s`` it returns those that are there by then. Works across processes.
+        After ``timeout_s`` it returns those that have it by then. Works across processes.
         """
         wanted = RolloutQuery(ids=ids, statuses=statuses)
         if not ids or not statuses:
@@ -125,7 +125,7 @@ class SqliteRollouts:
 
 
 OPEN_STATUSES = "status in ('queuing', 'preparing', 'running', 'requeuing')"
-"""As in the index ``rollouts_by_owner``, word for word, so that it is used."""
+"""The same text as in the index ``rollouts_by_owner``, so that it is used."""
 
 IDS_BEGINNING = """
 select rollout_id from rollouts where rollout_id >= ? and rollout_id < ? || char(1114111)

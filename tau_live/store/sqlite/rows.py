@@ -1,4 +1,4 @@
-"""Rows of the SQLite store to the domain's objects and back."""
+"""Conversion between rows of the SQLite store and records."""
 
 from collections.abc import Sequence
 from sqlite3 import Row
@@ -46,13 +46,13 @@ rollout_seq, attempt, ordinal, point, options, allowed, exploit_only, chosen, ap
 default_option, source, why_not, propensity, probabilities, value, policy_version, arm, share,
 latency_us, at, encoded, context, features, seq
 """
-"""The columns that ``decision_of`` takes, in its order."""
+"""The columns that ``decision_of`` reads, in order."""
 
 ATTEMPT = """
 attempts.number, attempts.status, attempts.execution, attempts.worker_id, attempts.started_at,
 attempts.last_heartbeat_at, attempts.ended_at, attempts.error_message
 """
-"""The columns that ``attempt_of`` takes, in its order."""
+"""The columns that ``attempt_of`` reads, in order."""
 
 _TEXTS = msgspec.json.Decoder(tuple[str, ...])
 _NUMBERS = msgspec.json.Decoder(tuple[float, ...])
@@ -71,22 +71,22 @@ T = TypeVar("T")
 
 
 def record_of(kind: type[T], row: Row | dict[str, Any], **others: object) -> T:
-    """Return the record whose fields a row holds, by their names.
+    """Return the record in a row, whose columns are named as its fields.
 
     Args:
-        kind: Of the record.
-        row: Of a table; columns that are no fields are passed over.
-        others: Fields that are no columns, or hold something else.
+        kind: The class of the record.
+        row: A row of a table; columns that are not fields are ignored.
+        others: Fields that are not columns, or differ from theirs.
 
     Raises:
-        StoreError: A field holds what no version of tau-live writes.
+        StoreError: A field has a value that no version of tau-live writes.
     """
     try:
         columns = {
             name: msgspec.json.decode(value) if name in _OPEN_ENDED else value
             for name, value in dict(row).items()
         }
-        return msgspec.convert({**columns, **others}, kind, strict=False)  # truths are numbers
+        return msgspec.convert({**columns, **others}, kind, strict=False)  # booleans are numbers
     except ValueError as error:
         raise _invalid(f"a row of {kind.__name__}", error) from error
 
@@ -110,11 +110,11 @@ def values_of_rollout(
     """Return the parameters of ``INSERT_ROLLOUT``.
 
     Args:
-        rollout: What is to be stored.
+        rollout: The rollout.
         input_: Its input, as JSON text.
         metadata: Its metadata, as JSON text.
         enqueued: Whether it waits in the queue.
-        left_out: Why nothing is learned of it.
+        left_out: Why it is left out of learning.
     """
     config = rollout.config
     return (
@@ -148,10 +148,10 @@ def values_of_rollout(
 
 
 def rollout_of(row: Row) -> Rollout:
-    """Return the rollout that a row of ``rollouts`` holds.
+    """Return the rollout in a row of ``rollouts``.
 
     Raises:
-        StoreError: A field holds what no version of tau-live writes.
+        StoreError: A field has a value that no version of tau-live writes.
     """
     try:
         return Rollout(
@@ -188,8 +188,8 @@ def rollout_of(row: Row) -> Rollout:
 
 
 def attempt_of(values: Sequence[Any], rollout_id: str) -> Attempt:
-    """Return the attempt that ``ATTEMPT`` has selected. Raises: StoreError."""
-    number, status, execution, worker_id, started_at, heard_at, ended_at, error = values
+    """Return the attempt in a row of ``ATTEMPT``. Raises: StoreError."""
+    number, status, execution, worker_id, started_at, heartbeat_at, ended_at, error = values
     try:
         return Attempt(
             rollout_id=rollout_id,
@@ -198,7 +198,7 @@ def attempt_of(values: Sequence[Any], rollout_id: str) -> Attempt:
             execution=execution,
             worker_id=worker_id,
             started_at=started_at,
-            last_heartbeat_at=heard_at,
+            last_heartbeat_at=heartbeat_at,
             ended_at=ended_at,
             error_message=error,
         )
@@ -207,7 +207,7 @@ def attempt_of(values: Sequence[Any], rollout_id: str) -> Attempt:
 
 
 def span_of(row: Row, rollout_id: str) -> Span:
-    """Return the span that a row of ``spans`` holds. Raises: StoreError."""
+    """Return the span in a row of ``spans``. Raises: StoreError."""
     try:
         return Span(
             rollout_id=rollout_id,
@@ -273,7 +273,7 @@ def values_of_decision(decision: Decision, rollout_seq: int) -> Sequence[Value]:
 
 
 def decision_of(row: Row, rollout_id: str) -> Decision:
-    """Return the decision that ``DECISION`` has selected. Raises: StoreError."""
+    """Return the decision in a row of ``DECISION``. Raises: StoreError."""
     (
         _,
         attempt,
@@ -299,7 +299,7 @@ def decision_of(row: Row, rollout_id: str) -> Decision:
         context,
         features,
         seq,
-    ) = row  # by name it would take as long again as all the rest
+    ) = row  # access by name would double the time of this function
     try:
         return Decision(
             rollout_id=rollout_id,
@@ -332,7 +332,7 @@ def decision_of(row: Row, rollout_id: str) -> Decision:
 
 
 def shadowed_of(row: Row) -> Shadowed:
-    """Return what a row of ``decisions`` holds of a decision in shadow. Raises: StoreError."""
+    """Return the decision in shadow in a row of ``decisions``. Raises: StoreError."""
     try:
         return Shadowed(
             _TEXTS.decode(row["options"]),
@@ -360,7 +360,7 @@ def values_of_reward(reward: Reward) -> Sequence[Value]:
 
 
 def reward_of(row: Row) -> Reward:
-    """Return the reward that a row of ``rewards`` holds."""
+    """Return the reward in a row of ``rewards``."""
     return Reward(
         rollout_id=row["rollout_id"],
         decision_id=row["decision_id"] or None,

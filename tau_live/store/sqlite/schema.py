@@ -1,7 +1,7 @@
-"""The tables of the first schema: what is recorded, and what is worked with.
+"""The schema: tables of recordings, tables of work, and views for people.
 
-They show ids, numbers, names and times; nothing that a host's texts may be in: neither inputs,
-attributes, contexts and features, nor comments and metadata.
+The views show ids, numbers, names and times; no column that may hold a host's texts: neither
+inputs, attributes, contexts and features, nor comments and metadata.
 """
 
 from collections.abc import Sequence
@@ -508,10 +508,10 @@ SHOWING: Sequence[str] = (*ALERTING, *VIEWS)
 
 
 APPLICATION_ID = 0x7461754C
-"""``tauL``, by which SQLite files of ours are known."""
+"""``tauL``, which marks our SQLite files."""
 
 SCHEMA_VERSION = 4
-"""How many migrations there are; ``pragma user_version`` holds it."""
+"""The number of migrations; ``pragma user_version`` holds it."""
 
 
 NAMING: Sequence[str] = (
@@ -537,7 +537,7 @@ WHOLE_SCHEMA = (*FIRST_SCHEMA, *TRANSITIONS, REPORTED)
 
 def migrations() -> "Migrations":
     """Return every migration in order; one that was released is never edited."""
-    from sqlite_utils import Migrations  # imports pandas where that is there
+    from sqlite_utils import Migrations  # imports pandas where that is installed
 
     known = Migrations("tau_live")
 
@@ -563,14 +563,14 @@ def migrations() -> "Migrations":
 
 
 def database_of(connection: Connection) -> "Database":
-    """Return the same connection as sqlite-utils sees it."""
+    """Return the connection as a database of sqlite-utils."""
     from sqlite_utils import Database
 
     return Database(connection.raw, execute_plugins=False, recursive_triggers=False)
 
 
 def migrate(connection: Connection) -> None:
-    """Bring a file to the newest schema, in one transaction.
+    """Migrate a file to the newest schema, in one transaction.
 
     Raises:
         StoreUnavailableError: The file is another application's.

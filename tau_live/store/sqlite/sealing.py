@@ -1,4 +1,4 @@
-"""The triggers by which our own connections seal what they write, and the table of the seals."""
+"""The table of seals, and the triggers by which our own connections seal their writes."""
 
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,22 +16,22 @@ SEALING: Sequence[str] = (
     ) strict
     """,
 )
-"""Its part of the schema."""
+"""The table of seals."""
 
 AT_ONCE = "temp.sealed_at_once"
-"""While a row is in it, triggers seal nothing that is inserted: ``many_seals`` does."""
+"""While it has a row, triggers do not seal inserts: ``blocks.insert_new`` does."""
 
 NEWEST = "from seals where place > 0 order by place desc limit 1"
-"""Its condition is always true, and lets SQLite (and who reads its plans) see a search."""
+"""The condition is always true, and makes SQLite's plan show a search."""
 
 LAST = f"select substr(seal, 17) {NEWEST}"
 
 
 def install(raw: sqlite3.Connection, sealer: Sealer) -> Mapping[str, Mapping[str, str]]:
-    """Let a connection that writes seal what it writes.
+    """Make a connection seal its writes.
 
     Returns:
-        The sealed columns of each table, in their order, and the kind of each.
+        The sealed columns of each table, in their order, and the SQL type of each.
 
     Raises:
         sqlite3.Error: It could not be set up.
@@ -53,7 +53,7 @@ def install(raw: sqlite3.Connection, sealer: Sealer) -> Mapping[str, Mapping[str
             number = sealed_as.number_of(which)
             values = [] if event == "delete" else [f", {which}.{name}" for name in columns[table]]
             condition = sealed_as.where_in(which)
-            if event == changed:  # what was sealed and no longer has to be has changed, too
+            if event == changed:  # a row that no longer has to be sealed has changed, too
                 condition = f"{condition} or {sealed_as.where_in('old')}"
             elif event == "insert":
                 condition = f"{condition} and not exists (select 1 from {AT_ONCE})"
@@ -77,7 +77,7 @@ def parts_of(raw: sqlite3.Connection, table: str, which: str) -> str:
 
 
 def earlier_parts_of(table: str, which: str) -> str | None:
-    """Return what they were where an earlier version sealed less; ``None`` where it did not."""
+    """Return the arguments for the columns that an earlier version sealed; ``None`` without any."""
     return _parts(SEALED[table].earlier, which) or None
 
 
@@ -86,7 +86,7 @@ def _parts(columns: Iterable[str], which: str) -> str:
 
 
 def columns_of(raw: sqlite3.Connection, table: str) -> Mapping[str, str]:
-    """Return which columns of a table are sealed, in their order, and the kind of each."""
+    """Return the sealed columns of a table, in their order, and the SQL type of each."""
     kinds = {row[1]: row[2] for row in raw.execute(f"pragma table_info({table})")}
     columns = SEALED[table].columns or kinds
     return {column: kinds[column] for column in columns if (table, column) not in UNSEALED}

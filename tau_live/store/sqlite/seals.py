@@ -1,7 +1,7 @@
-"""The chain of seals in SQLite: its head, what contradicts it, and its forgotten beginning.
+"""The chain of seals in SQLite: its head, contradictions to it, and pruning its beginning.
 
 Each comparison is one statement, and so of one moment, however many processes write meanwhile; it
-goes by indexes, and its rows are read one by one.
+uses indexes, and its rows are read one by one.
 """
 
 import sqlite3
@@ -19,7 +19,7 @@ from tau_live.store.sealing import (
     RESTORED,
     SEALED,
     SINCE,
-    Begins,
+    ChainStart,
     Finding,
     Head,
     Sealer,
@@ -50,7 +50,7 @@ NAMES = {
     "monitors": "select point from monitors where numbered(point) = ?",
     "alerts": "select '#' || seq from alerts where seq = ?",
 }
-"""How a row is named for people."""
+"""The name of a row, for people."""
 
 SINGULAR = {
     "decisions": "decision",
@@ -68,7 +68,7 @@ SINGULAR = {
 }
 
 NEWLY_SEALED = frozenset({"trials", "in_service", "monitors", "alerts"})
-"""What was stored before it was sealed, and is sealed when a store comes to this schema."""
+"""Tables whose existing rows are sealed when a store migrates to this schema."""
 
 OLDEST = "select * from seals where place > 0 order by place limit ?"
 
@@ -106,7 +106,7 @@ select rollout_id, status from rollouts where not {_ENDED} and (
     and not exists (select 1 from attempts where rollout_seq = rollouts.seq and number > 1)
 )
 """
-"""One that goes on has no end; one that was ready goes on only where it is tried again."""
+"""An open rollout has no end; one that was ready is open only while it is tried again."""
 
 WRONG_NUMBERS = f"""
 select name, value, given, given + forgotten as most from (
@@ -125,9 +125,9 @@ select name, value, given, given + forgotten as most from (
 ) left join sequences using (name)
 where value is null or value < given or value > given + forgotten
 """
-"""Above what is held, a number was given only to what is forgotten, each of which left a seal.
+"""Numbers above the largest stored one were used only by deleted rows, each of which left a seal.
 
-Of a rollout before version 2 of the schema that is the seal of a decision or reward.
+For a rollout before version 2 of the schema that is the seal of a decision or reward.
 """
 
 ORPHANS = 'select distinct "table", parent from pragma_foreign_key_check'
@@ -139,13 +139,13 @@ select type, name, coalesce(sql, tbl_name) from sqlite_master where not (
     )
 )
 """
-"""Without the tables that sqlite-utils and SQLite make for us, and their indexes."""
+"""Without the tables that sqlite-utils and SQLite create, and their indexes."""
 
 Schema = Mapping[tuple[str, str], str]
 
 
 class SqliteSeals:
-    """The chain of seals, and what contradicts the sealed rows in those that are not sealed."""
+    """The chain of seals, and unsealed rows that contradict the sealed ones."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -168,17 +168,17 @@ class SqliteSeals:
         )
 
     def link_at(self, place: int) -> str | None:
-        """Return the link at a place; ``None`` where there is none any more, or not yet."""
+        """Return the link at a place; ``None`` if it was pruned, or is not made yet."""
         row = self._connection.row("select seal from seals where place = ?", (place,))
         return None if row is None else row["seal"][DIGEST_BYTES:].hex()
 
     def begin_with(self, sealer: Sealer, key_file: Path | None) -> None:
-        """Keep beside the key where its seals begin in this chain, when they begin.
+        """Note beside the key where its seals begin in this chain, once they do.
 
-        A chain that had the key and begins without it is another one: it was put in its place.
+        A chain that was sealed with the key and now begins without it has been replaced.
 
         Raises:
-            StoreUnavailableError: The chain begins without the key, although it had it.
+            StoreUnavailableError: The chain begins without the key, although it was sealed with it.
         """
         if key_file is None:
             return
@@ -188,9 +188,9 @@ class SqliteSeals:
         known = known_beginning(key_file, path)
         if known is None:
             head = self.head()
-            begins = Begins() if is_ours else Begins(place=head.place, link=head.link)
+            start = ChainStart() if is_ours else ChainStart(place=head.place, link=head.link)
             with suppress(OSError):  # a key may be mounted read-only
-                keep_beginning(key_file, path, begins)
+                keep_beginning(key_file, path, start)
         elif not is_ours and (not known.place or self.link_at(known.place) != known.link):
             raise StoreUnavailableError(
                 f"store '{path}' is sealed from its beginning without the key "
@@ -200,9 +200,10 @@ class SqliteSeals:
             )
 
     def seal_from_here(self) -> None:
-        """Seal what decides and was stored before that was sealed, once in the life of a store.
+        """Seal existing rows of newly sealed tables, once in the life of a store.
 
-        Of what is stored for each rollout only where it ends is sealed: the chain holds from there.
+        Of tables with rows for each rollout only their last number is sealed: the chain covers the
+        rows from there on.
         """
         pending = "from sequences where name = 'to_seal'"
         if not self._connection.rows(f"select 1 {pending}"):
@@ -210,7 +211,7 @@ class SqliteSeals:
         with self._connection.begin():
             if self._connection.change(f"delete {pending}") and not self._connection.rows(
                 "select 1 from seals where kind like ? limit 1", (f"{SINCE}%",)
-            ):  # else somebody would have rows sealed that were edited
+            ):  # else rows that were edited could be sealed again
                 for table, known in SEALED.items():
                     number = known.number_of("t")
                     if known.since:
@@ -224,27 +225,27 @@ class SqliteSeals:
                             self._add(table, row[0], row[1])
 
     def broken_links(
-        self, sealer: Sealer, *, begins: Begins | None = None
+        self, sealer: Sealer, *, start: ChainStart | None = None
     ) -> Iterator[Finding | None]:
-        """Yield, for each seal in order, what is wrong with it, or ``None``; then of the whole.
+        """Yield the finding of each seal in order, or ``None``; then findings of the whole chain.
 
-        What was sealed without a key before the first with one counts: that one binds it.
+        Seals without a key before the first with one count: that one binds them.
 
         Args:
-            sealer: With the key at hand.
-            begins: Where the seals of the key begin, as is known beside it.
+            sealer: A sealer with the key at hand.
+            start: Where the seals of the key begin, as noted beside it.
         """
-        if begins is not None and begins.place:
-            held = self.link_at(begins.place)
-            if held not in {None, begins.link}:
+        if start is not None and start.place:
+            link = self.link_at(start.place)
+            if link not in {None, start.link}:
                 yield Finding(
-                    "replaced", f"seal {begins.place}", "the chain is not the one that was adopted"
+                    "replaced", f"seal {start.place}", "the chain is not the one that was adopted"
                 )
-        yield from self._links(sealer, None if begins is None else begins.place)
+        yield from self._links(sealer, None if start is None else start.place)
 
     def _links(self, sealer: Sealer, upto: int | None) -> Iterator[Finding | None]:
-        """Yield what is wrong with each seal, then with how the chain begins and ends."""
-        own, maker_without = sealer.key_id, Sealer()
+        """Yield the finding of each seal, then those of the chain's beginning and end."""
+        own, keyless = sealer.key_id, Sealer()
         before: bytes | None = None
         last_key: str | None = None
         first = last = 0
@@ -254,22 +255,22 @@ class SqliteSeals:
             early = not keyed and (not key_id if upto is None else place <= upto) and key_id != own
             keyed = keyed or key_id == own != ""
             is_adopted = (not first and place > 1) or (
-                early and key_id
-            )  # another key had sealed it
+                early and key_id  # sealed with another key
+            )
             if key_id != own and not early:
                 yield _other_key(place, key_id, own) if key_id != last_key else None
             elif is_adopted:
                 yield None
             else:
-                maker = maker_without if early else sealer
-                made = maker.seal(before, row["kind"], row["row"], seal[:DIGEST_BYTES])
-                yield None if place == last + 1 and made == seal else _broken(place)
+                own_sealer = keyless if early else sealer
+                expected = own_sealer.seal(before, row["kind"], row["row"], seal[:DIGEST_BYTES])
+                yield None if place == last + 1 and expected == seal else _broken(place)
             first, last, last_key, before = first or place, place, key_id, seal[DIGEST_BYTES:]
         if own and last and not keyed:
             yield Finding("not_keyed", f"seals 1 to {last}", "none was made with this key")
-        given = self._connection.row("select seq from sqlite_sequence where name = 'seals'")
-        if given is not None and given["seq"] > last:
-            seals = f"seals {last + 1} to {given['seq']}"
+        newest = self._connection.row("select seq from sqlite_sequence where name = 'seals'")
+        if newest is not None and newest["seq"] > last:
+            seals = f"seals {last + 1} to {newest['seq']}"
             yield Finding("cut_off", seals, "the end of the chain was removed")
         if first > 1 and not self._was_pruned(first):
             yield Finding(
@@ -279,7 +280,7 @@ class SqliteSeals:
             )
 
     def _was_pruned(self, first: int) -> bool:
-        """Say whether retention has left that seal as the beginning."""
+        """Return whether retention has made that seal the beginning."""
         row = self._connection.row(
             "select row, seal from seals where kind = ? order by place desc limit 1", (PRUNED,)
         )
@@ -289,7 +290,7 @@ class SqliteSeals:
         )
 
     def changed_rows(self, table: str) -> Iterator[Finding]:
-        """Yield every row of a table that was edited, removed or added by somebody else."""
+        """Yield every row of a table that was edited, removed or added by others."""
         known, what = SEALED[table], SINGULAR[table]
         number, sealed = known.number_of("t"), known.where_in("t")
         parts = parts_of(self._connection.raw, table, "t")
@@ -331,11 +332,11 @@ class SqliteSeals:
         return str(names[0][0]) if names else f"#{number}"
 
     def prune(self, steps: int) -> int:
-        """Forget the beginning of the chain as far as its rows are gone; return how many seals.
+        """Delete up to ``steps`` seals at the beginning of the chain; return how many.
 
-        A row that is still there is sealed anew at the end, with the digest that it had, so that
-        a row edited meanwhile is still found. The beginning is walked in steps: as long as several
-        are taken for each row that goes, the chain stays as long as what is kept.
+        A row that still exists is sealed anew at the end, with its old digest, so that a row edited
+        meanwhile is still found. With several steps for each deleted row, the length of the chain
+        stays proportional to what is kept.
         """
         with self._connection.begin():
             rows = self._connection.rows(OLDEST, (steps + 1,))
@@ -350,7 +351,7 @@ class SqliteSeals:
         return len(walked)
 
     def _is_in_force(self, seal: Row) -> bool:
-        """Say whether a seal is what is known of a row that is still there, edited or not."""
+        """Return whether a seal is the valid one of a row that still exists, edited or not."""
         table, digest = seal["kind"], seal["seal"][:16]
         if table.startswith(SINCE):
             return True
@@ -368,7 +369,7 @@ class SqliteSeals:
         )
 
     def keep_restored(self, ready_seq: int) -> None:
-        """Seal which place of learning an archive has leapt to; its rollout may be forgotten."""
+        """Seal the ``ready_seq`` that restoring has reached; its rollout may be deleted later."""
         self._add(RESTORED, ready_seq, GONE)
 
     def _add(self, kind: str, row: int, digest: bytes) -> None:
@@ -385,32 +386,35 @@ class SqliteSeals:
         yield from self.foreign_schema()
         for row in self._connection.stream(MISSING_PLACES):
             detail = "it was removed from what is to be learned from, not by tau-live"
-            yield Finding("not_ready", _place(row), detail)
+            yield Finding("not_ready", _place_text(row), detail)
         for row in self._connection.stream(WRONG_PLACES):
-            misplaced = "it has another place there than the rollout"
-            detail = misplaced if row["misplaced"] else "its decisions say otherwise"
-            yield Finding("ready", _place(row), detail)
+            detail = (
+                "it has another place there than the rollout"
+                if row["misplaced"]
+                else "its decisions say otherwise"
+            )
+            yield Finding("ready", _place_text(row), detail)
         for row in self._connection.stream(WRONG_STATUSES):
             detail = f"it is {row['status']}, although it had ended and was not tried again"
             yield Finding("status", f"rollout {row['rollout_id']}", detail)
         for row in self._connection.stream(WRONG_NUMBERS):
             ahead = row["value"] is not None and row["value"] > row["most"]
-            given = f"no more than {row['most']}" if ahead else f"{row['given']}"
-            detail = f"it is at {row['value']}, and {given} was given already"
+            used = f"no more than {row['most']}" if ahead else f"{row['given']}"
+            detail = f"it is at {row['value']}, and {used} was given already"
             yield Finding("sequence", f"the numbering {row['name']!r}", detail)
         for row in self._connection.stream(ORPHANS):
             detail = f"rows belong to none of {row['parent']}"
             yield Finding("orphans", f"table {row['table']}", detail)
 
     def foreign_schema(self) -> Iterator[Finding]:
-        """Yield every table, trigger, view and index that is not, or not as, tau-live made it."""
+        """Yield every table, trigger, view and index that differs from tau-live's schema."""
         present = _schema_of(self._connection.rows(SCHEMA))
         for key in sorted(present.keys() | expected_schema().keys()):
-            known, held = expected_schema().get(key), present.get(key)
-            if held == known:
+            expected, actual = expected_schema().get(key), present.get(key)
+            if actual == expected:
                 continue
-            detail = "it was changed" if known and held else "it is not tau-live's"
-            yield Finding("schema", " ".join(key), detail if held else "it was removed")
+            detail = "it was changed" if expected and actual else "it is not tau-live's"
+            yield Finding("schema", " ".join(key), detail if actual else "it was removed")
 
 
 def _broken(place: int) -> Finding:
@@ -426,7 +430,7 @@ def _other_key(place: int, key_id: str, own: str) -> Finding:
 
 @cache
 def expected_schema() -> Schema:
-    """Return what tau-live makes in a store, by type and name."""
+    """Return the SQL of tau-live's schema, by type and name."""
     with closing(sqlite3.connect(":memory:")) as raw:
         for statement in WHOLE_SCHEMA:
             raw.execute(statement)
@@ -437,6 +441,6 @@ def _schema_of(rows: Iterable[Sequence[str]]) -> Schema:
     return {(kind, name): " ".join(sql.split()) for kind, name, sql in rows}
 
 
-def _place(row: sqlite3.Row) -> str:
+def _place_text(row: sqlite3.Row) -> str:
     of_point = f" at '{row['point']}'" if row["point"] else ""
     return f"rollout {row['rollout_id']}{of_point}"

@@ -1,9 +1,9 @@
 """A store in one SQLite file, which several processes may share.
 
 SQLite remembers, in memory and per file, which locks the process holds. A child inherits that
-memory without the locks: what it opens then waits for ever for a transaction that was going on
-when it was born, and is not protected from others. So a fork waits until no statement runs, and
-the child closes what it inherited before it opens anything.
+memory without the locks: a store it opens then waits for ever for a transaction that was running
+at the fork, and is not protected from others. So a fork waits until no statement runs, and the
+child closes the inherited connections before it opens any.
 
 Source:
     sqlite.org/howtocorrupt.html, section 2.6; ``unixInodeInfo`` in SQLite's ``os_unix.c``.
@@ -47,22 +47,22 @@ class SqliteStore:
         path: The file.
         rollouts: Rollouts, attempts and spans.
         decisions: Decisions.
-        rewards: Rewards and what they make ready.
+        rewards: Rewards, and the rollouts that they make ready.
         queue: The queue.
         workers: The workers.
         resources: Prompts and settings.
         policies: Policies and updates.
-        monitors: What monitors remember.
+        monitors: The memory of monitors.
         trials: The learner of each point against its control.
         gate: The gate.
-        pauses: What rests.
+        pauses: The paused parts.
         leases: Leases.
         counters: Counters.
         audit: The audit.
         alerts: Alerts.
         retention: Retention.
-        seals: The chain of seals, and what contradicts it.
-        surveys: What a report asks.
+        seals: The chain of seals, and contradictions to it.
+        surveys: Queries of reports.
     """
 
     def __init__(self, connection: Connection, *, busy_timeout_s: float) -> None:
@@ -102,15 +102,14 @@ class SqliteStore:
         read_only: bool = False,
         key_file: Path | None = None,
     ) -> "SqliteStore":
-        """Open a store, made for its owner's eyes alone if it is not there yet.
+        """Open a store; see ``opening.open_at``.
 
         Args:
-            path: The file; missing folders are made.
-            synchronous: ``normal`` survives the death of the process, ``full`` also that of the
-                machine, at about 80 times the price of a commit.
-            busy_timeout_s: How long to wait for other processes' transactions.
-            read_only: Write nothing, not even to create or migrate the file.
-            key_file: The key of the seals, made if it is not there; ``None`` seals without one.
+            path: The file; missing folders are created.
+            synchronous: As of ``open_at``, like all that follow.
+            busy_timeout_s: Seconds.
+            read_only: Whether to write nothing.
+            key_file: The key of the seals.
 
         Raises:
             StoreUnavailableError: It cannot be opened, or is not a store.
@@ -121,7 +120,7 @@ class SqliteStore:
         try:
             check(connection, oldest=SCHEMA_VERSION if read_only else 0)
             if not read_only:
-                connection.look_for_lost()
+                connection.keep_lost_commits()
                 connection.prepare(synchronous=synchronous, busy_timeout_s=busy_timeout_s)
                 fault.point("store.prepared")
                 migrate(connection)
@@ -140,58 +139,58 @@ class SqliteStore:
         return self._connection.begin()
 
     def reading(self) -> AbstractContextManager[None]:
-        """Let everything that is read inside come from one state of the store."""
+        """Let all reads inside come from one state of the store."""
         return self._connection.reading()
 
     def batch(self, ids: Collection[str]) -> AbstractContextManager[SqliteBatch]:
         """Open a batch, inside a transaction; it is stored when it is left without an error.
 
-        Until then only the batch knows all that it holds, and nothing else may be written. Rows
-        of several rollouts may be numbered by these, not by the order in which they came.
+        Until then its changes can be read only through the batch, and nothing else may be written.
+        Rows of several rollouts may be numbered rollout by rollout, not in the order of arrival.
 
         Args:
-            ids: The rollouts that it may be about, by all ids that they may have: these are loaded
-                at once, others when they are needed.
+            ids: All ids of the rollouts that it may concern, to be loaded at once; others are
+                loaded when they are needed.
         """
         return SqliteBatch(self._connection, ids)
 
     def is_there(self) -> bool:
-        """Say whether the file is still where it was opened, neither another one nor emptied."""
+        """Return whether the file is still there, neither replaced nor emptied."""
         if self._file is None or _file_of(self.path, empty=False) != self._file:
             return False
-        self._note_beside()  # they come later
+        self._note_beside()  # SQLite creates them later
         return True
 
     def _note_beside(self) -> None:
         self._beside = {end: _file_of(path) for end, path in self._paths_beside.items()}
 
     def set_leftovers_aside(self) -> None:
-        """Rename what this store had beside its file, after that was removed or replaced.
+        """Rename the files that SQLite kept beside the store's, once that is removed or replaced.
 
-        SQLite would take it for part of whatever is there now, and mix the two.
+        SQLite would take them for those of the new file, and mix the two.
         """
         own = [
             end
-            for end, was in self._beside.items()
-            if was is not None and _file_of(self._paths_beside[end]) == was
+            for end, file in self._beside.items()
+            if file is not None and _file_of(self._paths_beside[end]) == file
         ]
         with suppress(OSError):
             set_aside(self.path, own)
 
     def has_changed(self) -> bool:
-        """Say whether another connection has written since the last call (cheap)."""
+        """Return whether another connection has written since the last call (cheap)."""
         before, self._version = self._version, self._connection.data_version()
         return self._version != before
 
     def stamp(self) -> tuple[int, int]:
-        """Return what differs after anything was written, here or elsewhere (cheap)."""
+        """Return a value that changes with every write, here or elsewhere (cheap)."""
         return self._connection.data_version(), self._connection.raw.total_changes
 
     def damage(self, *, deadline: float) -> str | None:
-        """Return what is wrong with the file's pages, in words; empty if nothing is.
+        """Return the first damage found in the file's pages, as a sentence; empty if none.
 
         Args:
-            deadline: When to stop looking, on the monotonic clock; ``None`` is returned then.
+            deadline: Seconds of the monotonic clock at which to give up and return ``None``.
         """
         return self._connection.damage(deadline=deadline)
 
@@ -205,15 +204,15 @@ class SqliteStore:
         return export_rows(self.path, busy_timeout_s=self._busy_timeout_s)
 
     def restore(self, rows: Iterable[Mapping[str, object]]) -> Mapping[str, int]:
-        """Put rows of an export or an archive back, rollouts before what is theirs.
+        """Restore rows of an export or an archive, each rollout before its own rows.
 
-        What is stored already is left alone, and so are rollouts that had not ended. Returns how
-        many rows were put back, by table, and how many rollouts were ``known`` or ``open``.
+        Stored rollouts are left alone, and those that had not ended are skipped. Returns how many
+        rows were restored, by table, and how many rollouts were ``known`` or ``open``.
         """
         return restore_rows(self._connection, rows)
 
     def hold_still(self, timeout_s: float) -> bool:
-        """Let no statement begin until ``go_on``; ``False`` if one goes on for too long."""
+        """Let no statement start until ``go_on``; ``False`` if one runs for too long."""
         return self._connection.hold_still(timeout_s)
 
     def go_on(self) -> None:

@@ -165,7 +165,7 @@ def test_what_there_is_no_time_for_is_counted_and_what_was_begun_is_ended(
     grace_s: float,
 ) -> None:
     monkeypatch.setattr(shutdown, "ROOM", len(kept))
-    monkeypatch.setattr(boxes, "GRACE_S", grace_s)
+    monkeypatch.setattr(boxes, "LAST_WRITES_S", grace_s)
     late = event(ev.Reward, "first", value=1.0)
     for one in (tool(1, "first"), start("new"), tool(1, "new"), end("new")):
         stopped.put(one)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tau_live.core import events as ev
-from tau_live.record.inbox import LONG_S, PRESSED, Inbox
+from tau_live.record.inbox import STARVED_S, YIELD_DEPTH, Inbox
 from tests.record.inbox.conftest import tool
 
 HOST_S = 0.5
@@ -25,10 +25,10 @@ def test_a_writer_that_never_lets_go_does_not_stop_the_host_at_each_event(
             sum(range(1_000_000))  # some 10 ms in which Python cannot take the interpreter away
 
     inbox = make(write=compute)
-    for number in range(2 * PRESSED):
+    for number in range(2 * YIELD_DEPTH):
         inbox.put(tool(number))
     inbox.start()
-    threading.Event().wait(2 * LONG_S)  # from now on the one that writes has long waited
+    threading.Event().wait(2 * STARVED_S)  # from now on the one that writes has long waited
     slow = puts = 0
     end = time.perf_counter() + HOST_S
 

@@ -9,7 +9,7 @@ import pytest
 
 from tau_live.core.settings import Settings
 from tau_live.runtime.importing.log import Imported, LogSource, import_log
-from tau_live.runtime.importing.rows import parsed_map
+from tau_live.runtime.importing.rows import parse_map
 
 Import = Callable[..., Imported]
 
@@ -30,7 +30,7 @@ def imported(store: Path) -> Import:
     """Import a log into the test's store, or another; ``map_`` as on the command line."""
 
     def into(path: Path, *, map_: str = "", to: Path | None = None, **more: object) -> Imported:
-        source = LogSource(path=str(path), places=parsed_map(map_), point="model")
+        source = LogSource(path=str(path), places=parse_map(map_), point="model")
         source = replace(source, **more)  # type: ignore[arg-type]  # a test names real fields
         settings = Settings(store=to or store)
         found = import_log(source, settings, progress=lambda done, total: None)

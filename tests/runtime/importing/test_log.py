@@ -19,7 +19,7 @@ from tau_live.learn.trajectories import why_not
 from tau_live.rl.config import PPOConfig
 from tau_live.rl.features import encode, unpack
 from tau_live.runtime.importing.log import LogSource, import_log
-from tau_live.runtime.importing.rows import parsed_map
+from tau_live.runtime.importing.rows import parse_map
 from tau_live.runtime.importing.runs import OPEN_RUNS
 from tests.live.running import decisions, exported, opened, rewards, rollouts
 from tests.runtime.importing.conftest import Import, written
@@ -307,7 +307,7 @@ def test_a_line_of_vowpal_wabbit_fits_by_its_paths(
 )
 def test_a_map_that_makes_no_sense_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"mapped twice|not one of|names no column"):
-        parsed_map(text)
+        parse_map(text)
 
 
 def logged_by_chance(path: Path, *, propensity: float | None) -> Path:

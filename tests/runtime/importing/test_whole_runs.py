@@ -36,7 +36,7 @@ def store_rows(path: Path, split: Split) -> None:
     settings = Settings(store=path, learner=Learner.OFF)
     reader = Reader({}, point="model", offered=("small", "large"), cells=False)
     records = Records(width=256, limits=Limits(), redactor=Redactor(), reward="reward")
-    runs = Runs("log", otherwise=1.7e9, records=records)
+    runs = Runs("log", default_at=1.7e9, records=records)
     offline = Offline(settings)
     logged = [(reader.decision(row_of(number)), number) for number in range(300)]
     for batch in (*runs.take(logged), *runs.finish()):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from tau_live.store.recent import DECISIONS, REWARDS, lately
+from tau_live.store.recent import DECISIONS, REWARDS, recent_rows
 from tau_live.store.sqlite.connection import connect
 from tau_live.store.sqlite.store import SqliteStore
 from tests.contracts.making import begun, decision, reward
@@ -26,7 +26,7 @@ def filled(file: Path, times: int) -> None:
 def test_the_newest_come_first_and_no_more_than_were_asked_for(tmp_path: Path) -> None:
     filled(tmp_path / "store.sqlite", 9)
 
-    found = lately(tmp_path / "store.sqlite", limit=4)
+    found = recent_rows(tmp_path / "store.sqlite", limit=4)
 
     assert [one.at for one in found.decisions] == [9.0, 8.0, 7.0, 6.0]
     assert [one.at for one in found.rewards] == [9.0, 8.0, 7.0]  # the newest of all is a text
@@ -53,7 +53,7 @@ def test_options_that_cannot_be_read_are_none(tmp_path: Path) -> None:
         opened.rows("update decisions set options = '[\"small' where ordinal = 1")
         opened.rows("update decisions set options = '7' where ordinal = 2")
 
-    found = lately(file, limit=9)
+    found = recent_rows(file, limit=9)
 
     assert [one.options for one in found.decisions] == [(), ()]
 
@@ -63,6 +63,6 @@ def test_it_is_quick_in_a_store_of_many_rows(tmp_path: Path) -> None:
     filled(tmp_path / "store.sqlite", 1_500)
 
     begun_at = time.process_time()
-    lately(tmp_path / "store.sqlite", limit=1_000)
+    recent_rows(tmp_path / "store.sqlite", limit=1_000)
 
     assert time.process_time() - begun_at < 0.5
