@@ -29,7 +29,7 @@ from tau_live.core.settings import Settings
 from tau_live.decisions.decider import CONTROL, NEITHER, Arm, Decided, Decider
 from tau_live.decisions.runs import PendingDecision, RunEvents, RunHandle, Stamp
 from tau_live.record.inbox import Inbox
-from tau_live.rl.features import Kept, size_of
+from tau_live.rl.features import FrozenRow, size_of
 
 STOPPED = "stopped"
 _ALL = Mask()
@@ -39,7 +39,7 @@ POINTS = 64
 
 OTHERS = "(others)"
 
-Read = Callable[[str, object], Kept | None]
+Read = Callable[[str, object], FrozenRow | None]
 
 PARTS_LIMIT = 65_536
 """When so much of features was read, those of further options are left out."""
@@ -64,7 +64,7 @@ class Offer(NamedTuple):
 
     names: tuple[str, ...]
     originals: tuple[object, ...]
-    features: tuple[Kept | None, ...]
+    features: tuple[FrozenRow | None, ...]
     default: int | None
     own: int | None
     cut: int
@@ -102,7 +102,7 @@ def offer_of(listed: Listed, default: object, *, mask: Mask, read: Read) -> Offe
     wanted = None if default is None else text_of(default)
     names: dict[str, int] = {}
     kept: list[object] = []
-    features: list[Kept | None] = []
+    features: list[FrozenRow | None] = []
     cut = listed.beyond
     for original, own in zip(listed.originals, listed.features, strict=True):
         name = text_of(original)
@@ -143,7 +143,7 @@ def offer_of(listed: Listed, default: object, *, mask: Mask, read: Read) -> Offe
     )
 
 
-def _parts_of(row: Kept) -> int:
+def _parts_of(row: FrozenRow) -> int:
     if row.names:
         return len(row)
     if not row.parts:
@@ -158,7 +158,7 @@ def decision_event(  # noqa: PLR0913  # what a row holds
     *,
     point: str,
     offer: Offer,
-    context: Kept,
+    context: FrozenRow,
     decided: Decided | None,
     applied: int | None,
     why_not: str | None,

@@ -30,7 +30,7 @@ from tau_live.core.records import Reason, decision_id_of, rollout_id_of
 from tau_live.core.redaction import clean_id, sign_id
 from tau_live.core.sanitize import Limits, number_names, plain
 from tau_live.record.shutdown import LazyEvent
-from tau_live.rl.features import Kept, Remembered, copy_row
+from tau_live.rl.features import FrozenRow, RowCache, copy_row
 
 if TYPE_CHECKING:
     from tau_live.decisions.decider import Arm
@@ -252,7 +252,7 @@ class RunEvents:
         self._born = f"{self._pid:x}-{time.time_ns():x}"
         self._attempts: OrderedDict[str, int] = OrderedDict()
         self._given: OrderedDict[str, str] = OrderedDict()
-        self._plain: Remembered[Kept] = Remembered()
+        self._plain: RowCache[FrozenRow] = RowCache()
         self._step = self.step
         self._lock = RLock()  # a signal or a finaliser may come back into the same thread
 
@@ -481,13 +481,13 @@ class RunEvents:
             "pid": self._pid,
         }
 
-    def features(self, name: str, own: object) -> Kept | None:
+    def features(self, name: str, own: object) -> FrozenRow | None:
         """Return an option's features as plain data, without reading those that stayed."""
         if type(own) is not dict or len(own) > self._limits.items:
             values = plain(own, limits=self._limits)
             return copy_row(values) if isinstance(values, dict) else None
         copied: dict[str, object] = own.copy()  # which nobody else writes to
-        known = self._plain.made_of(name, copied)
+        known = self._plain.get(name, copied)
         if known is not None:
             return known
         row = self._row(copied)
@@ -497,14 +497,14 @@ class RunEvents:
                 self._plain.remember(name, row, row)
         return row
 
-    def _row(self, copied: dict[str, object]) -> Kept | None:
+    def _row(self, copied: dict[str, object]) -> FrozenRow | None:
         names = number_names(copied, limits=self._limits)
         if names:
             return copy_row(copied, names=names)
         values = plain(copied, limits=self._limits)
         return copy_row(values) if isinstance(values, dict) else None
 
-    def context(self, context: object) -> Kept:
+    def context(self, context: object) -> FrozenRow:
         """Return what is known of the situation as plain data."""
         if type(context) is dict and len(context) <= self._limits.items:
             values = self._row(context.copy())

@@ -85,7 +85,7 @@ def test_nothing_new_changes_nothing() -> None:
 def test_what_is_forgotten_is_new_and_leaves_its_place() -> None:
     before = learned(range(MOST))
 
-    found = before.forgetting(slots(5, 7, 999))
+    found = before.forget(slots(5, 7, 999))
 
     assert found.names.tolist() == [name for name in range(MOST) if name not in (5, 7)]
     assert found.sums == before.sums
@@ -163,7 +163,7 @@ def judged(
 ) -> Kernels:
     """Return the regressions with what decisions say, where slopes expect nothing."""
     options = int(seen.counts.sum())
-    return kernels.judging(
+    return kernels.update_trust(
         seen,
         np.zeros(options),
         rewards,
@@ -255,7 +255,7 @@ def test_near_is_between_the_two(seed: int, share: float) -> None:
     gains = rng.normal(size=(4, WAVES))
     here, there = kernel_of([2, 5], gains[:2], 0.9), kernel_of([2, 7], gains[2:], 0.3)
 
-    found = here.near(there, share)
+    found = here.interpolate(there, share)
 
     assert found.names.tolist() == [2, 5]
     np.testing.assert_allclose(found.trust, [share * 0.9 + (1.0 - share) * 0.3, share * 0.9])
@@ -267,13 +267,13 @@ def test_near_begins_at_the_other_and_ends_at_itself() -> None:
     gains = np.random.default_rng(10).normal(size=(4, WAVES))
     here, there = kernel_of([2, 5], gains[:2], 0.9), kernel_of([2, 5], gains[2:], 0.3)
 
-    first, last = here.near(there, 0.0), here.near(there, 1.0)
+    first, last = here.interpolate(there, 0.0), here.interpolate(there, 1.0)
 
     assert digest(first.arrays()) == digest(there.arrays())
     assert digest(last.arrays()) == digest(here.arrays())
-    assert digest(here.near(Kernel.none(WAVES), 1.0).arrays()) == digest(here.arrays())
-    assert not here.near(Kernel.none(WAVES), 0.5).gains.flags.writeable
-    assert len(Kernel.none(WAVES).near(here, 0.5).names) == 0
+    assert digest(here.interpolate(Kernel.none(WAVES), 1.0).arrays()) == digest(here.arrays())
+    assert not here.interpolate(Kernel.none(WAVES), 0.5).gains.flags.writeable
+    assert len(Kernel.none(WAVES).interpolate(here, 0.5).names) == 0
 
 
 @settings(deadline=None)
@@ -287,7 +287,9 @@ def test_an_option_that_comes_to_be_known_begins_where_slopes_left_it(
     goal = before._replace(kernel=kernel_of([3, 8], gains[1:], 0.8))
     options, seen = sparse(samples(1, 3)[0]), Seen(slots(8, 4, 3), rows(rng, 1), np.array([3]))
 
-    nearest, found = (goal.near(before, of).estimates(options, seen).gains for of in (0.0, share))
+    nearest, found = (
+        goal.interpolate(before, of).estimates(options, seen).gains for of in (0.0, share)
+    )
 
     first, last = (base.estimates(options, seen).gains for base in (before, goal))
     np.testing.assert_allclose(nearest, first, atol=1e-12)
@@ -343,4 +345,4 @@ def test_what_kernels_mend_is_noise_no_more() -> None:
 
     assert trusted.sums.residual_share == 0.5
     assert other.noise == pytest.approx(0.5 * one.noise)
-    assert (one.kernel.is_heard, other.kernel.is_heard) == (False, True)
+    assert (one.kernel.is_trusted, other.kernel.is_trusted) == (False, True)

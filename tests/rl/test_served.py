@@ -14,7 +14,7 @@ from tau_live.rl.base import Base
 from tau_live.rl.crossing import Crossed, Scale, critic_width, rows
 from tau_live.rl.features import Encoded, encode, pack
 from tau_live.rl.kernel import Seen, features
-from tau_live.rl.policy import Judged, Policy, PolicyConfig
+from tau_live.rl.policy import Judgement, Policy, PolicyConfig
 from tests.rl.rows import added, crossed, heard, known
 
 CONFIG = PolicyConfig(width=32, cross_width=64, ridge_width=32)
@@ -67,7 +67,7 @@ def by_definition(policy: Policy, encoded: Encoded) -> FloatArray:
     return pairs.dot(policy.weights) + added(policy.base, pairs, starts, seen)
 
 
-def same(one: Judged, other: Judged) -> bool:
+def same(one: Judgement, other: Judgement) -> bool:
     return one.probabilities.tolist() == other.probabilities.tolist() and one[1:] == other[1:]
 
 
@@ -222,7 +222,7 @@ def test_many_threads_share_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> Non
     policy = trained(1)
     alone = [trained(1).judge(decision(seed)) for seed in range(40)]
     together = threading.Barrier(8)
-    found: list[list[tuple[int, Judged]]] = [[] for _ in range(8)]
+    found: list[list[tuple[int, Judgement]]] = [[] for _ in range(8)]
 
     def decides(number: int) -> None:
         rng = np.random.default_rng(number)
