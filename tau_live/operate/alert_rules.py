@@ -21,7 +21,7 @@ from tau_live.core.records import AuditEntry
 from tau_live.core.sanitize import counts, integer, mapping, real, sequence
 from tau_live.core.settings import Settings
 from tau_live.core.switch import KILL
-from tau_live.learn.learner import LARGER
+from tau_live.learn.learner import CATCH_UP_FACTOR
 from tau_live.learn.monitoring import FEWEST, missing_rewards
 from tau_live.learn.promotion.rules import Move
 from tau_live.rl.drift import Direction
@@ -434,7 +434,7 @@ def _behind(status: Mapping[str, object], noted: Notes, settings: Settings) -> I
     """Yield the points where the learner falls behind; nothing where an operator paused it."""
     if Part.LEARNING.value in mapping(status.get("paused")):
         return
-    most = 2 * LARGER * settings.max_rollouts_per_update
+    most = 2 * CATCH_UP_FACTOR * settings.max_rollouts_per_update
     for point, backlog in mapping(status.get("behind")).items():
         ready = integer(mapping(backlog).get("ready"))
         was = noted.get((AlertKind.LEARNER_BEHIND.value, point))

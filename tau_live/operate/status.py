@@ -14,7 +14,7 @@ from tau_live.core.reasons import pauses_by_part as paused
 from tau_live.core.records import InService, RolloutStatus
 from tau_live.core.sanitize import counts, integer
 from tau_live.core.settings import Settings
-from tau_live.learn.learner import LARGER, LEASE, report_of
+from tau_live.learn.learner import CATCH_UP_FACTOR, LEASE, report_of
 from tau_live.learn.monitoring import monitor_figures
 from tau_live.learn.promotion.outcomes import agreements
 from tau_live.learn.promotion.rules import trial_facts
@@ -222,7 +222,7 @@ def behind(ready: Mapping[str, int], settings: Settings) -> dict[str, dict[str, 
     """
     usual = settings.max_rollouts_per_update
     return {
-        point: {"ready": waiting, "update_takes": min(LARGER * usual, waiting)}
+        point: {"ready": waiting, "update_takes": min(CATCH_UP_FACTOR * usual, waiting)}
         for point, waiting in ready.items()
         if waiting > usual
     }

@@ -23,7 +23,7 @@ from tau_live.learn.promotion.rules import (
     RUNGS,
     Move,
     Serving,
-    frozen,
+    make_champion,
     restart_test,
     return_champion,
     share_now,
@@ -213,7 +213,7 @@ def _champion(
     if serving.version == trial.champion:
         return trial
     check_policy(checkpoint_folder(settings), store.policies.version(serving.version))
-    return frozen(trial, serving.version, settings, order.reason).trial
+    return make_champion(trial, serving.version, settings, order.reason).trial
 
 
 def _nothing_to_reject(store: Store, trial: Trial, serving: Serving) -> _Wanted:

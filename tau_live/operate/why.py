@@ -10,7 +10,7 @@ from tau_live.core.reasons import SENTENCES, WhyNot
 from tau_live.core.records import Decision, LearnableRollout, Reward, Rollout
 from tau_live.core.settings import Settings
 from tau_live.decisions.policy_files import checkpoint_folder, load_policy, policy_config
-from tau_live.learn.trajectories import Collected, explored_of, mask_of, trajectories_of
+from tau_live.learn.trajectories import CollectedRollouts, explored_of, mask_of, trajectories_of
 from tau_live.record.rewards import earned_by_decisions, earned_early
 from tau_live.rl.config import PPOConfig
 from tau_live.rl.features import Encoded, unpack
@@ -204,7 +204,7 @@ def _left_out(rollout: Rollout, reason: str | None) -> Credit:
 
 
 def _learned_credits(
-    store: Store, point: str, rollout: Rollout, collected: Collected
+    store: Store, point: str, rollout: Rollout, collected: CollectedRollouts
 ) -> dict[str, Credit]:
     """Return the credit of each decision that can be learned from, by its id."""
     steps = collected.trajectories

@@ -19,7 +19,7 @@ from tau_live.core.processes import this_process
 from tau_live.core.reasons import Part
 from tau_live.core.settings import Settings
 from tau_live.core.sync import Tally
-from tau_live.learn.learner import Learned, report_of
+from tau_live.learn.learner import UpdateResult, report_of
 from tau_live.learn.promotion.promoter import Promoter
 from tau_live.learn.promotion.rules import trial_at
 from tau_live.operate.access import take_in
@@ -76,7 +76,7 @@ class _Learning:
         self._trouble.look_beside()
         self.gate.refresh(self._store.gate, at=time.time())
 
-    def run_next(self) -> Learned | None:
+    def run_next(self) -> UpdateResult | None:
         """Settle what is overdue, run one update that is due, and weigh trials.
 
         What fails is counted, unless there is no room for it: that ends by itself.
@@ -187,7 +187,7 @@ def _look(store: Store, settings: Settings, alarm: Alerts) -> None:
 
 
 def _publish_report(
-    store: Store, settings: Settings, learned: Learned, alarm: Alerts
+    store: Store, settings: Settings, learned: UpdateResult, alarm: Alerts
 ) -> dict[str, object]:
     """Publish the report and return it; the update is kept, so a failure is only logged."""
     update = learned.update

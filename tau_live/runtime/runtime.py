@@ -37,7 +37,7 @@ from tau_live.decisions.decider import Decider
 from tau_live.decisions.policy_files import checkpoint_folder, policy_config
 from tau_live.decisions.runs import RunEvents, RunHandle, decided_before, target_of
 from tau_live.decisions.service import Service
-from tau_live.learn.learner import Learned, Learner, report_of
+from tau_live.learn.learner import Learner, UpdateResult, report_of
 from tau_live.learn.monitoring import Hold, MissingWatch
 from tau_live.learn.promotion.promoter import Promoter
 from tau_live.learn.promotion.rules import trial_at
@@ -130,14 +130,14 @@ class Runtime:
         )
         self._updater = Updater(
             make=self._open_learner,
-            may=lambda: self._gate.passes,
-            rests=lambda: Part.LEARNING in self._pauses,
-            learned=self._on_update,
-            failed=self._update_failed,
+            may_run=lambda: self._gate.passes,
+            is_paused=lambda: Part.LEARNING in self._pauses,
+            on_update=self._on_update,
+            on_failure=self._update_failed,
             weigh=self._weigh,
-            idle=self._service.take_over,
-            by_itself=settings.learner is LearnerMode.THREAD,
-            learns=settings.learner is not LearnerMode.OFF,
+            on_idle=self._service.take_over,
+            automatic=settings.learner is LearnerMode.THREAD,
+            runs_updates=settings.learner is not LearnerMode.OFF,
         )
         self._recorder: Recorder | None = None
         self._pricer = Pricer(settings.prices, known=settings.known_prices)
@@ -549,7 +549,7 @@ class Runtime:
         store = self._forks.open(partial(open_store, self._placed))
         return store, learner_of(store, self._placed, owner=self._owner)
 
-    def _on_update(self, store: Store, learned: Learned) -> None:
+    def _on_update(self, store: Store, learned: UpdateResult) -> None:
         """Put an update's version into service and publish its report; in the learner's thread."""
         update = learned.update
         report = {

@@ -1,7 +1,7 @@
-"""Logs from elsewhere: JSON Lines and CSV, a line a decision, every mistake named with its place.
+"""Logs from elsewhere: JSON Lines and CSV, one decision a line, every error with its line.
 
-Nothing is passed over: a line that cannot be read is an error, and a reward or a propensity that
-is not there is a decision without one, which the report counts.
+No line is skipped: one that cannot be read is an error, and one without a reward or a propensity is
+a decision without one, which the report counts.
 """
 
 import csv
@@ -44,7 +44,7 @@ class Line(NamedTuple):
     row: Row
 
     def error(self, column: str, expected: str, value: object) -> LogError:
-        """Return the error of a column that is not as it should be."""
+        """Return the error of a column with a value of the wrong kind."""
         shown = repr(value) if len(repr(value)) <= 60 else f"{repr(value)[:57]}..."
         return LogError(
             f"{self.path}:{self.number}: column {column!r}: expected {expected}, got {shown}"
@@ -56,21 +56,21 @@ def records_of(
 ) -> Records:
     """Return the decisions of a log.
 
-    Columns are ``option`` (the one applied), ``propensity``, ``reward``, and, if there are any,
-    ``options`` (those that might be chosen: names, or names with features), ``rollout`` (its steps
-    stand in their order), ``default``, and ``context`` or ``features`` (what was known). Without
-    those two every other column is something that was known. Without ``options`` every option of
-    the log is taken to have been offered each time.
+    Columns are ``option`` (the one applied), ``propensity``, ``reward``, and optionally ``options``
+    (those allowed: names, or names with features), ``rollout`` (whose steps are in order),
+    ``default``, and ``context`` or ``features`` (the context). Without those two every other column
+    is part of the context. Without ``options`` every option of the log is assumed to have been
+    offered each time.
 
     Args:
-        path: Ends in ``.jsonl``, ``.ndjson`` or ``.csv``.
+        path: A file whose name ends in ``.jsonl``, ``.ndjson`` or ``.csv``.
         context: Which of the other columns to take; ``None`` takes all.
-        width: How wide the features must be.
-        tell: Told how many more lines were read.
+        width: Width of the features.
+        tell: Called with the number of further lines read.
 
     Raises:
-        LogError: A line or a column is not as it should be.
-        OSError: It cannot be read.
+        LogError: A line or a column is malformed.
+        OSError: The file cannot be read.
     """
     everything = _options_of(path)
     records = Records()
@@ -81,15 +81,15 @@ def records_of(
             tell(TELL_EVERY)
     if not records.records:
         raise LogError(f"{path}: no decisions found")
-    records.records[:] = _earned_at_the_end(records.records)
+    records.records[:] = _fill_blank_rewards(records.records)
     return records
 
 
-def _earned_at_the_end(records: Sequence[Record]) -> Iterator[Record]:
-    """Yield the records; a step without a reward earned nothing where a later one has the run's.
+def _fill_blank_rewards(records: Sequence[Record]) -> Iterator[Record]:
+    """Yield the records, a blank reward being 0 where the last step of its run has a reward.
 
-    A run is often given one reward, in its last line. What was not given to the lines before it is
-    no reward that nobody knows; a run whose last line has none may still have earned one.
+    A run often has one reward, in its last line; then the blanks before it are no unknown rewards.
+    A run whose last line has none may still have earned one.
     """
     last = {record.rollout: record for record in records}
     for record in records:
@@ -98,7 +98,7 @@ def _earned_at_the_end(records: Sequence[Record]) -> Iterator[Record]:
 
 
 def lines_of(path: Path) -> Iterator[Line]:
-    """Yield the lines of a log, each with its columns; blank lines are none.
+    """Yield the lines of a log, each with its columns; blank lines are skipped.
 
     Raises:
         LogError: A line cannot be read.
@@ -255,7 +255,7 @@ def _context_of(line: Line, wanted: Sequence[str] | None) -> dict[str, object]:
 
 
 def _cell_value(value: object) -> object:
-    """Return a cell of a table as a number where it is one, as nothing where it is blank."""
+    """Return a cell as a number where it is one; ``None`` where it is blank."""
     if not isinstance(value, str):
         return value
     if _is_blank(value):

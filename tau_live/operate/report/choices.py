@@ -12,7 +12,7 @@ from tau_live.core.errors import TauLiveError
 from tau_live.core.records import PolicyVersion
 from tau_live.core.settings import Settings
 from tau_live.decisions.policy_files import checkpoint_folder, load_policy, policy_config
-from tau_live.learn.evaluation.records import Records, of_policy
+from tau_live.learn.evaluation.records import Records, policy_target
 from tau_live.learn.evaluation.report import EvalRequest, report_of
 from tau_live.operate.report.facts import Compared, Habit, Habits, Mean, Spread
 from tau_live.record.rewards import reward_range
@@ -313,7 +313,7 @@ def compare_estimates(
         )
         if versions:
             version = versions.most_common(1)[0][0]
-            before = Records(records=records[:first], spoilt=logged.spoilt)
+            before = Records(records=records[:first], incomplete=logged.incomplete)
             estimate, refused = _estimate(settings, before, kept.get(version), request=request)
             rows.append(
                 Compared(
@@ -353,7 +353,7 @@ def _estimate(
             if row is None
             else load_policy(checkpoint_folder(settings), row)
         )
-        report = report_of(before, of_policy(policy), request, tell=lambda _: None)
+        report = report_of(before, policy_target(policy), request, tell=lambda _: None)
     except (TauLiveError, ValueError) as error:  # a damaged checkpoint, or one of another width
         return Mean(), " ".join(str(error).split())
     section, formula = report.decisions, Estimator.DR

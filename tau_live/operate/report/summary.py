@@ -12,7 +12,7 @@ from math import ceil, floor, log10
 from tau_live.core.reasons import QUEUE_FULL, RERUNS, WHILE_HELD, drops_of, lost_events
 from tau_live.core.sanitize import counts, integer, mapping, real, sequence
 from tau_live.core.settings import Settings
-from tau_live.learn.promotion.rules import NO_CONTROL, NO_RANGE, OUTSIDE
+from tau_live.learn.promotion.rules import NO_CONTROL, NO_RANGE, OUTSIDE_SHARE
 from tau_live.operate.alert_rules import lately
 from tau_live.operate.report.choices import thirds_of
 from tau_live.operate.report.facts import Answer, Mark, Stretch, Summary
@@ -66,7 +66,7 @@ def outside_range(status: Mapping[str, object], settings: Settings) -> str:
     """Return how many of the newest rewards are outside the range set for them; empty if few."""
     seen, span = mapping(status["rewards_seen"]), reward_range(settings)
     outside, of = integer(seen["outside"]), integer(seen["of"])
-    if span is None or outside <= OUTSIDE * of:
+    if span is None or outside <= OUTSIDE_SHARE * of:
         return ""
     low, high = real(seen["lowest"]) or 0.0, real(seen["highest"]) or 0.0
     return (
