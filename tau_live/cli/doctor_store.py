@@ -24,8 +24,7 @@ from tau_live.core.settings import Learner, Settings, here
 from tau_live.decisions.policy_files import check_policy, checkpoint_folder
 from tau_live.learn.learner import LEASE
 from tau_live.learn.monitoring import monitor_figures
-from tau_live.operate.alert_rules import grew
-from tau_live.operate.alert_rules import lately as is_recent
+from tau_live.operate.alert_rules import grew, is_recent
 from tau_live.operate.report.summary import MANY_RERUNS, deadlines, outside_range, range_advice
 from tau_live.operate.status import (
     REWARDS,

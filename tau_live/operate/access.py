@@ -251,7 +251,7 @@ _BEGINNING = b'{"at":'
 """Of every line."""
 
 
-def write_down(settings: Settings, entry: AuditEntry) -> str | None:
+def record_entry(settings: Settings, entry: AuditEntry) -> str | None:
     """Write down what an operator did; return what is to be known where the store cannot take it.
 
     Never fails: what was done is done.
@@ -269,7 +269,7 @@ def write_down(settings: Settings, entry: AuditEntry) -> str | None:
     return None
 
 
-def take_in(store: Store, settings: Settings) -> int:
+def store_waiting(store: Store, settings: Settings) -> int:
     """Write down what waits for the store, which works again; return how many lines that were.
 
     A file that somebody is at work on, or that is none, is left for the next time.

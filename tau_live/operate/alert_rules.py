@@ -535,8 +535,8 @@ GREW = "grew"
 RESOLUTION_S = 60.0
 """A counter that grows all the time is noted at most this often."""
 
-LATELY_S = 86_400.0
-"""How long ago counts as lately."""
+RECENT_S = 86_400.0
+"""How long ago counts as is_recent."""
 
 _MISSED = tuple(
     f"{LEFT_OUT}{reason}" for reason in (WhyNot.REWARD_MISSING, WhyNot.REWARD_OUT_OF_RANGE)
@@ -579,9 +579,9 @@ def grew(counters: Mapping[str, int], noted: Notes) -> dict[str, float | None]:
     return times
 
 
-def lately(at: float | None, *, now: float) -> bool:
-    """Say whether a counter grew lately; an unknown time may be just now."""
-    return at is None or now - at < LATELY_S
+def is_recent(at: float | None, *, now: float) -> bool:
+    """Say whether a counter grew is_recent; an unknown time may be just now."""
+    return at is None or now - at < RECENT_S
 
 
 def _watched_counters(counters: Mapping[str, int]) -> dict[str, int]:

@@ -133,7 +133,7 @@ class Alerting:
         self._failed = False
         self._unstored: deque[AlertRow] = deque(maxlen=UNSTORED)
 
-    def look(self, store: Store, status: Mapping[str, object]) -> None:
+    def check(self, store: Store, status: Mapping[str, object]) -> None:
         """Raise the new alerts of a store that no other process has raised; throws nothing.
 
         Args:
@@ -305,7 +305,7 @@ class Alerts:
         self._queue = AlertQueue(partial(plugins.tell, "alert_raised"), count=count)
         self._alerting = Alerting(settings, owner=owner, tell=self._queue.enqueue, count=count)
 
-    def look(self, store: Store) -> Mapping[str, object] | None:
+    def check(self, store: Store) -> Mapping[str, object] | None:
         """Raise the new alerts of a store, in whose thread this is called.
 
         Returns:
@@ -322,7 +322,7 @@ class Alerts:
         if seen == self._seen and now - self._checked < 10.0:
             return None
         facts = alert_facts(store, self._settings, now=time.time())
-        self._alerting.look(store, facts)
+        self._alerting.check(store, facts)
         self._seen, self._checked = seen, now
         return facts
 

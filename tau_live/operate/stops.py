@@ -81,7 +81,7 @@ SETTING = f"{PREFIX}KILL_FILE"
 THREAD = "tau-live-kill-switch"
 
 
-class Killed(NamedTuple):
+class KillState(NamedTuple):
     """The state of a kill switch that is on.
 
     Attributes:
@@ -104,7 +104,7 @@ def kill_file(store: Path, named: Path | None) -> Path:
     return store.with_name(store.name + SUFFIX) if named is None else named
 
 
-def kill_state(path: Path) -> Killed | None:
+def kill_state(path: Path) -> KillState | None:
     """Return why the switch is on; ``None`` where there is no such file.
 
     Raises:
@@ -117,7 +117,7 @@ def kill_state(path: Path) -> Killed | None:
     return _read_file(path, at=info.st_mtime)
 
 
-def kill(path: Path, reason: str, *, who: str, at: float) -> Killed | None:
+def kill(path: Path, reason: str, *, who: str, at: float) -> KillState | None:
     """Switch everything off; return the contents of an existing file, which then stays as it is.
 
     Where the disk is full the file is empty: that it is there is enough.
@@ -137,7 +137,7 @@ def kill(path: Path, reason: str, *, who: str, at: float) -> Killed | None:
     return before
 
 
-def unkill(path: Path) -> Killed | None:
+def unkill(path: Path) -> KillState | None:
     """Remove the file; return its contents, ``None`` if there was none.
 
     Raises:
@@ -191,7 +191,7 @@ class KillWatch:
 
     Attributes:
         killed: The state of the switch; ``None`` while it is off.
-        by_word: The same, where it is on although there is no file.
+        by_variable: The same, where it is on although there is no file.
     """
 
     def __init__(
@@ -199,38 +199,38 @@ class KillWatch:
         path: Path,
         *,
         stop_reason: Callable[[], str | None],
-        changed: Callable[[Killed | None], None],
+        changed: Callable[[KillState | None], None],
     ) -> None:
         self._path = path
         self._stop_reason = stop_reason
         self._changed = changed
         self._stopping = Latch()
         self._thread = threading.Thread(target=self._loop, name=THREAD, daemon=True)
-        self.killed: Killed | None = None
-        self.by_word: Killed | None = None
+        self.killed: KillState | None = None
+        self.by_variable: KillState | None = None
 
     def start(self) -> None:
         """Look once, and go on looking."""
-        self.look()
+        self.check()
         self._thread.start()
 
     def stop(self) -> None:
         """Look no more; does not wait."""
         self._stopping.set()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Look now; where the file cannot be accessed, the switch stays as it was."""
         try:
             state = kill_state(self._path)
         except (OSError, ValueError) as error:
             pass_on(error)
-            state = None if self.by_word else self.killed
+            state = None if self.by_variable else self.killed
         why = self._stop_reason() if state is None else None
         if why is None:
-            self.by_word = None
-        elif self.by_word is None or self.by_word.reason != why:
-            self.by_word = Killed(why, "", time.time())
-        state = state or self.by_word
+            self.by_variable = None
+        elif self.by_variable is None or self.by_variable.reason != why:
+            self.by_variable = KillState(why, "", time.time())
+        state = state or self.by_variable
         if state != self.killed:
             self.killed = state
             self._changed(state)
@@ -239,12 +239,12 @@ class KillWatch:
         # how often a running process looks for the file
         while not self._stopping.wait(0.25):
             with suppress(Exception):  # nothing may end this thread
-                self.look()
+                self.check()
 
 
-def _read_file(path: Path, *, at: float) -> Killed:
+def _read_file(path: Path, *, at: float) -> KillState:
     """Return the state that an existing file means; an unreadable one counts all the same."""
-    plain = Killed(f"{path.name} exists", "", at)
+    plain = KillState(f"{path.name} exists", "", at)
     try:
         if not stat.S_ISREG(os.lstat(path).st_mode):  # to read a pipe may never end
             return plain
@@ -266,12 +266,12 @@ def _text(path: Path) -> str:
         return file.read(4096).decode(errors="replace").strip()
 
 
-def _parse(text: str) -> Killed | None:
+def _parse(text: str) -> KillState | None:
     """Return the state that ``kill`` has written; ``None`` for any other text."""
     try:
         content = json.loads(text)
         reason, who = (" ".join(str(content[name]).split()) for name in ("reason", "who"))
-        return Killed(reason, who, float(content["at"]))
+        return KillState(reason, who, float(content["at"]))
     except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
         return None
 
@@ -283,15 +283,15 @@ def ended_by(reason: str) -> str:
     return '`tau-live unkill --reason "..."`'
 
 
-def now_killed(path: Path) -> Killed | None:
+def now_killed(path: Path) -> KillState | None:
     """Return why the switch is on; a file that cannot be accessed counts as on."""
     try:
         return kill_state(path)
     except OSError as error:
-        return Killed(f"{path} cannot be accessed: {error.strerror or error}", "", time.time())
+        return KillState(f"{path} cannot be accessed: {error.strerror or error}", "", time.time())
 
 
-def killed_of(store: "Store", settings: "Settings", *, now: float) -> Killed | None:
+def killed_of(store: "Store", settings: "Settings", *, now: float) -> KillState | None:
     """Return why everything is stopped: by the file, or by the variable inside processes."""
     switch = kill_file(settings.store, settings.kill_file)
     return now_killed(switch) or killed_inside(store.leases, now=now)
@@ -321,10 +321,10 @@ class Notices:
         self._written: Mapping[str, str] = {}
         self._written_at = float("-inf")
 
-    def say(
+    def publish(
         self,
         leases: "Leases",
-        killed: Killed | None,
+        killed: KillState | None,
         reports: "Collection[PluginReport]" = (),
         *,
         now: float,
@@ -362,7 +362,7 @@ class Notices:
             self._written, self._written_at = notices, now
 
 
-def killed_inside(leases: "Leases", *, now: float) -> Killed | None:
+def killed_inside(leases: "Leases", *, now: float) -> KillState | None:
     """Return that the variable stops processes which are attached; ``None`` if it stops none."""
     held = leases.holders(STOPPED, now=now).values()
     stopped = [
@@ -376,7 +376,7 @@ def killed_inside(leases: "Leases", *, now: float) -> Killed | None:
     named = ", ".join(sorted(owner for owner, _ in stopped)[:_NAMED])
     more = "" if len(stopped) <= _NAMED else ", ..."
     reason = f"{KILL} is set inside {len(stopped)} of {len(alive)} attached processes: "
-    return Killed(f"{reason}{named}{more}", "", min(at for _, at in stopped))
+    return KillState(f"{reason}{named}{more}", "", min(at for _, at in stopped))
 
 
 def _split_holder(holder: str) -> tuple[float, str]:

@@ -22,7 +22,7 @@ from tau_live.core.sync import Tally
 from tau_live.learn.learner import UpdateResult, report_of
 from tau_live.learn.promotion.promoter import Promoter
 from tau_live.learn.promotion.rules import trial_at
-from tau_live.operate.access import take_in
+from tau_live.operate.access import store_waiting
 from tau_live.operate.alerts import Alerts
 from tau_live.operate.status import publish, status_file, status_of
 from tau_live.operate.stops import kill_file, now_killed
@@ -181,9 +181,9 @@ def learn_until(
 def _look(store: Store, settings: Settings, alarm: Alerts) -> None:
     """Take in what waits, tell what is new; a store that fails is left to what learns from it."""
     with suppress(StoreError):
-        take_in(store, settings)
+        store_waiting(store, settings)
         take_in_losses(store, settings.store)
-        alarm.look(store)
+        alarm.check(store)
 
 
 def _publish_report(
@@ -197,7 +197,7 @@ def _publish_report(
     }
     try:
         status = status_of(store, settings, now=time.time())
-        alarm.look(store)
+        alarm.check(store)
         publish(status_file(settings), {**report, **status})
     except (OSError, StoreError) as error:
         logger().warning("status_not_published", error=text_of(error))

@@ -42,10 +42,10 @@ from tau_live.learn.monitoring import Hold, MissingWatch
 from tau_live.learn.promotion.promoter import Promoter
 from tau_live.learn.promotion.rules import trial_at
 from tau_live.learn.updater import Updater
-from tau_live.operate.access import take_in
+from tau_live.operate.access import store_waiting
 from tau_live.operate.alerts import Alerts
 from tau_live.operate.status import publish, status_file, status_of
-from tau_live.operate.stops import Killed, KillWatch, Notices, kill_file
+from tau_live.operate.stops import KillState, KillWatch, Notices, kill_file
 from tau_live.record.inbox import Inbox
 from tau_live.record.pipeline import Pipeline
 from tau_live.record.prices import Pricer
@@ -107,7 +107,7 @@ class Runtime:
         self._last_report: Mapping[str, object] | None = None
         self._is_known = Latch()  # the store, for the first time
         self._pauses: Mapping[Part, Pause] = {}
-        self._killed: Killed | None = None
+        self._killed: KillState | None = None
 
         self._gate = GateKeeper(limit=settings.max_failure_streak, who=self._owner)
         self._guard = Guard(self._host_failed)
@@ -258,7 +258,7 @@ class Runtime:
         """Take an event inside a run, maybe after its end; ``fields`` are the event's."""
         if handle.home is self._events and self._is_recorded(handle):
             try:
-                self._inbox.put(self._events.later(handle, kind, fields))
+                self._inbox.put(self._events.lazy_step(handle, kind, fields))
             except Exception as error:  # noqa: BLE001  # `catching` costs as much again
                 self._guard.record_failure(Kind.COLLECTION, error)
         else:
@@ -501,10 +501,12 @@ class Runtime:
 
     def _look(self, store: Store) -> None:
         """Say in the store what stops us, and check what operators and the gate should know."""
-        take_in(store, self._placed)
+        store_waiting(store, self._placed)
         take_in_losses(store, self._placed.store)
-        self._notices.say(store.leases, self._kill.by_word, self.plugins.report(), now=time.time())
-        facts = self._alarm.look(store)
+        self._notices.publish(
+            store.leases, self._kill.by_variable, self.plugins.report(), now=time.time()
+        )
+        facts = self._alarm.check(store)
         if facts is not None:
             self._hold(self._missing.check(facts), at=time.time())
 
@@ -593,7 +595,7 @@ class Runtime:
         if hold is not None:
             self._gate.hold(hold.reason, at=at, detail=hold.detail)
 
-    def _on_kill_switch(self, killed: Killed | None) -> None:
+    def _on_kill_switch(self, killed: KillState | None) -> None:
         """Stop everything, or go on, whatever the store does; called by the switch's thread."""
         self._killed = killed
         self._gate.set_kill(

@@ -168,7 +168,7 @@ def _add_alerts(store: Store, settings: Settings) -> None:
     alerting = Alerting(
         settings, owner=HOST_PROCESS, tell=lambda _alert: None, count=lambda _name: None
     )
-    alerting.look(store, status_of(store, settings, now=time.time()))
+    alerting.check(store, status_of(store, settings, now=time.time()))
 
 
 def _learned(version: int) -> Update:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tau_live.operate.alert_rules import GREW, LATELY_S, RESOLUTION_S, grew, lately, marks
+from tau_live.operate.alert_rules import GREW, RECENT_S, RESOLUTION_S, grew, is_recent, marks
 
 DROPS = "dropped_queue_full"
 
@@ -23,13 +23,13 @@ def test_a_counter_that_stays_keeps_the_time_at_which_it_grew() -> None:
     noted = looked([(100.0, 3), (200.0, 3), (900_000.0, 3)])
 
     assert grew({DROPS: 3}, noted) == {DROPS: 100.0}
-    assert not lately(100.0, now=100.0 + LATELY_S)
-    assert lately(100.0, now=99.0 + LATELY_S)
+    assert not is_recent(100.0, now=100.0 + RECENT_S)
+    assert is_recent(100.0, now=99.0 + RECENT_S)
 
 
 def test_what_grew_since_somebody_looked_may_have_been_just_now() -> None:
     assert grew({DROPS: 4}, looked([(100.0, 3)])) == {DROPS: None}
-    assert lately(None, now=1e9)
+    assert is_recent(None, now=1e9)
 
 
 def test_a_counter_that_grows_all_the_time_is_noted_once_a_minute() -> None:

@@ -218,7 +218,7 @@ def test_it_is_not_healthy_while_rewards_are_missing_and_says_since_when(
                 writes(store).leave_out(name, WhyNot.REWARD_MISSING)
             else:
                 ready(store, name, "model")
-        looks.look(store, status_of(store, settings, now=at))
+        looks.check(store, status_of(store, settings, now=at))
         return facts(store)
 
     before = after(600, missing=False, at=1e9 - 600.0)

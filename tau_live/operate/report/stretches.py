@@ -298,13 +298,13 @@ BY_ITSELF = frozenset(Move)
 GATE: Mapping[str, str] = {"hold": "hold", "held_in_memory": "hold", "reset": "reset"}
 
 
-def marks_of(store: Store, stretches: Sequence[Stretch], *, look: int = LOOKED_AT) -> list[Mark]:
+def marks_of(store: Store, stretches: Sequence[Stretch], *, limit: int = LOOKED_AT) -> list[Mark]:
     """Return the changes of who decides, oldest first.
 
     Args:
         store: The store.
         stretches: All rollouts, which tell where in their order something happened.
-        look: So many of the newest lines of the audit are looked at, and of the gate's history.
+        limit: So many of the newest lines of the audit are looked at, and of the gate's history.
     """
     changes = [
         Mark(
@@ -316,7 +316,7 @@ def marks_of(store: Store, stretches: Sequence[Stretch], *, look: int = LOOKED_A
             who="evidence" if entry.action in BY_ITSELF else entry.who,
             sentence=f"{entry.action.replace('_', ' ')}: {entry.reason}",
         )
-        for entry in store.audit.entries(limit=look)
+        for entry in store.audit.entries(limit=limit)
         if entry.action in KINDS
     ]
     stops = [
@@ -328,7 +328,7 @@ def marks_of(store: Store, stretches: Sequence[Stretch], *, look: int = LOOKED_A
             who=entry.who,
             sentence=f"gate {entry.event.replace('_', ' ')}: {entry.reason or 'no reason given'}",
         )
-        for entry in store.gate.log(limit=min(look, MOST))
+        for entry in store.gate.log(limit=min(limit, MOST))
         if entry.event in GATE
     ]
     newest = sorted([*changes, *stops], key=lambda mark: mark.at)[-MOST:]

@@ -13,7 +13,7 @@ from tau_live.core.reasons import QUEUE_FULL, RERUNS, WHILE_HELD, drops_of, lost
 from tau_live.core.sanitize import counts, integer, mapping, real, sequence
 from tau_live.core.settings import Settings
 from tau_live.learn.promotion.rules import NO_CONTROL, NO_RANGE, OUTSIDE_SHARE
-from tau_live.operate.alert_rules import lately
+from tau_live.operate.alert_rules import is_recent
 from tau_live.operate.report.choices import thirds_of
 from tau_live.operate.report.facts import Answer, Mark, Stretch, Summary
 from tau_live.operate.report.stretches import cuts_of, marks_of, stretch_of
@@ -152,13 +152,13 @@ def points_of(status: Mapping[str, object]) -> list[str]:
     return sorted(seen, key=lambda point: (-seen[point], point))
 
 
-def drops_lately(status: Mapping[str, object]) -> dict[str, int]:
+def recent_drops(status: Mapping[str, object]) -> dict[str, int]:
     """Return the counters of what was dropped or refused and that grew lately, largest first."""
     grew, now = mapping(status["counters_grew"]), real(status["at"]) or 0.0
     return {
         name: count
         for name, count in drops_of(counts(status["counters"])).items()
-        if lately(real(grew.get(name)), now=now)
+        if is_recent(real(grew.get(name)), now=now)
     }
 
 
@@ -217,7 +217,7 @@ def _by(record: object) -> str:
 def _healthy(status: Mapping[str, object], settings: Settings) -> Answer:
     gate, held, faults = mapping(status["gate"]), held_in_memory(status), faults_of(status)
     doubts = _doubts(status, settings)
-    but = " except what a hold keeps out" if drops_lately(status) else ""
+    but = " except what a hold keeps out" if recent_drops(status) else ""
     long_ago = _unwanted_drops(drops_of(counts(status["counters"])))
     when = " in the last day" if long_ago else ""
     return _answer(
@@ -236,7 +236,7 @@ def _healthy(status: Mapping[str, object], settings: Settings) -> Answer:
 
 def _doubts(status: Mapping[str, object], settings: Settings) -> list[str]:
     streaks = counts(mapping(status["gate"])["streaks"])
-    drops = _unwanted_drops(drops_lately(status))
+    drops = _unwanted_drops(recent_drops(status))
     silent, missing = mapping(status["silent"]), mapping(status["rewards_missing"])
     at = real(missing.get("since"))
     since = "" if at is None else f" since {_utc(at)}"
@@ -268,9 +268,9 @@ def _doubts(status: Mapping[str, object], settings: Settings) -> list[str]:
 
 def doubts_of(status: Mapping[str, object], settings: Settings) -> dict[str, str]:
     """Return further doubts about its health, each by a word for its subject."""
-    kept_out = drops_lately(status).get(REWARDS_HELD_BACK, 0)
+    kept_out = recent_drops(status).get(REWARDS_HELD_BACK, 0)
     grew, reruns = mapping(status["counters_grew"]), counts(status["counters"]).get(RERUNS, 0)
-    again = lately(real(grew.get(RERUNS)), now=real(status["at"]) or 0.0)
+    again = is_recent(real(grew.get(RERUNS)), now=real(status["at"]) or 0.0)
     left_out = [
         f"At {point} {trial['why']}"
         for point, trial in _trials(status).items()
@@ -485,7 +485,7 @@ def _next(
                 ),
             ),
         ),
-        *_about_drops(drops_lately(status)),
+        *_about_drops(recent_drops(status)),
         *_about_trials(status, settings),
         *_true(
             (
@@ -786,14 +786,14 @@ def glance_of(
         stretch_of(cut, store.surveys.rollouts(cut.seqs), (), within=reward_range(settings))
         for cut in cuts_of(store, total, most=STRETCHES, each=EACH)
     ]
-    points, marks = points_of(status), marks_of(store, stretches, look=LOOKED_AT)
+    points, marks = points_of(status), marks_of(store, stretches, limit=LOOKED_AT)
     return Glance(
         at=now,
         summary=summary_of(status, stretches, points, settings=settings),
         status=status,
         stretches=stretches,
         points=points,
-        drops=drops_lately(status),
+        drops=recent_drops(status),
         doubts=doubts_of(status, settings),
         latest=marks[-1] if marks else None,
     )
