@@ -23,10 +23,10 @@ class Recomputed(Struct, frozen=True):
     """The recomputation of a stored decision by a version.
 
     Attributes:
-        terms: By name, what each adds to the logit of every option; empty where not known.
-        probabilities: ``[A]``, as its version gives them; ``None`` where that is not known.
-        difference: The largest from those stored; ``None`` where there is nothing to compare.
-        problem: Why something is not known; ``None`` where all is.
+        terms: ``[A]`` contributions to the logit of every option, by name; empty where unknown.
+        probabilities: ``[A]``, from its version; ``None`` where unknown.
+        difference: Largest difference from those stored; ``None`` where there is no comparison.
+        problem: Why something is unknown; ``None`` where all is known.
     """
 
     terms: Mapping[str, Sequence[float]] = {}
@@ -36,14 +36,14 @@ class Recomputed(Struct, frozen=True):
 
 
 class Credit(Struct, frozen=True, kw_only=True, rename={"return_": "return"}):
-    """The credit of a decision; as JSON as it stands here.
+    """The credit of a decision; also its JSON form.
 
     Attributes:
         state: ``learned``, ``ready``, ``waiting`` or ``left out``.
         why: Why nothing is learned from it; ``None`` where something is.
         reward: The reward before the next step of its point.
         return_: The discounted return until the end.
-        advantage: How much better that was than its version had expected.
+        advantage: How much better the return was than its version had expected.
         update: The update that learned from it.
     """
 
@@ -59,11 +59,11 @@ class Why(Struct, frozen=True, kw_only=True):
     """The explanation of one decision.
 
     Attributes:
-        decision: As it is stored.
+        decision: The stored decision.
         rollout: Its rollout.
         gate: The gate's state when it was made.
         recomputed: Its recomputation by its version.
-        rewards: Those of the decision, and those of its whole rollout.
+        rewards: Rewards of the decision, and of its whole rollout.
         credit: Its credit.
     """
 
@@ -96,17 +96,16 @@ def why(store: Store, settings: Settings, decision_id: str) -> Why:
 
 
 def check_probabilities(explanation: Why) -> None:
-    """Refuse a decision whose stored probabilities are not those that its version gives.
+    """Check that the stored probabilities of a decision are those that its version gives.
 
     Raises:
-        DiffersError: They are not, or cannot be recomputed.
+        DiffersError: They differ, or cannot be recomputed.
     """
     result = explanation.recomputed
     name = explanation.decision.decision_id
     if result.problem is not None or result.difference is None:
         raise DiffersError(f"cannot recompute {name}: {result.problem}")
-    # probabilities that are no further apart are the same
-    if not result.difference <= 1e-9:
+    if not result.difference <= 1e-9:  # also refuses NaN
         version = explanation.decision.policy_version
         hint = "" if version else "; version 0 is built from the settings, which may have changed"
         raise DiffersError(

@@ -100,8 +100,8 @@ def test_what_is_packed_is_what_packing_gives() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        pytest.param("_AT_ONCE", 1, id="a table too large to hold"),
-        pytest.param("_AT_ONCE", 300, id="a table in two parts"),
+        pytest.param("_CHUNK", 1, id="a table too large to hold"),
+        pytest.param("_CHUNK", 300, id="a table in two parts"),
         pytest.param("_DENSE", 0, id="options with little in common"),
         pytest.param("_DENSE", 10**9, id="one table for all"),
     ],
