@@ -367,8 +367,8 @@ class Decisions:
         else:
             unsettled.append(PendingDecision(self._inbox.put, event))
         if served is None:
-            own = own_choice(offer.originals, default, mask).option
-            return Choice(own, None, "default", id_, event.policy_version, rollout_id)
+            option = own_choice(offer.originals, default, mask).option
+            return Choice(option, None, "default", id_, event.policy_version, rollout_id)
         if Kind.DECISION in self._gate.answers_for:
             self._gate.record_success(Kind.DECISION, at=time.time())
         option = offer.originals[served.place]

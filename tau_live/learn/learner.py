@@ -289,22 +289,22 @@ class PointLearner:
             return self._update(new, window.trajectories, price=price, changed=changed), new
         except _ERRORS as error:
             logger().warning("update_broke", point=self._point, error=str(error))
-        sound = [example for example in fresh if self._is_sound(example, limits)]
-        bad = [
+        usable = [example for example in fresh if self._is_usable(example, limits)]
+        unusable = [
             LeftOut(example.rollout.rollout_id, None, WhyNot.BREAKS_UPDATE)
             for example in fresh
-            if example not in sound
+            if example not in usable
         ]
-        new = self.collect(sound, limits)
-        new = new._replace(left_out=[*new.left_out, *bad])
+        new = self.collect(usable, limits)
+        new = new._replace(left_out=[*new.left_out, *unusable])
         if new.trajectories is None:
             return None, new
         window = self.collect(
-            [example for example in older if self._is_sound(example, limits)], limits
+            [example for example in older if self._is_usable(example, limits)], limits
         )
         return self._update(new, window.trajectories, price=price, changed=changed), new
 
-    def _is_sound(self, rollout: LearnableRollout, limits: Limits) -> bool:
+    def _is_usable(self, rollout: LearnableRollout, limits: Limits) -> bool:
         """Whether an update on this rollout alone succeeds."""
         try:
             alone = self.collect([rollout], limits)
@@ -461,10 +461,10 @@ class Learner:
         least = self._settings.update_interval
         points = []
         for point in (*rewards.ready_points(), ""):
-            learned = policies.watermark(point)
-            if upto is not None and learned >= upto:
+            watermark = policies.watermark(point)
+            if upto is not None and watermark >= upto:
                 continue
-            if rewards.ready_count(point, after=learned, upto=upto, limit=least) >= least:
+            if rewards.ready_count(point, after=watermark, upto=upto, limit=least) >= least:
                 points.append(point)
         return sorted(points, key=policies.newest_update)
 
@@ -536,15 +536,15 @@ class Learner:
 
     def _update(self, point: str, *, now: float | None) -> UpdateResult:
         began = time.perf_counter()
-        seen = self._store.policies.watermark(point)
-        learned = self._store.policies.watermark(point, executed=True)
+        seen_upto = self._store.policies.watermark(point)
+        learned_upto = self._store.policies.watermark(point, executed=True)
         newest_reward = self._store.trials.newest_reward()
-        left, due = self._left_and_due(point, learned=learned, seen=seen)
+        left, due = self._left_and_due(point, learned_upto=learned_upto, seen_upto=seen_upto)
         fresh = [*left, *due]
         head = self._heads.head(point)
         fault.point("update.read")
         result, new, findings = self._learn(
-            point, head, fresh, learned=learned, newest_reward=newest_reward
+            point, head, fresh, learned_upto=learned_upto, newest_reward=newest_reward
         )
         fault.point("update.trained")
         reason = "no usable decisions"
@@ -552,8 +552,8 @@ class Learner:
             reason = result.skipped_reason or ("diverged, undone" if result.undone else "")
         report = self._report(result, new, findings)
         counts = counts_of(new, {example.rollout.rollout_id for example in due})
-        if not reason and learned < seen:  # there may be no room for all that skipped updates left
-            waiting = self._store.rewards.ready_count(point, after=learned, upto=seen)
+        if not reason and learned_upto < seen_upto:  # skipped updates may have left too many
+            waiting = self._store.rewards.ready_count(point, after=learned_upto, upto=seen_upto)
             if waiting > len(left):
                 why, rollouts = WhyNot.NO_ROOM.value, waiting - len(left)
                 report["left_out"] = {**mapping(report["left_out"]), why: rollouts}
@@ -584,11 +584,11 @@ class Learner:
         Hosts that never ask for a decision have no others, so the rollouts are not read.
         """
         began = time.perf_counter()
-        seen = self._store.policies.watermark("")
+        watermark = self._store.policies.watermark("")
         limit, rewards = self._settings.max_rollouts_per_update, self._store.rewards
-        due = rewards.ready_summary("", after=seen, limit=CATCH_UP_FACTOR * limit)
+        due = rewards.ready_summary("", after=watermark, limit=CATCH_UP_FACTOR * limit)
         left = rewards.ready_summary(
-            "", after=0, upto=seen, limit=max(limit - due.rollouts, 0), newest=True
+            "", after=0, upto=watermark, limit=max(limit - due.rollouts, 0), newest=True
         )
         row = Update(
             update=0,
@@ -639,7 +639,7 @@ class Learner:
         return stored
 
     def _left_and_due(
-        self, point: str, *, learned: int, seen: int
+        self, point: str, *, learned_upto: int, seen_upto: int
     ) -> tuple[list[LearnableRollout], list[LearnableRollout]]:
         """Return the rollouts left over from skipped updates, and the next that are due.
 
@@ -648,7 +648,7 @@ class Learner:
         """
         limit = self._settings.max_rollouts_per_update
         rewards = self._store.rewards
-        due = rewards.ready_rollouts(point, after=seen, limit=limit)
+        due = rewards.ready_rollouts(point, after=seen_upto, limit=limit)
         page = due
         while (
             len(page) == limit
@@ -658,9 +658,12 @@ class Learner:
             page = rewards.ready_rollouts(point, after=due[-1].rollout.ready_seq or 0, limit=limit)
             due = [*due, *page]
         room = limit - len(due)
-        if room <= 0 or learned >= seen:
+        if room <= 0 or learned_upto >= seen_upto:
             return [], due
-        return rewards.ready_rollouts(point, after=learned, upto=seen, limit=room, newest=True), due
+        left = rewards.ready_rollouts(
+            point, after=learned_upto, upto=seen_upto, limit=room, newest=True
+        )
+        return left, due
 
     def _learn(
         self,
@@ -668,7 +671,7 @@ class Learner:
         head: Head,
         fresh: Sequence[LearnableRollout],
         *,
-        learned: int,
+        learned_upto: int,
         newest_reward: int,
     ) -> tuple[PPOUpdate | None, CollectedRollouts, MonitorFindings]:
         """Return the update, the rollouts that it used, and the findings of the monitors.
@@ -680,7 +683,7 @@ class Learner:
         older = self._store.rewards.ready_rollouts(
             point,
             after=monitor.since,
-            upto=learned,
+            upto=learned_upto,
             limit=max(self._settings.window - more, 0),  # a larger update replays fewer
             newest=True,
         )

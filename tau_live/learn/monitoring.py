@@ -135,13 +135,13 @@ def figures(
     totals = [rollout.rollout.total_reward or 0.0 for rollout in rollouts]
     mean, spread = _moments(totals)
     known = [cost for cost in costs if cost is not None]
-    most = min(applied.items(), key=lambda pair: (-pair[1], pair[0]), default=None)
+    top = min(applied.items(), key=lambda pair: (-pair[1], pair[0]), default=None)
     return Figures(
         rollouts=len(rollouts),
         decisions=decisions,
         entropy=_entropy(applied, offered),
-        option=most[0] if most else None,
-        option_share=most[1] / decisions if most else None,
+        option=top[0] if top else None,
+        option_share=top[1] / decisions if top else None,
         reward_mean=mean,
         reward_spread=spread,
         sources=_sources(rollouts, declared),
@@ -285,9 +285,9 @@ def reward_counts(status: Mapping[str, object]) -> tuple[int, int]:
     Args:
         status: The result of ``status_of``.
     """
-    counters, came = status.get("counters"), status.get("became_ready")
+    counters, ready = status.get("counters"), status.get("became_ready")
     missing = counters.get(MISSING, 0) if isinstance(counters, Mapping) else 0
-    return came if isinstance(came, int) else 0, missing if isinstance(missing, int) else 0
+    return ready if isinstance(ready, int) else 0, missing if isinstance(missing, int) else 0
 
 
 def missing_rewards(ready: int, missing: int, limit: float | None) -> Hold | None:

@@ -423,7 +423,7 @@ def _arrays(kept: Sequence[_Rollout], lags: Sequence[int], *, discount: float) -
             [_index(decision.options, decision.default) for decision in decisions], dtype=np.int64
         ),
         allowed=None if all(mask is None for mask in masks) else masks,
-        explored=None if all(of is None for of in flags) else flags,
+        explored=None if all(flag is None for flag in flags) else flags,
         propensity=np.array([step.propensity for step in steps]),
         value=value,
         reward=np.array([reward for rollout in kept for reward in rollout.rewards]),

@@ -145,8 +145,10 @@ def _detail_contradictions(row: GateRow, log: list[GateEntry], store: Store) -> 
     if row.since != at:
         yield Finding("gate", "the gate", f"it is so since {row.since}, and its history says {at}")
     if holds and row.reason == HoldReason.OPERATOR and began is not None:
-        given = (entry for entry in store.audit.entries() if entry.action == "gate_hold")
-        recorded = next((plain(entry.reason) for entry in given if entry.at == at), row.detail)
+        holds_audited = (entry for entry in store.audit.entries() if entry.action == "gate_hold")
+        recorded = next(
+            (plain(entry.reason) for entry in holds_audited if entry.at == at), row.detail
+        )
         if row.detail != recorded:
             detail = f"the operator's reason is {row.detail!r}, and the audit log says {recorded!r}"
             yield Finding("gate", "the gate", detail)

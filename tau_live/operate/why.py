@@ -134,10 +134,10 @@ def recompute(store: Store, settings: Settings, decision: Decision) -> Recompute
         probabilities = policy.probabilities(
             encoded, default=default, allowed=mask, explored=explored
         )
-        added = terms(policy, encoded, default=default, allowed=mask, explored=explored)
+        arrays = terms(policy, encoded, default=default, allowed=mask, explored=explored)
     except ValueError as error:
         return Recomputed(problem=str(error))
-    added_terms = {name: values.tolist() for name, values in added.items()}
+    added_terms = {name: values.tolist() for name, values in arrays.items()}
     if len(decision.probabilities) != len(options):
         problem = "no probabilities are stored: the policy did not decide"
         return Recomputed(added_terms, probabilities.tolist(), None, problem)

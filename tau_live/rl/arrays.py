@@ -149,8 +149,8 @@ def cholesky(matrix: FloatArray) -> FloatArray:
         turned = blocks.transpose(0, 2, 1).copy()
         for row in range(len(blocks)):
             at = end + row * _TILE
-            taken = turned[row] @ blocks[: row + 1]
-            lower[at : at + _TILE, end : at + _TILE] -= taken.transpose(1, 0, 2).reshape(_TILE, -1)
+            update = turned[row] @ blocks[: row + 1]
+            lower[at : at + _TILE, end : at + _TILE] -= update.transpose(1, 0, 2).reshape(_TILE, -1)
     return np.ascontiguousarray(lower[:width, :width])
 
 

@@ -292,8 +292,8 @@ def _explored_flags(trajectories: Trajectories) -> BoolArray | None:
     for decision, mask, flags in zip(
         trajectories.encoded, trajectories.masks, trajectories.flags, strict=True
     ):
-        of = np.ones(decision.options, dtype=np.bool_) if flags is None else flags
-        masks.append(of if mask is None else of[mask])
+        explored = np.ones(decision.options, dtype=np.bool_) if flags is None else flags
+        masks.append(explored if mask is None else explored[mask])
     return np.concatenate(masks)
 
 

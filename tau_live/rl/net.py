@@ -342,10 +342,10 @@ class Net:
         decisions = len(starts) - 1
         inputs = self._inputs(contexts)
         first, second, logits, values = forward_towers(self.towers, inputs)
-        of = np.repeat(np.repeat(np.arange(decisions), np.diff(starts)), np.diff(options.starts))
+        owners = np.repeat(np.arange(decisions), np.diff(starts))
         columns = self.options.of[options.slots]
         entries = np.where(columns >= 0, options.values, 0.0)
-        places = np.maximum(columns, 0) * decisions + of
+        places = np.maximum(columns, 0) * decisions + np.repeat(owners, np.diff(options.starts))
         centred = logits[:, :-1] - logits[:, -1:]
         flat = centred.ravel() if self.options.used else np.zeros(decisions)
         scores = np.add.reduceat(flat[places] * entries, options.starts[:-1])
@@ -469,11 +469,11 @@ class Net:
 
 
 def _columns(arrays: Mapping[str, Array], name: str, empty: Columns, *, used: int) -> Columns:
-    of = required_array(arrays, name, empty.of.shape).astype(np.int32)
-    known = np.sort(of[of >= 0])
-    if of.min() < LEFT_OUT or of[-1] != LEFT_OUT or not np.array_equal(known, np.arange(used)):
+    columns = required_array(arrays, name, empty.of.shape).astype(np.int32)
+    known, all_used = np.sort(columns[columns >= 0]), np.arange(used)
+    if columns.min() < LEFT_OUT or columns[-1] != LEFT_OUT or not np.array_equal(known, all_used):
         raise ValueError(f"{name} must number {used} features, each once, and not the constant")
-    return Columns(of, used, empty.most)
+    return Columns(columns, used, empty.most)
 
 
 def _no_columns(width: int, slots: int) -> Columns:

@@ -686,8 +686,8 @@ def sample(probabilities: FloatArray, rng: np.random.Generator) -> int:
         rng: Drawn from once.
     """
     cumulative = np.cumsum(probabilities)
-    drawn = int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right"))
-    return min(drawn, int(np.flatnonzero(probabilities)[-1]))
+    index = int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right"))
+    return min(index, int(np.flatnonzero(probabilities)[-1]))
 
 
 HOST_DEFAULT = "host default"

@@ -440,7 +440,7 @@ def _base_step(
         same state with the policy whose base follows the sums, from which PPO goes on; ``[N]``
         decisions under that policy; and its mean divergence (in nats) from the version before.
     """
-    state_counted = _judge(state, fresh, config)
+    state_counted = _update_trust(state, fresh, config)
     yield_gil()
     state_counted = state_counted.count_rollouts(fresh, everything)
     yield_gil()
@@ -513,7 +513,7 @@ def _goal(
     return goal._replace(exploration=goal.exploration / _variety(goal, data, new=new))
 
 
-def _judge(state: LearnerState, fresh: Trajectories, config: PPOConfig) -> LearnerState:
+def _update_trust(state: LearnerState, fresh: Trajectories, config: PPOConfig) -> LearnerState:
     """Update the trust in kernels by how well they predicted the returns of new decisions."""
     if not state.kernels.fits:
         return state
@@ -542,19 +542,19 @@ def _variety(goal: Base, data: Batch, *, new: int) -> float:
     """
     decisions = len(data.chosen)
     older = min(decisions - new, max(_SAMPLED - new, 0))
-    some = data.select(
+    sample = data.select(
         np.concatenate([np.arange(min(new, _SAMPLED)), np.arange(decisions - older, decisions)])
     )
-    return goal.variety(some.options, some.rows.slots[some.rows.starts[:-1]])
+    return goal.variety(sample.options, sample.names)
 
 
 def _chosen_slots(fresh: Trajectories, decisions: IntArray) -> IntArray:
     """Return the distinct slots of the entries of the options that these decisions chose."""
-    chosen = []
+    slots = []
     for n in decisions.tolist():
         encoded, row = fresh.encoded[n], int(fresh.chosen[n]) + 1
-        chosen.append(encoded.indices[encoded.starts[row] : encoded.starts[row + 1]])
-    return np.unique(np.concatenate(chosen)).astype(np.int64)
+        slots.append(encoded.indices[encoded.starts[row] : encoded.starts[row + 1]])
+    return np.unique(np.concatenate(slots)).astype(np.int64)
 
 
 def _move_base(
@@ -570,7 +570,7 @@ def _move_base(
         fresh: The new decisions, on which the divergence is measured.
         bound: Largest divergence, in nats.
     """
-    then = choices(batch(before, fresh), before.weights, before.net).probabilities
+    old = choices(batch(before, fresh), before.weights, before.net).probabilities
     yield_gil()
     new = data.select(np.arange(len(fresh.encoded)))
     if before.base.kernel.is_trusted or goal.kernel.is_trusted:
@@ -586,8 +586,8 @@ def _move_base(
         exploration = (1.0 - share) * before.base.exploration + share * goal.exploration
         base = goal._replace(exploration=exploration)
         ridge = base_logits(base, estimates, new.starts, new.explored)
-        now = choices(new._replace(base=preferred + ridge), policy.weights, policy.net)
-        divergence = _divergence(then, now.probabilities) / len(new.chosen)
+        moved = choices(new._replace(base=preferred + ridge), policy.weights, policy.net)
+        divergence = _divergence(old, moved.probabilities) / len(new.chosen)
         if divergence <= bound:
             break
         yield_gil()
@@ -608,6 +608,6 @@ def _interpolate(near: EstimatesBySource, far: EstimatesBySource, share: float) 
     ).blend()
 
 
-def _divergence(then: FloatArray, now: FloatArray) -> float:
+def _divergence(old: FloatArray, new: FloatArray) -> float:
     tiny = float(np.finfo(np.float64).tiny)
-    return float((then * np.log(np.maximum(then, tiny) / np.maximum(now, tiny))).sum())
+    return float((old * np.log(np.maximum(old, tiny) / np.maximum(new, tiny))).sum())

@@ -223,15 +223,15 @@ class Regression(NamedTuple):
         if min(numbers[at] for at in OF_SQUARES) < 0.0 or not 0 <= used <= most:
             raise ValueError(f"{prefix}_numbers are out of range: {numbers!r}")
         size = int(used)
-        of = required_array(arrays, f"{prefix}_columns", (slots,)).astype(np.int32)
-        if len(of) and (of.min() < LEFT_OUT or of.max() >= max(size, 0)):
+        columns = required_array(arrays, f"{prefix}_columns", (slots,)).astype(np.int32)
+        if len(columns) and (columns.min() < LEFT_OUT or columns.max() >= max(size, 0)):
             raise ValueError(f"{prefix}_columns must be within [{LEFT_OUT}, {size})")
         covariance = np.zeros((size, size))
         upper = np.triu_indices(size)
         covariance[upper] = required_array(arrays, f"{prefix}_covariance", (len(upper[0]),))
         covariance.T[upper] = covariance[upper]
         weights = required_array(arrays, f"{prefix}_weights", (size, TARGETS + draws))
-        return cls(Columns(of, size, most), covariance, weights, int(samples), *moments)
+        return cls(Columns(columns, size, most), covariance, weights, int(samples), *moments)
 
 
 def _widen(

@@ -222,11 +222,11 @@ class Difference(NamedTuple):
         for arm, ours in (("learner", known & learner), ("control", known & ~learner)):
             paths[f"{arm}_count"] = _running(getattr(self, f"{arm}_count"), ours.astype(np.float64))
             paths[f"{arm}_total"] = _running(getattr(self, f"{arm}_total"), ours * units)
-        learned, controlled = _arm_means(paths)
-        center = (1.0 - shares) * learned + shares * controlled
+        learner_means, control_means = _arm_means(paths)
+        center = (1.0 - shares) * learner_means + shares * control_means
         overlap = shares * (1.0 - shares)
         gains = (learner - shares) * (units - center)
-        expected = overlap * (learned - controlled)
+        expected = overlap * (learner_means - control_means)
         useful = known & (overlap > 0.0)
         for side, sign, below in (("rising", 1.0, center), ("falling", -1.0, 1.0 - center)):
             worst = np.maximum((1.0 - shares) * below, shares * (1.0 - below))
@@ -245,10 +245,10 @@ def _arm_means(paths: Mapping[str, FloatArray]) -> tuple[FloatArray, FloatArray]
     """Return ``[N]`` the arms' means before each rollout, shrunk a little to the common mean."""
     before = {name: path[:-1] for name, path in paths.items()}
     total = before["learner_total"] + before["control_total"] + 0.5
-    both = total / (before["learner_count"] + before["control_count"] + 1.0)
-    learned = (before["learner_total"] + both) / (before["learner_count"] + 1.0)
-    controlled = (before["control_total"] + both) / (before["control_count"] + 1.0)
-    return learned, controlled
+    pooled = total / (before["learner_count"] + before["control_count"] + 1.0)
+    learner = (before["learner_total"] + pooled) / (before["learner_count"] + 1.0)
+    control = (before["control_total"] + pooled) / (before["control_count"] + 1.0)
+    return learner, control
 
 
 def _lower_bound(

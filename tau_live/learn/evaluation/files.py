@@ -45,9 +45,9 @@ class Line(NamedTuple):
 
     def error(self, column: str, expected: str, value: object) -> LogError:
         """Return the error of a column with a value of the wrong kind."""
-        shown = repr(value) if len(repr(value)) <= 60 else f"{repr(value)[:57]}..."
+        excerpt = repr(value) if len(repr(value)) <= 60 else f"{repr(value)[:57]}..."
         return LogError(
-            f"{self.path}:{self.number}: column {column!r}: expected {expected}, got {shown}"
+            f"{self.path}:{self.number}: column {column!r}: expected {expected}, got {excerpt}"
         )
 
 
@@ -215,43 +215,43 @@ def _record(
 
 
 def _options(line: Line) -> dict[str, Mapping[str, object] | None]:
-    given = line.row.get(OPTIONS)
-    if isinstance(given, str) and given.strip()[:1] in {"[", "{"}:
-        given = _parse(line, OPTIONS, given)
-    elif isinstance(given, str):
-        given = [name.strip() for name in given.split("|")] if given.strip() else None
-    if given is None:
+    options = line.row.get(OPTIONS)
+    if isinstance(options, str) and options.strip()[:1] in {"[", "{"}:
+        options = _parse(line, OPTIONS, options)
+    elif isinstance(options, str):
+        options = [name.strip() for name in options.split("|")] if options.strip() else None
+    if options is None:
         return {}
-    if isinstance(given, list):
-        names = [_name(line, OPTIONS, name) for name in given]
+    if isinstance(options, list):
+        names = [_name(line, OPTIONS, name) for name in options]
         if len(set(names)) < len(names):
-            raise line.error(OPTIONS, "every option once", given)
+            raise line.error(OPTIONS, "every option once", options)
         return dict.fromkeys(names)
-    if isinstance(given, dict) and all(
-        features is None or isinstance(features, dict) for features in given.values()
+    if isinstance(options, dict) and all(
+        features is None or isinstance(features, dict) for features in options.values()
     ):
-        return {str(name): features for name, features in given.items()}
-    raise line.error(OPTIONS, "a list of names, or names with objects of features", given)
+        return {str(name): features for name, features in options.items()}
+    raise line.error(OPTIONS, "a list of names, or names with objects of features", options)
 
 
 def _context_of(line: Line, wanted: Sequence[str] | None) -> dict[str, object]:
-    known: dict[str, object] = {}
+    context: dict[str, object] = {}
     row = line.row
-    given = [name for name in (CONTEXT, FEATURES) if not _is_blank(row.get(name))]
-    for name in given:
+    columns = [name for name in (CONTEXT, FEATURES) if not _is_blank(row.get(name))]
+    for name in columns:
         value = row[name]
         value = _parse(line, name, value) if isinstance(value, str) else value
         if not isinstance(value, dict):
             raise line.error(name, "an object", value)
-        known |= value
-    if not given:
-        known = {name: _cell_value(value) for name, value in row.items() if name not in OURS}
+        context |= value
+    if not columns:
+        context = {name: _cell_value(value) for name, value in row.items() if name not in OURS}
     if wanted is None:
-        return known
-    missing = [name for name in wanted if name not in known]
+        return context
+    missing = [name for name in wanted if name not in context]
     if missing:
         raise LogError(f"{line.path}:{line.number}: no context column {missing[0]!r}")
-    return {name: known[name] for name in wanted}
+    return {name: context[name] for name in wanted}
 
 
 def _cell_value(value: object) -> object:

@@ -369,11 +369,11 @@ def misreported_option(records: Iterable[Record]) -> str | None:
             if record.allowed is not None and not record.allowed[at]:
                 continue
             totals = sums.setdefault(name, [0.0, 0.0, 0.0, 0.0])
-            taken = at == record.applied
+            is_applied = at == record.applied
             totals[0] += 1.0
-            totals[1] += taken
-            totals[2] += weight * taken
-            totals[3] += weight * weight * taken
+            totals[1] += is_applied
+            totals[2] += weight * is_applied
+            totals[3] += weight * weight * is_applied
     for name, (offered, times, total, squares) in sorted(sums.items()):
         if times < FEWEST_TAKEN:
             continue

@@ -202,10 +202,11 @@ def _report(
     rollouts = None
     if whole:
         at = [n for n, record in enumerate(records) if record.rollout not in log_records.incomplete]
-        sound = [records[n] for n in at]
-        rewards = np.array([record.reward for record in sound], dtype=np.float64)
+        complete = [records[n] for n in at]
+        rewards = np.array([record.reward for record in complete], dtype=np.float64)
+        offered = Offered.of([targets[n] for n in at], _applied_options(complete))
         rollouts = evaluate_rollouts(
-            _log(sound, rewards, Offered.of([targets[n] for n in at], _applied_options(sound))),
+            _log(complete, rewards, offered),
             replace(config, weight_cap=request.weight_cap),
             rng=np.random.default_rng(request.seed),
         )

@@ -82,8 +82,8 @@ def settled_prefix(
         now: Epoch seconds.
         patience_s: Longest wait for a reward after the start of a rollout, in seconds.
     """
-    deadlines = (reward.deadline_s for reward in settings.rewards)
-    wait_s = max(settings.reward_deadline_s, *(of or 0.0 for of in deadlines), 0.0)
+    deadlines = (reward.deadline_s or 0.0 for reward in settings.rewards)
+    wait_s = max(settings.reward_deadline_s, *deadlines, 0.0)
 
     def is_closed(assignment: Assigned) -> bool:
         began = assignment.rollout.started_at

@@ -93,19 +93,19 @@ class Experiment:
     def rewards(self, rng: np.random.Generator, learner: BoolArray) -> FloatArray:
         """Draw ``[N]`` rewards: beta distributed, or success and failure at the largest spread."""
         low, high = self.reward_range
-        drawn = np.empty(len(learner))
-        for mean, chosen in ((self.mean + self.difference, learner), (self.mean, ~learner)):
+        rewards = np.empty(len(learner))
+        for mean, arm in ((self.mean + self.difference, learner), (self.mean, ~learner)):
             largest = self._largest_spread(mean)
             unit = (mean - low) / (high - low)
             spread = largest if self.spread is None else min(self.spread, largest)
-            size = int(chosen.sum())
+            size = int(arm.sum())
             if spread >= largest:  # also where the mean is the highest reward itself
-                drawn[chosen] = rng.random(size) < unit
+                rewards[arm] = rng.random(size) < unit
             else:
                 precision = (largest / spread) ** 2 - 1.0
-                drawn[chosen] = rng.beta(unit * precision, (1.0 - unit) * precision, size)
-        drawn[rng.random(len(learner)) < self.missing] = np.nan
-        return low + (high - low) * drawn
+                rewards[arm] = rng.beta(unit * precision, (1.0 - unit) * precision, size)
+        rewards[rng.random(len(learner)) < self.missing] = np.nan
+        return low + (high - low) * rewards
 
     def stages(self) -> list[Stage]:
         """Return the tests that have to be passed one after the other."""

@@ -227,12 +227,15 @@ class Promoter:
             return False
         share = trial.evidence["reward_learner_total"] / known
         newest = [
-            ready_rollout.rollout.total_reward
-            for ready_rollout in self._store.rewards.ready_rollouts(
+            ready.rollout.total_reward
+            for ready in self._store.rewards.ready_rollouts(
                 trial.point, after=0, limit=4 * RECENT, newest=True
             )
-            if ready_rollout.rollout.total_reward is not None
-            and any(of.point == trial.point and of.arm == LEARNER for of in ready_rollout.decisions)
+            if ready.rollout.total_reward is not None
+            and any(
+                decision.point == trial.point and decision.arm == LEARNER
+                for decision in ready.decisions
+            )
         ]
         mean = rewards[0] + share * (rewards[1] - rewards[0])
         return has_fallen(newest[-RECENT:], mean, rewards=rewards)

@@ -52,15 +52,15 @@ def report_facts(
     points = []
     for name in ranked[:POINTS]:
         options = tallies[name].options()
-        here = [
-            of.get(name) or Decided(first=whole.first, last=whole.last)
-            for of, whole in zip(decided, stretches, strict=True)
+        own = [
+            by_point.get(name) or Decided(first=stretch.first, last=stretch.last)
+            for by_point, stretch in zip(decided, stretches, strict=True)
         ]
         point = Point(
             point=name,
             decisions=tallies[name].decisions,
             options=options,
-            stretches=[replace(of, options=group_options(of.options, options)) for of in here],
+            stretches=[replace(part, options=group_options(part.options, options)) for part in own],
             contexts=tallies[name].habits(),
             alarms=[dict(alarm) for alarm in store.monitors.monitor(name).alarms],
         )

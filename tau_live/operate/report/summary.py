@@ -66,12 +66,12 @@ def _range_text(seen: object, between: str) -> str:
 def outside_range(status: Mapping[str, object], settings: Settings) -> str:
     """Return, in words, how many of the newest rewards are outside their range; empty if few."""
     seen, span = mapping(status["rewards_seen"]), reward_range(settings)
-    outside, of = integer(seen["outside"]), integer(seen["of"])
-    if span is None or outside <= OUTSIDE_SHARE * of:
+    outside, total = integer(seen["outside"]), integer(seen["of"])
+    if span is None or outside <= OUTSIDE_SHARE * total:
         return ""
     low, high = real(seen["lowest"]) or 0.0, real(seen["highest"]) or 0.0
     return (
-        f"{outside:,} of the newest {of:,} rewards are outside the range from {span[0]:g} to "
+        f"{outside:,} of the newest {total:,} rewards are outside the range from {span[0]:g} to "
         f"{span[1]:g}: they go from {low:.3g} to {high:.3g}"
     )
 
@@ -271,7 +271,7 @@ def doubts_of(status: Mapping[str, object], settings: Settings) -> dict[str, str
     """Return further doubts about the health of a store, by subject."""
     kept_out = recent_drops(status).get(REWARDS_HELD_BACK, 0)
     grew, reruns = mapping(status["counters_grew"]), counts(status["counters"]).get(RERUNS, 0)
-    again = is_recent(real(grew.get(RERUNS)), now=real(status["at"]) or 0.0)
+    has_recent = is_recent(real(grew.get(RERUNS)), now=real(status["at"]) or 0.0)
     left_out = [
         f"At {point} {trial['why']}"
         for point, trial in _trials(status).items()
@@ -284,7 +284,7 @@ def doubts_of(status: Mapping[str, object], settings: Settings) -> dict[str, str
         else "",
         "keys": f"{reruns:,} runs had the key of a run that had succeeded, so nothing is learned "
         "from them"
-        if reruns >= MANY_RERUNS and again
+        if reruns >= MANY_RERUNS and has_recent
         else "",
     }
     return {about: sentence for about, sentence in doubts.items() if sentence}

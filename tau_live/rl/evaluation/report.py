@@ -191,18 +191,18 @@ def _estimates(
         finite = {
             name: estimate for name, estimate in tables.items() if np.isfinite(estimate.value)
         }
-        drawn: dict[Estimator, Interval] = {}
+        intervals: dict[Estimator, Interval] = {}
         if finite and config.replicates:
-            intervals = bootstrap(
+            drawn = bootstrap(
                 list(finite.values()),
                 alpha=1.0 - config.confidence,
                 replicates=config.replicates,
                 limits=config.reward_range,
                 rng=rng,
             )
-            drawn = dict(zip(finite, intervals, strict=True))
+            intervals = dict(zip(finite, drawn, strict=True))
         errors = {name: estimate.standard_error for name, estimate in finite.items()}
-    _widen(finite, drawn, errors)
+    _widen(finite, intervals, errors)
     estimates = {}
     for name in formulas:
         if name not in finite:
@@ -213,7 +213,7 @@ def _estimates(
             estimator=name,
             value=finite[name].value,
             standard_error=errors[name] if np.isfinite(errors[name]) else None,
-            bootstrap=drawn.get(name),
+            bootstrap=intervals.get(name),
             bernstein=bounds(
                 name, samples, config.reward_range, cap=config.cap, alpha=1.0 - config.confidence
             ),
@@ -224,7 +224,7 @@ def _estimates(
 
 def _widen(
     tables: Mapping[Estimator, Ratios],
-    drawn: dict[Estimator, Interval],
+    intervals: dict[Estimator, Interval],
     errors: dict[Estimator, float],
 ) -> None:
     """Widen the interval of the direct method to include that of the doubly robust one.
@@ -239,11 +239,11 @@ def _widen(
     if Estimator.DM not in tables:
         return
     if Estimator.DR not in tables:
-        drawn.pop(Estimator.DM, None)
+        intervals.pop(Estimator.DM, None)
         errors[Estimator.DM] = np.nan
         return
     bias = tables[Estimator.DM].value - tables[Estimator.DR].value
     errors[Estimator.DM] = float(np.hypot(errors[Estimator.DM], bias))
-    if Estimator.DM in drawn and Estimator.DR in drawn:
-        lows, highs = zip(drawn[Estimator.DM], drawn[Estimator.DR], strict=True)
-        drawn[Estimator.DM] = Interval(min(lows), max(highs))
+    if Estimator.DM in intervals and Estimator.DR in intervals:
+        lows, highs = zip(intervals[Estimator.DM], intervals[Estimator.DR], strict=True)
+        intervals[Estimator.DM] = Interval(min(lows), max(highs))
