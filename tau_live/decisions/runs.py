@@ -206,8 +206,8 @@ def target_of(
         return Target(host=host_name, session_id=text_of(session)) if run is None else None
     if run is not None:
         run_id = text_of(run, limit=ID_LIMIT if not host_name else KEY_LIMIT)
-        around = inside if inside is not None and inside.rollout_id == run_id else None
-        if not run_id or (not host_name and around is not None and not around.recorded):
+        enclosing = inside if inside is not None and inside.rollout_id == run_id else None
+        if not run_id or (not host_name and enclosing is not None and not enclosing.recorded):
             return None  # the target is the enclosing run, which is not recorded
         return Target(host=host_name, run_id=clean_id(run_id)) if host_name else Target(run_id)
     return Target(inside.rollout_id) if inside and inside.recorded and not host_name else None
@@ -519,7 +519,6 @@ class RunEvents:
 
 def run_id_of(name: object, key: object) -> str:
     """Return the run id of a run with a key, from which its rollout's id is made."""
-    kind = (
-        clean_id(text_of(name)).replace("%", "%25").replace("/", "%2F")
-    )  # keeps name and key apart
+    # escaped, so that name and key stay apart
+    kind = clean_id(text_of(name)).replace("%", "%25").replace("/", "%2F")
     return clean_id(f"{kind}/{sign_id(text_of(key, limit=KEY_LIMIT))}")

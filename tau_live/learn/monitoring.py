@@ -508,7 +508,7 @@ def watch_update(
     ids = {rollout.rollout.rollout_id for rollout in unseen}
     extremes = zip(rollouts.new.rollout_ids, rollouts.new.extremes(), strict=True)
     fence = fence_of(before).including(pair for key, pair in extremes if key in ids)
-    limits = fence.limits.spanning(reward_range(settings))
+    limits = fence.limits.extend_to(reward_range(settings))
     bounded, beyond = rollouts.new.within(limits)
     outliers = len({*beyond} & ids)
     drift, alarms = _drift(before, ids, bounded, state=state, config=config)

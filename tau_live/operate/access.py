@@ -286,7 +286,7 @@ def store_waiting(store: Store, settings: Settings) -> int:
     if not os.path.lexists(log):  # the usual case
         return 0
     try:
-        with _locked(log, os.O_RDONLY, wait=False) as file:
+        with _locked_file(log, os.O_RDONLY, wait=False) as file:
             if file is None or not _is_trusted(os.fstat(file)):
                 return 0
             entries = [*_entries_in(file)]
@@ -324,7 +324,7 @@ def _key(entry: AuditEntry) -> bytes:
 
 
 def _store_entry(settings: Settings, log: Path, entry: AuditEntry) -> None:
-    with _locked(log, os.O_RDONLY) as file:
+    with _locked_file(log, os.O_RDONLY) as file:
         # a command must not wait long for a locked store
         store = open_at(settings.store, busy_timeout_s=0.5, key_file=settings.audit_key_file)
         with closing(store), store.begin():
@@ -336,7 +336,7 @@ def _store_entry(settings: Settings, log: Path, entry: AuditEntry) -> None:
 
 
 @contextmanager
-def _locked(log: Path, flags: int, *, wait: bool = True) -> Iterator[int | None]:
+def _locked_file(log: Path, flags: int, *, wait: bool = True) -> Iterator[int | None]:
     """Open and lock the file, so that nobody else adds to it or deletes it.
 
     ``None`` if it does not exist or holds something else: its name follows that of the kill file,
@@ -376,7 +376,7 @@ def _entries_in(file: int) -> Iterator[AuditEntry]:
 def _append(log: Path, entry: AuditEntry, *, why: str) -> str:
     try:
         make_folders(log.parent)
-        with _locked(log, os.O_RDWR | os.O_APPEND | os.O_CREAT) as file:
+        with _locked_file(log, os.O_RDWR | os.O_APPEND | os.O_CREAT) as file:
             if file is None:
                 raise FileExistsError(EEXIST, f"'{log}' holds something else")
             size = os.fstat(file).st_size

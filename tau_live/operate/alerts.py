@@ -104,7 +104,7 @@ class AlertQueue:
                 logger().warning("alert_failed", kind=alert.kind, error=text_of(error))
 
 
-class Alerting:
+class AlertRaiser:
     """Checks a store and raises its alerts; any thread may call it.
 
     Args:
@@ -305,7 +305,7 @@ class Alerts:
         if self._command is not None:
             plugins.register(self._command, name=COMMAND)
         self._queue = AlertQueue(partial(plugins.tell, "alert_raised"), count=count)
-        self._alerting = Alerting(settings, owner=owner, tell=self._queue.enqueue, count=count)
+        self._raiser = AlertRaiser(settings, owner=owner, tell=self._queue.enqueue, count=count)
 
     def check(self, store: Store) -> Mapping[str, object] | None:
         """Raise the new alerts of a store, in whose thread this is called.
@@ -323,14 +323,14 @@ class Alerts:
         if seen == self._seen and now - self._checked < 10.0:
             return None
         facts = alert_facts(store, self._settings, now=time.time())
-        self._alerting.check(store, facts)
+        self._raiser.check(store, facts)
         self._seen, self._checked = seen, now
         return facts
 
     def gate_changed(self, snapshot: Mapping[str, object]) -> None:
         """Raise an alert if the gate holds because of the store, which cannot record it."""
         if snapshot["state"] == "hold" and snapshot["reason"] == HoldReason.STORE_UNAVAILABLE:
-            self._alerting.store_fails(str(snapshot["detail"]))
+            self._raiser.store_fails(str(snapshot["detail"]))
 
     def close(self) -> None:
         """Deliver the waiting alerts in the little time left; a slower command is killed."""

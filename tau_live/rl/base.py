@@ -16,7 +16,7 @@ from tau_live.rl.arrays import (
     required_array,
 )
 from tau_live.rl.crossing import Crossed
-from tau_live.rl.kernel import Kernel, Kernels, Seen
+from tau_live.rl.kernel import Kernel, KernelInput, Kernels
 from tau_live.rl.recursive import LEFT_OUT, TARGETS, UNSEEN, Regression
 
 _SHARPEST = 50.0  # logits by which options differ whose returns are one standard deviation apart
@@ -131,17 +131,19 @@ class Base(NamedTuple):
         spread = np.einsum("dm,dm->m", drawn, drawn) / max(len(drawn), 1)
         return Estimates(gains, self.noise * np.sqrt(spread + unknown / self.penalty))
 
-    def estimates(self, options: Crossed, seen: Seen | None = None) -> Estimates:
-        """Return the estimates of ``M`` options; without ``seen`` from slopes alone."""
-        return self.estimates_by_source(options, seen).blend()
+    def estimates(self, options: Crossed, inputs: KernelInput | None = None) -> Estimates:
+        """Return the estimates of ``M`` options; without ``inputs`` from slopes alone."""
+        return self.estimates_by_source(options, inputs).blend()
 
-    def estimates_by_source(self, options: Crossed, seen: Seen | None) -> EstimatesBySource:
+    def estimates_by_source(
+        self, options: Crossed, inputs: KernelInput | None
+    ) -> EstimatesBySource:
         """Return the estimates of ``M`` options, split by their source."""
         slopes = self.estimate(*self._sums(options))
-        if seen is None:
+        if inputs is None:
             nothing = np.zeros(len(slopes.gains))
             return EstimatesBySource(slopes, nothing, nothing > 0.0, nothing)
-        return EstimatesBySource(slopes, *self.kernel.predict(seen))
+        return EstimatesBySource(slopes, *self.kernel.predict(inputs))
 
     def _sums(self, options: Crossed) -> tuple[FloatArray, FloatArray]:
         """Return ``sums [K, M]`` and ``unknown [M]`` of the options, as ``estimate`` takes them."""

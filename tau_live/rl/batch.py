@@ -9,7 +9,7 @@ import numpy as np
 from tau_live.rl.arrays import BoolArray, FloatArray, IntArray, offsets, spans
 from tau_live.rl.crossing import Crossed, cross, rows, states
 from tau_live.rl.features import Encoded
-from tau_live.rl.kernel import Seen
+from tau_live.rl.kernel import KernelInput
 from tau_live.rl.kernel import features as waves_of
 from tau_live.rl.policy import Policy, base_logits
 from tau_live.rl.throttle import yield_gil
@@ -214,7 +214,7 @@ class Batch(NamedTuple):
         batch = self.with_waves(policy) if policy.base.kernel.is_trusted else self
         ridge = np.zeros(len(self.base))
         if policy.base.sharpness:
-            estimates = policy.base.estimates(self.options, batch.kernel_view)
+            estimates = policy.base.estimates(self.options, batch.kernel_input)
             yield_gil()
             ridge = base_logits(policy.base, estimates, self.starts, self.explored)
         return batch._replace(base=policy.default_bonus * self.preferred + ridge)
@@ -232,9 +232,9 @@ class Batch(NamedTuple):
         return self.rows.slots[self.rows.starts[:-1]]
 
     @property
-    def kernel_view(self) -> Seen | None:
+    def kernel_input(self) -> KernelInput | None:
         """The input of kernels; ``None`` without ``waves``."""
-        return None if self.waves is None else Seen(self.names, self.waves, self.counts)
+        return None if self.waves is None else KernelInput(self.names, self.waves, self.counts)
 
     def choices(self) -> Crossed:
         """Return the crossed features of the options that were applied, ``[N]``."""

@@ -34,7 +34,7 @@ class Limits(NamedTuple):
     low: float = -inf
     high: float = inf
 
-    def spanning(self, other: tuple[float, float] | None) -> "Limits":
+    def extend_to(self, other: tuple[float, float] | None) -> "Limits":
         """Return limits that also include the range ``other``."""
         return self if other is None else Limits(min(self.low, other[0]), max(self.high, other[1]))
 
@@ -133,7 +133,7 @@ class Fence:
         bulk = _shortest(sorted(newest))
         remembered = self.core if fence.seen > SETTLED else None
         if remembered is not None and self.firm:
-            return replace(fence, core=remembered.spanning(bulk))
+            return replace(fence, core=remembered.extend_to(bulk))
         if bulk.low < bulk.high:
             return replace(fence, core=bulk, firm=True)
         around = _around(bulk.low, newest)

@@ -26,7 +26,7 @@ _PENALTY = 0.125  # one over the prior variance of returns over contexts, in uni
 _SURE = 1.5  # standard errors by which the improvement must be above 0
 
 
-class Seen(NamedTuple):
+class KernelInput(NamedTuple):
     """The input of kernels: ``N`` decisions with ``M`` options.
 
     Attributes:
@@ -75,18 +75,18 @@ class Kernel(NamedTuple):
         at = np.minimum(np.searchsorted(self.names, names), len(self.names) - 1)
         return at, self.names[at] == names
 
-    def predict(self, seen: Seen) -> tuple[FloatArray, BoolArray, FloatArray]:
+    def predict(self, inputs: KernelInput) -> tuple[FloatArray, BoolArray, FloatArray]:
         """Return the estimates of ``M`` options.
 
         Returns:
             ``[M]`` of ``Q - lambda * C``, 0 for unknown options; ``[M]``, whether the option is
             known; and ``[M]``, the kernel's share in the estimate, 0 for unknown options.
         """
-        at, known = self.places(seen.names)
+        at, known = self.places(inputs.names)
         if not len(self.names):
             return np.zeros(len(at)), known, np.zeros(len(at))
-        owners = np.repeat(np.arange(len(seen.counts)), seen.counts)
-        gains = np.einsum("nc,oc->no", seen.waves, self.gains)[owners, at]
+        owners = np.repeat(np.arange(len(inputs.counts)), inputs.counts)
+        gains = np.einsum("nc,oc->no", inputs.waves, self.gains)[owners, at]
         return np.where(known, gains, 0.0), known, np.where(known, self.trust[at], 0.0)
 
     def interpolate(self, other: "Kernel", share: float) -> "Kernel":
@@ -247,7 +247,7 @@ class Kernels(NamedTuple):
 
     def update_trust(
         self,
-        seen: Seen,
+        inputs: KernelInput,
         slopes: FloatArray,
         rewards: FloatArray,
         *,
@@ -258,16 +258,16 @@ class Kernels(NamedTuple):
         """Return the regressions with their trust updated by new decisions, not learned from yet.
 
         Args:
-            seen: ``N`` decisions with ``M`` options.
+            inputs: ``N`` decisions with ``M`` options.
             slopes: ``[M]``, estimates of the ridge regression, less the mean.
             rewards: ``[N]``, returns.
             chosen: ``[N]``, indices of the chosen options among the ``M``.
             probabilities: ``[M]``, of the options.
             mean: Mean of all returns.
         """
-        gains, known, _ = self.to_kernel(0.0, (mean, 0.0), trust=1.0).predict(seen)
+        gains, known, _ = self.to_kernel(0.0, (mean, 0.0), trust=1.0).predict(inputs)
         change = np.where(known, gains - slopes, 0.0)
-        starts = np.cumsum(seen.counts) - seen.counts
+        starts = np.cumsum(inputs.counts) - inputs.counts
         shared = np.add.reduceat(probabilities * change, starts)
         errors = rewards - mean - slopes[chosen]
         return self._replace(sums=self.sums.including(errors, shared, change[chosen] - shared))

@@ -42,7 +42,7 @@ from tau_live.rl.crossing import (
     state,
 )
 from tau_live.rl.features import MAX_WIDTH, WIDTH, Encoded, Frame, frame_of, pack_values
-from tau_live.rl.kernel import Seen, features, frequencies, phases, waves
+from tau_live.rl.kernel import KernelInput, features, frequencies, phases, waves
 from tau_live.rl.net import Net, WiredNet
 
 KEPT_BYTES = 8 * 2**20
@@ -187,10 +187,10 @@ class Layouts:
 
         Otherwise the first decisions of a version build them in the host's thread.
         """
-        for key in before.recurring()[-PREPARED:]:
+        for key in before.recurring_keys()[-PREPARED:]:
             self._keep(key, layout_of(policy, _without_values(key, policy.config.width)))
 
-    def recurring(self) -> list[Key]:
+    def recurring_keys(self) -> list[Key]:
         """Return the keys of layouts used more than once, the most recent last."""
         with self._lock:
             return [key for key in self._kept if key in self._recurring]
@@ -223,8 +223,8 @@ def layout_of(policy: "Policy", encoded: Encoded) -> Layout:
     length[:split] = scale.context
     length[0] = 1.0  # the constant
     length[encoded.starts[1:-1]] = np.where(np.diff(starts) > 1, scale.own, 1.0)
-    seen = state(contexts, np.ones(split), width=policy.config.width)
-    left, right = np.triu_indices(split - 1 if len(seen.slots) > split else 0)
+    critic_input = state(contexts, np.ones(split), width=policy.config.width)
+    left, right = np.triu_indices(split - 1 if len(critic_input.slots) > split else 0)
     is_small = split * len(options) * _depth(policy) <= _CHUNK
     parts, unseen = _table(policy, contexts, options) if is_small else (None, None)
     return Layout(
@@ -237,7 +237,7 @@ def layout_of(policy: "Policy", encoded: Encoded) -> Layout:
         np.where(numeric, scale.inverse[numbers], 1.0),
         np.where(numeric, LIMIT, np.inf),
         length,
-        policy.critic[seen.slots],
+        policy.critic[critic_input.slots],
         left + 1,
         right + 1,
         parts,
@@ -737,8 +737,8 @@ def terms(
     kernel_gains = estimates.gains
     if kernel.is_trusted:
         waves = features(contexts, config.width, count=kernel.width)
-        seen = Seen(options.slots[options.starts[:-1]], waves, counts)
-        kernel_gains = policy.base.estimates(pairs, seen).gains
+        inputs = KernelInput(options.slots[options.starts[:-1]], waves, counts)
+        kernel_gains = policy.base.estimates(pairs, inputs).gains
     return {
         HOST_DEFAULT: bonus,
         RIDGE: beta * estimates.gains,

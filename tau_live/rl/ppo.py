@@ -575,9 +575,9 @@ def _move_base(
     new = data.select(np.arange(len(fresh.encoded)))
     if before.base.kernel.is_trusted or goal.kernel.is_trusted:
         new = new.with_waves(policy)
-    near = before.base.estimates_by_source(new.options, new.kernel_view)
+    near = before.base.estimates_by_source(new.options, new.kernel_input)
     yield_gil()
-    far = goal.estimates_by_source(new.options, new.kernel_view)
+    far = goal.estimates_by_source(new.options, new.kernel_input)
     yield_gil()
     preferred = policy.default_bonus * new.preferred
     divergence, share = 0.0, 1.0

@@ -220,8 +220,10 @@ class Difference(NamedTuple):
         known, units = _units(values, self.lowest, self.highest)
         paths: dict[str, FloatArray] = {}
         for arm, ours in (("learner", known & learner), ("control", known & ~learner)):
-            paths[f"{arm}_count"] = _running(getattr(self, f"{arm}_count"), ours.astype(np.float64))
-            paths[f"{arm}_total"] = _running(getattr(self, f"{arm}_total"), ours * units)
+            paths[f"{arm}_count"] = _running_sums(
+                getattr(self, f"{arm}_count"), ours.astype(np.float64)
+            )
+            paths[f"{arm}_total"] = _running_sums(getattr(self, f"{arm}_total"), ours * units)
         learner_means, control_means = _arm_means(paths)
         center = (1.0 - shares) * learner_means + shares * control_means
         overlap = shares * (1.0 - shares)
@@ -237,7 +239,7 @@ class Difference(NamedTuple):
                 ("square", np.square((gains - expected) / bound)),
             ):
                 field = f"{side}_{name}"
-                paths[field] = _running(getattr(self, field), np.where(useful, step, 0.0))
+                paths[field] = _running_sums(getattr(self, field), np.where(useful, step, 0.0))
         return paths
 
 
@@ -261,7 +263,7 @@ def _lower_bound(
     return width * np.clip(lead, -1.0, 1.0)
 
 
-def _running(start: float, steps: FloatArray) -> FloatArray:
+def _running_sums(start: float, steps: FloatArray) -> FloatArray:
     """Return ``[N+1]`` running sums, added one after the other whatever ``N`` is."""
     return np.add.accumulate(np.append(start, steps))
 

@@ -271,11 +271,11 @@ class LearnerState:
             probabilities: ``[M]``, of their options.
         """
         fit = self.action_fit
-        seen = batch.with_waves(self.policy).kernel_view if self.kernels.fits else None
-        if seen is None:
+        inputs = batch.with_waves(self.policy).kernel_input if self.kernels.fits else None
+        if inputs is None:
             return self
         kernels = self.kernels.update_trust(
-            seen,
+            inputs,
             batch.options.dot(fit.gain(fit.mean)),
             rewards,
             chosen=batch.starts[:-1] + batch.chosen,

@@ -9,7 +9,7 @@ import pytest
 from tau_live.core.hookspecs import Alert
 from tau_live.core.records import AuditEntry
 from tau_live.core.settings import Settings
-from tau_live.operate.alerts import WAITING, Alerting, AlertQueue, trial_alert
+from tau_live.operate.alerts import WAITING, AlertQueue, AlertRaiser, trial_alert
 from tau_live.operate.status import status_of
 from tau_live.store.sqlite.store import SqliteStore
 from tests.cli.filled import fill
@@ -37,7 +37,7 @@ class Process:
         self.told: list[Alert] = []
         self.counted: list[str] = []
         self.now = 1_000.0
-        self.alerting = Alerting(
+        self.alerting = AlertRaiser(
             Settings(store=path), owner=name, tell=self.told.append,
             count=self.counted.append, clock=lambda: self.now,
         )  # fmt: skip

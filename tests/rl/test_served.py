@@ -13,7 +13,7 @@ from tau_live.rl.arrays import FloatArray, frozen
 from tau_live.rl.base import Base
 from tau_live.rl.crossing import Crossed, Scale, critic_width, rows
 from tau_live.rl.features import Encoded, encode, pack
-from tau_live.rl.kernel import Seen, features
+from tau_live.rl.kernel import KernelInput, features
 from tau_live.rl.policy import Judgement, Policy, PolicyConfig
 from tests.rl.rows import added, crossed, heard, known
 
@@ -62,7 +62,7 @@ def by_definition(policy: Policy, encoded: Encoded) -> FloatArray:
         slots[:split], rows([encoded], [None], policy.scale)[0].values, np.array([0, split])
     )
     waves = features(context, policy.config.width, count=policy.config.kernels)
-    seen = Seen(slots[encoded.starts[1:-1]], waves, np.array([encoded.options]))
+    seen = KernelInput(slots[encoded.starts[1:-1]], waves, np.array([encoded.options]))
     starts = np.array([0, encoded.options])
     return pairs.dot(policy.weights) + added(policy.base, pairs, starts, seen)
 

@@ -327,7 +327,7 @@ class Support:
     rollouts: int = 50
     mean_errors: float = 4.0
 
-    def lacking(self, weights: Weights, cap: float) -> tuple[str, ...]:
+    def shortfalls(self, weights: Weights, cap: float) -> tuple[str, ...]:
         """Return the requirements that a log fails, in words; empty when it meets all.
 
         Args:

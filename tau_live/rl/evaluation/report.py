@@ -180,10 +180,10 @@ def _estimates(
     config: EvaluationConfig,
     rng: np.random.Generator,
 ) -> dict[Estimator, Estimate]:
-    lacking = config.support.lacking(weights, config.cap)
-    if lacking:
+    shortfalls = config.support.shortfalls(weights, config.cap)
+    if shortfalls:
         return {
-            name: Estimate(estimator=name, weights=weights, refused=lacking) for name in formulas
+            name: Estimate(estimator=name, weights=weights, refused=shortfalls) for name in formulas
         }
     cut = samples._replace(weights=np.minimum(samples.weights, config.cap))
     with np.errstate(over="ignore", invalid="ignore"):
