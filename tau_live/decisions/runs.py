@@ -489,7 +489,7 @@ class RunEvents:
         if type(own) is not dict or len(own) > self._limits.items:
             values = plain(own, limits=self._limits)
             return copy_row(values) if isinstance(values, dict) else None
-        copied: dict[str, object] = own.copy()  # which nobody else writes to
+        copied: dict[str, object] = own.copy()  # nobody else writes to it
         known = self._plain.get(name, copied)
         if known is not None:
             return known

@@ -86,8 +86,8 @@ class Figures:
     Attributes:
         rollouts: How many.
         decisions: Their decisions with a choice, except those of the control.
-        entropy: Of the applied options, as a share of the largest possible; ``None`` where there
-            was no choice.
+        entropy: Entropy of the applied options as a share of the largest possible, in ``[0, 1]``;
+            ``None`` where there was no choice.
         option: The option applied most often.
         option_share: Its share of the decisions.
         reward_mean: Mean of the rollouts' total rewards.
@@ -433,8 +433,8 @@ class MonitorFindings(NamedTuple):
     """The findings of a point's monitors in an update.
 
     Attributes:
-        monitor: To be stored with the update.
-        report: For the update's report.
+        monitor: The new state of the monitors, to be stored with the update.
+        report: Figures for the update's report.
         alarms: Options that have drifted.
         price: Price of one unit of safety cost, in units of reward.
         hold: Why the gate should hold; ``None`` if it should not.

@@ -49,7 +49,7 @@ class Step(NamedTuple):
         encoded: Its features.
         allowed: ``[A]``, which options were allowed; ``None`` if all were.
         explored: ``[A]``, false where an option was unsafe to explore; ``None`` if none was.
-        propensity: Of the applied option; NaN where the decision teaches the critic only.
+        propensity: Probability of the applied option; NaN where it teaches the critic only.
         critic_only: Why it teaches the critic only; ``None`` where it teaches the actor too.
     """
 

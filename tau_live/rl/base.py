@@ -267,7 +267,7 @@ def base_of(  # noqa: PLR0913  # keyword-only but for the first
         known: The ridge regression.
         sharpness: Logits for a difference of one standard error, at least 0.
         exploration: Bonus for being unknown, in standard errors, at least 0.
-        penalty: Of the ridge regression, above 0.
+        penalty: Ridge penalty, above 0.
         multiplier: Price of one unit of cost in units of reward, at least 0.
         together: Mean decisions of a rollout, at least 1: they share its luck, so they tell as
             much as one (the design effect of Kish 1965, section 5.4, for clustered samples).

@@ -11,8 +11,8 @@ class PPOConfig:
         clip: How far a ratio may be from 1 and still be rewarded, above 0.
         gamma: Discount of one step, in ``[0, 1]``.
         lambda_: GAE's, in ``[0, 1]``.
-        learning_rate: Of Adam, above 0.
-        net_learning_rate: Of the network's Adam, above 0.
+        learning_rate: Adam's learning rate, above 0.
+        net_learning_rate: Learning rate of the network's Adam, above 0.
         epochs: Passes over the decisions; ``None`` takes 2, 6, 10 for 8, 32, 64 new rollouts.
         minibatch: Decisions of one step, at least 1.
         target_kl: Above this (k3) no further step is taken, at least 0.
@@ -27,7 +27,7 @@ class PPOConfig:
         sharpness: Logits for a difference of one standard error of the ridge base, at least 0;
             0 switches that base off, which leaves PPO alone.
         exploration: Bonus of an option for being unknown, in standard errors, at least 0.
-        penalty: Of the ridge regressions, above 0.
+        penalty: Ridge penalty of the regressions, above 0.
         base_kl: How far (in nats) the base may move the policy in one update, at least 0.
     """
 

@@ -28,7 +28,7 @@ from tau_live.rl.arrays import (
 )
 from tau_live.rl.features import Encoded
 
-LIMIT = 3.0  # in standard deviations; what is further out counts as this far
+LIMIT = 3.0  # in standard deviations; numbers are clipped to it
 FEWEST = 8  # numbers seen before a slot is scaled for the first time; until then it counts as 0
 
 
@@ -304,9 +304,9 @@ def cross(
     """Return every pair of a context's and an option's entry, hashed into ``cross_width`` slots.
 
     Args:
-        contexts: As ``rows`` gives them.
-        options: As ``rows`` gives them.
-        counts: As ``rows`` gives them.
+        contexts: ``N`` context rows, from ``rows``.
+        options: ``M`` option rows, from ``rows``.
+        counts: ``[N]``, allowed options of each decision, from ``rows``.
         width: Slots of features.
         cross_width: Slots of pairs.
     """

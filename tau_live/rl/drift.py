@@ -38,7 +38,7 @@ from tau_live.rl.config import PPOConfig
 from tau_live.rl.state import LearnerState
 from tau_live.rl.surrogate import rewards_to_go
 
-LIMIT = 3.0  # in standard deviations; what is further out counts as this far
+LIMIT = 3.0  # in standard deviations; residuals are clipped to it
 _FEWEST = 20  # residuals that set average and scale before the first counts
 _CORRECTION = 1.166  # for overshooting the threshold; Siegmund 1985
 _BISECTIONS = 60

@@ -551,7 +551,7 @@ class Policy:
 
         Args:
             encoded: The decision.
-            default: Which option the host would take, ``None`` when it has no preference.
+            default: Index of the host's default; ``None`` when it has no preference.
             allowed: ``[A]``, false where an option must not be taken; ``None`` allows all.
             explored: ``[A]``, false where an option is unsafe to explore; ``None`` explores all.
 
@@ -714,7 +714,7 @@ def terms(
     Args:
         policy: The version that decided.
         encoded: The features of the decision.
-        default: Which option the host would take, ``None`` when it has no preference.
+        default: Index of the host's default; ``None`` when it has no preference.
         allowed: ``[A]``, false where an option must not be taken; ``None`` allows all.
         explored: ``[A]``, false where an option is unsafe to explore; ``None`` explores all.
 

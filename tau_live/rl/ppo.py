@@ -44,14 +44,14 @@ class Diagnostics:
         samples: Decisions in the update, older ones included.
         window_rollouts: Older rollouts that taught the actor; the oldest are left out where the
             effective sample would be too small.
-        mean_reward: Of the new rollouts.
+        mean_reward: Mean reward of the new rollouts.
         lag_mean: Versions between deciding and learning, mean over the decisions.
         lag_max: The largest such lag.
         base_kl: Divergence (in nats) of the policy with the new base from the version before.
         policy_loss: Clipped surrogate after the update.
         value_loss: Half the mean squared error of the critic, returns having a variance of 1.
         total_loss: The sum that was minimized.
-        entropy: Of the policy after the update, in nats, mean over the decisions of the actor.
+        entropy: Entropy of the policy after the update, in nats, mean over the actor's decisions.
         kl_k1: Estimate of the divergence by PPO's steps, mean of ``-log ratio``.
         kl_k2: The same divergence, mean of ``log(ratio)**2 / 2``.
         kl_k3: The same divergence, mean of ``ratio - 1 - log ratio``.
@@ -63,7 +63,8 @@ class Diagnostics:
         early_stop: Whether the divergence ended the update before its last step.
         ppo_skipped: Why PPO took no step, or none that changed a weight, so that the regressions
             alone moved the policy; ``None`` where it did, and where the whole update was skipped.
-        explained_variance: Of the new returns, by the values logged when they were still unknown.
+        explained_variance: Share of the new returns' variance that the values logged at decision
+            time explain.
         near_certain_share: Share of decisions in which an option has a probability of at least
             0.95.
     """

@@ -71,7 +71,7 @@ class Regression(NamedTuple):
     """The state of a regression.
 
     Attributes:
-        columns: Which features it knows.
+        columns: The features that it knows.
         covariance: ``[D, D]``, inverse of the penalised sum of outer products.
         weights: ``[D, TARGETS + draws]``: of the reward, the cost, a constant 1, and of noise.
         samples: How many.
@@ -162,7 +162,7 @@ class Regression(NamedTuple):
             features: Features of ``M`` samples.
             rewards: ``[M]``.
             costs: ``[M]``, NaN where unknown; ``None`` where none is known.
-            penalty: On squared weights, above 0; the mean is not penalised.
+            penalty: Ridge penalty on squared weights, above 0; the mean is not penalised.
             rng: Source of the noise.
             cost_mean: Mean of all costs, where these samples are only some of them.
 

@@ -236,7 +236,7 @@ class LearnerState:
             costs: ``[N]``, safety cost to go of each; NaN where unknown.
             chosen: ``[N]``, which of them the policy chose, with a propensity; the others tell
                 nothing about the options, because the reasons of the host's choice are unknown.
-            penalty: Of the regressions, above 0.
+            penalty: Ridge penalty of the regressions, above 0.
             rng: Source of the noise of their posteriors.
         """
         ours = np.flatnonzero(chosen)
@@ -308,7 +308,7 @@ class LearnerState:
 
         Args:
             options: Slots of their entries; their contributions in any context are forgotten.
-            penalty: Of the regressions, above 0.
+            penalty: Ridge penalty of the regressions, above 0.
             rng: Source of the noise of their posteriors.
         """
         config = self.policy.config

@@ -190,7 +190,7 @@ class TrainingBatch(NamedTuple):
         batch: ``[N]`` decisions under the policy at the start of the update.
         targets: Targets; returns are less the regression's part, in units of their deviation.
         acting: ``[N]``, which decisions teach the actor.
-        effective_sample_size: Of those decisions.
+        effective_sample_size: Effective sample size of those decisions.
         window_rollouts: Older rollouts that teach the actor.
         advantage_scale: The running scale after the new decisions.
         returns: ``[N]``, value targets in units of reward.

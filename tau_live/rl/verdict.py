@@ -76,7 +76,7 @@ class Finding(NamedTuple):
         missing: Learner's share of missing rewards minus control's.
         learner: Known rewards of the learner.
         control: Known rewards of the control.
-        test: Which test this is, from 1.
+        test: Number of the test, from 1.
         alpha: Error probability: each bound of ``difference`` and ``cost`` fails with at most this,
             each of ``missing`` with half of it.
     """
@@ -95,7 +95,7 @@ class Evidence(NamedTuple):
     """Evidence about a learner and its control since their test began. Frozen, storable.
 
     Attributes:
-        test: Which test this is, from 1; each has a smaller alpha than the one before.
+        test: Number of the test, from 1; each has a smaller alpha than the one before.
         reward: Evidence from the rewards that came.
         cost: Evidence from the costs that came.
         missing: Evidence from missing rewards, a missing one counting as 1, a known one as 0.

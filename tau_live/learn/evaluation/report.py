@@ -34,7 +34,7 @@ class EvalRequest:
     Attributes:
         reward_range: The least and the largest reward; ``None`` takes those observed.
         weight_cap: Cap of the weights, at least 1, which adds bias; ``None`` caps none.
-        confidence: Of the two-sided intervals, in ``(0, 1)``.
+        confidence: Confidence of the two-sided intervals, in ``(0, 1)``.
         replicates: Draws of the bootstrap; 0 does without.
         seed: Seed of the bootstrap.
     """
@@ -126,7 +126,7 @@ def joint_report(
     Args:
         parts: The decisions of each point, and the policy for it.
         request: How to evaluate; the range is that of totals.
-        tell: As for ``report_of``.
+        tell: As in ``report_of``.
 
     Raises:
         ValueError: As for ``report_of``.

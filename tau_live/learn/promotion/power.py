@@ -30,7 +30,7 @@ class Stage(NamedTuple):
 
     Attributes:
         share: Share of rollouts that the learner decides.
-        test: Which test this is, from 1; each has a smaller alpha than the one before.
+        test: Number of the test, from 1; each has a smaller alpha than the one before.
     """
 
     share: float

@@ -9,7 +9,7 @@ class Mean:
     """A mean with its interval of 95 percent confidence.
 
     Attributes:
-        count: Of how many numbers.
+        count: How many numbers.
         mean: Their mean; ``None`` without any.
         lower: Lower end of the interval; ``None`` where there are too few.
         upper: Upper end of the interval; ``None`` likewise.
@@ -26,7 +26,7 @@ class Spread:
     """The median and the 95 % point of some numbers.
 
     Attributes:
-        count: Of how many numbers.
+        count: How many numbers.
         median: Half are below; ``None`` without any.
         high: 95 of 100 are below; ``None`` without any.
     """
@@ -52,7 +52,7 @@ class Stretch:
         waiting: How many ended without a reward so far.
         left_out: How many teach nothing, because of their rewards.
         reward: Mean reward of those that have one.
-        duration_s: From start to end, in seconds.
+        duration_s: Duration from start to end, in seconds.
         cost_usd: In US dollars, of those whose cost is known.
         latency_us: Latency of a decision in the host's thread, in microseconds.
     """

@@ -72,7 +72,7 @@ def bernstein_radius(variance: float, samples: int, *, width: float, delta: floa
     ``sqrt(2 * variance * log(2 / delta) / n) + 7 * width * log(2 / delta) / (3 * (n - 1))``
 
     Args:
-        variance: Of the samples, divided by ``n - 1``.
+        variance: Sample variance, divided by ``n - 1``.
         samples: How many, ``n``; with fewer than 2 the radius is infinite.
         width: Width of the range of a sample.
         delta: Probability of error, in ``(0, 1)``.

@@ -48,7 +48,7 @@ class EvaluationConfig:
         weight_cap: Cap of the weights (over several steps, of their products), at least 1; it
             lowers the variance and adds bias. ``None`` caps none; then there is no interval that
             holds for every distribution.
-        confidence: Of the two-sided intervals, in ``(0, 1)``.
+        confidence: Confidence of the two-sided intervals, in ``(0, 1)``.
         replicates: Draws of the bootstrap; 0 does without.
         support: Floors below which there is no estimate.
     """
